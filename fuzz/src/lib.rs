@@ -74,9 +74,9 @@ pub fn bounded<T>(most: u64, what: &str, f: impl FnOnce() -> T) -> T {
 }
 
 /// The bytes of an input, one after the other; zeros behind its end.
-pub struct Input<'a>(pub &'a [u8]);
+pub struct FuzzInput<'a>(pub &'a [u8]);
 
-impl<'a> Input<'a> {
+impl<'a> FuzzInput<'a> {
     /// Whether it is used up.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -33,7 +33,7 @@ pub fn replay(target: impl Fn(&[u8])) -> ExitCode {
         }
     };
     for (file, bytes) in &files {
-        let guard = Named(file);
+        let guard = NamedInput(file);
         target(bytes);
         drop(guard);
     }
@@ -44,9 +44,9 @@ pub fn replay(target: impl Fn(&[u8])) -> ExitCode {
 }
 
 /// Names the input when the target panics on it.
-struct Named<'a>(&'a Path);
+struct NamedInput<'a>(&'a Path);
 
-impl Drop for Named<'_> {
+impl Drop for NamedInput<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("the input: {}", self.0.display());

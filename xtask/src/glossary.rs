@@ -136,7 +136,8 @@ fn docs(attributes: &[Attribute]) -> String {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "# A\n\n# Glossary\n\n| noun | what |\n|---|---|\n| **ring, slot** | x |\n| **wake set** | y |\n\n| **other** | z |\n";
+    const TEXT: &str = "# A\n\n# Glossary\n\n| noun | what |\n|---|---|\n\
+                        | **ring, slot** | x |\n| **wake set** | y |\n\n| **other** | z |\n";
 
     /// Objective: the words are those of the first table below the heading, including pairs of words.
     #[test]
@@ -149,8 +150,8 @@ mod tests {
     /// Objective: public types are checked by their last word; nouns that the module explains, and private types, pass.
     #[test]
     fn nouns_need_an_explanation() {
-        let text = "//! Gadgets turn.\n pub struct BigRing; pub enum Rings {} pub struct MyGadget; pub trait Widget {} pub enum Refused {} struct Hidden; \
-                    pub(crate) struct Own;";
+        let text = "//! Gadgets turn.\n pub struct BigRing; pub enum Rings {} pub struct MyGadget; \
+                    pub trait Widget {} pub enum Refused {} struct Hidden; pub(crate) struct Own;";
         let found = unexplained(text, |noun| noun == "ring").expect("Rust");
         assert_eq!(found, [("Widget".to_owned(), "widget".to_owned())]);
     }

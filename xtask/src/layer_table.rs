@@ -3,13 +3,15 @@
 //! ```text
 //! abi → mem → port → { switch, tap, pcapport, nic, virtio, ptnet, e1000, vxlan, socket } → daemon → cli
 //! mem → afxdp → { nic, client, daemon }      mem, pci, control → guest → { client, daemon }
-//! virtio → { vhost, virtio-pci } → daemon      mem → pci → { virtio-pci, e1000 }      mem → vfio-user → { ptnet, e1000 }
+//! virtio → { vhost, virtio-pci } → daemon      mem → pci → { virtio-pci, e1000 }
+//! mem → vfio-user → { ptnet, e1000 }
 //! abi → portspec → control → { client, daemon }      mem, afxdp, guest, pci → client → { capi, pcap, bench, cli }
 //! { netlink, tap } → netns → { cli, cni }      netlink → evpn      portspec, control → cni
 //! control → { evpn, observe } → cli      vxlan → { bench, cli }
 //! fdio → { mem, port, control, tap, pcapport, afxdp, nic, virtio, vfio-user, vhost, ptnet, e1000, guest, client }
 //! fdio → { socket, daemon }
-//! wire → { policy, port, switch, tap, pcapport, client, daemon }      policy → { control, port, switch, daemon, cli, bench }
+//! wire → { policy, port, switch, tap, pcapport, client, daemon }
+//! policy → { control, port, switch, daemon, cli, bench }
 //! ```
 //!
 //! An arrow means "is used by". The siblings switch, tap, pcapport, nic, vhost, virtio-pci, ptnet, e1000, vxlan and

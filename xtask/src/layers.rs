@@ -14,7 +14,7 @@ use crate::Findings;
 use crate::layer_table::{LAYERS, SIBLINGS, TABLE_FILE};
 
 /// An edge of the crate graph by short names: `.0` uses `.1`.
-type Edge = (String, String);
+type CrateEdge = (String, String);
 
 /// Reads `cargo metadata` of the workspace at `root` and checks its edges.
 pub fn run(root: &Path) -> Result<Findings, String> {
@@ -37,7 +37,7 @@ fn cargo_metadata(root: &Path) -> Result<Value, String> {
 }
 
 /// The workspace's crates and the edges between them, from `cargo metadata --no-deps`.
-fn graph(metadata: &Value) -> Result<(Vec<String>, Vec<Edge>), String> {
+fn graph(metadata: &Value) -> Result<(Vec<String>, Vec<CrateEdge>), String> {
     let packages = array(metadata, "packages")?;
     let mut short = BTreeMap::new();
     for package in packages {
@@ -73,7 +73,7 @@ fn short_name(package: &str) -> &str {
 }
 
 /// A finding for each crate without a row and for each edge that no row allows.
-fn check(crates: &[String], edges: &[Edge]) -> Findings {
+fn check(crates: &[String], edges: &[CrateEdge]) -> Findings {
     let without_row = crates.iter().filter(|name| allowed(name).is_none());
     let mut findings: Findings = without_row
         .map(|name| format!("crate {name} has no row in the layer table; add one in {TABLE_FILE}"))
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn edge(from: &str, to: &str) -> Edge {
+    fn edge(from: &str, to: &str) -> CrateEdge {
         (from.to_owned(), to.to_owned())
     }
 

@@ -21,7 +21,7 @@ const DECISIONS: &str = "docs/adr/index.md";
 
 /// The checked parts of a page.
 #[derive(Default)]
-struct Page {
+struct LinkPage {
     /// Targets of its links, as written, each with its line.
     links: Vec<(usize, String)>,
     /// Anchors of its headings.
@@ -40,7 +40,7 @@ pub fn run(root: &Path) -> Result<Findings, String> {
             findings.extend(missing_files(name, &text, &files));
         }
         if name.ends_with(".md") {
-            pages.insert(name.clone(), Page::read(&text));
+            pages.insert(name.clone(), LinkPage::read(&text));
         }
     }
     for (name, page) in &pages {
@@ -53,7 +53,7 @@ pub fn run(root: &Path) -> Result<Findings, String> {
     Ok(findings)
 }
 
-impl Page {
+impl LinkPage {
     fn read(text: &str) -> Self {
         let mut page = Self::default();
         let mut heading: Option<String> = None;
@@ -90,7 +90,7 @@ fn slug(heading: &str) -> String {
 }
 
 /// Why a link of page `from` is broken.
-fn broken(from: &str, link: &str, files: &BTreeSet<String>, pages: &BTreeMap<String, Page>) -> Option<String> {
+fn broken(from: &str, link: &str, files: &BTreeSet<String>, pages: &BTreeMap<String, LinkPage>) -> Option<String> {
     if link.contains("://") || link.starts_with("mailto:") {
         return None;
     }
@@ -150,7 +150,7 @@ fn path_at(line: &str, at: usize) -> Option<&str> {
 }
 
 /// Pages below `folder` that `list` lacks.
-fn unlisted(list: &str, folder: &str, pages: &BTreeMap<String, Page>) -> Findings {
+fn unlisted(list: &str, folder: &str, pages: &BTreeMap<String, LinkPage>) -> Findings {
     let listed: BTreeSet<String> = pages
         .get(list)
         .map(|page| page.links.iter().map(|(_, link)| resolve(list, link)).collect())
@@ -165,7 +165,8 @@ mod tests {
 
     fn check(pages: &[(&str, &str)]) -> Vec<String> {
         let files = pages.iter().map(|(name, _)| (*name).to_owned()).collect();
-        let pages: BTreeMap<_, _> = pages.iter().map(|(name, text)| ((*name).to_owned(), Page::read(text))).collect();
+        let pages: BTreeMap<_, _> =
+            pages.iter().map(|(name, text)| ((*name).to_owned(), LinkPage::read(text))).collect();
         let links = pages.iter().flat_map(|(name, page)| page.links.iter().map(move |(_, link)| (name, link)));
         links.filter_map(|(name, link)| broken(name, link, &files, &pages)).collect()
     }
@@ -183,7 +184,7 @@ mod tests {
     /// Objective: the second heading of a name has a number; code blocks hold no links.
     #[test]
     fn headings_are_numbered_and_code_is_skipped() {
-        let page = Page::read("# A\n# A\n```\n[x](y)\n```\n");
+        let page = LinkPage::read("# A\n# A\n```\n[x](y)\n```\n");
         assert_eq!(page.anchors.into_iter().collect::<Vec<_>>(), ["a", "a-1"]);
         assert!(page.links.is_empty());
     }
@@ -202,7 +203,7 @@ mod tests {
     #[test]
     fn unlisted_pages_are_found() {
         let texts = [("docs/SUMMARY.md", "[a](a.md)"), ("docs/a.md", ""), ("docs/b.md", "")];
-        let pages = texts.into_iter().map(|(name, text)| (name.to_owned(), Page::read(text))).collect();
+        let pages = texts.into_iter().map(|(name, text)| (name.to_owned(), LinkPage::read(text))).collect();
         assert_eq!(unlisted(SUMMARY, "docs/", &pages), ["docs/b.md: docs/SUMMARY.md does not list it"]);
     }
 }

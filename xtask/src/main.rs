@@ -27,9 +27,9 @@ use std::process::ExitCode;
 type Findings = Vec<String>;
 
 /// A check: its name on the command line, and its function. `Err` says why it could not run at all.
-type Check = (&'static str, fn(&Path) -> Result<Findings, String>);
+type GateCheck = (&'static str, fn(&Path) -> Result<Findings, String>);
 
-const CHECKS: [Check; 10] = [
+const CHECKS: [GateCheck; 10] = [
     ("layers", layers::run),
     ("circles", circles::run),
     ("unsafe-gate", unsafe_gate::run),
@@ -43,7 +43,7 @@ const CHECKS: [Check; 10] = [
 ];
 
 /// Commands that change files and do not count as checks.
-const WRITERS: [Check; 1] = [("times", times::write)];
+const WRITERS: [GateCheck; 1] = [("times", times::write)];
 
 fn main() -> ExitCode {
     let wanted: Vec<String> = env::args().skip(1).collect();
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
 }
 
 /// The checks named by `wanted`, or all without a name. `Err` holds the first unknown name.
-fn select(wanted: &[String]) -> Result<Vec<Check>, String> {
+fn select(wanted: &[String]) -> Result<Vec<GateCheck>, String> {
     if wanted.is_empty() {
         return Ok(CHECKS.to_vec());
     }
@@ -70,7 +70,7 @@ fn select(wanted: &[String]) -> Result<Vec<Check>, String> {
     wanted.iter().map(find).collect()
 }
 
-fn run_all(checks: &[Check], root: &Path) -> ExitCode {
+fn run_all(checks: &[GateCheck], root: &Path) -> ExitCode {
     let mut worst = 0;
     for (name, check) in checks {
         worst = worst.max(report(name, check(root)));

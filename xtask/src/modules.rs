@@ -39,7 +39,7 @@ pub struct Module {
 }
 
 /// A parsed file, before the crate's modules are known.
-struct Parsed {
+struct ParsedFile {
     path: ModulePath,
     /// Every path in the crate that its code names.
     named: Vec<ModulePath>,
@@ -55,14 +55,14 @@ pub fn read(root: &Path) -> Result<Vec<Module>, String> {
     Ok(resolve_all(&parsed))
 }
 
-fn read_file(file: &Path, folder: &Path, path: ModulePath, out: &mut Vec<Parsed>) -> Result<(), String> {
+fn read_file(file: &Path, folder: &Path, path: ModulePath, out: &mut Vec<ParsedFile>) -> Result<(), String> {
     let text = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
     let syntax = syn::parse_file(&text).map_err(|e| format!("{}: {e}", file.display()))?;
     read_items(&syntax.items, folder, path, out)
 }
 
-fn read_items(items: &[Item], folder: &Path, path: ModulePath, out: &mut Vec<Parsed>) -> Result<(), String> {
-    let mut names = Names { path: &path, named: Vec::new(), imports: BTreeMap::new() };
+fn read_items(items: &[Item], folder: &Path, path: ModulePath, out: &mut Vec<ParsedFile>) -> Result<(), String> {
+    let mut names = PathCollector { path: &path, named: Vec::new(), imports: BTreeMap::new() };
     let mut below = Vec::new();
     for item in items.iter().filter(|item| !is_test(attributes(item))) {
         match item {
@@ -70,15 +70,15 @@ fn read_items(items: &[Item], folder: &Path, path: ModulePath, out: &mut Vec<Par
             item => names.visit_item(item),
         }
     }
-    let Names { named, imports, .. } = names;
-    out.push(Parsed { path: path.clone(), named, imports });
+    let PathCollector { named, imports, .. } = names;
+    out.push(ParsedFile { path: path.clone(), named, imports });
     for module in below {
         read_module(module, folder, &path, out)?;
     }
     Ok(())
 }
 
-fn read_module(module: &ItemMod, folder: &Path, parent: &[String], out: &mut Vec<Parsed>) -> Result<(), String> {
+fn read_module(module: &ItemMod, folder: &Path, parent: &[String], out: &mut Vec<ParsedFile>) -> Result<(), String> {
     let name = module.ident.to_string();
     let path: ModulePath = parent.iter().cloned().chain([name.clone()]).collect();
     let own = folder.join(&name);
@@ -130,13 +130,13 @@ fn is_test(attributes: &[Attribute]) -> bool {
 }
 
 /// Collects the paths of one module.
-struct Names<'a> {
+struct PathCollector<'a> {
     path: &'a [String],
     named: Vec<ModulePath>,
     imports: BTreeMap<String, ModulePath>,
 }
 
-impl Names<'_> {
+impl PathCollector<'_> {
     /// A path from the crate's root, if these names lead into the crate.
     fn absolute(&self, names: &[String]) -> Option<ModulePath> {
         let up = names.iter().take_while(|name| *name == "super").count();
@@ -171,13 +171,13 @@ impl Names<'_> {
         self.imports.insert(here.to_owned(), target);
     }
 
-    /// As [`Names::absolute`], where the first name may be a module directly below.
+    /// As [`PathCollector::absolute`], where the first name may be a module directly below.
     fn absolute_or_below(&self, names: &[String]) -> Option<ModulePath> {
         self.absolute(names).or_else(|| Some(self.path.iter().chain(names).cloned().collect()))
     }
 }
 
-impl<'ast> Visit<'ast> for Names<'_> {
+impl<'ast> Visit<'ast> for PathCollector<'_> {
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
         let before = std::mem::take(&mut self.imports);
         self.import(&item.tree, &mut Vec::new());
@@ -204,9 +204,9 @@ impl<'ast> Visit<'ast> for Names<'_> {
     }
 }
 
-fn resolve_all(parsed: &[Parsed]) -> Vec<Module> {
-    let crate_map: BTreeMap<&[String], &Parsed> = parsed.iter().map(|p| (p.path.as_slice(), p)).collect();
-    let resolve_one = |p: &Parsed| {
+fn resolve_all(parsed: &[ParsedFile]) -> Vec<Module> {
+    let crate_map: BTreeMap<&[String], &ParsedFile> = parsed.iter().map(|p| (p.path.as_slice(), p)).collect();
+    let resolve_one = |p: &ParsedFile| {
         let mut uses: BTreeSet<ModulePath> =
             p.named.iter().filter_map(|path| home(&crate_map, path, RE_EXPORTS)).collect();
         uses.remove(&p.path);
@@ -219,7 +219,7 @@ fn resolve_all(parsed: &[Parsed]) -> Vec<Module> {
 const RE_EXPORTS: usize = 8;
 
 /// The module that defines a path's item, through re-exports; `None` if outside this crate.
-fn home(crate_map: &BTreeMap<&[String], &Parsed>, path: &[String], depth: usize) -> Option<ModulePath> {
+fn home(crate_map: &BTreeMap<&[String], &ParsedFile>, path: &[String], depth: usize) -> Option<ModulePath> {
     let length = (0..=path.len()).rev().find(|&n| crate_map.contains_key(&path[..n]))?;
     let module = crate_map.get(&path[..length])?;
     let Some((name, rest)) = path[length..].split_first() else { return Some(module.path.clone()) };
@@ -236,7 +236,7 @@ fn home(crate_map: &BTreeMap<&[String], &Parsed>, path: &[String], depth: usize)
 mod tests {
     use super::*;
 
-    fn parse(path: &[&str], text: &str, out: &mut Vec<Parsed>) {
+    fn parse(path: &[&str], text: &str, out: &mut Vec<ParsedFile>) {
         let items = syn::parse_file(text).expect("Rust").items;
         let path = path.iter().map(|name| (*name).to_owned()).collect();
         read_items(&items, Path::new("."), path, out).expect("modules");

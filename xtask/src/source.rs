@@ -5,14 +5,14 @@
 
 /// A source file in two views with the same lines and columns (in characters). The parts in the other view, and the
 /// text of literals, are blank.
-pub struct Source {
+pub struct SourceFile {
     /// Code without comments and without the text of strings and characters.
     pub code: Vec<String>,
     /// Only comments, with their slashes.
     pub comments: Vec<String>,
 }
 
-impl Source {
+impl SourceFile {
     /// Splits `text`.
     pub fn split(text: &str) -> Self {
         let mut scan = Scan { chars: text.chars().collect(), at: 0, code: String::new(), comments: String::new() };
@@ -26,7 +26,7 @@ impl Source {
 
 /// The kind of a run of characters.
 #[derive(Clone, Copy)]
-enum Kind {
+enum RunKind {
     Code,
     Comment,
     Literal,
@@ -43,15 +43,15 @@ impl Scan {
     /// Takes one character of code, or one whole comment or literal.
     fn step(&mut self) {
         match (self.peek(0), self.peek(1)) {
-            ('/', '/') => self.take(self.line_comment(), Kind::Comment),
-            ('/', '*') => self.take(self.block_comment(), Kind::Comment),
-            ('"', _) => self.take(self.quoted('"'), Kind::Literal),
-            ('\'', next) if next == '\\' || self.peek(2) == '\'' => self.take(self.quoted('\''), Kind::Literal),
+            ('/', '/') => self.take(self.line_comment(), RunKind::Comment),
+            ('/', '*') => self.take(self.block_comment(), RunKind::Comment),
+            ('"', _) => self.take(self.quoted('"'), RunKind::Literal),
+            ('\'', next) if next == '\\' || self.peek(2) == '\'' => self.take(self.quoted('\''), RunKind::Literal),
             ('r', '"' | '#') => match self.raw_string() {
-                Some(length) => self.take(length, Kind::Literal),
-                None => self.take(1, Kind::Code),
+                Some(length) => self.take(length, RunKind::Literal),
+                None => self.take(1, RunKind::Code),
             },
-            _ => self.take(1, Kind::Code),
+            _ => self.take(1, RunKind::Code),
         }
     }
 
@@ -65,13 +65,13 @@ impl Scan {
     }
 
     /// Writes `length` characters to the view of `kind` and blanks to the other; newlines go to both.
-    fn take(&mut self, length: usize, kind: Kind) {
+    fn take(&mut self, length: usize, kind: RunKind) {
         for &c in self.chars.iter().skip(self.at).take(length) {
             let (code, comment) = match (c, kind) {
                 ('\n', _) => ('\n', '\n'),
-                (c, Kind::Code) => (c, ' '),
-                (c, Kind::Comment) => (' ', c),
-                (_, Kind::Literal) => (' ', ' '),
+                (c, RunKind::Code) => (c, ' '),
+                (c, RunKind::Comment) => (' ', c),
+                (_, RunKind::Literal) => (' ', ' '),
             };
             self.code.push(code);
             self.comments.push(comment);
@@ -150,13 +150,13 @@ mod tests {
     use super::*;
 
     fn code(text: &str) -> String {
-        Source::split(text).code.join("\n")
+        SourceFile::split(text).code.join("\n")
     }
 
     /// Comments of both kinds are blank in the code view and present in the comment view, at their columns.
     #[test]
     fn comments_are_split_off() {
-        let source = Source::split("a // unsafe\nb /* x /* y\n */ */ c");
+        let source = SourceFile::split("a // unsafe\nb /* x /* y\n */ */ c");
         assert_eq!(source.code, ["a          ", "b          ", "       c"]);
         assert_eq!(source.comments, ["  // unsafe", "  /* x /* y", " */ */  "]);
     }
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn unterminated_text_ends() {
         for text in ["\"abc\\", "/* abc", "r##\"abc\"#", "'\\", "// abc", ""] {
-            assert_eq!(Source::split(text).code.len(), 1, "{text}");
+            assert_eq!(SourceFile::split(text).code.len(), 1, "{text}");
         }
     }
 

@@ -32,7 +32,7 @@ const END: &str = "<!-- /time -->";
 const MARKS: &str = "<!-- time:TIER -->TIME<!-- /time -->";
 
 /// Seconds by tier.
-type Totals = BTreeMap<String, u64>;
+type TierTotals = BTreeMap<String, u64>;
 
 /// Compares the measurements with the limits and with the pages.
 pub fn check(root: &Path, limits: &BTreeMap<String, u64>) -> Result<Findings, String> {
@@ -43,7 +43,7 @@ pub fn check(root: &Path, limits: &BTreeMap<String, u64>) -> Result<Findings, St
     }
     for page in PAGES {
         let text = read(root, page)?;
-        let (whole, refused) = with_times(page, &text, totals.as_ref().unwrap_or(&Totals::new()));
+        let (whole, refused) = with_times(page, &text, totals.as_ref().unwrap_or(&TierTotals::new()));
         findings.extend(refused.into_iter().filter(|_| totals.is_some()));
         findings.extend(unmarked(page, &text));
         if whole != text {
@@ -75,7 +75,7 @@ fn read(root: &Path, name: &str) -> Result<String, String> {
     fs::read_to_string(root.join(name)).map_err(|e| format!("{name}: {e}"))
 }
 
-fn measured(root: &Path) -> Result<Option<Totals>, String> {
+fn measured(root: &Path) -> Result<Option<TierTotals>, String> {
     match fs::read_to_string(root.join(MEASURED)) {
         Ok(text) => parse(&text).map(Some),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -84,8 +84,8 @@ fn measured(root: &Path) -> Result<Option<Totals>, String> {
 }
 
 /// Each tier's total; the other lines are for readers.
-fn parse(text: &str) -> Result<Totals, String> {
-    let mut totals = Totals::new();
+fn parse(text: &str) -> Result<TierTotals, String> {
+    let mut totals = TierTotals::new();
     let mut table = "";
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();
@@ -108,7 +108,7 @@ fn parse(text: &str) -> Result<Totals, String> {
     }
 }
 
-fn too_long(totals: &Totals, limits: &BTreeMap<String, u64>) -> Findings {
+fn too_long(totals: &TierTotals, limits: &BTreeMap<String, u64>) -> Findings {
     let pairs = totals.iter().filter_map(|(tier, total)| Some((tier, total, limits.get(&format!("seconds-{tier}"))?)));
     let above = pairs.filter(|(_, total, limit)| total > limit);
     above
@@ -122,7 +122,7 @@ fn too_long(totals: &Totals, limits: &BTreeMap<String, u64>) -> Findings {
 }
 
 /// `text` with the measured times between its marks, and findings for marks that cannot be filled.
-fn with_times(page: &str, text: &str, totals: &Totals) -> (String, Findings) {
+fn with_times(page: &str, text: &str, totals: &TierTotals) -> (String, Findings) {
     let mut whole = String::new();
     let mut findings = Findings::new();
     let mut rest = text;
@@ -198,14 +198,14 @@ mod tests {
     const TIMES: &str =
         "machine = \"a\"\n[test]\ntotal = 601\nunit = 400\n\n[test-long]\ndate = \"2026-01-02\"\ntotal = 60 # s\n";
 
-    fn totals() -> Totals {
+    fn totals() -> TierTotals {
         parse(TIMES).expect("times")
     }
 
     /// Objective: each tier's total is read, the stages are skipped; other tables and other values are refused.
     #[test]
     fn totals_are_read() {
-        assert_eq!(totals(), Totals::from([("test".to_owned(), 601), ("test-long".to_owned(), 60)]));
+        assert_eq!(totals(), TierTotals::from([("test".to_owned(), 601), ("test-long".to_owned(), 60)]));
         assert!(parse("[tests]\ntotal = 1").is_err_and(|e| e.contains("test-system")));
         assert!(parse("[test]\ntotal = 1.5").is_err_and(|e| e.contains(":2: expected whole seconds")));
     }

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::Findings;
-use crate::source::{Source, is_word, whole_words};
+use crate::source::{SourceFile, is_word, whole_words};
 
 /// The allow-list: one file per line, its path and the reason.
 const ALLOW_LIST: &str = "xtask/unsafe-allowed.txt";
@@ -24,7 +24,7 @@ pub fn run(root: &Path) -> Result<Findings, String> {
     for path in files_below(&root.join("crates"))? {
         let name = relative(root, &path);
         if name.ends_with(".rs") {
-            let source = Source::split(&read(Path::new(&path))?);
+            let source = SourceFile::split(&read(Path::new(&path))?);
             if uses_unsafe(&source) {
                 used.push(name.clone());
             }
@@ -93,7 +93,7 @@ fn compare(allowed: &BTreeMap<&str, &str>, used: &[String]) -> Findings {
     unlisted.chain(stale).collect()
 }
 
-fn uses_unsafe(source: &Source) -> bool {
+fn uses_unsafe(source: &SourceFile) -> bool {
     let lifts_lint = |line: &String| {
         let levels = ["allow(", "expect(", "warn("];
         !whole_words(line, "unsafe_code").is_empty() && levels.iter().any(|level| line.contains(level))
@@ -103,7 +103,7 @@ fn uses_unsafe(source: &Source) -> bool {
 }
 
 /// Findings for each use of `unsafe` in `source` that needs a comment and lacks it.
-fn uncommented(name: &str, source: &Source) -> Findings {
+fn uncommented(name: &str, source: &SourceFile) -> Findings {
     let mut findings = Vec::new();
     for (index, line) in source.code.iter().enumerate() {
         for at in whole_words(line, "unsafe") {
@@ -140,7 +140,7 @@ fn classify(tail: &str) -> Option<&'static str> {
 }
 
 /// Whether a safety comment is on line `index` or above it in the same statement.
-fn has_comment(source: &Source, index: usize) -> bool {
+fn has_comment(source: &SourceFile, index: usize) -> bool {
     let lines = source.code.iter().zip(&source.comments).take(index + 1).rev();
     for (above, (code, comment)) in lines.enumerate() {
         let code = code.trim();
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     fn findings(text: &str) -> Findings {
-        uncommented("x.rs", &Source::split(text))
+        uncommented("x.rs", &SourceFile::split(text))
     }
 
     /// A comment directly above, on the same line, above the statement or in the docs is accepted.
@@ -237,7 +237,7 @@ mod tests {
             ("#![deny(unsafe_code)]", false),
             ("// unsafe, allow(unsafe_code)", false),
         ] {
-            assert_eq!(uses_unsafe(&Source::split(text)), expected, "{text}");
+            assert_eq!(uses_unsafe(&SourceFile::split(text)), expected, "{text}");
         }
     }
 

@@ -5,11 +5,11 @@
 //! lives as long as the connection: it is removed once the last copy of the client's socket is closed, for any reason.
 //!
 //! The same connection carries more: requests about its port from a process that got the descriptor from another one
-//! ([`Holding`](crate::device::Holding)), and netmap's requests that do not open a port ([`crate::device`]). A request
-//! may carry a socket as `SCM_RIGHTS` for the answer: processes that share the connection then do not read each other's
-//! answers. A request with [`FLAG_FILE`] carries two descriptors: that socket, then the client's file for a new region
-//! ([`FileAsked`]). A [`BringRequest`] carries that socket and a device's queues. Bytes that are not a message are
-//! answered by a refusal (`EPROTO`), and change nothing: the connection keeps its port.
+//! ([`HoldRequest`](crate::device::HoldRequest)), and netmap's requests that do not open a port ([`crate::device`]).
+//! A request may carry a socket as `SCM_RIGHTS` for the answer: processes that share the connection then do not read
+//! each other's answers. A request with [`FLAG_FILE`] carries two descriptors: that socket, then the client's file for
+//! a new region ([`FilePlacement`]). A [`BringRequest`] carries that socket and a device's queues. Bytes that are not a
+//! message are answered by a refusal (`EPROTO`), and change nothing: the connection keeps its port.
 //!
 //! Integers are little-endian, unused bytes zero. Every message begins with magic and version: each side can name the
 //! other's fault.
@@ -26,12 +26,12 @@ use std::ops::Range;
 pub(crate) use bring::BRING_MAGIC;
 pub use bring::{BRING_LEN, BringRequest, MAX_BROUGHT};
 pub use wire::BadMessage;
-pub(crate) use wire::{Head, Text, read};
+pub(crate) use wire::{MessageHead, PaddedText, read};
 
 /// Length of an [`AttachRequest`] in bytes.
-pub const REQUEST_LEN: usize = size_of::<wire::Request>();
+pub const REQUEST_LEN: usize = size_of::<wire::AttachRequestWire>();
 /// Length of an [`AttachReply`] in bytes.
-pub const REPLY_LEN: usize = size_of::<wire::Reply>();
+pub const REPLY_LEN: usize = size_of::<wire::AttachReplyWire>();
 /// Version of these messages.
 pub const ATTACH_VERSION: u16 = 1;
 /// Maximum number of rings bound to one client, in both directions together: with two descriptors each, they, the
@@ -80,7 +80,7 @@ pub const FLAG_CUT: u32 = 32;
 /// The request came through netmap's API: netmap's defaults replace zeros, and numbers out of range become the nearest
 /// allowed ones.
 pub const FLAG_NETMAP: u32 = 256;
-/// The client's file comes with the request: see [`FileAsked`].
+/// The client's file comes with the request: see [`FilePlacement`].
 pub const FLAG_FILE: u32 = 512;
 const FLAGS: u32 =
     FLAG_LOSSLESS | FLAG_HUGE | FLAG_SHARED | FLAG_NO_HEADER | FLAG_NULL | FLAG_CUT | FLAG_NETMAP | FLAG_FILE;
@@ -92,7 +92,7 @@ pub const NOTE_LEN: usize = 32;
 /// Number and size of the objects in a region that the client lays out itself (netmap's extmem). All zero: the daemon
 /// lays it out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pools {
+pub struct PoolSizes {
     /// `netmap_if`s.
     pub ifs: (u32, u32),
     /// Rings.
@@ -103,7 +103,7 @@ pub struct Pools {
 
 /// The place for a region in a client's file: whole pages. An existing region of the same user at that place is reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FileAsked {
+pub struct FilePlacement {
     /// Offset of the first byte in the file.
     pub offset: u64,
     /// Length in bytes.
@@ -113,7 +113,7 @@ pub struct FileAsked {
 /// netmap's offsets option: frames begin at an offset in their buffers, kept in the slots' `ptr` (netmap.h,
 /// `nmreq_opt_offsets`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OffsetsAsked {
+pub struct OffsetsRequest {
     /// Number of low bits of `ptr` that hold the offset; 0 for all 64.
     pub bits: u32,
     /// Largest offset in bytes.
@@ -152,13 +152,13 @@ pub struct AttachRequest {
     /// Number of the region to use; 0: the name and the daemon decide.
     pub mem_id: u32,
     /// The pools of a new region.
-    pub pools: Pools,
+    pub pools: PoolSizes,
     /// A note that is returned in [`AttachReply::note`].
     pub note: [u8; NOTE_LEN],
     /// Offsets of frames in their buffers.
-    pub offsets: Option<OffsetsAsked>,
+    pub offsets: Option<OffsetsRequest>,
     /// The place for the region in the file that comes with the request.
-    pub file: Option<FileAsked>,
+    pub file: Option<FilePlacement>,
 }
 
 /// The other side of the rings.

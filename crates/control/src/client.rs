@@ -20,20 +20,21 @@ use serde_json::{Map, Value};
 
 use crate::dirs::{self, CONTROL_SOCKET, Presence};
 use crate::error::{ErrorCode, RpcError};
-use crate::framing::Lines;
+use crate::framing::LineSplitter;
 use crate::request::Request;
 use crate::types::{
-    AllStats, AllStatsParams, Applied, ApplyParams, AttachParams, DetachParams, Done, Event, Evicted, Exported,
-    GroupsInfo, ListParams, NOTIFICATION, PortInfo, SetParams, ShowParams, SubscribeParams, Subscribed, SwitchInfo,
-    TableEntry, TableParams, TraceBeginParams, TraceBegun, TraceRead, Version, VxlanSetParams,
+    AllStats, AllStatsParams, ApplyParams, ApplyResult, AttachParams, Confirmation, DetachParams, Event, EvictionInfo,
+    ExportReply, GroupsInfo, ListParams, NOTIFICATION, PortInfo, SetParams, ShowParams, SubscribeParams,
+    SubscribeReply, SwitchInfo, TableEntry, TableParams, TraceBeginParams, TraceBeginReply, TraceRead, Version,
+    VxlanSetParams,
 };
 
 mod admission;
 mod bring;
 mod error;
 
-pub use bring::Bringing;
-pub use error::{ClientError, Failure};
+pub use bring::BringConnection;
+pub use error::{ClientError, ClientErrorKind};
 
 /// Default time limit of a request.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -47,7 +48,7 @@ const MAX_REPLY_LINE: usize = 64 << 20;
 #[derive(Debug)]
 pub struct Client {
     stream: UnixStream,
-    lines: Lines,
+    lines: LineSplitter,
     last_id: u64,
     socket: PathBuf,
     timeout: Duration,
@@ -56,7 +57,7 @@ pub struct Client {
 }
 
 #[derive(Serialize)]
-struct Call<'a> {
+struct ClientCall<'a> {
     jsonrpc: &'static str,
     id: u64,
     #[serde(flatten)]
@@ -64,7 +65,7 @@ struct Call<'a> {
 }
 
 #[derive(Deserialize)]
-struct Answer<T> {
+struct DaemonMessage<T> {
     result: Option<T>,
     error: Option<RpcError>,
     #[serde(default)]
@@ -78,7 +79,7 @@ impl Client {
     /// Connects to the daemon whose sockets are in `run_dir`; [`DEFAULT_TIMEOUT`] applies to this and each request.
     ///
     /// # Errors
-    /// [`ClientError`] of the kind [`Failure::Unreachable`] if no daemon answers.
+    /// [`ClientError`] of the kind [`ClientErrorKind::Unreachable`] if no daemon answers.
     pub fn connect(run_dir: &Path) -> Result<Client, ClientError> {
         Self::connect_within(run_dir, DEFAULT_TIMEOUT)
     }
@@ -86,7 +87,7 @@ impl Client {
     /// Like [`Client::connect`], with its own time limit, above zero.
     ///
     /// # Errors
-    /// [`ClientError`] of the kind [`Failure::Unreachable`] if no daemon answers.
+    /// [`ClientError`] of the kind [`ClientErrorKind::Unreachable`] if no daemon answers.
     pub fn connect_within(run_dir: &Path, timeout: Duration) -> Result<Client, ClientError> {
         let socket = run_dir.join(CONTROL_SOCKET);
         if dirs::is_foreign(run_dir) {
@@ -96,7 +97,7 @@ impl Client {
             Ok(stream) if dirs::is_impostor(run_dir, &stream) => Err(ClientError::Foreign { run_dir: run_dir.into() }),
             Ok(stream) => Ok(Client {
                 stream,
-                lines: Lines::new(MAX_REPLY_LINE),
+                lines: LineSplitter::new(MAX_REPLY_LINE),
                 last_id: 0,
                 socket,
                 timeout,
@@ -190,7 +191,7 @@ impl Client {
     /// [`ClientError`] without an answer, or on a refusal.
     pub fn detach(&mut self, switch: &str, port: &str) -> Result<(), ClientError> {
         let params = DetachParams { switch: switch.into(), port: port.into() };
-        self.call(&Request::PortDetach(params)).map(|Done {}| ())
+        self.call(&Request::PortDetach(params)).map(|Confirmation {}| ())
     }
 
     /// Lists ports without their rings, by name: those of one switch, or all, pipes included.
@@ -214,7 +215,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError`] without an answer, or on a refusal.
-    pub fn vxlan_set(&mut self, params: VxlanSetParams) -> Result<Done, ClientError> {
+    pub fn vxlan_set(&mut self, params: VxlanSetParams) -> Result<Confirmation, ClientError> {
         self.call(&Request::OfKind(params.into()))
     }
 
@@ -222,7 +223,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError`] without an answer, or on a refusal.
-    pub fn trace_begin(&mut self, params: TraceBeginParams) -> Result<TraceBegun, ClientError> {
+    pub fn trace_begin(&mut self, params: TraceBeginParams) -> Result<TraceBeginReply, ClientError> {
         self.call(&Request::TraceBegin(params))
     }
 
@@ -246,7 +247,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError`] without an answer, or on a refusal.
-    pub fn evicted(&mut self) -> Result<Vec<Evicted>, ClientError> {
+    pub fn evicted(&mut self) -> Result<Vec<EvictionInfo>, ClientError> {
         match self.call(&Request::PortEvicted) {
             Err(ClientError::Refused(why)) if why.is(ErrorCode::MethodNotFound) => Ok(Vec::new()),
             answer => answer,
@@ -271,7 +272,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError`] without an answer, or on a refusal.
-    pub fn subscribe(&mut self, params: SubscribeParams) -> Result<Subscribed, ClientError> {
+    pub fn subscribe(&mut self, params: SubscribeParams) -> Result<SubscribeReply, ClientError> {
         self.call(&Request::Subscribe(params))
     }
 
@@ -285,7 +286,7 @@ impl Client {
             if let Some(event) = self.events.pop_front() {
                 return Ok(Some(event));
             }
-            match self.line::<Answer<Value>>(deadline) {
+            match self.line::<DaemonMessage<Value>>(deadline) {
                 Ok(line) if line.method.is_some() => self.notified(line.method, line.params)?,
                 Ok(_) => return Err(self.protocol("an answer to no request")),
                 Err(ClientError::Timeout { .. }) => return Ok(None),
@@ -298,7 +299,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError`] without an answer, or on a refusal: then only the changes named in the message were made.
-    pub fn apply(&mut self, params: ApplyParams) -> Result<Applied, ClientError> {
+    pub fn apply(&mut self, params: ApplyParams) -> Result<ApplyResult, ClientError> {
         self.call(&Request::ConfigApply(params))
     }
 
@@ -306,7 +307,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError`] without an answer, or on a refusal.
-    pub fn export(&mut self) -> Result<Exported, ClientError> {
+    pub fn export(&mut self) -> Result<ExportReply, ClientError> {
         self.call(&Request::ConfigExport)
     }
 
@@ -315,7 +316,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`] without an answer, or on a refusal.
     pub fn shutdown(&mut self) -> Result<(), ClientError> {
-        self.call(&Request::Shutdown).map(|Done {}| ())
+        self.call(&Request::Shutdown).map(|Confirmation {}| ())
     }
 
     /// Waits until the daemon has closed this connection, which it does when it ends.
@@ -350,7 +351,7 @@ impl Client {
     fn exchange<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, ClientError> {
         self.last_id += 1;
         let deadline = Instant::now() + self.timeout;
-        let call = Call { jsonrpc: "2.0", id: self.last_id, request };
+        let call = ClientCall { jsonrpc: "2.0", id: self.last_id, request };
         let mut line = serde_json::to_vec(&call).map_err(|error| self.protocol(error))?;
         line.push(b'\n');
         self.send(&line, deadline)?;
@@ -365,9 +366,9 @@ impl Client {
         }
     }
 
-    fn answer<T: DeserializeOwned>(&mut self, deadline: Instant) -> Result<Answer<T>, ClientError> {
+    fn answer<T: DeserializeOwned>(&mut self, deadline: Instant) -> Result<DaemonMessage<T>, ClientError> {
         loop {
-            let answer: Answer<T> = self.line(deadline)?;
+            let answer: DaemonMessage<T> = self.line(deadline)?;
             if answer.method.is_none() {
                 return Ok(answer);
             }

@@ -6,12 +6,12 @@
 use zerocopy::little_endian::{I32, U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute};
 
-use crate::attach::{BRING_MAGIC, BadMessage, Head, REQUEST_MAGIC, Text, read};
+use crate::attach::{BRING_MAGIC, BadMessage, MessageHead, PaddedText, REQUEST_MAGIC, read};
 use crate::succession::{BEGIN_MAGIC, HELLO_MAGIC};
 
 /// Length of a [`DeviceRequest`] and of a [`DeviceReply`] in bytes.
-pub const DEVICE_LEN: usize = size_of::<Wire>();
-/// Length of a [`Holding`] in bytes.
+pub const DEVICE_LEN: usize = size_of::<DeviceRequestWire>();
+/// Length of a [`HoldRequest`] in bytes.
 pub const HOLDING_LEN: usize = size_of::<HoldingWire>();
 /// Maximum length of a request's body in bytes: that of `VALE_ATTACH`.
 pub const BODY_LEN: usize = 64;
@@ -23,21 +23,21 @@ const RELEASE_MAGIC: u32 = u32::from_le_bytes(*b"NVrl");
 /// A [`DeviceRequest`] on the wire.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct Wire {
-    head: Head,
+struct DeviceRequestWire {
+    head: MessageHead,
     reqtype: U16,
     status: I32,
     unused_12: U32,
-    name: Text<64>,
+    name: PaddedText<64>,
     body: [u8; BODY_LEN],
     unused_144: [U32; 4],
 }
 
-/// A [`Holding`] on the wire: its magic number selects the variant.
+/// A [`HoldRequest`] on the wire: its magic number selects the variant.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct HoldingWire {
-    head: Head,
+    head: MessageHead,
     unused_6: U16,
 }
 
@@ -66,12 +66,12 @@ pub type DeviceReply = DeviceRequest;
 impl DeviceRequest {
     /// Encodes the message.
     pub fn encode(&self) -> [u8; DEVICE_LEN] {
-        transmute!(Wire {
-            head: Head::new(DEVICE_MAGIC),
+        transmute!(DeviceRequestWire {
+            head: MessageHead::new(DEVICE_MAGIC),
             reqtype: self.reqtype.into(),
             status: self.status.into(),
             unused_12: 0.into(),
-            name: Text::new(&self.name),
+            name: PaddedText::new(&self.name),
             body: self.body,
             unused_144: [0.into(); 4],
         })
@@ -82,14 +82,14 @@ impl DeviceRequest {
     /// # Errors
     /// [`BadMessage`] if the bytes are not a valid request.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
-        let m: Wire = read(bytes, DEVICE_MAGIC)?;
+        let m: DeviceRequestWire = read(bytes, DEVICE_MAGIC)?;
         Ok(DeviceRequest { reqtype: m.reqtype.get(), status: m.status.get(), name: m.name.read()?, body: m.body })
     }
 }
 
 /// A request about a connection's port by the holder of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holding {
+pub enum HoldRequest {
     /// Asks for the connection's port: for a process that received the descriptor. The answer is that of the attach
     /// request that opened the port, with its descriptors.
     Resume,
@@ -97,11 +97,11 @@ pub enum Holding {
     Release,
 }
 
-impl Holding {
+impl HoldRequest {
     /// Encodes the message.
     pub fn encode(self) -> [u8; HOLDING_LEN] {
-        let magic = if self == Holding::Resume { RESUME_MAGIC } else { RELEASE_MAGIC };
-        transmute!(HoldingWire { head: Head::new(magic), unused_6: 0.into() })
+        let magic = if self == HoldRequest::Resume { RESUME_MAGIC } else { RELEASE_MAGIC };
+        transmute!(HoldingWire { head: MessageHead::new(magic), unused_6: 0.into() })
     }
 
     /// Decodes a message.
@@ -109,9 +109,9 @@ impl Holding {
     /// # Errors
     /// [`BadMessage`] if the bytes are not one of these messages.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
-        let (magic, which) = match Head::magic_of(bytes) {
-            Some(RELEASE_MAGIC) => (RELEASE_MAGIC, Holding::Release),
-            _ => (RESUME_MAGIC, Holding::Resume),
+        let (magic, which) = match MessageHead::magic_of(bytes) {
+            Some(RELEASE_MAGIC) => (RELEASE_MAGIC, HoldRequest::Release),
+            _ => (RESUME_MAGIC, HoldRequest::Resume),
         };
         read::<HoldingWire>(bytes, magic).map(|_| which)
     }
@@ -125,7 +125,7 @@ pub enum MessageKind {
     Attach,
     /// [`DeviceRequest`].
     Device,
-    /// [`Holding`].
+    /// [`HoldRequest`].
     Holding,
     /// [`Succession`](crate::succession::Succession).
     Succession,
@@ -136,7 +136,7 @@ pub enum MessageKind {
 impl MessageKind {
     /// Determines the kind from the magic number alone.
     pub fn of(bytes: &[u8]) -> MessageKind {
-        match Head::magic_of(bytes) {
+        match MessageHead::magic_of(bytes) {
             Some(DEVICE_MAGIC) => MessageKind::Device,
             Some(RESUME_MAGIC | RELEASE_MAGIC) => MessageKind::Holding,
             Some(HELLO_MAGIC | BEGIN_MAGIC) => MessageKind::Succession,
@@ -157,12 +157,17 @@ mod tests {
         /// Objective: no bytes make the decoders panic.
         #[test]
         fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = (DeviceRequest::decode(&bytes), Holding::decode(&bytes), MessageKind::of(&bytes));
+            let _ = (DeviceRequest::decode(&bytes), HoldRequest::decode(&bytes), MessageKind::of(&bytes));
         }
 
         /// Objective: a request survives the wire.
         #[test]
-        fn round_trip(name in "[a-z0-9:{}]{0,63}", reqtype in any::<u16>(), status in any::<i32>(), fill in any::<u8>()) {
+        fn round_trip(
+            name in "[a-z0-9:{}]{0,63}",
+            reqtype in any::<u16>(),
+            status in any::<i32>(),
+            fill in any::<u8>(),
+        ) {
             let r = DeviceRequest { reqtype, status, name, body: [fill; BODY_LEN] };
             prop_assert_eq!(MessageKind::of(&r.encode()), MessageKind::Device);
             prop_assert_eq!(DeviceRequest::decode(&r.encode()), Ok(r));
@@ -173,11 +178,11 @@ mod tests {
     /// checked.
     #[test]
     fn holding() {
-        for which in [Holding::Resume, Holding::Release] {
+        for which in [HoldRequest::Resume, HoldRequest::Release] {
             let mut m = which.encode();
-            assert_eq!((MessageKind::of(&m), Holding::decode(&m)), (MessageKind::Holding, Ok(which)));
+            assert_eq!((MessageKind::of(&m), HoldRequest::decode(&m)), (MessageKind::Holding, Ok(which)));
             m[4] = 77;
-            assert_eq!(Holding::decode(&m), Err(BadMessage::Version(77)));
+            assert_eq!(HoldRequest::decode(&m), Err(BadMessage::Version(77)));
         }
     }
 }

@@ -15,11 +15,11 @@ pub struct LineTooLong {
 
 /// Cuts a stream into lines.
 ///
-/// Holds at most one unfinished line and the bytes pushed since the last [`Lines::next_line`].
+/// Holds at most one unfinished line and the bytes pushed since the last [`LineSplitter::next_line`].
 ///
 /// ```
-/// use netvale_control::framing::Lines;
-/// let mut lines = Lines::new(80);
+/// use netvale_control::framing::LineSplitter;
+/// let mut lines = LineSplitter::new(80);
 /// lines.push(b"one\ntw");
 /// assert_eq!(lines.next_line(), Ok(Some(&b"one"[..])));
 /// assert_eq!(lines.next_line(), Ok(None));
@@ -27,7 +27,7 @@ pub struct LineTooLong {
 /// assert_eq!(lines.next_line(), Ok(Some(&b"two"[..])));
 /// ```
 #[derive(Clone, Debug)]
-pub struct Lines {
+pub struct LineSplitter {
     bytes: Vec<u8>,
     /// Start of the first line not returned yet.
     start: usize,
@@ -36,10 +36,10 @@ pub struct Lines {
     limit: usize,
 }
 
-impl Lines {
+impl LineSplitter {
     /// Creates an empty splitter for lines of at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        Lines { bytes: Vec::new(), start: 0, scanned: 0, limit }
+        LineSplitter { bytes: Vec::new(), start: 0, scanned: 0, limit }
     }
 
     /// Adds the next bytes of the stream.
@@ -83,7 +83,7 @@ mod tests {
 
     /// Returns every line, and whether the stream ended in an error.
     fn read<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> (Vec<Vec<u8>>, bool) {
-        let mut lines = Lines::new(LIMIT);
+        let mut lines = LineSplitter::new(LIMIT);
         let mut out = Vec::new();
         for chunk in chunks {
             lines.push(chunk);
@@ -101,7 +101,10 @@ mod tests {
     proptest! {
         /// Objective: for any pieces, the lines are those of a plain split, up to the first that is too long.
         #[test]
-        fn as_split(bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>(), Just(b'x')], 0..60), size in 1..20usize) {
+        fn as_split(
+            bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>(), Just(b'x')], 0..60),
+            size in 1..20usize,
+        ) {
             let mut whole: Vec<&[u8]> = bytes.split(|&b| b == b'\n').collect();
             let long = whole.iter().position(|line| line.len() > LIMIT);
             whole.truncate(long.unwrap_or(whole.len() - 1));
@@ -116,7 +119,7 @@ mod tests {
     #[test]
     fn limit() {
         assert_eq!(read([&b"12345678\n"[..]].into_iter()), (vec![b"12345678".to_vec()], false));
-        let mut lines = Lines::new(LIMIT);
+        let mut lines = LineSplitter::new(LIMIT);
         lines.push(b"123456789");
         assert_eq!(lines.next_line(), Err(LineTooLong { limit: LIMIT }));
         lines.push(b"\nshort\n");

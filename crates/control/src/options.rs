@@ -10,7 +10,8 @@
 //! let options = PortOptions { ttl: Some(1), ..PortOptions::default() };
 //! let wrong = AttachParams { switch: "vale0".into(), port: "pcap:x".into(), options };
 //! let why = wrong.check().unwrap_err();
-//! assert_eq!(why.to_string(), "ttl applies to VXLAN ports only; pcap:x is not one of them; omit ttl");
+//! let text = "ttl applies to VXLAN ports only; pcap:x is not one of them; omit ttl";
+//! assert_eq!(why.to_string(), text);
 //! ```
 
 mod burst;
@@ -34,13 +35,13 @@ use serde_json::Value;
 
 pub use group::RateGroup;
 pub use misfit::Misfit;
-pub(crate) use misfit::Why;
+pub(crate) use misfit::MisfitReason;
 pub use netvale_portspec::kinds as kind;
-use netvale_portspec::kinds::{Kind, KindType};
-pub use rule::{BadRule, GivenRule, GivenRules, Rule};
-pub use shape::{Shape, Syntax, mode, numbers, owners_mode};
+use netvale_portspec::kinds::{KindType, SpecKind};
+pub use rule::{BadRule, CompiledRule, ConfiguredRule, ConfiguredRules};
+pub use shape::{OptionShape, Syntax, mode, numbers, owners_mode};
 pub use table::{OPTIONS, Policies, PortOptions};
-pub use written::{InfoText, Notation, Written};
+pub use written::{InfoText, Notation, WrittenValue};
 
 /// An option.
 pub struct AttachOption {
@@ -50,7 +51,7 @@ pub struct AttachOption {
     /// The placeholder for its value in the help; empty for a flag.
     pub value_name: &'static str,
     /// Type and range.
-    pub shape: Shape,
+    pub shape: OptionShape,
     /// Whether all kinds of ports take it; otherwise only the kinds whose rows list it.
     is_for_all: bool,
     /// Its place in the help.
@@ -227,14 +228,14 @@ impl AttachOption {
 
     /// Whether this kind of port takes it.
     #[must_use]
-    pub const fn is_for(&self, kind: &Kind) -> bool {
+    pub const fn is_for(&self, kind: &SpecKind) -> bool {
         self.is_for_all || kind.takes(self.key)
     }
 
     /// The kinds that take it; `None` if all do.
     #[must_use]
-    pub fn kinds(&self) -> Option<Vec<&'static Kind>> {
-        (!self.is_for_all).then(|| Kind::ALL.iter().filter(|kind| self.is_for(kind)).collect())
+    pub fn kinds(&self) -> Option<Vec<&'static SpecKind>> {
+        (!self.is_for_all).then(|| SpecKind::ALL.iter().filter(|kind| self.is_for(kind)).collect())
     }
 
     /// The kinds that take it, in words: `TAP, vhost and ptnet ports`.

@@ -7,9 +7,9 @@ use crate::error::{ErrorCode, RpcError};
 use crate::kinds::{KindReply, KindRequest};
 use crate::params::params_of;
 use crate::types::{
-    AllStats, AllStatsParams, Applied, ApplyParams, AttachParams, DetachParams, Done, Evicted, Exported, GroupsInfo,
-    ListParams, NoParams, PortInfo, SetParams, ShowParams, SubscribeParams, Subscribed, SwitchInfo, TableEntry,
-    TableParams, TraceBeginParams, TraceBegun, TraceRead, Version,
+    AllStats, AllStatsParams, ApplyParams, ApplyResult, AttachParams, Confirmation, DetachParams, EvictionInfo,
+    ExportReply, GroupsInfo, ListParams, NoParams, PortInfo, SetParams, ShowParams, SubscribeParams, SubscribeReply,
+    SwitchInfo, TableEntry, TableParams, TraceBeginParams, TraceBeginReply, TraceRead, Version,
 };
 
 /// Names of the methods in front of those of single kinds of ports.
@@ -116,23 +116,23 @@ pub enum Reply {
     /// To `port.list`, by name.
     Ports(Vec<PortInfo>),
     /// To `port.evicted`, newest first.
-    Evicted(Vec<Evicted>),
+    Evicted(Vec<EvictionInfo>),
     /// To `stats.all`.
     AllStats(Box<AllStats>),
     /// To `subscribe`.
-    Subscribed(Box<Subscribed>),
+    Subscribed(Box<SubscribeReply>),
     /// To `trace.begin`.
-    TraceBegun(TraceBegun),
+    TraceBegun(TraceBeginReply),
     /// To `trace.read`.
     Traced(TraceRead),
     /// To `config.apply`.
-    Applied(Applied),
+    Applied(ApplyResult),
     /// To `config.export`.
-    Exported(Box<Exported>),
+    Exported(Box<ExportReply>),
     /// To requests of one kind of port.
     OfKind(KindReply),
     /// To `port.detach`, `unsubscribe`, `shutdown` and some requests of kinds: `{}`.
-    Done(Done),
+    Done(Confirmation),
 }
 
 impl Request {

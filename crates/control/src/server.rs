@@ -9,19 +9,19 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::error::{ErrorCode, RpcError};
-use crate::framing::{Lines, MAX_REQUEST_LINE, MAX_TRUSTED_LINE};
+use crate::framing::{LineSplitter, MAX_REQUEST_LINE, MAX_TRUSTED_LINE};
 use crate::request::{Reply, Request};
 
 pub(crate) mod strict;
 
 /// Maximum number of requests in a batch.
 pub const MAX_BATCH: usize = 64;
-/// Maximum number of bytes of answers from one [`Connection::feed`]; further requests in it end the connection: a
-/// client that sends many requests must read in between.
+/// Maximum number of bytes of answers from one [`ControlConnection::feed`]; further requests in it end the connection:
+/// a client that sends many requests must read in between.
 pub const MAX_OUTPUT: usize = 4 << 20;
 
 /// Executes requests.
-pub trait Handler {
+pub trait RequestHandler {
     /// Executes one request. The reply is of the kind named in the request's documentation.
     ///
     /// # Errors
@@ -31,7 +31,7 @@ pub trait Handler {
 
 /// The result of feeding bytes in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Output {
+pub struct ControlOutput {
     /// Bytes to send.
     pub bytes: Vec<u8>,
     /// Whether to close the connection afterwards.
@@ -40,23 +40,23 @@ pub struct Output {
 
 /// The state of one connection.
 #[derive(Clone, Debug)]
-pub struct Connection {
-    lines: Lines,
+pub struct ControlConnection {
+    lines: LineSplitter,
     closed: bool,
 }
 
 /// An answer on the wire (JSON-RPC 2.0 section 5).
 #[derive(Serialize)]
-struct Response {
+struct RpcResponse {
     jsonrpc: &'static str,
     #[serde(flatten)]
-    outcome: Outcome,
+    outcome: RpcOutcome,
     id: Value,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Outcome {
+enum RpcOutcome {
     Result(Reply),
     Error(RpcError),
 }
@@ -64,18 +64,18 @@ enum Outcome {
 /// The answer to a line.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Answer {
-    One(Response),
-    Batch(Vec<Response>),
+enum RpcAnswer {
+    One(RpcResponse),
+    Batch(Vec<RpcResponse>),
 }
 
-impl Default for Connection {
+impl Default for ControlConnection {
     fn default() -> Self {
-        Connection { lines: Lines::new(MAX_REQUEST_LINE), closed: false }
+        ControlConnection { lines: LineSplitter::new(MAX_REQUEST_LINE), closed: false }
     }
 }
 
-impl Connection {
+impl ControlConnection {
     /// Continues a connection with the bytes of an unfinished request.
     #[must_use]
     pub fn continuing(mut self, pending: &[u8]) -> Self {
@@ -90,15 +90,15 @@ impl Connection {
 
     /// The connection of a caller who may send a configuration file.
     #[must_use]
-    pub fn trusted() -> Connection {
-        Connection { lines: Lines::new(MAX_TRUSTED_LINE), closed: false }
+    pub fn trusted() -> ControlConnection {
+        ControlConnection { lines: LineSplitter::new(MAX_TRUSTED_LINE), closed: false }
     }
 
     /// Takes bytes from the client and executes the requests that they complete. The answers do not depend on how the
-    /// stream is cut into pieces, except that [`MAX_OUTPUT`] applies to each piece. After [`Output::close`] bytes are
-    /// ignored.
-    pub fn feed(&mut self, bytes: &[u8], handler: &mut dyn Handler) -> Output {
-        let mut out = Output { bytes: Vec::new(), close: self.closed };
+    /// stream is cut into pieces, except that [`MAX_OUTPUT`] applies to each piece. After [`ControlOutput::close`]
+    /// bytes are ignored.
+    pub fn feed(&mut self, bytes: &[u8], handler: &mut dyn RequestHandler) -> ControlOutput {
+        let mut out = ControlOutput { bytes: Vec::new(), close: self.closed };
         if self.closed {
             return out;
         }
@@ -113,7 +113,7 @@ impl Connection {
                 Err(error) => Some(too_long(&error.to_string())),
             };
             if let Some(error) = end {
-                append(&mut out.bytes, Some(Answer::One(failure(Value::Null, error))));
+                append(&mut out.bytes, Some(RpcAnswer::One(failure(Value::Null, error))));
                 self.closed = true;
                 out.close = true;
                 break;
@@ -132,7 +132,7 @@ fn too_many_answers() -> RpcError {
     RpcError::new(ErrorCode::NoRoom, message, "read the answers before sending more requests")
 }
 
-fn append(out: &mut Vec<u8>, answer: Option<Answer>) {
+fn append(out: &mut Vec<u8>, answer: Option<RpcAnswer>) {
     let Some(answer) = answer else { return };
     match serde_json::to_vec(&answer) {
         Ok(mut text) => out.append(&mut text),
@@ -148,13 +148,13 @@ fn unwritable(error: &str) -> String {
     serde_json::json!({ "jsonrpc": "2.0", "error": error, "id": null }).to_string()
 }
 
-fn answer_line(line: &[u8], handler: &mut dyn Handler) -> Option<Answer> {
+fn answer_line(line: &[u8], handler: &mut dyn RequestHandler) -> Option<RpcAnswer> {
     if line.trim_ascii().is_empty() {
         return None;
     }
     match strict::parse(line) {
         Ok(Value::Array(batch)) => answer_batch(batch, handler),
-        Ok(value) => answer_one(value, handler).map(Answer::One),
+        Ok(value) => answer_one(value, handler).map(RpcAnswer::One),
         Err(error) => {
             let error = if error.is_data() {
                 RpcError::new(ErrorCode::InvalidRequest, error.to_string(), "name each member of an object once")
@@ -162,49 +162,49 @@ fn answer_line(line: &[u8], handler: &mut dyn Handler) -> Option<Answer> {
                 let hint = "send one JSON object a line, in UTF-8";
                 RpcError::new(ErrorCode::ParseError, format!("not JSON: {error}"), hint)
             };
-            Some(Answer::One(failure(Value::Null, error)))
+            Some(RpcAnswer::One(failure(Value::Null, error)))
         }
     }
 }
 
-fn answer_batch(batch: Vec<Value>, handler: &mut dyn Handler) -> Option<Answer> {
+fn answer_batch(batch: Vec<Value>, handler: &mut dyn RequestHandler) -> Option<RpcAnswer> {
     if batch.is_empty() || batch.len() > MAX_BATCH {
         let message = format!("a batch of {} requests", batch.len());
         let error = RpcError::new(ErrorCode::InvalidRequest, message, format!("send 1 to {MAX_BATCH} in a batch"));
-        return Some(Answer::One(failure(Value::Null, error)));
+        return Some(RpcAnswer::One(failure(Value::Null, error)));
     }
     let answers: Vec<_> = batch.into_iter().filter_map(|one| answer_one(one, handler)).collect();
-    (!answers.is_empty()).then_some(Answer::Batch(answers))
+    (!answers.is_empty()).then_some(RpcAnswer::Batch(answers))
 }
 
 /// Executes a request. A notification, which has no id, gets no answer, even if it fails (section 4.1).
-fn answer_one(value: Value, handler: &mut dyn Handler) -> Option<Response> {
-    let call = match Call::read(value) {
+fn answer_one(value: Value, handler: &mut dyn RequestHandler) -> Option<RpcResponse> {
+    let call = match RpcCall::read(value) {
         Ok(call) => call,
         Err((id, error)) => return Some(failure(id, error)),
     };
     let outcome = Request::parse(&call.method, call.params).and_then(|request| handler.call(request));
     let id = call.id?;
     Some(match outcome {
-        Ok(reply) => Response { jsonrpc: "2.0", outcome: Outcome::Result(reply), id },
+        Ok(reply) => RpcResponse { jsonrpc: "2.0", outcome: RpcOutcome::Result(reply), id },
         Err(error) => failure(id, error),
     })
 }
 
-fn failure(id: Value, error: RpcError) -> Response {
-    Response { jsonrpc: "2.0", outcome: Outcome::Error(error), id }
+fn failure(id: Value, error: RpcError) -> RpcResponse {
+    RpcResponse { jsonrpc: "2.0", outcome: RpcOutcome::Error(error), id }
 }
 
 /// A request object (section 4) with a valid form.
-struct Call {
+struct RpcCall {
     method: String,
     params: Option<Value>,
     id: Option<Value>,
 }
 
-impl Call {
+impl RpcCall {
     /// An error includes the id to answer to: `null` if it is missing or invalid.
-    fn read(value: Value) -> Result<Call, (Value, RpcError)> {
+    fn read(value: Value) -> Result<RpcCall, (Value, RpcError)> {
         let Value::Object(mut members) = value else {
             return Err((Value::Null, invalid("a request is an object")));
         };
@@ -217,7 +217,7 @@ impl Call {
             return Err((Value::Null, invalid("\"id\" is a string, a number or null")));
         }
         match Self::members(members) {
-            Ok((method, params)) => Ok(Call { method, params, id }),
+            Ok((method, params)) => Ok(RpcCall { method, params, id }),
             Err(error) => Err((answer_to, error)),
         }
     }
@@ -241,7 +241,8 @@ impl Call {
 }
 
 fn invalid(message: &str) -> RpcError {
-    let hint = r#"a request is {"jsonrpc":"2.0","id":1,"method":"version"}; control-protocol.md in the reference describes them all"#;
+    let hint = "a request is {\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"version\"}; \
+                control-protocol.md in the reference describes them all";
     RpcError::new(ErrorCode::InvalidRequest, message, hint)
 }
 

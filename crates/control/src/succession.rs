@@ -3,13 +3,13 @@
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute};
 
-use crate::attach::{BadMessage, Head, read};
+use crate::attach::{BadMessage, MessageHead, read};
 
 /// Version of the handed-over state. A successor continues only the state of a daemon of the same version.
 pub const VERSION: u32 = 4;
 
 /// Length of a [`Succession`] in bytes.
-pub const SUCCESSION_LEN: usize = size_of::<Wire>();
+pub const SUCCESSION_LEN: usize = size_of::<SuccessionWire>();
 
 pub(crate) const HELLO_MAGIC: u32 = u32::from_le_bytes(*b"NVsc");
 pub(crate) const BEGIN_MAGIC: u32 = u32::from_le_bytes(*b"NVsb");
@@ -17,8 +17,8 @@ pub(crate) const BEGIN_MAGIC: u32 = u32::from_le_bytes(*b"NVsb");
 /// A [`Succession`] on the wire: its magic number selects the variant.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct Wire {
-    head: Head,
+struct SuccessionWire {
+    head: MessageHead,
     unused_6: U16,
     version: U32,
 }
@@ -39,7 +39,7 @@ impl Succession {
             Succession::Hello(version) => (HELLO_MAGIC, version),
             Succession::Begin => (BEGIN_MAGIC, 0),
         };
-        transmute!(Wire { head: Head::new(magic), unused_6: 0.into(), version: version.into() })
+        transmute!(SuccessionWire { head: MessageHead::new(magic), unused_6: 0.into(), version: version.into() })
     }
 
     /// Decodes a message.
@@ -47,10 +47,10 @@ impl Succession {
     /// # Errors
     /// [`BadMessage`] if the bytes are not one of these messages.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
-        if Head::magic_of(bytes) == Some(BEGIN_MAGIC) {
-            return read::<Wire>(bytes, BEGIN_MAGIC).map(|_| Succession::Begin);
+        if MessageHead::magic_of(bytes) == Some(BEGIN_MAGIC) {
+            return read::<SuccessionWire>(bytes, BEGIN_MAGIC).map(|_| Succession::Begin);
         }
-        read::<Wire>(bytes, HELLO_MAGIC).map(|m| Succession::Hello(m.version.get()))
+        read::<SuccessionWire>(bytes, HELLO_MAGIC).map(|m| Succession::Hello(m.version.get()))
     }
 }
 

@@ -19,17 +19,17 @@ mod trace;
 pub use crate::kinds::*;
 pub use crate::mac::{BadMac, Mac};
 pub use crate::options::{Misfit, Policies, PortOptions};
-pub use config::{Action, Applied, ApplyParams, Change, Exported};
-pub use events::{Event, EventName, NOTIFICATION, SubscribeParams, Subscribed};
+pub use config::{ApplyParams, ApplyResult, ConfigAction, ConfigChange, ExportReply};
+pub use events::{Event, EventName, NOTIFICATION, SubscribeParams, SubscribeReply};
 pub use port::{
-    AttachParams, DetachParams, Direction, Evicted, ListParams, Owner, PortInfo, PortKind, PortState, RegionInfo,
+    AttachParams, DetachParams, Direction, EvictionInfo, ListParams, Owner, PortInfo, PortKind, PortState, RegionInfo,
     RingInfo, RuleInfo, SetParams, ShowParams,
 };
 pub use stats::{
     AllStats, AllStatsParams, Latency, LatencyPart, MulticastStats, PolicyStats, PortDetails, RegionStats, RingStats,
     RuleStats, SwitchStats, WorkerStats,
 };
-pub use trace::{TraceBeginParams, TraceBegun, TraceRead, TraceStep, TracedFrame, TracedRule};
+pub use trace::{TraceBeginParams, TraceBeginReply, TraceRead, TraceStep, TracedFrame, TracedRule};
 
 /// Drops by reason: the name as `netvale show` prints it (`no-room`, `bad-buffer`, …), and the number of frames.
 pub type Drops = BTreeMap<String, u64>;
@@ -168,4 +168,4 @@ pub struct NoParams {}
 
 /// The reply of methods that only confirm success.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Done {}
+pub struct Confirmation {}

@@ -4,9 +4,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use netvale_control::options::{Shape, owners_mode};
+use netvale_control::options::{OptionShape, owners_mode};
 use netvale_control::types::AttachParams;
-use netvale_switch::Settings;
+use netvale_switch::SwitchSettings;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
@@ -23,9 +23,9 @@ mod switch_policies;
 mod workers;
 mod write;
 
-pub use file::{File, canonical, full_name};
+pub use file::{ConfigFile, canonical, full_name};
 pub use overrides::Overrides;
-pub use places::{Mistake, Place, parse};
+pub use places::{Mistake, TextPlace, parse};
 pub use schema::schema;
 pub use setting::{Effect, Setting};
 pub use switch_policies::SwitchPolicies;
@@ -95,7 +95,7 @@ macro_rules! settings {
     (@field $config:ident [$($path:ident)?] $field:ident) => { $config$(.$path)?.$field };
 }
 
-const COUNT: Shape = Shape::Number(0, 1 << 20);
+const COUNT: OptionShape = OptionShape::Number(0, 1 << 20);
 
 settings! {
     /// The daemon's configuration. Its fields have the names and units of the file's keys.
@@ -104,77 +104,78 @@ settings! {
         /// Folder of the sockets.
         run_dir: PathBuf =
             "$NETVALE_RUN_DIR, else /run/netvale for root, else $XDG_RUNTIME_DIR/netvale, else /tmp/netvale-UID",
-            Shape::Text, Restart;
+            OptionShape::Text, Restart;
 
         /// Threads that forward.
-        workers: usize = "one for each of cpus, else one for every four CPUs, 1 to 8", Shape::Number(1, 64), Restart,
+        workers: usize = "one for each of cpus, else one for every four CPUs, 1 to 8",
+            OptionShape::Number(1, 64), Restart,
             /// Worker threads; each owns the ingress of some of the ports [default: one for every four CPUs, 1 to 8].
             flag "workers N";
 
         /// CPU of each worker, in turn.
-        cpus: Option<Vec<usize>> = "workers are not pinned", Shape::Numbers(0, 1023), Restart,
+        cpus: Option<Vec<usize>> = "workers are not pinned", OptionShape::Numbers(0, 1023), Restart,
             /// CPUs to pin the workers to, in turn, e.g. 0,2-3. Without it they are not pinned.
             flag "cpu LIST";
 
         /// Microseconds for which a worker looks for frames, at most, before it sleeps: as long as looking pays. 0: it
         /// sleeps immediately.
-        spin_us: u64 = 50, Shape::Number(0, 10_000_000), Restart,
+        spin_us: u64 = 50, OptionShape::Number(0, 10_000_000), Restart,
             /// Microseconds a worker looks for work after its last frame, before it sleeps. It sleeps earlier when
             /// looking does not pay; 0 sleeps immediately.
             flag "spin-us N";
 
         /// Workers never sleep.
-        poll_always: bool = false, Shape::Flag, Restart,
+        poll_always: bool = false, OptionShape::Flag, Restart,
             /// Workers never sleep: lowest latency, but each occupies a CPU.
             flag "poll-always";
 
         /// Real-time priority (SCHED_FIFO) at which the workers run.
-        rt_priority: Option<u8> = "ordinary threads", Shape::Number(1, 99), Restart,
+        rt_priority: Option<u8> = "ordinary threads", OptionShape::Number(1, 99), Restart,
             /// Real-time priority of the workers (SCHED_FIFO, {range}). Choose one above that of programs that never
             /// sleep.
             flag "rt-priority N";
 
         /// User that a daemon of root's becomes, with that user's group: name or number.
-        user: Option<String> = "who starts the daemon", Shape::Text, Restart,
+        user: Option<String> = "who starts the daemon", OptionShape::Text, Restart,
             /// User that the daemon becomes once it has made its run directory: a name or a number. Root starts it, and
             /// it keeps what TAPs and interfaces take.
             flag "user USER";
 
         /// Capabilities are dropped, seccomp and Landlock are on.
-        sandbox: bool = true, Shape::Flag, Restart,
+        sandbox: bool = true, OptionShape::Flag, Restart,
             /// Keep capabilities and leave seccomp and Landlock off, to debug.
             flag "no-sandbox";
 
         /// One of this many batches of each ring is timed, on average, for the metrics and the page: how long its
         /// frames take from the ring until they are delivered. 0: none is.
-        latency_sampling: u32 = 0, Shape::Number(0, 1_000_000_000), Immediate,
+        latency_sampling: u32 = 0, OptionShape::Number(0, 1_000_000_000), Immediate,
             /// Time one of this many batches of each ring, for the metrics, the page and `netvale top`; 0: none.
             flag "latency-sampling N";
 
         /// All ports of the file have to be attached, or the daemon does not start; otherwise it leaves some out.
-        require_ports: bool = false, Shape::Flag, Immediate;
+        require_ports: bool = false, OptionShape::Flag, Immediate;
 
         /// Folders of capture files and sockets: reachable in the sandbox, and for other users than the daemon's, who
         /// must name them as they are named here.
-        allow_dirs: Vec<PathBuf> = "none", Shape::Texts, WithinReach,
+        allow_dirs: Vec<PathBuf> = "none", OptionShape::Texts, WithinReach,
             /// A directory that stays reachable in the sandbox, for capture files and sockets of virtual machines; may
             /// be given several times.
             flag "allow-dir DIR";
 
         /// Interfaces that every user who can connect may open, not only root and the daemon's own user.
-        allow_nics: Vec<String> = "none", Shape::Texts, Immediate,
+        allow_nics: Vec<String> = "none", OptionShape::Texts, Immediate,
             /// An interface that every user who can connect may open, not only root and the daemon's own user; may be
             /// given several times.
             flag "allow-nic IF";
 
         /// TAPs that every user who can connect may attach, not only root and the daemon's own user.
-        allow_taps: Vec<String> = "none", Shape::Texts, Immediate,
+        allow_taps: Vec<String> = "none", OptionShape::Texts, Immediate,
             /// A TAP that every user who can connect to the daemon may attach, not only root and its own user; may be
             /// given several times.
             flag "allow-tap TAP";
 
         /// Users ("*": all) whose guests, at ports of root's, take the time of root's workers, and can make all wait.
-        trusted_hypervisors: Vec<String> = "none", Shape::Texts, NewPorts;
+        trusted_hypervisors: Vec<String> = "none", OptionShape::Texts, NewPorts;
     }
     and {
         /// Who may connect.
@@ -197,17 +198,17 @@ settings! {
     #[derive(Clone, Debug, PartialEq)]
     SocketAccess [sockets] "sockets" "Who may connect." {
         /// Owner of the sockets: name or number.
-        owner: Option<String> = "who runs the daemon", Shape::Text, WithChown,
+        owner: Option<String> = "who runs the daemon", OptionShape::Text, WithChown,
             /// Owner of the sockets: a name or a number. Without it, the user who runs the daemon.
             flag "socket-owner USER";
 
         /// Group of the sockets: name or number.
-        group: Option<String> = "that of who runs the daemon", Shape::Text, WithChown,
+        group: Option<String> = "that of who runs the daemon", OptionShape::Text, WithChown,
             /// Group of the sockets: a name or a number.
             flag "socket-group GROUP";
 
         /// Permission bits of the sockets, octal.
-        mode: Option<SocketMode> = "0600, or 0660 when a group is named", Shape::OwnersMode, OwnSockets,
+        mode: Option<SocketMode> = "0600, or 0660 when a group is named", OptionShape::OwnersMode, OwnSockets,
             /// Mode of the sockets in octal [default: 0600; with a group, 0660].
             flag "socket-mode MODE";
     }
@@ -216,26 +217,26 @@ settings! {
     #[derive(Clone, Debug)]
     SwitchConfig [switch] "switch" "What all switches have in common." {
         /// Seconds after which an unseen address is forgotten.
-        ageing_s: u64 = 300, Shape::Number(1, 1_000_000), Immediate;
+        ageing_s: u64 = 300, OptionShape::Number(1, 1_000_000), Immediate;
 
         /// Entries of each switch's forwarding table.
-        table_entries: usize = 16_384, Shape::Number(8, 1 << 24), Immediate;
+        table_entries: usize = 16_384, OptionShape::Number(8, 1 << 24), Immediate;
 
         /// Switches on which ports of all users may meet; "*" is all. Any other switch is for the user who made it,
         /// root and the daemon's own user.
-        shared: Vec<String> = "none", Shape::Texts, Immediate,
+        shared: Vec<String> = "none", OptionShape::Texts, Immediate,
             /// A switch on which ports of all users may meet ("*": all); others are for the user who made them, root
             /// and the daemon's own user. May be given several times.
             flag "share-switch SWITCH";
 
         /// An address behind one user's port does not move to another user's until it expires or the port is detached.
-        sticky_addresses: bool = true, Shape::Flag, Immediate;
+        sticky_addresses: bool = true, OptionShape::Flag, Immediate;
 
         /// A lossless port holds back other users' senders, too; otherwise their frames are dropped when it is full.
-        lossless_between_users: bool = false, Shape::Flag, Immediate;
+        lossless_between_users: bool = false, OptionShape::Flag, Immediate;
 
         /// Policies that ports begin with, by the names of switches ("*" is all). Users make them narrower only.
-        policies: SwitchPolicies = "none", Shape::Policies, NewPorts;
+        policies: SwitchPolicies = "none", OptionShape::Policies, NewPorts;
     }
 
     /// What one user may have at a time who is neither root nor the daemon's own.
@@ -316,10 +317,10 @@ pub enum ConfigError {
     Words(String),
 }
 
-impl File {
+impl ConfigFile {
     /// Completes the file's configuration: fills in defaults that depend on the machine or on other settings.
     pub fn into_config(self) -> Config {
-        let File(mut config) = self;
+        let ConfigFile(mut config) = self;
         if config.run_dir.as_os_str().is_empty() {
             config.run_dir = netvale_control::dirs::default_run_dir();
         }
@@ -355,9 +356,9 @@ impl SwitchConfig {
 
     /// Settings for each new switch.
     #[must_use]
-    pub fn settings(&self) -> Settings {
+    pub fn settings(&self) -> SwitchSettings {
         let SwitchConfig { table_entries, sticky_addresses: sticky, lossless_between_users: holds_others, .. } = *self;
-        Settings { table_entries, sticky, holds_others }
+        SwitchSettings { table_entries, sticky, holds_others }
     }
 }
 

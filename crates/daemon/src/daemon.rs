@@ -18,18 +18,18 @@ use crate::handover::items::{INTERFACE, ParkedPort, port_key, regions_key};
 use crate::handover::store::Store;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::captures::Captures;
-use crate::registry::changes::Changes;
-use crate::registry::events::{Events, Happened};
+use crate::registry::changes::UnsavedChanges;
+use crate::registry::events::{NewEvent, Subscriptions};
 use crate::registry::evictions::Evictions;
 use crate::registry::exchanges::Exchanges;
-use crate::registry::groups::Groups;
+use crate::registry::groups::RateGroups;
 use crate::registry::guests::Guests;
 use crate::registry::interfaces::Interfaces;
 use crate::registry::looks::Looks;
 use crate::registry::mirrors::Mirrors;
 use crate::registry::persistent::PersistentPorts;
 use crate::registry::pipes::Pipes;
-use crate::registry::ports::{PortRecord, Ports};
+use crate::registry::ports::{PortRecord, PortRegistry};
 use crate::registry::refusals::Refusals;
 use crate::registry::regions::{COMMON_REGION, Regions};
 use crate::registry::snoops::Snoops;
@@ -38,9 +38,9 @@ use crate::registry::traces::Traces;
 use crate::registry::tunnels::Tunnels;
 use crate::registry::watches::Watches;
 use crate::registry::workers::Workers;
-use crate::rings::local::LocalPort;
-use crate::rings::switched::Rings;
-use crate::stalls::Watched;
+use crate::rings::local::LocalRings;
+use crate::rings::switched::PortRings;
+use crate::stalls::WatchedThread;
 use crate::system::freed::FreedMemory;
 use crate::system::sandbox::Reach;
 
@@ -55,7 +55,7 @@ pub struct Daemon {
     /// Memory regions that programs map.
     pub regions: Regions,
     /// Ports, by full name.
-    pub ports: Ports<dyn Attached>,
+    pub ports: PortRegistry<dyn PortBackend>,
     /// Persistent ports, on a switch or off it.
     pub persistent: PersistentPorts,
     /// Pipes between programs.
@@ -63,7 +63,7 @@ pub struct Daemon {
     /// Network interfaces.
     pub interfaces: Interfaces,
     /// Groups of ports that share a rate.
-    pub groups: Groups,
+    pub groups: RateGroups,
     /// Multicast groups of switches that snoop.
     pub snoops: Snoops,
     /// UDP sockets of tunnels, and their watchers.
@@ -79,13 +79,13 @@ pub struct Daemon {
     /// Copies for monitors of frames that bypass the daemon.
     pub(crate) mirrors: Mirrors,
     /// Progress of the main thread, which serves all requests.
-    pub watched: Arc<Watched>,
+    pub watched: Arc<WatchedThread>,
     /// Number of refused requests of each user.
     pub refusals: Refusals,
     /// Programs whose port was taken away.
     pub(crate) evictions: Evictions,
     /// Subscribers to events.
-    pub events: Events,
+    pub events: Subscriptions,
     /// Last polled state, for events.
     pub looks: Looks,
     /// Capture files being written.
@@ -99,7 +99,7 @@ pub struct Daemon {
     /// Connection of the successor that awaits the hand-over.
     pub(crate) successor: Option<u64>,
     /// Pending changes to the state that the service manager keeps.
-    pub(crate) changes: Changes,
+    pub(crate) changes: UnsavedChanges,
     /// State kept by the service manager, if there is one.
     pub(crate) store: Option<Store>,
     /// Folders that the sandbox can reach.
@@ -117,11 +117,11 @@ impl Daemon {
             workers: Workers::start(&config.cpu_of_each(), config.polling(), &Fault::told_by(&faults))?,
             switches: Switches::new(config.switch.settings(), config.switch.ageing()),
             regions: Regions::new(std::sync::Arc::clone(&faults)),
-            ports: Ports::default(),
+            ports: PortRegistry::default(),
             persistent: PersistentPorts::default(),
             pipes: Pipes::default(),
             interfaces: Interfaces::default(),
-            groups: Groups::default(),
+            groups: RateGroups::default(),
             snoops: Snoops::new()?,
             tunnels: Tunnels::new()?,
             exchanges: Exchanges::new()?,
@@ -129,17 +129,17 @@ impl Daemon {
             guests: Guests::default(),
             watches: Watches::default(),
             mirrors: Mirrors::default(),
-            watched: Watched::new("the main thread".into()),
+            watched: WatchedThread::new("the main thread".into()),
             refusals: Refusals::default(),
             evictions: Evictions::new(faults),
-            events: Events::default(),
+            events: Subscriptions::default(),
             looks: Looks::default(),
             captures: Captures::default(),
             freed: FreedMemory::default(),
             held: Vec::new(),
             news: Arc::new(Doorbell::new()?),
             successor: None,
-            changes: Changes { everything: true, ..Changes::default() },
+            changes: UnsavedChanges { everything: true, ..UnsavedChanges::default() },
             store: None,
             reach: Reach::everything(),
             config,
@@ -149,7 +149,7 @@ impl Daemon {
     /// Counts and logs a refused request or connection, and reports it as an event; `why` may quote the caller.
     pub(crate) fn note_refusal(&mut self, caller: Caller, why: &str) {
         self.refusals.note(caller, why);
-        self.events.tell(Happened::to(EventName::RequestRefused, caller.uid).by(caller).why(why));
+        self.events.tell(NewEvent::to(EventName::RequestRefused, caller.uid).by(caller).why(why));
     }
 
     /// Removes a port that is gone from the service manager's state. Otherwise its device and socket stay taken, and
@@ -176,7 +176,7 @@ impl Daemon {
 
 /// Peers of a port that serves one at a time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Peers {
+pub struct PortPeers {
     /// Whether a peer is connected.
     pub connected: bool,
     /// Number of connections so far.
@@ -185,32 +185,32 @@ pub struct Peers {
     pub last_error: Option<String>,
 }
 
-impl<D> From<service::State<D>> for Peers {
-    fn from(state: service::State<D>) -> Peers {
-        let service::State { connected, connections, last_error, .. } = state;
-        Peers { connected, connections, last_error }
+impl<D> From<service::ServiceState<D>> for PortPeers {
+    fn from(state: service::ServiceState<D>) -> PortPeers {
+        let service::ServiceState { connected, connections, last_error, .. } = state;
+        PortPeers { connected, connections, last_error }
     }
 }
 
 /// A port of the daemon.
-pub type Record = PortRecord<dyn Attached>;
+pub type DaemonPort = PortRecord<dyn PortBackend>;
 
 /// Kick counts of one ring: sent, suppressed because the peer asked for none, received.
 pub type Kicks = (u64, u64, u64);
 
 /// The backend of a port. Each kind implements this in its file in `ports/`; a method that a kind does not override
 /// does not apply to it.
-pub trait Attached: Any {
+pub trait PortBackend: Any {
     /// Returns the kind, as `netvale list` shows it.
     fn kind(&self) -> PortKind;
 
     /// Returns the rings that programs open, with their holders.
-    fn programs(&self) -> Option<&LocalPort> {
+    fn programs(&self) -> Option<&LocalRings> {
         None
     }
 
-    /// Like [`Attached::programs`], mutable.
-    fn programs_mut(&mut self) -> Option<&mut LocalPort> {
+    /// Like [`PortBackend::programs`], mutable.
+    fn programs_mut(&mut self) -> Option<&mut LocalRings> {
         None
     }
 
@@ -246,7 +246,7 @@ pub trait Attached: Any {
     }
 
     /// Returns its peers, for kinds that serve one at a time.
-    fn peers(&self) -> Option<Peers> {
+    fn peers(&self) -> Option<PortPeers> {
         None
     }
 
@@ -304,7 +304,7 @@ pub trait Attached: Any {
         false
     }
 
-    /// Asks the port's threads to pause; [`Attached::save_parked`] waits for that. Dropping the result withdraws the
+    /// Asks the port's threads to pause; [`PortBackend::save_parked`] waits for that. Dropping the result withdraws the
     /// request, unless that wait is over.
     fn ask_to_pause(&self) -> Vec<AskedToPause> {
         Vec::new()
@@ -334,22 +334,22 @@ pub trait Attached: Any {
     fn stop(self: Box<Self>, _daemon: &mut Daemon, _full: &str) {}
 }
 
-impl dyn Attached {
+impl dyn PortBackend {
     /// Returns the backend if its type is `T`.
-    pub fn get<T: Attached>(&self) -> Option<&T> {
+    pub fn get<T: PortBackend>(&self) -> Option<&T> {
         (self as &dyn Any).downcast_ref()
     }
 }
 
-impl Record {
+impl DaemonPort {
     /// Returns the port's rings, if programs can open them.
-    pub fn rings(&self) -> Option<&Rings> {
+    pub fn rings(&self) -> Option<&PortRings> {
         self.behind.programs().map(|local| &local.rings)
     }
 
     /// Whether programs can open the port, and none does.
     pub fn is_idle(&self) -> bool {
-        self.behind.programs().is_some_and(LocalPort::is_unheld)
+        self.behind.programs().is_some_and(LocalRings::is_unheld)
     }
 
     /// Length in bytes of the virtio-net header before each frame. Monitors see a device's frames whole, with their

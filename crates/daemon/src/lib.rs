@@ -42,7 +42,7 @@ pub mod worker;
 pub use server::fuzzing;
 pub use system::journal::Journal;
 pub use system::keep::passed as passed_descriptors;
-pub use system::log::Limit as LogLimit;
+pub use system::log::LogLimit;
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -59,11 +59,11 @@ use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::handover::store::Store;
 use crate::registry::captures::Captures;
-use crate::server::{Ended, Server, Signals};
-use crate::system::activation::Bound;
-use crate::system::keep::Kept;
-use crate::system::sandbox::{Extra, Reach};
-use crate::system::sockets::Sockets;
+use crate::server::{DaemonServer, ServerEnd, Signals};
+use crate::system::activation::ActivatedSockets;
+use crate::system::keep::StoredDescriptors;
+use crate::system::sandbox::{ExtraCapability, Reach};
+use crate::system::sockets::ListeningSockets;
 use crate::system::user::User;
 use crate::system::{keep, lock, log, manager, realtime, sandbox, sockets, user, watch};
 
@@ -86,7 +86,8 @@ pub enum StartError {
     User(#[from] user::UserError),
     /// The workers could not be given a real-time priority.
     #[error(
-        "workers cannot run at real-time priority {priority}: {source}; run the daemon as root, or with CAP_SYS_NICE or a limit (ulimit -r) of \
+        "workers cannot run at real-time priority {priority}: {source}; run the daemon as root, or with CAP_SYS_NICE \
+         or a limit (ulimit -r) of \
          at least {priority}"
     )]
     RealTime {
@@ -117,7 +118,7 @@ pub fn run(config: Config) -> Result<(), StartError> {
     system::freed::keep_limits();
     let dir = config.run_dir.clone();
     let user = other_user(&config)?;
-    let place = Place::take(&config, &dir)?;
+    let place = StartPlace::take(&config, &dir)?;
     let signals = signals(&config)?;
     raise_limits();
     // Both before the sandbox. All threads inherit the scheduler slice.
@@ -138,7 +139,7 @@ pub fn run(config: Config) -> Result<(), StartError> {
         reach = Reach::of(folders.iter().chain([&dir]).map(PathBuf::as_path));
         sandbox::enter(&dir, &folders, config.file.as_deref(), &ports::kernel_needs())?;
     } else if user.is_some() {
-        sandbox::keep(Extra::None)?;
+        sandbox::keep(ExtraCapability::None)?;
     }
     log::set_limit(config.quota.log_lines);
     netvale_mem::latency::set_sampling(config.latency_sampling);
@@ -149,8 +150,8 @@ pub fn run(config: Config) -> Result<(), StartError> {
     // The workers have started.
     drop(real_time);
     let server = match place {
-        Listening::Fresh(sockets) => begin(daemon, sockets, signals, &mut kept)?,
-        Listening::Successor(predecessor) => succeed(daemon, predecessor, signals)?,
+        ListeningPlace::Fresh(sockets) => begin(daemon, sockets, signals, &mut kept)?,
+        ListeningPlace::Successor(predecessor) => succeed(daemon, predecessor, signals)?,
     };
     tracing::info!("ready in {}", dir.display());
     if let Err(e) = manager::tell(&[sd_notify::NotifyState::Ready], None) {
@@ -158,19 +159,24 @@ pub fn run(config: Config) -> Result<(), StartError> {
         tracing::warn!("the service manager at {} (NOTIFY_SOCKET) is not told that all is ready: {e}", place.display());
     }
     match server.run() {
-        Ended::Stopped(captures, own) => end(&own, captures),
+        ServerEnd::Stopped(captures, own) => end(&own, captures),
         // Drop nothing: everything belongs to the successor.
-        Ended::HandedOver(connection) => system::leaving::close_all_and_exit(connection),
+        ServerEnd::HandedOver(connection) => system::leaving::close_all_and_exit(connection),
     }
     Ok(())
 }
 
 /// Restores the items that the service manager kept of an earlier daemon, then attaches the other configured ports.
-fn begin(mut daemon: Daemon, sockets: Sockets, signals: Signals, kept: &mut Kept) -> Result<Server, StartError> {
+fn begin(
+    mut daemon: Daemon,
+    sockets: ListeningSockets,
+    signals: Signals,
+    kept: &mut StoredDescriptors,
+) -> Result<DaemonServer, StartError> {
     let (mut store, items) = Store::found(kept);
     let clients = if items.is_empty() { Vec::new() } else { continue_all(&mut daemon, &mut store, items) };
     api::attaching::attach_configured(&mut daemon).map_err(|(port, refusal)| StartError::Port { port, refusal })?;
-    let mut server = Server::new(daemon, sockets, signals)?;
+    let mut server = DaemonServer::new(daemon, sockets, signals)?;
     server.adopt(clients);
     if keep::is_there() {
         server.keep_in(store);
@@ -179,7 +185,7 @@ fn begin(mut daemon: Daemon, sockets: Sockets, signals: Signals, kept: &mut Kept
 }
 
 /// Takes over from a running daemon.
-fn succeed(mut daemon: Daemon, predecessor: Predecessor, signals: Signals) -> Result<Server, StartError> {
+fn succeed(mut daemon: Daemon, predecessor: Predecessor, signals: Signals) -> Result<DaemonServer, StartError> {
     let begun = Instant::now();
     let done = predecessor.take(&mut daemon).and_then(|taken| taken.go(&mut daemon));
     let process = match done {
@@ -191,7 +197,7 @@ fn succeed(mut daemon: Daemon, predecessor: Predecessor, signals: Signals) -> Re
         }
     };
     process.sockets.own();
-    let mut server = Server::new(daemon, process.sockets, signals)?;
+    let mut server = DaemonServer::new(daemon, process.sockets, signals)?;
     server.adopt(process.clients);
     if keep::is_there() {
         server.keep_in(Store::after(process.kept));
@@ -215,32 +221,33 @@ fn end(own: &[PathBuf], mut captures: Captures) {
 }
 
 /// The daemon's place in its run directory: new, or a predecessor's.
-enum Place {
+enum StartPlace {
     Fresh(OwnedFd),
     Successor(Predecessor),
 }
 
 /// The daemon's place once its sockets listen.
-enum Listening {
-    Fresh(Sockets),
+enum ListeningPlace {
+    Fresh(ListeningSockets),
     Successor(Predecessor),
 }
 
-impl Place {
-    fn take(config: &Config, dir: &Path) -> Result<Place, StartError> {
+impl StartPlace {
+    fn take(config: &Config, dir: &Path) -> Result<StartPlace, StartError> {
         if config.take_over {
             let predecessor = Predecessor::find(&dir.join(ATTACH_SOCKET)).map_err(StartError::Succession)?;
-            return Ok(Place::Successor(predecessor));
+            return Ok(StartPlace::Successor(predecessor));
         }
-        Ok(Place::Fresh(lock::lock_run_dir(dir)?))
+        Ok(StartPlace::Fresh(lock::lock_run_dir(dir)?))
     }
 
-    fn listen(self, kept: &mut Kept, config: &Config) -> Result<Listening, StartError> {
+    fn listen(self, kept: &mut StoredDescriptors, config: &Config) -> Result<ListeningPlace, StartError> {
         Ok(match self {
-            Place::Successor(predecessor) => Listening::Successor(predecessor),
-            Place::Fresh(lock) => {
-                let Bound { attach, control, own } = Bound::open(kept, &config.run_dir, &config.sockets)?;
-                Listening::Fresh(Sockets { lock, attach, control, own })
+            StartPlace::Successor(predecessor) => ListeningPlace::Successor(predecessor),
+            StartPlace::Fresh(lock) => {
+                let ActivatedSockets { attach, control, own } =
+                    ActivatedSockets::open(kept, &config.run_dir, &config.sockets)?;
+                ListeningPlace::Fresh(ListeningSockets { lock, attach, control, own })
             }
         })
     }
@@ -276,12 +283,12 @@ fn other_user(config: &Config) -> Result<Option<User>, user::UserError> {
 }
 
 /// Switches to that user and gives it the run directory. The sockets are created afterwards.
-fn become_user(user: User, config: &Config, place: &Place) -> Result<(), StartError> {
-    if let Place::Fresh(lock) = place {
+fn become_user(user: User, config: &Config, place: &StartPlace) -> Result<(), StartError> {
+    if let StartPlace::Fresh(lock) = place {
         sockets::give_run_dir(&config.run_dir, lock, user)?;
     }
     let gives_sockets = config.sockets.owner.is_some() || config.sockets.group.is_some();
-    Ok(user.become_it(if gives_sockets { Extra::Chown } else { Extra::None })?)
+    Ok(user.become_it(if gives_sockets { ExtraCapability::Chown } else { ExtraCapability::None })?)
 }
 
 /// Initial room in the kernel's descriptor table. The table grows by itself, but in a multi-threaded process only after

@@ -10,17 +10,17 @@ use netvale_afxdp::iface::Interface;
 use netvale_control::attach::{AttachRequest, FLAG_NETMAP};
 use netvale_control::options::MTU;
 use netvale_control::types::{Owner, Policies};
-use netvale_portspec::{AttachSpec, Base, Needs, PortName, PortSpec};
+use netvale_portspec::{AttachNeeds, AttachSpec, Base, PortName, PortSpec};
 use rustix::io::Errno;
 use serde_json::{Map, Value};
 
 use crate::caller::{Caller, is_trusted_user};
 use crate::config::Config;
-use crate::daemon::{Daemon, Record};
+use crate::daemon::{Daemon, DaemonPort};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::persistent::own_name;
 use crate::registry::ports::SwitchPort;
-use crate::rings::pipe::{Pipe, pipe_and_end};
+use crate::rings::pipe::{PipeRecord, pipe_and_end};
 
 /// Maximum number of switches.
 pub const MAX_SWITCHES: usize = 64;
@@ -31,7 +31,7 @@ const ALL: &str = "*";
 
 /// A request, reduced to the facts that permissions depend on.
 #[derive(Clone, Copy)]
-pub enum Request<'a> {
+pub enum PermissionRequest<'a> {
     /// Attach a port to a switch.
     Attach(&'a SwitchPort, &'a AttachSpec),
     /// Attach a device of the caller's own, sent with the request.
@@ -76,29 +76,29 @@ pub enum Request<'a> {
 ///
 /// # Errors
 /// [`Refusal`] when the caller lacks the right, or a limit is reached.
-pub fn admit(d: &Daemon, caller: Caller, request: Request<'_>) -> Result<(), Refusal> {
+pub fn admit(d: &Daemon, caller: Caller, request: PermissionRequest<'_>) -> Result<(), Refusal> {
     match request {
-        Request::Attach(at, spec) => attach(d, caller, at, spec),
-        Request::Bring(at) => bring(d, caller, at),
-        Request::Passthrough(socket, backend) => passthrough(d, caller, socket, backend),
-        Request::Open(spec, request) => {
+        PermissionRequest::Attach(at, spec) => attach(d, caller, at, spec),
+        PermissionRequest::Bring(at) => bring(d, caller, at),
+        PermissionRequest::Passthrough(socket, backend) => passthrough(d, caller, socket, backend),
+        PermissionRequest::Open(spec, request) => {
             quota::may_have_extra(caller, request.extra_bufs)?;
             open(d, caller, spec, request)
         }
-        Request::MakePersistent(name) => make_persistent(d, caller, name),
-        Request::RemovePersistent(name) => owns_persistent(d, name, caller),
-        Request::AttachNamed(at) => attach_named(d, caller, at),
-        Request::Change(name) => owns_port(d, name, caller),
-        Request::NetmapGet(name) => owns_named(d, name, caller),
-        Request::Detach(name) => detach(d, name, caller),
-        Request::SetPolicies(name, policies) => set_policies(d, name, policies, caller),
-        Request::InspectSwitch(name) => may_join(d, name, caller),
-        Request::Configure => configure(caller),
-        Request::Shutdown => shutdown(caller),
-        Request::HandOver => hand_over(caller),
-        Request::KeepAwake(name) => keep_awake(d, name, caller),
-        Request::OpenNull(request) => quota::may_have_extra(caller, request.extra_bufs),
-        Request::Inspect | Request::NetmapList => Ok(()),
+        PermissionRequest::MakePersistent(name) => make_persistent(d, caller, name),
+        PermissionRequest::RemovePersistent(name) => owns_persistent(d, name, caller),
+        PermissionRequest::AttachNamed(at) => attach_named(d, caller, at),
+        PermissionRequest::Change(name) => owns_port(d, name, caller),
+        PermissionRequest::NetmapGet(name) => owns_named(d, name, caller),
+        PermissionRequest::Detach(name) => detach(d, name, caller),
+        PermissionRequest::SetPolicies(name, policies) => set_policies(d, name, policies, caller),
+        PermissionRequest::InspectSwitch(name) => may_join(d, name, caller),
+        PermissionRequest::Configure => configure(caller),
+        PermissionRequest::Shutdown => shutdown(caller),
+        PermissionRequest::HandOver => hand_over(caller),
+        PermissionRequest::KeepAwake(name) => keep_awake(d, name, caller),
+        PermissionRequest::OpenNull(request) => quota::may_have_extra(caller, request.extra_bufs),
+        PermissionRequest::Inspect | PermissionRequest::NetmapList => Ok(()),
     }
 }
 
@@ -135,16 +135,16 @@ fn attach(d: &Daemon, caller: Caller, at: &SwitchPort, spec: &AttachSpec) -> Res
     is_free(d, at)?;
     files::may_name(&d.config, caller, spec.files().into_iter().map(Path::new))?;
     match spec.needs() {
-        Needs::Nothing => {}
-        Needs::Interface(name) => may_take_interface(&d.config, name, caller)?,
+        AttachNeeds::Nothing => {}
+        AttachNeeds::Interface(name) => may_take_interface(&d.config, name, caller)?,
         // A TAP is an interface of the host: the same users may have the daemon use, create and configure one.
-        Needs::Tap(name) if is_trusted(caller) || d.config.allow_taps.iter().any(|allowed| allowed == name) => {}
-        Needs::Tap(_) => {
+        AttachNeeds::Tap(name) if is_trusted(caller) || d.config.allow_taps.iter().any(|allowed| allowed == name) => {}
+        AttachNeeds::Tap(_) => {
             let text = "only root and the daemon's own user may attach it; 'netvale up --allow-tap' lets others";
             return refuse(Errno::ACCESS, format!("{spec}: {text}"));
         }
-        Needs::Trust(_) if is_trusted(caller) => {}
-        Needs::Trust(what) => {
+        AttachNeeds::Trust(_) if is_trusted(caller) => {}
+        AttachNeeds::Trust(what) => {
             return refuse(Errno::ACCESS, format!("only root and the daemon's own user attach {what}"));
         }
     }
@@ -230,7 +230,7 @@ fn controls_watched(d: &Daemon, caller: Caller, spec: &PortSpec) -> Result<(), R
     if let Some((name, end)) = pipe_and_end(&spec.name) {
         let in_use = d.pipes.get(&name).filter(|pipe| pipe.is_in_use(end));
         return match in_use {
-            Some(Pipe { uid, .. }) if !controls(caller, *uid) => {
+            Some(PipeRecord { uid, .. }) if !controls(caller, *uid) => {
                 refuse(Errno::ACCESS, format!("pipe {name} belongs to another user"))
             }
             _ => Ok(()),
@@ -254,7 +254,7 @@ fn controls_watched(d: &Daemon, caller: Caller, spec: &PortSpec) -> Result<(), R
     }
 }
 
-fn owns(record: &Record, full: &str, caller: Caller) -> Result<(), Refusal> {
+fn owns(record: &DaemonPort, full: &str, caller: Caller) -> Result<(), Refusal> {
     if !controls(caller, record.owner.uid) {
         return refuse(Errno::ACCESS, format!("{full} belongs to user {}: open a port of your own", record.owner.uid));
     }
@@ -337,14 +337,16 @@ pub fn may_join(d: &Daemon, switch: &str, caller: Caller) -> Result<(), Refusal>
             refuse(
                 Errno::ACCESS,
                 format!(
-                    "switch {switch} is the configuration's: use one of your own; 'shared' in [switch] lets users meet on it"
+                    "switch {switch} is the configuration's: use one of your own; 'shared' in [switch] lets users meet \
+                     on it"
                 ),
             )
         }
         Some(owner) if !controls(caller, owner) && !is_shared() => refuse(
             Errno::ACCESS,
             format!(
-                "switch {switch} belongs to another user: use one of your own; 'shared' in the configuration's [switch] lets users meet on it"
+                "switch {switch} belongs to another user: use one of your own; 'shared' in the configuration's \
+                 [switch] lets users meet on it"
             ),
         ),
         _ => Ok(()),

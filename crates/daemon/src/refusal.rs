@@ -7,7 +7,7 @@ use netvale_fdio::state::BadState;
 use netvale_guest::passthrough::PassthroughError;
 use netvale_mem::RegionError;
 use netvale_switch::AttachError;
-use netvale_tap::{TapError, Unfit};
+use netvale_tap::{AdoptError, TapError};
 use rustix::io::Errno;
 
 /// Why a request is refused.
@@ -141,8 +141,8 @@ impl From<TapError> for Refusal {
     }
 }
 
-impl From<Unfit> for Refusal {
-    fn from(e: Unfit) -> Self {
+impl From<AdoptError> for Refusal {
+    fn from(e: AdoptError) -> Self {
         Refusal::new(Errno::INVAL, format!("what came is no queue of a TAP that a port can have: {e}"))
     }
 }

@@ -14,14 +14,14 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use netvale_afxdp::iface;
-use netvale_control::server::Connection;
+use netvale_control::server::ControlConnection;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketFlags};
 
 use crate::api::configuration;
 use crate::api::control::Rpc;
-use crate::api::opening::{self, Held};
+use crate::api::opening::{self, AttachHold};
 use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::handover::store::Store;
@@ -30,7 +30,7 @@ use crate::ports::socket::peers;
 use crate::ports::{self, faults, looking, multicast};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::captures::Captures;
-use crate::system::sockets::Sockets;
+use crate::system::sockets::ListeningSockets;
 use crate::system::watchdog::Watchdog;
 use crate::system::{closing, peer};
 
@@ -69,37 +69,37 @@ pub struct Signals {
     pub reload: Option<UnixStream>,
 }
 
-enum Client {
+enum ClientConnection {
     /// A client of the attach socket, with its hold once it has opened a port.
     Attach {
         fd: OwnedFd,
-        holds: Option<Held>,
+        holds: Option<AttachHold>,
     },
     Control {
         fd: OwnedFd,
-        conn: Box<Connection>,
+        conn: Box<ControlConnection>,
         unsent: Vec<u8>,
         ended: bool,
     },
 }
 
-impl Client {
+impl ClientConnection {
     fn into_fd(self) -> OwnedFd {
         match self {
-            Client::Attach { fd, .. } | Client::Control { fd, .. } => fd,
+            ClientConnection::Attach { fd, .. } | ClientConnection::Control { fd, .. } => fd,
         }
     }
 }
 
 /// The main loop.
-pub struct Server {
+pub struct DaemonServer {
     daemon: Daemon,
-    listeners: Sockets,
+    listeners: ListeningSockets,
     signals: Signals,
     epoll: OwnedFd,
     /// Link notifications of the kernel, where available: interfaces that appear, vanish or change.
     links: Option<OwnedFd>,
-    clients: HashMap<u64, (Client, Caller)>,
+    clients: HashMap<u64, (ClientConnection, Caller)>,
     next: u64,
     /// Spare descriptor, given up when no others are left, to accept one more connection and close it.
     reserve: Option<OwnedFd>,
@@ -116,7 +116,7 @@ pub struct Server {
 }
 
 /// How the main loop ended.
-pub(crate) enum Ended {
+pub(crate) enum ServerEnd {
     /// By a signal or a request: pending captures, and the sockets to remove.
     Stopped(Captures, Vec<PathBuf>),
     /// By a hand-over: everything belongs to the successor and must not be touched. If the successor's connection is
@@ -124,12 +124,12 @@ pub(crate) enum Ended {
     HandedOver(Option<OwnedFd>),
 }
 
-impl Server {
+impl DaemonServer {
     /// Takes over the sockets.
     ///
     /// # Errors
     /// Fails if epoll does.
-    pub fn new(daemon: Daemon, listeners: Sockets, signals: Signals) -> std::io::Result<Server> {
+    pub fn new(daemon: Daemon, listeners: ListeningSockets, signals: Signals) -> std::io::Result<DaemonServer> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let add = |fd: BorrowedFd<'_>, id| epoll::add(&epoll, fd, epoll::EventData::new_u64(id), epoll::EventFlags::IN);
         add(listeners.attach.as_fd(), ATTACH)?;
@@ -147,7 +147,7 @@ impl Server {
         let clients = HashMap::new();
         let next = FIRST_CLIENT;
         let watchdog = Watchdog::find();
-        Ok(Server {
+        Ok(DaemonServer {
             daemon,
             listeners,
             signals,
@@ -170,7 +170,7 @@ impl Server {
     }
 
     /// Serves until a signal or a `shutdown` request, then removes all ports; or until a successor takes over.
-    pub(crate) fn run(mut self) -> Ended {
+    pub(crate) fn run(mut self) -> ServerEnd {
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
         // Before the predecessor's items are forgotten, which hold its counters.
         self.keep_counters(Instant::now());
@@ -199,16 +199,16 @@ impl Server {
                     // Descriptors stay open until the process ends, and nothing is dropped: everything belongs to the
                     // successor.
                     std::mem::forget(self);
-                    return Ended::HandedOver(connection);
+                    return ServerEnd::HandedOver(connection);
                 }
             }
         }
         if !self.is_asked_to_end && self.leave_kept() {
             std::mem::forget(self);
-            return Ended::HandedOver(None);
+            return ServerEnd::HandedOver(None);
         }
         self.daemon.store.iter_mut().for_each(Store::clear);
-        Ended::Stopped(self.daemon.captures, self.listeners.own)
+        ServerEnd::Stopped(self.daemon.captures, self.listeners.own)
     }
 
     /// Does periodic work. Returns the time until the next call.
@@ -380,8 +380,8 @@ impl Server {
             return closing::close(fd, caller.uid);
         }
         let client = match kind {
-            ATTACH => Client::Attach { fd, holds: None },
-            _ => Client::Control { fd, conn: Box::new(connection(caller)), unsent: Vec::new(), ended: false },
+            ATTACH => ClientConnection::Attach { fd, holds: None },
+            _ => ClientConnection::Control { fd, conn: Box::new(connection(caller)), unsent: Vec::new(), ended: false },
         };
         self.clients.insert(id, (client, caller));
     }
@@ -391,8 +391,8 @@ impl Server {
         let caller = *caller;
         let mut shutdown = false;
         let keep = match client {
-            Client::Attach { fd, holds } => opening::serve(&mut self.daemon, fd, holds, caller),
-            Client::Control { fd, conn, unsent, ended } => {
+            ClientConnection::Attach { fd, holds } => opening::serve(&mut self.daemon, fd, holds, caller),
+            ClientConnection::Control { fd, conn, unsent, ended } => {
                 let mut rpc = Rpc { daemon: &mut self.daemon, caller, shutdown: false };
                 let keep = serve_control(&mut rpc, fd, conn, unsent, ended);
                 shutdown = rpc.shutdown;
@@ -416,7 +416,9 @@ impl Server {
     /// Whether a client with unread answers must be disconnected: the sum over its user's connections is over the
     /// quota.
     fn is_unread(&mut self, id: u64) -> bool {
-        let unread = |client: &Client| if let Client::Control { unsent, .. } = client { unsent.len() } else { 0 };
+        let unread = |client: &ClientConnection| {
+            if let ClientConnection::Control { unsent, .. } = client { unsent.len() } else { 0 }
+        };
         let Some((client, caller)) = self.clients.get(&id) else { return false };
         if unread(client) == 0 {
             return false;
@@ -431,7 +433,7 @@ impl Server {
     fn tell_watchers(&mut self) {
         self.daemon.tunnels.news().drain();
         for (id, text) in ports::due(&mut self.daemon) {
-            if let Some((Client::Control { unsent, .. }, _)) = self.clients.get_mut(&id) {
+            if let Some((ClientConnection::Control { unsent, .. }, _)) = self.clients.get_mut(&id) {
                 unsent.extend_from_slice(text.as_bytes());
                 unsent.push(b'\n');
                 self.serve(id);
@@ -445,8 +447,8 @@ impl Server {
         self.daemon.traces.forget(id);
         let Some((client, caller)) = self.clients.remove(&id) else { return };
         let (fd, held) = match client {
-            Client::Attach { fd, holds } => (fd, holds),
-            Client::Control { fd, .. } => (fd, None),
+            ClientConnection::Attach { fd, holds } => (fd, holds),
+            ClientConnection::Control { fd, .. } => (fd, None),
         };
         // The descriptor stays open until its turn to be closed. Cannot fail for a descriptor in the set.
         let _ = epoll::delete(&self.epoll, &fd);
@@ -459,8 +461,8 @@ impl Server {
 }
 
 /// Creates the caller's control connection.
-fn connection(caller: Caller) -> Connection {
-    if permission::is_trusted(caller) { Connection::trusted() } else { Connection::default() }
+fn connection(caller: Caller) -> ControlConnection {
+    if permission::is_trusted(caller) { ControlConnection::trusted() } else { ControlConnection::default() }
 }
 
 /// Sorts hangups first: a program that closes a port and reopens it finds it free.
@@ -478,7 +480,7 @@ fn in_order(ready: &[epoll::Event]) -> Vec<u64> {
 fn serve_control(
     rpc: &mut Rpc<'_>,
     fd: &OwnedFd,
-    conn: &mut Connection,
+    conn: &mut ControlConnection,
     unsent: &mut Vec<u8>,
     ended: &mut bool,
 ) -> bool {

@@ -1,8 +1,8 @@
 //! Threads that must not wait (the main thread and the workers), and how often one was held up.
 //!
-//! A thread reports progress ([`Watched::progress`]) and idleness ([`Watched::rest`]), and counts its own finished
-//! stalls. The watching thread (`system::watch`) looks for stalls that still last and writes the log, because a worker
-//! does not.
+//! A thread reports progress ([`WatchedThread::progress`]) and idleness ([`WatchedThread::rest`]), and counts its own
+//! finished stalls. The watching thread (`system::watch`) looks for stalls that still last and writes the log, because
+//! a worker does not.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
@@ -14,11 +14,11 @@ pub const LIMIT: Duration = Duration::from_millis(100);
 /// The time base, before all other times.
 static BASE: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-static ALL: Mutex<Vec<Weak<Watched>>> = Mutex::new(Vec::new());
+static ALL: Mutex<Vec<Weak<WatchedThread>>> = Mutex::new(Vec::new());
 
 /// A watched thread.
 #[derive(Debug)]
-pub struct Watched {
+pub struct WatchedThread {
     name: String,
     /// Start of its current operation, in nanoseconds since [`BASE`]; 0: it rests.
     since: AtomicU64,
@@ -29,11 +29,11 @@ pub struct Watched {
     reported: AtomicU64,
 }
 
-impl Watched {
+impl WatchedThread {
     /// Watches a thread for the lifetime of the value.
-    pub fn new(name: String) -> Arc<Watched> {
+    pub fn new(name: String) -> Arc<WatchedThread> {
         let zero = || AtomicU64::new(0);
-        let one = Watched { name, since: zero(), stalls: zero(), longest: zero(), reported: zero() };
+        let one = WatchedThread { name, since: zero(), stalls: zero(), longest: zero(), reported: zero() };
         let one = Arc::new(one);
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|other| other.strong_count() > 0);
@@ -53,7 +53,7 @@ impl Watched {
         }
     }
 
-    /// Marks the thread as idle. Call [`Watched::progress`] first.
+    /// Marks the thread as idle. Call [`WatchedThread::progress`] first.
     pub fn rest(&self) {
         self.since.store(0, Ordering::Relaxed);
     }
@@ -103,7 +103,7 @@ mod tests {
     /// Objective: an operation over the limit is counted once; a rest is not counted, however long.
     #[test]
     fn only_work_is_counted() {
-        let thread = Watched::new("test".into());
+        let thread = WatchedThread::new("test".into());
         let start = Instant::now();
         let after = |ms| start + Duration::from_millis(ms);
         thread.progress(after(0));

@@ -16,9 +16,9 @@ use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_port::Task;
 use netvale_port::domain::TimeDomain;
-use netvale_switch::{PortId, Switch, WaitingFrames, Work};
+use netvale_switch::{ForwardMemory, PortId, Switch, WaitingFrames};
 
-use crate::stalls::Watched;
+use crate::stalls::WatchedThread;
 
 mod clock;
 mod moving;
@@ -26,7 +26,7 @@ pub mod parking;
 mod rounds;
 mod sleep;
 
-use rounds::{Entry, Loop};
+use rounds::{TaskEntry, WorkerLoop};
 
 /// Timer slack of a worker's sleep, in nanoseconds: frames on links and under rate limits have due times.
 const TIMER_SLACK: u64 = 1000;
@@ -38,7 +38,7 @@ const LEAVING: Duration = Duration::from_millis(200);
 pub type TaskId = u64;
 
 /// A task that a worker repeats.
-pub type Job = Box<dyn Task<Work>>;
+pub type WorkerTask = Box<dyn Task<ForwardMemory>>;
 
 /// When an idle worker goes to sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,35 +51,35 @@ pub enum Polling {
 
 /// Handling of drained frames without room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WithoutRoom {
+enum DrainMode {
     Waits,
     Drops,
 }
 
-enum Command {
-    Add(Entry),
-    Move(moving::Order),
+enum WorkerCommand {
+    Add(TaskEntry),
+    Move(moving::MoveOrder),
     Remove(TaskId, SyncSender<()>),
-    Drain(TaskId, WithoutRoom, SyncSender<()>),
+    Drain(TaskId, DrainMode, SyncSender<()>),
     KeepAwake(TaskId, bool),
     Rehome(TaskId, Arc<Switch>, PortId),
-    Park(parking::Pause),
+    Park(parking::PauseOrder),
     WaitWith(TaskId, Vec<WaitingFrames>),
     Stop,
 }
 
 /// How a worker spent its time, in nanoseconds, and its load.
 #[derive(Debug, Default)]
-pub struct WorkerStats {
+pub struct WorkerTimeStats {
     /// Time spent forwarding.
     pub busy_ns: AtomicU64,
     /// Time spent polling without finding work.
     pub polled_ns: AtomicU64,
-    /// Time spent asleep in finished sleeps; [`WorkerStats::slept`] includes the current one.
+    /// Time spent asleep in finished sleeps; [`WorkerTimeStats::slept`] includes the current one.
     pub slept_ns: AtomicU64,
     /// Start of the current sleep, in nanoseconds of an arbitrary clock; 0: awake.
     asleep_since: AtomicU64,
-    /// Last result of [`WorkerStats::slept`].
+    /// Last result of [`WorkerTimeStats::slept`].
     told: AtomicU64,
     /// The part of the sleeping time during which frames waited for a receiver that had not run yet.
     pub waited_ns: AtomicU64,
@@ -91,20 +91,20 @@ pub struct WorkerStats {
     pub ingresses: AtomicU64,
 }
 
-struct Shared {
-    commands: Mutex<Vec<Command>>,
+struct WorkerState {
+    commands: Mutex<Vec<WorkerCommand>>,
     pending: AtomicBool,
     bell: Doorbell,
-    stats: WorkerStats,
-    watched: Arc<Watched>,
+    stats: WorkerTimeStats,
+    watched: Arc<WatchedThread>,
     /// Tasks dropped after a panic.
     broken: Mutex<Vec<TaskId>>,
     /// Wakes the main thread after a panic.
     fault: Fault,
 }
 
-impl Shared {
-    fn send(&self, command: Command) {
+impl WorkerState {
+    fn send(&self, command: WorkerCommand) {
         self.commands.lock().unwrap_or_else(PoisonError::into_inner).push(command);
         self.pending.store(true, Ordering::Release);
         self.bell.ring();
@@ -113,7 +113,7 @@ impl Shared {
 
 /// The daemon's handle to a worker.
 pub struct Worker {
-    shared: Arc<Shared>,
+    shared: Arc<WorkerState>,
     thread: Option<JoinHandle<()>>,
     cpu: Option<usize>,
     domain: TimeDomain,
@@ -132,16 +132,16 @@ impl Worker {
         fault: Fault,
         domain: TimeDomain,
     ) -> std::io::Result<Worker> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(WorkerState {
             commands: Mutex::new(Vec::new()),
             pending: AtomicBool::new(false),
             bell: Doorbell::new()?,
-            stats: WorkerStats::default(),
-            watched: Watched::new(format!("worker {index}")),
+            stats: WorkerTimeStats::default(),
+            watched: WatchedThread::new(format!("worker {index}")),
             broken: Mutex::default(),
             fault,
         });
-        let run = Loop::new(Arc::clone(&shared), polling)?;
+        let run = WorkerLoop::new(Arc::clone(&shared), polling)?;
         // A new thread inherits its creator's timer slack.
         let usual = rustix::thread::current_timer_slack().ok().and_then(NonZeroU64::new);
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(TIMER_SLACK));
@@ -172,7 +172,7 @@ impl Worker {
     }
 
     /// Its times and its load.
-    pub fn stats(&self) -> &WorkerStats {
+    pub fn stats(&self) -> &WorkerTimeStats {
         &self.shared.stats
     }
 
@@ -188,7 +188,7 @@ impl Worker {
 
     /// Asks it to end, which it does unless a peer holds it up.
     pub fn stop(&self) {
-        self.shared.send(Command::Stop);
+        self.shared.send(WorkerCommand::Stop);
     }
 
     /// Whether its thread has ended.
@@ -203,11 +203,11 @@ impl Worker {
 
     /// Adds a task. Returns the counter of the task's time in nanoseconds, an estimate: workers read the clock only now
     /// and then.
-    pub fn add(&self, id: TaskId, task: Job) -> Arc<AtomicU64> {
-        let entry = Entry::new(id, task);
+    pub fn add(&self, id: TaskId, task: WorkerTask) -> Arc<AtomicU64> {
+        let entry = TaskEntry::new(id, task);
         let taken = Arc::clone(&entry.taken);
         self.shared.stats.ingresses.fetch_add(1, Ordering::Relaxed);
-        self.shared.send(Command::Add(entry));
+        self.shared.send(WorkerCommand::Add(entry));
         taken
     }
 
@@ -215,35 +215,35 @@ impl Worker {
     /// TAP only after all CPUs have synchronised), so a separate thread drops it.
     pub fn remove(&self, id: TaskId) -> Receiver<()> {
         self.shared.stats.ingresses.fetch_sub(1, Ordering::Relaxed);
-        self.answered(|done| Command::Remove(id, done))
+        self.answered(|done| WorkerCommand::Remove(id, done))
     }
 
     /// Keeps the worker awake, or not, as long as it has the task.
     pub fn keep_awake(&self, id: TaskId, on: bool) {
-        self.shared.send(Command::KeepAwake(id, on));
+        self.shared.send(WorkerCommand::KeepAwake(id, on));
     }
 
     /// Makes a task forward from port `from` of `switch`.
     pub fn rehome(&self, id: TaskId, switch: Arc<Switch>, from: PortId) {
-        self.shared.send(Command::Rehome(id, switch, from));
+        self.shared.send(WorkerCommand::Rehome(id, switch, from));
     }
 
     /// Starts a task with frames that waited for room in another process.
     pub fn wait_with(&self, id: TaskId, waiting: Vec<WaitingFrames>) {
-        self.shared.send(Command::WaitWith(id, waiting));
+        self.shared.send(WorkerCommand::WaitWith(id, waiting));
     }
 
     /// Forwards the frames left in the ingress; the answer confirms it.
     pub fn drain(&self, id: TaskId) -> Receiver<()> {
-        self.answered(|done| Command::Drain(id, WithoutRoom::Waits, done))
+        self.answered(|done| WorkerCommand::Drain(id, DrainMode::Waits, done))
     }
 
     /// Like [`Worker::drain`], for the last time: frames without room are dropped and counted.
     pub fn finish(&self, id: TaskId) -> Receiver<()> {
-        self.answered(|done| Command::Drain(id, WithoutRoom::Drops, done))
+        self.answered(|done| WorkerCommand::Drain(id, DrainMode::Drops, done))
     }
 
-    fn answered(&self, command: impl FnOnce(SyncSender<()>) -> Command) -> Receiver<()> {
+    fn answered(&self, command: impl FnOnce(SyncSender<()>) -> WorkerCommand) -> Receiver<()> {
         let (done, answer) = mpsc::sync_channel(1);
         self.shared.send(command(done));
         answer

@@ -2,7 +2,7 @@
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use netvale_control::attach::{AttachReply, AttachRequest, BringRequest, MAX_BROUGHT, MAX_RINGS};
-use netvale_control::device::{DeviceRequest, Holding, MessageKind};
+use netvale_control::device::{DeviceRequest, HoldRequest, MessageKind};
 use netvale_fuzz::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -23,8 +23,8 @@ fuzz_target!(|data: &[u8]| {
         assert!((1..=MAX_BROUGHT).contains(&usize::from(request.queues)));
         assert!(BringRequest::decode(&request.encode()).is_ok_and(|again| again.queues == request.queues));
     }
-    if let Ok(holding) = Holding::decode(data) {
+    if let Ok(holding) = HoldRequest::decode(data) {
         assert_eq!(MessageKind::of(data), MessageKind::Holding);
-        assert_eq!(Holding::decode(&holding.encode()), Ok(holding));
+        assert_eq!(HoldRequest::decode(&holding.encode()), Ok(holding));
     }
 });

@@ -9,19 +9,19 @@ mod pcap;
 
 use std::sync::LazyLock;
 
-use netvale_fuzz::Input;
+use netvale_fuzz::FuzzInput;
 use netvale_fuzz::fuzz_target;
-use netvale_policy::bpf::{Beyond, Insn, Program};
+use netvale_policy::bpf::{BeyondReach, FilterProgram, Insn};
 use pcap::Pcap;
 
 /// Not every machine that fuzzes has libpcap; without it only the program's answers are compared with one another.
 static PCAP: LazyLock<Option<Pcap>> = LazyLock::new(|| Pcap::load().ok());
 
 fuzz_target!(|data: &[u8]| {
-    let mut input = Input(data);
+    let mut input = FuzzInput(data);
     let insns: Vec<_> = (0..input.byte()).map(|_| insn(&mut input)).collect();
-    let Ok(program) = Program::verify(&insns) else { return };
-    assert_eq!(Program::parse(&program.to_string()).as_ref(), Ok(&program));
+    let Ok(program) = FilterProgram::verify(&insns) else { return };
+    assert_eq!(FilterProgram::parse(&program.to_string()).as_ref(), Ok(&program));
     let answer = run(&program, input.0);
     if let Some(pcap) = *PCAP {
         let judge = pcap.judge(&program).expect("libpcap takes what we take");
@@ -29,17 +29,17 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-fn insn(input: &mut Input<'_>) -> Insn {
+fn insn(input: &mut FuzzInput<'_>) -> Insn {
     Insn { code: input.half(), jt: input.byte(), jf: input.byte(), k: input.word() }
 }
 
 /// A program answers the same from a frame's first bytes as from the whole frame, or not at all.
-fn run(program: &Program, frame: &[u8]) -> u32 {
+fn run(program: &FilterProgram, frame: &[u8]) -> u32 {
     let part = |bytes: usize| program.run(&frame[..bytes.min(frame.len())], frame.len() as u32);
     let whole = part(frame.len()).expect("nothing is beyond a whole frame");
     for bytes in [0, 1, 16, 64, frame.len() / 2] {
         let answer = part(bytes);
-        assert!(answer == Ok(whole) || answer == Err(Beyond), "{program}: {answer:?}");
+        assert!(answer == Ok(whole) || answer == Err(BeyondReach), "{program}: {answer:?}");
     }
     if let Some(reach) = program.reach() {
         assert_eq!(part(reach as usize), Ok(whole), "{program}: the reach is {reach}");

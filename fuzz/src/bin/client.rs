@@ -8,11 +8,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use netvale::raw::{Attached, attach, release, resume};
+use netvale::raw::{AttachedRings, attach, release, resume};
 use netvale_control::attach::{AttachReply, AttachRequest, IN_FILE, PORT_OF_SWITCH, Role};
 use netvale_fuzz::fuzz_target;
-use netvale_fuzz::{Input, bounded, meddle, words};
-use netvale_mem::mapping::Pages;
+use netvale_fuzz::{FuzzInput, bounded, meddle, words};
+use netvale_mem::mapping::PageKind;
 use netvale_mem::words::Words;
 use netvale_mem::{PortMem, PortShape, Region, RegionSizes};
 use rustix::event::{EventfdFlags, eventfd};
@@ -29,23 +29,23 @@ const MOST: u64 = 64 + 32 * 16_384;
 const FDS: usize = 16;
 
 /// An answer: its bytes and descriptors.
-type Answer = (Vec<u8>, Vec<OwnedFd>);
+type DaemonAnswer = (Vec<u8>, Vec<OwnedFd>);
 
 /// The daemon's end: a thread that answers each message with what it was given.
-struct Daemon {
+struct ScriptedDaemon {
     conn: OwnedFd,
-    answers: Sender<Answer>,
+    answers: Sender<DaemonAnswer>,
 }
 
-fn daemon() -> Option<Daemon> {
+fn daemon() -> Option<ScriptedDaemon> {
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     let (conn, theirs) = pair.ok()?;
     let (answers, to_give) = channel();
     std::thread::spawn(move || answer(&theirs, &to_give));
-    Some(Daemon { conn, answers })
+    Some(ScriptedDaemon { conn, answers })
 }
 
-fn answer(socket: &OwnedFd, answers: &Receiver<Answer>) {
+fn answer(socket: &OwnedFd, answers: &Receiver<DaemonAnswer>) {
     let mut bytes = [0u8; 2048];
     loop {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
@@ -72,17 +72,17 @@ fn answer(socket: &OwnedFd, answers: &Receiver<Answer>) {
     }
 }
 
-struct Rig {
-    daemon: Daemon,
+struct ClientRig {
+    daemon: ScriptedDaemon,
     region: Arc<Region>,
     frame: Vec<u8>,
 }
 
 thread_local! {
-    static RIG: Option<Rig> = (|| {
+    static RIG: Option<ClientRig> = (|| {
         let sizes = RegionSizes::for_port(8, SLOTS, 128, 0, 4);
-        let region = Region::shared("fuzz", sizes, Pages::Ordinary).ok()?;
-        Some(Rig { daemon: daemon()?, region, frame: vec![5; 700] })
+        let region = Region::shared("fuzz", sizes, PageKind::Ordinary).ok()?;
+        Some(ClientRig { daemon: daemon()?, region, frame: vec![5; 700] })
     })();
 }
 
@@ -121,7 +121,7 @@ fn reply(port: &PortMem, peer: &PortMem, kind: u8) -> AttachReply {
 }
 
 /// The answer's bytes with some of them changed, and descriptors, of which some may be wrong or missing.
-fn answers(reply: &AttachReply, region: &Region, input: &mut Input<'_>) -> Answer {
+fn answers(reply: &AttachReply, region: &Region, input: &mut FuzzInput<'_>) -> DaemonAnswer {
     let mut bytes = reply.encode().to_vec();
     for _ in 0..input.byte() & 7 {
         let at = usize::from(input.half()) % bytes.len();
@@ -143,7 +143,7 @@ fn answers(reply: &AttachReply, region: &Region, input: &mut Input<'_>) -> Answe
     (bytes, fds)
 }
 
-fn use_rings(held: &mut Attached, memory: &Words, frame: &[u8], input: &mut Input<'_>) {
+fn use_rings(held: &mut AttachedRings, memory: &Words, frame: &[u8], input: &mut FuzzInput<'_>) {
     let mut bytes = [0u8; 300];
     while !input.is_empty() {
         let op = input.byte() % 10;
@@ -183,12 +183,12 @@ fn use_rings(held: &mut Attached, memory: &Words, frame: &[u8], input: &mut Inpu
 fuzz_target!(|data: &[u8]| {
     let [kind, rest @ ..] = data else { return };
     RIG.with(|rig| {
-        let Some(Rig { daemon, region, frame }) = rig else { return };
+        let Some(ClientRig { daemon, region, frame }) = rig else { return };
         let Ok(fresh) = region.renewed() else { return };
         let (Ok(port), Ok(peer)) = (fresh.port(SHAPE), fresh.port(SHAPE)) else { return };
         let memory = words(region.mapping());
         let layout = *region.layout();
-        let mut input = Input(meddle(rest, &memory, 0, layout.total as usize / 4));
+        let mut input = FuzzInput(meddle(rest, &memory, 0, layout.total as usize / 4));
         let reply = reply(&port, &peer, *kind);
         let answer = answers(&reply, region, &mut input);
         if daemon.answers.send(answer).is_err() {

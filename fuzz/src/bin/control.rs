@@ -4,38 +4,38 @@
 //! Input: the size of the pieces in one byte, then the stream.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
-use netvale_control::server::{Connection, Handler};
-use netvale_control::types::{Applied, Done, Version};
+use netvale_control::server::{ControlConnection, RequestHandler};
+use netvale_control::types::{ApplyResult, Confirmation, Version};
 use netvale_control::{Reply, Request, RpcError};
 use netvale_daemon::config::{self, Overrides};
 use netvale_fuzz::fuzz_target;
 
 /// Carries out nothing, but remembers; refuses some.
 #[derive(Default)]
-struct Dummy(Vec<Request>);
+struct DummyHandler(Vec<Request>);
 
-impl Handler for Dummy {
+impl RequestHandler for DummyHandler {
     fn call(&mut self, request: Request) -> Result<Reply, RpcError> {
         self.0.push(request.clone());
         match request {
             Request::Version => Ok(Reply::Version(Version::current())),
             Request::ConfigApply(params) => match config::parse(&params.text, "f", &Overrides::default()) {
-                Ok(_) => Ok(Reply::Applied(Applied::default())),
+                Ok(_) => Ok(Reply::Applied(ApplyResult::default())),
                 Err(mistake) => Err(RpcError::from_errno(22, mistake.to_string(), "")),
             },
             Request::PortShow(params) => Err(RpcError::from_errno(6, params.port, "")),
-            _ => Ok(Reply::Done(Done {})),
+            _ => Ok(Reply::Done(Confirmation {})),
         }
     }
 }
 
 fuzz_target!(|data: &[u8]| {
     let Some((&size, stream)) = data.split_first() else { return };
-    let mut whole = Connection::default();
-    let mut asked = Dummy::default();
+    let mut whole = ControlConnection::default();
+    let mut asked = DummyHandler::default();
     let out = whole.feed(stream, &mut asked);
-    let mut cut = Connection::default();
-    let mut asked_cut = Dummy::default();
+    let mut cut = ControlConnection::default();
+    let mut asked_cut = DummyHandler::default();
     let mut answers = Vec::new();
     let mut close = false;
     for piece in stream.chunks(usize::from(size).max(1)) {

@@ -4,18 +4,18 @@
 
 use std::sync::Arc;
 
-use netvale_e1000::core::{Core, Shared};
+use netvale_e1000::core::{Core, SharedCore};
 use netvale_e1000::device::{Card, E1000};
 use netvale_e1000::egress::E1000Egress;
 use netvale_e1000::ingress::E1000Ingress;
-use netvale_e1000::memory::Memory;
+use netvale_e1000::memory::CardMemory;
 use netvale_e1000::regs::*;
 use netvale_fuzz::fuzz_target;
 use netvale_fuzz::{bounded, meddle};
-use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_mem::mapping::{PageKind, sealed_memfd};
 use netvale_mem::words::Words;
 use netvale_port::{Batch, Egress, Scratch, Source};
-use netvale_vfio_user::dma::{Dma, Place};
+use netvale_vfio_user::dma::{Dma, WindowPlace};
 
 const SIZE: u64 = 1 << 16;
 const BASE: u64 = 0x1000;
@@ -29,23 +29,23 @@ const NEAR: [u32; 20] = [
     VET, RSRPD,
 ];
 
-struct Guest {
+struct E1000Guest {
     dma: Dma,
     words: Words,
 }
 
-fn guest() -> Option<Guest> {
-    let (fd, map, _) = sealed_memfd("fuzz", SIZE, Pages::Ordinary).ok()?;
+fn guest() -> Option<E1000Guest> {
+    let (fd, map, _) = sealed_memfd("fuzz", SIZE, PageKind::Ordinary).ok()?;
     let mut dma = Dma::default();
     // Two windows, so that things can lie across.
     for (offset, address) in [(0, BASE), (SIZE / 2, BASE + SIZE / 2)] {
-        dma.map(Place { flags: 3, offset, address, size: SIZE / 2 }, Some(&fd)).ok()?;
+        dma.map(WindowPlace { flags: 3, offset, address, size: SIZE / 2 }, Some(&fd)).ok()?;
     }
-    Some(Guest { dma, words: Words::new(&Arc::new(map), 0, SIZE as usize / 4)? })
+    Some(E1000Guest { dma, words: Words::new(&Arc::new(map), 0, SIZE as usize / 4)? })
 }
 
 thread_local! {
-    static GUEST: Option<Guest> = guest();
+    static GUEST: Option<E1000Guest> = guest();
 }
 
 /// A driver's way to a card that works, from which the input goes on.
@@ -66,7 +66,7 @@ fn up(core: &mut Core) {
     }
 }
 
-fn obey(core: &mut Core, guest: &Guest, [kind, a, b, c]: [u8; 4], value: u32) {
+fn obey(core: &mut Core, guest: &E1000Guest, [kind, a, b, c]: [u8; 4], value: u32) {
     let at = u32::from_le_bytes([a, b, c, 0]) & (SPACE - 1);
     match kind & 7 {
         0 => _ = core.write(at, value),
@@ -74,8 +74,8 @@ fn obey(core: &mut Core, guest: &Guest, [kind, a, b, c]: [u8; 4], value: u32) {
         3 => _ = core.read(at),
         4 => guest.words.store(usize::from(a), value),
         5 => guest.words.store(usize::from(u16::from_le_bytes([a, b])) % (SIZE as usize / 4), value),
-        6 if value == 0 => drop(core.set_memory(Memory::default())),
-        6 => drop(core.set_memory(Memory::of(&guest.dma))),
+        6 if value == 0 => drop(core.set_memory(CardMemory::default())),
+        6 => drop(core.set_memory(CardMemory::of(&guest.dma))),
         _ => core.tick(),
     }
 }
@@ -84,10 +84,10 @@ fuzz_target!(|data: &[u8]| {
     GUEST.with(|guest| {
         let Some(guest) = guest else { return };
         let card = Card { mac: [2; 6], subsystem: 0, forced_interval: None };
-        let Ok(shared) = Shared::new(E1000::new(card)) else { return };
+        let Ok(shared) = SharedCore::new(E1000::new(card)) else { return };
         (0..128).for_each(|i| guest.words.store(i, 0));
         let with = |f: &mut dyn FnMut(&mut Core)| shared.control(f).unwrap();
-        with(&mut |core| drop(core.set_memory(Memory::of(&guest.dma))));
+        with(&mut |core| drop(core.set_memory(CardMemory::of(&guest.dma))));
         with(&mut up);
         let ingress = E1000Ingress::new(Arc::clone(&shared));
         let egress = E1000Egress::new(Arc::clone(&shared));

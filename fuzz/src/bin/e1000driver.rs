@@ -5,13 +5,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use netvale_e1000::driver::queues::{DriverEgress, DriverIngress, Rings};
-use netvale_e1000::driver::ram::{BUF, Ram};
+use netvale_e1000::driver::queues::{CardRings, DriverEgress, DriverIngress};
+use netvale_e1000::driver::ram::{BUF, CardRam};
 use netvale_e1000::driver::start::start;
-use netvale_e1000::driver::{DriverOptions, Registers};
+use netvale_e1000::driver::{CardDriverOptions, CardRegisters};
 use netvale_e1000::regs::{CSBAH, CTRL};
 use netvale_fuzz::fuzz_target;
-use netvale_fuzz::{Input, bounded, meddle, words};
+use netvale_fuzz::{FuzzInput, bounded, meddle, words};
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;
@@ -23,13 +23,13 @@ const MOST: u64 = 64 + 16 * SLOTS as u64;
 
 /// Registers read as what the input said last; the reset ends, or the driver would wait for it.
 #[derive(Default)]
-struct Card {
+struct ScriptedCard {
     value: AtomicU32,
     /// The high half of the status block's address, if the card has one.
     block: Option<u32>,
 }
 
-impl Registers for Card {
+impl CardRegisters for ScriptedCard {
     fn read(&self, at: u32) -> u32 {
         match at {
             CTRL => 0,
@@ -43,7 +43,7 @@ impl Registers for Card {
 
 thread_local! {
     /// The driver's memory, for one input after the other.
-    static RAM: Option<Arc<Ram>> = Ram::new(SLOTS).ok().map(Arc::new);
+    static RAM: Option<Arc<CardRam>> = CardRam::new(SLOTS).ok().map(Arc::new);
 }
 
 /// First words of the rings, by direction, and words of a ring.
@@ -51,7 +51,7 @@ fn ring_at(receive: bool) -> usize {
     if receive { 2048 } else { 1024 }
 }
 
-fn scribble(memory: &Words, input: &mut Input<'_>) {
+fn scribble(memory: &Words, input: &mut FuzzInput<'_>) {
     let at = match input.byte() & 3 {
         0 => input.below(64),
         1 => ring_at(false) + input.below(4 * SLOTS as usize),
@@ -62,7 +62,7 @@ fn scribble(memory: &Words, input: &mut Input<'_>) {
 }
 
 /// A descriptor is done: status and length.
-fn done(memory: &Words, receive: bool, input: &mut Input<'_>) {
+fn done(memory: &Words, receive: bool, input: &mut FuzzInput<'_>) {
     let at = ring_at(receive) + 4 * input.below(SLOTS as usize);
     memory.store(at + 2, input.word() % (BUF as u32 + 300));
     memory.store(at + 3, 1 | u32::from(input.byte()));
@@ -70,22 +70,22 @@ fn done(memory: &Words, receive: bool, input: &mut Input<'_>) {
 
 fuzz_target!(|data: &[u8]| {
     let [kind, rest @ ..] = data else { return };
-    let options = DriverOptions { slots: SLOTS, csb: kind & 1 != 0, combine: u32::from(kind >> 4) };
+    let options = CardDriverOptions { slots: SLOTS, csb: kind & 1 != 0, combine: u32::from(kind >> 4) };
     let Some(ram) = RAM.with(Clone::clone) else { return };
     let memory = words(ram.mapping());
     // What the input before left in descriptors.
     [false, true].into_iter().for_each(|rx| (0..4 * SLOTS as usize).for_each(|i| memory.store(ring_at(rx) + i, 0)));
     let block = (kind & 2 != 0).then_some((ram.block() >> 32) as u32);
-    let card = Arc::new(Card { block, ..Card::default() });
-    let registers = Arc::clone(&card) as Arc<dyn Registers>;
+    let card = Arc::new(ScriptedCard { block, ..ScriptedCard::default() });
+    let registers = Arc::clone(&card) as Arc<dyn CardRegisters>;
     let (Ok(started), Ok(fault)) = (start(&registers, &ram, options), Fault::new()) else { return };
-    let rings = Arc::<Rings>::default();
+    let rings = Arc::<CardRings>::default();
     let (Ok(()), Ok(call), Ok(link)) = (rings.put(started.tx, started.rx), Doorbell::new(), Doorbell::new()) else {
         return;
     };
     let egress = DriverEgress::new(Arc::clone(&rings), fault.clone());
     let mut ingress = DriverIngress::new(rings, fault.clone(), call, Arc::new(link));
-    let mut input = Input(meddle(rest, &memory, 0, 3072));
+    let mut input = FuzzInput(meddle(rest, &memory, 0, 3072));
     ingress.woken();
     let mut source = Source::new(Box::new(ingress));
     let mut spare = Box::default();

@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use netlink_packet_core::NetlinkPayload;
 use netvale_control::types::{LocalAddress, Mac};
 use netvale_evpn::HOLD;
-use netvale_evpn::devices::{Device, Devices};
-use netvale_evpn::entry::{Entry, Seen, is_host, is_station, seen};
-use netvale_evpn::feed::{Change, Feed};
-use netvale_evpn::listed::{Act, Listed};
-use netvale_evpn::tables::{Fact, Neighbor, Place, Remote, Tables};
-use netvale_fuzz::Input;
+use netvale_evpn::devices::{KernelDevice, MirrorDevices};
+use netvale_evpn::entry::{KernelEntry, KernelRecord, is_host, is_station, seen};
+use netvale_evpn::feed::{Feed, FeedChange};
+use netvale_evpn::listed::{ListedState, TableChange};
+use netvale_evpn::tables::{AddressPlace, Fact, NeighborEntry, RemoteAddress, Tables};
+use netvale_fuzz::FuzzInput;
 use netvale_fuzz::fuzz_target;
 use netvale_netlink::Messages;
 
@@ -25,7 +25,7 @@ use netvale_netlink::Messages;
 const ROUNDS: usize = 2;
 /// Steps of an input.
 const MOST: usize = 64;
-const MIRROR: Devices = Devices { bridge: 1, tunnel: 2, locals: 3 };
+const MIRROR: MirrorDevices = MirrorDevices { bridge: 1, tunnel: 2, locals: 3 };
 /// RTM_NEWNEIGH, RTM_DELNEIGH, RTM_NEWLINK, RTM_DELLINK of linux/rtnetlink.h.
 const KINDS: [u16; 4] = [28, 29, 16, 17];
 /// AF_BRIDGE, AF_INET, AF_INET6.
@@ -37,13 +37,13 @@ const MASTER: u16 = 9;
 
 /// The kernel, the agent's parts that are one VNI's, and the daemon.
 #[derive(Default)]
-struct World {
+struct EvpnWorld {
     tables: Tables,
     feed: Feed,
-    listed: Listed,
+    listed: ListedState,
     passed: Duration,
     flood: BTreeSet<IpAddr>,
-    addresses: BTreeMap<Mac, Remote>,
+    addresses: BTreeMap<Mac, RemoteAddress>,
     neighbors: BTreeMap<IpAddr, (Mac, bool)>,
 }
 
@@ -81,7 +81,7 @@ fn message(kind: u16, header: &[u8], attributes: &[(u16, Vec<u8>)]) -> Vec<u8> {
 }
 
 /// An entry as the kernel tells of it, and attributes of any kind behind it.
-fn entry(input: &mut Input<'_>) -> Vec<u8> {
+fn entry(input: &mut FuzzInput<'_>) -> Vec<u8> {
     let what = input.byte();
     let family = FAMILIES[usize::from(what >> 1 & 3)];
     let device = what >> 3 & 3;
@@ -103,7 +103,7 @@ fn entry(input: &mut Input<'_>) -> Vec<u8> {
 }
 
 /// A device, with attributes of any kind.
-fn device(input: &mut Input<'_>) -> Vec<u8> {
+fn device(input: &mut FuzzInput<'_>) -> Vec<u8> {
     let what = input.byte();
     let header = [what & 7, 0, 0, 0, what >> 3, 0, 0, 0, input.byte(), 0, 0, 0, 0, 0, 0, 0];
     let attributes: Vec<_> =
@@ -112,38 +112,38 @@ fn device(input: &mut Input<'_>) -> Vec<u8> {
 }
 
 /// The same bytes with one of them changed.
-fn spoilt(mut bytes: Vec<u8>, input: &mut Input<'_>) -> Vec<u8> {
+fn spoilt(mut bytes: Vec<u8>, input: &mut FuzzInput<'_>) -> Vec<u8> {
     let at = input.below(bytes.len());
     bytes[at] ^= input.byte();
     bytes
 }
 
-fn check(entry: Entry) {
+fn check(entry: KernelEntry) {
     match entry {
-        Entry::Bridge { mac, .. } => assert!(is_station(mac)),
-        Entry::Remote { mac, vtep, .. } => assert!(is_station(mac) && is_host(vtep)),
-        Entry::Flood { vtep, .. } => assert!(is_host(vtep)),
-        Entry::Neighbor { ip, mac, .. } => assert!(is_host(ip) && mac.is_none_or(is_station)),
+        KernelEntry::Bridge { mac, .. } => assert!(is_station(mac)),
+        KernelEntry::Remote { mac, vtep, .. } => assert!(is_station(mac) && is_host(vtep)),
+        KernelEntry::Flood { vtep, .. } => assert!(is_host(vtep)),
+        KernelEntry::Neighbor { ip, mac, .. } => assert!(is_host(ip) && mac.is_none_or(is_station)),
     }
 }
 
-impl World {
+impl EvpnWorld {
     fn datagram(&mut self, bytes: &[u8]) {
         let mut messages = Messages(bytes);
         while let Ok(Some(message)) = messages.next() {
             let NetlinkPayload::InnerMessage(inner) = message.payload else { continue };
-            if let Some(device) = Device::read(&inner) {
-                assert!(matches!(seen(&inner), Some(Seen::Device(index)) if index == device.index));
+            if let Some(device) = KernelDevice::read(&inner) {
+                assert!(matches!(seen(&inner), Some(KernelRecord::Device(index)) if index == device.index));
             }
             match seen(&inner) {
-                Some(Seen::Is(entry)) => self.see(entry, false),
-                Some(Seen::Gone(entry)) => self.see(entry, true),
-                Some(Seen::Device(_)) | None => {}
+                Some(KernelRecord::Is(entry)) => self.see(entry, false),
+                Some(KernelRecord::Gone(entry)) => self.see(entry, true),
+                Some(KernelRecord::Device(_)) | None => {}
             }
         }
     }
 
-    fn see(&mut self, entry: Entry, is_gone: bool) {
+    fn see(&mut self, entry: KernelEntry, is_gone: bool) {
         check(entry);
         if let Some(fact) = MIRROR.fact(entry) {
             self.fact(fact, is_gone);
@@ -164,7 +164,7 @@ impl World {
             self.tables.flood().map(Fact::Flood).collect::<Vec<_>>(),
             self.tables
                 .remotes()
-                .flat_map(|(mac, r)| [Fact::Remote(mac, r), Fact::Place(mac, Place::Tunnel)])
+                .flat_map(|(mac, r)| [Fact::Remote(mac, r), Fact::Place(mac, AddressPlace::Tunnel)])
                 .collect(),
             self.tables.neighbors().map(|(ip, n)| Fact::Neighbor(ip, Some(n))).collect(),
         ]
@@ -199,29 +199,29 @@ impl World {
         assert_eq!(self.feed.everything().len(), told.vteps + told.addresses + told.neighbors);
     }
 
-    fn remote_neighbors(&self) -> impl Iterator<Item = (IpAddr, Neighbor)> {
+    fn remote_neighbors(&self) -> impl Iterator<Item = (IpAddr, NeighborEntry)> {
         self.tables.neighbors().filter(|(_, n)| n.remote)
     }
 
     /// Nothing is told twice, and nothing withdrawn that was not told.
-    fn apply(&mut self, change: Change) {
+    fn apply(&mut self, change: FeedChange) {
         let is_news = match change {
-            Change::Flood(vtep) => self.flood.insert(vtep),
-            Change::Unflood(vtep) => self.flood.remove(&vtep),
-            Change::Address(mac, vtep, sticky) => {
-                let remote = Remote { vtep, sticky };
+            FeedChange::Flood(vtep) => self.flood.insert(vtep),
+            FeedChange::Unflood(vtep) => self.flood.remove(&vtep),
+            FeedChange::Address(mac, vtep, sticky) => {
+                let remote = RemoteAddress { vtep, sticky };
                 self.addresses.insert(mac, remote) != Some(remote)
             }
-            Change::NoAddress(mac) => self.addresses.remove(&mac).is_some(),
-            Change::Neighbor(ip, mac, router) => self.neighbors.insert(ip, (mac, router)) != Some((mac, router)),
-            Change::NoNeighbor(ip) => self.neighbors.remove(&ip).is_some(),
+            FeedChange::NoAddress(mac) => self.addresses.remove(&mac).is_some(),
+            FeedChange::Neighbor(ip, mac, router) => self.neighbors.insert(ip, (mac, router)) != Some((mac, router)),
+            FeedChange::NoNeighbor(ip) => self.neighbors.remove(&ip).is_some(),
         };
         assert!(is_news, "{change:?}");
     }
 
     /// The daemon lists addresses, and the kernel does what it is asked for. Then nothing more is to be done.
-    fn list(&mut self, input: &mut Input<'_>) {
-        let address = |input: &mut Input<'_>| {
+    fn list(&mut self, input: &mut FuzzInput<'_>) {
+        let address = |input: &mut FuzzInput<'_>| {
             let n = input.byte();
             let what = input.byte();
             let ips: Vec<IpAddr> = (0..what & 3).map(|_| IpAddr::from([10, 0, 0, input.byte() % 8])).collect();
@@ -238,13 +238,15 @@ impl World {
         assert!(rest.is_empty(), "{rest:?}");
     }
 
-    fn act(&mut self, act: Act) {
+    fn act(&mut self, act: TableChange) {
         match act {
-            Act::RemoveNeighbor(ip) => self.fact(Fact::Neighbor(ip, None), true),
-            Act::RemoveAddress(mac) => self.fact(Fact::Place(mac, Place::Local { sticky: false }), true),
-            Act::AddAddress { mac, sticky, .. } => self.fact(Fact::Place(mac, Place::Local { sticky }), false),
-            Act::AddNeighbor(ip, mac, router) => {
-                self.fact(Fact::Neighbor(ip, Some(Neighbor { mac, remote: false, router })), false);
+            TableChange::RemoveNeighbor(ip) => self.fact(Fact::Neighbor(ip, None), true),
+            TableChange::RemoveAddress(mac) => self.fact(Fact::Place(mac, AddressPlace::Local { sticky: false }), true),
+            TableChange::AddAddress { mac, sticky, .. } => {
+                self.fact(Fact::Place(mac, AddressPlace::Local { sticky }), false)
+            }
+            TableChange::AddNeighbor(ip, mac, router) => {
+                self.fact(Fact::Neighbor(ip, Some(NeighborEntry { mac, remote: false, router })), false);
             }
         }
     }
@@ -261,8 +263,8 @@ impl World {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let mut world = World::default();
-    let mut input = Input(data);
+    let mut world = EvpnWorld::default();
+    let mut input = FuzzInput(data);
     let start = Instant::now();
     for _ in 0..MOST {
         if input.is_empty() {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use netvale_fuzz::Input;
+use netvale_fuzz::FuzzInput;
 use netvale_fuzz::fuzz_target;
 use netvale_mem::host::HostRx;
 use netvale_mem::notify::Doorbell;
@@ -24,33 +24,33 @@ const L3: usize = 14;
 const V4: usize = L3 + 20;
 const V6: usize = L3 + 40;
 
-struct Receiver {
+struct GroReceiver {
     mem: Arc<PortMem>,
     gro: GroEgress,
     scratch: Scratch,
 }
 
 /// A receiver that takes no large segments, behind an egress that merges: all that is merged is cut again.
-fn receiver() -> Option<Receiver> {
+fn receiver() -> Option<GroReceiver> {
     let shape = PortShape { tx_rings: 0, rx_rings: 1, tx_slots: 2, rx_slots: SLOTS };
     let mem = Arc::new(Region::private(RegionSizes::for_port(1, SLOTS, BUF, 0, 0)).ok()?.port(shape).ok()?);
     let host = HostRx::new(mem.rx[0].clone(), Doorbell::new().ok()?);
     let ring = RingEgress::new(mem.clone(), host, 0, Arc::default());
-    Some(Receiver { mem, gro: GroEgress::new(Arc::new(ring)), scratch: Scratch::new() })
+    Some(GroReceiver { mem, gro: GroEgress::new(Arc::new(ring)), scratch: Scratch::new() })
 }
 
 thread_local! {
-    static RECEIVER: std::cell::RefCell<Option<Receiver>> = std::cell::RefCell::new(receiver());
+    static RECEIVER: std::cell::RefCell<Option<GroReceiver>> = std::cell::RefCell::new(receiver());
 }
 
 #[derive(Default)]
-struct Flow {
+struct GroFlow {
     seq: u32,
     ident: u16,
 }
 
 /// A TCP frame with right lengths and checksums, unless the input spoils them.
-fn frame(flow: &mut Flow, input: &mut Input<'_>) -> Vec<u8> {
+fn frame(flow: &mut GroFlow, input: &mut FuzzInput<'_>) -> Vec<u8> {
     let [kind, len, skip, spoil_at, spoil] = [(); 5].map(|()| input.byte());
     let v6 = kind & 1 != 0;
     let payload: Vec<u8> = (0..usize::from(len) * 5).map(|i| (i as u8).wrapping_mul(skip | 1)).collect();
@@ -122,9 +122,9 @@ fn same(sent: &[u8], came: &[u8]) -> bool {
 
 fuzz_target!(|data: &[u8]| {
     RECEIVER.with_borrow_mut(|receiver| {
-        let Some(Receiver { mem, gro, scratch }) = receiver else { return };
-        let mut input = Input(data);
-        let mut flows = [const { Flow { seq: 0, ident: 0 } }; 2];
+        let Some(GroReceiver { mem, gro, scratch }) = receiver else { return };
+        let mut input = FuzzInput(data);
+        let mut flows = [const { GroFlow { seq: 0, ident: 0 } }; 2];
         let mut frames = Vec::new();
         while !input.is_empty() && frames.len() < 64 {
             let flow = input.below(8) / 7;

@@ -7,29 +7,29 @@ use std::sync::Arc;
 
 use netvale_abi::ptnet::{PtnetHeader, word};
 use netvale_fuzz::fuzz_target;
-use netvale_fuzz::{Input, bounded, meddle, words};
+use netvale_fuzz::{FuzzInput, bounded, meddle, words};
 use netvale_mem::Mapping;
 use netvale_mem::fault::Fault;
 use netvale_port::{Batch, Scratch};
 use netvale_ptnet::backend::Backend;
-use netvale_ptnet::header::Config;
-use netvale_ptnet::instance::Instance;
+use netvale_ptnet::header::PtnetDeviceConfig;
+use netvale_ptnet::instance::PtnetInstance;
 use netvale_ptnet::ivshmem;
 use netvale_ptnet::pipe::PipeBackend;
-use netvale_ptnet::seats::{Queues, Seats};
+use netvale_ptnet::seats::{PtnetQueues, Seats};
 
-const CONFIG: Config =
-    Config { tx_rings: 1, rx_rings: 1, slots: 8, buf_size: 128, vnet_hdr: true, mac: [2; 6], mtu: 1500 };
+const CONFIG: PtnetDeviceConfig =
+    PtnetDeviceConfig { tx_rings: 1, rx_rings: 1, slots: 8, buf_size: 128, vnet_hdr: true, mac: [2; 6], mtu: 1500 };
 /// Reads of shared memory of one call: a command sets up each slot and each extra buffer there is; a batch is no longer
 /// than a ring.
 const A_COMMAND: u64 = 1 << 16;
 const A_BATCH: u64 = 512;
 
 /// Seats, their queues, and memory for deliveries: made once, as none of it changes.
-type Made = (Arc<dyn Backend>, Queues, Scratch);
+type BackendParts = (Arc<dyn Backend>, PtnetQueues, Scratch);
 
 thread_local! {
-    static SEATS: std::cell::RefCell<Option<Made>> = std::cell::RefCell::new(
+    static SEATS: std::cell::RefCell<Option<BackendParts>> = std::cell::RefCell::new(
         Seats::new(1, 1).ok().map(|(seats, queues)| (Arc::new(seats) as Arc<dyn Backend>, queues, Scratch::new()))
     );
 }
@@ -47,15 +47,15 @@ fuzz_target!(|data: &[u8]| {
     });
 });
 
-fn serve(backend: &Arc<dyn Backend>, mut queues: Option<(&mut Queues, &mut Scratch)>, fault: &Fault, rest: &[u8]) {
-    let Ok(mut device) = Instance::new(&CONFIG, backend, fault) else { return };
+fn serve(backend: &Arc<dyn Backend>, mut queues: Option<(&mut PtnetQueues, &mut Scratch)>, fault: &Fault, rest: &[u8]) {
+    let Ok(mut device) = PtnetInstance::new(&CONFIG, backend, fault) else { return };
     let greeting = ivshmem::greeting(&device).expect("a memory to show");
     assert_eq!(greeting.len(), 3 + 2 * CONFIG.vectors() as usize);
     let Some(Ok(fd)) = device.memory().map(|fd| fd.try_clone_to_owned()) else { return };
     let len = rustix::fs::fstat(&fd).map_or(0, |stat| stat.st_size) as usize;
     let Ok(map) = Mapping::map(std::os::fd::AsFd::as_fd(&fd), len).map(Arc::new) else { return };
     let memory = words(&map);
-    let mut input = Input(meddle(rest, &memory, 0, len / 4));
+    let mut input = FuzzInput(meddle(rest, &memory, 0, len / 4));
     let frame = [7u8; 60];
     let mut batch = Batch::new();
     let mut number = 0;

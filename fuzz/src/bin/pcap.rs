@@ -5,17 +5,18 @@
 use std::time::Duration;
 
 use netvale_fuzz::fuzz_target;
-use netvale_pcapport::{Format, Reader, Writer};
+use netvale_pcapport::{PcapFormat, PcapReader, PcapWriter};
 
-type Frames = Vec<(Duration, u32, Vec<u8>)>;
+type PcapFrames = Vec<(Duration, u32, Vec<u8>)>;
 
 fuzz_target!(|data: &[u8]| {
     let frames = read(data);
     let held: usize = frames.iter().map(|(_, _, bytes)| bytes.len()).sum();
     assert!(held <= data.len());
-    for (format, latest) in
-        [(Format::Pcap, Duration::new(u32::MAX.into(), 999_999_999)), (Format::PcapNg, Duration::from_nanos(u64::MAX))]
-    {
+    for (format, latest) in [
+        (PcapFormat::Pcap, Duration::new(u32::MAX.into(), 999_999_999)),
+        (PcapFormat::PcapNg, Duration::from_nanos(u64::MAX)),
+    ] {
         for ((time, orig_len, bytes), again) in frames.iter().zip(read(&written(format, &frames))) {
             assert_eq!((again.1, &again.2), (*orig_len, bytes));
             assert!(again.0 == *time || *time > latest);
@@ -23,9 +24,9 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-fn read(data: &[u8]) -> Frames {
+fn read(data: &[u8]) -> PcapFrames {
     let mut frames = Vec::new();
-    let Ok(mut reader) = Reader::new(data) else { return frames };
+    let Ok(mut reader) = PcapReader::new(data) else { return frames };
     loop {
         match reader.next_frame() {
             Ok(Some(frame)) => {
@@ -43,9 +44,9 @@ fn read(data: &[u8]) -> Frames {
     frames
 }
 
-fn written(format: Format, frames: &Frames) -> Vec<u8> {
+fn written(format: PcapFormat, frames: &PcapFrames) -> Vec<u8> {
     let mut file = Vec::new();
-    let mut writer = Writer::new(&mut file, format).expect("memory takes all");
+    let mut writer = PcapWriter::new(&mut file, format).expect("memory takes all");
     for (time, orig_len, bytes) in frames {
         writer.write_cut(*time, bytes, *orig_len).expect("memory takes all");
     }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use netvale_fuzz::fuzz_target;
-use netvale_fuzz::{Input, bounded, meddle, words};
+use netvale_fuzz::{FuzzInput, bounded, meddle, words};
 use netvale_mem::appl::{AppRing, Dir};
 use netvale_mem::host::HostTx;
 use netvale_mem::mirror::{self, Mirror, Moment};
@@ -23,7 +23,7 @@ const A_SLOT: u64 = 24;
 const A_CALL: u64 = 64;
 const MOST: u64 = A_CALL + A_SLOT * SLOTS as u64;
 
-struct Rig {
+struct RelayRig {
     region: Arc<Region>,
     port: PortMem,
     copies: PortMem,
@@ -32,7 +32,7 @@ struct Rig {
     relay: Relay,
 }
 
-fn rig() -> Option<Rig> {
+fn rig() -> Option<RelayRig> {
     let region = Region::private(RegionSizes::for_port(5, SLOTS, BUF, 0, 0)).ok()?;
     let shape = |tx, rx| PortShape { tx_rings: tx, rx_rings: rx, tx_slots: SLOTS, rx_slots: SLOTS };
     let port = region.port(shape(2, 2)).ok()?;
@@ -45,12 +45,12 @@ fn rig() -> Option<Rig> {
     let reader = AppRing::new(side(&port.rx, 0), Dir::Rx, bell()?).mirrored(mirror());
     let to = RelayEnd::new(side(&port.rx, 1), 0, Arc::new(bell()?), Arc::default());
     let relay = Relay::new(HostTx::new(side(&port.tx, 1), bell()?), to)?;
-    Some(Rig { region, port, copies, pipe, reader, relay })
+    Some(RelayRig { region, port, copies, pipe, reader, relay })
 }
 
-impl Rig {
+impl RelayRig {
     /// What the other sides do: anything, to any ring.
-    fn write(&self, op: u8, input: &mut Input<'_>) {
+    fn write(&self, op: u8, input: &mut FuzzInput<'_>) {
         let sides: Vec<&RingSide> = self.port.tx.iter().chain(&self.port.rx).chain(&self.copies.tx).collect();
         let side = sides[input.below(sides.len())];
         let slot = input.index(SLOTS);
@@ -111,7 +111,7 @@ fuzz_target!(|data: &[u8]| {
     // Rings and status blocks: what is in buffers decides nothing.
     let first = layout.ring_pool as usize / 4;
     let end = layout.buf_pool as usize / 4;
-    let mut input = Input(meddle(data, &memory, first, end - first));
+    let mut input = FuzzInput(meddle(data, &memory, first, end - first));
     while !input.is_empty() {
         match input.byte() & 0xf {
             op @ 0..8 => rig.write(op, &mut input),

@@ -8,11 +8,11 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use netvale_abi::nmreq::{NETMAP_REQ_CSB_ENABLE, NETMAP_REQ_REGISTER};
-use netvale_control::attach::{AttachRequest, BringRequest, FLAG_FILE, FileAsked, OffsetsAsked, Pools};
-use netvale_control::device::{BODY_LEN, DeviceRequest, Holding};
+use netvale_control::attach::{AttachRequest, BringRequest, FLAG_FILE, FilePlacement, OffsetsRequest, PoolSizes};
+use netvale_control::device::{BODY_LEN, DeviceRequest, HoldRequest};
 use netvale_control::types::AttachParams;
-use netvale_daemon::fuzzing::{Rig, descriptors};
-use netvale_fuzz::Input;
+use netvale_daemon::fuzzing::{FuzzRig, descriptors};
+use netvale_fuzz::FuzzInput;
 use netvale_fuzz::fuzz_target;
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -99,8 +99,8 @@ const MACS: [&str; 6] = [
 /// Steps from this byte on are root's.
 const ROOT: u8 = 0xf0;
 
-struct Fuzzed {
-    rig: Rig,
+struct FuzzedDaemon {
+    rig: FuzzRig,
     folder: String,
     here: String,
     file: OwnedFd,
@@ -110,12 +110,13 @@ struct Fuzzed {
     runs: u32,
 }
 
-fn fuzzed() -> Option<Fuzzed> {
+fn fuzzed() -> Option<FuzzedDaemon> {
     let folder = std::env::temp_dir().join(format!("netvale-fuzz-{}", std::process::id()));
     std::fs::create_dir_all(&folder).ok()?;
     let folder = folder.to_str()?.to_owned();
     let config = format!(
-        "run_dir = {folder:?}\nallow_dirs = [{folder:?}]\nspin_us = 0\n[switch]\nshared = ['vales']\ntable_entries = 64\n\
+        "run_dir = {folder:?}\nallow_dirs = [{folder:?}]\nspin_us = 0\n\
+         [switch]\nshared = ['vales']\ntable_entries = 64\n\
          [quota]\nconnections = 6\nports = 5\nswitches = 2\nmemory_mib = 4\n"
     );
     let file = rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
@@ -124,21 +125,21 @@ fn fuzzed() -> Option<Fuzzed> {
     // An address of this process' own: several fuzzers may run.
     let [a, b, ..] = std::process::id().to_le_bytes();
     let here = format!("127.{}.{b}.1", 1 | a);
-    Some(Fuzzed { rig: Rig::new(&config)?, folder, here, file, eventfd, descriptors: None, runs: 0 })
+    Some(FuzzedDaemon { rig: FuzzRig::new(&config)?, folder, here, file, eventfd, descriptors: None, runs: 0 })
 }
 
 thread_local! {
-    static FUZZED: std::cell::RefCell<Option<Fuzzed>> = std::cell::RefCell::new(fuzzed());
+    static FUZZED: std::cell::RefCell<Option<FuzzedDaemon>> = std::cell::RefCell::new(fuzzed());
 }
 
-fn name(input: &mut Input<'_>) -> String {
+fn name(input: &mut FuzzInput<'_>) -> String {
     match input.byte() {
         0xff => String::from_utf8_lossy(input.bytes()).into_owned(),
         n => NAMES[usize::from(n) % NAMES.len()].to_owned(),
     }
 }
 
-fn attach_request(input: &mut Input<'_>) -> AttachRequest {
+fn attach_request(input: &mut FuzzInput<'_>) -> AttachRequest {
     let mut request =
         AttachRequest { name: name(input), tx_slots: 8, rx_slots: 8, buf_size: 128, ..AttachRequest::default() };
     let more = input.byte();
@@ -157,23 +158,23 @@ fn attach_request(input: &mut Input<'_>) -> AttachRequest {
     }
     if more & 64 != 0 {
         let mut pair = || (input.index(200), input.index(100).wrapping_mul(64));
-        request.pools = Pools { ifs: pair(), rings: pair(), bufs: pair() };
+        request.pools = PoolSizes { ifs: pair(), rings: pair(), bufs: pair() };
     }
     if more & 128 != 0 {
         let bits = input.index(64);
         let max = input.index(128);
         let initial = input.index(128);
-        request.offsets = (input.byte() & 1 == 0).then_some(OffsetsAsked { bits, max, initial });
+        request.offsets = (input.byte() & 1 == 0).then_some(OffsetsRequest { bits, max, initial });
         if input.byte() & 1 != 0 {
             request.flags |= FLAG_FILE;
             request.file =
-                Some(FileAsked { offset: 4096 * u64::from(input.byte()), len: 4096 * u64::from(input.byte()) });
+                Some(FilePlacement { offset: 4096 * u64::from(input.byte()), len: 4096 * u64::from(input.byte()) });
         }
     }
     request
 }
 
-fn device_request(input: &mut Input<'_>) -> DeviceRequest {
+fn device_request(input: &mut FuzzInput<'_>) -> DeviceRequest {
     let kinds = NETMAP_REQ_CSB_ENABLE - NETMAP_REQ_REGISTER + 2;
     let mut request =
         DeviceRequest { reqtype: u16::from(input.byte()) % kinds, name: name(input), ..DeviceRequest::default() };
@@ -189,35 +190,35 @@ fn device_request(input: &mut Input<'_>) -> DeviceRequest {
 const SWITCHES: [&str; 5] = ["vale0", "vale1", "vale2", "vales", "vale9"];
 
 /// Things of a list, as JSON.
-fn listed(input: &mut Input<'_>, mut one: impl FnMut(&mut Input<'_>) -> String) -> String {
+fn listed(input: &mut FuzzInput<'_>, mut one: impl FnMut(&mut FuzzInput<'_>) -> String) -> String {
     (0..input.byte() & 3).map(|_| one(input)).collect::<Vec<_>>().join(",")
 }
 
 /// What comes and what goes.
 fn changes(
-    input: &mut Input<'_>,
-    add: impl FnMut(&mut Input<'_>) -> String,
-    remove: impl FnMut(&mut Input<'_>) -> String,
+    input: &mut FuzzInput<'_>,
+    add: impl FnMut(&mut FuzzInput<'_>) -> String,
+    remove: impl FnMut(&mut FuzzInput<'_>) -> String,
 ) -> String {
     format!(r#"{{"add":[{}],"remove":[{}]}}"#, listed(input, add), listed(input, remove))
 }
 
-fn ip(input: &mut Input<'_>) -> String {
+fn ip(input: &mut FuzzInput<'_>) -> String {
     format!("{:?}", IPS[input.below(IPS.len())])
 }
 
-fn mac(input: &mut Input<'_>) -> String {
+fn mac(input: &mut FuzzInput<'_>) -> String {
     format!("{:?}", MACS[input.below(MACS.len())])
 }
 
-fn address(input: &mut Input<'_>) -> String {
+fn address(input: &mut FuzzInput<'_>) -> String {
     let mac = mac(input);
     let vtep = ip(input);
     let n = input.byte();
     format!(r#"{{"mac":{mac},"vtep":{vtep},"sticky":{},"sequence":{}}}"#, n & 1 != 0, n >> 1)
 }
 
-fn neighbor(input: &mut Input<'_>) -> String {
+fn neighbor(input: &mut FuzzInput<'_>) -> String {
     let mac = mac(input);
     let ip = ip(input);
     let n = input.byte();
@@ -225,7 +226,7 @@ fn neighbor(input: &mut Input<'_>) -> String {
 }
 
 /// Parameters of `vxlan.set`, or of `vxlan.local`.
-fn about_tunnel(input: &mut Input<'_>, sets: bool) -> String {
+fn about_tunnel(input: &mut FuzzInput<'_>, sets: bool) -> String {
     let port = format!("{}:{}", SWITCHES[input.below(5)], ["t0", "t1", "t2", "a", "n1"][input.below(5)]);
     let how = input.byte();
     if !sets {
@@ -235,14 +236,12 @@ fn about_tunnel(input: &mut Input<'_>, sets: bool) -> String {
     let flood = changes(input, ip, ip);
     let addresses = changes(input, address, mac);
     let neighbors = changes(input, neighbor, ip);
-    format!(
-        r#""vxlan.set","params":{{"port":"{port}","replace":{},"flood":{flood},"addresses":{addresses},"neighbors":{neighbors}}}"#,
-        how & 1 != 0
-    )
+    let lists = format!(r#""flood":{flood},"addresses":{addresses},"neighbors":{neighbors}"#);
+    format!(r#""vxlan.set","params":{{"port":"{port}","replace":{},{lists}}}"#, how & 1 != 0)
 }
 
 /// A line of root's, who has tunnels.
-fn roots_line(input: &mut Input<'_>, here: &str) -> String {
+fn roots_line(input: &mut FuzzInput<'_>, here: &str) -> String {
     let params = match input.byte() % 5 {
         0 => {
             let tunnel = TUNNELS[input.below(TUNNELS.len())];
@@ -264,7 +263,7 @@ fn roots_line(input: &mut Input<'_>, here: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":{params}}}"#).replace("HERE", here) + "\n"
 }
 
-fn line(input: &mut Input<'_>, folder: &str, here: &str) -> String {
+fn line(input: &mut FuzzInput<'_>, folder: &str, here: &str) -> String {
     let method = input.byte();
     let switch = SWITCHES[input.below(5)];
     let params = match method & 1 {
@@ -274,9 +273,8 @@ fn line(input: &mut Input<'_>, folder: &str, here: &str) -> String {
                 0..=127 => String::new(),
                 n => format!(r#","options":{{"name":"n{}","rings":{},"slots":{}}}"#, n & 3, n >> 2 & 3, 8 << (n & 3)),
             };
-            return format!(
-                r#"{{"jsonrpc":"2.0","id":1,"method":"port.attach","params":{{"switch":"{switch}","port":"{port}"{options}}}}}"#
-            ) + "\n";
+            let params = format!(r#"{{"switch":"{switch}","port":"{port}"{options}}}"#);
+            return format!(r#"{{"jsonrpc":"2.0","id":1,"method":"port.attach","params":{params}}}"#) + "\n";
         }
         _ => match METHODS[usize::from(method >> 1) % METHODS.len()] {
             "port.detach" => format!(
@@ -302,15 +300,15 @@ fn line(input: &mut Input<'_>, folder: &str, here: &str) -> String {
 }
 
 /// A TAP to be handed over, whose descriptors are none.
-fn bring_request(input: &mut Input<'_>) -> BringRequest {
+fn bring_request(input: &mut FuzzInput<'_>) -> BringRequest {
     let port = ["tap:x", "tap:b", "null:x"][input.below(3)].to_owned();
     let switch = ["vale0", "vale1", "vales"][input.below(3)].into();
     let params = AttachParams { switch, port, ..AttachParams::default() };
     BringRequest { queues: u16::from(input.byte() % 4), params }
 }
 
-fn step(f: &mut Fuzzed, input: &mut Input<'_>) {
-    let Fuzzed { rig, folder, here, file, eventfd, .. } = f;
+fn step(f: &mut FuzzedDaemon, input: &mut FuzzInput<'_>) {
+    let FuzzedDaemon { rig, folder, here, file, eventfd, .. } = f;
     let op = match input.byte() {
         u8::MAX => return rig.hang_up_root(),
         ROOT.. => {
@@ -331,8 +329,8 @@ fn step(f: &mut Fuzzed, input: &mut Input<'_>) {
         3 => return rig.look_around(),
         4..=6 => attach_request(input).encode().to_vec(),
         7 => match input.byte() % 3 {
-            0 => Holding::Resume.encode().to_vec(),
-            1 => Holding::Release.encode().to_vec(),
+            0 => HoldRequest::Resume.encode().to_vec(),
+            1 => HoldRequest::Release.encode().to_vec(),
             _ => bring_request(input).encode(),
         },
         8 => device_request(input).encode().to_vec(),
@@ -352,7 +350,7 @@ fn step(f: &mut Fuzzed, input: &mut Input<'_>) {
 fuzz_target!(|data: &[u8]| {
     FUZZED.with_borrow_mut(|fuzzed| {
         let Some(fuzzed) = fuzzed else { return };
-        let mut input = Input(data);
+        let mut input = FuzzInput(data);
         for user in USERS {
             fuzzed.rig.connect(user, true);
         }

@@ -12,7 +12,7 @@ use netvale_mem::notify::Doorbell;
 use netvale_mem::{PortMem, PortShape, Region};
 use netvale_port::ring_in::RingIngress;
 use netvale_port::ring_out::RingEgress;
-use netvale_switch::{Forwarder, Passed, Port, Settings, Switch, Work};
+use netvale_switch::{AttachedPort, ForwardMemory, Forwarder, PassResult, Switch, SwitchSettings};
 
 const SLOTS: u32 = 8;
 const BUF: u32 = 128;
@@ -28,7 +28,12 @@ fn port(switch: &Arc<Switch>, name: &str, hdr_len: u32) -> Option<(Arc<PortMem>,
     let egress =
         Arc::new(RingEgress::new(mem.clone(), HostRx::new(mem.rx[0].clone(), bell()?), hdr_len, Arc::default()));
     let id = switch
-        .attach(Port { name: name.into(), egresses: vec![egress.clone()], lossless: false, ..Port::default() })
+        .attach(AttachedPort {
+            name: name.into(),
+            egresses: vec![egress.clone()],
+            lossless: false,
+            ..AttachedPort::default()
+        })
         .ok()?;
     let ingress =
         RingIngress::new(mem.clone(), HostTx::new(mem.tx[0].clone(), bell()?), bell()?, hdr_len, Arc::default());
@@ -36,13 +41,13 @@ fn port(switch: &Arc<Switch>, name: &str, hdr_len: u32) -> Option<(Arc<PortMem>,
 }
 
 thread_local! {
-    static WORK: std::cell::RefCell<Work> = std::cell::RefCell::default();
+    static WORK: std::cell::RefCell<ForwardMemory> = std::cell::RefCell::default();
 }
 
 fuzz_target!(|data: &[u8]| {
     let [kind, rest @ ..] = data else { return };
     let hdr = |k: u8| [0, 10, 12][usize::from(k) % 3];
-    let switch = Switch::with("vale0", Settings { table_entries: 16, ..Settings::default() });
+    let switch = Switch::with("vale0", SwitchSettings { table_entries: 16, ..SwitchSettings::default() });
     let Some((mem, _, mut forwarder)) = port(&switch, "bad", hdr(*kind)) else { return };
     let Some((peer, received, _other)) = port(&switch, "peer", hdr(kind >> 4)) else { return };
     let tx = &mem.tx[0];
@@ -67,7 +72,8 @@ fuzz_target!(|data: &[u8]| {
             }
             // A ring of eight slots holds eight frames at most: it must come to rest.
             let mut passes = 0;
-            while let Passed::Frames(_) = bounded(A_PASS + A_SLOT * u64::from(SLOTS), "a pass", || forwarder.pass(work))
+            while let PassResult::Frames(_) =
+                bounded(A_PASS + A_SLOT * u64::from(SLOTS), "a pass", || forwarder.pass(work))
             {
                 passes += 1;
                 // Changes in between may move the head, each of them once.

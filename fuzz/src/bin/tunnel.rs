@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use netvale_fuzz::Input;
+use netvale_fuzz::FuzzInput;
 use netvale_fuzz::fuzz_target;
 use netvale_mem::host::HostRx;
 use netvale_mem::notify::Doorbell;
@@ -16,8 +16,8 @@ use netvale_mem::{PortMem, PortShape, Region, RegionSizes};
 use netvale_port::ring_out::RingEgress;
 use netvale_port::{Batch, Egress, Scratch, Source};
 use netvale_vxlan::endpoint::SendOptions;
-use netvale_vxlan::neighbors::Neighbor;
-use netvale_vxlan::tunnel::{Change, GivenAddress};
+use netvale_vxlan::neighbors::TunnelNeighbor;
+use netvale_vxlan::tunnel::{GivenAddress, TunnelChange};
 use netvale_vxlan::{Endpoint, Tunnel, TunnelEgress, TunnelIngress, TunnelOptions, header};
 use netvale_wire::{MacAddr, checksum::pseudo};
 
@@ -31,13 +31,13 @@ const MOST: usize = 16;
 /// linux/udp.h.
 const UDP_SEGMENT: libc::c_int = 103;
 
-struct End {
+struct TunnelEnd {
     source: Source<TunnelIngress>,
     egress: TunnelEgress,
 }
 
-struct Fuzzed {
-    ends: [End; 2],
+struct FuzzedTunnel {
+    ends: [TunnelEnd; 2],
     peer: UdpSocket,
     to: SocketAddr,
     /// A receiver that takes nothing that is left undone.
@@ -46,7 +46,7 @@ struct Fuzzed {
     scratch: Scratch,
 }
 
-fn end(endpoint: &Arc<Endpoint>, vni: u32, remote: IpAddr) -> Option<End> {
+fn end(endpoint: &Arc<Endpoint>, vni: u32, remote: IpAddr) -> Option<TunnelEnd> {
     let options = TunnelOptions {
         vni,
         remotes: vec![remote],
@@ -60,18 +60,18 @@ fn end(endpoint: &Arc<Endpoint>, vni: u32, remote: IpAddr) -> Option<End> {
     };
     let tunnel = Tunnel::new(Arc::clone(endpoint), options).ok()?;
     let mac = MacAddr([2, 0, 0, 0, 0, 2]).to_word();
-    let neighbor = |ip: &str| Neighbor { ip: ip.parse().expect("an address"), mac, router: vni == VNI };
-    let change = Change {
+    let neighbor = |ip: &str| TunnelNeighbor { ip: ip.parse().expect("an address"), mac, router: vni == VNI };
+    let change = TunnelChange {
         addresses: (vec![GivenAddress { mac, vtep: remote, sticky: false, sequence: 0 }], Vec::new()),
         neighbors: (["10.0.0.2", "fd00::2"].map(neighbor).to_vec(), Vec::new()),
-        ..Change::default()
+        ..TunnelChange::default()
     };
     tunnel.change(&change).ok()?;
     let source = Source::new(Box::new(TunnelIngress::new(Arc::clone(&tunnel))));
-    Some(End { source, egress: TunnelEgress::new(tunnel) })
+    Some(TunnelEnd { source, egress: TunnelEgress::new(tunnel) })
 }
 
-fn fuzzed() -> Option<Fuzzed> {
+fn fuzzed() -> Option<FuzzedTunnel> {
     // Addresses of this process' own: several fuzzers may run.
     let [a, b, ..] = std::process::id().to_le_bytes();
     let [local, remote] = [1, 2].map(|n| IpAddr::from([127, 1 | a, b, n]));
@@ -82,15 +82,16 @@ fn fuzzed() -> Option<Fuzzed> {
     let shape = PortShape { tx_rings: 0, rx_rings: 1, tx_slots: 2, rx_slots: SLOTS };
     let mem = Arc::new(Region::private(RegionSizes::for_port(1, SLOTS, BUF, 0, 0)).ok()?.port(shape).ok()?);
     let ring = RingEgress::new(mem.clone(), HostRx::new(mem.rx[0].clone(), Doorbell::new().ok()?), 0, Arc::default());
-    Some(Fuzzed { ends, peer, to: SocketAddr::new(local, PORT), ring, mem, scratch: Scratch::new() })
+    Some(FuzzedTunnel { ends, peer, to: SocketAddr::new(local, PORT), ring, mem, scratch: Scratch::new() })
 }
 
 thread_local! {
-    static FUZZED: std::cell::RefCell<Fuzzed> = std::cell::RefCell::new(fuzzed().expect("sockets of the loopback interface"));
+    static FUZZED: std::cell::RefCell<FuzzedTunnel> =
+        std::cell::RefCell::new(fuzzed().expect("sockets of the loopback interface"));
 }
 
 /// A TCP or UDP frame over IPv4 whose checksum is left to do, unless the input spoils it.
-fn half_done(input: &mut Input<'_>) -> Vec<u8> {
+fn half_done(input: &mut FuzzInput<'_>) -> Vec<u8> {
     let kind = input.byte();
     let len = input.half() % 9000;
     let at = input.byte();
@@ -111,7 +112,7 @@ fn half_done(input: &mut Input<'_>) -> Vec<u8> {
 }
 
 /// Who has an address: a request, whole or spoilt.
-fn request(input: &mut Input<'_>) -> Vec<u8> {
+fn request(input: &mut FuzzInput<'_>) -> Vec<u8> {
     let v6 = input.byte() & 1 != 0;
     let at = input.byte();
     let spoil = input.byte();
@@ -132,7 +133,7 @@ fn request(input: &mut Input<'_>) -> Vec<u8> {
     frame
 }
 
-fn frame(kind: u8, input: &mut Input<'_>) -> Vec<u8> {
+fn frame(kind: u8, input: &mut FuzzInput<'_>) -> Vec<u8> {
     match kind & 3 {
         0 => input.bytes().to_vec(),
         1 => half_done(input),
@@ -141,8 +142,8 @@ fn frame(kind: u8, input: &mut Input<'_>) -> Vec<u8> {
     }
 }
 
-impl Fuzzed {
-    fn datagram(&self, kind: u8, input: &mut Input<'_>) {
+impl FuzzedTunnel {
+    fn datagram(&self, kind: u8, input: &mut FuzzInput<'_>) {
         let frame = frame(kind, input);
         let vni = [VNI, VNI, OTHER, 9][usize::from(kind >> 2 & 3)];
         let bytes = if kind & 0x10 == 0 { [&header::encode(vni)[..], &frame].concat() } else { frame };
@@ -153,7 +154,7 @@ impl Fuzzed {
         let _ = self.peer.send_to(&bytes, self.to);
     }
 
-    fn send(&mut self, kind: u8, input: &mut Input<'_>) {
+    fn send(&mut self, kind: u8, input: &mut FuzzInput<'_>) {
         let frame = frame(kind, input);
         if !frame.is_empty() {
             let end = &self.ends[usize::from(kind >> 2 & 1)];
@@ -188,7 +189,7 @@ impl Fuzzed {
 
 fuzz_target!(|data: &[u8]| {
     FUZZED.with_borrow_mut(|fuzzed| {
-        let mut input = Input(data);
+        let mut input = FuzzInput(data);
         for _ in 0..MOST {
             if input.is_empty() {
                 break;

@@ -8,37 +8,37 @@ use netvale_fuzz::fuzz_target;
 use netvale_mem::Region;
 use netvale_mem::RegionSizes;
 use netvale_mem::fault::Fault;
-use netvale_mem::mapping::Pages;
+use netvale_mem::mapping::PageKind;
 use netvale_port::{Batch, Scratch};
 use netvale_ptnet::backend::Backend;
-use netvale_ptnet::header::Config;
-use netvale_ptnet::machine::Machine;
+use netvale_ptnet::header::PtnetDeviceConfig;
+use netvale_ptnet::machine::PtnetMachine;
 use netvale_ptnet::published::PtnetDevice;
-use netvale_ptnet::seats::{Queues, Seats};
-use netvale_vfio_user::session::Session;
-use netvale_vfio_user::wire::{Header, Message, command};
+use netvale_ptnet::seats::{PtnetQueues, Seats};
+use netvale_vfio_user::session::DeviceSession;
+use netvale_vfio_user::wire::{VfioHeader, VfioMessage, command};
 use rustix::event::{EventfdFlags, eventfd};
 
-const CONFIG: Config =
-    Config { tx_rings: 1, rx_rings: 1, slots: 4, buf_size: 128, vnet_hdr: true, mac: [2; 6], mtu: 1500 };
+const CONFIG: PtnetDeviceConfig =
+    PtnetDeviceConfig { tx_rings: 1, rx_rings: 1, slots: 4, buf_size: 128, vnet_hdr: true, mac: [2; 6], mtu: 1500 };
 
-struct Shared {
+struct VfioUserState {
     /// A guest's memory.
     memory: Arc<Region>,
     backend: Arc<dyn Backend>,
-    queues: Queues,
+    queues: PtnetQueues,
     fault: Fault,
     scratch: Scratch,
 }
 
-fn shared() -> Option<Shared> {
-    let memory = Region::bar("fuzz", RegionSizes::for_port(2, 4, 128, 0, 0), Pages::Ordinary).ok()?;
+fn shared() -> Option<VfioUserState> {
+    let memory = Region::bar("fuzz", RegionSizes::for_port(2, 4, 128, 0, 0), PageKind::Ordinary).ok()?;
     let (seats, queues) = Seats::new(1, 1).ok()?;
-    Some(Shared { memory, backend: Arc::new(seats), queues, fault: Fault::new().ok()?, scratch: Scratch::new() })
+    Some(VfioUserState { memory, backend: Arc::new(seats), queues, fault: Fault::new().ok()?, scratch: Scratch::new() })
 }
 
 thread_local! {
-    static SHARED: std::cell::RefCell<Option<Shared>> = std::cell::RefCell::new(shared());
+    static SHARED: std::cell::RefCell<Option<VfioUserState>> = std::cell::RefCell::new(shared());
 }
 
 fn fd(memory: &Region, kind: u8) -> Option<OwnedFd> {
@@ -49,25 +49,25 @@ fn fd(memory: &Region, kind: u8) -> Option<OwnedFd> {
 }
 
 /// Command and flags, number and kind of descriptors, length of the payload, payload.
-fn message(memory: &Region, data: &mut &[u8]) -> Option<Message> {
+fn message(memory: &Region, data: &mut &[u8]) -> Option<VfioMessage> {
     let [command, fds, len, rest @ ..] = *data else { return None };
     let (payload, rest) = rest.split_at(usize::from(*len).min(rest.len()));
     *data = rest;
     let fds = (0..fds & 3).filter_map(|i| fd(memory, (fds >> 2).wrapping_add(i))).collect();
     let flags = if command & 0x80 != 0 { 1 << 4 } else { 0 };
     let size = 16 + payload.len() as u32;
-    let header = Header { id: 1, command: u16::from(command & 0x1f), size, flags, error: 0 };
-    Some(Message { header, payload: payload.to_vec(), fds })
+    let header = VfioHeader { id: 1, command: u16::from(command & 0x1f), size, flags, error: 0 };
+    Some(VfioMessage { header, payload: payload.to_vec(), fds })
 }
 
 fuzz_target!(|data: &[u8]| {
     SHARED.with_borrow_mut(|shared| {
-        let Some(Shared { memory, backend, queues, fault, scratch }) = shared else { return };
-        let machine = Arc::<Machine>::default();
+        let Some(VfioUserState { memory, backend, queues, fault, scratch }) = shared else { return };
+        let machine = Arc::<PtnetMachine>::default();
         let Ok(device) = PtnetDevice::new(&CONFIG, &machine, backend, Box::new(|_| ()), fault) else { return };
-        let mut session = Session::new(device, PtnetDevice::vectors(&CONFIG), fault);
-        let hello = Header { id: 0, command: command::VERSION, size: 20, flags: 0, error: 0 };
-        let _ = session.handle(Message { header: hello, payload: vec![0; 4], fds: vec![] });
+        let mut session = DeviceSession::new(device, PtnetDevice::vectors(&CONFIG), fault);
+        let hello = VfioHeader { id: 0, command: command::VERSION, size: 20, flags: 0, error: 0 };
+        let _ = session.handle(VfioMessage { header: hello, payload: vec![0; 4], fds: vec![] });
         let egress = &queues.0[0];
         let ingress = &mut queues.1[0];
         let mut rest = data;
@@ -77,7 +77,7 @@ fuzz_target!(|data: &[u8]| {
             let header = m.header;
             match session.handle(m) {
                 Ok(Some(answer)) => {
-                    let back = Header::parse(answer.bytes.first_chunk().expect("a header"));
+                    let back = VfioHeader::parse(answer.bytes.first_chunk().expect("a header"));
                     assert!(!back.is_command() && (back.id, back.command) == (header.id, header.command));
                     assert!(back.size as usize == answer.bytes.len() && header.wants_reply());
                 }

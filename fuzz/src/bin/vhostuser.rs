@@ -8,31 +8,31 @@ use netvale_fuzz::fuzz_target;
 use netvale_mem::fault::Fault;
 use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
 use netvale_port::{Batch, Egress, Ingress, Scratch};
-use netvale_vhost::proto::device::{Device, NetConfig};
-use netvale_vhost::proto::message::Message;
-use netvale_virtio::device::live::Live;
+use netvale_vhost::proto::device::{NetConfig, VhostDevice};
+use netvale_vhost::proto::message::VhostMessage;
+use netvale_virtio::device::live::LiveQueue;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 
-struct Shared {
+struct VhostUserState {
     memory: OwnedFd,
     wake: Arc<OwnedFd>,
     fault: Fault,
     scratch: Scratch,
 }
 
-fn shared() -> Option<Shared> {
+fn shared() -> Option<VhostUserState> {
     let memory = rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
     rustix::fs::ftruncate(&memory, 0x4000).ok()?;
     let wake = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).ok()?);
     let fault = Fault::new().ok()?;
-    Some(Shared { memory, wake, fault, scratch: Scratch::new() })
+    Some(VhostUserState { memory, wake, fault, scratch: Scratch::new() })
 }
 
 thread_local! {
-    static SHARED: std::cell::RefCell<Option<Shared>> = std::cell::RefCell::new(shared());
+    static SHARED: std::cell::RefCell<Option<VhostUserState>> = std::cell::RefCell::new(shared());
 }
 
-fn fd(shared: &Shared, kind: u8) -> Option<OwnedFd> {
+fn fd(shared: &VhostUserState, kind: u8) -> Option<OwnedFd> {
     match kind & 3 {
         0 | 1 => rustix::io::fcntl_dupfd_cloexec(&shared.memory, 0).ok(),
         2 => eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok(),
@@ -41,23 +41,23 @@ fn fd(shared: &Shared, kind: u8) -> Option<OwnedFd> {
 }
 
 /// Request, flags, number and kind of descriptors, length of the payload, payload.
-fn message(shared: &Shared, data: &mut &[u8]) -> Option<Message> {
+fn message(shared: &VhostUserState, data: &mut &[u8]) -> Option<VhostMessage> {
     let [request, flags, fds, len, rest @ ..] = *data else { return None };
     let (payload, rest) = rest.split_at(usize::from(*len).min(rest.len()));
     *data = rest;
     let fds = (0..fds & 7).filter_map(|i| fd(shared, (fds >> 3).wrapping_add(i))).collect();
-    Some(Message { request: u32::from(*request) % 44, flags: u32::from(*flags), payload: payload.to_vec(), fds })
+    Some(VhostMessage { request: u32::from(*request) % 44, flags: u32::from(*flags), payload: payload.to_vec(), fds })
 }
 
 fuzz_target!(|data: &[u8]| {
     SHARED.with_borrow_mut(|shared| {
         let Some(shared) = shared else { return };
         let Ok(tx) = Seat::woken() else { return };
-        let rx = Arc::<Seat<Live>>::default();
+        let rx = Arc::<Seat<LiveQueue>>::default();
         let tx = Arc::new(tx);
         let seats = vec![Arc::clone(&rx), Arc::clone(&tx)];
         let config = NetConfig { mac: [2; 6], pairs: 1, mtu: 1500.into() };
-        let mut device = Device::new(config, seats, shared.fault.clone());
+        let mut device = VhostDevice::new(config, seats, shared.fault.clone());
         let egress = SeatEgress(rx);
         let mut ingress = SeatIngress::new(tx);
         let mut rest = data;

@@ -6,13 +6,13 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use netvale_fuzz::fuzz_target;
-use netvale_fuzz::{Input, bounded, meddle, words};
+use netvale_fuzz::{FuzzInput, bounded, meddle, words};
 use netvale_mem::fault::Fault;
 use netvale_mem::words::Words;
 use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
 use netvale_port::{Batch, Egress, Scratch, Source};
-use netvale_virtio::driver::ram::{BUF, QueueRam, Ram};
-use netvale_virtio::driver::started::{Kick, Started};
+use netvale_virtio::driver::ram::{BUF, DriverRam, QueueRam};
+use netvale_virtio::driver::started::{Kick, RunningQueue};
 use netvale_virtio::driver::{DriverFeatures, DriverQueue};
 use netvale_virtio::features;
 use netvale_virtio::queue::QueueFeatures;
@@ -23,29 +23,29 @@ const A_BUFFER: u64 = 64;
 const A_CALL: u64 = 1024;
 
 /// The driver's memory for queues of one size, for one input after the other.
-struct Memory {
-    ram: Ram,
+struct DriverMemory {
+    ram: DriverRam,
     queues: Vec<QueueRam>,
 }
 
 const SIZES: [u16; 4] = [8, 16, 64, 256];
 
 thread_local! {
-    static MEMORY: RefCell<[Option<Memory>; 4]> =
-        RefCell::new(SIZES.map(|n| Ram::new(&[n, n]).ok().map(|(ram, queues)| Memory { ram, queues })));
+    static MEMORY: RefCell<[Option<DriverMemory>; 4]> =
+        RefCell::new(SIZES.map(|n| DriverRam::new(&[n, n]).ok().map(|(ram, queues)| DriverMemory { ram, queues })));
 }
 
-struct Rig {
+struct DriverRig {
     size: u16,
     features: DriverFeatures,
     memory: Words,
     /// First word of each ring area, and of the buffers, by queue.
     areas: [[usize; 4]; 2],
-    seats: [Arc<Seat<Started>>; 2],
+    seats: [Arc<Seat<RunningQueue>>; 2],
     fault: Fault,
 }
 
-fn rig(own: &mut Memory, kind: u8) -> Option<Rig> {
+fn rig(own: &mut DriverMemory, kind: u8) -> Option<DriverRig> {
     let on = |bit: u8| kind & bit != 0;
     let queue = QueueFeatures { packed: on(1), event_idx: on(2), indirect: false };
     let features = DriverFeatures { queue, in_order: on(4), vector: on(8) };
@@ -62,23 +62,23 @@ fn rig(own: &mut Memory, kind: u8) -> Option<Rig> {
     let size = own.queues[0].size();
     let mut seats = own.queues.drain(..).map(|ram| {
         let queue = DriverQueue::new(&ram, features);
-        let started = Started::new(queue, ram, Kick::Register(Box::new(|| ())), negotiated, &fault);
-        let seat = Arc::<Seat<Started>>::default();
+        let started = RunningQueue::new(queue, ram, Kick::Register(Box::new(|| ())), negotiated, &fault);
+        let seat = Arc::<Seat<RunningQueue>>::default();
         seat.put(started).ok().map(|()| seat)
     });
     let seats = [seats.next()??, seats.next()??];
-    Some(Rig { size, features, memory, areas, seats, fault })
+    Some(DriverRig { size, features, memory, areas, seats, fault })
 }
 
-impl Rig {
+impl DriverRig {
     /// The device writes a word anywhere.
-    fn scribble(&self, input: &mut Input<'_>) {
+    fn scribble(&self, input: &mut FuzzInput<'_>) {
         let area = self.areas[input.below(2)][input.below(4)];
         self.memory.store(area + usize::from(input.half()) % 1024, input.word());
     }
 
     /// The device says that it is done with a buffer, in the way of the layout; the input may make it wrong.
-    fn use_one(&self, queue: usize, done: &mut u16, input: &mut Input<'_>) {
+    fn use_one(&self, queue: usize, done: &mut u16, input: &mut FuzzInput<'_>) {
         let n = self.size;
         let [desc, _, used, buf] = self.areas[queue];
         let id = input.index(n.into());
@@ -112,9 +112,9 @@ fuzz_target!(|data: &[u8]| {
     });
 });
 
-fn drive(rig: &Rig, rest: &[u8]) {
+fn drive(rig: &DriverRig, rest: &[u8]) {
     let span = rig.areas[1][3] + 2048;
-    let mut input = Input(meddle(rest, &rig.memory, 0, span));
+    let mut input = FuzzInput(meddle(rest, &rig.memory, 0, span));
     let most = A_CALL + A_BUFFER * u64::from(rig.size);
     let ingress = SeatIngress::new(Arc::clone(&rig.seats[0]));
     let egress = SeatEgress(Arc::clone(&rig.seats[1]));

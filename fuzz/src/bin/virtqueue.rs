@@ -12,12 +12,12 @@ use netvale_mem::fault::Fault;
 use netvale_mem::words::Words;
 use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
 use netvale_port::{BATCH, Egress, Scratch, Source};
-use netvale_vhost::inflight::{Inflight, Record, Shape};
+use netvale_vhost::inflight::{Inflight, InflightShape, QueueRecord};
 use netvale_vhost::log::DirtyLog;
-use netvale_virtio::device::live::{self, Live, WriteLog};
+use netvale_virtio::device::live::{self, LiveQueue, WriteLog};
 use netvale_virtio::features::{self, Framing};
 use netvale_virtio::memory::{GuestMemory, Hint, RegionSpec};
-use netvale_virtio::queue::{Addresses, Pieces, Queue, QueueFeatures};
+use netvale_virtio::queue::{DeviceQueue, Pieces, QueueAddresses, QueueFeatures};
 
 /// Guest memory in two regions that touch each other: buffers may lie across them.
 const SIZE: u64 = 0x800;
@@ -26,7 +26,7 @@ const QUEUE: u16 = 8;
 /// Reads of shared memory of one call: of each of eight chains eight descriptors, and a few of what each of them names.
 const MOST: u64 = 64 + 8 * 8 * 16;
 
-struct Rig {
+struct VirtqueueRig {
     /// The first region, as the guest sees it.
     words: Words,
     memory: Arc<GuestMemory>,
@@ -36,7 +36,7 @@ struct Rig {
     scratch: Scratch,
 }
 
-fn rig() -> Option<Rig> {
+fn rig() -> Option<VirtqueueRig> {
     let file = || {
         let fd = rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
         rustix::fs::ftruncate(&fd, 2 * SIZE).ok()?;
@@ -46,18 +46,20 @@ fn rig() -> Option<Rig> {
     let first = file()?;
     let map = Mapping::of_peer(std::os::fd::AsFd::as_fd(&first), 0, SIZE as usize).ok().map(Arc::new)?;
     let memory = Arc::new(GuestMemory::new(vec![(spec(0), first), (spec(1), file()?)]).ok()?);
-    Some(Rig {
+    Some(VirtqueueRig {
         words: words(&map),
         memory,
         fault: Fault::new().ok()?,
         log: Arc::new(DirtyLog::new(file()?, 0, 1).ok()?),
-        inflight: Arc::new(Inflight::new(file()?, Shape { len: SIZE, offset: 0, queues: 2, size: QUEUE }).ok()?),
+        inflight: Arc::new(
+            Inflight::new(file()?, InflightShape { len: SIZE, offset: 0, queues: 2, size: QUEUE }).ok()?,
+        ),
         scratch: Scratch::new(),
     })
 }
 
 thread_local! {
-    static RIG: std::cell::RefCell<Option<Rig>> = std::cell::RefCell::new(rig());
+    static RIG: std::cell::RefCell<Option<VirtqueueRig>> = std::cell::RefCell::new(rig());
 }
 
 fn fill(memory: &GuestMemory, data: &[u8]) {
@@ -86,15 +88,17 @@ fuzz_target!(|data: &[u8]| {
                 | bit(on(16), features::CSUM | features::HOST_TSO4)
                 | bit(on(32), features::GUEST_CSUM),
         );
-        let at = Addresses { desc: USER, avail: USER + 0x80, used: USER + 0xc0 };
+        let at = QueueAddresses { desc: USER, avail: USER + 0x80, used: USER + 0xc0 };
         let seat = |i: usize| {
-            let mut queue = Queue::new(&rig.memory, QUEUE, at, u32::from(*base), layout)?;
+            let mut queue = DeviceQueue::new(&rig.memory, QUEUE, at, u32::from(*base), layout)?;
             let inflight = match on(64) {
-                true => Some(Box::new(Record::open(&rig.inflight, i, &mut queue)?.0) as Box<dyn live::Record>),
+                true => {
+                    Some(Box::new(QueueRecord::open(&rig.inflight, i, &mut queue)?.0) as Box<dyn live::InflightRecord>)
+                }
                 false => None,
             };
-            let seat = Arc::<Seat<Live>>::default();
-            let live = Live {
+            let seat = Arc::<Seat<LiveQueue>>::default();
+            let live = LiveQueue {
                 queue,
                 memory: Arc::clone(&rig.memory),
                 framing,

@@ -11,7 +11,7 @@ use netvale_wire::checksum::{pseudo_v4, pseudo_v6};
 use netvale_wire::{FlowKey, Gso, Layers, Merge, Offload, Segmenter, Sum, VnetHdr, segment, vnet};
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(header) = VnetHdr::parse(data, vnet::Form::Mergeable) else { return };
+    let Ok(header) = VnetHdr::parse(data, vnet::VnetForm::Mergeable) else { return };
     let frame = &data[vnet::LEN_MRG..];
     let cut = usize::from(header.num_buffers).min(frame.len());
     FlowKey::new([1, 2]).hash(frame);

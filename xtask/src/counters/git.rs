@@ -27,13 +27,13 @@ pub fn is_shallow(root: &Path) -> bool {
 }
 
 /// The differences from the commit that last changed `file`, or from HEAD without such a commit.
-pub struct Changes {
+pub struct GitChanges {
     /// Paths changed, added or deleted since.
     pub files: Vec<String>,
     base: String,
 }
 
-impl Changes {
+impl GitChanges {
     /// Queries git. `None` without git or commits.
     pub fn since_change_of(root: &Path, file: &str) -> Option<Self> {
         let last = git(root, &["log", "-1", "--format=%H", "--", file])?;

@@ -12,7 +12,7 @@
 
 use proc_macro2::{Delimiter, TokenTree};
 
-use super::tokens::{Level, Scope, is_punct, is_word, levels, line};
+use super::tokens::{Scope, TokenLevel, is_punct, is_word, levels, line};
 
 /// Path of the list of kinds.
 pub const LIST: &str = "crates/kinds/portspec/src/kinds/mod.rs";
@@ -62,7 +62,7 @@ impl Kinds {
     }
 
     /// The line of the first mention of a kind on a level.
-    pub fn mention(&self, level: &Level) -> Option<usize> {
+    pub fn mention(&self, level: &TokenLevel) -> Option<usize> {
         let tokens = &level.tokens;
         let at = (0..tokens.len()).find(|&at| self.is_mention(&tokens[..=at]))?;
         Some(line(&tokens[at]))
@@ -131,7 +131,8 @@ fn camel(name: &str) -> String {
 mod tests {
     use super::*;
 
-    const ATTACH: &str = "kinds! { /// A port.\n Local(LocalPort) \"\" local [Local] Local \"local\" Tap(TapName) \"tap\" tap [Tap] Tap \"tap\"
+    const ATTACH: &str = "kinds! { /// A port.\n Local(LocalPort) \"\" local [Local] Local \"local\" \
+        Tap(TapName) \"tap\" tap [Tap] Tap \"tap\"
         Netmap \"netmap\" netmap [Netmap] Nic \"nic\" VirtioPci \"virtio-pci\" virtio_pci [VirtioPci]
         E1000 \"e1000\" e1000 [E1000] opened: Pipe \"pipe\" }";
 

@@ -30,8 +30,8 @@ use std::path::Path;
 
 use crate::Findings;
 use crate::times;
-use numbers::{FILE, Numbers};
-use survey::{COUNTED, SHARED_TYPE_NAMES, Site, Sites, Surveyor};
+use numbers::{CounterNumbers, FILE};
+use survey::{COUNTED, CountedSite, SHARED_TYPE_NAMES, Sites, Surveyor};
 
 /// Maximum number of places in a finding.
 const SHOWN: usize = 5;
@@ -58,7 +58,7 @@ pub fn run(root: &Path) -> Result<Findings, String> {
 }
 
 fn summary(sites: &Sites) -> String {
-    let one = |(counter, sites): (&&str, &Vec<Site>)| {
+    let one = |(counter, sites): (&&str, &Vec<CountedSite>)| {
         let value = survey::value(counter, sites);
         if *counter != SHARED_TYPE_NAMES {
             return format!("{counter} {value}");
@@ -70,7 +70,7 @@ fn summary(sites: &Sites) -> String {
 }
 
 /// Findings for numbers higher than in a committed version of the file.
-fn compare_history(root: &Path, numbers: &Numbers) -> Findings {
+fn compare_history(root: &Path, numbers: &CounterNumbers) -> Findings {
     let Some(versions) = git::versions(root, FILE) else {
         println!("counters: not compared with earlier versions of {FILE}: there is no git repository, or no git");
         return Findings::new();
@@ -82,7 +82,7 @@ fn compare_history(root: &Path, numbers: &Numbers) -> Findings {
 }
 
 /// Compares a counter's number in the file with the count. `new` are the places added since.
-fn compare(counter: &str, written: u64, sites: &[Site], new: Option<&Sites>) -> Option<String> {
+fn compare(counter: &str, written: u64, sites: &[CountedSite], new: Option<&Sites>) -> Option<String> {
     let value = survey::value(counter, sites);
     if value < written {
         return Some(format!("{counter} fell from {written} to {value}: write {value} in {FILE}, so that it stays"));
@@ -92,7 +92,8 @@ fn compare(counter: &str, written: u64, sites: &[Site], new: Option<&Sites>) -> 
     }
     let shared = names::shared(sites);
     let new = new.and_then(|new| new.get(counter)).into_iter().flatten();
-    let new: Vec<&Site> = new.filter(|s| counter != SHARED_TYPE_NAMES || shared.contains(s.what.as_str())).collect();
+    let new: Vec<&CountedSite> =
+        new.filter(|s| counter != SHARED_TYPE_NAMES || shared.contains(s.what.as_str())).collect();
     let places = if new.is_empty() { most_of(sites) } else { shown(&new) };
     Some(format!(
         "{counter} rose from {written} to {value}, and may only fall: take {} out again\n{places}",
@@ -100,8 +101,8 @@ fn compare(counter: &str, written: u64, sites: &[Site], new: Option<&Sites>) -> 
     ))
 }
 
-fn shown(new: &[&Site]) -> String {
-    let line = |site: &&Site| {
+fn shown(new: &[&CountedSite]) -> String {
+    let line = |site: &&CountedSite| {
         let text: String = site.what.chars().take(SHOWN_COLUMNS).collect();
         format!("  new: {}:{}: {text}", site.file, site.line)
     };
@@ -110,7 +111,7 @@ fn shown(new: &[&Site]) -> String {
 }
 
 /// The files with the most places, for when the new places are unknown.
-fn most_of(sites: &[Site]) -> String {
+fn most_of(sites: &[CountedSite]) -> String {
     let mut files: BTreeMap<&str, usize> = BTreeMap::new();
     for site in sites {
         *files.entry(&site.file).or_default() += 1;
@@ -124,7 +125,7 @@ fn most_of(sites: &[Site]) -> String {
 /// The places in files changed since the numbers were last written, minus those that existed before in any of these
 /// files. `None` without git.
 fn new_sites(root: &Path, surveyor: &Surveyor) -> Option<Sites> {
-    let changes = git::Changes::since_change_of(root, FILE)?;
+    let changes = git::GitChanges::since_change_of(root, FILE)?;
     let mut before = Sites::new();
     let mut now = Sites::new();
     for file in changes.files.iter().filter(|file| survey::is_counted(file)) {
@@ -143,7 +144,7 @@ fn new_sites(root: &Path, surveyor: &Surveyor) -> Option<Sites> {
 }
 
 /// Removes from `sites` as many places of each text as `before` has.
-fn remove_old(sites: &mut Vec<Site>, before: &[Site]) {
+fn remove_old(sites: &mut Vec<CountedSite>, before: &[CountedSite]) {
     let mut old: BTreeMap<&str, usize> = BTreeMap::new();
     for site in before {
         *old.entry(&site.what).or_default() += 1;

@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proc_macro2::TokenTree;
 
-use super::survey::Site;
-use super::tokens::Level;
+use super::survey::CountedSite;
+use super::tokens::TokenLevel;
 
 /// Keywords that define a type.
 const KEYWORDS: [&str; 5] = ["struct", "enum", "trait", "union", "type"];
 
 /// The types that a level defines, with their lines. An associated type of a trait or its implementation is named by
 /// the trait and does not count.
-pub fn definitions(level: &Level) -> Vec<(usize, String)> {
+pub fn definitions(level: &TokenLevel) -> Vec<(usize, String)> {
     let pairs = level.tokens.windows(2).filter_map(|pair| match pair {
         [TokenTree::Ident(keyword), TokenTree::Ident(name)] => Some((keyword.to_string(), name)),
         _ => None,
@@ -23,7 +23,7 @@ pub fn definitions(level: &Level) -> Vec<(usize, String)> {
 }
 
 /// The names defined in two or more files.
-pub fn shared(definitions: &[Site]) -> BTreeSet<&str> {
+pub fn shared(definitions: &[CountedSite]) -> BTreeSet<&str> {
     let mut files: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for site in definitions {
         files.entry(&site.what).or_default().insert(&site.file);
@@ -32,7 +32,7 @@ pub fn shared(definitions: &[Site]) -> BTreeSet<&str> {
 }
 
 /// Number of different names.
-pub fn distinct(definitions: &[Site]) -> usize {
+pub fn distinct(definitions: &[CountedSite]) -> usize {
     definitions.iter().map(|site| site.what.as_str()).collect::<BTreeSet<_>>().len()
 }
 
@@ -66,7 +66,7 @@ mod tests {
     /// Objective: a name is shared when two files define it, however often one of them does.
     #[test]
     fn names_of_two_files_are_shared() {
-        let site = |file: &str, what: &str| Site { file: file.into(), line: 1, what: what.into() };
+        let site = |file: &str, what: &str| CountedSite { file: file.into(), line: 1, what: what.into() };
         let sites = [site("a", "A"), site("a", "A"), site("a", "B"), site("b", "B"), site("c", "B"), site("c", "C")];
         assert_eq!(shared(&sites).into_iter().collect::<Vec<_>>(), ["B"]);
         assert_eq!(distinct(&sites), 3);

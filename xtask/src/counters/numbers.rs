@@ -8,11 +8,11 @@ use crate::Findings;
 pub const FILE: &str = "xtask/counters.toml";
 
 /// Numbers by name.
-pub type Numbers = BTreeMap<String, u64>;
+pub type CounterNumbers = BTreeMap<String, u64>;
 
 /// Parses lines `name = number`; `#` starts a comment. Any other line is a finding.
-pub fn parse(text: &str) -> (Numbers, Findings) {
-    let mut numbers = Numbers::new();
+pub fn parse(text: &str) -> (CounterNumbers, Findings) {
+    let mut numbers = CounterNumbers::new();
     let mut findings = Findings::new();
     for (index, line) in text.lines().enumerate() {
         let line = line.split('#').next().unwrap_or(line).trim();
@@ -31,7 +31,7 @@ pub fn parse(text: &str) -> (Numbers, Findings) {
 }
 
 /// Findings for missing numbers, and for numbers without a counter.
-pub fn compare_names(numbers: &Numbers, known: &[&str]) -> Findings {
+pub fn compare_names(numbers: &CounterNumbers, known: &[&str]) -> Findings {
     let missing = known.iter().filter(|name| !numbers.contains_key(**name));
     let missing = missing.map(|name| format!("{FILE}: expected a line for {name}; write `{name} = NUMBER`"));
     let unknown = numbers.keys().filter(|name| !known.contains(&name.as_str()));
@@ -40,7 +40,7 @@ pub fn compare_names(numbers: &Numbers, known: &[&str]) -> Findings {
 }
 
 /// Findings for numbers above the minimum of all `versions`, which are commits with the file's text.
-pub fn raised(numbers: &Numbers, versions: &[(String, String)]) -> Findings {
+pub fn raised(numbers: &CounterNumbers, versions: &[(String, String)]) -> Findings {
     let mut lowest: BTreeMap<String, (u64, &str)> = BTreeMap::new();
     for (commit, text) in versions {
         for (name, number) in parse(text).0 {
@@ -64,7 +64,7 @@ pub fn raised(numbers: &Numbers, versions: &[(String, String)]) -> Findings {
 mod tests {
     use super::*;
 
-    fn numbers(text: &str) -> Numbers {
+    fn numbers(text: &str) -> CounterNumbers {
         let (numbers, findings) = parse(text);
         assert!(findings.is_empty(), "{findings:?}");
         numbers

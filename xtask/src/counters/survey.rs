@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::tokens::{Level, Scope, levels};
+use super::tokens::{Scope, TokenLevel, levels};
 use super::{kinds, names, tuples};
 use crate::glossary;
 
@@ -39,7 +39,7 @@ const FOLDERS: [&str; 3] = ["crates", "xtask", "fuzz"];
 
 /// A counted place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Site {
+pub struct CountedSite {
     /// Path below the workspace's root.
     pub file: String,
     /// Line number, from 1.
@@ -49,7 +49,7 @@ pub struct Site {
 }
 
 /// Places by counter.
-pub type Sites = BTreeMap<&'static str, Vec<Site>>;
+pub type Sites = BTreeMap<&'static str, Vec<CountedSite>>;
 
 /// Surveys single files.
 pub struct Surveyor {
@@ -70,7 +70,7 @@ impl Surveyor {
         }
         let all = read_levels(file, text, Scope::All)?;
         let shipped = if is_shipped(file) { read_levels(file, text, Scope::Shipped)? } else { Vec::new() };
-        let mut page = Page { file, lines: text.lines().collect(), sites };
+        let mut page = SurveyPage { file, lines: text.lines().collect(), sites };
         page.put_long_lines();
         page.put_split(TUPLE_ASSIGNMENTS, &shipped, &all, tuples::assignments);
         page.put_split(TUPLE_PARAMETERS, &shipped, &all, tuples::parameters);
@@ -86,15 +86,15 @@ impl Surveyor {
 }
 
 /// A file, and the destination of its places.
-struct Page<'a> {
+struct SurveyPage<'a> {
     file: &'a str,
     lines: Vec<&'a str>,
     sites: &'a mut Sites,
 }
 
-impl Page<'_> {
+impl SurveyPage<'_> {
     fn put(&mut self, counter: &'static str, line: usize, what: &str) {
-        let site = Site { file: self.file.to_owned(), line, what: what.trim().to_owned() };
+        let site = CountedSite { file: self.file.to_owned(), line, what: what.trim().to_owned() };
         self.sites.entry(counter).or_default().push(site);
     }
 
@@ -115,9 +115,9 @@ impl Page<'_> {
     fn put_split(
         &mut self,
         counters: [&'static str; 2],
-        shipped: &[Level],
-        all: &[Level],
-        find: fn(&Level) -> Vec<usize>,
+        shipped: &[TokenLevel],
+        all: &[TokenLevel],
+        find: fn(&TokenLevel) -> Vec<usize>,
     ) {
         let mut in_tests: Vec<usize> = all.iter().flat_map(find).collect();
         for line in shipped.iter().flat_map(find) {
@@ -135,13 +135,13 @@ fn is_shipped(file: &str) -> bool {
     is_crate && below.split('/').all(|part| part != "tests" && part != "tests.rs")
 }
 
-fn read_levels(file: &str, text: &str, scope: Scope) -> Result<Vec<Level>, String> {
+fn read_levels(file: &str, text: &str, scope: Scope) -> Result<Vec<TokenLevel>, String> {
     levels(text, scope).map_err(|e| format!("{file}: {e}"))
 }
 
-fn nouns(text: &str) -> Result<Vec<Site>, String> {
+fn nouns(text: &str) -> Result<Vec<CountedSite>, String> {
     let line_of = |noun: &str| text.lines().position(|line| is_row_of(line, noun)).map_or(1, |index| index + 1);
-    let site = |noun: String| Site { file: glossary::GLOSSARY.to_owned(), line: line_of(&noun), what: noun };
+    let site = |noun: String| CountedSite { file: glossary::GLOSSARY.to_owned(), line: line_of(&noun), what: noun };
     Ok(glossary::nouns(text)?.into_iter().map(site).collect())
 }
 
@@ -169,7 +169,7 @@ pub fn survey(root: &Path, surveyor: &Surveyor) -> Result<Sites, String> {
 }
 
 /// The value of a counter with these places.
-pub fn value(counter: &str, sites: &[Site]) -> u64 {
+pub fn value(counter: &str, sites: &[CountedSite]) -> u64 {
     let count = if counter == SHARED_TYPE_NAMES { names::shared(sites).len() } else { sites.len() };
     count as u64
 }

@@ -8,8 +8,8 @@ use super::*;
 
 const ATTACH: &str = "kinds! { Tap \"tap\" tap [Tap] }\n";
 
-fn site(file: &str, line: usize, what: &str) -> Site {
-    Site { file: file.into(), line, what: what.into() }
+fn site(file: &str, line: usize, what: &str) -> CountedSite {
+    CountedSite { file: file.into(), line, what: what.into() }
 }
 
 /// A small tree in its own folder, removed at the end.

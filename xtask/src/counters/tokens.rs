@@ -6,7 +6,7 @@
 use proc_macro2::{Delimiter, Group, Spacing, TokenStream, TokenTree};
 
 /// The tokens of one level: those between two brackets, or those of a file.
-pub struct Level {
+pub struct TokenLevel {
     /// The tokens, without documentation. A group stands for everything inside it.
     pub tokens: Vec<TokenTree>,
     /// Whether these are the members of an `impl` or a `trait`.
@@ -23,7 +23,7 @@ pub enum Scope {
 }
 
 /// The levels of `text`, outer ones first. `Err` is the lexer's error.
-pub fn levels(text: &str, scope: Scope) -> Result<Vec<Level>, String> {
+pub fn levels(text: &str, scope: Scope) -> Result<Vec<TokenLevel>, String> {
     let stream: TokenStream =
         text.parse().map_err(|e| format!("expected Rust, and found what cannot be split into tokens: {e}"))?;
     let mut levels = Vec::new();
@@ -31,7 +31,7 @@ pub fn levels(text: &str, scope: Scope) -> Result<Vec<Level>, String> {
     Ok(levels)
 }
 
-fn descend(stream: TokenStream, members: bool, scope: Scope, levels: &mut Vec<Level>) {
+fn descend(stream: TokenStream, members: bool, scope: Scope, levels: &mut Vec<TokenLevel>) {
     let mut tokens = without_attributes(stream, is_doc);
     if scope == Scope::Shipped {
         tokens = without_tests(tokens);
@@ -42,7 +42,7 @@ fn descend(stream: TokenStream, members: bool, scope: Scope, levels: &mut Vec<Le
             _ => None,
         })
         .collect();
-    levels.push(Level { tokens, members });
+    levels.push(TokenLevel { tokens, members });
     for (group, members) in groups {
         descend(group.stream(), members, scope, levels);
     }

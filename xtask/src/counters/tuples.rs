@@ -2,13 +2,13 @@
 
 use proc_macro2::{Delimiter, TokenTree};
 
-use super::tokens::{Level, is_alone, is_group, is_punct, is_tuple, is_word, line};
+use super::tokens::{TokenLevel, is_alone, is_group, is_punct, is_tuple, is_word, line};
 
 /// Lines of the statements of a level that assign a tuple to a tuple: `(a, b) = (x, y);`, also with `let`, with a type,
 /// as a block's last statement, and as a match arm's body.
 ///
 /// A call that returns a tuple, `for`, `match`, `if let` and `let … else` destructure a single value and do not count.
-pub fn assignments(level: &Level) -> Vec<usize> {
+pub fn assignments(level: &TokenLevel) -> Vec<usize> {
     let tokens = &level.tokens;
     let starts = (0..tokens.len()).filter(|&at| starts_statement(&tokens[..at]));
     starts.filter(|&at| is_assignment(&tokens[at..])).map(|at| line(&tokens[at])).collect()
@@ -50,7 +50,7 @@ fn is_tuple_to_the_end(tokens: &[TokenTree]) -> bool {
 
 /// Lines of the parameters of a level's functions whose type is a tuple, `at: (u32, u32)`. Closures' parameters do not
 /// count, nor does a tuple behind a reference or within another type.
-pub fn parameters(level: &Level) -> Vec<usize> {
+pub fn parameters(level: &TokenLevel) -> Vec<usize> {
     let tokens = &level.tokens;
     let functions = (0..tokens.len()).filter(|&at| is_word(&tokens[at], "fn"));
     functions.filter_map(|at| parameter_list(&tokens[at + 1..])).flat_map(|list| tuple_types(&list)).collect()
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
     use crate::counters::tokens::{Scope, levels};
 
-    fn count(text: &str, of: fn(&Level) -> Vec<usize>) -> usize {
+    fn count(text: &str, of: fn(&TokenLevel) -> Vec<usize>) -> usize {
         levels(text, Scope::All).expect("tokens").iter().flat_map(of).count()
     }
 

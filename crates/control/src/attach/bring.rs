@@ -9,7 +9,7 @@ use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::BadMessage;
-use super::wire::{self, Head};
+use super::wire::{self, MessageHead};
 use crate::server::strict;
 use crate::types::AttachParams;
 
@@ -22,8 +22,8 @@ pub(crate) const BRING_MAGIC: u32 = u32::from_le_bytes(*b"NVbr");
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct Start {
-    head: Head,
+struct BringStart {
+    head: MessageHead,
     queues: U16,
 }
 
@@ -39,7 +39,7 @@ pub struct BringRequest {
 impl BringRequest {
     /// Encodes the message.
     pub fn encode(&self) -> Vec<u8> {
-        let start = Start { head: Head::new(BRING_MAGIC), queues: self.queues.into() };
+        let start = BringStart { head: MessageHead::new(BRING_MAGIC), queues: self.queues.into() };
         let mut bytes = start.as_bytes().to_vec();
         // Texts, numbers and flags, which can always be written.
         bytes.extend(serde_json::to_vec(&self.params).unwrap_or_default());
@@ -51,11 +51,11 @@ impl BringRequest {
     /// # Errors
     /// [`BadMessage`] if the bytes are not a valid request.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
-        let (start, text) = bytes.split_at_checked(size_of::<Start>()).ok_or(BadMessage::Length(bytes.len()))?;
+        let (start, text) = bytes.split_at_checked(size_of::<BringStart>()).ok_or(BadMessage::Length(bytes.len()))?;
         if bytes.len() > BRING_LEN {
             return Err(BadMessage::Length(bytes.len()));
         }
-        let start: Start = wire::read(start, BRING_MAGIC)?;
+        let start: BringStart = wire::read(start, BRING_MAGIC)?;
         let queues = start.queues.get();
         if !(1..=MAX_BROUGHT).contains(&queues.into()) {
             return Err(BadMessage::Field("number of queues: 1 to 128"));

@@ -5,21 +5,21 @@ use std::ops::Range;
 use zerocopy::little_endian::U32;
 use zerocopy::transmute;
 
-use super::wire::{self, Head, Text};
+use super::wire::{self, MessageHead, PaddedText};
 use super::{
-    AttachReply, AttachRequest, BadMessage, FLAG_FILE, FLAGS, FileAsked, MAX_PORT_RINGS, MAX_RINGS, OffsetsAsked,
-    Pools, REPLY_LEN, REPLY_MAGIC, REQUEST_LEN, REQUEST_MAGIC, Role,
+    AttachReply, AttachRequest, BadMessage, FLAG_FILE, FLAGS, FilePlacement, MAX_PORT_RINGS, MAX_RINGS, OffsetsRequest,
+    PoolSizes, REPLY_LEN, REPLY_MAGIC, REQUEST_LEN, REQUEST_MAGIC, Role,
 };
 
 impl AttachRequest {
     /// Encodes the message.
     pub fn encode(&self) -> [u8; REQUEST_LEN] {
-        let Pools { ifs, rings, bufs } = self.pools;
+        let PoolSizes { ifs, rings, bufs } = self.pools;
         let offset_bits = self.offsets.map_or(0, |offsets| offsets.bits.saturating_add(1));
-        let offsets = self.offsets.unwrap_or(OffsetsAsked { bits: 0, max: 0, initial: 0 });
+        let offsets = self.offsets.unwrap_or(OffsetsRequest { bits: 0, max: 0, initial: 0 });
         let file = self.file.unwrap_or_default();
-        transmute!(wire::Request {
-            head: Head::new(REQUEST_MAGIC),
+        transmute!(wire::AttachRequestWire {
+            head: MessageHead::new(REQUEST_MAGIC),
             unused_6: 0.into(),
             flags: (self.flags | if self.file.is_some() { FLAG_FILE } else { 0 }).into(),
             tx_rings: self.tx_rings.into(),
@@ -39,7 +39,7 @@ impl AttachRequest {
             max_offset: offsets.max.into(),
             initial_offset: offsets.initial.into(),
             unused_124: 0.into(),
-            name: Text::new(&self.name),
+            name: PaddedText::new(&self.name),
             file_offset: file.offset.into(),
             file_len: file.len.into(),
         })
@@ -50,7 +50,7 @@ impl AttachRequest {
     /// # Errors
     /// [`BadMessage`] if the bytes are not a valid request.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
-        let m: wire::Request = wire::read(bytes, REQUEST_MAGIC)?;
+        let m: wire::AttachRequestWire = wire::read(bytes, REQUEST_MAGIC)?;
         let flags = m.flags.get();
         if flags & !FLAGS != 0 {
             return Err(BadMessage::Field("flags"));
@@ -59,8 +59,8 @@ impl AttachRequest {
             return Err(BadMessage::Field("virtio-net header length: 0, 10 or 12"));
         }
         let [ifs, rings, bufs] = m.pools.map(|[number, size]| (number.get(), size.get()));
-        let file = FileAsked { offset: m.file_offset.get(), len: m.file_len.get() };
-        let offsets = |bits| OffsetsAsked { bits, max: m.max_offset.get(), initial: m.initial_offset.get() };
+        let file = FilePlacement { offset: m.file_offset.get(), len: m.file_len.get() };
+        let offsets = |bits| OffsetsRequest { bits, max: m.max_offset.get(), initial: m.initial_offset.get() };
         Ok(AttachRequest {
             name: m.name.read()?,
             flags: flags & !FLAG_FILE,
@@ -75,7 +75,7 @@ impl AttachRequest {
             host_tx_rings: m.host_tx_rings.get(),
             host_rx_rings: m.host_rx_rings.get(),
             mem_id: m.mem_id.get(),
-            pools: Pools { ifs, rings, bufs },
+            pools: PoolSizes { ifs, rings, bufs },
             note: m.note,
             offsets: m.offset_bits.get().checked_sub(1).map(offsets),
             file: (flags & FLAG_FILE != 0).then_some(file),
@@ -87,8 +87,8 @@ impl AttachReply {
     /// Encodes the message.
     pub fn encode(&self) -> [u8; REPLY_LEN] {
         let bound = |rings: &Range<u32>| [rings.start.into(), (rings.len() as u32).into()];
-        transmute!(wire::Reply {
-            head: Head::new(REPLY_MAGIC),
+        transmute!(wire::AttachReplyWire {
+            head: MessageHead::new(REPLY_MAGIC),
             role: (self.role as u16).into(),
             status: self.status.into(),
             memsize: self.memsize.into(),
@@ -126,7 +126,7 @@ impl AttachReply {
             alone: u32::from(self.alone).into(),
             host_tx_rings: self.host_tx_rings.into(),
             host_rx_rings: self.host_rx_rings.into(),
-            text: Text::new(&self.text),
+            text: PaddedText::new(&self.text),
             unused_12: 0.into(),
             unused_68: 0.into(),
             unused_164: [0.into(); 3],
@@ -142,7 +142,7 @@ impl AttachReply {
     /// [`BadMessage`] if the bytes are not a valid reply. Offsets are checked against the region's size when it is
     /// mapped.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
-        let m: wire::Reply = wire::read(bytes, REPLY_MAGIC)?;
+        let m: wire::AttachReplyWire = wire::read(bytes, REPLY_MAGIC)?;
         let role = match m.role.get() {
             0 => Role::Switch,
             1 => Role::Pipe,

@@ -22,9 +22,27 @@ proptest! {
 
     /// Objective: a request survives the wire.
     #[test]
-    fn request_round_trip(name in "[a-z0-9:{}]{0,100}", n in any::<u32>(), hdr in prop::sample::select(vec![0u32, 10, 12])) {
-        let pools = Pools { ifs: (1, 2), rings: (3, n), bufs: (n, 6) };
-        let r = AttachRequest { name, flags: FLAG_LOSSLESS, tx_rings: n, pools, mem_id: n, note: [n as u8; NOTE_LEN], extra_bufs: !n, hdr_len: hdr, host_tx_rings: n / 2, host_rx_rings: n / 3, offsets: (n % 2 == 0).then_some(OffsetsAsked { bits: n % 66, max: n, initial: !n }), file: (n % 3 == 0).then_some(FileAsked { offset: u64::from(n) << 12, len: 1 << 40 }), ..Default::default() };
+    fn request_round_trip(
+        name in "[a-z0-9:{}]{0,100}",
+        n in any::<u32>(),
+        hdr in prop::sample::select(vec![0u32, 10, 12]),
+    ) {
+        let pools = PoolSizes { ifs: (1, 2), rings: (3, n), bufs: (n, 6) };
+        let r = AttachRequest {
+            name,
+            flags: FLAG_LOSSLESS,
+            tx_rings: n,
+            pools,
+            mem_id: n,
+            note: [n as u8; NOTE_LEN],
+            extra_bufs: !n,
+            hdr_len: hdr,
+            host_tx_rings: n / 2,
+            host_rx_rings: n / 3,
+            offsets: (n % 2 == 0).then_some(OffsetsRequest { bits: n % 66, max: n, initial: !n }),
+            file: (n % 3 == 0).then_some(FilePlacement { offset: u64::from(n) << 12, len: 1 << 40 }),
+            ..Default::default()
+        };
         prop_assert_eq!(AttachRequest::decode(&r.encode()), Ok(r));
     }
 }

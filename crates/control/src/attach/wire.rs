@@ -28,14 +28,14 @@ pub enum BadMessage {
 /// The beginning of every message.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub(crate) struct Head {
+pub(crate) struct MessageHead {
     magic: U32,
     version: U16,
 }
 
-impl Head {
-    pub(crate) fn new(magic: u32) -> Head {
-        Head { magic: magic.into(), version: ATTACH_VERSION.into() }
+impl MessageHead {
+    pub(crate) fn new(magic: u32) -> MessageHead {
+        MessageHead { magic: magic.into(), version: ATTACH_VERSION.into() }
     }
 
     /// The magic number at the start of any bytes.
@@ -48,7 +48,7 @@ impl Head {
 pub(crate) fn read<T: FromBytes>(bytes: &[u8], magic: u32) -> Result<T, BadMessage> {
     let wrong_length = || BadMessage::Length(bytes.len());
     let message = T::read_from_bytes(bytes).map_err(|_| wrong_length())?;
-    let (head, _) = Head::read_from_prefix(bytes).map_err(|_| wrong_length())?;
+    let (head, _) = MessageHead::read_from_prefix(bytes).map_err(|_| wrong_length())?;
     if head.magic.get() != magic {
         return Err(BadMessage::Magic);
     }
@@ -61,15 +61,15 @@ pub(crate) fn read<T: FromBytes>(bytes: &[u8], magic: u32) -> Result<T, BadMessa
 /// Text with a final NUL, padded with zeros.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(transparent)]
-pub(crate) struct Text<const N: usize>([u8; N]);
+pub(crate) struct PaddedText<const N: usize>([u8; N]);
 
-impl<const N: usize> Text<N> {
+impl<const N: usize> PaddedText<N> {
     /// Creates the text, truncated at a character boundary to leave room for a final NUL.
     pub(crate) fn new(text: &str) -> Self {
         let end = text.floor_char_boundary(N - 1);
         let mut field = [0; N];
         field.iter_mut().zip(&text.as_bytes()[..end]).for_each(|(place, byte)| *place = *byte);
-        Text(field)
+        PaddedText(field)
     }
 
     pub(crate) fn read(&self) -> Result<String, BadMessage> {
@@ -81,8 +81,8 @@ impl<const N: usize> Text<N> {
 /// An [`AttachRequest`](super::AttachRequest).
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub(crate) struct Request {
-    pub(crate) head: Head,
+pub(crate) struct AttachRequestWire {
+    pub(crate) head: MessageHead,
     pub(crate) unused_6: U16,
     pub(crate) flags: U32,
     pub(crate) tx_rings: U32,
@@ -104,7 +104,7 @@ pub(crate) struct Request {
     pub(crate) max_offset: U32,
     pub(crate) initial_offset: U32,
     pub(crate) unused_124: U32,
-    pub(crate) name: Text<128>,
+    pub(crate) name: PaddedText<128>,
     pub(crate) file_offset: U64,
     pub(crate) file_len: U64,
 }
@@ -112,8 +112,8 @@ pub(crate) struct Request {
 /// An [`AttachReply`](super::AttachReply).
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub(crate) struct Reply {
-    pub(crate) head: Head,
+pub(crate) struct AttachReplyWire {
+    pub(crate) head: MessageHead,
     pub(crate) role: U16,
     pub(crate) status: I32,
     pub(crate) unused_12: U32,
@@ -158,5 +158,5 @@ pub(crate) struct Reply {
     pub(crate) host_rx_rings: U32,
     pub(crate) file_offset: U64,
     pub(crate) unused_252: U32,
-    pub(crate) text: Text<256>,
+    pub(crate) text: PaddedText<256>,
 }

@@ -14,17 +14,17 @@ use crate::types::AttachParams;
 /// A connection to the daemon's attach socket, for one device. The daemon takes its user from the time of the
 /// connection.
 #[derive(Debug)]
-pub struct Bringing {
+pub struct BringConnection {
     conn: OwnedFd,
     socket: PathBuf,
 }
 
-impl Bringing {
+impl BringConnection {
     /// Connects to the daemon whose sockets are in `run_dir`.
     ///
     /// # Errors
     /// [`ClientError`] if no daemon answers.
-    pub fn connect(run_dir: &Path) -> Result<Bringing, ClientError> {
+    pub fn connect(run_dir: &Path) -> Result<BringConnection, ClientError> {
         let socket = run_dir.join(ATTACH_SOCKET);
         if dirs::is_foreign(run_dir) {
             return Err(ClientError::Foreign { run_dir: run_dir.into() });
@@ -40,7 +40,7 @@ impl Bringing {
         };
         match connect() {
             Ok(conn) if dirs::is_impostor(run_dir, &conn) => Err(ClientError::Foreign { run_dir: run_dir.into() }),
-            Ok(conn) => Ok(Bringing { conn, socket }),
+            Ok(conn) => Ok(BringConnection { conn, socket }),
             Err(e) => Err(ClientError::connecting(socket, DEFAULT_TIMEOUT, e.into())),
         }
     }

@@ -66,7 +66,7 @@ pub enum ClientError {
 
 /// Kinds of [`ClientError`], for exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Failure {
+pub enum ClientErrorKind {
     /// No daemon answers.
     Unreachable,
     /// The daemon refused the request.
@@ -101,11 +101,11 @@ impl ClientError {
     }
 
     /// The kind of this error.
-    pub fn failure(&self) -> Failure {
+    pub fn failure(&self) -> ClientErrorKind {
         match self {
-            ClientError::Refused(_) => Failure::Refused,
-            ClientError::Protocol { .. } => Failure::Protocol,
-            _ => Failure::Unreachable,
+            ClientError::Refused(_) => ClientErrorKind::Refused,
+            ClientError::Protocol { .. } => ClientErrorKind::Protocol,
+            _ => ClientErrorKind::Unreachable,
         }
     }
 

@@ -7,13 +7,13 @@ use std::thread::JoinHandle;
 use super::*;
 use crate::error::ErrorCode;
 use crate::request::Reply;
-use crate::server::{Connection, Handler};
+use crate::server::{ControlConnection, RequestHandler};
 use crate::types::{EventName, KindReply, KindRequest, Mac, PortDetails, PortOptions, VxlanLocal};
 
 /// Answers every method from its parameters.
 struct Fake;
 
-impl Handler for Fake {
+impl RequestHandler for Fake {
     fn call(&mut self, request: Request) -> Result<Reply, RpcError> {
         let port = |name| Box::new(PortInfo { name, ..PortInfo::default() });
         Ok(match request {
@@ -34,7 +34,7 @@ impl Handler for Fake {
             Request::PortDetach(_)
             | Request::Unsubscribe
             | Request::OfKind(KindRequest::VxlanSet(_))
-            | Request::Shutdown => Reply::Done(Done {}),
+            | Request::Shutdown => Reply::Done(Confirmation {}),
             Request::OfKind(KindRequest::VxlanLocal(_)) => Reply::OfKind(KindReply::VxlanLocal(VxlanLocal::default())),
             // Large: takes many pieces on the socket.
             Request::PortSet(p) => {
@@ -42,11 +42,17 @@ impl Handler for Fake {
             }
             Request::PortList(p) => Reply::Ports(vec![*port(format!("{:?}", p.switch)); 5000]),
             Request::PortShow(p) => Reply::Port(port(p.port)),
-            Request::PortEvicted => Reply::Evicted(vec![Evicted { port: "vale0:a".into(), ..Evicted::default() }]),
-            Request::ConfigApply(p) => {
-                Reply::Applied(Applied { dry_run: p.dry_run, unchanged: p.text.len() as u32, ..Applied::default() })
+            Request::PortEvicted => {
+                Reply::Evicted(vec![EvictionInfo { port: "vale0:a".into(), ..EvictionInfo::default() }])
             }
-            Request::ConfigExport => Reply::Exported(Box::new(Exported { text: "x".into(), ..Exported::default() })),
+            Request::ConfigApply(p) => Reply::Applied(ApplyResult {
+                dry_run: p.dry_run,
+                unchanged: p.text.len() as u32,
+                ..ApplyResult::default()
+            }),
+            Request::ConfigExport => {
+                Reply::Exported(Box::new(ExportReply { text: "x".into(), ..ExportReply::default() }))
+            }
             // Split into two answers.
             Request::StatsAll(p) => {
                 let (name, next) = if p.after.is_some() { ("b", None) } else { ("a", Some("a".to_owned())) };
@@ -54,7 +60,7 @@ impl Handler for Fake {
                 Reply::AllStats(Box::new(AllStats { ports: vec![port], next, ..AllStats::default() }))
             }
             Request::Subscribe(_) => Reply::Subscribed(Box::default()),
-            Request::TraceBegin(p) => Reply::TraceBegun(TraceBegun { ports: p.of }),
+            Request::TraceBegin(p) => Reply::TraceBegun(TraceBeginReply { ports: p.of }),
             Request::TraceRead => Reply::Traced(TraceRead { lost: 7, ..TraceRead::default() }),
         })
     }
@@ -69,7 +75,7 @@ fn daemon(serve: impl FnOnce(UnixStream) + Send + 'static) -> (tempfile::TempDir
 }
 
 fn serve_fake(mut stream: UnixStream) {
-    let mut connection = Connection::default();
+    let mut connection = ControlConnection::default();
     let mut bytes = [0; 100];
     while let Ok(n @ 1..) = stream.read(&mut bytes) {
         let out = connection.feed(&bytes[..n], &mut Fake);
@@ -112,7 +118,10 @@ fn methods() {
     assert_eq!(client.attach(params).unwrap().name, "vale0:tap:x:3");
     let refused = client.detach("vale0", "none").unwrap_err();
     assert!(matches!(&refused, ClientError::Refused(e) if e.is(ErrorCode::NotFound)), "{refused}");
-    assert_eq!((refused.failure(), refused.to_string().as_str()), (Failure::Refused, "there is no port none; list"));
+    assert_eq!(
+        (refused.failure(), refused.to_string().as_str()),
+        (ClientErrorKind::Refused, "there is no port none; list")
+    );
     client.detach("vale0", "a").unwrap();
     let ports = client.ports(Some("vale0")).unwrap();
     assert_eq!((ports.len(), ports[4999].name.as_str()), (5000, "Some(\"vale0\")"));
@@ -137,7 +146,7 @@ fn nobody_listens() {
     let dir = tempfile::tempdir().unwrap();
     let check = || {
         let error = Client::connect(dir.path()).unwrap_err();
-        assert_eq!(error.failure(), Failure::Unreachable);
+        assert_eq!(error.failure(), ClientErrorKind::Unreachable);
         let wanted = format!("netvale up --run-dir {}", dir.path().display());
         assert!(matches!(error, ClientError::NotRunning { .. }) && error.to_string().contains(&wanted), "{error}");
     };
@@ -157,17 +166,20 @@ fn long_path() {
 #[test]
 fn bad_answers() {
     for (bytes, failure) in [
-        (&b"HTTP/1.1 400 Bad Request\r\n"[..], Failure::Protocol),
+        (&b"HTTP/1.1 400 Bad Request\r\n"[..], ClientErrorKind::Protocol),
         (
             b"{\"jsonrpc\":\"2.0\",\"id\":9,\"result\":{\"name\":\"n\",\"version\":\"v\",\"api\":14}}\n",
-            Failure::Protocol,
+            ClientErrorKind::Protocol,
         ),
-        (b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"name\":7}}\n", Failure::Protocol),
-        (b"{\"jsonrpc\":\"2.0\",\"id\":1}\n", Failure::Protocol),
-        (b"\xff\n", Failure::Protocol),
-        (b"{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32700,\"message\":\"no\"}}\n", Failure::Refused),
-        (b"{\"jsonrpc\":\"2.0\",\"id\":1,\"res", Failure::Unreachable),
-        (b"", Failure::Unreachable),
+        (b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"name\":7}}\n", ClientErrorKind::Protocol),
+        (b"{\"jsonrpc\":\"2.0\",\"id\":1}\n", ClientErrorKind::Protocol),
+        (b"\xff\n", ClientErrorKind::Protocol),
+        (
+            b"{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32700,\"message\":\"no\"}}\n",
+            ClientErrorKind::Refused,
+        ),
+        (b"{\"jsonrpc\":\"2.0\",\"id\":1,\"res", ClientErrorKind::Unreachable),
+        (b"", ClientErrorKind::Unreachable),
     ] {
         let (dir, thread) = answering(bytes);
         let mut client = Client::connect(dir.path()).unwrap();
@@ -249,7 +261,7 @@ fn events() {
             assert!(!to_read || peer.read(&mut bytes).unwrap() > 0);
             peer.write_all(text.as_bytes()).unwrap();
         };
-        say(true, answer(1, serde_json::to_value(Subscribed::default()).unwrap()) + &event(1));
+        say(true, answer(1, serde_json::to_value(SubscribeReply::default()).unwrap()) + &event(1));
         let other = r#"{"jsonrpc":"2.0","method":"vxlan.changed","params":{}}"#;
         say(true, event(2) + other + "\n" + &event(3) + &answer(2, serde_json::json!([])) + &event(4));
         told.recv().unwrap();

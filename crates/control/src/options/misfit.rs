@@ -11,11 +11,11 @@ use super::AttachOption;
 pub struct Misfit {
     /// Key of the wrong parameter: `switch`, `port` or an option's key.
     pub key: &'static str,
-    pub(crate) why: Why,
+    pub(crate) why: MisfitReason,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum MisfitReason {
     Text(ParseError),
     Kind { takers: String, port: String },
     Together { other: &'static str, why: &'static str },
@@ -27,7 +27,7 @@ pub(crate) enum Why {
 impl Misfit {
     /// The error of contradicting policies, for one of the options.
     pub(crate) fn policy(key: &'static str, what: impl Into<String>) -> Misfit {
-        Misfit { key, why: Why::Policy(what.into()) }
+        Misfit { key, why: MisfitReason::Policy(what.into()) }
     }
 
     /// The mistake and its remedy, for a command line: options are named by their flags.
@@ -39,21 +39,23 @@ impl Misfit {
     fn texts(&self, name: impl Fn(&str) -> String) -> (String, String) {
         let key = name(self.key);
         match &self.why {
-            Why::Text(error) => {
+            MisfitReason::Text(error) => {
                 (format!("bad {key}: {error:#}"), "'netvale attach --help' shows how to write it".into())
             }
-            Why::Kind { takers, port } => {
+            MisfitReason::Kind { takers, port } => {
                 (format!("{key} applies to {takers} only; {port} is not one of them"), format!("omit {key}"))
             }
-            Why::Together { other, why } => {
+            MisfitReason::Together { other, why } => {
                 (format!("{key} and {} exclude each other: {why}", name(other)), "omit one of them".into())
             }
-            Why::Policy(what) => (format!("{key}: {what}"), "'netvale port set --help' lists the policies".into()),
-            Why::PortForSwitch { switch, port } => {
+            MisfitReason::Policy(what) => {
+                (format!("{key}: {what}"), "'netvale port set --help' lists the policies".into())
+            }
+            MisfitReason::PortForSwitch { switch, port } => {
                 let what = format!("a switch is expected, and {switch}:{port} is a port of one");
                 (what, format!("write {switch}, and {} {port} for the port's name", name("name")))
             }
-            Why::TwoPlaces => {
+            MisfitReason::TwoPlaces => {
                 let what = format!("a port is attached to a switch, or passed through by {}", name("backend"));
                 (what, "omit the switch or the backend".into())
             }

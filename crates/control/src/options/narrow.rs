@@ -6,7 +6,7 @@ use netvale_policy::vlan::Vlans;
 use super::Policies;
 use super::misfit::Misfit;
 use super::policies::is_on;
-use super::rule::GivenRules;
+use super::rule::ConfiguredRules;
 
 impl Policies {
     /// The first policy that allows more than `most` does.
@@ -41,7 +41,7 @@ fn is_same<T: PartialEq>(is: &Option<T>, most: &Option<T>) -> bool {
 }
 
 /// The first rule that matches decides: further rules behind the first ones only handle frames that these leave.
-fn begins_with(is: &GivenRules, most: &GivenRules) -> bool {
+fn begins_with(is: &ConfiguredRules, most: &ConfiguredRules) -> bool {
     is.as_deref().unwrap_or_default().starts_with(most.as_deref().unwrap_or_default())
 }
 

@@ -1,14 +1,16 @@
 //! The reference page of the options, `docs/reference/attach-options.md`, made from their table.
 
-use super::{AttachOption, OPTIONS, Shape, listed};
+use super::{AttachOption, OPTIONS, OptionShape, listed};
 
 const TOP: &str = "\
 # Options of attached ports
 
 Made from the table of the crate `netvale-control` (`UPDATE=1 cargo test -p netvale-control --test it options`).
 
-An option has one name: `vnet_hdr` in `options` of [`port.attach`](control-protocol.md) and in a `[[port]]` of the [configuration file](configuration.md),
-`--vnet-hdr` for `netvale attach`. A number that is 0, or a switch that is false, means the same as an option that is omitted; where 0 has a
+An option has one name: `vnet_hdr` in `options` of [`port.attach`](control-protocol.md) and in a `[[port]]` of the \
+[configuration file](configuration.md),
+`--vnet-hdr` for `netvale attach`. A number that is 0, or a switch that is false, means the same as an option that is \
+omitted; where 0 has a
 meaning of its own, it is said. An option that ports of a kind do not take is refused, by name.
 ";
 
@@ -30,7 +32,7 @@ pub fn page() -> String {
 fn row(option: &AttachOption) -> String {
     let ports = option.kinds().map_or_else(|| "all".into(), |kinds| listed(kinds, "and"));
     let default = match (option.default, option.shape) {
-        ("", Shape::Flag) => "false",
+        ("", OptionShape::Flag) => "false",
         (default, _) => default,
     };
     let excludes = match option.excludes {

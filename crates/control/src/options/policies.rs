@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 
 use super::burst::usual_burst;
 use super::misfit::Misfit;
-use super::rule::{GivenRule, GivenRules};
-use super::written::Written;
+use super::rule::{ConfiguredRule, ConfiguredRules};
+use super::written::WrittenValue;
 use super::{AttachOption, OPTIONS, OptionAccess, OptionHolder, Policies};
 
 /// Default queue: 1/20 s at the configured rate, clamped to these bounds.
@@ -90,17 +90,17 @@ impl Policies {
 
     /// The rules for frames that the port sends, and for frames that it gets.
     #[must_use]
-    pub fn rules(&self) -> [&GivenRules; 2] {
+    pub fn rules(&self) -> [&ConfiguredRules; 2] {
         [&self.filter_in, &self.filter_out]
     }
 
     /// The rules yet to be compiled.
-    pub fn sources(&self) -> impl Iterator<Item = &Written<GivenRule>> {
+    pub fn sources(&self) -> impl Iterator<Item = &WrittenValue<ConfiguredRule>> {
         self.rules().into_iter().flatten().flatten().filter(|rule| rule.compiled().is_err())
     }
 
     /// The same, for replacing them by their compiled form.
-    pub fn sources_mut(&mut self) -> impl Iterator<Item = &mut Written<GivenRule>> {
+    pub fn sources_mut(&mut self) -> impl Iterator<Item = &mut WrittenValue<ConfiguredRule>> {
         let rules = [&mut self.filter_in, &mut self.filter_out].into_iter().flatten().flatten();
         rules.filter(|rule| rule.compiled().is_err())
     }

@@ -1,9 +1,9 @@
 //! Rules of filters, as they travel: the action, the compiled program, and the expression that it was compiled from.
 //!
 //! ```
-//! use netvale_control::options::Rule;
+//! use netvale_control::options::CompiledRule;
 //!
-//! let rule: Rule = "drop 1,6 0 0 1 # ip".parse()?;
+//! let rule: CompiledRule = "drop 1,6 0 0 1 # ip".parse()?;
 //! assert!(rule.drops && rule.program.run(&[], 60) == Ok(1));
 //! assert_eq!((rule.expression.as_deref(), rule.to_string().as_str()), (Some("ip"), "drop 1,6 0 0 1 # ip"));
 //! # Ok::<(), netvale_control::options::BadRule>(())
@@ -12,27 +12,27 @@
 use std::fmt;
 use std::str::FromStr;
 
-use netvale_policy::bpf::{Program, Unparsed};
+use netvale_policy::bpf::{BpfTextError, FilterProgram};
 
-use super::written::{Notation, Written};
+use super::written::{Notation, WrittenValue};
 
 /// Maximum number of characters of an expression.
 const MOST: usize = 1024;
 
 /// A rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rule {
+pub struct CompiledRule {
     /// Whether matching frames are dropped.
     pub drops: bool,
     /// The program, verified.
-    pub program: Program,
+    pub program: FilterProgram,
     /// Its source, for people.
     pub expression: Option<String>,
 }
 
 /// A rule as given.
 #[derive(Clone, Debug)]
-pub enum GivenRule {
+pub enum ConfiguredRule {
     /// An expression yet to be compiled.
     Source {
         /// Whether matching frames are dropped.
@@ -41,22 +41,22 @@ pub enum GivenRule {
         expression: String,
     },
     /// The compiled rule.
-    Compiled(Rule),
+    Compiled(CompiledRule),
 }
 
 /// A filter's rules: their texts, and their values.
-pub type GivenRules = Option<Vec<Written<GivenRule>>>;
+pub type ConfiguredRules = Option<Vec<WrittenValue<ConfiguredRule>>>;
 
-impl Notation for GivenRule {
-    fn read(text: &str) -> Option<GivenRule> {
+impl Notation for ConfiguredRule {
+    fn read(text: &str) -> Option<ConfiguredRule> {
         text.parse().ok()
     }
 }
 
 /// Replaces an uncompiled rule by its compiled form.
-impl From<Rule> for Written<GivenRule> {
-    fn from(rule: Rule) -> Self {
-        Written::of(rule.to_string(), GivenRule::Compiled(rule))
+impl From<CompiledRule> for WrittenValue<ConfiguredRule> {
+    fn from(rule: CompiledRule) -> Self {
+        WrittenValue::of(rule.to_string(), ConfiguredRule::Compiled(rule))
     }
 }
 
@@ -68,18 +68,19 @@ pub enum BadRule {
     Action,
     /// The action is followed by an expression.
     #[error(
-        "the daemon takes compiled rules only: 'netvale filter', 'netvale attach' and 'netvale apply' compile what is in words"
+        "the daemon takes compiled rules only: 'netvale filter', 'netvale attach' and 'netvale apply' compile what is \
+         in words"
     )]
     NotCompiled,
     /// The action is not followed by a program.
     #[error(transparent)]
-    Program(#[from] Unparsed),
+    Program(#[from] BpfTextError),
     /// The expression is too long, or has control characters.
     #[error("the expression behind # has more than {MOST} characters, or some that cannot be shown")]
     Expression,
 }
 
-impl Rule {
+impl CompiledRule {
     /// The action and the expression of a rule yet to be compiled.
     #[must_use]
     pub fn source(text: &str) -> Option<(&str, &str)> {
@@ -89,43 +90,43 @@ impl Rule {
     }
 }
 
-impl FromStr for GivenRule {
+impl FromStr for ConfiguredRule {
     type Err = BadRule;
 
-    fn from_str(text: &str) -> Result<GivenRule, BadRule> {
-        match Rule::source(text) {
+    fn from_str(text: &str) -> Result<ConfiguredRule, BadRule> {
+        match CompiledRule::source(text) {
             Some((action, expression)) => {
-                Ok(GivenRule::Source { drops: action == "drop", expression: expression.to_owned() })
+                Ok(ConfiguredRule::Source { drops: action == "drop", expression: expression.to_owned() })
             }
-            None => text.parse().map(GivenRule::Compiled),
+            None => text.parse().map(ConfiguredRule::Compiled),
         }
     }
 }
 
-impl GivenRule {
+impl ConfiguredRule {
     /// The compiled rule.
     ///
     /// # Errors
     /// [`BadRule::NotCompiled`] if it is not compiled.
-    pub fn compiled(&self) -> Result<&Rule, BadRule> {
+    pub fn compiled(&self) -> Result<&CompiledRule, BadRule> {
         match self {
-            GivenRule::Compiled(rule) => Ok(rule),
-            GivenRule::Source { .. } => Err(BadRule::NotCompiled),
+            ConfiguredRule::Compiled(rule) => Ok(rule),
+            ConfiguredRule::Source { .. } => Err(BadRule::NotCompiled),
         }
     }
 }
 
-impl FromStr for Rule {
+impl FromStr for CompiledRule {
     type Err = BadRule;
 
-    fn from_str(text: &str) -> Result<Rule, BadRule> {
+    fn from_str(text: &str) -> Result<CompiledRule, BadRule> {
         let (action, rest) = text.trim().split_once(char::is_whitespace).ok_or(BadRule::Action)?;
         let drops = match action {
             "drop" => true,
             "pass" => false,
             _ => return Err(BadRule::Action),
         };
-        if Rule::source(text).is_some() {
+        if CompiledRule::source(text).is_some() {
             return Err(BadRule::NotCompiled);
         }
         let (program, expression) = match rest.split_once('#') {
@@ -136,11 +137,11 @@ impl FromStr for Rule {
         if expression.as_ref().is_some_and(is_bad) {
             return Err(BadRule::Expression);
         }
-        Ok(Rule { drops, program: Program::parse(program.trim())?, expression })
+        Ok(CompiledRule { drops, program: FilterProgram::parse(program.trim())?, expression })
     }
 }
 
-impl fmt::Display for Rule {
+impl fmt::Display for CompiledRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", if self.drops { "drop" } else { "pass" }, self.program)?;
         self.expression.iter().try_for_each(|expression| write!(f, " # {expression}"))

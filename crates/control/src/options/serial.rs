@@ -25,20 +25,20 @@ impl Serialize for Policies {
 
 impl<'de> Deserialize<'de> for PortOptions {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Keys(|_| true))
+        deserializer.deserialize_map(OptionMapVisitor(|_| true))
     }
 }
 
 impl<'de> Deserialize<'de> for Policies {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Keys(AttachOption::is_policy)).map(|options| options.policies)
+        deserializer.deserialize_map(OptionMapVisitor(AttachOption::is_policy)).map(|options| options.policies)
     }
 }
 
 /// Reads the allowed options.
-struct Keys(fn(&AttachOption) -> bool);
+struct OptionMapVisitor(fn(&AttachOption) -> bool);
 
-impl<'de> Visitor<'de> for Keys {
+impl<'de> Visitor<'de> for OptionMapVisitor {
     type Value = PortOptions;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -48,21 +48,21 @@ impl<'de> Visitor<'de> for Keys {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<PortOptions, A::Error> {
         let mut options = PortOptions::default();
         let mut seen = Vec::new();
-        while let Some(option) = map.next_key_seed(Key(self.0))? {
+        while let Some(option) = map.next_key_seed(OptionKeySeed(self.0))? {
             if seen.contains(&option.key) {
                 return Err(Error::duplicate_field(option.key));
             }
             seen.push(option.key);
-            map.next_value_seed(Set { option, options: &mut options })?;
+            map.next_value_seed(OptionValueSeed { option, options: &mut options })?;
         }
         Ok(options)
     }
 }
 
 /// Reads a key; one that is not allowed is an error at its place.
-struct Key(fn(&AttachOption) -> bool);
+struct OptionKeySeed(fn(&AttachOption) -> bool);
 
-impl<'de> DeserializeSeed<'de> for Key {
+impl<'de> DeserializeSeed<'de> for OptionKeySeed {
     type Value = &'static AttachOption;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -76,12 +76,12 @@ impl<'de> DeserializeSeed<'de> for Key {
 }
 
 /// Reads a value; a bad one is an error at its place. `null` counts as omitted.
-struct Set<'a> {
+struct OptionValueSeed<'a> {
     option: &'static AttachOption,
     options: &'a mut PortOptions,
 }
 
-impl<'de> DeserializeSeed<'de> for Set<'_> {
+impl<'de> DeserializeSeed<'de> for OptionValueSeed<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {

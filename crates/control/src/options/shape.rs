@@ -10,7 +10,7 @@ use crate::mac::Mac;
 
 /// Type and range of an option, or of a key of the configuration file.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Shape {
+pub enum OptionShape {
     /// True or false; a flag of its own on the command line.
     Flag,
     /// A whole number in this range, both ends included.
@@ -66,40 +66,40 @@ impl PartialEq for Syntax {
     }
 }
 
-impl Shape {
+impl OptionShape {
     /// Whether a value has this shape.
     #[must_use]
     pub fn admits(self, value: &Value) -> bool {
         let number_of = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
         let number = number_of(value);
         match self {
-            Shape::Flag | Shape::Switch => value.is_boolean(),
-            Shape::Written(syntax) => value.as_str().is_some_and(syntax.check),
-            Shape::List(syntax) => {
+            OptionShape::Flag | OptionShape::Switch => value.is_boolean(),
+            OptionShape::Written(syntax) => value.as_str().is_some_and(syntax.check),
+            OptionShape::List(syntax) => {
                 let fits = |value: &Value| value.as_str().is_some_and(syntax.check);
                 value.as_array().is_some_and(|list| (1..=MOST).contains(&list.len()) && list.iter().all(fits))
             }
-            Shape::Number(least, most) => number.is_some_and(|number| (least..=most).contains(&number)),
-            Shape::OneOf(choices) => number.is_some_and(|number| choices.contains(&number)),
-            Shape::Factor => value.as_f64().is_some_and(|factor| factor.is_finite() && factor >= 0.0),
-            Shape::Text => value.is_string(),
-            Shape::Address => value.as_str().is_some_and(|text| text.parse::<Mac>().is_ok()),
-            Shape::Mode => value.as_str().is_some_and(|text| mode(text).is_some()),
-            Shape::OwnersMode => value.as_str().is_some_and(|text| owners_mode(text).is_some()),
-            Shape::Texts => value.as_array().is_some_and(|list| list.iter().all(Value::is_string)),
-            Shape::Numbers(least, most) => {
+            OptionShape::Number(least, most) => number.is_some_and(|number| (least..=most).contains(&number)),
+            OptionShape::OneOf(choices) => number.is_some_and(|number| choices.contains(&number)),
+            OptionShape::Factor => value.as_f64().is_some_and(|factor| factor.is_finite() && factor >= 0.0),
+            OptionShape::Text => value.is_string(),
+            OptionShape::Address => value.as_str().is_some_and(|text| text.parse::<Mac>().is_ok()),
+            OptionShape::Mode => value.as_str().is_some_and(|text| mode(text).is_some()),
+            OptionShape::OwnersMode => value.as_str().is_some_and(|text| owners_mode(text).is_some()),
+            OptionShape::Texts => value.as_array().is_some_and(|list| list.iter().all(Value::is_string)),
+            OptionShape::Numbers(least, most) => {
                 let fits = |value: &Value| number_of(value).is_some_and(|number| (least..=most).contains(&number));
                 value.as_array().is_some_and(|list| (1..=MOST).contains(&list.len()) && list.iter().all(fits))
             }
-            Shape::Policies => value.as_object().is_some_and(|tables| tables.values().all(Value::is_object)),
+            OptionShape::Policies => value.as_object().is_some_and(|tables| tables.values().all(Value::is_object)),
         }
     }
 
     /// The same for a value whose texts are yet to be read by the option's type.
     pub(super) fn admits_unread(self, value: &Value) -> bool {
         match self {
-            Shape::Written(_) => value.is_string(),
-            Shape::List(_) => value.as_array().is_some_and(|list| (1..=MOST).contains(&list.len())),
+            OptionShape::Written(_) => value.is_string(),
+            OptionShape::List(_) => value.as_array().is_some_and(|list| (1..=MOST).contains(&list.len())),
             shape => shape.admits(value),
         }
     }
@@ -108,22 +108,24 @@ impl Shape {
     #[must_use]
     pub fn schema(self) -> Value {
         match self {
-            Shape::Flag | Shape::Switch => json!({"type": "boolean"}),
-            Shape::Written(syntax) => json!({"type": "string", "examples": [syntax.example]}),
-            Shape::List(_) => json!({"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MOST}),
-            Shape::Number(least, most) => json!({"type": "integer", "minimum": least, "maximum": most}),
-            Shape::OneOf(choices) => json!({"enum": choices}),
-            Shape::Factor => json!({"type": "number", "minimum": 0}),
-            Shape::Text => json!({"type": "string"}),
-            Shape::Address => json!({"type": "string", "pattern": "^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$"}),
-            Shape::Mode => json!({"type": "string", "pattern": "^0?[0-7]{3}$"}),
-            Shape::OwnersMode => json!({"type": "string", "pattern": "^0?[2367][0-7]{2}$"}),
-            Shape::Texts => json!({"type": "array", "items": {"type": "string"}}),
-            Shape::Numbers(least, most) => {
-                let items = Shape::Number(least, most).schema();
+            OptionShape::Flag | OptionShape::Switch => json!({"type": "boolean"}),
+            OptionShape::Written(syntax) => json!({"type": "string", "examples": [syntax.example]}),
+            OptionShape::List(_) => {
+                json!({"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MOST})
+            }
+            OptionShape::Number(least, most) => json!({"type": "integer", "minimum": least, "maximum": most}),
+            OptionShape::OneOf(choices) => json!({"enum": choices}),
+            OptionShape::Factor => json!({"type": "number", "minimum": 0}),
+            OptionShape::Text => json!({"type": "string"}),
+            OptionShape::Address => json!({"type": "string", "pattern": "^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$"}),
+            OptionShape::Mode => json!({"type": "string", "pattern": "^0?[0-7]{3}$"}),
+            OptionShape::OwnersMode => json!({"type": "string", "pattern": "^0?[2367][0-7]{2}$"}),
+            OptionShape::Texts => json!({"type": "array", "items": {"type": "string"}}),
+            OptionShape::Numbers(least, most) => {
+                let items = OptionShape::Number(least, most).schema();
                 json!({"type": "array", "items": items, "minItems": 1, "maxItems": MOST})
             }
-            Shape::Policies => json!({"type": "object", "additionalProperties": {"type": "object"}}),
+            OptionShape::Policies => json!({"type": "object", "additionalProperties": {"type": "object"}}),
         }
     }
 
@@ -133,40 +135,44 @@ impl Shape {
     /// The expected form, if the word does not have this shape.
     pub fn parse(self, word: &str) -> Result<Value, String> {
         let value = match self {
-            Shape::Text | Shape::Address | Shape::Mode | Shape::OwnersMode | Shape::Written(_) => word.into(),
-            Shape::Switch => match word {
+            OptionShape::Text
+            | OptionShape::Address
+            | OptionShape::Mode
+            | OptionShape::OwnersMode
+            | OptionShape::Written(_) => word.into(),
+            OptionShape::Switch => match word {
                 "on" | "true" => true.into(),
                 "off" | "false" => false.into(),
                 _ => Value::Null,
             },
-            Shape::Number(..) | Shape::OneOf(_) => word.parse::<u32>().map_or(Value::Null, Value::from),
-            Shape::Factor => word.parse::<f64>().map_or(Value::Null, Value::from),
-            Shape::List(_) | Shape::Texts => json!([word]),
-            Shape::Numbers(least, most) => numbers(word, least..=most)?.into(),
-            Shape::Flag | Shape::Policies => Value::Null,
+            OptionShape::Number(..) | OptionShape::OneOf(_) => word.parse::<u32>().map_or(Value::Null, Value::from),
+            OptionShape::Factor => word.parse::<f64>().map_or(Value::Null, Value::from),
+            OptionShape::List(_) | OptionShape::Texts => json!([word]),
+            OptionShape::Numbers(least, most) => numbers(word, least..=most)?.into(),
+            OptionShape::Flag | OptionShape::Policies => Value::Null,
         };
         if self.admits(&value) { Ok(value) } else { Err(format!("{self} is expected")) }
     }
 }
 
 /// The expected form, to follow "it is".
-impl fmt::Display for Shape {
+impl fmt::Display for OptionShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Shape::Flag => f.write_str("true or false"),
-            Shape::Switch => f.write_str("on (true) or off (false)"),
-            Shape::Written(syntax) => f.write_str(syntax.what),
-            Shape::List(syntax) => write!(f, "a list of at most {MOST}, each {}", syntax.what),
-            Shape::Number(least, most) => write!(f, "a number from {least} to {most}"),
-            Shape::OneOf(choices) => f.write_str(&super::listed(choices.iter(), "or")),
-            Shape::Factor => f.write_str("a number from 0, such as 2.5"),
-            Shape::Text => f.write_str("text"),
-            Shape::Address => f.write_str("an Ethernet address such as 02:00:00:00:00:0a"),
-            Shape::Mode => f.write_str("octal permission bits such as 0660"),
-            Shape::OwnersMode => f.write_str("octal permission bits such as 0660, with w (2) for the owner"),
-            Shape::Texts => f.write_str("a list of texts"),
-            Shape::Numbers(least, most) => write!(f, "a list of at most {MOST} numbers from {least} to {most}"),
-            Shape::Policies => f.write_str("tables of policies by the names of switches"),
+            OptionShape::Flag => f.write_str("true or false"),
+            OptionShape::Switch => f.write_str("on (true) or off (false)"),
+            OptionShape::Written(syntax) => f.write_str(syntax.what),
+            OptionShape::List(syntax) => write!(f, "a list of at most {MOST}, each {}", syntax.what),
+            OptionShape::Number(least, most) => write!(f, "a number from {least} to {most}"),
+            OptionShape::OneOf(choices) => f.write_str(&super::listed(choices.iter(), "or")),
+            OptionShape::Factor => f.write_str("a number from 0, such as 2.5"),
+            OptionShape::Text => f.write_str("text"),
+            OptionShape::Address => f.write_str("an Ethernet address such as 02:00:00:00:00:0a"),
+            OptionShape::Mode => f.write_str("octal permission bits such as 0660"),
+            OptionShape::OwnersMode => f.write_str("octal permission bits such as 0660, with w (2) for the owner"),
+            OptionShape::Texts => f.write_str("a list of texts"),
+            OptionShape::Numbers(least, most) => write!(f, "a list of at most {MOST} numbers from {least} to {most}"),
+            OptionShape::Policies => f.write_str("tables of policies by the names of switches"),
         }
     }
 }

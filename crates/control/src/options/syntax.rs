@@ -1,12 +1,12 @@
 //! Syntaxes of the texts of options.
 
-use netvale_policy::guard::{Addresses, Checks};
+use netvale_policy::guard::{AllowedAddresses, Checks};
 use netvale_policy::impair::Spec;
 use netvale_policy::units::{Rate, Size};
-use netvale_policy::vlan::{Protocol, VlanSet};
+use netvale_policy::vlan::{TagProtocol, VlanSet};
 
 use super::group::RateGroup;
-use super::rule::GivenRule;
+use super::rule::ConfiguredRule;
 use super::shape::Syntax;
 use super::written::{InfoText, Notation};
 
@@ -26,13 +26,13 @@ pub static INFO: Syntax = Syntax {
 pub static VLANS: Syntax = Syntax { what: "VLANs such as 10,20-30, or all", example: "10,20-30", check: is::<VlanSet> };
 
 /// The protocol of tags.
-pub static VLAN_PROTOCOL: Syntax = Syntax { what: "802.1q or 802.1ad", example: "802.1ad", check: is::<Protocol> };
+pub static VLAN_PROTOCOL: Syntax = Syntax { what: "802.1q or 802.1ad", example: "802.1ad", check: is::<TagProtocol> };
 
 /// Addresses of a port.
 pub static ADDRESSES: Syntax = Syntax {
     what: "Ethernet addresses, IP addresses and prefixes, such as 02:00:00:00:00:0a,10.0.0.5,2001:db8::/64",
     example: "02:00:00:00:00:0a,10.0.0.5",
-    check: is::<Addresses>,
+    check: is::<AllowedAddresses>,
 };
 
 /// Checks of a port's frames.
@@ -44,7 +44,7 @@ pub static CHECKS: Syntax = Syntax {
 
 /// A rule of a filter.
 pub static RULE: Syntax =
-    Syntax { what: "a rule such as 'drop not arp'", example: "drop not arp", check: is::<GivenRule> };
+    Syntax { what: "a rule such as 'drop not arp'", example: "drop not arp", check: is::<ConfiguredRule> };
 
 /// Impairments of a link.
 pub static LINK: Syntax = Syntax {

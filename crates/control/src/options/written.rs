@@ -3,10 +3,10 @@
 use std::fmt;
 use std::ops::Deref;
 
-use netvale_policy::guard::{Addresses, Checks};
+use netvale_policy::guard::{AllowedAddresses, Checks};
 use netvale_policy::impair::Spec;
 use netvale_policy::units::{Rate, Size};
-use netvale_policy::vlan::{Protocol, VlanSet};
+use netvale_policy::vlan::{TagProtocol, VlanSet};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -21,30 +21,30 @@ pub trait Notation: Sized {
 /// A value, and its original text.
 ///
 /// ```
-/// use netvale_control::options::Written;
+/// use netvale_control::options::WrittenValue;
 /// use netvale_policy::units::Rate;
 ///
-/// let rate = Written::<Rate>::read("1000mbit").unwrap();
+/// let rate = WrittenValue::<Rate>::read("1000mbit").unwrap();
 /// assert_eq!((rate.bits(), rate.text()), (1_000_000_000, "1000mbit"));
-/// assert!(Written::<Rate>::read("0").is_none(), "nothing would pass");
+/// assert!(WrittenValue::<Rate>::read("0").is_none(), "nothing would pass");
 /// ```
 #[derive(Clone, Debug)]
-pub struct Written<T> {
+pub struct WrittenValue<T> {
     text: String,
     value: T,
 }
 
-impl<T: Notation> Written<T> {
+impl<T: Notation> WrittenValue<T> {
     /// Reads a text. `None` if it does not have the form of `T`.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
-        T::read(text).map(|value| Written { text: text.to_owned(), value })
+        T::read(text).map(|value| WrittenValue { text: text.to_owned(), value })
     }
 }
 
-impl<T> Written<T> {
+impl<T> WrittenValue<T> {
     pub(super) fn of(text: String, value: T) -> Self {
-        Written { text, value }
+        WrittenValue { text, value }
     }
 
     /// The text.
@@ -54,7 +54,7 @@ impl<T> Written<T> {
     }
 }
 
-impl<T> Deref for Written<T> {
+impl<T> Deref for WrittenValue<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -63,28 +63,28 @@ impl<T> Deref for Written<T> {
 }
 
 /// Uses the usual text of the value.
-impl<T: fmt::Display> From<T> for Written<T> {
+impl<T: fmt::Display> From<T> for WrittenValue<T> {
     fn from(value: T) -> Self {
-        Written { text: value.to_string(), value }
+        WrittenValue { text: value.to_string(), value }
     }
 }
 
-impl<T> PartialEq for Written<T> {
+impl<T> PartialEq for WrittenValue<T> {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text
     }
 }
 
-impl<T> Serialize for Written<T> {
+impl<T> Serialize for WrittenValue<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.text.serialize(serializer)
     }
 }
 
-impl<'de, T: Notation> Deserialize<'de> for Written<T> {
+impl<'de, T: Notation> Deserialize<'de> for WrittenValue<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        Written::read(&text).ok_or_else(|| Error::custom(format_args!("{text:?} is written otherwise")))
+        WrittenValue::read(&text).ok_or_else(|| Error::custom(format_args!("{text:?} is written otherwise")))
     }
 }
 
@@ -122,4 +122,4 @@ macro_rules! parsed {
     )+};
 }
 
-parsed! { VlanSet Protocol Addresses Checks RateGroup Spec }
+parsed! { VlanSet TagProtocol AllowedAddresses Checks RateGroup Spec }

@@ -1,7 +1,7 @@
 //! Tests of the server side, some of them the examples of JSON-RPC 2.0 section 7.
 
 use super::*;
-use crate::types::{Done, ListParams, PortInfo, Version};
+use crate::types::{Confirmation, ListParams, PortInfo, Version};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -9,19 +9,19 @@ use serde_json::json;
 #[derive(Default)]
 struct Fake(Vec<Request>);
 
-impl Handler for Fake {
+impl RequestHandler for Fake {
     fn call(&mut self, request: Request) -> Result<Reply, RpcError> {
         self.0.push(request.clone());
         match request {
             Request::Version => Ok(Reply::Version(Version::current())),
             Request::PortShow(_) => Err(RpcError::from_errno(6, "there is no such port", "netvale list shows them")),
-            _ => Ok(Reply::Done(Done {})),
+            _ => Ok(Reply::Done(Confirmation {})),
         }
     }
 }
 
-fn feed(text: &str) -> Output {
-    Connection::default().feed(text.as_bytes(), &mut Fake::default())
+fn feed(text: &str) -> ControlOutput {
+    ControlConnection::default().feed(text.as_bytes(), &mut Fake::default())
 }
 
 /// The answers to a line, parsed.
@@ -89,7 +89,7 @@ fn errors() {
 /// Objective: bytes that are not UTF-8 are a parse error, and the connection stays open.
 #[test]
 fn not_utf8() {
-    let mut connection = Connection::default();
+    let mut connection = ControlConnection::default();
     let mut fake = Fake::default();
     let out = connection.feed(b"{\"jsonrpc\":\"2.0\",\"id\":\"\xff\",\"method\":\"version\"}\n", &mut fake);
     assert!(!out.close && String::from_utf8(out.bytes).unwrap().contains("-32700"));
@@ -103,7 +103,7 @@ fn notifications() {
     let mut fake = Fake::default();
     let lines = "{\"jsonrpc\":\"2.0\",\"method\":\"port.list\"}\n\n \n{\"jsonrpc\":\"2.0\",\"method\":\"nothing\"}\n\
                  {\"jsonrpc\":\"2.0\",\"method\":\"port.show\",\"params\":[\"vale0:x\"]}\n";
-    assert_eq!(Connection::default().feed(lines.as_bytes(), &mut fake), Output::default());
+    assert_eq!(ControlConnection::default().feed(lines.as_bytes(), &mut fake), ControlOutput::default());
     assert_eq!(fake.0.len(), 2);
     assert_eq!(fake.0.first(), Some(&Request::PortList(ListParams::default())));
 }
@@ -127,7 +127,7 @@ fn batches() {
 /// Objective: a line that is too long is answered by an error and ends the connection; earlier requests are executed.
 #[test]
 fn long_line() {
-    let mut connection = Connection::default();
+    let mut connection = ControlConnection::default();
     let mut fake = Fake::default();
     let mut bytes = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"version\"}\n".to_vec();
     bytes.resize(bytes.len() + MAX_REQUEST_LINE + 1, b' ');
@@ -135,13 +135,13 @@ fn long_line() {
     let text = String::from_utf8(out.bytes).unwrap();
     assert!(out.close && text.lines().count() == 2 && text.contains("65536 bytes"), "{text}");
     let again = connection.feed(b"\n{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"version\"}\n", &mut fake);
-    assert_eq!(again, Output { bytes: Vec::new(), close: true });
+    assert_eq!(again, ControlOutput { bytes: Vec::new(), close: true });
 }
 
 /// Answers with one mebibyte.
 struct Big;
 
-impl Handler for Big {
+impl RequestHandler for Big {
     fn call(&mut self, _: Request) -> Result<Reply, RpcError> {
         let notes = vec!["x".repeat(1 << 20)];
         Ok(Reply::Port(Box::new(PortInfo { notes, ..PortInfo::default() })))
@@ -152,11 +152,11 @@ impl Handler for Big {
 #[test]
 fn bounded_output() {
     let line = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"stats.all\"}\n";
-    let out = Connection::default().feed(line.repeat(100).as_bytes(), &mut Big);
+    let out = ControlConnection::default().feed(line.repeat(100).as_bytes(), &mut Big);
     assert!(out.close && out.bytes.len() < MAX_OUTPUT + (2 << 20), "{}", out.bytes.len());
     let last = out.bytes.trim_ascii().rsplit(|&b| b == b'\n').next().unwrap();
     assert!(String::from_utf8_lossy(last).contains("read the answers"));
-    assert!(!Connection::default().feed(line.repeat(4).as_bytes(), &mut Big).close);
+    assert!(!ControlConnection::default().feed(line.repeat(4).as_bytes(), &mut Big).close);
 }
 
 /// Bytes that resemble requests often enough to pass the first checks.
@@ -175,8 +175,8 @@ proptest! {
     /// Objective: no bytes cause a panic, every answer is a line of JSON, and the pieces of the bytes do not matter.
     #[test]
     fn any_bytes(bytes in bytes(), size in 1..50usize) {
-        let mut whole = Connection::default();
-        let mut cut = Connection::default();
+        let mut whole = ControlConnection::default();
+        let mut cut = ControlConnection::default();
         let mut asked = Fake::default();
         let mut asked_cut = Fake::default();
         let out = whole.feed(&bytes, &mut asked);

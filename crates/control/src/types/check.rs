@@ -3,8 +3,8 @@
 use netvale_portspec::{AttachSpec, Base, Ident, PortSpec, SwitchName};
 
 use super::AttachParams;
-use crate::options::kind::Kind;
-use crate::options::{AttachOption, Misfit, OPTIONS, Why};
+use crate::options::kind::SpecKind;
+use crate::options::{AttachOption, Misfit, MisfitReason, OPTIONS};
 
 impl AttachParams {
     /// Checks the grammar of all parameters, and that ports of this kind take each option.
@@ -12,7 +12,7 @@ impl AttachParams {
     /// # Errors
     /// The first fault, in the order port, options, name, switch.
     pub fn check(&self) -> Result<AttachSpec, Misfit> {
-        let text = |key| move |error| Misfit { key, why: Why::Text(error) };
+        let text = |key| move |error| Misfit { key, why: MisfitReason::Text(error) };
         let spec = AttachSpec::parse(&self.port).map_err(text("port"))?;
         let kind = spec.kind();
         OPTIONS.iter().try_for_each(|option| self.check_option(option, kind))?;
@@ -22,7 +22,7 @@ impl AttachParams {
         }
         match &self.options.backend {
             None => self.check_switch()?,
-            Some(_) if !self.switch.is_empty() => return Err(Misfit { key: "switch", why: Why::TwoPlaces }),
+            Some(_) if !self.switch.is_empty() => return Err(Misfit { key: "switch", why: MisfitReason::TwoPlaces }),
             Some(_) => {}
         }
         Ok(spec)
@@ -31,19 +31,19 @@ impl AttachParams {
     fn check_switch(&self) -> Result<(), Misfit> {
         let misfit = |why| Misfit { key: "switch", why };
         if let (Some(switch), Some((_, port))) = (SwitchName::of_port(&self.switch), self.switch.split_once(':')) {
-            return Err(misfit(Why::PortForSwitch { switch: switch.to_owned(), port: port.to_owned() }));
+            return Err(misfit(MisfitReason::PortForSwitch { switch: switch.to_owned(), port: port.to_owned() }));
         }
-        SwitchName::parse(&self.switch).map(drop).map_err(|error| misfit(Why::Text(error)))
+        SwitchName::parse(&self.switch).map(drop).map_err(|error| misfit(MisfitReason::Text(error)))
     }
 
-    fn check_option(&self, option: &AttachOption, kind: &Kind) -> Result<(), Misfit> {
+    fn check_option(&self, option: &AttachOption, kind: &SpecKind) -> Result<(), Misfit> {
         let misfit = |why| Err(Misfit { key: option.key, why });
         if option.given(&self.options).is_none() {
             return Ok(());
         }
         if !option.is_for(kind) {
             let port = self.port.chars().take(120).collect();
-            return misfit(Why::Kind { takers: option.takers(), port });
+            return misfit(MisfitReason::Kind { takers: option.takers(), port });
         }
         // A backend that is a switch's port is attached as if to that switch.
         let named = self.options.backend.as_deref().map(PortSpec::parse);
@@ -53,7 +53,7 @@ impl AttachParams {
         }
         let given = |key: &&&str| AttachOption::find(key).is_some_and(|other| other.given(&self.options).is_some());
         match option.excludes.iter().find(given) {
-            Some(other) => misfit(Why::Together { other, why: option.why }),
+            Some(other) => misfit(MisfitReason::Together { other, why: option.why }),
             None => Ok(()),
         }
     }

@@ -28,20 +28,20 @@ pub struct ApplyParams {
 
 /// The result of applying a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Applied {
+pub struct ApplyResult {
     /// Whether the changes were only listed.
     pub dry_run: bool,
     /// The changes: settings, then removed ports, then changed and new ones.
-    pub changes: Vec<Change>,
+    pub changes: Vec<ConfigChange>,
     /// Number of ports of the file that stay unchanged.
     pub unchanged: u32,
 }
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Change {
+pub struct ConfigChange {
     /// The action.
-    pub action: Action,
+    pub action: ConfigAction,
     /// Full name of the port, or the setting: its table, a dot, its key.
     pub name: String,
     /// The previous value.
@@ -58,7 +58,7 @@ pub struct Change {
 /// A change to a setting or a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Action {
+pub enum ConfigAction {
     /// The setting has the new value.
     Set,
     /// The setting changes only with the daemon's next start.
@@ -75,7 +75,7 @@ pub enum Action {
 
 /// The answer to `config.export`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Exported {
+pub struct ExportReply {
     /// Settings and ports as an object, in the schema of the configuration file.
     pub config: Value,
     /// The same as the text of such a file, with comments.
@@ -84,31 +84,31 @@ pub struct Exported {
     pub left_out: Vec<String>,
 }
 
-impl Action {
+impl ConfigAction {
     /// The sign in front of such a change in a list.
     #[must_use]
     pub fn sign(self) -> char {
         match self {
-            Action::Set | Action::Adjust => '~',
-            Action::Restart => '!',
-            Action::Attach => '+',
-            Action::Detach => '-',
-            Action::Reattach => '*',
+            ConfigAction::Set | ConfigAction::Adjust => '~',
+            ConfigAction::Restart => '!',
+            ConfigAction::Attach => '+',
+            ConfigAction::Detach => '-',
+            ConfigAction::Reattach => '*',
         }
     }
 
     fn remark(self) -> Option<&'static str> {
         match self {
-            Action::Restart => Some("takes effect after a restart"),
-            Action::Reattach => Some("attached again"),
-            Action::Adjust => Some("in place"),
-            Action::Set | Action::Attach | Action::Detach => None,
+            ConfigAction::Restart => Some("takes effect after a restart"),
+            ConfigAction::Reattach => Some("attached again"),
+            ConfigAction::Adjust => Some("in place"),
+            ConfigAction::Set | ConfigAction::Attach | ConfigAction::Detach => None,
         }
     }
 }
 
 /// One line: `~ vale0:nv0: mtu 1500 → mtu 9000 (in place)`.
-impl fmt::Display for Change {
+impl fmt::Display for ConfigChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.action.sign(), self.name)?;
         match (&self.from, &self.to) {
@@ -130,13 +130,16 @@ mod tests {
     fn lines() {
         let change = |action, from: &str, to: &str, note: Option<&str>| {
             let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-            Change { action, name: "x".into(), from: text(from), to: text(to), note: note.map(str::to_owned) }
+            ConfigChange { action, name: "x".into(), from: text(from), to: text(to), note: note.map(str::to_owned) }
                 .to_string()
         };
-        assert_eq!(change(Action::Set, "1", "2", None), "~ x: 1 → 2");
-        assert_eq!(change(Action::Restart, "1", "2", Some("why")), "! x: 1 → 2 (takes effect after a restart; why)");
-        assert_eq!(change(Action::Attach, "", "tap:x", None), "+ x: tap:x");
-        assert_eq!(change(Action::Detach, "tap:x", "", None), "- x: tap:x");
-        assert_eq!(change(Action::Reattach, "a", "b", None), "* x: a → b (attached again)");
+        assert_eq!(change(ConfigAction::Set, "1", "2", None), "~ x: 1 → 2");
+        assert_eq!(
+            change(ConfigAction::Restart, "1", "2", Some("why")),
+            "! x: 1 → 2 (takes effect after a restart; why)"
+        );
+        assert_eq!(change(ConfigAction::Attach, "", "tap:x", None), "+ x: tap:x");
+        assert_eq!(change(ConfigAction::Detach, "tap:x", "", None), "- x: tap:x");
+        assert_eq!(change(ConfigAction::Reattach, "a", "b", None), "* x: a → b (attached again)");
     }
 }

@@ -50,21 +50,27 @@ events! {
     PortOpen = "port.open", ["by"], "a program has opened a port that no program had open";
     PortIdle = "port.idle", [], "no program has a port open any more";
     PortPolicies = "port.policies", ["by" "set"], "policies of a port were changed";
-    GuestConnected = "guest.connected", ["connections"], "a peer has connected: a virtual machine, a front end, a back end or a card";
+    GuestConnected = "guest.connected", ["connections"],
+        "a peer has connected: a virtual machine, a front end, a back end or a card";
     GuestLeft = "guest.left", ["why"], "a port's peer is gone; `why`, if it did not just leave";
     LinkUp = "link.up", [], "a guest's driver runs with its link up; an interface has its carrier";
-    LinkDown = "link.down", [], "a guest's driver has stopped, or its link is down; an interface has no carrier, or is gone";
-    LoopBlocked = "loop.blocked", ["loops"], "the loop guard has blocked a port, to which addresses moved again and again";
+    LinkDown = "link.down", [],
+        "a guest's driver has stopped, or its link is down; an interface has no carrier, or is gone";
+    LoopBlocked = "loop.blocked", ["loops"],
+        "the loop guard has blocked a port, to which addresses moved again and again";
     LoopUnblocked = "loop.unblocked", [], "the loop guard has let a port go on";
-    AddressRefused = "address.refused", ["frames"], "a switch has not learned sources of frames: they are another user's, stay with another port, or are too many";
+    AddressRefused = "address.refused", ["frames"],
+        "a switch has not learned sources of frames: they are another user's, stay with another port, or are too many";
     TunnelVtepAdded = "tunnel.vtep-added", ["vtep"], "a tunnel sends to one more endpoint what goes to all";
     TunnelVtepRemoved = "tunnel.vtep-removed", ["vtep"], "a tunnel does so no more";
     RequestRefused = "request.refused", ["by" "why"], "a request or connection was refused";
     DaemonConfigured = "daemon.configured", ["by" "changes"], "a configuration was applied, or the file was read again";
-    DaemonStalled = "daemon.stalled", ["thread" "stalls"], "a thread was held up for more than 100 ms: it, or its processor, was busy with something else";
+    DaemonStalled = "daemon.stalled", ["thread" "stalls"],
+        "a thread was held up for more than 100 ms: it, or its processor, was busy with something else";
     DaemonHandover = "daemon.handover", ["pid"], "a successor is about to go on in the daemon's place";
     DaemonHandoverFailed = "daemon.handover-failed", ["why"], "the successor could not: this daemon goes on";
-    DaemonContinued = "daemon.continued", ["pid" "version"], "the successor goes on, with this connection and its subscription";
+    DaemonContinued = "daemon.continued", ["pid" "version"],
+        "the successor goes on, with this connection and its subscription";
     DaemonEnding = "daemon.ending", ["why"], "the daemon ends";
     EventsLost = "events.lost", ["lost"], "that many events were dropped, as this subscriber did not read";
 }
@@ -101,7 +107,7 @@ pub struct SubscribeParams {
 
 /// The reply of `subscribe`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Subscribed {
+pub struct SubscribeReply {
     /// Number of the last event of this subscription: the next event has the next number.
     pub sequence: u64,
     /// Nanoseconds of the daemon's monotonic clock.

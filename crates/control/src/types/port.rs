@@ -115,7 +115,7 @@ pub struct RuleInfo {
 
 /// A program that lost its port: waking it blocked another program, or its memory is gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Evicted {
+pub struct EvictionInfo {
     /// Full name of the port, e.g. `vale0:a`. A new port may have that name by now.
     pub port: String,
     /// User and process that had made the port.

@@ -35,7 +35,7 @@ fn is_one(n: &u32) -> bool {
 
 /// The start of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TraceBegun {
+pub struct TraceBeginReply {
     /// Full names of the ports.
     pub ports: Vec<String>,
 }

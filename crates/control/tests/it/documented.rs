@@ -2,8 +2,8 @@
 
 use netvale_control::request::methods;
 use netvale_control::types::{
-    AllStats, Applied, Done, Event, EventName, Evicted, Exported, GroupsInfo, NOTIFICATION, PortInfo, Subscribed,
-    SwitchInfo, TableEntry, TraceBegun, TraceRead, Version, VxlanLocal,
+    AllStats, ApplyResult, Confirmation, Event, EventName, EvictionInfo, ExportReply, GroupsInfo, NOTIFICATION,
+    PortInfo, SubscribeReply, SwitchInfo, TableEntry, TraceBeginReply, TraceRead, Version, VxlanLocal,
 };
 use netvale_control::{ErrorCode, Request, RpcError};
 use serde::Serialize;
@@ -86,15 +86,15 @@ fn replies_are_replies() {
             "switch.groups" => same::<GroupsInfo>(result),
             "port.attach" | "port.set" | "port.show" => same::<PortInfo>(result),
             "port.list" => same::<Vec<PortInfo>>(result),
-            "port.evicted" => same::<Vec<Evicted>>(result),
+            "port.evicted" => same::<Vec<EvictionInfo>>(result),
             "stats.all" => same::<AllStats>(result),
-            "config.apply" => same::<Applied>(result),
-            "config.export" => same::<Exported>(result),
+            "config.apply" => same::<ApplyResult>(result),
+            "config.export" => same::<ExportReply>(result),
             "vxlan.local" => same::<VxlanLocal>(result),
-            "subscribe" => same::<Subscribed>(result),
-            "trace.begin" => same::<TraceBegun>(result),
+            "subscribe" => same::<SubscribeReply>(result),
+            "trace.begin" => same::<TraceBeginReply>(result),
             "trace.read" => same::<TraceRead>(result),
-            "port.detach" | "unsubscribe" | "vxlan.set" | "shutdown" => same::<Done>(result),
+            "port.detach" | "unsubscribe" | "vxlan.set" | "shutdown" => same::<Confirmation>(result),
             other => panic!("{other} is not checked"),
         }
     }

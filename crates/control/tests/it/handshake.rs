@@ -1,9 +1,10 @@
 //! The bytes of the attach handshake, against recorded messages: clients and daemons of other builds read them.
 
 use netvale_control::attach::{
-    AttachReply, AttachRequest, FLAG_LOSSLESS, FLAG_SHARED, FileAsked, IN_FILE, NOTE_LEN, OffsetsAsked, Pools, Role,
+    AttachReply, AttachRequest, FLAG_LOSSLESS, FLAG_SHARED, FilePlacement, IN_FILE, NOTE_LEN, OffsetsRequest,
+    PoolSizes, Role,
 };
-use netvale_control::device::{BODY_LEN, DeviceRequest, Holding};
+use netvale_control::device::{BODY_LEN, DeviceRequest, HoldRequest};
 
 /// Name and bytes in hexadecimal, one message a line.
 const GOLDEN: &str = include_str!("../golden/handshake.txt");
@@ -30,10 +31,10 @@ fn request() -> AttachRequest {
         host_tx_rings: 0x0808,
         host_rx_rings: 0x0909,
         mem_id: 0x0a0a,
-        pools: Pools { ifs: (0x0b0b, 0x0c0c), rings: (0x0d0d, 0x0e0e), bufs: (0x0f0f, 0x1010) },
+        pools: PoolSizes { ifs: (0x0b0b, 0x0c0c), rings: (0x0d0d, 0x0e0e), bufs: (0x0f0f, 0x1010) },
         note: std::array::from_fn(|i| 0x40 + i as u8),
-        offsets: Some(OffsetsAsked { bits: 16, max: 0x1111, initial: 0x1212 }),
-        file: Some(FileAsked { offset: 0x1313_1414_0000, len: 0x1515_1616_0000 }),
+        offsets: Some(OffsetsRequest { bits: 16, max: 0x1111, initial: 0x1212 }),
+        file: Some(FilePlacement { offset: 0x1313_1414_0000, len: 0x1515_1616_0000 }),
     }
 }
 
@@ -99,7 +100,7 @@ fn bytes_of_before() {
     }
     assert_eq!(device().encode().to_vec(), golden("device"));
     assert_eq!(DeviceRequest::decode(&golden("device")), Ok(device()));
-    for (name, which) in [("resume", Holding::Resume), ("release", Holding::Release)] {
-        assert_eq!((which.encode().to_vec(), Holding::decode(&golden(name))), (golden(name), Ok(which)));
+    for (name, which) in [("resume", HoldRequest::Resume), ("release", HoldRequest::Release)] {
+        assert_eq!((which.encode().to_vec(), HoldRequest::decode(&golden(name))), (golden(name), Ok(which)));
     }
 }

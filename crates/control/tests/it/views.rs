@@ -1,7 +1,7 @@
 //! The typed view of a kind's options.
 
 use netvale_control::options::AttachOption;
-use netvale_control::options::kind::{self, Kind};
+use netvale_control::options::kind::{self, SpecKind};
 use netvale_control::types::PortOptions;
 use netvale_portspec::AttachSpec;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ fn no_view_of_options_of_another_kind() {
 #[test]
 fn kinds_are_whole() {
     let known = |key: &str| AttachOption::find(key).is_some_and(|option| option.kinds().is_some());
-    for kind in Kind::ALL {
+    for kind in SpecKind::ALL {
         assert_eq!(AttachSpec::parse(kind.example).unwrap().kind(), kind);
         assert!(kind.takes.iter().all(|key| known(key)), "{kind}: {:?}", kind.takes);
         assert!(kind.adjusts.iter().all(|key| kind.takes(key)), "{kind}: {:?}", kind.adjusts);

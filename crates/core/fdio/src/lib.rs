@@ -48,7 +48,7 @@ pub fn send_parts(
 
 /// A received message.
 #[derive(Debug)]
-pub struct Received {
+pub struct ReceivedMessage {
     /// Number of bytes; 0 if the peer hung up.
     pub bytes: usize,
     /// The descriptors, closed on exec.
@@ -61,13 +61,13 @@ pub struct Received {
 ///
 /// # Errors
 /// The error of recvmsg(2).
-pub fn receive(from: impl AsFd, bytes: &mut [u8], flags: RecvFlags) -> rustix::io::Result<Received> {
+pub fn receive(from: impl AsFd, bytes: &mut [u8], flags: RecvFlags) -> rustix::io::Result<ReceivedMessage> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let got = recvmsg(from, &mut [IoSliceMut::new(bytes)], &mut control, flags | RecvFlags::CMSG_CLOEXEC)?;
     let passed = |message| if let RecvAncillaryMessage::ScmRights(fds) = message { Some(fds) } else { None };
     let fds = control.drain().filter_map(passed).flatten().collect();
-    Ok(Received { bytes: got.bytes, fds, is_short: got.flags.contains(ReturnFlags::CTRUNC) })
+    Ok(ReceivedMessage { bytes: got.bytes, fds, is_short: got.flags.contains(ReturnFlags::CTRUNC) })
 }
 
 #[cfg(test)]

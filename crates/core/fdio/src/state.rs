@@ -18,10 +18,10 @@ use serde_json::Value;
 
 /// A descriptor in a state. Clones are the same descriptor.
 #[derive(Clone)]
-pub struct Fd(Held);
+pub struct Fd(FdSlot);
 
 #[derive(Clone)]
-enum Held {
+enum FdSlot {
     /// Owned by the state alone.
     Own(Arc<OwnedFd>),
     /// Shared with a current user.
@@ -47,7 +47,7 @@ impl Fd {
 
     /// A descriptor that is copied only when the state is serialised.
     pub fn shared(fd: &Arc<impl AsFd + Send + Sync + 'static>) -> Fd {
-        Fd(Held::Shared(Arc::clone(fd) as Arc<dyn AsFd + Send + Sync>))
+        Fd(FdSlot::Shared(Arc::clone(fd) as Arc<dyn AsFd + Send + Sync>))
     }
 
     /// Takes the descriptor.
@@ -56,8 +56,8 @@ impl Fd {
     /// The system error if the state is also used elsewhere, and the process is out of descriptors.
     pub fn take(self) -> std::io::Result<OwnedFd> {
         match self.0 {
-            Held::Own(fd) => Arc::try_unwrap(fd).or_else(|fd| fd.try_clone()),
-            Held::Shared(fd) => fd.as_fd().try_clone_to_owned(),
+            FdSlot::Own(fd) => Arc::try_unwrap(fd).or_else(|fd| fd.try_clone()),
+            FdSlot::Shared(fd) => fd.as_fd().try_clone_to_owned(),
         }
     }
 
@@ -72,15 +72,15 @@ impl Fd {
 
 impl From<OwnedFd> for Fd {
     fn from(fd: OwnedFd) -> Fd {
-        Fd(Held::Own(Arc::new(fd)))
+        Fd(FdSlot::Own(Arc::new(fd)))
     }
 }
 
 impl AsFd for Fd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.0 {
-            Held::Own(fd) => fd.as_fd(),
-            Held::Shared(fd) => fd.as_fd(),
+            FdSlot::Own(fd) => fd.as_fd(),
+            FdSlot::Shared(fd) => fd.as_fd(),
         }
     }
 }
@@ -89,8 +89,8 @@ impl AsFd for Fd {
 impl PartialEq for Fd {
     fn eq(&self, other: &Fd) -> bool {
         match (&self.0, &other.0) {
-            (Held::Own(a), Held::Own(b)) => Arc::ptr_eq(a, b),
-            (Held::Shared(a), Held::Shared(b)) => Arc::ptr_eq(a, b),
+            (FdSlot::Own(a), FdSlot::Own(b)) => Arc::ptr_eq(a, b),
+            (FdSlot::Shared(a), FdSlot::Shared(b)) => Arc::ptr_eq(a, b),
             _ => false,
         }
     }
@@ -105,27 +105,27 @@ impl Debug for Fd {
 }
 
 /// The list beside the text that the calling thread writes or reads.
-enum Beside {
+enum FdList {
     Written(Vec<Fd>),
     Read(Vec<Option<Fd>>),
 }
 
 thread_local! {
-    static BESIDE: RefCell<Option<Beside>> = const { RefCell::new(None) };
+    static BESIDE: RefCell<Option<FdList>> = const { RefCell::new(None) };
 }
 
 /// Restores the previous list on drop.
-struct Outer(Option<Beside>);
+struct OuterFdList(Option<FdList>);
 
-impl Drop for Outer {
+impl Drop for OuterFdList {
     fn drop(&mut self) {
         BESIDE.set(self.0.take());
     }
 }
 
 /// Runs `what`, which writes or reads, with this list. Also returns the list.
-fn beside<T>(list: Beside, what: impl FnOnce() -> T) -> (T, Option<Beside>) {
-    let _outer = Outer(BESIDE.replace(Some(list)));
+fn beside<T>(list: FdList, what: impl FnOnce() -> T) -> (T, Option<FdList>) {
+    let _outer = OuterFdList(BESIDE.replace(Some(list)));
     let done = what();
     (done, BESIDE.take())
 }
@@ -133,7 +133,7 @@ fn beside<T>(list: Beside, what: impl FnOnce() -> T) -> (T, Option<Beside>) {
 impl Serialize for Fd {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let number = BESIDE.with_borrow_mut(|list| {
-            let Some(Beside::Written(fds)) = list else { return None };
+            let Some(FdList::Written(fds)) = list else { return None };
             fds.push(self.clone());
             Some(fds.len() - 1)
         });
@@ -145,7 +145,7 @@ impl<'de> Deserialize<'de> for Fd {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Fd, D::Error> {
         let number = usize::deserialize(deserializer)?;
         let fd = BESIDE.with_borrow_mut(|list| match list {
-            Some(Beside::Read(fds)) => fds.get_mut(number)?.take(),
+            Some(FdList::Read(fds)) => fds.get_mut(number)?.take(),
             _ => None,
         });
         fd.ok_or_else(|| D::Error::custom(format!("descriptor {number} is missing, or is named twice")))
@@ -169,10 +169,10 @@ pub fn from_bytes<T: DeserializeOwned>(bytes: &[u8], fds: Vec<OwnedFd>) -> Resul
 }
 
 fn write_with<T>(write: impl FnOnce() -> serde_json::Result<T>) -> Result<(T, Vec<Fd>), BadState> {
-    let (written, list) = beside(Beside::Written(Vec::new()), write);
+    let (written, list) = beside(FdList::Written(Vec::new()), write);
     let written = written.map_err(BadState::new)?;
     match list {
-        Some(Beside::Written(fds)) => Ok((written, fds)),
+        Some(FdList::Written(fds)) => Ok((written, fds)),
         _ => Err(BadState::new("no list of descriptors")),
     }
 }
@@ -181,10 +181,10 @@ fn read_with<T>(
     fds: impl IntoIterator<Item = Fd>,
     read: impl FnOnce() -> serde_json::Result<T>,
 ) -> Result<T, BadState> {
-    let (read, list) = beside(Beside::Read(fds.into_iter().map(Some).collect()), read);
+    let (read, list) = beside(FdList::Read(fds.into_iter().map(Some).collect()), read);
     let read = read.map_err(BadState::new)?;
     match list {
-        Some(Beside::Read(fds)) if fds.iter().all(Option::is_none) => Ok(read),
+        Some(FdList::Read(fds)) if fds.iter().all(Option::is_none) => Ok(read),
         _ => Err(BadState::new("a descriptor is left over")),
     }
 }

@@ -25,7 +25,7 @@ pub enum Dir {
 
 /// The result of a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sync {
+pub enum SyncResult {
     /// The ring is in order.
     Ok,
     /// `head` or `cur` violated `head <= cur <= tail`: the ring was re-initialised to the host's state, as netmap does.
@@ -151,16 +151,16 @@ impl AppRing {
 
     /// Publishes `head` and `cur` to the host, kicks it if it sleeps, and takes over the host's `tail`.
     #[inline]
-    pub fn sync(&mut self) -> Sync {
+    pub fn sync(&mut self) -> SyncResult {
         if !self.indices_are_legal() {
             self.reinit();
-            return Sync::Reinit;
+            return SyncResult::Reinit;
         }
         self.publish()
     }
 
     #[inline]
-    fn publish(&mut self) -> Sync {
+    fn publish(&mut self) -> SyncResult {
         if let Some(released) = &mut self.released {
             released.copy(
                 &self.side,
@@ -186,7 +186,7 @@ impl AppRing {
     /// Syncs like netmap's ioctl: `head` and `cur` come from the ring's header, written by the program, everything else
     /// from the status block. Uses no state of this value: processes that share the ring may take turns. An rx ring is
     /// always stamped with the time, as in netmap.
-    pub fn sync_header(&mut self) -> Sync {
+    pub fn sync_header(&mut self) -> SyncResult {
         self.take_header();
         let done = self.sync();
         if self.dir == Dir::Rx {
@@ -197,11 +197,11 @@ impl AppRing {
 
     /// Like [`AppRing::sync_header`], for a tx ring with indirect slots: if a new slot is indirect, first calls `fetch`
     /// with the ring, the first new slot and the one behind the last.
-    pub fn sync_header_fetching(&mut self, fetch: impl FnOnce(&RingMem, u32, u32)) -> Sync {
+    pub fn sync_header_fetching(&mut self, fetch: impl FnOnce(&RingMem, u32, u32)) -> SyncResult {
         self.take_header();
         if !self.indices_are_legal() {
             self.reinit();
-            return Sync::Reinit;
+            return SyncResult::Reinit;
         }
         if self.side.ring.flags_between(self.published, self.head) & NS_INDIRECT != 0 {
             fetch(&self.side.ring, self.published, self.head);
@@ -228,14 +228,14 @@ impl AppRing {
 
     /// Takes over the host's `tail` without publishing anything.
     #[inline]
-    pub fn refresh(&mut self) -> Sync {
+    pub fn refresh(&mut self) -> SyncResult {
         let tail = self.side.csb.hwtail();
         if tail >= self.num_slots() {
-            return Sync::BadTail;
+            return SyncResult::BadTail;
         }
         self.tail = tail;
         self.side.ring.set_indices(self.head, self.cur, self.tail);
-        Sync::Ok
+        SyncResult::Ok
     }
 
     fn indices_are_legal(&self) -> bool {
@@ -284,7 +284,7 @@ impl AppRing {
 
     /// Whether `tail` has moved past `cur`: poll(2) on a netmap descriptor would return.
     pub fn is_ready(&mut self) -> bool {
-        self.refresh() == Sync::Ok && self.tail != self.cur
+        self.refresh() == SyncResult::Ok && self.tail != self.cur
     }
 
     /// Stops asking for kicks, after waking up.
@@ -328,7 +328,7 @@ mod tests {
         let _ = tx.sync_header();
         assert_eq!(tx.mem().timestamp(), (0, 0));
         let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs().cast_signed();
-        let syncs: [fn(&mut AppRing) -> Sync; 2] = [AppRing::sync_header, AppRing::sync];
+        let syncs: [fn(&mut AppRing) -> SyncResult; 2] = [AppRing::sync_header, AppRing::sync];
         for sync in syncs {
             let before = now();
             let _ = sync(&mut rx);
@@ -371,7 +371,7 @@ mod tests {
                     if i != host.hwcur() { host.complete(i); }
                     prop_assert!(model.is_empty());
                 }
-                prop_assert_eq!(app.sync(), Sync::Ok);
+                prop_assert_eq!(app.sync(), SyncResult::Ok);
             }
         }
 
@@ -391,7 +391,7 @@ mod tests {
                 app.set_head_cur(head, cur);
                 let result = app.sync();
                 prop_assert!(app.head() < 8 && app.cur() < 8 && app.tail() < 8);
-                if result == Sync::Reinit { prop_assert_eq!(u64::from(app.space()), unread); }
+                if result == SyncResult::Reinit { prop_assert_eq!(u64::from(app.space()), unread); }
                 prop_assert!(host.unread().is_some(), "the host never sees a bad head through sync");
             }
         }
@@ -435,12 +435,12 @@ mod tests {
         let mut first = AppRing::new(p.tx[0].clone(), Dir::Tx, bell());
         let mut second = AppRing::new(p.tx[0].clone(), Dir::Tx, bell());
         p.tx[0].ring.set_indices(3, 3, 7);
-        assert_eq!(first.sync_header(), Sync::Ok);
+        assert_eq!(first.sync_header(), SyncResult::Ok);
         p.tx[0].ring.set_indices(5, 6, 2);
-        assert_eq!(second.sync_header(), Sync::Ok);
+        assert_eq!(second.sync_header(), SyncResult::Ok);
         assert_eq!((p.tx[0].csb.head(), p.tx[0].ring.indices()), (5, (5, 6, 7)));
         p.tx[0].ring.set_indices(4, 4, 7);
-        assert_eq!(first.sync_header(), Sync::Reinit, "head moved backwards");
+        assert_eq!(first.sync_header(), SyncResult::Reinit, "head moved backwards");
         assert_eq!(p.tx[0].ring.indices(), (5, 5, 7));
     }
 
@@ -451,15 +451,15 @@ mod tests {
         let p = port(8);
         let mut app = AppRing::new(p.tx[0].clone(), Dir::Tx, bell());
         app.advance(2);
-        assert_eq!(app.sync(), Sync::Ok);
+        assert_eq!(app.sync(), SyncResult::Ok);
         app.mem().set_slot_word(3, 99_999, 60, 0);
         app.mem().set_len_flags(4, 4000, 0);
         app.set_head_cur(9, 1);
-        assert_eq!(app.sync(), Sync::Reinit);
+        assert_eq!(app.sync(), SyncResult::Reinit);
         assert_eq!((app.head(), app.cur(), app.tail()), (2, 2, 7));
         assert_eq!((app.slot(3).buf_idx, app.slot(3).len, app.slot(4).len), (0, 0, 0));
         app.set_head_cur(1, 1);
-        assert_eq!(app.sync(), Sync::Reinit, "head moved backwards over published slots");
+        assert_eq!(app.sync(), SyncResult::Reinit, "head moved backwards over published slots");
         assert_eq!(p.tx[0].ring.indices(), (2, 2, 7));
     }
 }

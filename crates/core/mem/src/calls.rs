@@ -18,36 +18,36 @@ use rustix::thread::Pid;
 use crate::fault::{BLOCKED, Fault};
 
 /// A thread's count of calls begun and ended: odd inside a call.
-struct Marks {
+struct CallMarks {
     thread: Pid,
     calls: AtomicU64,
 }
 
-static ALL: Mutex<Vec<Arc<Marks>>> = Mutex::new(Vec::new());
+static ALL: Mutex<Vec<Arc<CallMarks>>> = Mutex::new(Vec::new());
 
-fn all() -> MutexGuard<'static, Vec<Arc<Marks>>> {
+fn all() -> MutexGuard<'static, Vec<Arc<CallMarks>>> {
     ALL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// This thread's marks, listed while the thread lives.
-struct Here(Arc<Marks>);
+struct ThreadMarks(Arc<CallMarks>);
 
-impl Here {
-    fn new() -> Here {
-        let marks = Arc::new(Marks { thread: rustix::thread::gettid(), calls: AtomicU64::new(0) });
+impl ThreadMarks {
+    fn new() -> ThreadMarks {
+        let marks = Arc::new(CallMarks { thread: rustix::thread::gettid(), calls: AtomicU64::new(0) });
         all().push(Arc::clone(&marks));
-        Here(marks)
+        ThreadMarks(marks)
     }
 }
 
-impl Drop for Here {
+impl Drop for ThreadMarks {
     fn drop(&mut self) {
         all().retain(|marks| !Arc::ptr_eq(marks, &self.0));
     }
 }
 
 thread_local! {
-    static HERE: Here = Here::new();
+    static HERE: ThreadMarks = ThreadMarks::new();
     /// This thread's count of calls; the marks are a copy for other threads.
     static COUNT: Cell<u64> = const { Cell::new(0) };
 }
@@ -136,14 +136,14 @@ pub fn own_time() -> Duration {
 }
 
 /// Calls in progress: the thread, and the number of the call.
-pub type Under = Vec<(Pid, u64)>;
+pub type CallsUnderWay = Vec<(Pid, u64)>;
 
 /// Returns the calls in progress. `interrupt` gets the thread of each that already was when `before` was taken; the
 /// thread cannot end meanwhile.
-pub fn lasting(before: &Under, mut interrupt: impl FnMut(Pid)) -> Under {
+pub fn lasting(before: &CallsUnderWay, mut interrupt: impl FnMut(Pid)) -> CallsUnderWay {
     let all = all();
     let now = all.iter().map(|marks| (marks.thread, marks.calls.load(Ordering::Relaxed)));
-    let now: Under = now.filter(|(_, calls)| calls % 2 == 1).collect();
+    let now: CallsUnderWay = now.filter(|(_, calls)| calls % 2 == 1).collect();
     now.iter().filter(|call| before.contains(call)).for_each(|(thread, _)| interrupt(*thread));
     now
 }

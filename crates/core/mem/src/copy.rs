@@ -29,10 +29,10 @@ pub unsafe fn copy_bytes(src: *const u8, dst: *mut u8, len: usize) {
             }
             4..=7 => ends::<u32, 1>(src, dst, len),
             8..=15 => ends::<u64, 1>(src, dst, len),
-            16..=31 => ends::<Register, 1>(src, dst, len),
-            32..=64 => ends::<Register, 2>(src, dst, len),
-            65..=128 => ends::<Register, 4>(src, dst, len),
-            129..=256 => ends::<Register, 8>(src, dst, len),
+            16..=31 => ends::<CopyRegister, 1>(src, dst, len),
+            32..=64 => ends::<CopyRegister, 2>(src, dst, len),
+            65..=128 => ends::<CopyRegister, 4>(src, dst, len),
+            129..=256 => ends::<CopyRegister, 8>(src, dst, len),
             _ => std::ptr::copy(src, dst, len),
         }
     }
@@ -40,9 +40,9 @@ pub unsafe fn copy_bytes(src: *const u8, dst: *mut u8, len: usize) {
 
 /// The contents of one register. A byte array would go through the stack.
 #[cfg(target_arch = "x86_64")]
-type Register = std::arch::x86_64::__m128i;
+type CopyRegister = std::arch::x86_64::__m128i;
 #[cfg(not(target_arch = "x86_64"))]
-type Register = u128;
+type CopyRegister = u128;
 
 /// Copies the first and the last N values of type T, which together cover all bytes.
 ///
@@ -69,7 +69,7 @@ unsafe fn ends<T: Copy, const N: usize>(src: *const u8, dst: *mut u8, len: usize
 /// An integer at any address.
 #[derive(Clone, Copy)]
 #[repr(C, packed)]
-struct Anywhere<T>(T);
+struct UnalignedInt<T>(T);
 
 /// Reads an integer exactly once, while another process may write it: later decisions depend on a single value.
 ///
@@ -79,8 +79,8 @@ struct Anywhere<T>(T);
 pub unsafe fn peek<T: Copy>(at: *const u8) -> T {
     #[cfg(fuzzing)]
     crate::probe::read();
-    // SAFETY: readable, as promised; an `Anywhere` has no alignment, and every value of an integer's bytes is one.
-    unsafe { at.cast::<Anywhere<T>>().read_volatile() }.0
+    // SAFETY: readable, as promised; an `UnalignedInt` has no alignment, and every value of an integer's bytes is one.
+    unsafe { at.cast::<UnalignedInt<T>>().read_volatile() }.0
 }
 
 /// Prefetches the cache line of `p` for a read: another core wrote it, and the transfer overlaps with other work.

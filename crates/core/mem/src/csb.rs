@@ -42,14 +42,14 @@ impl Csb {
     /// Creates a view of the entry whose halves lie at these offsets of `map`; `None` if they are misaligned or
     /// outside.
     pub fn new(map: &Arc<Mapping>, atok: u64, ktoa: u64) -> Option<Self> {
-        Self::apart((map, atok), (map, ktoa))
+        Self::apart(map, atok, map, ktoa)
     }
 
     /// Like [`Csb::new`], with each half in a mapping of its own.
-    pub fn apart(atok: (&Arc<Mapping>, u64), ktoa: (&Arc<Mapping>, u64)) -> Option<Self> {
-        let place = |(map, at): (&Arc<Mapping>, u64), bytes: usize| map.at(at, bytes as u64, 64);
-        let halves = (place(atok, size_of::<NmCsbAtok>())?, place(ktoa, size_of::<NmCsbKtoa>())?);
-        Some(Csb { atok: halves.0, ktoa: halves.1, _maps: [Arc::clone(atok.0), Arc::clone(ktoa.0)] })
+    pub fn apart(atok_map: &Arc<Mapping>, atok: u64, ktoa_map: &Arc<Mapping>, ktoa: u64) -> Option<Self> {
+        let atok = atok_map.at(atok, size_of::<NmCsbAtok>() as u64, 64)?;
+        let ktoa = ktoa_map.at(ktoa, size_of::<NmCsbKtoa>() as u64, 64)?;
+        Some(Csb { atok, ktoa, _maps: [Arc::clone(atok_map), Arc::clone(ktoa_map)] })
     }
 
     #[inline]

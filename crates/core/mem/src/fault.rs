@@ -32,10 +32,10 @@ pub const LOST: &str = "memory of its is gone: its file was cut short, or its pa
 
 /// The faults of one peer. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Fault(Arc<Inner>);
+pub struct Fault(Arc<FaultInner>);
 
 #[derive(Debug)]
-pub(crate) struct Inner {
+pub(crate) struct FaultInner {
     /// An eventfd that never leaves this process. Several peers may share one.
     news: Arc<OwnedFd>,
     group: FaultGroup,
@@ -108,7 +108,7 @@ impl Fault {
     fn with(news: &Arc<OwnedFd>, group: FaultGroup, is_trusted: bool) -> Fault {
         let news = Arc::clone(news);
         let (lost, looks, stretched, why) = Default::default();
-        Fault(Arc::new(Inner { news, group, is_trusted, lost, looks, stretched, why }))
+        Fault(Arc::new(FaultInner { news, group, is_trusted, lost, looks, stretched, why }))
     }
 
     /// Reports that the peer must be disconnected. Only the first reason counts.
@@ -126,7 +126,7 @@ impl Fault {
 
     /// The address for the signal handler.
     #[cfg(not(loom))]
-    pub(crate) fn inner(&self) -> *const Inner {
+    pub(crate) fn inner(&self) -> *const FaultInner {
         Arc::as_ptr(&self.0)
     }
 
@@ -183,7 +183,7 @@ impl Fault {
     }
 }
 
-impl Inner {
+impl FaultInner {
     /// Reports that memory of the peer was lost. Runs in a signal handler: only a store and a system call.
     #[cfg(not(loom))]
     pub(crate) fn lose(&self) {

@@ -10,7 +10,7 @@
 //! No side waits for the other without a limit:
 //!
 //! - A worker that finds the control thread inside waits [`GLANCE`] for it (changes in place take a few instructions),
-//!   then gets [`Away::Busy`]. It waits for other workers as long as it takes: workers never sleep inside.
+//!   then gets [`EntryError::Busy`]. It waits for other workers as long as it takes: workers never sleep inside.
 //! - The control thread waits [`LIMIT`], during which no worker enters; then it gets [`InUse`] and gives up its peer.
 //!   If it wanted to take the content out, the content is *retired*: no worker uses it again, and the next worker to
 //!   enter, or the control thread's next visit, drops it. Contents keep alive everything they point to: a worker that
@@ -65,38 +65,38 @@ pub struct InUse;
 
 /// Why a worker cannot enter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Away {
+pub enum EntryError {
     /// There is no content.
     Empty,
     /// The control thread, or another worker, is inside: a content may be present.
     Busy,
 }
 
-impl Away {
+impl EntryError {
     /// Whether the cell is occupied: the worker must try again before it sleeps.
     pub fn is_busy(self) -> bool {
-        self == Away::Busy
+        self == EntryError::Busy
     }
 }
 
-/// How many workers may be inside together: [`One`] or [`Many`].
-pub trait Mode: sealed::Mode {}
+/// How many workers may be inside together: [`OneWorker`] or [`ManyWorkers`].
+pub trait LentMode: sealed::LentMode {}
 
 /// One worker at a time; it may change the content.
 #[derive(Debug)]
-pub enum One {}
+pub enum OneWorker {}
 
 /// Any number of workers; the content itself prevents conflicts.
 #[derive(Debug)]
-pub enum Many {}
+pub enum ManyWorkers {}
 
-impl Mode for One {}
-impl Mode for Many {}
+impl LentMode for OneWorker {}
+impl LentMode for ManyWorkers {}
 
 mod sealed {
-    use super::{AtomicU32, CONTROL, Many, One, Ordering};
+    use super::{AtomicU32, CONTROL, ManyWorkers, OneWorker, Ordering};
 
-    pub trait Mode {
+    pub trait LentMode {
         /// Counts a worker in, unless an excluding thread is inside.
         fn enter(users: &AtomicU32) -> bool;
 
@@ -104,7 +104,7 @@ mod sealed {
         fn leave(users: &AtomicU32);
     }
 
-    impl Mode for One {
+    impl LentMode for OneWorker {
         #[inline]
         fn enter(users: &AtomicU32) -> bool {
             users.compare_exchange(0, 1, Ordering::SeqCst, Ordering::Relaxed).is_ok()
@@ -117,7 +117,7 @@ mod sealed {
         }
     }
 
-    impl Mode for Many {
+    impl LentMode for ManyWorkers {
         #[inline]
         fn enter(users: &AtomicU32) -> bool {
             let is_free = users.fetch_add(1, Ordering::SeqCst) & CONTROL == 0;
@@ -160,8 +160,8 @@ mod sealed {
 /// Nor in a cell that several threads may enter together:
 ///
 /// ```compile_fail,E0277
-/// use netvale_mem::lent::{Lent, Many};
-/// let lent: Lent<std::cell::Cell<u32>, Many> = Lent::with(Default::default());
+/// use netvale_mem::lent::{Lent, ManyWorkers};
+/// let lent: Lent<std::cell::Cell<u32>, ManyWorkers> = Lent::with(Default::default());
 /// std::thread::scope(|s| {
 ///     s.spawn(|| lent.enter().map(|guard| guard.set(1)).ok());
 /// });
@@ -170,8 +170,8 @@ mod sealed {
 /// Several workers together may not change the content:
 ///
 /// ```compile_fail,E0596
-/// use netvale_mem::lent::{Lent, Many};
-/// let lent: Lent<Vec<u32>, Many> = Lent::with(Default::default());
+/// use netvale_mem::lent::{Lent, ManyWorkers};
+/// let lent: Lent<Vec<u32>, ManyWorkers> = Lent::with(Default::default());
 /// lent.enter().unwrap().push(1);
 /// ```
 ///
@@ -185,7 +185,7 @@ mod sealed {
 /// });
 /// ```
 #[derive(Debug)]
-pub struct Lent<T, M = One> {
+pub struct Lent<T, M = OneWorker> {
     /// Workers inside, or [`CONTROL`].
     users: AtomicU32,
     /// [`WANTED`] and [`RETIRED`].
@@ -196,18 +196,18 @@ pub struct Lent<T, M = One> {
 
 // SAFETY: `users` lets one thread at a time hold a reference to the content; a shared `Lent` can move the content to
 // another thread, so it has to be `Send`.
-unsafe impl<T: Send> Sync for Lent<T, One> {}
+unsafe impl<T: Send> Sync for Lent<T, OneWorker> {}
 // SAFETY: `users` lets either several workers hold shared references, so the content has to be `Sync`, or one control
 // thread an exclusive one, which can move it to another thread, so it has to be `Send`.
-unsafe impl<T: Send + Sync> Sync for Lent<T, Many> {}
+unsafe impl<T: Send + Sync> Sync for Lent<T, ManyWorkers> {}
 
-impl<T, M: Mode> Default for Lent<T, M> {
+impl<T, M: LentMode> Default for Lent<T, M> {
     fn default() -> Self {
         Self::of(None)
     }
 }
 
-impl<T, M: Mode> Lent<T, M> {
+impl<T, M: LentMode> Lent<T, M> {
     /// Creates a cell with a content.
     pub fn with(content: T) -> Self {
         Self::of(Some(content))
@@ -225,63 +225,64 @@ impl<T, M: Mode> Lent<T, M> {
     /// Lets a worker enter, until the guard is dropped.
     ///
     /// # Errors
-    /// [`Away::Empty`] if there is no content; [`Away::Busy`] if the control thread stays inside or waits to enter for
-    /// longer than [`GLANCE`].
+    /// [`EntryError::Empty`] if there is no content; [`EntryError::Busy`] if the control thread stays inside or waits
+    /// to enter for longer than [`GLANCE`].
     #[inline]
-    pub fn enter(&self) -> Result<Guard<'_, T, M>, Away> {
+    pub fn enter(&self) -> Result<LentGuard<'_, T, M>, EntryError> {
         match self.step_in() {
-            Err(Away::Busy) => self.wait()?,
+            Err(EntryError::Busy) => self.wait()?,
             other => other?,
         }
-        Ok(Guard { lent: self, content: PhantomData })
+        Ok(LentGuard { lent: self, content: PhantomData })
     }
 
     /// Like [`Lent::enter`], for a worker that does not wait.
     ///
     /// # Errors
-    /// [`Away::Empty`] if there is no content; [`Away::Busy`] if an excluding thread is inside or waits to enter.
+    /// [`EntryError::Empty`] if there is no content; [`EntryError::Busy`] if an excluding thread is inside or waits to
+    /// enter.
     #[inline]
-    pub fn enter_now(&self) -> Result<Guard<'_, T, M>, Away> {
+    pub fn enter_now(&self) -> Result<LentGuard<'_, T, M>, EntryError> {
         self.step_in()?;
-        Ok(Guard { lent: self, content: PhantomData })
+        Ok(LentGuard { lent: self, content: PhantomData })
     }
 
     /// Enters immediately if there is a content, or not at all.
     #[inline]
-    fn step_in(&self) -> Result<(), Away> {
+    fn step_in(&self) -> Result<(), EntryError> {
         if !M::enter(&self.users) {
-            return Err(Away::Busy);
+            return Err(EntryError::Busy);
         }
         if self.recall.load(Ordering::SeqCst) != 0 {
             return Err(self.turn_back());
         }
-        // SAFETY: this worker is counted in `users`: neither the control thread nor, in mode `One`, another worker
-        // holds a reference; in mode `Many`, others hold shared ones like this.
+        // SAFETY: this worker is counted in `users`: neither the control thread nor, in mode `OneWorker`, another
+        // worker holds a reference; in mode `ManyWorkers`, others hold shared ones like this.
         if unsafe { (*self.content.get()).is_none() } {
             M::leave(&self.users);
-            return Err(Away::Empty);
+            return Err(EntryError::Empty);
         }
         Ok(())
     }
 
     /// Leaves again, as the content is recalled or retired; drops a retired one.
     #[cold]
-    fn turn_back(&self) -> Away {
+    fn turn_back(&self) -> EntryError {
         if self.recall.load(Ordering::SeqCst) & RETIRED == 0 {
             M::leave(&self.users);
-            return Away::Busy;
+            return EntryError::Busy;
         }
         if self.users.compare_exchange(1, CONTROL, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
-            drop(Control { lent: self, waited: false, content: PhantomData }.fresh());
+            drop(LentControl { lent: self, waited: false, content: PhantomData }.fresh());
         } else {
             M::leave(&self.users);
         }
-        Away::Empty
+        EntryError::Empty
     }
 
     /// Enters once no excluding thread is inside, unless the control thread takes too long.
     #[cold]
-    fn wait(&self) -> Result<(), Away> {
+    fn wait(&self) -> Result<(), EntryError> {
         let mut wait = WaitLimit::of_worker(GLANCE);
         loop {
             let recall = self.recall.load(Ordering::SeqCst);
@@ -290,13 +291,13 @@ impl<T, M: Mode> Lent<T, M> {
             if !is_for_control {
                 match self.step_in() {
                     // Another worker's turn does not count against the control thread.
-                    Err(Away::Busy) if recall & RETIRED == 0 => wait.renew(GLANCE),
-                    Err(Away::Busy) => return Err(Away::Empty),
+                    Err(EntryError::Busy) if recall & RETIRED == 0 => wait.renew(GLANCE),
+                    Err(EntryError::Busy) => return Err(EntryError::Empty),
                     other => return other,
                 }
             }
             if !wait.pause() && is_for_control {
-                return Err(Away::Busy);
+                return Err(EntryError::Busy);
             }
         }
     }
@@ -306,18 +307,18 @@ impl<T, M: Mode> Lent<T, M> {
     /// # Errors
     /// [`InUse`] if workers stay inside for longer than [`LIMIT`].
     #[inline]
-    pub fn control(&self) -> Result<Control<'_, T, M>, InUse> {
+    pub fn control(&self) -> Result<LentControl<'_, T, M>, InUse> {
         self.control_within(LIMIT, 0)
     }
 
     /// Enters within `limit`; after that sets `then` in `recall`, keeping other threads' bits.
     #[inline]
-    fn control_within(&self, limit: Duration, then: u32) -> Result<Control<'_, T, M>, InUse> {
+    fn control_within(&self, limit: Duration, then: u32) -> Result<LentControl<'_, T, M>, InUse> {
         let waited = !self.is_mine();
         if waited {
             self.wait_for_workers(limit, then)?;
         }
-        let control = Control { lent: self, waited, content: PhantomData };
+        let control = LentControl { lent: self, waited, content: PhantomData };
         if self.recall.load(Ordering::SeqCst) & RETIRED == 0 { Ok(control) } else { Ok(control.fresh()) }
     }
 
@@ -380,25 +381,25 @@ impl<T, M: Mode> Lent<T, M> {
 
 /// A worker inside, with access to the content.
 #[derive(Debug)]
-pub struct Guard<'a, T, M: Mode = One> {
+pub struct LentGuard<'a, T, M: LentMode = OneWorker> {
     lent: &'a Lent<T, M>,
     /// `Send` and `Sync` only if this reference is.
     content: PhantomData<&'a mut T>,
 }
 
-impl<T, M: Mode> Deref for Guard<'_, T, M> {
+impl<T, M: LentMode> Deref for LentGuard<'_, T, M> {
     type Target = T;
 
     #[inline]
     fn deref(&self) -> &T {
         // SAFETY: `step_in` found a content, and `users` counts this guard: until it is dropped, the control thread,
-        // the only one to replace the content, stays out, and so do other workers in mode `One`; in mode `Many` they
-        // hold shared references, too. This reference lives no longer than the guard.
+        // the only one to replace the content, stays out, and so do other workers in mode `OneWorker`; in mode
+        // `ManyWorkers` they hold shared references, too. This reference lives no longer than the guard.
         unsafe { (*self.lent.content.get()).as_ref().unwrap_unchecked() }
     }
 }
 
-impl<T> DerefMut for Guard<'_, T, One> {
+impl<T> DerefMut for LentGuard<'_, T, OneWorker> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: `step_in` found a content, and `users` keeps all other threads out until this guard, borrowed
@@ -407,7 +408,7 @@ impl<T> DerefMut for Guard<'_, T, One> {
     }
 }
 
-impl<T, M: Mode> Drop for Guard<'_, T, M> {
+impl<T, M: LentMode> Drop for LentGuard<'_, T, M> {
     #[inline]
     fn drop(&mut self) {
         M::leave(&self.lent.users);
@@ -416,14 +417,14 @@ impl<T, M: Mode> Drop for Guard<'_, T, M> {
 
 /// The control thread inside, alone.
 #[derive(Debug)]
-pub struct Control<'a, T, M: Mode = One> {
+pub struct LentControl<'a, T, M: LentMode = OneWorker> {
     lent: &'a Lent<T, M>,
     /// Whether it had to wait: workers then turn back to let it in.
     waited: bool,
     content: PhantomData<&'a mut Option<T>>,
 }
 
-impl<T, M: Mode> Control<'_, T, M> {
+impl<T, M: LentMode> LentControl<'_, T, M> {
     /// Drops a retired content first.
     #[cold]
     fn fresh(mut self) -> Self {
@@ -433,7 +434,7 @@ impl<T, M: Mode> Control<'_, T, M> {
     }
 }
 
-impl<T, M: Mode> Deref for Control<'_, T, M> {
+impl<T, M: LentMode> Deref for LentControl<'_, T, M> {
     type Target = Option<T>;
 
     #[inline]
@@ -444,7 +445,7 @@ impl<T, M: Mode> Deref for Control<'_, T, M> {
     }
 }
 
-impl<T, M: Mode> DerefMut for Control<'_, T, M> {
+impl<T, M: LentMode> DerefMut for LentControl<'_, T, M> {
     #[inline]
     fn deref_mut(&mut self) -> &mut Option<T> {
         // SAFETY: `users` is `CONTROL`, which only this guard set, from a moment when no thread was inside until it is
@@ -453,10 +454,10 @@ impl<T, M: Mode> DerefMut for Control<'_, T, M> {
     }
 }
 
-impl<T, M: Mode> Drop for Control<'_, T, M> {
+impl<T, M: LentMode> Drop for LentControl<'_, T, M> {
     #[inline]
     fn drop(&mut self) {
-        // Workers of mode `Many` count themselves briefly even while the control thread is inside.
+        // Workers of mode `ManyWorkers` count themselves briefly even while the control thread is inside.
         self.lent.users.fetch_sub(CONTROL, Ordering::SeqCst);
         if self.waited {
             self.lent.recall.fetch_and(!WANTED, Ordering::SeqCst);

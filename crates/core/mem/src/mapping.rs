@@ -128,17 +128,21 @@ impl Mapping {
         Ok(Mapping { start, len, whole: (whole, all), backing: Backing::Mmap, watch: None, holes: None })
     }
 
-    /// Maps parts of two files one behind the other, each with its offset and length. The first file may be anyone's:
-    /// it can be truncated, which [`Mapping::watched`] survives. The second one cannot. A file of huge pages must be
-    /// used in whole pages.
+    /// Maps parts of two files one behind the other: `len` bytes at `offset` of `file`, and the first `rest` bytes of
+    /// `behind`. The first file may be anyone's: it can be truncated, which [`Mapping::watched`] survives. The second
+    /// one cannot. A file of huge pages must be used in whole pages.
     ///
     /// # Errors
     /// `EINVAL` if a file is too short, the second one could be truncated, or a length is 0; otherwise the error of
     /// mmap(2).
-    pub fn joined(first: (BorrowedFd<'_>, u64, usize), second: (BorrowedFd<'_>, usize)) -> rustix::io::Result<Self> {
+    pub fn joined(
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        behind: BorrowedFd<'_>,
+        rest: usize,
+    ) -> rustix::io::Result<Self> {
         const HUGE: usize = 2 << 20;
-        let (file, offset, len) = first;
-        let (behind, rest) = second;
         let too_much = rustix::io::Errno::NOMEM;
         let size = u64::try_from(rustix::fs::fstat(file)?.st_size).unwrap_or(0);
         if len == 0 || offset.checked_add(len as u64).is_none_or(|end| end > size) || !len.is_multiple_of(4096) {
@@ -261,16 +265,16 @@ impl Mapping {
 }
 
 /// Unused pages. Dropping this unmaps them.
-struct Pile {
+struct UnusedPages {
     start: NonNull<u8>,
     len: usize,
     holes: Option<Arc<OwnedFd>>,
 }
 
 // SAFETY: only the address of a mapping, which any thread may unmap.
-unsafe impl Send for Pile {}
+unsafe impl Send for UnusedPages {}
 
-impl Drop for Pile {
+impl Drop for UnusedPages {
     fn drop(&mut self) {
         self.holes.iter().for_each(|file| wait_for_holes(file));
         // SAFETY: the result of an mmap here, unmapped once: only the drop of its `Mapping`, of which no view is left,
@@ -281,7 +285,7 @@ impl Drop for Pile {
 }
 
 /// The unmapping thread, if started.
-static UNMAPPING: OnceLock<Sender<Pile>> = OnceLock::new();
+static UNMAPPING: OnceLock<Sender<UnusedPages>> = OnceLock::new();
 /// Smaller mappings are unmapped immediately.
 const LARGE: usize = 1 << 20;
 
@@ -291,7 +295,7 @@ const LARGE: usize = 1 << 20;
 /// # Errors
 /// The error of starting the thread.
 pub fn unmap_apart() -> std::io::Result<()> {
-    let (send, piles) = mpsc::channel::<Pile>();
+    let (send, piles) = mpsc::channel::<UnusedPages>();
     if UNMAPPING.set(send).is_ok() {
         thread("netvale-unmap", move || piles.into_iter().for_each(unmap))?;
     }
@@ -303,7 +307,7 @@ fn thread(name: &str, what: impl FnOnce() + Send + 'static) -> std::io::Result<(
 }
 
 /// Unmaps; memory with possible holes is unmapped by a thread that no other thread waits for.
-fn unmap(pile: Pile) {
+fn unmap(pile: UnusedPages) {
     match pile.holes {
         // Without a thread, this one waits.
         Some(_) => drop(thread("netvale-holes", move || drop(pile))),
@@ -316,7 +320,7 @@ impl Drop for Mapping {
         drop(self.watch.take());
         match self.backing {
             Backing::Mmap => {
-                let pile = Pile { start: self.whole.0, len: self.whole.1, holes: self.holes.take() };
+                let pile = UnusedPages { start: self.whole.0, len: self.whole.1, holes: self.holes.take() };
                 match UNMAPPING.get().filter(|_| pile.len >= LARGE || pile.holes.is_some()) {
                     // If the thread is gone, the pages are unmapped here.
                     Some(thread) => drop(thread.send(pile)),
@@ -344,7 +348,7 @@ fn heap_layout(len: usize) -> Option<std::alloc::Layout> {
 
 /// The kind of pages behind a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Pages {
+pub enum PageKind {
     /// Ordinary pages.
     #[default]
     Ordinary,
@@ -356,9 +360,9 @@ pub enum Pages {
 ///
 /// # Errors
 /// The error of memfd_create(2), ftruncate(2), fcntl(2) or, for huge pages, mmap(2).
-pub fn sealed_memfd(name: &str, len: u64, pages: Pages) -> rustix::io::Result<(OwnedFd, Mapping, bool)> {
+pub fn sealed_memfd(name: &str, len: u64, pages: PageKind) -> rustix::io::Result<(OwnedFd, Mapping, bool)> {
     const HUGE: u64 = 2 << 20;
-    if pages == Pages::PreferHuge {
+    if pages == PageKind::PreferHuge {
         let flags = MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
         let whole = len.checked_next_multiple_of(HUGE).ok_or(rustix::io::Errno::NOMEM)?;
         if let Ok((fd, map)) = sealed(name, whole, flags) {
@@ -386,7 +390,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "memfd is not available under Miri")]
     fn sealed_and_bounded() {
-        let (fd, map, huge) = sealed_memfd("netvale-test", 8192, Pages::Ordinary).unwrap();
+        let (fd, map, huge) = sealed_memfd("netvale-test", 8192, PageKind::Ordinary).unwrap();
         assert!(!huge && map.len() == 8192);
         assert!(rustix::fs::ftruncate(&fd, 4096).is_err());
         assert!(rustix::fs::ftruncate(&fd, 16384).is_err());

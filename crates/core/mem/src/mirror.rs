@@ -16,13 +16,13 @@ use netvale_abi::slot::NS_MOREFRAG;
 pub use crate::csb::Moment;
 use crate::mapping::Mapping;
 use crate::side::RingSide;
-use crate::view::Places;
+use crate::view::RegionLayout;
 
 /// The copying side of one ring. One thread moves that ring's frames at a time.
 #[derive(Debug)]
 pub struct Mirror {
     map: Arc<Mapping>,
-    places: Places,
+    places: RegionLayout,
     moment: Moment,
     /// The value of the word from which `ring` was found.
     named: u32,
@@ -40,7 +40,7 @@ pub fn name(ring: u32) -> u32 {
 
 impl Mirror {
     /// Creates the copying side for a ring of the region mapped at `map`.
-    pub fn new(map: &Arc<Mapping>, places: Places, moment: Moment) -> Mirror {
+    pub fn new(map: &Arc<Mapping>, places: RegionLayout, moment: Moment) -> Mirror {
         Mirror { map: Arc::clone(map), places, moment, named: 0, ring: None, begun: 0, lost: false }
     }
 
@@ -90,7 +90,7 @@ impl Mirror {
             }
             let place = to.ring.slot_word(at).buf_idx;
             let len = u32::from(slot.len).min(size - begin);
-            to.ring.copy_buf(place, &of.ring, (slot.buf_idx, begin), len as usize);
+            to.ring.copy_buf(place, &of.ring, slot.buf_idx, begin, len as usize);
             to.ring.set_len_flags(at, len as u16, more);
             at = to.ring.next(at);
             self.begun += 1;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use crate::mapping::{Mapping, Pages, sealed_memfd};
+use crate::mapping::{Mapping, PageKind, sealed_memfd};
 use crate::words::Words;
 
 /// How many numbers are recorded together.
@@ -21,19 +21,19 @@ const FIRST: usize = 16;
 
 /// Numbers that outlive the process. One thread writes them.
 #[derive(Debug)]
-pub struct Noted {
+pub struct NotedCounts {
     file: OwnedFd,
     words: Words,
     newest: u32,
 }
 
-impl Noted {
+impl NotedCounts {
     /// Creates memory for numbers, all 0.
     ///
     /// # Errors
     /// The error of creating the memory.
-    pub fn new() -> Result<Noted, Errno> {
-        let (file, mapping, _) = sealed_memfd("netvale-noted", BYTES as u64, Pages::Ordinary)?;
+    pub fn new() -> Result<NotedCounts, Errno> {
+        let (file, mapping, _) = sealed_memfd("netvale-noted", BYTES as u64, PageKind::Ordinary)?;
         Self::with(file, mapping)
     }
 
@@ -41,15 +41,15 @@ impl Noted {
     ///
     /// # Errors
     /// `EINVAL` if the memory is too small or could be truncated; otherwise the error of mmap(2).
-    pub fn continued(file: OwnedFd) -> Result<Noted, Errno> {
+    pub fn continued(file: OwnedFd) -> Result<NotedCounts, Errno> {
         let mapping = Mapping::map(file.as_fd(), BYTES)?;
         Self::with(file, mapping)
     }
 
-    fn with(file: OwnedFd, mapping: Mapping) -> Result<Noted, Errno> {
+    fn with(file: OwnedFd, mapping: Mapping) -> Result<NotedCounts, Errno> {
         let words = Words::new(&Arc::new(mapping), 0, BYTES / 4).ok_or(Errno::INVAL)?;
         let newest = words.load(NEWEST);
-        Ok(Noted { file, words, newest })
+        Ok(NotedCounts { file, words, newest })
     }
 
     /// The word at which a record begins.
@@ -75,7 +75,7 @@ impl Noted {
     }
 }
 
-impl AsFd for Noted {
+impl AsFd for NotedCounts {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -85,15 +85,15 @@ impl AsFd for Noted {
 mod tests {
     use super::*;
 
-    fn again(noted: &Noted) -> Noted {
-        Noted::continued(noted.as_fd().try_clone_to_owned().unwrap()).unwrap()
+    fn again(noted: &NotedCounts) -> NotedCounts {
+        NotedCounts::continued(noted.as_fd().try_clone_to_owned().unwrap()).unwrap()
     }
 
     /// Objective: another process finds the last record, and its own continue from there.
     #[test]
     #[cfg_attr(miri, ignore = "memfd is not available under Miri")]
     fn outlives() {
-        let mut noted = Noted::new().unwrap();
+        let mut noted = NotedCounts::new().unwrap();
         assert_eq!(again(&noted).read(), [0; NUMBERS]);
         for i in 1..5 {
             noted.write([i << 33 | i; NUMBERS]);
@@ -109,10 +109,10 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "memfd is not available under Miri")]
     fn incomplete() {
-        let mut noted = Noted::new().unwrap();
+        let mut noted = NotedCounts::new().unwrap();
         noted.write([3; NUMBERS]);
         for i in 0..2 * NUMBERS {
-            noted.words.store(Noted::place(noted.newest + 1) + i, 9);
+            noted.words.store(NotedCounts::place(noted.newest + 1) + i, 9);
             assert_eq!(again(&noted).read(), [3; NUMBERS]);
         }
     }
@@ -121,10 +121,10 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "memfd is not available under Miri")]
     fn other_files() {
-        let small = sealed_memfd("netvale-test", BYTES as u64 / 2, Pages::Ordinary).unwrap().0;
-        assert_eq!(Noted::continued(small).unwrap_err(), Errno::INVAL);
+        let small = sealed_memfd("netvale-test", BYTES as u64 / 2, PageKind::Ordinary).unwrap().0;
+        assert_eq!(NotedCounts::continued(small).unwrap_err(), Errno::INVAL);
         let open = rustix::fs::memfd_create("netvale-test", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::fs::ftruncate(&open, BYTES as u64).unwrap();
-        assert_eq!(Noted::continued(open).unwrap_err(), Errno::INVAL);
+        assert_eq!(NotedCounts::continued(open).unwrap_err(), Errno::INVAL);
     }
 }

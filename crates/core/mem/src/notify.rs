@@ -121,13 +121,13 @@ pub struct Doorbell {
     /// The fault of the peer with access to it, if any.
     fault: Option<Fault>,
     #[cfg(not(loom))]
-    register: Option<Register>,
+    register: Option<DoorbellRegister>,
 }
 
 /// A register to write, and the value.
 #[cfg(not(loom))]
 #[derive(Debug)]
-enum Register {
+enum DoorbellRegister {
     /// A word of mapped memory.
     Mapped { words: crate::words::Words, index: usize, value: u32 },
     /// A register behind a file: ringing writes zero at this offset.
@@ -135,12 +135,12 @@ enum Register {
 }
 
 #[cfg(not(loom))]
-impl Register {
+impl DoorbellRegister {
     #[cold]
     fn ring(&self) {
         match self {
-            Register::Mapped { words, index, value } => words.store(*index, *value),
-            Register::File { file, at } => {
+            DoorbellRegister::Mapped { words, index, value } => words.store(*index, *value),
+            DoorbellRegister::File { file, at } => {
                 // A device that is gone needs no ringing.
                 let _ = rustix::io::pwrite(file, &0u32.to_le_bytes(), *at);
             }
@@ -149,10 +149,10 @@ impl Register {
 
     fn try_clone(&self) -> std::io::Result<Self> {
         Ok(match self {
-            Register::Mapped { words, index, value } => {
-                Register::Mapped { words: words.clone(), index: *index, value: *value }
+            DoorbellRegister::Mapped { words, index, value } => {
+                DoorbellRegister::Mapped { words: words.clone(), index: *index, value: *value }
             }
-            Register::File { file, at } => Register::File { file: file.try_clone()?, at: *at },
+            DoorbellRegister::File { file, at } => DoorbellRegister::File { file: file.try_clone()?, at: *at },
         })
     }
 }
@@ -224,7 +224,7 @@ impl Doorbell {
     /// The error of eventfd(2).
     #[cfg(not(loom))]
     pub fn register(words: crate::words::Words, index: usize, value: u32) -> rustix::io::Result<Self> {
-        Ok(Doorbell { register: Some(Register::Mapped { words, index, value }), ..Doorbell::new()? })
+        Ok(Doorbell { register: Some(DoorbellRegister::Mapped { words, index, value }), ..Doorbell::new()? })
     }
 
     /// Creates a doorbell that is a device's register behind a file: ringing it writes 32 zero bits at `at`. Its
@@ -234,7 +234,7 @@ impl Doorbell {
     /// The error of eventfd(2).
     #[cfg(not(loom))]
     pub fn file(file: OwnedFd, at: u64) -> rustix::io::Result<Self> {
-        Ok(Doorbell { register: Some(Register::File { file, at }), ..Doorbell::new()? })
+        Ok(Doorbell { register: Some(DoorbellRegister::File { file, at }), ..Doorbell::new()? })
     }
 
     /// Redirects this doorbell, ringing and waiting, to the eventfd `to`; the descriptor's number stays. A thread that
@@ -291,7 +291,7 @@ impl Doorbell {
             fd: self.fd.try_clone()?,
             fault: self.fault.clone(),
             #[cfg(not(loom))]
-            register: self.register.as_ref().map(Register::try_clone).transpose()?,
+            register: self.register.as_ref().map(DoorbellRegister::try_clone).transpose()?,
         })
     }
 }

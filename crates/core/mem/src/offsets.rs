@@ -103,7 +103,7 @@ impl Offsets {
 }
 
 /// How to find a frame's offset in its buffer: 0, or in the slot's `ptr`. The first costs nothing.
-pub trait Begin: Copy {
+pub trait OffsetSource: Copy {
     /// The offset in slot `i`, whose `ptr` is read once.
     fn of_slot(self, ring: &RingMem, i: u32) -> u32;
 }
@@ -112,14 +112,14 @@ pub trait Begin: Copy {
 #[derive(Clone, Copy, Debug)]
 pub struct AtStart;
 
-impl Begin for AtStart {
+impl OffsetSource for AtStart {
     #[inline(always)]
     fn of_slot(self, _: &RingMem, _: u32) -> u32 {
         0
     }
 }
 
-impl Begin for OffsetRule {
+impl OffsetSource for OffsetRule {
     #[inline]
     fn of_slot(self, ring: &RingMem, i: u32) -> u32 {
         self.of(ring.ptr(i))
@@ -136,7 +136,13 @@ mod tests {
         /// Objective: a rule survives its encoding, closed or not; no `ptr` gives an offset beyond the maximum; a
         /// stored offset is read back, and other bits of `ptr` stay.
         #[test]
-        fn rules(bits in 17u32..=64, max in 0u32..=65_536, initial in 0u32..=65_536, ptr in any::<u64>(), to in 0u32..=65_536) {
+        fn rules(
+            bits in 17u32..=64,
+            max in 0u32..=65_536,
+            initial in 0u32..=65_536,
+            ptr in any::<u64>(),
+            to in 0u32..=65_536,
+        ) {
             let rule = OffsetRule { bits, max, initial };
             let offsets = Offsets::default();
             prop_assert_eq!((offsets.rule(), offsets.initial(), offsets.is_closed()), (None, 0, false));

@@ -15,7 +15,7 @@
 //!
 //! Either end may be a hostile process: each treats the other's indices and slots as snapshots to be checked.
 
-use crate::appl::Sync;
+use crate::appl::SyncResult;
 use crate::mirror::Mirror;
 use crate::notify::{Doorbell, KickCounts, arm, disarm, wanted};
 use crate::ring::RingMem;
@@ -91,7 +91,7 @@ impl PipeTx {
     }
 
     /// Syncs like netmap's ioctl: see [`AppRing::sync_header`](crate::appl::AppRing::sync_header).
-    pub fn sync_header(&mut self) -> Sync {
+    pub fn sync_header(&mut self) -> SyncResult {
         let n = self.own.ring.num_slots();
         let published = self.own.csb.head().min(n - 1);
         self.load();
@@ -103,7 +103,7 @@ impl PipeTx {
         self.own.csb.publish_head(head, cur);
         self.step();
         self.own.ring.set_indices(head, cur, self.tail);
-        if legal { Sync::Ok } else { Sync::Reinit }
+        if legal { SyncResult::Ok } else { SyncResult::Reinit }
     }
 
     /// The slots and buffers of the tx ring.
@@ -370,7 +370,7 @@ mod tests {
         tx.resume();
         assert_eq!((tx.head(), tx.space()), (5, 4));
         tx.advance(4);
-        assert_eq!((tx.sync(), rx.sync(), rx.space()), (4, Sync::Ok, 7));
+        assert_eq!((tx.sync(), rx.sync(), rx.space()), (4, SyncResult::Ok, 7));
     }
 
     proptest! {
@@ -398,7 +398,7 @@ mod tests {
                     known = sent.len() as u32;
                     prop_assert_eq!(tx.space(), slots - 1 - known);
                 } else {
-                    prop_assert_eq!(rx.sync(), Sync::Ok);
+                    prop_assert_eq!(rx.sync(), SyncResult::Ok);
                     let whole = sent.iter().rposition(|s| !s.2).map_or(0, |last| last as u32 + 1);
                     prop_assert_eq!(rx.space(), whole);
                     let n = n.min(rx.space());
@@ -407,7 +407,7 @@ mod tests {
                         prop_assert_eq!(Some((s.buf_idx, s.len, s.flags & NS_MOREFRAG != 0)), sent.pop_front());
                     }
                     rx.advance(n);
-                    prop_assert_eq!(rx.sync(), Sync::Ok);
+                    prop_assert_eq!(rx.sync(), SyncResult::Ok);
                 }
             }
             prop_assert_eq!(named_bufs(&port), before);

@@ -6,11 +6,11 @@
 use std::cell::{Cell, RefCell};
 
 /// The action before a read, by the read's number since [`watch`].
-type Peer = Box<dyn FnMut(u64)>;
+type ReadHook = Box<dyn FnMut(u64)>;
 
 thread_local! {
     static READS: Cell<u64> = const { Cell::new(0) };
-    static PEER: RefCell<Option<Peer>> = const { RefCell::new(None) };
+    static PEER: RefCell<Option<ReadHook>> = const { RefCell::new(None) };
 }
 
 /// Announces this thread's read of a word that a peer can write.

@@ -12,17 +12,17 @@ use thiserror::Error;
 
 use crate::holes::wait_for_holes;
 use crate::layout::{Layout, LayoutError, RESERVED_BUFS, RING_SLOTS_RANGE, RegionSizes};
-use crate::mapping::{Mapping, Pages, sealed_memfd};
+use crate::mapping::{Mapping, PageKind, sealed_memfd};
 use crate::pool::Pool;
 pub use crate::side::RingSide;
 use crate::toucher::Toucher;
-use crate::view::Places;
+use crate::view::RegionLayout;
 
 mod continued;
 mod port;
 
 pub use continued::RegionState;
-pub use port::{Binding, Furnished, PortMem};
+pub use port::{Binding, FurnishedRings, PortMem};
 
 /// Why a region, or a port in it, cannot be created.
 #[derive(Debug, Error)]
@@ -101,7 +101,7 @@ impl RingRanges {
 }
 
 #[derive(Debug)]
-struct Pools {
+struct RegionPools {
     ifs: Pool,
     rings: Pool,
     bufs: Pool,
@@ -109,7 +109,7 @@ struct Pools {
 
 /// The parts of a region in a client's file, which holds only the pools.
 #[derive(Debug)]
-struct Apart {
+struct ClientFileParts {
     /// Offset in the file in bytes.
     offset: u64,
     /// The CSB arrays' own memfd.
@@ -123,10 +123,10 @@ pub struct Region {
     fd: Option<OwnedFd>,
     map: Arc<Mapping>,
     /// Set if the memory is a client's file.
-    apart: Option<Apart>,
+    apart: Option<ClientFileParts>,
     layout: Layout,
     huge: bool,
-    pools: Mutex<Pools>,
+    pools: Mutex<RegionPools>,
     toucher: OnceLock<Arc<Toucher>>,
 }
 
@@ -135,7 +135,7 @@ impl Region {
     ///
     /// # Errors
     /// [`RegionError::Layout`] if the sizes are impossible, [`RegionError::Memory`] if there is no memory.
-    pub fn shared(name: &str, sizes: RegionSizes, pages: Pages) -> Result<Arc<Self>, RegionError> {
+    pub fn shared(name: &str, sizes: RegionSizes, pages: PageKind) -> Result<Arc<Self>, RegionError> {
         Self::on_memfd(name, Layout::new(sizes)?, pages)
     }
 
@@ -143,7 +143,7 @@ impl Region {
     ///
     /// # Errors
     /// Like [`Region::shared`].
-    pub fn device(name: &str, sizes: RegionSizes, pages: Pages) -> Result<Arc<Self>, RegionError> {
+    pub fn device(name: &str, sizes: RegionSizes, pages: PageKind) -> Result<Arc<Self>, RegionError> {
         Self::on_memfd(name, Layout::device(sizes)?, pages)
     }
 
@@ -179,7 +179,7 @@ impl Region {
     ///
     /// # Errors
     /// Like [`Region::shared`].
-    pub fn bar(name: &str, sizes: RegionSizes, pages: Pages) -> Result<Arc<Self>, RegionError> {
+    pub fn bar(name: &str, sizes: RegionSizes, pages: PageKind) -> Result<Arc<Self>, RegionError> {
         Self::on_memfd(name, Layout::bar(sizes)?, pages)
     }
 
@@ -200,12 +200,12 @@ impl Region {
         let len = usize::try_from(room);
         let csb_len = layout.total - room;
         let len = len.map_err(|_| memory(rustix::io::Errno::NOMEM))?;
-        let (csb, csb_map, _) = sealed_memfd(name, csb_len, Pages::Ordinary).map_err(memory)?;
-        let map = Mapping::joined((file.as_fd(), offset, len), (csb.as_fd(), csb_map.len())).map_err(memory)?;
-        Ok(Self::with(Arc::new(map.watched()), Some(file), Some(Apart { offset, csb }), layout, false))
+        let (csb, csb_map, _) = sealed_memfd(name, csb_len, PageKind::Ordinary).map_err(memory)?;
+        let map = Mapping::joined(file.as_fd(), offset, len, csb.as_fd(), csb_map.len()).map_err(memory)?;
+        Ok(Self::with(Arc::new(map.watched()), Some(file), Some(ClientFileParts { offset, csb }), layout, false))
     }
 
-    fn on_memfd(name: &str, layout: Layout, pages: Pages) -> Result<Arc<Self>, RegionError> {
+    fn on_memfd(name: &str, layout: Layout, pages: PageKind) -> Result<Arc<Self>, RegionError> {
         let (fd, map, huge) = sealed_memfd(name, layout.total, pages)
             .map_err(|source| RegionError::Memory { bytes: layout.total, source })?;
         Ok(Self::over(Arc::new(map.watched()), Some(fd), layout, huge))
@@ -242,9 +242,15 @@ impl Region {
         Self::with(map, fd, None, layout, huge)
     }
 
-    fn with(map: Arc<Mapping>, fd: Option<OwnedFd>, apart: Option<Apart>, layout: Layout, huge: bool) -> Arc<Self> {
+    fn with(
+        map: Arc<Mapping>,
+        fd: Option<OwnedFd>,
+        apart: Option<ClientFileParts>,
+        layout: Layout,
+        huge: bool,
+    ) -> Arc<Self> {
         let sizes = layout.sizes;
-        let pools = Pools {
+        let pools = RegionPools {
             ifs: Pool::new(sizes.ifs.num, 0),
             rings: Pool::new(sizes.rings.num, 0),
             bufs: Pool::new(sizes.bufs.num, RESERVED_BUFS),
@@ -295,9 +301,9 @@ impl Region {
     }
 
     /// Locations of its rings, by number.
-    pub fn places(&self) -> Places {
+    pub fn places(&self) -> RegionLayout {
         let l = &self.layout;
-        Places {
+        RegionLayout {
             csb_atok: l.csb_atok,
             csb_ktoa: l.csb_ktoa,
             ring_pool: l.ring_pool,
@@ -308,7 +314,7 @@ impl Region {
         }
     }
 
-    fn pools(&self) -> MutexGuard<'_, Pools> {
+    fn pools(&self) -> MutexGuard<'_, RegionPools> {
         self.pools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -323,10 +329,10 @@ impl Region {
     /// # Errors
     /// [`RegionError::Exhausted`] or [`RegionError::Slots`]; nothing is allocated then.
     pub fn port(self: &Arc<Self>, shape: PortShape) -> Result<PortMem, RegionError> {
-        self.port_in_part(shape, (0, 0), &RingRanges::all(shape))
+        self.port_in_part(shape, 0, 0, &RingRanges::all(shape))
     }
 
-    /// The same for a port whose last `host` rings of each direction are host rings. Only the rings in `used` get
+    /// The same for a port whose last `host_tx` and `host_rx` rings are host rings. Only the rings in `used` get
     /// buffers; the others get a place.
     ///
     /// # Errors
@@ -334,7 +340,8 @@ impl Region {
     pub fn port_in_part(
         self: &Arc<Self>,
         shape: PortShape,
-        host: (u32, u32),
+        host_tx: u32,
+        host_rx: u32,
         used: &RingRanges,
     ) -> Result<PortMem, RegionError> {
         self.check_slots(shape.tx_slots)?;
@@ -350,6 +357,7 @@ impl Region {
             }
             pools.rings.take_run(count).ok_or(RegionError::Exhausted { what: "rings", asked: count, free })?
         };
+        let host = (host_tx, host_rx);
         let mem = PortMem { region: Arc::clone(self), shape, host, ids, tx: Vec::new(), rx: Vec::new() };
         let used = used.clone();
         self.touch(move || mem.with_fresh_rings(&used))?

@@ -110,7 +110,7 @@ impl RelayEnd {
 
 /// The result of a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Relayed {
+pub struct RelayResult {
     /// Number of frames moved.
     pub frames: u64,
     /// Number of their bytes.
@@ -123,10 +123,10 @@ pub struct Relayed {
     pub bad_places: u64,
 }
 
-impl Relayed {
+impl RelayResult {
     /// Whether any slots were handled.
     pub fn any(&self) -> bool {
-        *self != Relayed::default()
+        *self != RelayResult::default()
     }
 }
 
@@ -169,11 +169,11 @@ impl Relay {
     /// # Errors
     /// [`BadHead`], once for each bad value: nothing moves until it is right.
     #[inline]
-    pub fn pass(&mut self) -> Result<Relayed, BadHead> {
+    pub fn pass(&mut self) -> Result<RelayResult, BadHead> {
         let head = self.from.head()?;
         let mut at = self.from.hwcur();
         let pending = ring_space(at, head, self.from.side().ring.num_slots());
-        let mut done = Relayed::default();
+        let mut done = RelayResult::default();
         if pending == 0 && self.has_given_all() {
             return Ok(done);
         }
@@ -215,7 +215,7 @@ impl Relay {
     }
 
     #[inline]
-    fn slot(&mut self, at: u32, done: &mut Relayed) {
+    fn slot(&mut self, at: u32, done: &mut RelayResult) {
         let tx = &self.from.side().ring;
         let rx = &self.to.side.ring;
         let full = tx.slot_word(at);
@@ -263,7 +263,7 @@ impl Relay {
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests {
     use super::*;
-    use crate::appl::{AppRing, Dir, Sync};
+    use crate::appl::{AppRing, Dir, SyncResult};
     use crate::layout::RegionSizes;
     use crate::named_bufs;
     use crate::region::{PortMem, PortShape, Region};
@@ -345,7 +345,7 @@ mod tests {
             for (what, n) in ops {
                 match what {
                     0 => {
-                        prop_assert_eq!(tx.sync(), Sync::Ok);
+                        prop_assert_eq!(tx.sync(), SyncResult::Ok);
                         prop_assert_eq!(tx.space(), slots - 1 - known - (sent.len() - relayed) as u32);
                         let n = n.min(tx.space());
                         for k in 0..n {
@@ -371,7 +371,7 @@ mod tests {
                         relay.disarm();
                     }
                     _ => {
-                        prop_assert_eq!(rx.sync(), Sync::Ok);
+                        prop_assert_eq!(rx.sync(), SyncResult::Ok);
                         let whole = sent.iter().take(relayed).rposition(|s| s.2 == 0).map_or(0, |last| last + 1);
                         prop_assert_eq!(rx.space() as usize, whole);
                         let n = n.min(rx.space());
@@ -381,7 +381,7 @@ mod tests {
                         }
                         relayed -= n as usize;
                         rx.advance(n);
-                        prop_assert_eq!(rx.sync(), Sync::Ok);
+                        prop_assert_eq!(rx.sync(), SyncResult::Ok);
                     }
                 }
             }
@@ -390,7 +390,10 @@ mod tests {
 
         /// Objective: whatever the two write into heads and slots, the other never receives an impossible value.
         #[test]
-        fn hostile_ends(words in proptest::collection::vec((any::<u32>(), any::<bool>()), 1..60), small in any::<bool>()) {
+        fn hostile_ends(
+            words in proptest::collection::vec((any::<u32>(), any::<bool>()), 1..60),
+            small in any::<bool>(),
+        ) {
             let (port, _tx, mut relay, _rx) = ends(8);
             let num = port.tx[0].ring.num_bufs();
             for (word, send) in words {

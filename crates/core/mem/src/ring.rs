@@ -338,7 +338,7 @@ impl RingMem {
 
     /// Copies `len` bytes at `at` of buffer `other` of another ring to the start of buffer `idx`. Returns whether both
     /// buffers have that many bytes; if not, nothing is written.
-    pub fn copy_buf(&self, idx: u32, from: &RingMem, (other, at): (u32, u32), len: usize) -> bool {
+    pub fn copy_buf(&self, idx: u32, from: &RingMem, other: u32, at: u32, len: usize) -> bool {
         let (Some(to), Some(p)) = (self.within(idx, 0, len), from.within(other, at, len)) else { return false };
         // SAFETY: `within` checked that the bytes lie inside both buffers, whose mappings both rings keep; they may be
         // one buffer.

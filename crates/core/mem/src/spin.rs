@@ -38,12 +38,12 @@ pub struct Spin {
     hold_off: Duration,
     /// End of the suspension of polling.
     not_before: Option<Instant>,
-    trial: Option<Trial>,
+    trial: Option<SpinTrial>,
 }
 
 /// A trial in progress.
 #[derive(Debug)]
-struct Trial {
+struct SpinTrial {
     began: Instant,
     looked: Instant,
 }
@@ -86,7 +86,7 @@ impl Spin {
 
     /// Handles a fruitless look: begins to poll, or pauses. Returns whether to look again; if not, sleep.
     pub fn go_on(&mut self) -> bool {
-        let Some(Trial { began, looked }) = &self.trial else {
+        let Some(SpinTrial { began, looked }) = &self.trial else {
             return !self.most.is_zero() && has_company() && self.begin_at(Instant::now());
         };
         let eager = looked.duration_since(*began) < EAGER;
@@ -96,7 +96,7 @@ impl Spin {
 
     fn begin_at(&mut self, now: Instant) -> bool {
         if self.not_before.is_none_or(|at| now >= at) {
-            self.trial = Some(Trial { began: now, looked: now });
+            self.trial = Some(SpinTrial { began: now, looked: now });
         }
         self.trial.is_some()
     }

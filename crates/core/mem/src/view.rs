@@ -9,7 +9,7 @@ use crate::side::RingSide;
 
 /// Offsets and sizes of a region's CSB arrays, ring pool and buffer pool. Checked against the mapping at each use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Places {
+pub struct RegionLayout {
     /// Offset of the first `nm_csb_atok`.
     pub csb_atok: u64,
     /// Offset of the first `nm_csb_ktoa`.
@@ -26,7 +26,7 @@ pub struct Places {
     pub buf_size: u32,
 }
 
-impl Places {
+impl RegionLayout {
     /// Returns ring object `id`, of `slots` slots, with its CSB entry; `None` if any of it lies outside the mapping.
     pub fn ring(&self, map: &Arc<Mapping>, id: u32, slots: u32) -> Option<RingSide> {
         let nth = |first: u64, size: u64| first.checked_add(u64::from(id).checked_mul(size)?);

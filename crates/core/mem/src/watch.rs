@@ -9,12 +9,12 @@ use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Once, OnceLock};
 
-use crate::fault::{Fault, Inner};
+use crate::fault::{Fault, FaultInner};
 
 /// An address range whose loss this process survives, until this is dropped.
 #[derive(Debug)]
 pub struct Watch {
-    place: &'static Place,
+    place: &'static WatchRange,
     /// Its address is known to the signal handler.
     fault: OnceLock<Fault>,
 }
@@ -28,7 +28,7 @@ impl Watch {
     pub unsafe fn new(start: usize, len: usize) -> Watch {
         static INSTALL: Once = Once::new();
         INSTALL.call_once(install);
-        let place = Place::claim(start);
+        let place = WatchRange::claim(start);
         place.damaged.store(false, Ordering::Release);
         place.len.store(len, Ordering::Release);
         Watch { place, fault: OnceLock::new() }
@@ -65,42 +65,42 @@ impl Drop for Watch {
 
 /// A watched range, as seen by the handler.
 #[derive(Debug)]
-struct Place {
+struct WatchRange {
     /// 0: this place is free.
     start: AtomicUsize,
     /// 0: not watched.
     len: AtomicUsize,
     damaged: AtomicBool,
-    fault: AtomicPtr<Inner>,
+    fault: AtomicPtr<FaultInner>,
 }
 
 /// Number of places in a block.
 const BLOCK: usize = 256;
 
 /// Some places, and a link to the next block. Blocks are never freed: the handler may be reading them.
-struct Block {
-    places: [Place; BLOCK],
-    next: AtomicPtr<Block>,
+struct WatchBlock {
+    places: [WatchRange; BLOCK],
+    next: AtomicPtr<WatchBlock>,
 }
 
-static FIRST: Block = Block::new();
+static FIRST: WatchBlock = WatchBlock::new();
 
-impl Block {
-    const fn new() -> Block {
-        Block { places: [const { Place::free() }; BLOCK], next: AtomicPtr::new(null_mut()) }
+impl WatchBlock {
+    const fn new() -> WatchBlock {
+        WatchBlock { places: [const { WatchRange::free() }; BLOCK], next: AtomicPtr::new(null_mut()) }
     }
 
-    fn next(&self) -> Option<&'static Block> {
+    fn next(&self) -> Option<&'static WatchBlock> {
         // SAFETY: null, or a leaked block.
         unsafe { self.next.load(Ordering::Acquire).as_ref() }
     }
 
     /// Returns the next block, creating it if needed.
-    fn next_or_new(&self) -> &'static Block {
+    fn next_or_new(&self) -> &'static WatchBlock {
         if let Some(next) = self.next() {
             return next;
         }
-        let new = Box::into_raw(Box::new(Block::new()));
+        let new = Box::into_raw(Box::new(WatchBlock::new()));
         match self.next.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
             // SAFETY: just leaked.
             Ok(_) => unsafe { &*new },
@@ -114,9 +114,9 @@ impl Block {
     }
 }
 
-impl Place {
-    const fn free() -> Place {
-        Place {
+impl WatchRange {
+    const fn free() -> WatchRange {
+        WatchRange {
             start: AtomicUsize::new(0),
             len: AtomicUsize::new(0),
             damaged: AtomicBool::new(false),
@@ -125,8 +125,8 @@ impl Place {
     }
 
     /// Claims a free place for a range that starts at `start`.
-    fn claim(start: usize) -> &'static Place {
-        let free = |p: &&Place| p.start.compare_exchange(0, start, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    fn claim(start: usize) -> &'static WatchRange {
+        let free = |p: &&WatchRange| p.start.compare_exchange(0, start, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         let mut block = &FIRST;
         loop {
             match block.places.iter().find(free) {

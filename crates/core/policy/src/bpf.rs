@@ -1,16 +1,17 @@
 //! Filters: classic BPF, the language that libpcap compiles expressions such as `udp port 53` to.
 //!
-//! A [`Program`] is verified once, by the rules of Linux's kernel, and decoded; then it runs for each frame. A run
-//! takes no more steps than it has instructions, because jumps lead only forward; it neither allocates nor waits, and
-//! no frame makes it fail. It returns the same as libpcap's `bpf_filter`: 0 for an unwanted frame, any other number for
-//! a wanted one.
+//! A [`FilterProgram`] is verified once, by the rules of Linux's kernel, and decoded; then it runs for each frame. A
+//! run takes no more steps than it has instructions, because jumps lead only forward; it neither allocates nor waits,
+//! and no frame makes it fail. It returns the same as libpcap's `bpf_filter`: 0 for an unwanted frame, any other number
+//! for a wanted one.
 //!
 //! The machine is small: an accumulator A, an index X and sixteen cells of scratch memory, 32-bit words that start at
 //! 0. An insn, as C's headers call an instruction, loads from the frame, computes, jumps forward, or ends the program.
 //!
 //! A frame may lie in memory that others write, so it has to be copied before a program reads it, and most programs
-//! read only its first bytes. So [`Program::run`] takes a copy of those and the length of the frame, and returns
-//! [`Beyond`] in the rare case that it needs the rest. [`Program::reach`] gives the number of bytes that are enough.
+//! read only its first bytes. So [`FilterProgram::run`] takes a copy of those and the length of the frame, and returns
+//! [`BeyondReach`] in the rare case that it needs the rest. [`FilterProgram::reach`] gives the number of bytes that are
+//! enough.
 //!
 //! | module | contents |
 //! |---|---|
@@ -28,8 +29,8 @@ mod scratch;
 mod tests;
 mod text;
 
-pub use decode::Unverified;
-pub use text::Unparsed;
+pub use decode::VerificationError;
+pub use text::BpfTextError;
 
 use decode::Op;
 
@@ -54,11 +55,11 @@ pub struct Insn {
 /// A load from a part of the frame that was not passed: run the program again, with the whole frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the filter looks at a part of the frame that it was not given")]
-pub struct Beyond;
+pub struct BeyondReach;
 
 /// A verified program.
 #[derive(Clone, Debug)]
-pub struct Program {
+pub struct FilterProgram {
     /// The original instructions, to be shown and passed on.
     insns: Box<[Insn]>,
     /// The same, ready to run.
@@ -66,24 +67,24 @@ pub struct Program {
     reach: Option<u32>,
 }
 
-impl Program {
+impl FilterProgram {
     /// Accepts a program that Linux's kernel accepts for a socket, unless it loads metadata that only the kernel has,
     /// such as a frame's interface.
     ///
     /// # Errors
     /// The first reason to refuse it.
-    pub fn verify(insns: &[Insn]) -> Result<Program, Unverified> {
+    pub fn verify(insns: &[Insn]) -> Result<FilterProgram, VerificationError> {
         if insns.is_empty() {
-            return Err(Unverified::Empty);
+            return Err(VerificationError::Empty);
         }
         if insns.len() > MAX_INSNS {
-            return Err(Unverified::TooLong { len: insns.len() });
+            return Err(VerificationError::TooLong { len: insns.len() });
         }
         let mut ops = decode::decode(insns)?;
         scratch::check(&ops)?;
         let reach = reach::reach(&ops);
         run::fuse(&mut ops);
-        Ok(Program { insns: insns.into(), ops: ops.into(), reach })
+        Ok(FilterProgram { insns: insns.into(), ops: ops.into(), reach })
     }
 
     /// Runs the program on a frame. Returns 0 for an unwanted frame, otherwise the number of wanted bytes, which may
@@ -93,10 +94,10 @@ impl Program {
     /// libpcap, a load past the frame's end and a division by zero end the program with 0.
     ///
     /// # Errors
-    /// [`Beyond`] if the result depends on bytes of the frame that are not in `head`: never with a `head` of `len`
-    /// bytes, nor with one of [`Program::reach`] bytes.
+    /// [`BeyondReach`] if the result depends on bytes of the frame that are not in `head`: never with a `head` of `len`
+    /// bytes, nor with one of [`FilterProgram::reach`] bytes.
     #[inline]
-    pub fn run(&self, head: &[u8], len: u32) -> Result<u32, Beyond> {
+    pub fn run(&self, head: &[u8], len: u32) -> Result<u32, BeyondReach> {
         run::run(&self.ops, head, len)
     }
 
@@ -118,10 +119,10 @@ impl Program {
 }
 
 /// Programs are equal when their instructions are.
-impl PartialEq for Program {
-    fn eq(&self, other: &Program) -> bool {
+impl PartialEq for FilterProgram {
+    fn eq(&self, other: &FilterProgram) -> bool {
         self.insns == other.insns
     }
 }
 
-impl Eq for Program {}
+impl Eq for FilterProgram {}

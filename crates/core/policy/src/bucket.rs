@@ -9,7 +9,7 @@ mod group;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use group::{Group, MEMBERS, Share};
+pub use group::{Group, GroupShare, MEMBERS};
 
 /// Counted parts of a nanosecond: at 10^11 bits a second the shortest frame takes 5 ns.
 const PARTS: f64 = 64.0;
@@ -48,25 +48,25 @@ impl Weight {
 
 /// A rate and a burst.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limit {
+pub struct RateLimit {
     per_byte: f64,
     per_frame: f64,
     burst: f64,
 }
 
-impl Limit {
+impl RateLimit {
     /// A limit of `rate` bits a second, and bursts of `burst` bytes.
     #[must_use]
-    pub fn bits(rate: u64, burst: u64) -> Limit {
+    pub fn bits(rate: u64, burst: u64) -> RateLimit {
         let per_byte = 8.0 * PER_SECOND / rate.max(1) as f64;
-        Limit { per_byte, per_frame: 0.0, burst: (burst as f64 * per_byte).min(LONGEST) }
+        RateLimit { per_byte, per_frame: 0.0, burst: (burst as f64 * per_byte).min(LONGEST) }
     }
 
     /// A limit of `rate` frames a second, and bursts of `burst` frames.
     #[must_use]
-    pub fn frames(rate: u64, burst: u64) -> Limit {
+    pub fn frames(rate: u64, burst: u64) -> RateLimit {
         let per_frame = PER_SECOND / rate.max(1) as f64;
-        Limit { per_byte: 0.0, per_frame, burst: (burst as f64 * per_frame).min(LONGEST) }
+        RateLimit { per_byte: 0.0, per_frame, burst: (burst as f64 * per_frame).min(LONGEST) }
     }
 
     fn of(&self, weight: Weight) -> f64 {
@@ -81,7 +81,7 @@ pub struct Bucket(AtomicU64);
 impl Bucket {
     /// Number of frames of these weights, in order, that may pass at `now` (nanoseconds).
     #[inline]
-    pub fn may(&self, limit: &Limit, now: u64, weights: impl Iterator<Item = Weight>) -> usize {
+    pub fn may(&self, limit: &RateLimit, now: u64, weights: impl Iterator<Item = Weight>) -> usize {
         let mut used = self.0.load(Ordering::Relaxed).saturating_sub(parts(now)) as f64;
         let mut frames = 0;
         for weight in weights {
@@ -96,7 +96,7 @@ impl Bucket {
 
     /// Takes the tokens of as many frames of these weights as may pass. Returns their number.
     #[inline]
-    pub fn take(&self, limit: &Limit, now: u64, weights: impl Iterator<Item = Weight> + Clone) -> usize {
+    pub fn take(&self, limit: &RateLimit, now: u64, weights: impl Iterator<Item = Weight> + Clone) -> usize {
         let may = self.may(limit, now, weights.clone());
         if may > 0 {
             self.charge(limit, now, weights.take(may));
@@ -106,13 +106,13 @@ impl Bucket {
 
     /// Takes the tokens of frames that pass in any case. Two threads at the same time may pass a batch each: the bucket
     /// is then in debt, and both wait longer.
-    pub fn charge(&self, limit: &Limit, now: u64, weights: impl Iterator<Item = Weight>) {
+    pub fn charge(&self, limit: &RateLimit, now: u64, weights: impl Iterator<Item = Weight>) {
         self.add(now, weights.map(|weight| limit.of(weight)).sum());
     }
 
     /// Whether frames of this total weight may pass, in any order.
     #[inline]
-    pub fn may_all(&self, limit: &Limit, now: u64, together: Weight) -> bool {
+    pub fn may_all(&self, limit: &RateLimit, now: u64, together: Weight) -> bool {
         let used = self.0.load(Ordering::Relaxed).saturating_sub(parts(now)) as f64;
         used + limit.of(together) <= limit.burst
     }
@@ -125,7 +125,7 @@ impl Bucket {
 
     /// Time from `now` until a frame may pass, in nanoseconds; 0 if one may now.
     #[inline]
-    pub fn wait(&self, limit: &Limit, now: u64) -> u64 {
+    pub fn wait(&self, limit: &RateLimit, now: u64) -> u64 {
         let begin = self.0.load(Ordering::Relaxed).saturating_sub(parts(now)) as f64;
         if begin < limit.burst { 0 } else { ((begin - limit.burst) / PARTS) as u64 + 1 }
     }
@@ -139,7 +139,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     /// Sends frames of `len` bytes for `time`, waiting as the bucket requires; returns the number passed.
-    fn greedy(bucket: &Bucket, limit: &Limit, len: usize, time: u64) -> u64 {
+    fn greedy(bucket: &Bucket, limit: &RateLimit, len: usize, time: u64) -> u64 {
         let mut now = 7;
         let mut passed = 0;
         while now < time {
@@ -159,12 +159,12 @@ mod tests {
             let bucket = Bucket::default();
             let burst = 3 * len as u64;
             let time = 10 * SECOND;
-            let got = greedy(&bucket, &Limit::bits(rate, burst), len, time) * len as u64 * 8;
+            let got = greedy(&bucket, &RateLimit::bits(rate, burst), len, time) * len as u64 * 8;
             let expected = rate * 10 + burst * 8;
             let error = (got as f64 / expected as f64 - 1.0).abs();
             assert!(error < 0.01 || got.abs_diff(expected) <= 2 * 8 * len as u64, "{rate} {len}: {got} of {expected}");
         }
-        let got = greedy(&Bucket::default(), &Limit::frames(1000, 10), 60, 10 * SECOND);
+        let got = greedy(&Bucket::default(), &RateLimit::frames(1000, 10), 60, 10 * SECOND);
         assert!((10_009..=10_011).contains(&got), "{got}");
     }
 
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn bursts() {
         let bucket = Bucket::default();
-        let limit = Limit::bits(8_000_000, 10_000);
+        let limit = RateLimit::bits(8_000_000, 10_000);
         let take = |now, len, n| bucket.take(&limit, now, std::iter::repeat_n(Weight::frame(len), n));
         assert_eq!(take(SECOND, 1000, 100), 10);
         assert_eq!(take(SECOND, 1000, 100), 0);
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn segments() {
         let bucket = Bucket::default();
-        let limit = Limit::frames(1000, 10);
+        let limit = RateLimit::frames(1000, 10);
         let segment = Weight { frames: 40, bytes: 60_000 };
         assert_eq!(bucket.take(&limit, SECOND, [segment, segment].into_iter()), 1);
         // 40 frames take 40 ms, of which 10 ms were available.
@@ -198,8 +198,12 @@ mod tests {
     proptest! {
         /// Objective: frames pass together exactly if each may pass, and take the same tokens.
         #[test]
-        fn together(lens in proptest::collection::vec(0usize..2000, 1..50), burst in 1u64..100_000, before in 0u64..100_000) {
-            for limit in [Limit::bits(8_000_000, burst), Limit::frames(1_000_000, burst)] {
+        fn together(
+            lens in proptest::collection::vec(0usize..2000, 1..50),
+            burst in 1u64..100_000,
+            before in 0u64..100_000,
+        ) {
+            for limit in [RateLimit::bits(8_000_000, burst), RateLimit::frames(1_000_000, burst)] {
                 let one = Bucket::default();
                 let all = Bucket::default();
                 let before = Weight::frame(before as usize);
@@ -216,8 +220,14 @@ mod tests {
 
         /// Objective: rates of 1 and of 2^64 - 1, lengths and times of any size neither panic nor loop.
         #[test]
-        fn any_numbers(rate in 0u64.., burst in 0u64.., now in 0u64..1 << 60, len in 0usize..1 << 20, back in 0u64..SECOND) {
-            for limit in [Limit::bits(rate, burst), Limit::frames(rate, burst)] {
+        fn any_numbers(
+            rate in 0u64..,
+            burst in 0u64..,
+            now in 0u64..1 << 60,
+            len in 0usize..1 << 20,
+            back in 0u64..SECOND,
+        ) {
+            for limit in [RateLimit::bits(rate, burst), RateLimit::frames(rate, burst)] {
                 let bucket = Bucket::default();
                 let frame = Weight::frame(len);
                 bucket.take(&limit, now, [frame, frame].into_iter());

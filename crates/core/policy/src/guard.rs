@@ -42,11 +42,11 @@ use std::fmt;
 
 use netvale_wire::{arp, ethernet};
 
-pub use addresses::{Addresses, BadAddresses, Prefix};
+pub use addresses::{AllowedAddresses, BadAddresses, IpPrefix};
 pub use checks::{BadChecks, Check, Checks};
 
-use allowed::Allowed;
-use packet::{Ports, Upper, V4, V6};
+use allowed::AddressSet;
+use packet::{Ipv4Packet, Ipv6Packet, PacketPorts, UpperPayload};
 
 /// EtherType of RARP (RFC 903), whose packets have ARP's layout.
 const RARP: u16 = 0x8035;
@@ -119,7 +119,7 @@ pub struct Guard {
     checks: Checks,
     /// Whether a check other than `mac` is on.
     deep: bool,
-    allowed: Allowed,
+    allowed: AddressSet,
 }
 
 impl Guard {
@@ -128,7 +128,7 @@ impl Guard {
     pub const HEAD: usize = 192;
 
     /// Creates a guard that makes `checks` against `addresses`. Addresses that no check uses are ignored.
-    pub fn new(checks: Checks, addresses: Addresses) -> Result<Self, BadGuard> {
+    pub fn new(checks: Checks, addresses: AllowedAddresses) -> Result<Self, BadGuard> {
         let no_mac = addresses.macs().is_empty();
         let no_ip = addresses.prefixes().is_empty();
         if checks.has(Check::Mac) && no_mac {
@@ -140,7 +140,7 @@ impl Guard {
         let comparing = [Check::Arp, Check::Nd].into_iter().find(|&check| checks.has(check));
         match comparing {
             Some(check) if no_mac && no_ip => Err(BadGuard::NoAddress(check.name())),
-            _ => Ok(Self { checks, deep: checks != Check::Mac.into(), allowed: Allowed::of(&addresses) }),
+            _ => Ok(Self { checks, deep: checks != Check::Mac.into(), allowed: AddressSet::of(&addresses) }),
         }
     }
 
@@ -206,12 +206,12 @@ impl Guard {
         if !self.checks.has(Check::Ip) && !self.checks.has(Check::Dhcp) {
             return Ok(());
         }
-        let Some(packet) = V4::parse(packet) else {
+        let Some(packet) = Ipv4Packet::parse(packet) else {
             return self.hidden(&[Check::Ip, Check::Dhcp]);
         };
         if self.checks.has(Check::Ip) && !self.allowed.v4(packet.src) {
             // A client without an address has to ask for one (RFC 2131 §4.1).
-            let asks = packet.upper.ports() == Ports::Are(DHCP_CLIENT, DHCP_SERVER);
+            let asks = packet.upper.ports() == PacketPorts::Are(DHCP_CLIENT, DHCP_SERVER);
             if !packet.src.is_unspecified() || !asks {
                 return Err(Violation::SpoofedIp);
             }
@@ -227,7 +227,7 @@ impl Guard {
         if !self.checks.any(&[Check::Ip, Check::Nd, Check::Dhcp, Check::Ra]) {
             return Ok(());
         }
-        let Some(packet) = V6::parse(packet, len) else {
+        let Some(packet) = Ipv6Packet::parse(packet, len) else {
             return self.hidden(&[Check::Ip, Check::Nd, Check::Dhcp, Check::Ra]);
         };
         if self.checks.has(Check::Ip) && !self.allowed.v6(packet.src) {
@@ -236,7 +236,7 @@ impl Guard {
                 return Err(Violation::SpoofedIp);
             }
         }
-        if matches!(packet.upper, Upper::Hidden) {
+        if matches!(packet.upper, UpperPayload::Hidden) {
             return self.hidden(&[Check::Nd, Check::Dhcp, Check::Ra]);
         }
         if self.checks.has(Check::Nd) && !nd::is_honest(&packet, packet::source(head), &self.allowed) {
@@ -254,19 +254,19 @@ impl Guard {
 
 /// Whether ports are those of a DHCP server or relay. Every datagram to the clients' port counts, since clients ignore
 /// its source.
-fn is_dhcp_server(ports: Ports) -> bool {
+fn is_dhcp_server(ports: PacketPorts) -> bool {
     match ports {
-        Ports::Are(src, dst) => dst == DHCP_CLIENT || (src == DHCP_SERVER && dst == DHCP_SERVER),
-        Ports::Hidden => true,
-        Ports::None => false,
+        PacketPorts::Are(src, dst) => dst == DHCP_CLIENT || (src == DHCP_SERVER && dst == DHCP_SERVER),
+        PacketPorts::Hidden => true,
+        PacketPorts::None => false,
     }
 }
 
 /// The same for DHCPv6.
-fn is_dhcp6_server(ports: Ports) -> bool {
+fn is_dhcp6_server(ports: PacketPorts) -> bool {
     match ports {
-        Ports::Are(src, dst) => src == DHCP6_SERVER || dst == DHCP6_CLIENT,
-        Ports::Hidden => true,
-        Ports::None => false,
+        PacketPorts::Are(src, dst) => src == DHCP6_SERVER || dst == DHCP6_CLIENT,
+        PacketPorts::Hidden => true,
+        PacketPorts::None => false,
     }
 }

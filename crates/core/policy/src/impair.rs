@@ -45,7 +45,7 @@
 //! let mut model = Model::new(&spec, 1);
 //! let fate = model.decide(0, 1500);
 //! assert_eq!(fate, Fate::Sent { due_ns: 71_200_000, again: false, flip: None });
-//! # Ok::<(), netvale_policy::impair::Error>(())
+//! # Ok::<(), netvale_policy::impair::NetemError>(())
 //! ```
 
 mod chance;
@@ -58,5 +58,5 @@ mod spec;
 pub mod tlem;
 
 pub use model::{Fate, Model};
-pub use parse::Error;
+pub use parse::NetemError;
 pub use spec::{DEFAULT_BYTES, DEFAULT_LIMIT, Spec};

@@ -2,7 +2,7 @@
 //!
 //! A [`Snoop`] belongs to one switch. It takes the messages of IGMPv1 to 3, MLDv1 and 2 and the hellos of multicast
 //! routers that arrive at the switch's ports, and the time; it returns queries to send. Forwarding code reads a
-//! [`Groups`] instead, an immutable snapshot that is renewed after a change:
+//! [`SnoopGroups`] instead, an immutable snapshot that is renewed after a change:
 //!
 //! ```text
 //!   port's worker                       the owner of the Snoop                   all workers
@@ -45,30 +45,30 @@ use std::net::IpAddr;
 
 use netvale_wire::{MacAddr, ethernet};
 
-pub use address::Family;
-pub use groups::Groups;
+pub use address::GroupFamily;
+pub use groups::SnoopGroups;
 pub use message::is_control;
 pub use portset::PortSet;
 pub use query::Query;
-pub use settings::{BadRouter, IgmpVersion, MldVersion, Multicast, Router, Settings};
+pub use settings::{BadRouter, IgmpVersion, MldVersion, Multicast, Router, SnoopSettings};
 
 use domain::Domain;
-use message::{Change, Control, HeardQuery};
-use table::{Joined, Key, Table};
+use message::{ControlMessage, GroupChange, HeardQuery};
+use table::{JoinResult, MemberKey, MemberTable};
 
 /// The kind of a message, and whether [`Snoop::snapshot`] has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Observed {
+pub struct SnoopResult {
     /// The message's kind.
-    pub message: Message,
+    pub message: MessageClass,
     /// Whether the snapshot for forwarding has changed.
     pub changed: bool,
 }
 
 /// The kind of a message, which decides its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Message {
-    /// Reports groups that a host wants, or no longer wants. Goes only to [`Groups::routers`], lest other hosts
+pub enum MessageClass {
+    /// Reports groups that a host wants, or no longer wants. Goes only to [`SnoopGroups::routers`], lest other hosts
     /// suppress theirs (RFC 4541 §2.1.1).
     Report,
     /// Asks for reports: goes everywhere.
@@ -128,7 +128,7 @@ pub struct KnownDomain {
     /// VLAN; 0 in a switch without.
     pub vlan: u16,
     /// The family.
-    pub family: Family,
+    pub family: GroupFamily,
     /// Whether groups are forwarded separately.
     pub is_active: bool,
     /// Whether this switch is the querier.
@@ -143,9 +143,9 @@ pub struct KnownDomain {
 /// without VLANs.
 #[derive(Debug)]
 pub struct Snoop {
-    settings: Settings,
-    table: Table,
-    domains: BTreeMap<(u16, Family), Domain>,
+    settings: SnoopSettings,
+    table: MemberTable,
+    domains: BTreeMap<(u16, GroupFamily), Domain>,
     /// Ports configured as routers', and ports configured as never routers'.
     always: PortSet,
     never: PortSet,
@@ -155,10 +155,10 @@ pub struct Snoop {
 
 impl Snoop {
     /// Creates the snooping of a switch that has heard no messages yet.
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: SnoopSettings) -> Self {
         let settings = settings.clamped();
         Self {
-            table: Table::new(&settings),
+            table: MemberTable::new(&settings),
             settings,
             domains: BTreeMap::new(),
             always: PortSet::EMPTY,
@@ -171,7 +171,7 @@ impl Snoop {
     /// Starts snooping in `vlan`, and querying if configured, ahead of the first message there. Does nothing the second
     /// time.
     pub fn watch(&mut self, now_ns: u64, vlan: u16) {
-        for family in [Family::V4, Family::V6] {
+        for family in [GroupFamily::V4, GroupFamily::V6] {
             self.domain(now_ns, vlan, family);
         }
     }
@@ -215,22 +215,22 @@ impl Snoop {
 
     /// Learns from a frame that arrived at `port` and passed [`is_control`]. `head` is a private copy of the whole
     /// frame: a message that does not end in it is malformed.
-    pub fn observe(&mut self, now_ns: u64, vlan: u16, port: u8, head: &[u8]) -> Observed {
+    pub fn observe(&mut self, now_ns: u64, vlan: u16, port: u8, head: &[u8]) -> SnoopResult {
         let Ok(control) = message::parse(head) else {
             self.counters.malformed += 1;
-            return Observed { message: Message::Malformed, changed: false };
+            return SnoopResult { message: MessageClass::Malformed, changed: false };
         };
         let (message, changed) = match control {
-            Control::Query(query) => self.hear_query(now_ns, vlan, port, query),
-            Control::Hello(family) => (Message::Router, self.hear_hello(now_ns, vlan, port, family)),
-            Control::Report(report) => {
+            ControlMessage::Query(query) => self.hear_query(now_ns, vlan, port, query),
+            ControlMessage::Hello(family) => (MessageClass::Router, self.hear_hello(now_ns, vlan, port, family)),
+            ControlMessage::Report(report) => {
                 self.counters.reports += 1;
                 let changes = report.fold(false, |changed, change| changed | self.apply(now_ns, vlan, port, change));
-                (Message::Report, changes)
+                (MessageClass::Report, changes)
             }
-            Control::Other => (Message::Other, false),
+            ControlMessage::Other => (MessageClass::Other, false),
         };
-        Observed { message, changed }
+        SnoopResult { message, changed }
     }
 
     /// Ends what has expired. Call it no later than the time that the last call returned, and after messages, which may
@@ -254,7 +254,7 @@ impl Snoop {
         while let Some((key, port)) = self.table.take_question(now_ns) {
             let (vlan, group) = key;
             // Another querier may have taken over since the host left; it then sends the query.
-            if self.domains.get(&(vlan, Family::of(group))).is_some_and(Domain::is_asking) {
+            if self.domains.get(&(vlan, GroupFamily::of(group))).is_some_and(Domain::is_asking) {
                 return Some(Query::specific(&self.settings, vlan, port, group));
             }
         }
@@ -262,8 +262,8 @@ impl Snoop {
     }
 
     /// A snapshot for forwarding. Takes time and memory for each group.
-    pub fn snapshot(&self) -> Groups {
-        let mut groups = Groups::default();
+    pub fn snapshot(&self) -> SnoopGroups {
+        let mut groups = SnoopGroups::default();
         for (&(vlan, family), domain) in self.domains.iter().filter(|(_, domain)| domain.is_active()) {
             groups.add_domain(vlan, family, self.routers(domain), self.everything(domain));
         }
@@ -273,7 +273,7 @@ impl Snoop {
         groups
     }
 
-    /// Destinations of a frame to `mac`, the same as [`Groups::ports`] of a snapshot would return: for a single
+    /// Destinations of a frame to `mac`, the same as [`SnoopGroups::ports`] of a snapshot would return: for a single
     /// look-up.
     pub fn members(&self, vlan: u16, mac: MacAddr) -> Option<PortSet> {
         self.snapshot().ports(vlan, mac).copied()
@@ -285,17 +285,17 @@ impl Snoop {
     }
 
     /// The ports of multicast routers of a family in a VLAN.
-    pub fn router_ports(&self, vlan: u16, family: Family) -> PortSet {
+    pub fn router_ports(&self, vlan: u16, family: GroupFamily) -> PortSet {
         self.domains.get(&(vlan, family)).map_or(self.always, |domain| self.routers(domain))
     }
 
     /// Whether a family's querier in a VLAN has been known for long enough to forward groups separately.
-    pub fn is_active(&self, vlan: u16, family: Family) -> bool {
+    pub fn is_active(&self, vlan: u16, family: GroupFamily) -> bool {
         self.domains.get(&(vlan, family)).is_some_and(Domain::is_active)
     }
 
     /// The querier of a family in a VLAN, if it is another than this switch.
-    pub fn querier(&self, vlan: u16, family: Family) -> Option<IpAddr> {
+    pub fn querier(&self, vlan: u16, family: GroupFamily) -> Option<IpAddr> {
         self.domains.get(&(vlan, family)).and_then(Domain::querier)
     }
 
@@ -325,19 +325,19 @@ impl Snoop {
         self.routers(domain).union(domain.overflowing.ports())
     }
 
-    fn domain(&mut self, now_ns: u64, vlan: u16, family: Family) -> &mut Domain {
+    fn domain(&mut self, now_ns: u64, vlan: u16, family: GroupFamily) -> &mut Domain {
         self.domains.entry((vlan, family)).or_insert_with(|| Domain::start(now_ns, family, &self.settings))
     }
 
-    fn hear_query(&mut self, now_ns: u64, vlan: u16, port: u8, query: HeardQuery) -> (Message, bool) {
+    fn hear_query(&mut self, now_ns: u64, vlan: u16, port: u8, query: HeardQuery) -> (MessageClass, bool) {
         if self.never.has(port) {
             self.counters.refused_queries += 1;
-            return (Message::RefusedQuery, false);
+            return (MessageClass::RefusedQuery, false);
         }
         self.counters.queries += 1;
         let expires = now_ns.saturating_add(self.settings.other_querier_interval_ns);
         let settings = self.settings;
-        let domain = self.domain(now_ns, vlan, Family::of(query.source));
+        let domain = self.domain(now_ns, vlan, GroupFamily::of(query.source));
         // RFC 4541 §2.1.1 (1b): a switch that only stands in for a router has no address.
         let changed = !query.source.is_unspecified() && domain.routers.set(port, expires);
         match query.group {
@@ -351,22 +351,22 @@ impl Snoop {
             }
             Some(_) => {}
         }
-        (Message::Query, changed)
+        (MessageClass::Query, changed)
     }
 
-    fn hear_hello(&mut self, now_ns: u64, vlan: u16, port: u8, family: Family) -> bool {
+    fn hear_hello(&mut self, now_ns: u64, vlan: u16, port: u8, family: GroupFamily) -> bool {
         self.counters.hellos += 1;
         let expires = now_ns.saturating_add(self.settings.other_querier_interval_ns);
         !self.never.has(port) && self.domain(now_ns, vlan, family).routers.set(port, expires)
     }
 
-    fn apply(&mut self, now_ns: u64, vlan: u16, port: u8, change: Change) -> bool {
+    fn apply(&mut self, now_ns: u64, vlan: u16, port: u8, change: GroupChange) -> bool {
         match change {
-            Change::Join(group) => self.join(now_ns, (vlan, group), port),
-            Change::Leave(group) if self.fast_leave.has(port) => self.table.leave((vlan, group), port),
-            Change::Leave(group) | Change::Ask(group) => {
+            GroupChange::Join(group) => self.join(now_ns, (vlan, group), port),
+            GroupChange::Leave(group) if self.fast_leave.has(port) => self.table.leave((vlan, group), port),
+            GroupChange::Leave(group) | GroupChange::Ask(group) => {
                 // Only a querier can find out whether another host behind the port wants the group.
-                if self.domain(now_ns, vlan, Family::of(group)).is_asking() {
+                if self.domain(now_ns, vlan, GroupFamily::of(group)).is_asking() {
                     self.table.question(now_ns, (vlan, group), port);
                 }
                 false
@@ -374,17 +374,17 @@ impl Snoop {
         }
     }
 
-    fn join(&mut self, now_ns: u64, key: Key, port: u8) -> bool {
+    fn join(&mut self, now_ns: u64, key: MemberKey, port: u8) -> bool {
         if !address::is_snooped(key.1) {
             return false;
         }
         let expires = now_ns.saturating_add(self.settings.membership_interval_ns);
-        let domain = self.domains.entry((key.0, Family::of(key.1)));
-        let domain = domain.or_insert_with(|| Domain::start(now_ns, Family::of(key.1), &self.settings));
+        let domain = self.domains.entry((key.0, GroupFamily::of(key.1)));
+        let domain = domain.or_insert_with(|| Domain::start(now_ns, GroupFamily::of(key.1), &self.settings));
         match self.table.join(key, port, expires) {
-            Joined::Anew => true,
-            Joined::Again => false,
-            Joined::Refused => {
+            JoinResult::Anew => true,
+            JoinResult::Again => false,
+            JoinResult::Refused => {
                 self.counters.refused_joins += 1;
                 domain.overflowing.set(port, expires)
             }
@@ -394,14 +394,14 @@ impl Snoop {
 
 /// The kind and family of a frame's message, for forwarding. [`Snoop::observe`] returns the same kind, except for
 /// refused queries.
-pub fn message(frame: &[u8]) -> (Message, Family) {
+pub fn message(frame: &[u8]) -> (MessageClass, GroupFamily) {
     let is_v6 = ethernet::network(frame).is_ok_and(|(ethertype, _)| ethertype == ethernet::IPV6);
     let message = match message::parse(frame) {
-        Ok(Control::Query(_)) => Message::Query,
-        Ok(Control::Hello(_)) => Message::Router,
-        Ok(Control::Report(_)) => Message::Report,
-        Ok(Control::Other) => Message::Other,
-        Err(_) => Message::Malformed,
+        Ok(ControlMessage::Query(_)) => MessageClass::Query,
+        Ok(ControlMessage::Hello(_)) => MessageClass::Router,
+        Ok(ControlMessage::Report(_)) => MessageClass::Report,
+        Ok(ControlMessage::Other) => MessageClass::Other,
+        Err(_) => MessageClass::Malformed,
     };
-    (message, if is_v6 { Family::V6 } else { Family::V4 })
+    (message, if is_v6 { GroupFamily::V6 } else { GroupFamily::V4 })
 }

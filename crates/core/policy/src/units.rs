@@ -16,7 +16,7 @@ use core::str::FromStr;
 
 /// Why a text is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum QuantityError {
     /// Not a number with a known unit.
     #[error("expected a {expected}, not {text:?}")]
     Malformed {
@@ -57,7 +57,7 @@ const GIB: u64 = 1 << 30;
 const TIB: u64 = 1 << 40;
 
 /// The units and messages of a type of quantity.
-struct Kind {
+struct QuantityKind {
     /// The expected form, for errors.
     expected: &'static str,
     /// The maximum, for errors.
@@ -69,7 +69,7 @@ struct Kind {
 }
 
 /// Rates, in bits per second. `bps` is *bytes* per second, as in tc(8).
-const RATE: Kind = Kind {
+const RATE: QuantityKind = QuantityKind {
     expected: "rate such as 10mbit",
     most: "18446744073709551615bit",
     units: &[
@@ -97,7 +97,7 @@ const RATE: Kind = Kind {
 };
 
 /// Sizes, in bytes. All units count by 1024, as in tc(8).
-const SIZE: Kind = Kind {
+const SIZE: QuantityKind = QuantityKind {
     expected: "size such as 64kb",
     most: "18446744073709551615b",
     units: &[
@@ -117,7 +117,7 @@ const SIZE: Kind = Kind {
 };
 
 /// Times, in nanoseconds.
-const TIME: Kind = Kind {
+const TIME: QuantityKind = QuantityKind {
     expected: "time such as 70ms",
     most: "18446744073709551615ns",
     units: &[
@@ -197,10 +197,10 @@ impl Share {
 
     /// The share of a whole as a decimal number: `0.01` is one percent. netmap's tools write shares like this; iproute2
     /// writes percents.
-    pub fn from_part(part: &str) -> Result<Self, Error> {
-        let malformed = || Error::Malformed { text: part.to_string(), expected: "share such as 0.01" };
+    pub fn from_part(part: &str) -> Result<Self, QuantityError> {
+        let malformed = || QuantityError::Malformed { text: part.to_string(), expected: "share such as 0.01" };
         let (number, "") = Decimal::read(part).ok_or_else(malformed)? else { return Err(malformed()) };
-        Self::nearest(number, 1).ok_or_else(|| Error::TooMuch { text: part.to_string(), most: "1" })
+        Self::nearest(number, 1).ok_or_else(|| QuantityError::TooMuch { text: part.to_string(), most: "1" })
     }
 
     /// The share nearest to `number` of `whole`, as in tc(8).
@@ -212,36 +212,36 @@ impl Share {
 }
 
 impl FromStr for Rate {
-    type Err = Error;
+    type Err = QuantityError;
 
-    fn from_str(text: &str) -> Result<Self, Error> {
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
         read(text, &RATE).map(Self)
     }
 }
 
 impl FromStr for Size {
-    type Err = Error;
+    type Err = QuantityError;
 
-    fn from_str(text: &str) -> Result<Self, Error> {
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
         read(text, &SIZE).map(Self)
     }
 }
 
 impl FromStr for Time {
-    type Err = Error;
+    type Err = QuantityError;
 
-    fn from_str(text: &str) -> Result<Self, Error> {
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
         read(text, &TIME).map(Self)
     }
 }
 
 impl FromStr for Share {
-    type Err = Error;
+    type Err = QuantityError;
 
-    fn from_str(text: &str) -> Result<Self, Error> {
-        let malformed = || Error::Malformed { text: text.to_string(), expected: "percentage such as 0.1%" };
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        let malformed = || QuantityError::Malformed { text: text.to_string(), expected: "percentage such as 0.1%" };
         let (number, "" | "%") = Decimal::read(text).ok_or_else(malformed)? else { return Err(malformed()) };
-        Self::nearest(number, 100).ok_or_else(|| Error::TooMuch { text: text.to_string(), most: "100%" })
+        Self::nearest(number, 100).ok_or_else(|| QuantityError::TooMuch { text: text.to_string(), most: "100%" })
     }
 }
 
@@ -282,16 +282,16 @@ impl fmt::Display for Share {
 }
 
 /// Reads a number with a unit of `kind`, cutting off fractions.
-fn read(text: &str, kind: &Kind) -> Result<u64, Error> {
-    let malformed = || Error::Malformed { text: text.to_string(), expected: kind.expected };
+fn read(text: &str, kind: &QuantityKind) -> Result<u64, QuantityError> {
+    let malformed = || QuantityError::Malformed { text: text.to_string(), expected: kind.expected };
     let (number, suffix) = Decimal::read(text).ok_or_else(malformed)?;
     let (_, unit) = kind.units.iter().find(|(name, _)| name.eq_ignore_ascii_case(suffix)).ok_or_else(malformed)?;
     let value = number.times(u128::from(*unit), 1).and_then(|value| u64::try_from(value).ok());
-    value.ok_or_else(|| Error::TooMuch { text: text.to_string(), most: kind.most })
+    value.ok_or_else(|| QuantityError::TooMuch { text: text.to_string(), most: kind.most })
 }
 
 /// Shows `value` in the largest unit of `kind` that divides it, and 0 in the smallest.
-fn show(f: &mut fmt::Formatter<'_>, value: u64, kind: &Kind) -> fmt::Result {
+fn show(f: &mut fmt::Formatter<'_>, value: u64, kind: &QuantityKind) -> fmt::Result {
     let fits = |(_, unit): &&(&str, u64)| *unit == 1 || (value != 0 && value.is_multiple_of(*unit));
     match kind.shown.iter().find(fits) {
         Some((name, unit)) => write!(f, "{}{name}", value / unit),
@@ -428,7 +428,7 @@ mod tests {
     /// Objective: an error names the given text and the expected form.
     #[test]
     fn errors_say_what_is_expected() {
-        let shown = |error: Error| error.to_string();
+        let shown = |error: QuantityError| error.to_string();
         assert_eq!(shown("fast".parse::<Rate>().unwrap_err()), "expected a rate such as 10mbit, not \"fast\"");
         assert_eq!(shown("1mb/s".parse::<Rate>().unwrap_err()), "expected a rate such as 10mbit, not \"1mb/s\"");
         assert_eq!(shown("-1".parse::<Size>().unwrap_err()), "expected a size such as 64kb, not \"-1\"");
@@ -439,7 +439,7 @@ mod tests {
         assert_eq!(shown(Share::from_part("1.1").unwrap_err()), "\"1.1\" is more than 1");
         let error = "20000000tbit".parse::<Rate>().unwrap_err();
         assert_eq!(shown(error), "\"20000000tbit\" is more than 18446744073709551615bit");
-        assert!(matches!("1e99s".parse::<Time>(), Err(Error::TooMuch { .. })));
+        assert!(matches!("1e99s".parse::<Time>(), Err(QuantityError::TooMuch { .. })));
     }
 
     /// Objective: quantities are shown in the unit that people would use.

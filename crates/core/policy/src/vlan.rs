@@ -151,7 +151,7 @@ impl fmt::Debug for VlanSet {
 
 /// The EtherType of tags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Protocol {
+pub enum TagProtocol {
     /// 0x8100.
     #[default]
     Dot1q,
@@ -159,34 +159,34 @@ pub enum Protocol {
     Dot1ad,
 }
 
-impl Protocol {
+impl TagProtocol {
     /// The EtherType in wire order.
     #[must_use]
     pub const fn bytes(self) -> [u8; 2] {
         match self {
-            Protocol::Dot1q => [0x81, 0x00],
-            Protocol::Dot1ad => [0x88, 0xa8],
+            TagProtocol::Dot1q => [0x81, 0x00],
+            TagProtocol::Dot1ad => [0x88, 0xa8],
         }
     }
 }
 
-impl FromStr for Protocol {
+impl FromStr for TagProtocol {
     type Err = BadVlans;
 
-    fn from_str(text: &str) -> Result<Protocol, BadVlans> {
+    fn from_str(text: &str) -> Result<TagProtocol, BadVlans> {
         match text.to_ascii_lowercase().as_str() {
-            "802.1q" => Ok(Protocol::Dot1q),
-            "802.1ad" => Ok(Protocol::Dot1ad),
+            "802.1q" => Ok(TagProtocol::Dot1q),
+            "802.1ad" => Ok(TagProtocol::Dot1ad),
             _ => Err(BadVlans::Protocol(text.chars().take(20).collect())),
         }
     }
 }
 
-impl fmt::Display for Protocol {
+impl fmt::Display for TagProtocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Protocol::Dot1q => "802.1q",
-            Protocol::Dot1ad => "802.1ad",
+            TagProtocol::Dot1q => "802.1q",
+            TagProtocol::Dot1ad => "802.1ad",
         })
     }
 }
@@ -207,7 +207,7 @@ pub struct Vlan {
 impl Vlan {
     /// The tag for a frame of this VLAN.
     #[must_use]
-    pub const fn tag(self, protocol: Protocol) -> [u8; 4] {
+    pub const fn tag(self, protocol: TagProtocol) -> [u8; 4] {
         let [a, b] = protocol.bytes();
         let [c, d] = (self.priority | self.id).to_be_bytes();
         [a, b, c, d]
@@ -216,7 +216,7 @@ impl Vlan {
 
 /// Why a frame belongs to none of its port's VLANs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum VlanViolation {
     /// The port is not a member of the VLAN, or takes no untagged frames.
     NoMember,
     /// The tag is truncated, or has the reserved number.
@@ -229,7 +229,7 @@ pub enum Tagging {
     /// No tag.
     Plain,
     /// A tag of this protocol.
-    Tagged(Protocol),
+    Tagged(TagProtocol),
 }
 
 /// The VLANs of a port.
@@ -238,7 +238,7 @@ pub struct Vlans {
     members: VlanSet,
     native: Option<VlanId>,
     /// The protocol of its tags.
-    pub protocol: Protocol,
+    pub protocol: TagProtocol,
 }
 
 impl Default for Vlans {
@@ -251,7 +251,7 @@ impl Default for Vlans {
 impl Vlans {
     fn with(mut members: VlanSet, native: Option<VlanId>) -> Vlans {
         native.iter().for_each(|&vlan| members.insert(vlan));
-        Vlans { members, native, protocol: Protocol::default() }
+        Vlans { members, native, protocol: TagProtocol::default() }
     }
 
     /// The VLANs of an access port: one, without tags.
@@ -285,7 +285,7 @@ impl Vlans {
 
     /// The same with tags of another protocol.
     #[must_use]
-    pub fn with_protocol(self, protocol: Protocol) -> Vlans {
+    pub fn with_protocol(self, protocol: TagProtocol) -> Vlans {
         Vlans { protocol, ..self }
     }
 
@@ -297,7 +297,7 @@ impl Vlans {
         access: Option<VlanId>,
         trunk: Option<&VlanSet>,
         native: Option<VlanId>,
-        protocol: Option<Protocol>,
+        protocol: Option<TagProtocol>,
     ) -> Result<Option<Vlans>, BadVlans> {
         let vlans = match (access, trunk, native) {
             (Some(_), None, Some(_)) | (Some(_), Some(_), _) => return Err(BadVlans::AccessAndTrunk),
@@ -315,24 +315,27 @@ impl Vlans {
     /// A tag with number 0 gives only a priority: the frame belongs to the native VLAN.
     ///
     /// # Errors
-    /// [`Refused`] if the port does not take the frame.
+    /// [`VlanViolation`] if the port does not take the frame.
     #[inline]
-    pub fn of(&self, head: &[u8]) -> Result<Vlan, Refused> {
+    pub fn of(&self, head: &[u8]) -> Result<Vlan, VlanViolation> {
         let protocol = head.get(AT_TYPE..AT_TYPE + 2).unwrap_or_default();
         if protocol != self.protocol.bytes() {
-            if head.len() < LEAST_TAGGED && [Protocol::Dot1q, Protocol::Dot1ad].iter().any(|p| protocol == p.bytes()) {
-                return Err(Refused::BadTag);
+            if head.len() < LEAST_TAGGED
+                && [TagProtocol::Dot1q, TagProtocol::Dot1ad].iter().any(|p| protocol == p.bytes())
+            {
+                return Err(VlanViolation::BadTag);
             }
-            let id = self.native.ok_or(Refused::NoMember)?;
+            let id = self.native.ok_or(VlanViolation::NoMember)?;
             return Ok(Vlan { id, priority: 0, tagged: false, stays: false });
         }
-        let [_, _, a, b, _, _, _, _] = head.get(AT_TYPE..).and_then(<[u8]>::first_chunk).ok_or(Refused::BadTag)?;
+        let [_, _, a, b, _, _, _, _] =
+            head.get(AT_TYPE..).and_then(<[u8]>::first_chunk).ok_or(VlanViolation::BadTag)?;
         let control = u16::from_be_bytes([*a, *b]);
         let id = match control & 0xfff {
-            0 => self.native.ok_or(Refused::NoMember)?,
-            0xfff => return Err(Refused::BadTag),
+            0 => self.native.ok_or(VlanViolation::NoMember)?,
+            0xfff => return Err(VlanViolation::BadTag),
             id if self.members.contains(id) => id,
-            _ => return Err(Refused::NoMember),
+            _ => return Err(VlanViolation::NoMember),
         };
         Ok(Vlan { id, priority: control & 0xf000, tagged: true, stays: control & 0xfff != 0 })
     }
@@ -354,7 +357,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn tagged(protocol: Protocol, control: u16, len: usize) -> Vec<u8> {
+    fn tagged(protocol: TagProtocol, control: u16, len: usize) -> Vec<u8> {
         let mut frame = vec![0; 64];
         frame[12..14].copy_from_slice(&protocol.bytes());
         frame[14..16].copy_from_slice(&control.to_be_bytes());
@@ -377,7 +380,7 @@ mod tests {
         fn only_members(head in proptest::collection::vec(any::<u8>(), 0..40), tag in 0u8..3) {
             let mut head = head;
             if head.len() > 13 && tag > 0 {
-                head[12..14].copy_from_slice(&[Protocol::Dot1q, Protocol::Dot1ad][usize::from(tag) - 1].bytes());
+                head[12..14].copy_from_slice(&[TagProtocol::Dot1q, TagProtocol::Dot1ad][usize::from(tag) - 1].bytes());
             }
             for vlans in [Vlans::access(7).unwrap(), Vlans::trunk("5-9,4094".parse().unwrap(), Some(3)).unwrap()] {
                 if let Ok(vlan) = vlans.of(&head) {
@@ -390,7 +393,7 @@ mod tests {
     /// Objective: each kind of port takes and tags frames like a Linux bridge.
     #[test]
     fn kinds_of_ports() {
-        use {Protocol::*, Refused::*};
+        use {TagProtocol::*, VlanViolation::*};
         let access = Vlans::access(10).unwrap();
         let trunk = Vlans::trunk("20,30-31".parse().unwrap(), Some(5)).unwrap();
         let service = Vlans::access(10).unwrap().with_protocol(Dot1ad);
@@ -420,7 +423,7 @@ mod tests {
         assert_eq!(of(Some(1), Some(&two), None, None), Err(BadVlans::AccessAndTrunk));
         assert_eq!(of(Some(1), None, Some(2), None), Err(BadVlans::AccessAndTrunk));
         assert_eq!(of(None, None, Some(2), None), Err(BadVlans::NativeAlone));
-        assert_eq!(of(None, None, None, Some(Protocol::Dot1ad)), Err(BadVlans::ProtocolAlone));
+        assert_eq!(of(None, None, None, Some(TagProtocol::Dot1ad)), Err(BadVlans::ProtocolAlone));
         assert_eq!(of(Some(4095), None, None, None), Err(BadVlans::Number("4095".into())));
         for text in ["", "0", "1-", "-", "5,x", "1-4095", "1 2"] {
             assert!(text.parse::<VlanSet>().is_err(), "{text:?}");
@@ -428,6 +431,6 @@ mod tests {
         assert_eq!("9-8".parse::<VlanSet>(), Err(BadVlans::Range("9-8".into())));
         assert_eq!("all".parse::<VlanSet>().unwrap().to_string(), "1-4094");
         assert_eq!("1, 2,4-6".parse::<VlanSet>().unwrap().to_string(), "1,2,4-6");
-        assert!(matches!("vlan".parse::<Protocol>(), Err(BadVlans::Protocol(_))));
+        assert!(matches!("vlan".parse::<TagProtocol>(), Err(BadVlans::Protocol(_))));
     }
 }

@@ -101,7 +101,8 @@ pub(crate) fn way(fd: &OwnedFd) -> PathBuf {
     format!("/proc/self/fd/{}", fd.as_raw_fd()).into()
 }
 
-/// Whether the user may access an open file with these bits (4: read, 2: write). See [`crate::folder::Found::permits`].
+/// Whether the user may access an open file with these bits (4: read, 2: write). See
+/// [`crate::folder::FoundFile::permits`].
 ///
 /// # Errors
 /// The error of fstat(2).

@@ -4,12 +4,12 @@ use netvale_mem::RingMem;
 use netvale_mem::lease::Lease;
 
 /// Prefetches the buffers of slots a few frames before they are filled: they last were in the receiver's cache.
-pub(crate) struct Ahead<const HDR: usize> {
+pub(crate) struct SlotPrefetcher<const HDR: usize> {
     slot: u32,
     left: u32,
 }
 
-impl<const HDR: usize> Ahead<HDR> {
+impl<const HDR: usize> SlotPrefetcher<HDR> {
     const FRAMES: u32 = 8;
 
     #[inline]

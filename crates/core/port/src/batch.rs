@@ -35,7 +35,7 @@ impl Frag {
 
 /// One frame, 32 bytes.
 #[derive(Clone, Copy, Debug)]
-struct Frame {
+struct BatchFrame {
     /// The only piece, or the first of several.
     ptr: *const u8,
     /// Length of the whole frame in bytes.
@@ -54,7 +54,7 @@ struct Frame {
 /// a batch may read them: only a [`Source`](crate::Source) hands out an ingress's batch.
 #[derive(Debug)]
 pub struct Batch {
-    frames: Vec<Frame>,
+    frames: Vec<BatchFrame>,
     frags: Vec<Frag>,
     offloads: Vec<Offload>,
     longest: u32,
@@ -158,7 +158,7 @@ impl Batch {
             prefetch(ptr);
             self.longest = self.longest.max(len);
             self.bytes += u64::from(len);
-            self.frames.push(Frame { ptr, len, frags: 0, pieces: 1, offload: 0, no_learn: false });
+            self.frames.push(BatchFrame { ptr, len, frags: 0, pieces: 1, offload: 0, no_learn: false });
         }
         fits
     }
@@ -180,32 +180,33 @@ impl Batch {
         let len = pieces.iter().fold(0u32, |sum, p| sum.saturating_add(p.1));
         self.longest = self.longest.max(len);
         self.bytes += u64::from(len);
-        self.frames.push(Frame { ptr, len, frags, pieces: pieces.len() as u16, offload: 0, no_learn: false });
+        self.frames.push(BatchFrame { ptr, len, frags, pieces: pieces.len() as u16, offload: 0, no_learn: false });
         true
     }
 
-    /// Adds a frame that begins with the bytes `first` and continues with those of `rest` from offset `at`. Returns its
-    /// number, or `None` if there is no room.
+    /// Adds a frame that begins with `len` bytes at `first` and continues with those of `rest` from offset `at`.
+    /// Returns its number, or `None` if there is no room.
     ///
     /// # Safety
     /// As [`Batch::push`], for `first`; the batch must not be read any more once that of `rest` is cleared.
     #[inline]
     pub(crate) unsafe fn push_variant(
         &mut self,
-        first: (*const u8, u32),
+        first: *const u8,
+        len: u32,
         rest: &FrameRef<'_>,
         at: usize,
     ) -> Option<u16> {
         if self.frames.len() >= self.frames.capacity() {
             return None;
         }
-        let mut frame = Frame { ptr: first.0, len: first.1, frags: 0, pieces: 1, offload: 0, no_learn: false };
+        let mut frame = BatchFrame { ptr: first, len, frags: 0, pieces: 1, offload: 0, no_learn: false };
         if rest.len() > at {
             let begin = self.frags.len();
             if begin + 1 + rest.pieces() > self.frags.capacity() {
                 return None;
             }
-            self.frags.push(Frag { ptr: first.0, len: first.1 });
+            self.frags.push(Frag { ptr: first, len });
             rest.pieces_from(at, |frag| self.frags.push(frag));
             frame.len += (rest.len() - at) as u32;
             frame.frags = begin as u16;
@@ -226,19 +227,19 @@ impl Batch {
         debug_assert!(self.frames.len() < self.frames.capacity());
         self.longest = self.longest.max(len);
         self.bytes += u64::from(len);
-        self.frames.push(Frame { ptr, len, frags: 0, pieces: 1, offload: 0, no_learn: false });
+        self.frames.push(BatchFrame { ptr, len, frags: 0, pieces: 1, offload: 0, no_learn: false });
     }
 
     /// Lends the batch, holding `bytes` as one frame of one piece, to `f`; the batch is empty afterwards.
     pub fn lend<T>(&mut self, bytes: &[u8], f: impl FnOnce(&Batch) -> T) -> T {
-        struct Lent<'b>(&'b mut Batch);
-        impl Drop for Lent<'_> {
+        struct LentBatch<'b>(&'b mut Batch);
+        impl Drop for LentBatch<'_> {
             fn drop(&mut self) {
                 self.0.clear();
             }
         }
         self.clear();
-        let lent = Lent(self);
+        let lent = LentBatch(self);
         if bytes.len() <= MAX_FRAME {
             // SAFETY: the bytes outlive this call, at whose end the batch is cleared, also if `f` panics.
             unsafe { lent.0.push_bare(bytes.as_ptr(), bytes.len() as u32) };
@@ -313,7 +314,7 @@ impl Batch {
 #[derive(Clone, Copy, Debug)]
 pub struct FrameRef<'a> {
     batch: &'a Batch,
-    frame: &'a Frame,
+    frame: &'a BatchFrame,
 }
 
 /// A frame's weight for counters and rates. A segment weighs as much as the frames that it is cut into, each with the
@@ -349,7 +350,7 @@ impl FrameRef<'_> {
     /// Whether the frame is a single piece, with no offload pending and its source address to be learned.
     #[inline]
     pub(crate) fn is_bare(&self) -> bool {
-        let Frame { pieces, offload, no_learn, .. } = *self.frame;
+        let BatchFrame { pieces, offload, no_learn, .. } = *self.frame;
         pieces == 1 && offload == 0 && !no_learn
     }
 

@@ -7,13 +7,13 @@ use netvale_mem::notify::Doorbell;
 
 /// A counter of changes. It wakes only those that asked since the last wake-up.
 #[derive(Debug, Default)]
-pub struct Changes {
+pub struct ChangeCount {
     count: AtomicU64,
     armed: AtomicBool,
     bell: OnceLock<Arc<Doorbell>>,
 }
 
-impl Changes {
+impl ChangeCount {
     /// Records a change.
     #[cold]
     pub fn note(&self) {
@@ -43,7 +43,7 @@ mod tests {
     /// Objective: each change counts; only the first one after arming rings.
     #[test]
     fn rings_once() {
-        let changes = Changes::default();
+        let changes = ChangeCount::default();
         let bell = Arc::new(Doorbell::new().unwrap());
         changes.note();
         changes.arm(&bell);

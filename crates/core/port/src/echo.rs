@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use netvale_fdio::state::Fd;
 use netvale_mem::host::HostRx;
-use netvale_mem::mapping::Pages;
+use netvale_mem::mapping::PageKind;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::{RegionState, RingSide};
 use netvale_mem::{PortMem, PortShape, Region, RegionError, RegionSizes};
@@ -43,7 +43,7 @@ pub enum EchoError {
 /// [`EchoError`] if the memory or the doorbell cannot be created.
 pub fn echo(slots: u32) -> Result<(Arc<RingEgress>, EchoIngress), EchoError> {
     let (shape, sizes) = of(slots);
-    let mem = Arc::new(Region::shared("netvale-echo", sizes, Pages::Ordinary)?.port(shape)?);
+    let mem = Arc::new(Region::shared("netvale-echo", sizes, PageKind::Ordinary)?.port(shape)?);
     ends(mem, HostRx::new, FarEnd::new)
 }
 
@@ -54,7 +54,7 @@ pub fn echo(slots: u32) -> Result<(Arc<RingEgress>, EchoIngress), EchoError> {
 pub fn restore(slots: u32, memory: Vec<Fd>) -> Result<(Arc<RingEgress>, EchoIngress), EchoError> {
     let (shape, sizes) = of(slots);
     let state = RegionState { sizes, huge: false, file: None, used_bufs: None, memory };
-    let mem = Arc::new(Region::restore(state)?.continue_port(shape, (0, 0), 0)?);
+    let mem = Arc::new(Region::restore(state)?.continue_port(shape, 0, 0, 0)?);
     ends(mem, HostRx::continued, FarEnd::continued)
 }
 

@@ -1,4 +1,4 @@
-//! Files and sockets at paths given by others: a [`Place`] is looked up once, and the file found is used by its
+//! Files and sockets at paths given by others: a [`UserPath`] is looked up once, and the file found is used by its
 //! descriptor.
 //!
 //! A path changes its meaning when a folder or link on it is exchanged. So a place is opened as its *folder*, in one
@@ -26,35 +26,35 @@ const ATTEMPTS: usize = 16;
 
 /// A path, and the user who named it. Nothing is looked up before it is opened.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct UserPath {
     path: PathBuf,
-    within: Option<Within>,
+    within: Option<PathBounds>,
 }
 
 /// The bounds of a user's path.
 #[derive(Clone, Debug)]
-struct Within {
+struct PathBounds {
     /// The folder that must contain it.
     folder: PathBuf,
     user: u32,
 }
 
-impl From<PathBuf> for Place {
-    fn from(path: PathBuf) -> Place {
-        Place { path, within: None }
+impl From<PathBuf> for UserPath {
+    fn from(path: PathBuf) -> UserPath {
+        UserPath { path, within: None }
     }
 }
 
-impl From<&Path> for Place {
-    fn from(path: &Path) -> Place {
+impl From<&Path> for UserPath {
+    fn from(path: &Path) -> UserPath {
         path.to_owned().into()
     }
 }
 
-impl Place {
+impl UserPath {
     /// A place named by a user who may use nothing outside of `folders`. `None` if its text lies in none of them. A
     /// place made [`From`] a path, in contrast, may be anywhere.
-    pub fn of_user<'a>(path: &Path, folders: impl IntoIterator<Item = &'a Path>, user: u32) -> Option<Place> {
+    pub fn of_user<'a>(path: &Path, folders: impl IntoIterator<Item = &'a Path>, user: u32) -> Option<UserPath> {
         let is_plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
         if !path.is_absolute() || !path.components().all(is_plain) {
             return None;
@@ -62,7 +62,7 @@ impl Place {
         let holds = |folder: &&Path| path.parent().is_some_and(|parent| parent.starts_with(folder));
         // The longest match: it may be a file system of its own.
         let folder = folders.into_iter().filter(holds).max_by_key(|folder| folder.components().count())?;
-        Some(Place { path: path.to_owned(), within: Some(Within { folder: folder.to_owned(), user }) })
+        Some(UserPath { path: path.to_owned(), within: Some(PathBounds { folder: folder.to_owned(), user }) })
     }
 
     /// The path.
@@ -77,10 +77,10 @@ impl Place {
 
     /// The place whose name has `suffix` appended, in the same folder.
     #[must_use]
-    pub fn beside(&self, suffix: &str) -> Place {
+    pub fn beside(&self, suffix: &str) -> UserPath {
         let mut path = self.path.clone().into_os_string();
         path.push(suffix);
-        Place { path: path.into(), within: self.within.clone() }
+        UserPath { path: path.into(), within: self.within.clone() }
     }
 
     /// The place with that name in the same folder.
@@ -134,7 +134,7 @@ pub struct Folder {
 
 /// A file that was found, whatever happens to its name: an `O_PATH` descriptor.
 #[derive(Debug)]
-pub struct Found {
+pub struct FoundFile {
     fd: OwnedFd,
     stat: Stat,
 }
@@ -153,11 +153,11 @@ impl Folder {
     ///
     /// # Errors
     /// The error of open(2) or fstat(2).
-    pub fn find(&self) -> Result<Found, Errno> {
+    pub fn find(&self) -> Result<FoundFile, Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = self.open_named(flags, Mode::empty())?;
         let stat = rustix::fs::fstat(&fd)?;
-        Ok(Found { fd, stat })
+        Ok(FoundFile { fd, stat })
     }
 
     fn open_named(&self, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
@@ -170,7 +170,7 @@ impl Folder {
 
     /// Removes the file if it is still the one found. Anyone who can exchange it between comparison and removal may
     /// remove files of this folder anyway.
-    pub fn remove(&self, file: &Found) {
+    pub fn remove(&self, file: &FoundFile) {
         let now = rustix::fs::statat(&self.fd, &self.name, AtFlags::SYMLINK_NOFOLLOW);
         if now.is_ok_and(|now| (now.st_dev, now.st_ino) == file.identity()) {
             // If this fails, the file stays; a later port of that name finds that it has no listener.
@@ -184,7 +184,7 @@ impl Folder {
     }
 }
 
-impl Found {
+impl FoundFile {
     /// The type of the file.
     pub fn kind(&self) -> FileType {
         FileType::from_raw_mode(self.stat.st_mode)
@@ -232,7 +232,7 @@ mod tests {
     fn texts() {
         let folders = ["/a", "/a/b", "/c/"].map(Path::new);
         let of = |path: &str| {
-            let place = Place::of_user(Path::new(path), folders, 5)?;
+            let place = UserPath::of_user(Path::new(path), folders, 5)?;
             Some(place.within?.folder.to_str()?.to_owned())
         };
         let some = |folder: &str| Some(folder.to_owned());
@@ -249,7 +249,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, "one").unwrap();
-        let folder = Place::from(&*path).open().unwrap();
+        let folder = UserPath::from(&*path).open().unwrap();
         let one = folder.find().unwrap();
         std::fs::rename(&path, dir.path().join("g")).unwrap();
         std::fs::write(&path, "two").unwrap();

@@ -8,7 +8,7 @@ use crate::batch::{BATCH, Batch, FrameRef, MAX_FRAGS, MAX_FRAME};
 
 /// The merger's private memory, one per thread.
 #[derive(Debug)]
-pub(crate) struct Work {
+pub(crate) struct MergeScratch {
     /// The batch to deliver.
     pub(crate) out: Batch,
     /// For each frame of `out`, the number of frames merged into it.
@@ -22,16 +22,16 @@ pub(crate) struct Work {
 }
 
 /// A frame in the making: room for the headers' piece, then the payloads' pieces.
-struct Growing {
+struct GrowingFrame {
     merge: Merge,
     first: u16,
     pieces: [(*const u8, u32); MAX_FRAGS],
     used: usize,
 }
 
-impl Work {
-    pub(crate) fn new() -> Work {
-        Work {
+impl MergeScratch {
+    pub(crate) fn new() -> MergeScratch {
+        MergeScratch {
             out: Batch::new(),
             spans: Vec::with_capacity(BATCH),
             all: (0..BATCH as u16).collect(),
@@ -43,7 +43,7 @@ impl Work {
     /// Fills `out` with merged frames, up to its capacity.
     pub(crate) fn gather(&mut self, batch: &Batch, picks: &[u16]) {
         self.spans.clear();
-        let mut growing: Option<Growing> = None;
+        let mut growing: Option<GrowingFrame> = None;
         for &pick in picks {
             // A growing frame needs an entry of its own.
             if !self.out.has_room_for_frags() || self.out.room() < 2 {
@@ -63,7 +63,7 @@ impl Work {
             let next = Merge::begin(bytes, frame.len(), offload);
             self.close(growing.take(), batch);
             match next.filter(|_| frame.pieces() < MAX_FRAGS) {
-                Some(merge) => growing = Some(Growing::new(merge, pick, &frame)),
+                Some(merge) => growing = Some(GrowingFrame::new(merge, pick, &frame)),
                 None => self.pass(&frame),
             }
         }
@@ -77,7 +77,7 @@ impl Work {
         self.look.get_mut(..wanted).map_or(0, |look| frame.copy_out(0, look))
     }
 
-    fn close(&mut self, growing: Option<Growing>, batch: &Batch) {
+    fn close(&mut self, growing: Option<GrowingFrame>, batch: &Batch) {
         let Some(mut g) = growing else { return };
         let first = batch.get(usize::from(g.first));
         if let (1, Some(frame)) = (g.merge.count(), first) {
@@ -115,9 +115,9 @@ impl Work {
     }
 }
 
-impl Growing {
-    fn new(merge: Merge, first: u16, frame: &FrameRef<'_>) -> Growing {
-        let mut growing = Growing { merge, first, pieces: [(std::ptr::null(), 0); MAX_FRAGS], used: 1 };
+impl GrowingFrame {
+    fn new(merge: Merge, first: u16, frame: &FrameRef<'_>) -> GrowingFrame {
+        let mut growing = GrowingFrame { merge, first, pieces: [(std::ptr::null(), 0); MAX_FRAGS], used: 1 };
         growing.add(frame);
         growing
     }

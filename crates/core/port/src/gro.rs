@@ -6,12 +6,12 @@
 use std::sync::Arc;
 
 use netvale_mem::drops::RingCounters;
-use netvale_wire::merge::Part;
+use netvale_wire::merge::MergeFields;
 use netvale_wire::offload::MAX_HEADERS;
 
 use crate::batch::{Batch, FrameRef};
 use crate::egress::{Egress, Room};
-use crate::gather::Work;
+use crate::gather::MergeScratch;
 use crate::ring_out::Reservation;
 use crate::soft::Scratch;
 
@@ -58,7 +58,13 @@ impl Egress for GroEgress {
     }
 }
 
-fn deliver_merged(work: &mut Work, to: &dyn Egress, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
+fn deliver_merged(
+    work: &mut MergeScratch,
+    to: &dyn Egress,
+    batch: &Batch,
+    picks: &[u16],
+    scratch: &mut Scratch,
+) -> usize {
     let mut done = 0;
     while let Some(rest) = picks.get(done..).filter(|rest| !rest.is_empty()) {
         work.gather(batch, rest);
@@ -77,10 +83,10 @@ fn deliver_merged(work: &mut Work, to: &dyn Egress, batch: &Batch, picks: &[u16]
 /// Whether any neighbours look mergeable. If not, there is nothing to gather.
 fn may_merge(batch: &Batch, picks: &[u16]) -> bool {
     let mut bytes = [0; MAX_HEADERS];
-    let mut last = None::<Part>;
+    let mut last = None::<MergeFields>;
     let mut follows = |frame: FrameRef<'_>| {
         let known = frame.copy_out(0, &mut bytes);
-        let part = bytes.get(..known).and_then(|bytes| Part::of(bytes, frame.len()));
+        let part = bytes.get(..known).and_then(|bytes| MergeFields::of(bytes, frame.len()));
         let last = std::mem::replace(&mut last, part);
         last.zip(part).is_some_and(|(last, part)| last.may_precede(&part))
     };

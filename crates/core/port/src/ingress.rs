@@ -8,7 +8,7 @@ use std::time::Duration;
 use netvale_mem::drops::RingCounters;
 
 use crate::batch::Batch;
-use crate::kept::Kept;
+use crate::kept::KeptFrames;
 use crate::stage::{Stage, Staging};
 
 /// A queue the switch takes frames from. One worker owns it at a time; it reads frames through a [`Source`].
@@ -127,7 +127,7 @@ pub struct Source<I: Ingress + ?Sized = dyn Ingress> {
     batch: Box<Batch>,
     is_taken: bool,
     /// Memory of the taken frames, once they no longer lie in the ingress's.
-    kept: Option<Kept>,
+    kept: Option<KeptFrames>,
     /// Variants of the taken frames.
     stage: Option<Box<Stage>>,
 }
@@ -232,18 +232,18 @@ impl<I: Ingress + ?Sized> Source<I> {
         if let Some(mut stage) = self.stage.take() {
             stage.keep();
             self.end();
-            self.kept = Some(Kept::default());
+            self.kept = Some(KeptFrames::default());
             self.is_taken = true;
             self.stage = Some(stage);
             return;
         }
-        let kept = Kept::of(self.batch.iter());
+        let kept = KeptFrames::of(self.batch.iter());
         self.end();
         self.have(kept);
     }
 
-    /// Begins with frames that another source kept, each behind a virtio-net header ([`Kept::frame`]). Returns the
-    /// number of valid ones; the others are left out. Frames taken before are lost.
+    /// Begins with frames that another source kept, each behind a virtio-net header ([`KeptFrames::frame`]). Returns
+    /// the number of valid ones; the others are left out. Frames taken before are lost.
     pub fn begin_with(&mut self, frames: impl IntoIterator<Item = Vec<u8>>) -> usize {
         if self.is_taken && self.kept.is_none() {
             self.end();
@@ -251,7 +251,7 @@ impl<I: Ingress + ?Sized> Source<I> {
         self.have(frames.into_iter().collect())
     }
 
-    fn have(&mut self, kept: Kept) -> usize {
+    fn have(&mut self, kept: KeptFrames) -> usize {
         self.stage = None;
         self.batch.clear();
         // SAFETY: `kept` is stored beside the batch, and replaced or dropped only after the batch was cleared.

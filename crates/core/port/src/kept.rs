@@ -9,19 +9,19 @@ const HEADER: usize = 12;
 
 /// Kept frames, each behind a virtio-net header with the pending offload.
 #[derive(Debug, Default)]
-pub struct Kept(Vec<Vec<u8>>);
+pub struct KeptFrames(Vec<Vec<u8>>);
 
-impl FromIterator<Vec<u8>> for Kept {
-    /// Takes over frames made by [`Kept::frame`], at most a batch.
+impl FromIterator<Vec<u8>> for KeptFrames {
+    /// Takes over frames made by [`KeptFrames::frame`], at most a batch.
     fn from_iter<I: IntoIterator<Item = Vec<u8>>>(frames: I) -> Self {
-        Kept(frames.into_iter().take(BATCH).collect())
+        KeptFrames(frames.into_iter().take(BATCH).collect())
     }
 }
 
-impl Kept {
+impl KeptFrames {
     /// Copies frames.
-    pub fn of<'a>(frames: impl Iterator<Item = FrameRef<'a>>) -> Kept {
-        frames.map(|frame| Kept::frame(&frame)).collect()
+    pub fn of<'a>(frames: impl Iterator<Item = FrameRef<'a>>) -> KeptFrames {
+        frames.map(|frame| KeptFrames::frame(&frame)).collect()
     }
 
     /// Returns a copy of a frame behind its header.

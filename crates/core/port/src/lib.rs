@@ -52,7 +52,7 @@
 //! use std::sync::{Arc, Mutex};
 //!
 //! use netvale_mem::notify::{self, Doorbell};
-//! use netvale_port::soft::{PutResult, Room};
+//! use netvale_port::soft::{PutResult, SegmentRoom};
 //! use netvale_port::{Batch, Egress, Ingress, MAX_FRAME, RingCounters, Scratch, Source};
 //!
 //! struct Sender {
@@ -67,7 +67,7 @@
 //!         let (mut queue, mut done) = (self.queue.lock().unwrap(), 0);
 //!         for frame in picks.iter().filter_map(|&pick| batch.get(pick.into())) {
 //!             // A checksum, or a segmentation, may be pending.
-//!             let room = Room { free: 64 - queue.len(), all: 64, bytes: MAX_FRAME, lead: 0 };
+//!             let room = SegmentRoom { free: 64 - queue.len(), all: 64, bytes: MAX_FRAME, lead: 0 };
 //!             let put = scratch.soften_into(&frame, &self.counters, &room, |bytes| {
 //!                 if queue.len() == 64 {
 //!                     return PutResult::Full;
@@ -102,7 +102,8 @@
 //!     // SAFETY: frames lie in `taken` until `release`.
 //!     unsafe fn take(&mut self, batch: &mut Batch) {
 //!         while batch.room() > 0 && let Some(frame) = self.from.queue.lock().unwrap().pop_front() {
-//!             // SAFETY: all bytes of a Vec, which stay in place when it is moved, and are neither written nor freed before `release`.
+//!             // SAFETY: all bytes of a Vec, which stay in place when it is moved, and are neither written nor freed
+//!             // before `release`.
 //!             unsafe { batch.push(frame.as_ptr(), frame.len() as u32) };
 //!             self.taken.push(frame);
 //!         }
@@ -196,4 +197,4 @@ pub use ingress::{Ingress, Source};
 pub use netvale_mem::drops::{DropReason, RingCounters};
 pub use ring_out::Reservation;
 pub use soft::Scratch;
-pub use task::{Passed, Task};
+pub use task::{PassResult, Task};

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use netvale_mem::notify::{self, Doorbell};
 use netvale_mem::steps::{Step, step};
-use netvale_policy::bucket::{Bucket, Limit};
+use netvale_policy::bucket::{Bucket, RateLimit};
 use netvale_policy::impair::{Model, Spec};
 
 use crate::batch::MAX_FRAME;
@@ -27,7 +27,7 @@ mod schedule;
 mod tests;
 
 pub use end::LinkEnd;
-use lane::{Lane, Put};
+use lane::{LanePut, LinkLane};
 use schedule::Schedule;
 
 /// Settings of a link.
@@ -36,7 +36,7 @@ pub struct LinkSettings {
     /// Impairments of frames on it.
     pub impair: Option<Spec>,
     /// Rate limits at its exit.
-    pub rates: Vec<Limit>,
+    pub rates: Vec<RateLimit>,
     /// Bytes that may be in flight, including the record kept for each frame.
     pub bytes: u64,
     /// Frames that may be in flight, if fewer than `bytes` allows.
@@ -54,7 +54,7 @@ impl LinkSettings {
     /// Frames that may be in flight: no more than the bytes allow.
     fn frames(&self) -> usize {
         let frames = self.impair.as_ref().map(Spec::limit).or(self.frames).unwrap_or(MOST_FRAMES);
-        let fit = Lane::capacity_for(self.bytes) / lane::LEAST_FRAME;
+        let fit = LinkLane::capacity_for(self.bytes) / lane::LEAST_FRAME;
         u64::from(frames).min(fit) as usize
     }
 
@@ -62,7 +62,7 @@ impl LinkSettings {
     /// lane may hold all frames; sooner or later every page of it has been written.
     #[must_use]
     pub fn memory(&self, threads: usize) -> u64 {
-        let lanes = lanes_for(threads) as u64 * Lane::capacity_for(self.bytes);
+        let lanes = lanes_for(threads) as u64 * LinkLane::capacity_for(self.bytes);
         lanes + self.frames() as u64 * Schedule::BYTES + MAX_FRAME as u64
     }
 }
@@ -73,21 +73,21 @@ fn lanes_for(threads: usize) -> usize {
 }
 
 /// Settings in use, with values derived from them. The far end's thread takes them over without allocating.
-struct Current {
+struct CurrentSettings {
     settings: LinkSettings,
     model: Option<Model>,
 }
 
-impl Current {
-    fn new(settings: LinkSettings) -> Current {
+impl CurrentSettings {
+    fn new(settings: LinkSettings) -> CurrentSettings {
         let model = settings.impair.as_ref().map(|spec| Model::new(spec, settings.seed));
-        Current { settings, model }
+        CurrentSettings { settings, model }
     }
 }
 
 /// The state shared by both ends of a link.
-struct Shared {
-    lanes: Box<[Lane]>,
+struct LinkState {
+    lanes: Box<[LinkLane]>,
     /// Bytes in all lanes, and their limit.
     used: AtomicU64,
     most: AtomicU64,
@@ -96,7 +96,7 @@ struct Shared {
     /// Whether the far end sleeps.
     need_kick: AtomicU32,
     doorbell: Doorbell,
-    current: ArcSwap<Current>,
+    current: ArcSwap<CurrentSettings>,
     /// Counts changes of the settings; the far end reads it.
     changes: AtomicU32,
     /// Whether frames pass without delay.
@@ -106,7 +106,7 @@ struct Shared {
     counters: Arc<RingCounters>,
 }
 
-impl Drop for Shared {
+impl Drop for LinkState {
     /// Counts frames that a worker, which knew the link for a moment longer, delivered after the reader had gone: they
     /// are lost.
     fn drop(&mut self) {
@@ -117,7 +117,7 @@ impl Drop for Shared {
     }
 }
 
-impl Shared {
+impl LinkState {
     fn now(&self) -> u64 {
         self.base.elapsed().as_nanos() as u64
     }
@@ -125,7 +125,7 @@ impl Shared {
 
 /// The near end of a link: the egress.
 pub struct Link {
-    shared: Arc<Shared>,
+    shared: Arc<LinkState>,
     /// Egress of frames that need not wait; `None` if frames leave by an ingress.
     to: Option<Arc<dyn Egress>>,
     /// Bytes and frames in flight that the memory allows.
@@ -156,18 +156,18 @@ impl Link {
         to: Option<Arc<dyn Egress>>,
         counters: Arc<RingCounters>,
     ) -> Result<(Arc<Link>, LinkEnd), LinkError> {
-        let lanes = (0..lanes_for(threads)).map(|_| Lane::new(settings.bytes).ok_or(LinkError::Memory));
+        let lanes = (0..lanes_for(threads)).map(|_| LinkLane::new(settings.bytes).ok_or(LinkError::Memory));
         let bytes = settings.bytes;
         let frames = settings.frames();
         let memory = settings.memory(threads);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(LinkState {
             lanes: lanes.collect::<Result<_, _>>()?,
             used: AtomicU64::new(0),
             most: AtomicU64::new(bytes),
             frames: AtomicU64::new(0),
             need_kick: AtomicU32::new(0),
             doorbell: Doorbell::new()?,
-            current: ArcSwap::from_pointee(Current::new(settings)),
+            current: ArcSwap::from_pointee(CurrentSettings::new(settings)),
             changes: AtomicU32::new(0),
             is_flushed: AtomicBool::new(false),
             buckets: Default::default(),
@@ -193,7 +193,7 @@ impl Link {
     /// Changes the settings. Frames in flight keep theirs. The limits in flight cannot exceed the initial ones.
     pub fn set(&self, settings: LinkSettings) {
         self.shared.most.store(settings.bytes.min(self.room.0), Ordering::Relaxed);
-        self.shared.current.store(Arc::new(Current::new(settings)));
+        self.shared.current.store(Arc::new(CurrentSettings::new(settings)));
         self.shared.changes.fetch_add(1, Ordering::Release);
         self.shared.doorbell.ring();
     }
@@ -215,12 +215,12 @@ impl Link {
         let shared = &*self.shared;
         let room = shared.most.load(Ordering::Relaxed).saturating_sub(shared.used.load(Ordering::Relaxed));
         let Some(mut writer) =
-            shared.lanes.iter().cycle().skip(lane::own()).take(shared.lanes.len()).find_map(Lane::write)
+            shared.lanes.iter().cycle().skip(lane::own()).take(shared.lanes.len()).find_map(LinkLane::write)
         else {
             return 0;
         };
         let put = writer.put(batch, picks, now, room);
-        let Put { frames, bytes, .. } = put;
+        let LanePut { frames, bytes, .. } = put;
         // Must precede the publication: the reader may finish with them, and subtract them, right after it.
         shared.used.fetch_add(bytes, Ordering::Relaxed);
         shared.frames.fetch_add(frames as u64, Ordering::Relaxed);
@@ -233,7 +233,7 @@ impl Link {
 
     /// Copies frames to the far end, whatever the settings. Returns the number that found room.
     pub(crate) fn hand_over(&self, batch: &Batch, picks: &[u16]) -> usize {
-        let is_busy = |lane: &Lane| lane.is_written();
+        let is_busy = |lane: &LinkLane| lane.is_written();
         // A worker that holds a lane finishes soon.
         for _ in 0..LOOKS {
             if !self.shared.lanes.iter().all(is_busy) {
@@ -303,7 +303,7 @@ fn until(due: u64, now: u64) -> Duration {
     Duration::from_nanos(due.saturating_sub(now))
 }
 
-impl Shared {
+impl LinkState {
     fn wake_fd(&self) -> BorrowedFd<'_> {
         self.doorbell.as_fd()
     }

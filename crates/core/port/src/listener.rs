@@ -18,7 +18,7 @@ use rustix::net::{
 use thiserror::Error;
 
 use crate::access::Access;
-use crate::folder::{Folder, Found, Place};
+use crate::folder::{Folder, FoundFile, UserPath};
 
 /// Pause after a peer that broke the rules, and between two attempts to connect: repeating a mistake immediately would
 /// waste a core.
@@ -46,7 +46,8 @@ pub enum OpenError {
     NotYours(PathBuf),
     /// A link or another file system lies on a user's path.
     #[error(
-        "{0}: a link or another file system lies on its way; name the folder itself, and let 'allow_dirs' name it if it is mounted"
+        "{0}: a link or another file system lies on its way; name the folder itself, \
+         and let 'allow_dirs' name it if it is mounted"
     )]
     Way(PathBuf),
     /// The socket was exchanged while it was made.
@@ -54,7 +55,8 @@ pub enum OpenError {
     Exchanged(PathBuf),
     /// Only the daemon's user could be admitted.
     #[error(
-        "{0}: its file system has no access control lists, so no other user can be let in; choose a folder on another one (tmpfs, ext4, xfs, btrfs)"
+        "{0}: its file system has no access control lists, so no other user can be let in; \
+         choose a folder on another one (tmpfs, ext4, xfs, btrfs)"
     )]
     NoLists(PathBuf),
     /// A step failed.
@@ -83,7 +85,7 @@ impl OpenError {
     }
 
     /// Creates the error of a place that cannot be opened.
-    pub fn of_folder(place: &Place) -> impl FnOnce(Errno) -> OpenError {
+    pub fn of_folder(place: &UserPath) -> impl FnOnce(Errno) -> OpenError {
         let path = place.path().to_owned();
         let is_kept = place.user().is_some();
         move |source| match source {
@@ -107,21 +109,21 @@ impl OpenError {
 
 /// A port's listening address, and the users who may connect.
 #[derive(Clone, Debug)]
-pub struct Site {
+pub struct ListenAddress {
     /// The socket.
-    pub place: Place,
+    pub place: UserPath,
     /// Access for users besides the daemon's own.
     pub access: Access,
 }
 
 /// Any path, for this process's user alone.
-impl From<PathBuf> for Site {
-    fn from(path: PathBuf) -> Site {
-        Site { place: path.into(), access: Access::default() }
+impl From<PathBuf> for ListenAddress {
+    fn from(path: PathBuf) -> ListenAddress {
+        ListenAddress { place: path.into(), access: Access::default() }
     }
 }
 
-impl Site {
+impl ListenAddress {
     /// Path of the socket.
     pub fn path(&self) -> &Path {
         self.place.path()
@@ -129,8 +131,8 @@ impl Site {
 
     /// Another socket in the same folder, for the same users.
     #[must_use]
-    pub fn beside(&self, suffix: &str) -> Site {
-        Site { place: self.place.beside(suffix), access: self.access.clone() }
+    pub fn beside(&self, suffix: &str) -> ListenAddress {
+        ListenAddress { place: self.place.beside(suffix), access: self.access.clone() }
     }
 }
 
@@ -143,7 +145,7 @@ pub struct Listener(OwnedFd);
 pub struct SocketFile {
     folder: Folder,
     /// The file as made: while it is held, no other file gets its inode number.
-    made: Found,
+    made: FoundFile,
     /// False while another process listens there, too.
     is_ours: Claim,
 }
@@ -169,7 +171,7 @@ impl SocketFile {
     ///
     /// # Errors
     /// [`OpenError`] if there is no socket at the place.
-    pub fn restore(site: &Site) -> Result<SocketFile, OpenError> {
+    pub fn restore(site: &ListenAddress) -> Result<SocketFile, OpenError> {
         let path = site.path();
         let folder = site.place.open().map_err(OpenError::of_folder(&site.place))?;
         let made = folder.find().map_err(OpenError::step(path, "find the socket"))?;
@@ -197,7 +199,7 @@ impl Listener {
     ///
     /// # Errors
     /// [`OpenError`] if the path is not free for a socket, or a system call fails.
-    pub fn listen(site: &Site) -> Result<(Listener, SocketFile), OpenError> {
+    pub fn listen(site: &ListenAddress) -> Result<(Listener, SocketFile), OpenError> {
         Self::listen_for(site, SocketType::STREAM, 1)
     }
 
@@ -205,7 +207,7 @@ impl Listener {
     ///
     /// # Errors
     /// As [`Listener::listen`].
-    pub fn listen_for(site: &Site, kind: SocketType, backlog: i32) -> Result<(Listener, SocketFile), OpenError> {
+    pub fn listen_for(site: &ListenAddress, kind: SocketType, backlog: i32) -> Result<(Listener, SocketFile), OpenError> {
         let (listener, folder) = bound(site, kind)?;
         rustix::net::listen(&listener, backlog).map_err(OpenError::step(site.path(), "listen"))?;
         let file = file_of(site, folder, &listener)?;
@@ -217,7 +219,7 @@ impl Listener {
     ///
     /// # Errors
     /// [`OpenError`] if the descriptor is not a listening socket, or its file is not at the path.
-    pub fn restore(fd: OwnedFd, site: &Site) -> Result<(Listener, SocketFile), OpenError> {
+    pub fn restore(fd: OwnedFd, site: &ListenAddress) -> Result<(Listener, SocketFile), OpenError> {
         Self::restore_for(fd, site, SocketType::STREAM)
     }
 
@@ -225,7 +227,7 @@ impl Listener {
     ///
     /// # Errors
     /// As [`Listener::restore`].
-    pub fn restore_for(fd: OwnedFd, site: &Site, kind: SocketType) -> Result<(Listener, SocketFile), OpenError> {
+    pub fn restore_for(fd: OwnedFd, site: &ListenAddress, kind: SocketType) -> Result<(Listener, SocketFile), OpenError> {
         if !is_unix(&fd, kind) || sockopt::socket_acceptconn(&fd) != Ok(true) {
             return Err(OpenError::step(site.path(), "continue its socket")(Errno::NOTSOCK));
         }
@@ -267,7 +269,7 @@ impl Drop for SocketFile {
 ///
 /// # Errors
 /// As [`Listener::listen`].
-pub fn bind_datagrams(site: &Site) -> Result<(OwnedFd, SocketFile), OpenError> {
+pub fn bind_datagrams(site: &ListenAddress) -> Result<(OwnedFd, SocketFile), OpenError> {
     let (socket, folder) = bound(site, SocketType::DGRAM)?;
     let file = file_of(site, folder, &socket)?;
     Ok((socket, file))
@@ -279,7 +281,7 @@ pub fn is_unix(fd: &OwnedFd, kind: SocketType) -> bool {
 }
 
 /// A socket of that type bound at a place, accessible to this process's user alone, and its folder.
-fn bound(site: &Site, kind: SocketType) -> Result<(OwnedFd, Folder), OpenError> {
+fn bound(site: &ListenAddress, kind: SocketType) -> Result<(OwnedFd, Folder), OpenError> {
     let step = |what| OpenError::step(site.path(), what);
     let folder = site.place.open().map_err(OpenError::of_folder(&site.place))?;
     make_room(&folder, &site.place)?;
@@ -292,7 +294,7 @@ fn bound(site: &Site, kind: SocketType) -> Result<(OwnedFd, Folder), OpenError> 
 }
 
 /// The file of a socket bound in a folder. From then on, the users whom the site admits may connect.
-fn file_of(site: &Site, folder: Folder, socket: &OwnedFd) -> Result<SocketFile, OpenError> {
+fn file_of(site: &ListenAddress, folder: Folder, socket: &OwnedFd) -> Result<SocketFile, OpenError> {
     let path = site.path();
     let step = |what| OpenError::step(path, what);
     let made = folder.find().map_err(step("find the socket"))?;
@@ -308,7 +310,7 @@ fn file_of(site: &Site, folder: Folder, socket: &OwnedFd) -> Result<SocketFile, 
 }
 
 /// Removes a leftover socket.
-fn make_room(folder: &Folder, place: &Place) -> Result<(), OpenError> {
+fn make_room(folder: &Folder, place: &UserPath) -> Result<(), OpenError> {
     let path = place.path();
     let step = |what| OpenError::step(path, what);
     let found = match folder.find() {
@@ -334,7 +336,7 @@ fn make_room(folder: &Folder, place: &Place) -> Result<(), OpenError> {
 
 /// Whether a file is that of the socket; connecting is the only way to find out. Anyone who can write the folder may
 /// have exchanged it, and would be admitted to another socket of this user's.
-fn leads_to(file: &Found, socket: &OwnedFd) -> Result<bool, Errno> {
+fn leads_to(file: &FoundFile, socket: &OwnedFd) -> Result<bool, Errno> {
     if !is_as_made(file) {
         return Ok(false);
     }
@@ -364,7 +366,7 @@ fn leads_to(file: &Found, socket: &OwnedFd) -> Result<bool, Errno> {
 }
 
 /// Whether a file is a socket of this user's. A file with wider permissions than it was made with is another.
-fn is_as_made(file: &Found) -> bool {
+fn is_as_made(file: &FoundFile) -> bool {
     let is_own = file.owner() == rustix::process::geteuid().as_raw();
     is_own && file.kind() == FileType::Socket && file.mode() & !0o600 == 0
 }
@@ -378,7 +380,7 @@ fn who_comes(socket: &OwnedFd, kind: SocketType) -> Result<Option<SocketAddrAny>
 }
 
 /// Connects to the socket at a place, once a listener is there. Returns `None` once `stop` is readable.
-pub fn connect(place: &Place, stop: BorrowedFd<'_>) -> Option<OwnedFd> {
+pub fn connect(place: &UserPath, stop: BorrowedFd<'_>) -> Option<OwnedFd> {
     loop {
         match try_connect(place) {
             Ok(connection) => return Some(connection),
@@ -393,7 +395,7 @@ pub fn connect(place: &Place, stop: BorrowedFd<'_>) -> Option<OwnedFd> {
 /// # Errors
 /// The error of openat2(2), socket(2) or connect(2); `EAGAIN` if the listener's queue of connections is full, `EACCES`
 /// if the user may not connect.
-pub fn try_connect(place: &Place) -> rustix::io::Result<OwnedFd> {
+pub fn try_connect(place: &UserPath) -> rustix::io::Result<OwnedFd> {
     let connection = socket()?;
     connect_to_place(&connection, place)?;
     Ok(connection)
@@ -405,7 +407,7 @@ pub fn try_connect(place: &Place) -> rustix::io::Result<OwnedFd> {
 /// # Errors
 /// The error of openat2(2) or connect(2); `EAGAIN` if the listener's queue of connections is full, `EACCES` if the user
 /// may not connect.
-pub fn connect_to_place(socket: &OwnedFd, place: &Place) -> rustix::io::Result<()> {
+pub fn connect_to_place(socket: &OwnedFd, place: &UserPath) -> rustix::io::Result<()> {
     let Some(user) = place.user() else {
         return rustix::net::connect(socket, &SocketAddrUnix::new(place.path())?);
     };
@@ -416,7 +418,7 @@ pub fn connect_to_place(socket: &OwnedFd, place: &Place) -> rustix::io::Result<(
     rustix::net::connect(socket, &SocketAddrUnix::new(found.way())?)
 }
 
-fn connect_to(file: &Found) -> rustix::io::Result<OwnedFd> {
+fn connect_to(file: &FoundFile) -> rustix::io::Result<OwnedFd> {
     let connection = socket()?;
     rustix::net::connect(&connection, &SocketAddrUnix::new(file.way())?)?;
     Ok(connection)

@@ -14,32 +14,32 @@ use crate::batch::{BATCH, Batch, FrameRef};
 use crate::{Egress, Ingress, Scratch};
 
 /// A frame in private memory: a `Vec`, whose bytes stay in place when it is moved.
-struct Frame {
+struct LoopbackFrame {
     bytes: Vec<u8>,
     offload: Offload,
     no_learn: bool,
 }
 
 /// The wake-up state shared by both ends.
-struct Wake {
+struct LoopbackWake {
     need_kick: AtomicU32,
     doorbell: Doorbell,
 }
 
 /// Frames delivered here come out of the paired [`LoopbackIngress`].
 pub struct LoopbackEgress {
-    to: SyncSender<Frame>,
-    wake: Arc<Wake>,
+    to: SyncSender<LoopbackFrame>,
+    wake: Arc<LoopbackWake>,
     counters: Arc<RingCounters>,
 }
 
 /// Returns the frames delivered to the paired [`LoopbackEgress`]: bytes, order and offloads.
 pub struct LoopbackIngress {
-    from: Receiver<Frame>,
+    from: Receiver<LoopbackFrame>,
     /// The batch, from `take` to `release`, and a frame peeked at but not taken yet.
-    frames: Vec<Frame>,
-    next: Option<Frame>,
-    wake: Arc<Wake>,
+    frames: Vec<LoopbackFrame>,
+    next: Option<LoopbackFrame>,
+    wake: Arc<LoopbackWake>,
     counters: Arc<RingCounters>,
 }
 
@@ -49,17 +49,17 @@ pub struct LoopbackIngress {
 /// The error of eventfd(2).
 pub fn loopback(capacity: usize) -> std::io::Result<(LoopbackEgress, LoopbackIngress)> {
     let (to, from) = sync_channel(capacity.max(1));
-    let wake = Arc::new(Wake { need_kick: AtomicU32::new(0), doorbell: Doorbell::new()? });
+    let wake = Arc::new(LoopbackWake { need_kick: AtomicU32::new(0), doorbell: Doorbell::new()? });
     let egress = LoopbackEgress { to, wake: Arc::clone(&wake), counters: Arc::default() };
     let ingress =
         LoopbackIngress { from, frames: Vec::with_capacity(BATCH), next: None, wake, counters: Arc::default() };
     Ok((egress, ingress))
 }
 
-fn copy(frame: &FrameRef<'_>) -> Frame {
+fn copy(frame: &FrameRef<'_>) -> LoopbackFrame {
     let mut bytes = vec![0; frame.len()];
     frame.copy_out(0, &mut bytes);
-    Frame { bytes, offload: frame.offload(), no_learn: frame.no_learn() }
+    LoopbackFrame { bytes, offload: frame.offload(), no_learn: frame.no_learn() }
 }
 
 impl Egress for LoopbackEgress {

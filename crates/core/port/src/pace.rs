@@ -77,12 +77,12 @@ impl ThreadTime {
 
 /// The machine's clock.
 #[derive(Debug, Default)]
-pub struct Machine;
+pub struct MachineClock;
 
 /// The moment when the first device appeared.
 static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-impl Clock for Machine {
+impl Clock for MachineClock {
     fn now(&self) -> Duration {
         BEGUN.elapsed()
     }
@@ -94,7 +94,7 @@ impl Clock for Machine {
 
 /// A device queue's use of worker time.
 #[derive(Debug, Default)]
-pub struct Pace<C = Machine> {
+pub struct QueuePace<C = MachineClock> {
     clock: C,
     /// Position in the sequence by which small batches are sampled.
     sequence: AtomicU32,
@@ -109,7 +109,7 @@ pub struct Pace<C = Machine> {
 /// Times one batch.
 #[derive(Debug)]
 pub struct Meter<'a, C> {
-    pace: &'a Pace<C>,
+    pace: &'a QueuePace<C>,
     /// Start of the timing, if the batch is timed.
     begun: Option<ThreadTime>,
     /// Whether the thread's own time is read.
@@ -119,7 +119,7 @@ pub struct Meter<'a, C> {
     rests: bool,
 }
 
-impl<C: Clock> Pace<C> {
+impl<C: Clock> QueuePace<C> {
     /// Begins a batch of `frames`, written in one call each or several.
     pub fn begin(&self, frames: usize) -> Meter<'_, C> {
         let looks = self.looks();
@@ -334,7 +334,7 @@ mod tests {
     }
 
     /// Sends batches of `batch` frames for some seconds; each frame takes the time that `frame` spends.
-    fn passed(pace: &Pace<Said>, batch: usize, frame: impl Fn(&Said)) -> Passed {
+    fn passed(pace: &QueuePace<Said>, batch: usize, frame: impl Fn(&Said)) -> Passed {
         let clock = &pace.clock;
         let begun = clock.now();
         let mut took = Duration::ZERO;
@@ -355,7 +355,7 @@ mod tests {
     #[test]
     fn slow_frames_have_a_part_of_the_time() {
         for batch in BATCHES {
-            let pace = Pace::default();
+            let pace = QueuePace::default();
             let slow = passed(&pace, batch, |clock| clock.passes(4 * MOST_A_FRAME));
             assert!(slow.dropped > 0, "none is dropped of batches of {batch}");
             // The allowance in advance is a tenth of this time, too.
@@ -369,7 +369,7 @@ mod tests {
     #[test]
     fn others_pass() {
         for batch in BATCHES {
-            let passed = passed(&Pace::default(), batch, |clock| clock.passes(MOST_A_FRAME / 10));
+            let passed = passed(&QueuePace::default(), batch, |clock| clock.passes(MOST_A_FRAME / 10));
             assert_eq!(passed.dropped, 0, "in batches of {batch}");
         }
     }
@@ -380,7 +380,7 @@ mod tests {
         for batch in BATCHES {
             for every in [2, 40, 300] {
                 let frames = Cell::new(0u32);
-                let passed = passed(&Pace::default(), batch, |clock| {
+                let passed = passed(&QueuePace::default(), batch, |clock| {
                     frames.set(frames.get() + 1);
                     let is_slow = frames.get().is_multiple_of(every);
                     clock.passes(if is_slow { MOST_ALONE } else { MOST_A_FRAME / 100 });
@@ -393,7 +393,7 @@ mod tests {
 
     /// Sends batches of 64 for some seconds, several frames a call; each call takes the time that `call` spends. Also
     /// returns the most frames of a call, from the second batch on.
-    fn passed_together(pace: &Pace<Said>, mut call: impl FnMut(&Said, u32)) -> (Passed, usize) {
+    fn passed_together(pace: &QueuePace<Said>, mut call: impl FnMut(&Said, u32)) -> (Passed, usize) {
         let clock = &pace.clock;
         let begun = clock.now();
         let mut took = Duration::ZERO;
@@ -427,7 +427,7 @@ mod tests {
     fn calls_of_several_frames() {
         for way in [Said::passes, Said::is_served] {
             let slow = |clock: &Said, frames| way(clock, 4 * MOST_A_FRAME * frames);
-            let (passed, most) = passed_together(&Pace::default(), slow);
+            let (passed, most) = passed_together(&QueuePace::default(), slow);
             assert!(passed.dropped > 0 && (0.1..0.25).contains(&passed.share), "{} of the time", passed.share);
             assert_eq!(most, MANY as usize);
         }
@@ -447,9 +447,13 @@ mod tests {
                     stolen(clock, Duration::from_millis(50));
                 }
             };
-            assert_eq!(passed_together(&Pace::default(), call).0.dropped, 0);
+            assert_eq!(passed_together(&QueuePace::default(), call).0.dropped, 0);
             for batch in BATCHES {
-                assert_eq!(passed(&Pace::default(), batch, |clock| call(clock, 1)).dropped, 0, "in batches of {batch}");
+                assert_eq!(
+                    passed(&QueuePace::default(), batch, |clock| call(clock, 1)).dropped,
+                    0,
+                    "in batches of {batch}"
+                );
             }
         }
     }
@@ -458,7 +462,7 @@ mod tests {
     #[test]
     fn a_starved_machines_time_counts_little() {
         for stolen in [Said::passes, Said::is_served] {
-            let pace = Pace::default();
+            let pace = QueuePace::default();
             for call in 0..1000 {
                 let mut meter = pace.begin(1);
                 assert!(meter.at_once() > 0, "call {call}");
@@ -474,9 +478,9 @@ mod tests {
     #[test]
     fn other_threads_time_does_not_count() {
         for batch in BATCHES {
-            let beside = passed(&Pace::default(), batch, |clock| clock.is_others(4 * MOST_A_FRAME));
+            let beside = passed(&QueuePace::default(), batch, |clock| clock.is_others(4 * MOST_A_FRAME));
             assert_eq!(beside.dropped, 0, "in batches of {batch}");
-            let slow = passed(&Pace::default(), batch, |clock| {
+            let slow = passed(&QueuePace::default(), batch, |clock| {
                 clock.passes(4 * MOST_A_FRAME);
                 clock.is_others(4 * MOST_A_FRAME);
             });

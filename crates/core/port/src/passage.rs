@@ -3,12 +3,12 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use netvale_mem::lent::{Away, InUse};
+use netvale_mem::lent::{EntryError, InUse};
 use netvale_mem::relay::Relay;
 use rustix::io::Errno;
 
 use crate::seat::Seat;
-use crate::{DropReason, Passed, RingCounters, Task};
+use crate::{DropReason, PassResult, RingCounters, Task};
 
 /// Moves frames in one direction between a peer's ring and a port's.
 pub trait Passage: Send {
@@ -92,16 +92,16 @@ impl<P: Passage> Seat<P> {
 }
 
 /// A passage's seat as a worker's task. It asks the side that must act next for a kick.
-pub struct Seated<P>(pub Arc<Seat<P>>);
+pub struct SeatTask<P>(pub Arc<Seat<P>>);
 
-impl<W, P: Passage + 'static> Task<W> for Seated<P> {
+impl<W, P: Passage + 'static> Task<W> for SeatTask<P> {
     #[inline]
-    fn pass(&mut self, _work: &mut W) -> Passed {
-        Passed::count(self.0.queue.enter().map_or(0, |mut passage| passage.pass(&self.0.counters)))
+    fn pass(&mut self, _work: &mut W) -> PassResult {
+        PassResult::count(self.0.queue.enter().map_or(0, |mut passage| passage.pass(&self.0.counters)))
     }
 
     fn arm(&mut self) -> bool {
-        self.0.queue.enter().map_or_else(Away::is_busy, |mut passage| passage.arm())
+        self.0.queue.enter().map_or_else(EntryError::is_busy, |mut passage| passage.arm())
     }
 
     fn disarm(&mut self) {

@@ -12,7 +12,7 @@ use netvale_mem::drops::{DropReason, RingCounters};
 use netvale_mem::host::HostTx;
 use netvale_mem::lease::BadHead;
 use netvale_mem::notify::{Doorbell, KickCounts};
-use netvale_mem::offsets::{AtStart, Begin, OffsetRule};
+use netvale_mem::offsets::{AtStart, OffsetRule, OffsetSource};
 use netvale_mem::region::RingSide;
 use netvale_wire::vnet::VnetHdr;
 
@@ -40,7 +40,7 @@ pub struct RingIngress<S = HostTx> {
 const AHEAD: u32 = 32;
 
 /// The result of reading the slots of one frame.
-enum Next {
+enum NextFrame {
     /// Added a frame to the batch; the index behind it.
     Frame(u32),
     /// Found an unusable frame; the index behind it.
@@ -150,7 +150,7 @@ impl<S: Intake> RingIngress<S> {
 
     /// Reads the frame that begins at slot `i`.
     #[inline]
-    fn next_frame<B: Begin>(&self, begin: B, i: u32, head: u32, batch: &mut Batch) -> Next {
+    fn next_frame<B: OffsetSource>(&self, begin: B, i: u32, head: u32, batch: &mut Batch) -> NextFrame {
         let slot = self.tx.side().ring.slot_word(i);
         let hdr_len = self.hdr_len.get();
         if slot.flags & (NS_MOREFRAG | NS_UNREADABLE) == 0 {
@@ -167,20 +167,20 @@ impl<S: Intake> RingIngress<S> {
     /// Offset of a slot's frame in its buffer, in bytes. For an indirect slot it is 0: the library copied the data
     /// there.
     #[inline(always)]
-    fn offset<B: Begin>(&self, begin: B, i: u32, slot: &NetmapSlot) -> u32 {
+    fn offset<B: OffsetSource>(&self, begin: B, i: u32, slot: &NetmapSlot) -> u32 {
         if slot.flags & NS_INDIRECT != 0 { 0 } else { begin.of_slot(&self.tx.side().ring, i) }
     }
 
     /// Adds a single-slot frame whose header asks for no offload. `None`: the frame is of another kind.
     #[inline]
-    fn behind_header<B: Begin>(
+    fn behind_header<B: OffsetSource>(
         &self,
         begin: B,
         i: u32,
         slot: NetmapSlot,
         hdr_len: u32,
         batch: &mut Batch,
-    ) -> Option<Next> {
+    ) -> Option<NextFrame> {
         let ring = &self.tx.side().ring;
         let buf = ring.within(slot.buf_idx, self.offset(begin, i, &slot), slot.len.into())?;
         let len = u32::from(slot.len).checked_sub(hdr_len).filter(|&len| len > 0)?;
@@ -194,7 +194,7 @@ impl<S: Intake> RingIngress<S> {
         if slot.flags & NS_NO_LEARN != 0 {
             batch.set_no_learn();
         }
-        Some(Next::Frame(ring.next(i)))
+        Some(NextFrame::Frame(ring.next(i)))
     }
 
     /// Prefetches the headers of frames that are read next: the sender's core wrote them.
@@ -212,12 +212,12 @@ impl<S: Intake> RingIngress<S> {
     }
 
     #[inline]
-    fn single<B: Begin>(&self, begin: B, i: u32, slot: NetmapSlot, batch: &mut Batch) -> Next {
+    fn single<B: OffsetSource>(&self, begin: B, i: u32, slot: NetmapSlot, batch: &mut Batch) -> NextFrame {
         let ring = &self.tx.side().ring;
         let behind = ring.next(i);
         let buf = match self.place(begin, i, &slot) {
             Ok(buf) => buf,
-            Err(why) => return Next::Drop(behind, why),
+            Err(why) => return NextFrame::Drop(behind, why),
         };
         // The sender's core wrote it. Classification reads it first, but only after all slots have been examined.
         netvale_mem::copy::prefetch_read(buf.as_ptr());
@@ -227,12 +227,12 @@ impl<S: Intake> RingIngress<S> {
         if slot.flags & NS_NO_LEARN != 0 {
             batch.set_no_learn();
         }
-        Next::Frame(behind)
+        NextFrame::Frame(behind)
     }
 
     /// Address of a slot's bytes, checked to be inside one buffer.
     #[inline(always)]
-    fn place<B: Begin>(&self, begin: B, i: u32, slot: &NetmapSlot) -> Result<NonNull<u8>, DropReason> {
+    fn place<B: OffsetSource>(&self, begin: B, i: u32, slot: &NetmapSlot) -> Result<NonNull<u8>, DropReason> {
         let ring = &self.tx.side().ring;
         let buf = ring.buf(slot.buf_idx).ok_or(DropReason::BadBuffer)?;
         let offset = self.offset(begin, i, slot);
@@ -244,7 +244,7 @@ impl<S: Intake> RingIngress<S> {
     }
 
     /// Reads a frame of several slots, or one behind a virtio-net header.
-    fn multi<B: Begin>(&self, begin: B, first: u32, head: u32, batch: &mut Batch) -> Next {
+    fn multi<B: OffsetSource>(&self, begin: B, first: u32, head: u32, batch: &mut Batch) -> NextFrame {
         let ring = &self.tx.side().ring;
         let mut pieces = [(std::ptr::null(), 0u32); MAX_FRAGS];
         let mut i = first;
@@ -272,23 +272,27 @@ impl<S: Intake> RingIngress<S> {
             }
         }
         match wrong.map_or_else(|| self.push(&mut pieces[..count.min(MAX_FRAGS)], batch), Err) {
-            Err(why) => Next::Drop(i, why),
+            Err(why) => NextFrame::Drop(i, why),
             Ok(()) => {
                 if flags & NS_NO_LEARN != 0 {
                     batch.set_no_learn();
                 }
-                Next::Frame(i)
+                NextFrame::Frame(i)
             }
         }
     }
 
     /// Handles slots that end before the frame does: waits for the rest, unless it can never come.
-    fn unfinished(&self, first: u32, head: u32, count: usize) -> Next {
+    fn unfinished(&self, first: u32, head: u32, count: usize) -> NextFrame {
         let ring_is_full = first == self.tx.hwcur() && self.tx.side().ring.next(head) == first;
-        if count >= MAX_FRAGS || ring_is_full { Next::Drop(head, DropReason::EndlessFrame) } else { Next::Incomplete }
+        if count >= MAX_FRAGS || ring_is_full {
+            NextFrame::Drop(head, DropReason::EndlessFrame)
+        } else {
+            NextFrame::Incomplete
+        }
     }
 
-    fn piece<B: Begin>(
+    fn piece<B: OffsetSource>(
         &self,
         begin: B,
         i: u32,
@@ -346,7 +350,7 @@ impl<S: Intake> RingIngress<S> {
 
     /// Adds frames up to slot `head`, as long as the batch has room.
     #[inline(always)]
-    fn collect<B: Begin>(&mut self, begin: B, head: u32, batch: &mut Batch) {
+    fn collect<B: OffsetSource>(&mut self, begin: B, head: u32, batch: &mut Batch) {
         let mut i = self.tx.hwcur();
         let headers = self.hdr_len.get() > 0;
         let mut asked = i;
@@ -355,12 +359,12 @@ impl<S: Intake> RingIngress<S> {
                 asked = self.prefetch_headers(i, head);
             }
             match self.next_frame(begin, i, head, batch) {
-                Next::Frame(behind) => i = behind,
-                Next::Drop(behind, why) => {
+                NextFrame::Frame(behind) => i = behind,
+                NextFrame::Drop(behind, why) => {
                     self.counters.dropped(why, 1);
                     i = behind;
                 }
-                Next::Incomplete => {
+                NextFrame::Incomplete => {
                     self.tx.wait_beyond(head);
                     break;
                 }

@@ -13,10 +13,10 @@ use netvale_mem::offsets::OffsetRule;
 use netvale_mem::{PortMem, RingMem};
 use netvale_wire::offload::Offload;
 
-use crate::ahead::Ahead;
+use crate::ahead::SlotPrefetcher;
 use crate::batch::{BATCH, Batch, FrameRef, MAX_FRAGS};
 use crate::hdr::HdrLen;
-use crate::soft::{Form, Scratch};
+use crate::soft::{FrameForm, Scratch};
 
 mod reservation;
 
@@ -62,12 +62,12 @@ impl RingEgress {
     }
 
     /// The form in which a frame reaches the receiver.
-    fn form(&self, frame: &FrameRef<'_>) -> Form {
+    fn form(&self, frame: &FrameRef<'_>) -> FrameForm {
         let cut = match frame.offload() {
             Offload::Gso(gso) => self.hdr_len.is_cut() || !self.uso && !gso.kind.is_tcp(),
             _ => false,
         };
-        Form::of(frame, self.hdr_len.get() > 0 && !cut)
+        FrameForm::of(frame, self.hdr_len.get() > 0 && !cut)
     }
 
     /// Like [`crate::Egress::reserve`], for an egress lent until the reservation is dropped.
@@ -121,7 +121,7 @@ impl RingEgress {
         let mut slot = lease.slot;
         let mut bytes = 0u64;
         let mut bad = 0u64;
-        let mut ahead = Ahead::<HDR>::new(ring, lease);
+        let mut ahead = SlotPrefetcher::<HDR>::new(ring, lease);
         for &pick in picks.get(..lease.count as usize).unwrap_or(picks) {
             ahead.step(ring);
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
@@ -352,8 +352,8 @@ impl RingEgress {
         let slots = |bytes: usize| (bytes as u32 + self.hdr_len.get()).div_ceil(size).max(1);
         let limit = MAX_FRAGS.min(self.rx.side().ring.num_slots() as usize - 1) as u32;
         match self.form(frame) {
-            Form::AsIs | Form::Checksum => Some(slots(frame.len())).filter(|&n| n <= limit).unwrap_or(0),
-            Form::Segments { count, longest, last } => {
+            FrameForm::AsIs | FrameForm::Checksum => Some(slots(frame.len())).filter(|&n| n <= limit).unwrap_or(0),
+            FrameForm::Segments { count, longest, last } => {
                 let each = slots(longest);
                 let all = each.saturating_mul(count - 1).saturating_add(slots(last));
                 if each <= limit && all < self.rx.side().ring.num_slots() { all } else { 0 }
@@ -367,11 +367,11 @@ impl RingEgress {
             return;
         }
         let sent = match self.form(frame) {
-            Form::AsIs => {
+            FrameForm::AsIs => {
                 out.frame(self.hdr_len.get(), frame);
                 Ok(())
             }
-            Form::Checksum | Form::Segments { .. } => {
+            FrameForm::Checksum | FrameForm::Segments { .. } => {
                 scratch.soften(frame, |bytes| out.bytes(self.hdr_len.get(), bytes)).map(|_| ())
             }
         };
@@ -426,8 +426,8 @@ impl<'a> SlotWriter<'a> {
 
     fn put(&mut self, hdr_len: u32, header: &[u8; 12], len: usize, copy: impl Fn(usize, &RingMem, u32, u32, usize)) {
         match self.offsets {
-            None => self.put_at((hdr_len, header), len, |_| 0, copy),
-            Some(rule) => self.put_at_offsets(&rule, (hdr_len, header), len, copy),
+            None => self.put_at(hdr_len, header, len, |_| 0, copy),
+            Some(rule) => self.put_at_offsets(&rule, hdr_len, header, len, copy),
         }
     }
 
@@ -437,12 +437,13 @@ impl<'a> SlotWriter<'a> {
     fn put_at_offsets(
         &mut self,
         rule: &OffsetRule,
-        header: (u32, &[u8; 12]),
+        hdr_len: u32,
+        header: &[u8; 12],
         len: usize,
         copy: impl Fn(usize, &RingMem, u32, u32, usize),
     ) {
         let ring = &self.egress.rx.side().ring;
-        let all = header.0 as usize + len;
+        let all = hdr_len as usize + len;
         let slots = all.div_ceil(self.egress.slot_size().max(1) as usize).clamp(1, MAX_FRAGS).min(self.left as usize);
         let mut offsets = [0u32; MAX_FRAGS];
         let mut room = 0;
@@ -452,9 +453,9 @@ impl<'a> SlotWriter<'a> {
             room += ring.room(*offset) as usize;
             slot = ring.next(slot);
         }
-        let leads = ring.room(offsets[0]) >= header.0;
+        let leads = ring.room(offsets[0]) >= hdr_len;
         if room >= all && leads {
-            return self.put_at(header, len, |k| offsets.get(k).copied().unwrap_or(0), copy);
+            return self.put_at(hdr_len, header, len, |k| offsets.get(k).copied().unwrap_or(0), copy);
         }
         for _ in 0..slots {
             self.egress.blank(self.slot);
@@ -467,7 +468,8 @@ impl<'a> SlotWriter<'a> {
     #[inline]
     fn put_at(
         &mut self,
-        (hdr_len, header): (u32, &[u8; 12]),
+        hdr_len: u32,
+        header: &[u8; 12],
         len: usize,
         offset: impl Fn(usize) -> u32,
         copy: impl Fn(usize, &RingMem, u32, u32, usize),

@@ -1,4 +1,5 @@
-//! A service: a thread that serves a port's peers one after another, and the state that it reports ([`Told`]).
+//! A service: a thread that serves a port's peers one after another, and the state that it reports
+//! ([`SharedServiceState`]).
 //!
 //! The [`Protocol`] speaks with the peers. The rest is common to all: state for `netvale show`, a line in the log, a
 //! pause after a peer that broke the rules, an end within a time limit.
@@ -20,9 +21,9 @@ use crate::listener::{OpenError, RETRY, SocketFile};
 
 mod pause;
 
-pub use pause::{Pause, Paused, Said};
+pub use pause::{Pause, PausedService, ThreadState};
 
-use pause::{Pauses, Turn};
+use pause::{Pauses, StartSignal};
 
 /// Pause after a peer whose blocked doorbell cost a worker time: it doubles each time, from the first value to the
 /// second.
@@ -60,7 +61,7 @@ pub trait Protocol: Send + 'static {
     type Connection;
     /// Details shown of a peer, besides whether it is connected.
     type Detail: Clone + Default + Send + 'static;
-    /// State for continuing a peer in another process after this one was killed ([`Peer::keep`]).
+    /// State for continuing a peer in another process after this one was killed ([`ServicePeer::keep`]).
     type Kept: Clone + PartialEq + Send + 'static;
     /// The name of a peer in messages.
     const PEER: &'static str;
@@ -69,12 +70,16 @@ pub trait Protocol: Send + 'static {
     /// `stop` is readable.
     fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<Self::Connection, String>>;
 
-    /// Serves a peer until it hangs up or [`Peer::ends`] becomes readable, unless [`Peer::asked_to_pause`] gives the
-    /// reason.
+    /// Serves a peer until it hangs up or [`ServicePeer::ends`] becomes readable, unless
+    /// [`ServicePeer::asked_to_pause`] gives the reason.
     ///
     /// # Errors
     /// The rule that the peer broke.
-    fn serve(&mut self, connection: Self::Connection, peer: &Peer<Self::Detail, Self::Kept>) -> Result<(), String>;
+    fn serve(
+        &mut self,
+        connection: Self::Connection,
+        peer: &ServicePeer<Self::Detail, Self::Kept>,
+    ) -> Result<(), String>;
 
     /// The fault of a [restored](Service::restore) peer, which workers already know.
     fn fault(&self, _connection: &Self::Connection) -> Option<Fault> {
@@ -87,7 +92,7 @@ type OnChange = Box<dyn Fn() + Send + Sync>;
 
 /// A service's report on its peers.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct State<D> {
+pub struct ServiceState<D> {
     /// Whether a peer is connected.
     pub connected: bool,
     /// Number of peers so far.
@@ -101,78 +106,78 @@ pub struct State<D> {
 /// The error reported for a peer that could not outlive the previous process.
 const KILLED: &str = "the daemon was killed: let it connect again";
 
-impl<D: Default> State<D> {
+impl<D: Default> ServiceState<D> {
     /// The state after a kill, for a protocol whose peers do not outlive it.
     #[must_use]
     pub fn after_a_kill(self) -> Self {
         if !self.connected {
             return self;
         }
-        State { connections: self.connections, last_error: Some(KILLED.to_owned()), ..State::default() }
+        ServiceState { connections: self.connections, last_error: Some(KILLED.to_owned()), ..ServiceState::default() }
     }
 }
 
-impl<D> State<D> {
+impl<D> ServiceState<D> {
     /// The same state with a peer connected or not: the record of the peer may be older or newer.
     #[must_use]
     pub fn with(self, connected: bool) -> Self {
-        State { connected, ..self }
+        ServiceState { connected, ..self }
     }
 }
 
 /// A handle to a service's state. Clones share it.
-pub struct Told<D>(Arc<Mutex<State<D>>>);
+pub struct SharedServiceState<D>(Arc<Mutex<ServiceState<D>>>);
 
-impl<D> Clone for Told<D> {
+impl<D> Clone for SharedServiceState<D> {
     fn clone(&self) -> Self {
-        Told(Arc::clone(&self.0))
+        SharedServiceState(Arc::clone(&self.0))
     }
 }
 
-impl<D> Told<D> {
+impl<D> SharedServiceState<D> {
     /// Changes the details of the connected peer.
     pub fn update(&self, change: impl FnOnce(&mut D)) {
         change(&mut self.lock().now);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<D>> {
+    fn lock(&self) -> MutexGuard<'_, ServiceState<D>> {
         lock(&self.0)
     }
 }
 
 /// The kept state of a service's peer, in case this process is killed.
 #[derive(Clone)]
-pub struct Kept<K> {
+pub struct KeptState<K> {
     /// Number of changes: they may affect only its descriptors.
     pub changes: u64,
-    /// The peer's last [kept](Peer::keep) state; `None`: no peer, or nothing kept.
+    /// The peer's last [kept](ServicePeer::keep) state; `None`: no peer, or nothing kept.
     pub last: Option<K>,
 }
 
-impl<K> Kept<K> {
+impl<K> KeptState<K> {
     /// Clears the state of a peer that has gone.
     fn forget(&mut self) {
         self.changes += u64::from(self.last.take().is_some());
     }
 }
 
-impl<K> Default for Kept<K> {
+impl<K> Default for KeptState<K> {
     fn default() -> Self {
-        Kept { changes: 0, last: None }
+        KeptState { changes: 0, last: None }
     }
 }
 
 /// A peer that is being served.
-pub struct Peer<D, K = ()> {
-    told: Told<D>,
-    kept: Arc<Mutex<Kept<K>>>,
-    control: Arc<Control>,
+pub struct ServicePeer<D, K = ()> {
+    told: SharedServiceState<D>,
+    kept: Arc<Mutex<KeptState<K>>>,
+    control: Arc<ServiceControl>,
     fault: Fault,
     ends: OwnedFd,
 }
 
 /// Requests that the service's thread listens to besides its peers.
-struct Control {
+struct ServiceControl {
     stop: Doorbell,
     pauses: Pauses,
     /// Readable when either doorbell is rung.
@@ -181,12 +186,12 @@ struct Control {
     on_peer: OnceLock<OnChange>,
 }
 
-impl Control {
-    fn new() -> Result<Control, Errno> {
+impl ServiceControl {
+    fn new() -> Result<ServiceControl, Errno> {
         let stop = Doorbell::new()?;
         let pauses = Pauses::new()?;
         let any = any_of([stop.as_fd(), pauses.bell.as_fd()])?;
-        Ok(Control { stop, pauses, any, on_change: OnceLock::new(), on_peer: OnceLock::new() })
+        Ok(ServiceControl { stop, pauses, any, on_change: OnceLock::new(), on_peer: OnceLock::new() })
     }
 
     fn changed(&self) {
@@ -219,7 +224,7 @@ impl Control {
 }
 
 /// A thread that was [asked to pause](Service::ask_to_pause).
-pub struct AskedToPause(Arc<Control>);
+pub struct AskedToPause(Arc<ServiceControl>);
 
 impl Drop for AskedToPause {
     fn drop(&mut self) {
@@ -236,16 +241,16 @@ fn any_of<const N: usize>(fds: [BorrowedFd<'_>; N]) -> Result<OwnedFd, Errno> {
     Ok(any)
 }
 
-impl<D, K: PartialEq> Peer<D, K> {
+impl<D, K: PartialEq> ServicePeer<D, K> {
     fn new(
-        told: &Told<D>,
-        kept: &Arc<Mutex<Kept<K>>>,
-        control: &Arc<Control>,
+        told: &SharedServiceState<D>,
+        kept: &Arc<Mutex<KeptState<K>>>,
+        control: &Arc<ServiceControl>,
         fault: Option<Fault>,
     ) -> Result<Self, Errno> {
         let fault = fault.map_or_else(Fault::new, Ok)?;
         let ends = any_of([control.any.as_fd(), fault.as_fd()])?;
-        Ok(Peer { told: told.clone(), kept: Arc::clone(kept), control: Arc::clone(control), fault, ends })
+        Ok(ServicePeer { told: told.clone(), kept: Arc::clone(kept), control: Arc::clone(control), fault, ends })
     }
 
     /// The request to pause, if a successor may continue the peer: [`Pause::with`] takes the state it needs.
@@ -281,13 +286,13 @@ impl<D, K: PartialEq> Peer<D, K> {
         if kept.last == now {
             return;
         }
-        *kept = Kept { changes: kept.changes + 1, last: now };
+        *kept = KeptState { changes: kept.changes + 1, last: now };
         drop(kept);
         self.control.changed();
     }
 
     /// The service's state, for changing the peer's details.
-    pub fn told(&self) -> &Told<D> {
+    pub fn told(&self) -> &SharedServiceState<D> {
         &self.told
     }
 }
@@ -298,9 +303,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// A running service. Dropping it ends the connection and the thread, and removes the socket.
 pub struct Service<D, K = ()> {
-    told: Told<D>,
-    kept: Arc<Mutex<Kept<K>>>,
-    control: Arc<Control>,
+    told: SharedServiceState<D>,
+    kept: Arc<Mutex<KeptState<K>>>,
+    control: Arc<ServiceControl>,
     /// Disconnects when the thread ends.
     running: Option<Receiver<()>>,
     file: Option<SocketFile>,
@@ -318,7 +323,7 @@ impl<D: Clone + Default + Send + 'static, K: Clone + PartialEq + Send + 'static>
         file: Option<SocketFile>,
         protocol: P,
     ) -> Result<Self, OpenError> {
-        Self::begin((thread, at.to_string()), file, protocol, State::default(), Kept::default(), None)
+        Self::begin(thread, at.to_string(), file, protocol, ServiceState::default(), KeptState::default(), None)
     }
 
     /// Restores another process's service. It starts once the result's second part is dropped: until then the other
@@ -332,27 +337,28 @@ impl<D: Clone + Default + Send + 'static, K: Clone + PartialEq + Send + 'static>
         at: impl Display,
         file: Option<SocketFile>,
         protocol: P,
-        told: State<D>,
-        kept: Kept<K>,
-    ) -> Result<(Self, Paused), OpenError> {
-        let (turn, paused) = Paused::before_begin(file.as_ref().map(SocketFile::claim));
-        Ok((Self::begin((thread, at.to_string()), file, protocol, told, kept, Some(turn))?, paused))
+        told: ServiceState<D>,
+        kept: KeptState<K>,
+    ) -> Result<(Self, PausedService), OpenError> {
+        let (turn, paused) = PausedService::before_begin(file.as_ref().map(SocketFile::claim));
+        Ok((Self::begin(thread, at.to_string(), file, protocol, told, kept, Some(turn))?, paused))
     }
 
     fn begin<P: Protocol<Detail = D, Kept = K>>(
-        (thread, at): (&str, String),
+        thread: &str,
+        at: String,
         file: Option<SocketFile>,
         protocol: P,
-        told: State<D>,
-        kept: Kept<K>,
-        turn: Option<Turn>,
+        told: ServiceState<D>,
+        kept: KeptState<K>,
+        turn: Option<StartSignal>,
     ) -> Result<Self, OpenError> {
         let failed = |source| OpenError::step(&at, "start a thread")(source);
-        let told = Told(Arc::new(Mutex::new(told)));
-        let control = Arc::new(Control::new().map_err(failed)?);
+        let told = SharedServiceState(Arc::new(Mutex::new(told)));
+        let control = Arc::new(ServiceControl::new().map_err(failed)?);
         let (alive, running) = mpsc::channel();
         let kept = Arc::new(Mutex::new(kept));
-        let server = Server {
+        let server = ServiceThread {
             protocol,
             at: at.clone(),
             told: told.clone(),
@@ -362,10 +368,10 @@ impl<D: Clone + Default + Send + 'static, K: Clone + PartialEq + Send + 'static>
         let broken = told.clone();
         let broken_kept = Arc::clone(&kept);
         let run = move || {
-            turn.into_iter().for_each(Turn::wait);
+            turn.into_iter().for_each(StartSignal::wait);
             if catch_unwind(AssertUnwindSafe(|| server.run())).is_err() {
                 let last_error = Some(BROKEN.to_owned());
-                *broken.lock() = State { last_error, ..State::default() };
+                *broken.lock() = ServiceState { last_error, ..ServiceState::default() };
                 lock(&broken_kept).forget();
             }
             drop(alive);
@@ -388,8 +394,8 @@ impl<D: Clone + Default + Send + 'static, K: Clone + PartialEq + Send + 'static>
     }
 
     /// Pauses the thread between two messages of its peer, or between peers, until the result is dropped. The protocol
-    /// must support it ([`Peer::asked_to_pause`]). `None`: the thread did not pause in time.
-    pub fn pause(&self) -> Option<Paused> {
+    /// must support it ([`ServicePeer::asked_to_pause`]). `None`: the thread did not pause in time.
+    pub fn pause(&self) -> Option<PausedService> {
         self.control.pauses.wait()
     }
 
@@ -401,12 +407,12 @@ impl<D: Clone + Default + Send + 'static, K: Clone + PartialEq + Send + 'static>
     }
 
     /// The current state of its peers.
-    pub fn state(&self) -> State<D> {
+    pub fn state(&self) -> ServiceState<D> {
         self.told.lock().clone()
     }
 
     /// The kept state of its peer. It changes only with a call of [`Service::on_change`].
-    pub fn kept(&self) -> Kept<K> {
+    pub fn kept(&self) -> KeptState<K> {
         lock(&self.kept).clone()
     }
 }
@@ -424,15 +430,15 @@ impl<D, K> Drop for Service<D, K> {
     }
 }
 
-struct Server<P: Protocol> {
+struct ServiceThread<P: Protocol> {
     protocol: P,
     at: String,
-    told: Told<P::Detail>,
-    kept: Arc<Mutex<Kept<P::Kept>>>,
-    control: Arc<Control>,
+    told: SharedServiceState<P::Detail>,
+    kept: Arc<Mutex<KeptState<P::Kept>>>,
+    control: Arc<ServiceControl>,
 }
 
-impl<P: Protocol> Server<P> {
+impl<P: Protocol> ServiceThread<P> {
     /// Waits for the next peer. `None`: the service must stop.
     fn next(&mut self) -> Option<Result<P::Connection, String>> {
         loop {
@@ -471,7 +477,8 @@ impl<P: Protocol> Server<P> {
             lock(&self.kept).forget();
             let mut state = self.told.lock();
             let failed = ended.is_err();
-            *state = State { connections: state.connections, last_error: ended.err(), ..State::default() };
+            *state =
+                ServiceState { connections: state.connections, last_error: ended.err(), ..ServiceState::default() };
             drop(state);
             control.changed();
             control.peer_changed();
@@ -489,14 +496,14 @@ impl<P: Protocol> Server<P> {
 
     /// Serves a peer until it leaves. Returns the outcome, and whether one of its doorbells blocked.
     fn serve(&mut self, connection: P::Connection, is_news: bool) -> (Result<(), String>, bool) {
-        let peer = match Peer::new(&self.told, &self.kept, &self.control, self.protocol.fault(&connection)) {
+        let peer = match ServicePeer::new(&self.told, &self.kept, &self.control, self.protocol.fault(&connection)) {
             Ok(peer) => peer,
             Err(e) => return (Err(e.to_string()), false),
         };
         let mut state = self.told.lock();
         let is_continued = state.connected;
         if !is_continued {
-            *state = State { connected: true, connections: state.connections + 1, ..State::default() };
+            *state = ServiceState { connected: true, connections: state.connections + 1, ..ServiceState::default() };
         }
         drop(state);
         self.control.peer_changed();

@@ -9,15 +9,15 @@ use netvale_mem::steps::{Step, step};
 use netvale_wire::checksum::Sum;
 use netvale_wire::offload::{Gso, MAX_HEADERS, Offload};
 use netvale_wire::segment::{Segmenter, complete_checksum};
-use netvale_wire::vnet::{Form as HdrForm, VnetHdr};
+use netvale_wire::vnet::{VnetForm, VnetHdr};
 
 use crate::batch::{Batch, FrameRef, MAX_FRAME};
-use crate::gather::Work;
+use crate::gather::MergeScratch;
 use crate::origin::Origin;
 
 /// The form in which a frame reaches a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum FrameForm {
     /// Unchanged.
     AsIs,
     /// With its checksum filled in.
@@ -33,14 +33,14 @@ pub enum Form {
     },
 }
 
-impl Form {
+impl FrameForm {
     /// The form for a destination with (or without) virtio-net headers, and therefore offloads.
     #[inline]
-    pub fn of(frame: &FrameRef<'_>, takes_offloads: bool) -> Form {
+    pub fn of(frame: &FrameRef<'_>, takes_offloads: bool) -> FrameForm {
         match frame.offload() {
-            _ if takes_offloads => Form::AsIs,
-            Offload::None => Form::AsIs,
-            Offload::CsumPartial { .. } => Form::Checksum,
+            _ if takes_offloads => FrameForm::AsIs,
+            Offload::None => FrameForm::AsIs,
+            Offload::CsumPartial { .. } => FrameForm::Checksum,
             Offload::Gso(gso) => {
                 let hdr_len = usize::from(gso.hdr_len);
                 let size = usize::from(gso.gso_size).max(1);
@@ -48,7 +48,7 @@ impl Form {
                 let count = payload.div_ceil(size).max(1);
                 let longest = size.min(payload);
                 let last = hdr_len + payload - (count - 1) * longest;
-                Form::Segments { count: count as u32, longest: hdr_len + longest, last }
+                FrameForm::Segments { count: count as u32, longest: hdr_len + longest, last }
             }
         }
     }
@@ -76,7 +76,7 @@ pub fn set_offload(batch: &mut Batch, header: &VnetHdr) -> Result<(), DropReason
 
 /// Reads a virtio-net header of 10 or 12 bytes; `None` for other lengths.
 pub fn parse_header(bytes: &[u8]) -> Option<VnetHdr> {
-    VnetHdr::parse(bytes, HdrForm::from_len(bytes.len())?).ok()
+    VnetHdr::parse(bytes, VnetForm::from_len(bytes.len())?).ok()
 }
 
 /// Encodes `offload` as a 12-byte virtio-net header; its first 10 bytes are the short form.
@@ -97,7 +97,7 @@ pub enum PutResult {
 
 /// A destination's room for the segments of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct SegmentRoom {
     /// Free places.
     pub free: usize,
     /// All places.
@@ -108,10 +108,10 @@ pub struct Room {
     pub lead: usize,
 }
 
-impl Room {
+impl SegmentRoom {
     /// Whether all segments of a frame find room now, or never can.
-    fn takes(&self, form: Form) -> bool {
-        let Form::Segments { count, longest, .. } = form else { return true };
+    fn takes(&self, form: FrameForm) -> bool {
+        let FrameForm::Segments { count, longest, .. } = form else { return true };
         let need = (count as usize).saturating_mul((self.lead + longest).div_ceil(self.bytes.max(1)));
         need <= self.free || need > self.all
     }
@@ -127,7 +127,7 @@ pub struct Scratch {
     frame: Vec<u8>,
     segment: Vec<u8>,
     /// The memory of [`crate::gro`]; `None` while in use there.
-    pub(crate) gro: Option<Box<Work>>,
+    pub(crate) gro: Option<Box<MergeScratch>>,
 }
 
 impl Default for Scratch {
@@ -144,7 +144,7 @@ impl Scratch {
             origin: Origin::UNKNOWN,
             frame: vec![0; MAX_FRAME],
             segment: vec![0; MAX_FRAME + MAX_HEADERS],
-            gro: Some(Box::new(Work::new())),
+            gro: Some(Box::new(MergeScratch::new())),
         }
     }
 
@@ -201,10 +201,10 @@ impl Scratch {
         &mut self,
         frame: &FrameRef<'_>,
         counters: &RingCounters,
-        room: &Room,
+        room: &SegmentRoom,
         mut put: impl FnMut(&[u8]) -> PutResult,
     ) -> PutResult {
-        if self.whole && !room.takes(Form::of(frame, false)) {
+        if self.whole && !room.takes(FrameForm::of(frame, false)) {
             return PutResult::Full;
         }
         let mut result = PutResult::Done;

@@ -35,7 +35,7 @@ const LEAST_ALIKE: usize = 20;
 /// frames themselves.
 #[repr(align(64))]
 #[expect(dead_code, reason = "several lines in a row are used together, by the address of the first")]
-struct Line(UnsafeCell<[u8; LINE]>);
+struct CacheLine(UnsafeCell<[u8; LINE]>);
 
 const LINE: usize = 64;
 /// Lines of the longest head.
@@ -75,7 +75,7 @@ impl Retag {
 }
 
 /// How frames with equal first bytes get another tag in place: the whole change lies in their first bytes.
-struct Start {
+struct RetagStart {
     /// The new first bytes of an area.
     bytes: [u8; ALIKE],
     /// Offset in the area for the frame's copy, and for the variant's first byte.
@@ -83,8 +83,8 @@ struct Start {
     begin: usize,
 }
 
-impl Start {
-    fn of(like: [u8; ALIKE], retag: Retag) -> Start {
+impl RetagStart {
+    fn of(like: [u8; ALIKE], retag: Retag) -> RetagStart {
         let [addresses @ .., _, _, _, _] = like;
         let mut bytes = like;
         let (lead, begin) = match retag {
@@ -102,13 +102,13 @@ impl Start {
                 (0, 0)
             }
         };
-        Start { bytes, lead, begin }
+        RetagStart { bytes, lead, begin }
     }
 }
 
 /// A copied head.
 #[derive(Clone, Copy, Debug)]
-struct Head {
+struct CopiedHead {
     at: *const u8,
     len: u32,
 }
@@ -116,12 +116,12 @@ struct Head {
 /// Variants of a batch's frames. Its memory is reused from batch to batch.
 pub struct Stage {
     variants: Batch,
-    lines: Box<[Line]>,
+    lines: Box<[CacheLine]>,
     used_lines: usize,
     deep: Box<[UnsafeCell<u8>]>,
     used_deep: usize,
     /// The frame whose head was copied last, and that copy.
-    last: Option<(usize, Head)>,
+    last: Option<(usize, CopiedHead)>,
     /// Frames copied as a whole, which stay when their ingress is released.
     own: Vec<Box<[u8]>>,
 }
@@ -145,7 +145,7 @@ impl Stage {
         let variants = (1 + OTHERS) * BATCH;
         Stage {
             variants: Batch::with_room(variants, (1 + OTHERS) * (BATCH + BATCH_FRAGS)),
-            lines: (0..COPIES * BATCH * LINES).map(|_| Line(UnsafeCell::new([0; LINE]))).collect(),
+            lines: (0..COPIES * BATCH * LINES).map(|_| CacheLine(UnsafeCell::new([0; LINE]))).collect(),
             used_lines: 0,
             deep: (0..DEEP).map(|_| UnsafeCell::new(0)).collect(),
             used_deep: 0,
@@ -248,7 +248,7 @@ impl<'s> Staging<'s> {
         // SAFETY: room for HEAD bytes and more, unreferenced: variants are made of it only later.
         let len = unsafe { frame.copy_out_raw(0, at, if frame.len() <= HEAD { HEAD } else { want.min(HEAD) }) };
         self.stage.use_area(len);
-        self.stage.last = Some((i, Head { at, len: len as u32 }));
+        self.stage.last = Some((i, CopiedHead { at, len: len as u32 }));
         // SAFETY: written just now, and not written again while `self` is borrowed.
         unsafe { std::slice::from_raw_parts(at, len) }
     }
@@ -271,7 +271,7 @@ impl<'s> Staging<'s> {
             done + frame.copy_out_raw(done, at.add(done), frame.len() - done)
         };
         self.stage.used_deep += len;
-        self.stage.last = Some((i, Head { at, len: len as u32 }));
+        self.stage.last = Some((i, CopiedHead { at, len: len as u32 }));
         // SAFETY: written just now, and not written again while `self` is borrowed.
         Some(unsafe { std::slice::from_raw_parts(at, len) })
     }
@@ -311,7 +311,7 @@ impl<'s> Staging<'s> {
         takes: &mut impl FnMut(usize, &[u8], usize) -> bool,
     ) -> usize {
         let Some(like) = self.stage.first_bytes() else { return frames.start };
-        let start = Start::of(like, retag);
+        let start = RetagStart::of(like, retag);
         let Stage { variants, lines, used_lines, .. } = &mut *self.stage;
         let lens = if LONG { HEAD + 1..=MAX_FRAME - TAG } else { LEAST_ALIKE..=HEAD };
         let last = frames.end.min(frames.start + (lines.len() - *used_lines) / LINES);
@@ -343,7 +343,7 @@ impl<'s> Staging<'s> {
                     let first = (area.add(start.begin).cast_const(), (end - start.begin) as u32);
                     if !LONG {
                         variants.push_bare(first.0, first.1);
-                    } else if variants.push_variant(first, &frame, copied).is_none() {
+                    } else if variants.push_variant(first.0, first.1, &frame, copied).is_none() {
                         break;
                     }
                 }
@@ -384,14 +384,15 @@ impl<'s> Staging<'s> {
             return Err(DropReason::TooLong);
         }
         // SAFETY: `first` lies in memory of the stage's, and frames are cleared only after the stage (`new`).
-        let variant = unsafe { self.stage.variants.push_variant(first, &frame, behind) }.ok_or(DropReason::TooLong)?;
+        let variant =
+            unsafe { self.stage.variants.push_variant(first.0, first.1, &frame, behind) }.ok_or(DropReason::TooLong)?;
         self.stage.variants.set_offload(offload);
         Ok(variant)
     }
 
     /// Copies the head with another tag into an area of its own.
     #[inline]
-    fn retagged(&mut self, head: Head, retag: Retag) -> Option<(*const u8, u32)> {
+    fn retagged(&mut self, head: CopiedHead, retag: Retag) -> Option<(*const u8, u32)> {
         let len = head.len as usize;
         let stripped = if retag.strip { TAG } else { 0 };
         if len < ADDRESSES + stripped || len - stripped > HEAD {
@@ -407,7 +408,7 @@ impl<'s> Staging<'s> {
 
     /// The same for a head longer than an area, if there is room. A head too short to lose a tag has no variant.
     #[cold]
-    fn retagged_deep(&mut self, head: Head, retag: Retag) -> Option<(*const u8, u32)> {
+    fn retagged_deep(&mut self, head: CopiedHead, retag: Retag) -> Option<(*const u8, u32)> {
         let len = head.len as usize;
         if len < ADDRESSES + if retag.strip { TAG } else { 0 } {
             return None;

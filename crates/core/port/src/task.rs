@@ -9,7 +9,7 @@ use std::time::Duration;
 /// `W` is memory that the tasks of a worker share.
 pub trait Task<W>: Any + Send {
     /// Does the available work, up to a batch.
-    fn pass(&mut self, work: &mut W) -> Passed;
+    fn pass(&mut self, work: &mut W) -> PassResult;
 
     /// Asks for a wake-up. Returns whether there is work already: then do not sleep.
     fn arm(&mut self) -> bool {
@@ -61,7 +61,7 @@ pub trait Task<W>: Any + Send {
 
 /// The result of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Passed {
+pub enum PassResult {
     /// There was no work.
     Idle,
     /// Number of frames forwarded or dropped.
@@ -70,10 +70,10 @@ pub enum Passed {
     Held,
 }
 
-impl Passed {
+impl PassResult {
     /// The result of a pass that moved `frames` frames.
     #[inline]
-    pub fn count(frames: usize) -> Passed {
-        if frames == 0 { Passed::Idle } else { Passed::Frames(frames) }
+    pub fn count(frames: usize) -> PassResult {
+        if frames == 0 { PassResult::Idle } else { PassResult::Frames(frames) }
     }
 }

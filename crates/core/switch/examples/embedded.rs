@@ -10,7 +10,7 @@ use netvale_mem::notify::Doorbell;
 use netvale_mem::{PortShape, Region};
 use netvale_port::ring_in::RingIngress;
 use netvale_port::ring_out::RingEgress;
-use netvale_switch::{Forwarder, Passed, Port, Switch, Work};
+use netvale_switch::{AttachedPort, ForwardMemory, Forwarder, PassResult, Switch};
 
 const SLOTS: u32 = 256;
 
@@ -22,7 +22,12 @@ fn port(switch: &Arc<Switch>, name: &str) -> Result<(Forwarder, AppRing, AppRing
     let rx = mem.rx[0].clone();
     let egress =
         Arc::new(RingEgress::new(Arc::clone(&mem), HostRx::new(rx.clone(), Doorbell::new()?), 0, Arc::default()));
-    let id = switch.attach(Port { name: name.into(), egresses: vec![egress], lossless: false, ..Port::default() })?;
+    let id = switch.attach(AttachedPort {
+        name: name.into(),
+        egresses: vec![egress],
+        lossless: false,
+        ..AttachedPort::default()
+    })?;
     let ingress = RingIngress::new(mem, HostTx::new(tx.clone(), Doorbell::new()?), Doorbell::new()?, 0, Arc::default());
     ingress.quiet();
     let forwarder = Forwarder::new(Arc::clone(switch), id, 0, Box::new(ingress));
@@ -33,7 +38,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let switch = Switch::new("vale0");
     let (mut forward_a, mut a_tx, _a_rx) = port(&switch, "a")?;
     let (_forward_b, _b_tx, mut b_rx) = port(&switch, "b")?;
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     let mut frame = [0u8; 60];
     frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 0xb, 2, 0, 0, 0, 0, 0xa]);
     switch.fdb().learn(0x0b00_0000_0002, 1);
@@ -50,7 +55,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
             a_tx.advance(n);
             a_tx.sync();
-            while let Passed::Frames(_) = forward_a.pass(&mut work) {}
+            while let PassResult::Frames(_) = forward_a.pass(&mut work) {}
             b_rx.sync();
             received += u64::from(b_rx.space());
             b_rx.advance(b_rx.space());

@@ -12,7 +12,7 @@ pub(crate) const NOWHERE: u8 = 255;
 const END: u16 = u16::MAX;
 
 /// A batch grouped by destination: for each port a list of frames in order, and one list of the flooded frames.
-pub struct Groups {
+pub struct DestinationGroups {
     next: [u16; BATCH],
     /// First and last frame of each port's list; entry [`FLOOD`] is the list of flooded frames.
     lists: [(u16, u16); MAX_PORTS + 1],
@@ -22,15 +22,15 @@ pub struct Groups {
     only: Option<PortId>,
 }
 
-impl Default for Groups {
+impl Default for DestinationGroups {
     fn default() -> Self {
         let next = [END; BATCH];
         let lists = [(END, END); MAX_PORTS + 1];
-        Groups { next, lists, active: Vec::with_capacity(MAX_PORTS), only: None }
+        DestinationGroups { next, lists, active: Vec::with_capacity(MAX_PORTS), only: None }
     }
 }
 
-impl Groups {
+impl DestinationGroups {
     /// Groups frames with given destinations: ports, [`FLOOD`] or [`NOWHERE`].
     pub(crate) fn sort(&mut self, frames: std::ops::Range<usize>, to: impl Fn(usize) -> u8) {
         self.reset();

@@ -11,26 +11,26 @@ use arc_swap::ArcSwap;
 use crate::owners::PortId;
 
 /// Knowledge of addresses behind a port. Used by workers: it neither allocates nor waits.
-pub trait Knows: Send + Sync {
+pub trait AddressFinder: Send + Sync {
     /// Whether the address (in wire order, first byte lowest) is behind the port.
     fn knows(&self, mac: u64) -> bool;
 }
 
 #[derive(Clone)]
-struct Asked {
+struct AskedPort {
     port: PortId,
     vlan: u16,
-    by: Arc<dyn Knows>,
+    by: Arc<dyn AddressFinder>,
 }
 
 /// The ports to ask.
 #[derive(Default)]
-pub(crate) struct Elsewhere {
+pub(crate) struct AddressFinders {
     any: AtomicBool,
-    all: ArcSwap<Vec<Asked>>,
+    all: ArcSwap<Vec<AskedPort>>,
 }
 
-impl Elsewhere {
+impl AddressFinders {
     /// Whether any port is asked.
     #[inline]
     pub fn is_there(&self) -> bool {
@@ -49,15 +49,17 @@ impl Elsewhere {
     }
 
     /// Sets the VLANs (possibly none) about whose addresses a port is asked; `None` when the port goes.
-    pub fn set(&self, port: PortId, vlans: &[u16], by: Option<&Arc<dyn Knows>>) {
+    pub fn set(&self, port: PortId, vlans: &[u16], by: Option<&Arc<dyn AddressFinder>>) {
         let mut all: Vec<_> = self.all.load().iter().filter(|asked| asked.port != port).cloned().collect();
-        all.extend(by.into_iter().flat_map(|by| vlans.iter().map(|&vlan| Asked { port, vlan, by: Arc::clone(by) })));
+        all.extend(
+            by.into_iter().flat_map(|by| vlans.iter().map(|&vlan| AskedPort { port, vlan, by: Arc::clone(by) })),
+        );
         self.any.store(!all.is_empty(), Ordering::Relaxed);
         self.all.store(Arc::new(all));
     }
 }
 
-impl fmt::Debug for Elsewhere {
+impl fmt::Debug for AddressFinders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ports are asked", self.all.load().len())
     }

@@ -7,14 +7,14 @@ use netvale_port::origin::Origin;
 use netvale_wire::flow::FlowKey;
 
 use crate::fdb::PortId;
-use crate::holding::Holding;
+use crate::holding::HoldLimit;
 use crate::owners::OwnerId;
 use crate::policies::{CompiledPolicies, PolicyState};
 use crate::trace::Trace;
 
 /// A port to attach.
 #[derive(Clone, Default)]
-pub struct Port {
+pub struct AttachedPort {
     /// Its name on the switch.
     pub name: String,
     /// Egresses to it, one per ring; empty for a port that only sends.
@@ -33,24 +33,24 @@ pub struct Port {
 
 /// A port in the table.
 #[derive(Clone)]
-pub(crate) struct Entry {
+pub(crate) struct PortEntry {
     pub(crate) id: PortId,
     /// The number of its attachment.
     pub(crate) since: u64,
-    pub(crate) port: Port,
+    pub(crate) port: AttachedPort,
     pub(crate) owner: OwnerId,
     /// The key that spreads frames over its queues.
     pub(crate) flows: FlowKey,
     /// Whether it also holds back other owners' senders.
     pub(crate) holds_others: bool,
     /// The state of holding senders back.
-    pub(crate) holding: Arc<Holding>,
+    pub(crate) holding: Arc<HoldLimit>,
     /// Run-time state of its policies.
     pub(crate) state: Arc<PolicyState>,
     /// Monitors that get copies of the frames it sends.
-    pub(crate) tx_monitors: Vec<Monitor>,
+    pub(crate) tx_monitors: Vec<PortMonitor>,
     /// Monitors that get copies of the frames it receives.
-    pub(crate) rx_monitors: Vec<Monitor>,
+    pub(crate) rx_monitors: Vec<PortMonitor>,
     /// Traces of the frames it sends.
     pub(crate) traces: Vec<Arc<Trace>>,
 }
@@ -61,12 +61,12 @@ pub type MonitorRings = Vec<Option<Arc<dyn Egress>>>;
 
 /// A copy monitor on a port.
 #[derive(Clone)]
-pub(crate) struct Monitor {
+pub(crate) struct PortMonitor {
     pub(crate) name: String,
     pub(crate) rings: MonitorRings,
 }
 
-impl Monitor {
+impl PortMonitor {
     /// The destination of copies from ring `ring`.
     #[inline]
     pub(crate) fn egress(&self, ring: usize) -> Option<&dyn Egress> {
@@ -74,9 +74,9 @@ impl Monitor {
     }
 }
 
-impl Entry {
-    pub(crate) fn with_monitors(&self, tx: Vec<Monitor>, rx: Vec<Monitor>) -> Entry {
-        Entry { tx_monitors: tx, rx_monitors: rx, ..self.clone() }
+impl PortEntry {
+    pub(crate) fn with_monitors(&self, tx: Vec<PortMonitor>, rx: Vec<PortMonitor>) -> PortEntry {
+        PortEntry { tx_monitors: tx, rx_monitors: rx, ..self.clone() }
     }
 
     /// The origin of its frames.

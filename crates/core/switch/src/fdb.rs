@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
-use netvale_port::changes::Changes;
+use netvale_port::changes::ChangeCount;
 
-use crate::elsewhere::Elsewhere;
+use crate::elsewhere::AddressFinders;
 use crate::mix::Mix;
 pub use crate::owners::PortId;
 use crate::owners::{OwnerId, Owners};
@@ -32,13 +32,13 @@ const TICKS: u8 = 100;
 
 #[derive(Debug)]
 #[repr(align(64))]
-struct Line([AtomicU64; WAYS]);
+struct FdbLine([AtomicU64; WAYS]);
 
 /// The forwarding table of one switch: of its addresses, or of its addresses by VLAN.
 #[derive(Debug)]
 pub struct Fdb {
-    lines: Box<[Line]>,
-    key: (u64, u64),
+    lines: Box<[FdbLine]>,
+    key: [u64; 2],
     /// Maps VLAN and address to a line and a word of the entry; `None` without VLANs.
     vlans: Option<Mix>,
     tick: AtomicU8,
@@ -47,16 +47,16 @@ pub struct Fdb {
     sticky: AtomicBool,
     /// Number of frames whose source was not learned: another owner's address, or one above a limit.
     refused: AtomicU64,
-    beside: Arc<Beside>,
+    beside: Arc<SharedFdb>,
 }
 
 /// State shared by the tables of a switch.
 #[derive(Debug, Default)]
-pub(crate) struct Beside {
+pub(crate) struct SharedFdb {
     /// Counts addresses that were learned, forgotten or moved.
-    pub changes: Changes,
+    pub changes: ChangeCount,
     /// Ports to ask about addresses missing from the table.
-    pub elsewhere: Elsewhere,
+    pub elsewhere: AddressFinders,
 }
 
 /// An entry that [`Fdb::entries`] lists.
@@ -74,7 +74,7 @@ pub struct FdbEntry {
 
 /// The outcome of learning a source address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Learned {
+pub enum LearnResult {
     /// No change, or a group address.
     Known,
     /// The address is new.
@@ -92,11 +92,11 @@ pub enum Learned {
 impl Fdb {
     /// Creates a table of at least `entries` entries, its hash keyed with `key` (from a random source). If `sticky`, an
     /// address stays with its owner until it expires or its port leaves.
-    pub fn new(entries: usize, key: (u64, u64), sticky: bool) -> Self {
+    pub fn new(entries: usize, key: [u64; 2], sticky: bool) -> Self {
         let lines = Self::entries_of(entries) / WAYS;
-        let line = || Line(std::array::from_fn(|_| AtomicU64::new(0)));
+        let line = || FdbLine(std::array::from_fn(|_| AtomicU64::new(0)));
         let lines = (0..lines).map(|_| line()).collect();
-        let key = (key.0, key.1 | 1);
+        let key = [key[0], key[1] | 1];
         let tick = AtomicU8::new(0);
         let owners = Owners::default();
         let refused = AtomicU64::new(0);
@@ -104,13 +104,13 @@ impl Fdb {
     }
 
     /// Creates a table of addresses by VLAN, with at least as many entries.
-    pub(crate) fn by_vlan(entries: usize, key: (u64, u64), sticky: bool) -> Self {
+    pub(crate) fn by_vlan(entries: usize, key: [u64; 2], sticky: bool) -> Self {
         let vlans = Some(Mix::new(key));
         Fdb { vlans, ..Fdb::new(entries.max(Mix::LINES * WAYS), key, sticky) }
     }
 
     /// The state shared with the switch's other table.
-    pub(crate) fn beside(&self) -> &Arc<Beside> {
+    pub(crate) fn beside(&self) -> &Arc<SharedFdb> {
         &self.beside
     }
 
@@ -195,14 +195,14 @@ impl Fdb {
 
     /// Like [`Fdb::learn_some`], in a VLAN. Returns the outcome.
     #[inline]
-    pub(crate) fn learn_in(&self, vlan: u16, mac: u64, port: PortId, news: &mut u32) -> Learned {
+    pub(crate) fn learn_in(&self, vlan: u16, mac: u64, port: PortId, news: &mut u32) -> LearnResult {
         let (line, word) = self.place(vlan, mac);
         if mac & 1 != 0 || mac == 0 || word == 0 {
-            return Learned::Known;
+            return LearnResult::Known;
         }
         let fresh = word | u64::from(port) << 48 | u64::from(self.tick.load(Ordering::Relaxed)) << 56;
         if line.iter().any(|entry| entry.load(Ordering::Relaxed) == fresh) {
-            return Learned::Known;
+            return LearnResult::Known;
         }
         self.learn_anew(line, fresh, news)
     }
@@ -210,7 +210,7 @@ impl Fdb {
     #[inline]
     fn line(&self, mac: u64) -> &[AtomicU64; WAYS] {
         // Multiply-shift: the product's top bits are a universal hash for a secret odd factor.
-        let product = (mac ^ self.key.0).wrapping_mul(self.key.1);
+        let product = (mac ^ self.key[0]).wrapping_mul(self.key[1]);
         let line = ((product >> 32) * self.lines.len() as u64) >> 32;
         // A 32-bit fraction of the number of lines is below that number.
         &self.lines[line as usize].0
@@ -247,8 +247,8 @@ impl Fdb {
 
     /// Learns a change to the line: a new address, or a new port or age of a known one.
     #[cold]
-    fn learn_anew(&self, line: &[AtomicU64; WAYS], fresh: u64, news: &mut u32) -> Learned {
-        let Some(left) = news.checked_sub(1) else { return Learned::Later };
+    fn learn_anew(&self, line: &[AtomicU64; WAYS], fresh: u64, news: &mut u32) -> LearnResult {
+        let Some(left) = news.checked_sub(1) else { return LearnResult::Later };
         *news = left;
         let known = line.iter().map(|entry| (entry, entry.load(Ordering::Relaxed)));
         match known.into_iter().find(|(_, old)| old & MAC == fresh & MAC) {
@@ -257,36 +257,36 @@ impl Fdb {
         }
     }
 
-    fn refuse(&self, why: Learned) -> Learned {
+    fn refuse(&self, why: LearnResult) -> LearnResult {
         self.refused.fetch_add(1, Ordering::Relaxed);
         why
     }
 
     /// Records a known address, perhaps behind another port.
-    fn refresh(&self, entry: &AtomicU64, old: u64, fresh: u64) -> Learned {
+    fn refresh(&self, entry: &AtomicU64, old: u64, fresh: u64) -> LearnResult {
         let port = port_of(fresh);
         let other = port_of(old);
         if other == port {
             self.replace(entry, old, fresh);
-            return Learned::Known;
+            return LearnResult::Known;
         }
         let before = self.owner_of(old);
         let now = self.owner_of(fresh);
         if self.owners.keeps(other) || before != now && self.sticky.load(Ordering::Relaxed) {
-            return self.refuse(Learned::Kept(other));
+            return self.refuse(LearnResult::Kept(other));
         }
         if self.owners.is_full_port(port) || before != now && self.owners.is_full(now) {
-            return self.refuse(Learned::TooMany);
+            return self.refuse(LearnResult::TooMany);
         }
         self.replace(entry, old, fresh);
-        Learned::Moved(other)
+        LearnResult::Moved(other)
     }
 
     /// Inserts a new address: in an empty entry, or over the oldest one of the owner with the most entries in the line.
     /// For an owner at its limit, replaces only that owner's entries; for a port at its limit, none.
-    fn insert(&self, line: &[AtomicU64; WAYS], fresh: u64) -> Learned {
+    fn insert(&self, line: &[AtomicU64; WAYS], fresh: u64) -> LearnResult {
         if self.owners.is_full_port(port_of(fresh)) {
-            return self.refuse(Learned::TooMany);
+            return self.refuse(LearnResult::TooMany);
         }
         let now = self.tick.load(Ordering::Relaxed);
         let all: [u64; WAYS] = std::array::from_fn(|i| line[i].load(Ordering::Relaxed));
@@ -302,10 +302,10 @@ impl Fdb {
             None => Some((usize::MAX, u8::MAX)),
         };
         let Some((_, i)) = (0..WAYS).filter_map(|i| Some((rank(i)?, i))).max() else {
-            return self.refuse(Learned::TooMany);
+            return self.refuse(LearnResult::TooMany);
         };
         self.replace(&line[i], all[i], fresh);
-        Learned::New
+        LearnResult::New
     }
 
     /// Exchanges an entry. Fails if another thread learned here at this moment: the next frame tries again.
@@ -407,7 +407,7 @@ mod tests {
     use std::collections::HashMap;
 
     fn fdb() -> Fdb {
-        Fdb::new(256, (0x1234_5678_9abc_def0, 0x0fed_cba9_8765_4321), false)
+        Fdb::new(256, [0x1234_5678_9abc_def0, 0x0fed_cba9_8765_4321], false)
     }
 
     proptest! {
@@ -485,7 +485,7 @@ mod tests {
     #[test]
     fn addresses_stay_with_their_owner() {
         for sticky in [false, true] {
-            let t = Fdb::new(256, (5, 7), sticky);
+            let t = Fdb::new(256, [5, 7], sticky);
             t.own(1, OwnerId::new(1), 100);
             t.own(2, OwnerId::new(1), 100);
             t.own(3, OwnerId::new(3), 100);

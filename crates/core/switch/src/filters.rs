@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use netvale_mem::steps::{self, Step};
-use netvale_policy::bpf::Program;
+use netvale_policy::bpf::FilterProgram;
 use netvale_port::stage::HEAD;
 use netvale_port::{DropReason, FrameRef};
 use netvale_wire::checksum::Sum;
@@ -27,19 +27,19 @@ const MOST_CUT: usize = 1024;
 
 /// A rule.
 #[derive(Debug)]
-pub struct Rule {
+pub struct FilterRule {
     /// Whether matching frames are dropped; otherwise they pass, whatever later rules say.
     pub drops: bool,
     /// Matches frames.
-    pub program: Program,
+    pub program: FilterProgram,
     frames: AtomicU64,
 }
 
-impl Rule {
+impl FilterRule {
     /// Creates a rule.
     #[must_use]
-    pub fn new(drops: bool, program: Program) -> Arc<Rule> {
-        Arc::new(Rule { drops, program, frames: AtomicU64::new(0) })
+    pub fn new(drops: bool, program: FilterProgram) -> Arc<FilterRule> {
+        Arc::new(FilterRule { drops, program, frames: AtomicU64::new(0) })
     }
 
     /// Number of frames that it decided.
@@ -57,15 +57,15 @@ impl Rule {
 /// Rules in order.
 #[derive(Clone, Debug, Default)]
 pub struct Filters {
-    rules: Vec<Arc<Rule>>,
+    rules: Vec<Arc<FilterRule>>,
     /// Number of leading bytes of a frame that the rules look at, at most.
     reach: usize,
 }
 
 /// The rules' verdict on a frame of which they saw a part.
-enum Ruled<'a> {
+enum RuleVerdict<'a> {
     /// The matching rule, if any.
-    Fits(Option<&'a Arc<Rule>>),
+    Fits(Option<&'a Arc<FilterRule>>),
     /// The verdict depends on bytes that they did not see.
     Depends,
 }
@@ -73,15 +73,15 @@ enum Ruled<'a> {
 impl Filters {
     /// Creates filters from rules in order.
     #[must_use]
-    pub fn new(rules: Vec<Arc<Rule>>) -> Filters {
-        let reach = |rule: &Arc<Rule>| rule.program.reach().map_or(usize::MAX, |reach| reach as usize);
+    pub fn new(rules: Vec<Arc<FilterRule>>) -> Filters {
+        let reach = |rule: &Arc<FilterRule>| rule.program.reach().map_or(usize::MAX, |reach| reach as usize);
         let reach = rules.iter().map(reach).max().unwrap_or(0);
         Filters { rules, reach }
     }
 
     /// The rules, in order.
     #[must_use]
-    pub fn rules(&self) -> &[Arc<Rule>] {
+    pub fn rules(&self) -> &[Arc<FilterRule>] {
         &self.rules
     }
 
@@ -126,7 +126,7 @@ impl Filters {
     /// Whether the rules look behind the headers of a segment that begins with `head`, and thus need its payload.
     #[cold]
     pub(crate) fn want_all_of(&self, head: &[u8], len: usize, hdr_len: usize) -> bool {
-        self.reach > hdr_len && matches!(self.look(head.get(..hdr_len).unwrap_or(head), len), Ruled::Depends)
+        self.reach > hdr_len && matches!(self.look(head.get(..hdr_len).unwrap_or(head), len), RuleVerdict::Depends)
     }
 
     /// Whether a frame with a pending checksum passes. In a tunnel that checksum lies in the payload that rules may
@@ -135,9 +135,9 @@ impl Filters {
     fn pass_unsummed(&self, head: &[u8], len: usize, start: u16, offset: u16) -> Result<bool, DropReason> {
         let at = usize::from(start) + usize::from(offset);
         match self.look(head.get(..at).unwrap_or(head), len) {
-            Ruled::Fits(rule) => Ok(self.follow(rule)),
-            Ruled::Depends if is_inner(head, start) => Err(DropReason::BadVnetHeader),
-            Ruled::Depends => Ok(self.decide(head, len)),
+            RuleVerdict::Fits(rule) => Ok(self.follow(rule)),
+            RuleVerdict::Depends if is_inner(head, start) => Err(DropReason::BadVnetHeader),
+            RuleVerdict::Depends => Ok(self.decide(head, len)),
         }
     }
 
@@ -145,7 +145,7 @@ impl Filters {
     #[cold]
     fn pass_uncut(&self, head: &[u8], len: usize, gso: &Gso) -> Result<bool, DropReason> {
         let (headers, payload) = head.split_at_checked(gso.hdr_len.into()).unwrap_or((head, &[]));
-        if let Ruled::Fits(rule) = self.look(headers, len) {
+        if let RuleVerdict::Fits(rule) = self.look(headers, len) {
             return Ok(self.follow(rule));
         }
         let cut = Segmenter::new(headers, payload.len(), gso).ok();
@@ -155,7 +155,7 @@ impl Filters {
         while let Some(segment) = cut.next_segment() {
             let part = payload.get(segment.payload()).unwrap_or_default();
             let headers = segment.finish_checksum(Sum::ZERO.add_bytes(part));
-            let fits = |rule: &&Arc<Rule>| rule.program.run_parts(headers, part) != 0;
+            let fits = |rule: &&Arc<FilterRule>| rule.program.run_parts(headers, part) != 0;
             let rule = self.rules.iter().find(fits);
             if rule.is_some_and(|rule| rule.drops) {
                 return Ok(self.follow(rule));
@@ -166,20 +166,20 @@ impl Filters {
     }
 
     /// The rules' verdict on a frame of `len` bytes, of which they see `shown`.
-    fn look(&self, shown: &[u8], len: usize) -> Ruled<'_> {
+    fn look(&self, shown: &[u8], len: usize) -> RuleVerdict<'_> {
         for rule in &self.rules {
             match rule.program.run(shown, len as u32) {
                 Ok(0) => {}
-                Ok(_) => return Ruled::Fits(Some(rule)),
-                Err(_) => return Ruled::Depends,
+                Ok(_) => return RuleVerdict::Fits(Some(rule)),
+                Err(_) => return RuleVerdict::Depends,
             }
         }
-        Ruled::Fits(None)
+        RuleVerdict::Fits(None)
     }
 
     /// Applies the matching rule: returns whether the frame passes.
     #[inline]
-    fn follow(&self, rule: Option<&Arc<Rule>>) -> bool {
+    fn follow(&self, rule: Option<&Arc<FilterRule>>) -> bool {
         let Some(rule) = rule else { return true };
         rule.count(1);
         if steps::are_wanted() {
@@ -190,7 +190,7 @@ impl Filters {
 
     /// Reports a decision of a rule to traces. Called last: nothing is saved for the call while no trace runs.
     #[cold]
-    fn tell(&self, rule: &Arc<Rule>) -> bool {
+    fn tell(&self, rule: &Arc<FilterRule>) -> bool {
         let number = self.rules.iter().position(|one| Arc::ptr_eq(one, rule)).unwrap_or_default();
         steps::step(Step::Rule(number as u16, rule.drops));
         !rule.drops
@@ -198,7 +198,7 @@ impl Filters {
 
     fn decide(&self, head: &[u8], len: usize) -> bool {
         // A rule does not match bytes that it cannot see: all bytes that it may look at were copied.
-        let fits = |rule: &&Arc<Rule>| rule.program.run(head, len as u32).is_ok_and(|verdict| verdict != 0);
+        let fits = |rule: &&Arc<FilterRule>| rule.program.run(head, len as u32).is_ok_and(|verdict| verdict != 0);
         self.follow(self.rules.iter().find(fits))
     }
 }

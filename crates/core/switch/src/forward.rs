@@ -8,12 +8,12 @@ use netvale_mem::steps::{self, Step, step};
 use netvale_port::link::LinkEnd;
 use netvale_port::origin::Origin;
 use netvale_port::stage::Stage;
-use netvale_port::{BATCH, Batch, DropReason, Egress, Ingress, Passed, Scratch, Source, Task};
+use netvale_port::{BATCH, Batch, DropReason, Egress, Ingress, PassResult, Scratch, Source, Task};
 
-use crate::classify::Groups;
-use crate::entry::Entry;
+use crate::classify::DestinationGroups;
+use crate::entry::PortEntry;
 use crate::fdb::PortId;
-use crate::table::{MAX_PORTS, Switch, Table};
+use crate::table::{MAX_PORTS, PortTable, Switch};
 
 mod held;
 mod judge;
@@ -27,13 +27,13 @@ mod timing;
 mod traced;
 
 pub use held::WaitingFrames;
-use held::{Held, waits_for};
-use plan::Plan;
-use policed::Rest;
-use scatter::Open;
-use spread::{Sender, deliver_spread};
-use timing::Timing;
-use traced::Tracing;
+use held::{HeldFrames, waits_for};
+use plan::BatchPlan;
+use policed::BatchRest;
+use scatter::OpenDestination;
+use spread::{BatchSender, deliver_spread};
+use timing::BatchTiming;
+use traced::ForwarderTrace;
 
 /// 0, 1, 2, …: the picks of a batch that goes to one port as a whole.
 pub(crate) const IDENTITY: [u16; BATCH] = {
@@ -47,15 +47,15 @@ pub(crate) const IDENTITY: [u16; BATCH] = {
 };
 
 /// A worker's memory for forwarding, reused from batch to batch. One per thread.
-pub struct Work {
+pub struct ForwardMemory {
     /// Descriptors of the frames in flight.
     pub spare: Box<Batch>,
     /// Memory for checksums, segmentation and merging.
     pub scratch: Scratch,
-    groups: Box<Groups>,
+    groups: Box<DestinationGroups>,
     picks: [u16; BATCH],
     /// Destinations of a delivery in steps. Empty between batches; kept for its memory.
-    open: Vec<Open<'static>>,
+    open: Vec<OpenDestination<'static>>,
     /// Destinations without support for steps; kept in the same way.
     stepless: Vec<PortId>,
     /// Memory for frames of switches with policies, allocated with the first.
@@ -65,18 +65,18 @@ pub struct Work {
 /// Memory for forwarding under policies.
 #[derive(Default)]
 struct ForPolicies {
-    plan: Plan,
+    plan: BatchPlan,
     stage: Option<Box<Stage>>,
 }
 
-impl Default for Work {
+impl Default for ForwardMemory {
     fn default() -> Self {
         let open = Vec::with_capacity(MAX_PORTS);
         let stepless = Vec::with_capacity(MAX_PORTS);
         let spare = Box::default();
         let groups = Box::default();
         let scratch = Scratch::new();
-        Work { spare, scratch, groups, picks: [0; BATCH], open, stepless, policed: None }
+        ForwardMemory { spare, scratch, groups, picks: [0; BATCH], open, stepless, policed: None }
     }
 }
 
@@ -86,15 +86,15 @@ pub struct Forwarder {
     from: PortId,
     ring: usize,
     source: Source,
-    held: Held,
+    held: HeldFrames,
     /// The rest of the batch after a port's rate made it wait.
-    rest: Rest,
+    rest: BatchRest,
     /// Whether its frames come out of the port's link.
     is_link_end: bool,
     /// State of traced frames.
-    tracing: Tracing,
+    tracing: ForwarderTrace,
     /// Timing of its batches.
-    timing: Timing,
+    timing: BatchTiming,
 }
 
 impl Forwarder {
@@ -105,11 +105,11 @@ impl Forwarder {
             from,
             ring,
             source: Source::new(ingress),
-            held: Held::new(),
-            rest: Rest::default(),
+            held: HeldFrames::new(),
+            rest: BatchRest::default(),
             is_link_end: false,
-            tracing: Tracing::default(),
-            timing: Timing::default(),
+            tracing: ForwarderTrace::default(),
+            timing: BatchTiming::default(),
         }
     }
 
@@ -157,7 +157,7 @@ impl Forwarder {
 
     /// Forwards one batch.
     #[inline]
-    pub fn pass(&mut self, work: &mut Work) -> Passed {
+    pub fn pass(&mut self, work: &mut ForwardMemory) -> PassResult {
         if steps::are_noted() {
             return self.pass_noting(work);
         }
@@ -173,21 +173,21 @@ impl Forwarder {
 
     /// Releases the forwarded batch, unless it waits.
     #[inline(always)]
-    fn finish(&mut self, frames: usize, work: &mut Work) -> Passed {
+    fn finish(&mut self, frames: usize, work: &mut ForwardMemory) -> PassResult {
         if frames == 0 {
             // Slots whose frames were all dropped go back immediately.
             self.source.release(&mut work.spare);
-            return Passed::Idle;
+            return PassResult::Idle;
         }
         if self.is_held() {
             // The batch waits in place; the worker continues with another ingress.
-            return Passed::Held;
+            return PassResult::Held;
         }
         self.source.release(&mut work.spare);
-        Passed::Frames(frames)
+        PassResult::Frames(frames)
     }
 
-    fn forward(&mut self, work: &mut Work) {
+    fn forward(&mut self, work: &mut ForwardMemory) {
         let table = self.switch.table();
         // The port was just detached: its frames must not be delivered any more.
         let Some(me) = table.get(self.from) else { return };
@@ -201,15 +201,15 @@ impl Forwarder {
 
     /// Forwards a batch on a switch without policies.
     #[inline(always)]
-    fn forward_plain(&mut self, table: &Table, me: &Entry, work: &mut Work) {
-        let Work { groups, scratch, .. } = work;
+    fn forward_plain(&mut self, table: &PortTable, me: &PortEntry, work: &mut ForwardMemory) {
+        let ForwardMemory { groups, scratch, .. } = work;
         let batch = self.source.frames();
         groups.classify(batch, self.from, self.switch.fdb(), self.source.ingress().counters());
         for to in me.tx_monitors.iter().filter_map(|monitor| monitor.egress(self.ring)) {
             let _ = deliver_or_drop(to, batch, &IDENTITY[..batch.len()], scratch);
         }
         let held = &mut self.held;
-        let sender = Sender { port: me, ring: self.ring };
+        let sender = BatchSender { port: me, ring: self.ring };
         if let Some(to) = groups.only().and_then(|id| table.get(id)) {
             deliver(to, sender, batch, &IDENTITY[..batch.len()], true, scratch, held);
             return;
@@ -223,10 +223,10 @@ impl Forwarder {
 
     /// Delivers the frames of each port's list, and the flooded ones.
     #[inline(always)]
-    fn deliver_groups(&mut self, table: &Table, me: &Entry, work: &mut Work) {
-        let Work { groups, picks, scratch, .. } = work;
+    fn deliver_groups(&mut self, table: &PortTable, me: &PortEntry, work: &mut ForwardMemory) {
+        let ForwardMemory { groups, picks, scratch, .. } = work;
         let batch = self.source.frames();
-        let sender = Sender { port: me, ring: self.ring };
+        let sender = BatchSender { port: me, ring: self.ring };
         for to in groups.active().iter().filter_map(|&id| table.get(id)) {
             let picks = groups.picks(to.id, true, sender.joins_flood(to), picks);
             deliver(to, sender, batch, picks, true, scratch, &mut self.held);
@@ -237,8 +237,8 @@ impl Forwarder {
     }
 
     /// Delivers flooded frames: to the first open ring of every port that did not get them along with its own.
-    fn flood(&mut self, table: &Table, sender: Sender<'_>, work: &mut Work) {
-        let Work { groups, picks, scratch, .. } = work;
+    fn flood(&mut self, table: &PortTable, sender: BatchSender<'_>, work: &mut ForwardMemory) {
+        let ForwardMemory { groups, picks, scratch, .. } = work;
         let batch = self.source.frames();
         let picks = groups.picks(self.from, false, true, picks);
         let mut reached = false;
@@ -249,22 +249,23 @@ impl Forwarder {
             if groups.active().contains(&to.id) && sender.joins_flood(to) {
                 continue;
             }
-            deliver(to, Sender { ring: 0, ..sender }, batch, picks, may_hold, scratch, &mut self.held);
+            deliver(to, BatchSender { ring: 0, ..sender }, batch, picks, may_hold, scratch, &mut self.held);
         }
         if !reached {
             self.source.ingress().counters().dropped(DropReason::NoPort, picks.len() as u64);
         }
     }
 
-    fn retry(&mut self, work: &mut Work) {
+    fn retry(&mut self, work: &mut ForwardMemory) {
         let origin = self.switch.table().get(self.from).map(|me| me.origin());
         work.scratch.sent_by(origin.unwrap_or(Origin::UNKNOWN));
         self.held.retry(self.source.variants(), &mut work.scratch);
     }
 
     /// Tries again to deliver the waiting frames.
-    fn pass_held(&mut self, work: &mut Work) -> Passed {
+    fn pass_held(&mut self, work: &mut ForwardMemory) -> PassResult {
         let before = self.held.frames();
+        self.held.is_wanted = self.source.ingress().is_wanted();
         if self.tracing.is_waiting() {
             self.retry_noting(work)
         } else {
@@ -274,23 +275,19 @@ impl Forwarder {
         if self.timing.is_under_way() {
             self.note_time();
         }
-        // Progress restarts the time limit, except while a control thread waits for the frames' queue.
-        if moved > 0 && !self.source.ingress().is_wanted() {
-            self.held.goes_on();
-        }
         if !self.is_held() {
             // A worker without memory for policies does not take over that of the previous one.
             let mut none = None;
             self.source.unstage(work.policed.as_mut().map_or(&mut none, |policed| &mut policed.stage));
             self.source.release_any(&mut work.spare);
-            return Passed::Frames(moved);
+            return PassResult::Frames(moved);
         }
-        if moved > 0 { Passed::Frames(moved) } else { Passed::Held }
+        if moved > 0 { PassResult::Frames(moved) } else { PassResult::Held }
     }
 }
 
-impl Task<Work> for Forwarder {
-    fn pass(&mut self, work: &mut Work) -> Passed {
+impl Task<ForwardMemory> for Forwarder {
+    fn pass(&mut self, work: &mut ForwardMemory) -> PassResult {
         Forwarder::pass(self, work)
     }
 
@@ -326,10 +323,10 @@ impl Task<Work> for Forwarder {
         self.held.stop_waiting();
     }
 
-    fn hurry(&mut self, work: &mut Work) {
+    fn hurry(&mut self, work: &mut ForwardMemory) {
         if self.is_link_end {
             self.source.hurry();
-            while matches!(self.pass(work), Passed::Frames(_)) {}
+            while matches!(self.pass(work), PassResult::Frames(_)) {}
         }
         if !self.rest.is_empty() {
             self.hurry_rest(work);
@@ -349,11 +346,11 @@ impl Task<Work> for Forwarder {
 }
 
 /// One of a port's queues, and its number.
-type Queue<'a> = (usize, &'a Arc<dyn Egress>);
+type NumberedQueue<'a> = (usize, &'a Arc<dyn Egress>);
 
 /// The queue of a port for this sender's frames.
 #[inline]
-fn queue_of<'a>(to: &'a Entry, sender: Sender<'_>) -> Option<Queue<'a>> {
+fn queue_of<'a>(to: &'a PortEntry, sender: BatchSender<'_>) -> Option<NumberedQueue<'a>> {
     let ring = sender.queue_of(to);
     to.port.egresses.get(ring).map(|egress| (ring, egress))
 }
@@ -362,13 +359,13 @@ fn queue_of<'a>(to: &'a Entry, sender: Sender<'_>) -> Option<Queue<'a>> {
 /// wait for a lossless port.
 #[inline]
 fn deliver(
-    to: &Arc<Entry>,
-    sender: Sender<'_>,
+    to: &Arc<PortEntry>,
+    sender: BatchSender<'_>,
     batch: &Batch,
     picks: &[u16],
     may_hold: bool,
     scratch: &mut Scratch,
-    held: &mut Held,
+    held: &mut HeldFrames,
 ) {
     if sender.spreads(to) {
         return deliver_spread(to, sender, batch, picks, may_hold, scratch, held);
@@ -383,14 +380,14 @@ fn deliver(
 #[inline]
 #[expect(clippy::too_many_arguments, reason = "the state of a pass, borrowed part by part")]
 fn settle(
-    to: &Arc<Entry>,
-    queue: Queue<'_>,
+    to: &Arc<PortEntry>,
+    queue: NumberedQueue<'_>,
     batch: &Batch,
     picks: &[u16],
     done: usize,
     may_hold: bool,
     scratch: &mut Scratch,
-    held: &mut Held,
+    held: &mut HeldFrames,
 ) {
     let (done, rest) = picks.split_at(done);
     if !to.rx_monitors.is_empty() {
@@ -403,7 +400,7 @@ fn settle(
 
 /// Lets frames without room wait if they may; otherwise drops them.
 #[cold]
-fn leave(to: &Arc<Entry>, queue: Queue<'_>, rest: &[u16], may_hold: bool, held: &mut Held) {
+fn leave(to: &Arc<PortEntry>, queue: NumberedQueue<'_>, rest: &[u16], may_hold: bool, held: &mut HeldFrames) {
     match waits_for(to, queue.1.as_ref(), may_hold && held.has_room(rest.len()), held.from) {
         Ok(why) => {
             step(Step::Waits);
@@ -415,7 +412,7 @@ fn leave(to: &Arc<Entry>, queue: Queue<'_>, rest: &[u16], may_hold: bool, held: 
 
 /// Copies frames received by ring `ring` to the port's receive monitors.
 #[cold]
-fn mirror(to: &Entry, ring: usize, batch: &Batch, picks: &[u16], scratch: &mut Scratch) {
+fn mirror(to: &PortEntry, ring: usize, batch: &Batch, picks: &[u16], scratch: &mut Scratch) {
     // Steps of a copy are not steps of the frame.
     steps::aside(|| {
         for egress in to.rx_monitors.iter().filter_map(|monitor| monitor.egress(ring)) {

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a lossless receiver may hold a batch back without taking a frame of it: one that stopped reading must not
-/// stop others for good.
+/// How long a lossless receiver may hold a batch back without taking a frame of any sender: one that stopped reading
+/// must not stop others for good.
 pub const WITHOUT_PROGRESS: Duration = Duration::from_millis(500);
 /// How long it may hold a batch back if it takes a frame now and then.
 pub const FOR_A_BATCH: Duration = Duration::from_secs(5);
@@ -16,7 +16,7 @@ const PAUSE: u32 = 10;
 
 /// End of the time during which a port may not hold senders.
 #[derive(Debug)]
-pub(crate) struct Holding {
+pub(crate) struct HoldLimit {
     base: Instant,
     /// In milliseconds since `base`.
     until: AtomicU64,
@@ -24,13 +24,13 @@ pub(crate) struct Holding {
     stopped_at: AtomicU64,
 }
 
-impl Default for Holding {
-    fn default() -> Holding {
-        Holding { base: Instant::now(), until: AtomicU64::new(0), stopped_at: AtomicU64::new(u64::MAX) }
+impl Default for HoldLimit {
+    fn default() -> HoldLimit {
+        HoldLimit { base: Instant::now(), until: AtomicU64::new(0), stopped_at: AtomicU64::new(u64::MAX) }
     }
 }
 
-impl Holding {
+impl HoldLimit {
     /// Whether senders may be held back.
     pub(crate) fn is_allowed(&self) -> bool {
         self.now() >= self.until.load(Ordering::Relaxed)

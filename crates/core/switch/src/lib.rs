@@ -39,12 +39,12 @@ mod summary;
 pub mod table;
 pub mod trace;
 
-pub use elsewhere::Knows;
-pub use entry::{MonitorRings, Port};
+pub use elsewhere::AddressFinder;
+pub use entry::{AttachedPort, MonitorRings};
 pub use fdb::{Fdb, FdbEntry, PortId};
-pub use forward::{Forwarder, WaitingFrames, Work};
+pub use forward::{ForwardMemory, Forwarder, WaitingFrames};
 pub use link_task::LinkTask;
-pub use netvale_port::{Passed, Task};
+pub use netvale_port::{PassResult, Task};
 pub use policies::CompiledPolicies;
 pub use query_task::QueryTask;
-pub use table::{AttachError, GroupPort, GroupPorts, MAX_PORTS, Settings, Switch};
+pub use table::{AttachError, GroupPort, GroupPorts, MAX_PORTS, Switch, SwitchSettings};

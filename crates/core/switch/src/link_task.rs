@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use netvale_mem::steps;
 use netvale_port::link::LinkEnd;
 use netvale_port::origin::Origin;
-use netvale_port::{BATCH, DropReason, Egress, Ingress, Passed, Source, Task};
+use netvale_port::{BATCH, DropReason, Egress, Ingress, PassResult, Source, Task};
 
 use crate::fdb::PortId;
-use crate::forward::{IDENTITY, Work};
+use crate::forward::{ForwardMemory, IDENTITY};
 use crate::table::Switch;
-use crate::trace::Record;
+use crate::trace::TraceRecord;
 
 /// How long arrived frames wait for room at their port.
 const PATIENCE: Duration = Duration::from_millis(10);
@@ -24,47 +24,50 @@ pub struct LinkTask {
     /// Number of finished frames of the batch, and the start of the others' wait.
     done: usize,
     since: Option<Instant>,
-    /// The port's ring that the link leads to; the port's traces record losses.
-    ring: (Arc<Switch>, PortId, usize),
+    switch: Arc<Switch>,
+    /// The port that the link leads to; its traces record losses.
+    port: PortId,
+    /// The port's ring that the link leads to.
+    ring: usize,
 }
 
 impl LinkTask {
     /// Creates the task of a link to `to`, the given ring of a port.
     #[must_use]
-    pub fn new(end: LinkEnd, to: Arc<dyn Egress>, ring: (Arc<Switch>, PortId, usize)) -> LinkTask {
-        LinkTask { source: Source::new(Box::new(end)), to, done: 0, since: None, ring }
+    pub fn new(end: LinkEnd, to: Arc<dyn Egress>, switch: Arc<Switch>, port: PortId, ring: usize) -> LinkTask {
+        LinkTask { source: Source::new(Box::new(end)), to, done: 0, since: None, switch, port, ring }
     }
 
     /// The same as [`LinkTask::move_on`], while a trace runs. Lost frames are recorded without their bytes.
     #[cold]
-    fn move_on_noting(&mut self, work: &mut Work) -> Passed {
+    fn move_on_noting(&mut self, work: &mut ForwardMemory) -> PassResult {
         steps::begin();
         let passed = self.move_on(work);
-        let (switch, port, ring) = &self.ring;
         if let Some(steps) = steps::end().filter(steps::Steps::has_drop)
-            && let Some(to) = switch.table().get(*port)
+            && let Some(to) = self.switch.table().get(self.port)
         {
-            to.traces.iter().for_each(|trace| trace.put_refused(&Record::without_frame(*port, *ring, steps)));
+            let record = TraceRecord::without_frame(self.port, self.ring, steps);
+            to.traces.iter().for_each(|trace| trace.put_refused(&record));
         }
         passed
     }
 
-    fn move_on(&mut self, work: &mut Work) -> Passed {
+    fn move_on(&mut self, work: &mut ForwardMemory) -> PassResult {
         if self.since.is_none() && self.source.take(&mut work.spare).is_empty() {
             self.source.release(&mut work.spare);
-            return Passed::Idle;
+            return PassResult::Idle;
         }
         let moved = self.deliver(work);
         if self.left() > 0 && self.since.get_or_insert_with(Instant::now).elapsed() < PATIENCE {
-            return if moved > 0 { Passed::Frames(moved) } else { Passed::Held };
+            return if moved > 0 { PassResult::Frames(moved) } else { PassResult::Held };
         }
         let all = moved + self.left();
         self.end(work);
-        Passed::Frames(all.max(1))
+        PassResult::Frames(all.max(1))
     }
 
     /// Delivers the remaining frames. Returns the number that found room.
-    fn deliver(&mut self, work: &mut Work) -> usize {
+    fn deliver(&mut self, work: &mut ForwardMemory) -> usize {
         let batch = self.source.frames();
         let picks = IDENTITY.get(self.done..batch.len().min(BATCH)).unwrap_or_default();
         work.scratch.may_wait(true);
@@ -79,7 +82,7 @@ impl LinkTask {
         self.source.frames().len() - self.done
     }
 
-    fn end(&mut self, work: &mut Work) {
+    fn end(&mut self, work: &mut ForwardMemory) {
         if self.left() > 0 {
             self.to.counters().dropped(DropReason::NoRoom, self.left() as u64);
         }
@@ -89,8 +92,8 @@ impl LinkTask {
     }
 }
 
-impl Task<Work> for LinkTask {
-    fn pass(&mut self, work: &mut Work) -> Passed {
+impl Task<ForwardMemory> for LinkTask {
+    fn pass(&mut self, work: &mut ForwardMemory) -> PassResult {
         if steps::are_wanted() { self.move_on_noting(work) } else { self.move_on(work) }
     }
 
@@ -114,9 +117,9 @@ impl Task<Work> for LinkTask {
         if self.since.is_some() { None } else { self.source.ingress().nap() }
     }
 
-    fn hurry(&mut self, work: &mut Work) {
+    fn hurry(&mut self, work: &mut ForwardMemory) {
         self.source.hurry();
-        while matches!(self.pass(work), Passed::Frames(_)) {}
+        while matches!(self.pass(work), PassResult::Frames(_)) {}
         if self.since.is_some() {
             self.end(work);
         }

@@ -31,9 +31,9 @@ impl Mix {
     pub(crate) const LINES: usize = 1 << (BITS - WORD);
 
     /// Creates the permutation of a key.
-    pub(crate) fn new(key: (u64, u64)) -> Mix {
-        let factors = [key.1 | 1, (key.0.rotate_left(32) ^ key.1.rotate_left(17)) | 1];
-        Mix { add: key.0 & ALL, factors, inverses: factors.map(inverse) }
+    pub(crate) fn new(key: [u64; 2]) -> Mix {
+        let factors = [key[1] | 1, (key[0].rotate_left(32) ^ key[1].rotate_left(17)) | 1];
+        Mix { add: key[0] & ALL, factors, inverses: factors.map(inverse) }
     }
 
     /// The line of an address in a VLAN, below `lines` (a power of two), and its word there.
@@ -73,7 +73,7 @@ mod tests {
     proptest! {
         /// Objective: line and word identify VLAN and address, for any key and number of lines.
         #[test]
-        fn is_a_permutation(key: (u64, u64), vlan in 0u16..4096, mac in 0u64..1 << 48, log in 11u32..20) {
+        fn is_a_permutation(key: [u64; 2], vlan in 0u16..4096, mac in 0u64..1 << 48, log in 11u32..20) {
             let mix = Mix::new(key);
             let mac = mac & !1;
             let (line, word) = mix.place(vlan, mac, 1 << log);
@@ -85,7 +85,7 @@ mod tests {
     /// Objective: neighbouring addresses and VLANs spread over all lines.
     #[test]
     fn spreads() {
-        let mix = Mix::new((0x1234_5678_9abc_def0, 0x0fed_cba9_8765_4321));
+        let mix = Mix::new([0x1234_5678_9abc_def0, 0x0fed_cba9_8765_4321]);
         for addresses in
             [(0..4096u64).map(|i| (1, i << 36)).collect::<Vec<_>>(), (0..4096).map(|v| (v, 0x0200)).collect()]
         {

@@ -19,18 +19,18 @@ impl OwnerId {
 }
 
 #[derive(Debug)]
-struct Share {
+struct OwnerShare {
     addresses: AtomicU32,
     most: AtomicU32,
 }
 
-impl Default for Share {
-    fn default() -> Share {
-        Share { addresses: AtomicU32::new(0), most: AtomicU32::new(u32::MAX) }
+impl Default for OwnerShare {
+    fn default() -> OwnerShare {
+        OwnerShare { addresses: AtomicU32::new(0), most: AtomicU32::new(u32::MAX) }
     }
 }
 
-impl Share {
+impl OwnerShare {
     fn is_full(&self) -> bool {
         self.addresses.load(Ordering::Relaxed) >= self.most.load(Ordering::Relaxed)
     }
@@ -49,8 +49,8 @@ impl Share {
 #[derive(Debug)]
 pub(crate) struct Owners {
     of_port: [AtomicU8; 256],
-    shares: [Share; 256],
-    ports: [Share; 256],
+    shares: [OwnerShare; 256],
+    ports: [OwnerShare; 256],
     /// Ports whose addresses neither expire nor move.
     keeping: [AtomicBool; 256],
 }
@@ -60,8 +60,8 @@ impl Default for Owners {
     fn default() -> Owners {
         Owners {
             of_port: std::array::from_fn(|port| AtomicU8::new(port as u8)),
-            shares: std::array::from_fn(|_| Share::default()),
-            ports: std::array::from_fn(|_| Share::default()),
+            shares: std::array::from_fn(|_| OwnerShare::default()),
+            ports: std::array::from_fn(|_| OwnerShare::default()),
             keeping: std::array::from_fn(|_| AtomicBool::new(false)),
         }
     }
@@ -125,11 +125,11 @@ impl Owners {
         }
     }
 
-    fn port(&self, port: PortId) -> &Share {
+    fn port(&self, port: PortId) -> &OwnerShare {
         &self.ports[usize::from(port)]
     }
 
-    fn share(&self, owner: OwnerId) -> &Share {
+    fn share(&self, owner: OwnerId) -> &OwnerShare {
         &self.shares[usize::from(owner.0)]
     }
 }

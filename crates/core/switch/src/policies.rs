@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use netvale_policy::bucket::{Bucket, Limit, Share, Weight};
+use netvale_policy::bucket::{Bucket, GroupShare, RateLimit, Weight};
 use netvale_policy::guard::Guard;
 use netvale_policy::snoop::Multicast;
-use netvale_policy::vlan::{Protocol, Tagging, Vlans};
+use netvale_policy::vlan::{TagProtocol, Tagging, Vlans};
 use netvale_port::link::Link;
 
 use crate::clock::now;
@@ -41,15 +41,15 @@ pub struct CompiledPolicies {
     /// The classes of flooded frames that it gets.
     pub flood: Classes<bool>,
     /// Limits of each class that it sends.
-    pub storm: Classes<Option<Limit>>,
+    pub storm: Classes<Option<RateLimit>>,
     /// Whether it is blocked for a while when addresses move to it again and again.
     pub loop_guard: bool,
     /// Multicast settings.
     pub multicast: Multicast,
     /// Limits of what it sends.
-    pub rates: Vec<Limit>,
+    pub rates: Vec<RateLimit>,
     /// Its share of a group's limit.
-    pub group: Option<Arc<Share>>,
+    pub group: Option<Arc<GroupShare>>,
     /// The link that its frames pass.
     pub link: Option<Arc<Link>>,
     /// Checks of its frames' source addresses.
@@ -122,14 +122,14 @@ pub(crate) const KINDS: usize = 3;
 pub(crate) fn kind(tagging: Tagging) -> usize {
     match tagging {
         Tagging::Plain => 0,
-        Tagging::Tagged(Protocol::Dot1q) => 1,
-        Tagging::Tagged(Protocol::Dot1ad) => 2,
+        Tagging::Tagged(TagProtocol::Dot1q) => 1,
+        Tagging::Tagged(TagProtocol::Dot1ad) => 2,
     }
 }
 
 /// The protocol of tags of a kind.
-pub(crate) fn protocol(kind: usize) -> Option<Protocol> {
-    [None, Some(Protocol::Dot1q), Some(Protocol::Dot1ad)].get(kind).copied().flatten()
+pub(crate) fn protocol(kind: usize) -> Option<TagProtocol> {
+    [None, Some(TagProtocol::Dot1q), Some(TagProtocol::Dot1ad)].get(kind).copied().flatten()
 }
 
 /// Run-time state of policies, across changes of them.
@@ -164,7 +164,7 @@ impl PolicyState {
     #[cold]
     pub(crate) fn note_move(&self) {
         let now = now();
-        let limit = Limit::frames(MOVES.0, MOVES.1);
+        let limit = RateLimit::frames(MOVES.0, MOVES.1);
         if self.moves.take(&limit, now, [Weight::frame(0)].into_iter()) == 0 {
             self.blocked_until.store(now + BLOCKED.as_nanos() as u64, Ordering::Relaxed);
             self.blocked.fetch_add(1, Ordering::Relaxed);
@@ -174,7 +174,7 @@ impl PolicyState {
     /// Whether to read a message about groups; beyond the limit of what hosts send, messages are only forwarded.
     #[cold]
     pub(crate) fn may_report(&self) -> bool {
-        self.messages.take(&Limit::frames(MESSAGES.0, MESSAGES.1), now(), [Weight::frame(0)].into_iter()) > 0
+        self.messages.take(&RateLimit::frames(MESSAGES.0, MESSAGES.1), now(), [Weight::frame(0)].into_iter()) > 0
     }
 
     pub(crate) fn unblock(&self) {

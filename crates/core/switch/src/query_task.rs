@@ -6,9 +6,9 @@ use std::sync::Arc;
 use netvale_mem::notify::Doorbell;
 use netvale_policy::snoop::Query;
 use netvale_policy::vlan::Vlan;
-use netvale_port::{Batch, DropReason, Passed, Task};
+use netvale_port::{Batch, DropReason, PassResult, Task};
 
-use crate::forward::{IDENTITY, Work};
+use crate::forward::{ForwardMemory, IDENTITY};
 use crate::policies::protocol;
 use crate::snooping::Snooping;
 use crate::table::Switch;
@@ -35,7 +35,7 @@ impl QueryTask {
         QueryTask { switch, snooping, bell, batch: Box::default(), frame: Vec::with_capacity(LONGEST) }
     }
 
-    fn send(&mut self, query: &Query, work: &mut Work) {
+    fn send(&mut self, query: &Query, work: &mut ForwardMemory) {
         let table = self.switch.table();
         let Some(policed) = table.policed() else { return };
         let to = table.all().iter().filter(|to| query.port.is_none_or(|port| port == to.id));
@@ -64,11 +64,11 @@ fn tagged(query: &Query, kind: usize, frame: &mut Vec<u8>) {
     frame.extend_from_slice(rest);
 }
 
-impl Task<Work> for QueryTask {
-    fn pass(&mut self, work: &mut Work) -> Passed {
-        let Some(query) = self.snooping.take_query() else { return Passed::Idle };
+impl Task<ForwardMemory> for QueryTask {
+    fn pass(&mut self, work: &mut ForwardMemory) -> PassResult {
+        let Some(query) = self.snooping.take_query() else { return PassResult::Idle };
         self.send(&query, work);
-        Passed::Frames(1)
+        PassResult::Frames(1)
     }
 
     fn arm(&mut self) -> bool {

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::{ArcSwapOption, Guard};
 use crossbeam_queue::ArrayQueue;
-use netvale_policy::snoop::{Groups, Query};
+use netvale_policy::snoop::{Query, SnoopGroups};
 
 use crate::fdb::PortId;
 
@@ -24,7 +24,7 @@ const QUERIES: usize = 256;
 const LONGEST: usize = 1522;
 
 /// A message received by a port.
-pub struct Heard {
+pub struct HeardMessage {
     /// Its VLAN; 0 in a switch without VLANs.
     pub vlan: u16,
     /// The port.
@@ -35,7 +35,7 @@ pub struct Heard {
     bytes: [u8; LONGEST],
 }
 
-impl Heard {
+impl HeardMessage {
     /// The whole frame.
     #[must_use]
     pub fn frame(&self) -> &[u8] {
@@ -43,16 +43,16 @@ impl Heard {
     }
 }
 
-type Wake = Box<dyn Fn() + Send + Sync>;
+type WakeFn = Box<dyn Fn() + Send + Sync>;
 
 /// State shared by a snooping switch and the keeper of its groups.
 pub struct Snooping {
-    heard: ArrayQueue<Heard>,
-    groups: ArcSwapOption<Groups>,
+    heard: ArrayQueue<HeardMessage>,
+    groups: ArcSwapOption<SnoopGroups>,
     queries: ArrayQueue<Query>,
     /// Whether the reader has been woken for unread messages.
     is_told: AtomicBool,
-    wake: OnceLock<Wake>,
+    wake: OnceLock<WakeFn>,
     lost: AtomicU64,
 }
 
@@ -81,7 +81,7 @@ impl Snooping {
     }
 
     /// Takes the oldest message.
-    pub fn read(&self) -> Option<Heard> {
+    pub fn read(&self) -> Option<HeardMessage> {
         self.heard.pop()
     }
 
@@ -92,7 +92,7 @@ impl Snooping {
     }
 
     /// Publishes the groups to forward by. `None`: to all ports.
-    pub fn tell(&self, groups: Option<Groups>) {
+    pub fn tell(&self, groups: Option<SnoopGroups>) {
         self.groups.store(groups.map(Arc::new));
     }
 
@@ -110,14 +110,14 @@ impl Snooping {
         !self.queries.is_empty()
     }
 
-    pub(crate) fn groups(&self) -> Guard<Option<Arc<Groups>>> {
+    pub(crate) fn groups(&self) -> Guard<Option<Arc<SnoopGroups>>> {
         self.groups.load()
     }
 
     /// Passes a message to the reader, if there is room for it.
     #[cold]
-    pub(crate) fn hear(&self, vlan: u16, (port, since): (PortId, u64), frame: &[u8]) {
-        let mut heard = Heard { vlan, port, since, len: frame.len() as u16, bytes: [0; LONGEST] };
+    pub(crate) fn hear(&self, vlan: u16, port: PortId, since: u64, frame: &[u8]) {
+        let mut heard = HeardMessage { vlan, port, since, len: frame.len() as u16, bytes: [0; LONGEST] };
         let room = heard.bytes.get_mut(..frame.len());
         let has_room = room.map(|room| room.copy_from_slice(frame)).is_some() && self.heard.push(heard).is_ok();
         if !has_room {
@@ -144,9 +144,9 @@ mod tests {
         let bell = Arc::clone(&woken);
         snooping.wake_by(move || _ = bell.fetch_add(1, Ordering::Relaxed));
         for i in 0..MESSAGES + 5 {
-            snooping.hear(7, ((i % 3) as PortId, i as u64), &[i as u8; 60]);
+            snooping.hear(7, (i % 3) as PortId, i as u64, &[i as u8; 60]);
         }
-        snooping.hear(7, (1, 1), &[0; LONGEST + 1]);
+        snooping.hear(7, 1, 1, &[0; LONGEST + 1]);
         assert_eq!((snooping.lost(), woken.load(Ordering::Relaxed)), (6, 1));
         snooping.begin_to_read();
         for i in 0..MESSAGES {
@@ -155,7 +155,7 @@ mod tests {
             assert_eq!(heard.frame(), &[i as u8; 60][..]);
         }
         assert!(snooping.read().is_none());
-        snooping.hear(0, (1, 1), &[1; LONGEST]);
+        snooping.hear(0, 1, 1, &[1; LONGEST]);
         assert_eq!((snooping.read().unwrap().frame().len(), woken.load(Ordering::Relaxed)), (LONGEST, 2));
     }
 }

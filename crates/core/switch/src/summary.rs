@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use netvale_policy::vlan::{Tagging, VlanId, Vlans};
 
-use crate::entry::Entry;
+use crate::entry::PortEntry;
 use crate::fdb::PortId;
 use crate::policies::{CompiledPolicies, KINDS, kind};
 
@@ -47,7 +47,7 @@ impl PolicySummary {
         }
     }
 
-    pub(crate) fn of(entries: &[Arc<Entry>]) -> Option<Box<PolicySummary>> {
+    pub(crate) fn of(entries: &[Arc<PortEntry>]) -> Option<Box<PolicySummary>> {
         if entries.iter().all(|entry| entry.port.policies.is_none() && entry.traces.is_empty()) {
             return None;
         }
@@ -80,7 +80,7 @@ impl PolicySummary {
 
     /// The policies of a port.
     #[inline]
-    pub(crate) fn policies<'a>(&'a self, of: &'a Entry) -> &'a CompiledPolicies {
+    pub(crate) fn policies<'a>(&'a self, of: &'a PortEntry) -> &'a CompiledPolicies {
         of.port.policies.as_deref().unwrap_or(&self.blank)
     }
 

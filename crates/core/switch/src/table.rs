@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use arc_swap::ArcSwap;
 use netvale_policy::snoop::Multicast;
 use netvale_port::Egress;
-use netvale_port::changes::Changes;
+use netvale_port::changes::ChangeCount;
 use netvale_wire::flow::FlowKey;
 use thiserror::Error;
 
-use crate::elsewhere::Knows;
-use crate::entry::{Entry, Monitor, MonitorRings, Port};
+use crate::elsewhere::AddressFinder;
+use crate::entry::{AttachedPort, MonitorRings, PortEntry, PortMonitor};
 use crate::fdb::{DEFAULT_ENTRIES, Fdb, PortId};
 use crate::owners::OwnerId;
 use crate::policies::{CompiledPolicies, PolicyState};
@@ -50,22 +50,22 @@ pub enum AttachError {
 }
 
 /// A snapshot of the ports.
-pub(crate) struct Table {
+pub(crate) struct PortTable {
     /// The ports by number.
-    by_id: Vec<Option<Arc<Entry>>>,
+    by_id: Vec<Option<Arc<PortEntry>>>,
     /// The existing ports, in order.
-    all: Vec<Arc<Entry>>,
+    all: Vec<Arc<PortEntry>>,
     /// The sum of all ports' policies; `None` without policies.
     policed: Option<Box<PolicySummary>>,
 }
 
-impl Table {
+impl PortTable {
     #[inline]
-    pub(crate) fn get(&self, id: PortId) -> Option<&Arc<Entry>> {
+    pub(crate) fn get(&self, id: PortId) -> Option<&Arc<PortEntry>> {
         self.by_id.get(usize::from(id)).and_then(Option::as_ref)
     }
 
-    pub(crate) fn all(&self) -> &[Arc<Entry>] {
+    pub(crate) fn all(&self) -> &[Arc<PortEntry>] {
         &self.all
     }
 
@@ -75,10 +75,10 @@ impl Table {
         self.policed.as_deref()
     }
 
-    fn from(by_id: Vec<Option<Arc<Entry>>>) -> Table {
+    fn from(by_id: Vec<Option<Arc<PortEntry>>>) -> PortTable {
         let all: Vec<_> = by_id.iter().flatten().cloned().collect();
         let policed = PolicySummary::of(&all);
-        Table { by_id, all, policed }
+        PortTable { by_id, all, policed }
     }
 }
 
@@ -106,7 +106,7 @@ pub struct GroupPort {
 
 /// A switch's treatment of its ports.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct SwitchSettings {
     /// Least number of entries of the forwarding table.
     pub table_entries: usize,
     /// Whether an address stays with its owner until it expires or its port leaves.
@@ -115,23 +115,23 @@ pub struct Settings {
     pub holds_others: bool,
 }
 
-impl Default for Settings {
+impl Default for SwitchSettings {
     /// [`DEFAULT_ENTRIES`]; addresses move, and lossless ports hold back only their owner's senders.
-    fn default() -> Settings {
-        Settings { table_entries: DEFAULT_ENTRIES, sticky: false, holds_others: false }
+    fn default() -> SwitchSettings {
+        SwitchSettings { table_entries: DEFAULT_ENTRIES, sticky: false, holds_others: false }
     }
 }
 
 /// A learning switch.
 pub struct Switch {
     name: String,
-    table: ArcSwap<Table>,
+    table: ArcSwap<PortTable>,
     /// Serialises changes of the table; never taken on the packet path.
     changing: Mutex<()>,
     fdb: Fdb,
     /// Addresses by VLAN, created with the first VLAN.
     vlan_fdb: OnceLock<Fdb>,
-    key: (u64, u64),
+    key: [u64; 2],
     flows: [u64; 2],
     /// Multicast snooping, created with the first port that snoops.
     snooping: OnceLock<Arc<Snooping>>,
@@ -144,22 +144,22 @@ pub struct Switch {
 impl Switch {
     /// Creates a switch without ports.
     pub fn new(name: &str) -> Arc<Self> {
-        Self::with(name, Settings::default())
+        Self::with(name, SwitchSettings::default())
     }
 
     /// Creates a switch without ports.
-    pub fn with(name: &str, settings: Settings) -> Arc<Self> {
+    pub fn with(name: &str, settings: SwitchSettings) -> Arc<Self> {
         let random = RandomState::new();
         Self::with_flows(name, settings, [random.hash_one(3u8), random.hash_one(4u8)])
     }
 
     /// Creates a switch without ports that spreads flows over queues like another one with this key.
-    pub fn with_flows(name: &str, settings: Settings, flows: [u64; 2]) -> Arc<Self> {
-        let Settings { table_entries, sticky, holds_others } = settings;
+    pub fn with_flows(name: &str, settings: SwitchSettings, flows: [u64; 2]) -> Arc<Self> {
+        let SwitchSettings { table_entries, sticky, holds_others } = settings;
         // From the standard library's per-process random state.
         let random = RandomState::new();
-        let key = (random.hash_one(1u8), random.hash_one(2u8));
-        let table = ArcSwap::from_pointee(Table::from(vec![None; MAX_PORTS]));
+        let key = [random.hash_one(1u8), random.hash_one(2u8)];
+        let table = ArcSwap::from_pointee(PortTable::from(vec![None; MAX_PORTS]));
         let fdb = Fdb::new(table_entries, key, sticky);
         Arc::new(Switch {
             name: name.to_owned(),
@@ -221,13 +221,13 @@ impl Switch {
     }
 
     /// Counts addresses that were learned, forgotten or moved.
-    pub fn changes(&self) -> &Changes {
+    pub fn changes(&self) -> &ChangeCount {
         &self.fdb.beside().changes
     }
 
     /// Asks a port about unknown addresses from now on: those in the VLANs that its frames may be in. Must be repeated
     /// after a change of its policies.
-    pub fn ask_port(&self, id: PortId, by: &Arc<dyn Knows>) {
+    pub fn ask_port(&self, id: PortId, by: &Arc<dyn AddressFinder>) {
         self.fdb.beside().elsewhere.set(id, &self.vlans_of(id), Some(by));
     }
 
@@ -333,18 +333,18 @@ impl Switch {
     }
 
     #[inline]
-    pub(crate) fn table(&self) -> arc_swap::Guard<Arc<Table>> {
+    pub(crate) fn table(&self) -> arc_swap::Guard<Arc<PortTable>> {
         self.table.load()
     }
 
     fn change<T>(
         &self,
-        f: impl FnOnce(&mut Vec<Option<Arc<Entry>>>) -> Result<T, AttachError>,
+        f: impl FnOnce(&mut Vec<Option<Arc<PortEntry>>>) -> Result<T, AttachError>,
     ) -> Result<T, AttachError> {
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut by_id = self.table.load().by_id.clone();
         let result = f(&mut by_id)?;
-        self.table.store(Arc::new(Table::from(by_id)));
+        self.table.store(Arc::new(PortTable::from(by_id)));
         Ok(result)
     }
 
@@ -352,7 +352,7 @@ impl Switch {
     ///
     /// # Errors
     /// [`AttachError::Full`] or [`AttachError::Exists`].
-    pub fn attach(&self, port: Port) -> Result<PortId, AttachError> {
+    pub fn attach(&self, port: AttachedPort) -> Result<PortId, AttachError> {
         self.has_table_for(port.policies.as_deref());
         let had_vlans = self.has_vlans();
         let id = self.change(|by_id| {
@@ -364,7 +364,7 @@ impl Switch {
             let owner = owner_of(by_id, &port);
             self.tables().for_each(|fdb| fdb.own(id, owner, port.most_addresses.unwrap_or(u32::MAX)));
             self.restrict(id, port.policies.as_deref());
-            by_id[free] = Some(Arc::new(Entry {
+            by_id[free] = Some(Arc::new(PortEntry {
                 flows: FlowKey::new(self.flows),
                 id,
                 since: self.attached.fetch_add(1, Ordering::Relaxed),
@@ -397,7 +397,7 @@ impl Switch {
     }
 
     /// Replaces some entries by changed copies.
-    fn rewrite(&self, which: impl Fn(&Entry) -> bool, how: impl Fn(&mut Entry)) {
+    fn rewrite(&self, which: impl Fn(&PortEntry) -> bool, how: impl Fn(&mut PortEntry)) {
         let _ = self.change(|by_id| {
             by_id.iter_mut().flatten().filter(|entry| which(entry)).for_each(|entry| how(Arc::make_mut(entry)));
             Ok(())
@@ -432,8 +432,8 @@ impl Switch {
         let missing = || AttachError::NoSuchPort { switch: self.name.clone(), port: port.to_owned() };
         self.change(|by_id| {
             let found = by_id.iter_mut().flatten().find(|e| e.port.name == port).ok_or_else(missing)?;
-            let with = |old: &[Monitor], rings: MonitorRings| {
-                let new = (!rings.is_empty()).then(|| Monitor { name: name.to_owned(), rings });
+            let with = |old: &[PortMonitor], rings: MonitorRings| {
+                let new = (!rings.is_empty()).then(|| PortMonitor { name: name.to_owned(), rings });
                 old.iter().cloned().chain(new).collect()
             };
             *found = Arc::new(found.with_monitors(with(&found.tx_monitors, tx), with(&found.rx_monitors, rx)));
@@ -445,7 +445,7 @@ impl Switch {
     pub fn unmonitor(&self, name: &str) {
         let _ = self.change(|by_id| {
             for e in by_id.iter_mut().flatten() {
-                let without = |old: &[Monitor]| old.iter().filter(|m| m.name != name).cloned().collect::<Vec<_>>();
+                let without = |old: &[PortMonitor]| old.iter().filter(|m| m.name != name).cloned().collect::<Vec<_>>();
                 *e = Arc::new(e.with_monitors(without(&e.tx_monitors), without(&e.rx_monitors)));
             }
             Ok(())
@@ -493,7 +493,7 @@ impl Switch {
 }
 
 /// The number of a port's owner: that of their other ports, or an unused one.
-fn owner_of(by_id: &[Option<Arc<Entry>>], port: &Port) -> OwnerId {
+fn owner_of(by_id: &[Option<Arc<PortEntry>>], port: &AttachedPort) -> OwnerId {
     let mut entries = by_id.iter().flatten();
     if let Some(known) = entries.find(|e| e.port.owner == port.owner) {
         return known.owner;
@@ -512,7 +512,7 @@ mod tests {
     #[test]
     fn changed_while_frames_pass() {
         let switch = Switch::new("vale0");
-        let join = |name: &str| switch.attach(Port { name: name.into(), ..Port::default() }).unwrap();
+        let join = |name: &str| switch.attach(AttachedPort { name: name.into(), ..AttachedPort::default() }).unwrap();
         let a = join("a");
         let b = join("b");
         let holds = |id| switch.table().get(id).unwrap().may_hold(OwnerId::new(9));

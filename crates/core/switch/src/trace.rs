@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_queue::ArrayQueue;
 use netvale_mem::steps::{Steps, Tracing};
-use netvale_policy::bpf::Program;
+use netvale_policy::bpf::FilterProgram;
 use netvale_port::FrameRef;
 use netvale_wire::VnetHdr;
 
@@ -25,7 +25,7 @@ const SEEN: usize = 512;
 #[derive(Debug)]
 pub struct TraceOptions {
     /// Traces only frames that this program matches; `None`: all.
-    pub filter: Option<Program>,
+    pub filter: Option<FilterProgram>,
     /// Traces only frames with a drop.
     pub only_drops: bool,
     /// Examines one frame of this many, in each ring.
@@ -38,7 +38,7 @@ pub struct TraceOptions {
 #[derive(Debug)]
 pub struct Trace {
     options: TraceOptions,
-    records: ArrayQueue<Record>,
+    records: ArrayQueue<TraceRecord>,
     lost: AtomicU64,
     seed: u64,
     _wanted: Tracing,
@@ -46,7 +46,7 @@ pub struct Trace {
 
 /// The record of a frame.
 #[derive(Clone, Copy, Debug)]
-pub struct Record {
+pub struct TraceRecord {
     /// Its time, by [`now`].
     pub at: u64,
     /// Its port.
@@ -76,7 +76,7 @@ impl Trace {
 
     /// Takes the oldest record.
     #[must_use]
-    pub fn next(&self) -> Option<Record> {
+    pub fn next(&self) -> Option<TraceRecord> {
         self.records.pop()
     }
 
@@ -98,18 +98,18 @@ impl Trace {
 
     /// Whether to trace the frame of this number.
     fn wants(&self, number: u64, head: &[u8], len: usize) -> bool {
-        let fits = |program: &Program| program.run(head, len as u32).is_ok_and(|verdict| verdict != 0);
+        let fits = |program: &FilterProgram| program.run(head, len as u32).is_ok_and(|verdict| verdict != 0);
         self.ahead(number) == 0 && self.options.filter.as_ref().is_none_or(fits)
     }
 
-    pub(crate) fn put(&self, record: &Record) {
+    pub(crate) fn put(&self, record: &TraceRecord) {
         if (!self.options.only_drops || record.steps.has_drop()) && self.records.push(*record).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Records the drop of frames that cannot be examined, unless there is a filter: they cannot match it.
-    pub(crate) fn put_refused(&self, record: &Record) {
+    pub(crate) fn put_refused(&self, record: &TraceRecord) {
         if self.options.filter.is_none() {
             self.put(record);
         }
@@ -123,23 +123,23 @@ pub(crate) fn spread(n: u64) -> u64 {
     n ^ n >> 31
 }
 
-impl Record {
+impl TraceRecord {
     /// A record of steps without a frame.
-    pub(crate) fn without_frame(from: PortId, ring: usize, steps: Steps) -> Record {
+    pub(crate) fn without_frame(from: PortId, ring: usize, steps: Steps) -> TraceRecord {
         let ring = ring as u16;
         let left = VnetHdr::default();
-        Record { at: now(), from, ring, len: 0, pieces: 0, left, head: [0; HEAD], steps }
+        TraceRecord { at: now(), from, ring, len: 0, pieces: 0, left, head: [0; HEAD], steps }
     }
 }
 
 /// A frame wanted by at least one trace.
-pub(crate) struct Traced {
-    record: Record,
+pub(crate) struct TraceHit {
+    record: TraceRecord,
     /// The port's traces that want it, a bit for each of the first 64.
     wanted: u64,
 }
 
-impl Traced {
+impl TraceHit {
     /// Checks whether one of `traces` wants frame number `number`.
     pub(crate) fn of(
         traces: &[Arc<Trace>],
@@ -147,7 +147,7 @@ impl Traced {
         from: PortId,
         ring: usize,
         frame: &FrameRef<'_>,
-    ) -> Option<Traced> {
+    ) -> Option<TraceHit> {
         let mut seen = [0; SEEN];
         let known = frame.copy_out(0, &mut seen);
         let seen = seen.get(..known).unwrap_or_default();
@@ -155,14 +155,14 @@ impl Traced {
         let wanted = traces.iter().take(64).enumerate().fold(0, |bits, (i, trace)| bits | u64::from(wants(trace)) << i);
         let mut head = [0; HEAD];
         head.iter_mut().zip(seen).for_each(|(to, from)| *to = *from);
-        let record = Record {
+        let record = TraceRecord {
             len: frame.len() as u32,
             pieces: frame.pieces() as u16,
             left: frame.offload().to_header(),
             head,
-            ..Record::without_frame(from, ring, Steps::NONE)
+            ..TraceRecord::without_frame(from, ring, Steps::NONE)
         };
-        (wanted != 0).then_some(Traced { record, wanted })
+        (wanted != 0).then_some(TraceHit { record, wanted })
     }
 
     /// Adds further steps.

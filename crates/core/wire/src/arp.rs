@@ -3,7 +3,7 @@
 use core::borrow::{Borrow, BorrowMut};
 use core::net::Ipv4Addr;
 
-use crate::{MacAddr, Malformed, ethernet, field};
+use crate::{MacAddr, MalformedPacket, ethernet, field};
 
 /// Offsets of the fields, in bytes from the start of the packet.
 mod at {
@@ -33,16 +33,16 @@ pub struct Packet<B>(B);
 
 impl<'a> Packet<&'a [u8; LEN]> {
     /// Views the start of `bytes`, which must be IPv4 over Ethernet.
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let packet: &[u8; LEN] = bytes.first_chunk().ok_or(Malformed::Truncated)?;
-        packet.starts_with(&PREAMBLE).then_some(Self(packet)).ok_or(Malformed::BadField)
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, MalformedPacket> {
+        let packet: &[u8; LEN] = bytes.first_chunk().ok_or(MalformedPacket::Truncated)?;
+        packet.starts_with(&PREAMBLE).then_some(Self(packet)).ok_or(MalformedPacket::BadField)
     }
 }
 
 impl<'a> Packet<&'a mut [u8; LEN]> {
     /// Makes the start of `bytes` an ARP packet for IPv4 over Ethernet, with all other fields zero.
-    pub fn init(bytes: &'a mut [u8]) -> Result<Self, Malformed> {
-        let packet: &mut [u8; LEN] = bytes.first_chunk_mut().ok_or(Malformed::Truncated)?;
+    pub fn init(bytes: &'a mut [u8]) -> Result<Self, MalformedPacket> {
+        let packet: &mut [u8; LEN] = bytes.first_chunk_mut().ok_or(MalformedPacket::Truncated)?;
         *packet = [0; LEN];
         field::set(packet, 0, PREAMBLE);
         Ok(Self(packet))
@@ -112,8 +112,8 @@ mod tests {
     #[test]
     fn other_address_families_are_refused() {
         let mut bytes = [0; LEN];
-        assert_eq!(Packet::parse(&bytes).unwrap_err(), Malformed::BadField);
-        assert_eq!(Packet::parse(&bytes[..27]).unwrap_err(), Malformed::Truncated);
-        assert_eq!(Packet::init(&mut bytes[..27]).unwrap_err(), Malformed::Truncated);
+        assert_eq!(Packet::parse(&bytes).unwrap_err(), MalformedPacket::BadField);
+        assert_eq!(Packet::parse(&bytes[..27]).unwrap_err(), MalformedPacket::Truncated);
+        assert_eq!(Packet::init(&mut bytes[..27]).unwrap_err(), MalformedPacket::Truncated);
     }
 }

@@ -3,7 +3,7 @@
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::checksum::{pseudo, pseudo_v4, pseudo_v6};
-use crate::{Layers, MacAddr, Malformed, Sum, ethernet, ipv4, ipv6, layers, udp};
+use crate::{Layers, MacAddr, MalformedPacket, Sum, ethernet, ipv4, ipv6, layers, udp};
 
 /// Offset of the payload in a frame of [`udp4`], in bytes.
 pub const UDP4_PAYLOAD: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN + udp::HEADER_LEN;
@@ -60,7 +60,7 @@ pub fn udp4(frame: &mut [u8], params: &Udp<'_, Ipv4Addr>) -> Result<(), BadFrame
         ip.set_src(params.src);
         ip.set_dst(params.dst);
         ip.set_checksum(ip.sum().checksum());
-        let datagram = packet.get_mut(ipv4::HEADER_LEN..).ok_or(Malformed::Truncated)?;
+        let datagram = packet.get_mut(ipv4::HEADER_LEN..).ok_or(MalformedPacket::Truncated)?;
         let pseudo = pseudo_v4(params.src, params.dst, layers::UDP, datagram.len() as u16);
         fill_datagram(datagram, params, pseudo)
     })
@@ -77,7 +77,7 @@ pub fn udp6(frame: &mut [u8], params: &Udp<'_, Ipv6Addr>) -> Result<(), BadFrame
         ip.set_hop_limit(params.ttl);
         ip.set_src(params.src);
         ip.set_dst(params.dst);
-        let datagram = packet.get_mut(ipv6::HEADER_LEN..).ok_or(Malformed::Truncated)?;
+        let datagram = packet.get_mut(ipv6::HEADER_LEN..).ok_or(MalformedPacket::Truncated)?;
         let pseudo = pseudo_v6(params.src, params.dst, layers::UDP, payload_len.into());
         fill_datagram(datagram, params, pseudo)
     })
@@ -85,16 +85,16 @@ pub fn udp6(frame: &mut [u8], params: &Udp<'_, Ipv6Addr>) -> Result<(), BadFrame
 
 /// Recomputes the UDP checksum of a whole frame after a change of its payload. Takes any frame of UDP, with VLAN tags,
 /// IP options or extension headers, but no fragment.
-pub fn refresh_udp_checksum(frame: &mut [u8]) -> Result<(), Malformed> {
-    let ip = Layers::parse(frame)?.ip.ok_or(Malformed::BadField)?;
+pub fn refresh_udp_checksum(frame: &mut [u8]) -> Result<(), MalformedPacket> {
+    let ip = Layers::parse(frame)?.ip.ok_or(MalformedPacket::BadField)?;
     if ip.protocol != layers::UDP || ip.fragment || ip.source_route {
-        return Err(Malformed::BadField);
+        return Err(MalformedPacket::BadField);
     }
-    let rest = frame.get_mut(ip.l4..).ok_or(Malformed::Truncated)?;
+    let rest = frame.get_mut(ip.l4..).ok_or(MalformedPacket::Truncated)?;
     let len = udp::Header::parse(rest)?.datagram_len();
     // The frame may be padded behind the datagram.
-    let datagram = rest.get_mut(..len.into()).ok_or(Malformed::Truncated)?;
-    store_checksum(datagram, pseudo(ip.src, ip.dst, layers::UDP, len).ok_or(Malformed::BadField)?)
+    let datagram = rest.get_mut(..len.into()).ok_or(MalformedPacket::Truncated)?;
+    store_checksum(datagram, pseudo(ip.src, ip.dst, layers::UDP, len).ok_or(MalformedPacket::BadField)?)
 }
 
 /// Runs `fill` if the frame's length is within bounds.
@@ -102,7 +102,7 @@ fn checked<'f>(
     frame: &'f mut [u8],
     min: usize,
     max: usize,
-    fill: impl FnOnce(&'f mut [u8]) -> Result<(), Malformed>,
+    fill: impl FnOnce(&'f mut [u8]) -> Result<(), MalformedPacket>,
 ) -> Result<(), BadFrameLen> {
     let bad = BadFrameLen { len: frame.len(), min, max };
     if !(min..=max).contains(&frame.len()) {
@@ -112,16 +112,20 @@ fn checked<'f>(
 }
 
 /// Fills the Ethernet header and returns the rest of the frame.
-fn fill_ethernet<'f, A>(frame: &'f mut [u8], params: &Udp<'_, A>, ethertype: u16) -> Result<&'f mut [u8], Malformed> {
+fn fill_ethernet<'f, A>(
+    frame: &'f mut [u8],
+    params: &Udp<'_, A>,
+    ethertype: u16,
+) -> Result<&'f mut [u8], MalformedPacket> {
     let mut header = ethernet::Header::parse_mut(frame)?;
     header.set_dst(params.dst_mac);
     header.set_src(params.src_mac);
     header.set_ethertype(ethertype);
-    frame.get_mut(ethernet::HEADER_LEN..).ok_or(Malformed::Truncated)
+    frame.get_mut(ethernet::HEADER_LEN..).ok_or(MalformedPacket::Truncated)
 }
 
 /// Fills all of `datagram`; its length must fit in 16 bits.
-fn fill_datagram<A>(datagram: &mut [u8], params: &Udp<'_, A>, pseudo: Sum) -> Result<(), Malformed> {
+fn fill_datagram<A>(datagram: &mut [u8], params: &Udp<'_, A>, pseudo: Sum) -> Result<(), MalformedPacket> {
     let len = datagram.len() as u16;
     let mut header = udp::Header::parse_mut(datagram)?;
     header.set_src_port(params.src_port);
@@ -136,7 +140,7 @@ fn fill_datagram<A>(datagram: &mut [u8], params: &Udp<'_, A>, pseudo: Sum) -> Re
 }
 
 /// Stores the checksum of a datagram, given the sum of its pseudo header.
-fn store_checksum(datagram: &mut [u8], pseudo: Sum) -> Result<(), Malformed> {
+fn store_checksum(datagram: &mut [u8], pseudo: Sum) -> Result<(), MalformedPacket> {
     udp::Header::parse_mut(datagram)?.set_checksum(0);
     let checksum = pseudo.add_bytes(datagram).nonzero_checksum();
     udp::Header::parse_mut(datagram)?.set_checksum(checksum);
@@ -234,10 +238,10 @@ mod tests {
     #[test]
     fn what_is_no_whole_udp_datagram_has_no_checksum_to_refresh() {
         let mut frame = [0; 90];
-        assert_eq!(refresh_udp_checksum(&mut frame), Err(Malformed::BadField));
+        assert_eq!(refresh_udp_checksum(&mut frame), Err(MalformedPacket::BadField));
         udp4(&mut frame, &PARAMS).unwrap();
-        assert_eq!(refresh_udp_checksum(&mut frame[..89]), Err(Malformed::Truncated));
+        assert_eq!(refresh_udp_checksum(&mut frame[..89]), Err(MalformedPacket::Truncated));
         ipv4::Header::parse_mut(&mut frame[14..]).unwrap().set_fragment(0x2000);
-        assert_eq!(refresh_udp_checksum(&mut frame), Err(Malformed::BadField));
+        assert_eq!(refresh_udp_checksum(&mut frame), Err(MalformedPacket::BadField));
     }
 }

@@ -3,7 +3,7 @@
 use core::borrow::{Borrow, BorrowMut};
 
 use crate::mac::MacAddr;
-use crate::{Malformed, field};
+use crate::{MalformedPacket, field};
 
 /// Offsets of the fields, in bytes from the start of the frame.
 mod at {
@@ -39,16 +39,16 @@ pub struct Header<B>(B);
 impl<'a> Header<&'a [u8; HEADER_LEN]> {
     /// Views the start of `frame`.
     #[inline]
-    pub fn parse(frame: &'a [u8]) -> Result<Self, Malformed> {
-        frame.first_chunk().map(Self).ok_or(Malformed::Truncated)
+    pub fn parse(frame: &'a [u8]) -> Result<Self, MalformedPacket> {
+        frame.first_chunk().map(Self).ok_or(MalformedPacket::Truncated)
     }
 }
 
 impl<'a> Header<&'a mut [u8; HEADER_LEN]> {
     /// Views the start of `frame` for writing.
     #[inline]
-    pub fn parse_mut(frame: &'a mut [u8]) -> Result<Self, Malformed> {
-        frame.first_chunk_mut().map(Self).ok_or(Malformed::Truncated)
+    pub fn parse_mut(frame: &'a mut [u8]) -> Result<Self, MalformedPacket> {
+        frame.first_chunk_mut().map(Self).ok_or(MalformedPacket::Truncated)
     }
 }
 
@@ -85,14 +85,15 @@ impl<B: BorrowMut<[u8; HEADER_LEN]>> Header<B> {
 
 /// The network protocol of `frame` and the offset of its header, past up to [`MAX_VLAN_TAGS`] tags.
 #[inline]
-pub fn network(frame: &[u8]) -> Result<(u16, usize), Malformed> {
+pub fn network(frame: &[u8]) -> Result<(u16, usize), MalformedPacket> {
     let mut ethertype = Header::parse(frame)?.ethertype();
     let mut offset = HEADER_LEN;
     for _ in 0..MAX_VLAN_TAGS {
         if ethertype != VLAN && ethertype != SERVICE_VLAN {
             break;
         }
-        let tag: &[u8; VLAN_TAG_LEN] = frame.get(offset..).and_then(<[u8]>::first_chunk).ok_or(Malformed::Truncated)?;
+        let tag: &[u8; VLAN_TAG_LEN] =
+            frame.get(offset..).and_then(<[u8]>::first_chunk).ok_or(MalformedPacket::Truncated)?;
         ethertype = field::get16(tag, 2);
         offset += VLAN_TAG_LEN;
     }
@@ -127,7 +128,7 @@ mod tests {
         assert_eq!(network(&frame(&[VLAN, IPV6])), Ok((IPV6, 18)));
         assert_eq!(network(&frame(&[SERVICE_VLAN, VLAN, ARP])), Ok((ARP, 22)));
         assert_eq!(network(&frame(&[VLAN, VLAN, VLAN, IPV4])), Ok((VLAN, 22)));
-        assert_eq!(network(&frame(&[VLAN])), Err(Malformed::Truncated));
-        assert_eq!(network(&[0; 13]), Err(Malformed::Truncated));
+        assert_eq!(network(&frame(&[VLAN])), Err(MalformedPacket::Truncated));
+        assert_eq!(network(&[0; 13]), Err(MalformedPacket::Truncated));
     }
 }

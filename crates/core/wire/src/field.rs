@@ -7,7 +7,7 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use crate::mac::MacAddr;
 
 /// The value of a field.
-pub(crate) trait Value {
+pub(crate) trait WireInt {
     /// Reads the value at `at`.
     fn load<const N: usize>(bytes: &[u8; N], at: usize) -> Self;
 
@@ -18,7 +18,7 @@ pub(crate) trait Value {
 /// Values as their bytes, highest first.
 macro_rules! values {
     ($($value:ty: $of_bytes:expr, $bytes_of:expr;)*) => { $(
-        impl Value for $value {
+        impl WireInt for $value {
             #[inline(always)]
             fn load<const N: usize>(bytes: &[u8; N], at: usize) -> Self {
                 $of_bytes(get(bytes, at))
@@ -47,7 +47,7 @@ macro_rules! reads {
         $(#[$doc])*
         #[inline]
         pub fn $name(&self) -> $value {
-            $crate::field::Value::load(self.0.borrow(), $at)
+            $crate::field::WireInt::load(self.0.borrow(), $at)
         }
     )* };
 }
@@ -58,7 +58,7 @@ macro_rules! stores {
         $(#[$doc])*
         #[inline]
         pub fn $name(&mut self, value: $value) {
-            $crate::field::Value::store(value, self.0.borrow_mut(), $at);
+            $crate::field::WireInt::store(value, self.0.borrow_mut(), $at);
         }
     )* };
 }

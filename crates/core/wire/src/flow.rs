@@ -6,7 +6,7 @@
 
 use core::net::IpAddr;
 
-use crate::layers::{Ip, Layers, SCTP, TCP, UDP};
+use crate::layers::{IpLayer, Layers, SCTP, TCP, UDP};
 use crate::{MacAddr, ethernet, field};
 
 /// The key of the hash. Draw it at random once: then a sender cannot choose frames that all hash alike; use a fixed one
@@ -17,21 +17,21 @@ pub struct FlowKey {
     high: u64,
 }
 
-/// Offsets of a [`Plain`]'s words in a frame.
+/// Offsets of a [`PlainFlow`]'s words in a frame.
 pub const WORDS: [usize; 5] = [0, 8, 16, 24, 30];
 
 /// The bytes shared by all frames of a flow of plain IPv4, the usual kind: untagged, without IP options, unfragmented
 /// TCP, UDP or SCTP. They include both Ethernet addresses. A decision based on them alone holds for every frame with
 /// equal ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plain([u64; 5]);
+pub struct PlainFlow([u64; 5]);
 
-impl Plain {
+impl PlainFlow {
     /// The flow of a frame with these bytes at [`WORDS`], in little-endian order. `None`: it is not plain IPv4.
     #[inline]
     #[must_use]
-    pub fn of(words: [u64; 5]) -> Option<Plain> {
-        let plain = Plain::masked(words);
+    pub fn of(words: [u64; 5]) -> Option<PlainFlow> {
+        let plain = PlainFlow::masked(words);
         let protocol = (plain.0[2] >> 56) as u8;
         let is_plain = plain.0[1] & TYPE == IPV4_20 && plain.0[2] & FRAGMENT == 0;
         (is_plain && matches!(protocol, TCP | UDP | SCTP)).then_some(plain)
@@ -42,15 +42,15 @@ impl Plain {
     #[must_use]
     pub fn has(&self, words: [u64; 5]) -> bool {
         // Without a branch for each word, or a call.
-        let other = Plain::masked(words);
+        let other = PlainFlow::masked(words);
         self.0.iter().zip(other.0).fold(0, |differs, (one, other)| differs | (one ^ other)) == 0
     }
 
     /// Masks the bytes that differ from frame to frame: type of service, length, identification, time to live,
     /// checksum.
     #[inline]
-    fn masked([a, b, c, d, e]: [u64; 5]) -> Plain {
-        Plain([a, b & !(0xff << 56), c & (FRAGMENT | 0xff << 56), d & !0xffff, e])
+    fn masked([a, b, c, d, e]: [u64; 5]) -> PlainFlow {
+        PlainFlow([a, b & !(0xff << 56), c & (FRAGMENT | 0xff << 56), d & !0xffff, e])
     }
 }
 
@@ -62,7 +62,7 @@ const FRAGMENT: u64 = 0xff3f << 32;
 
 /// One end of a flow: the address, and port or zero.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct End {
+struct FlowEnd {
     high: u64,
     low: u64,
     port: u16,
@@ -95,32 +95,32 @@ impl FlowKey {
     /// The hash of a plain flow: the same as [`FlowKey::hash`] of its frames, if their headers are complete.
     #[inline]
     #[must_use]
-    pub fn hash_plain(&self, &Plain([_, _, c, d, e]): &Plain) -> u32 {
-        let end = |addr: u32, port: u16| End { high: 0, low: addr.swap_bytes().into(), port: port.swap_bytes() };
+    pub fn hash_plain(&self, &PlainFlow([_, _, c, d, e]): &PlainFlow) -> u32 {
+        let end = |addr: u32, port: u16| FlowEnd { high: 0, low: addr.swap_bytes().into(), port: port.swap_bytes() };
         let from = end((d >> 16) as u32, (e >> 32) as u16);
         let to = end(e as u32, (e >> 48) as u16);
         self.hash_ends(from, to, (c >> 56) as u16)
     }
 
     #[inline]
-    fn hash_ip(&self, ip: &Ip, frame: &[u8]) -> u32 {
+    fn hash_ip(&self, ip: &IpLayer, frame: &[u8]) -> u32 {
         if ip.fragment {
-            return self.hash_ends(End::ip(ip.src, 0), End::ip(ip.dst, 0), 0);
+            return self.hash_ends(FlowEnd::ip(ip.src, 0), FlowEnd::ip(ip.dst, 0), 0);
         }
         let (from, to) = ports(ip, frame);
-        self.hash_ends(End::ip(ip.src, from), End::ip(ip.dst, to), ip.protocol.into())
+        self.hash_ends(FlowEnd::ip(ip.src, from), FlowEnd::ip(ip.dst, to), ip.protocol.into())
     }
 
     fn hash_ethernet(&self, frame: &[u8], ethertype: u16) -> u32 {
         let Ok(header) = ethernet::Header::parse(frame) else {
             return 0;
         };
-        self.hash_ends(End::mac(header.src()), End::mac(header.dst()), ethertype)
+        self.hash_ends(FlowEnd::mac(header.src()), FlowEnd::mac(header.dst()), ethertype)
     }
 
     /// Sorts the two ends, which makes the hash symmetric, and mixes them one after the other.
     #[inline]
-    fn hash_ends(&self, one: End, other: End, protocol: u16) -> u32 {
+    fn hash_ends(&self, one: FlowEnd, other: FlowEnd, protocol: u16) -> u32 {
         let (first, second) = if one <= other { (one, other) } else { (other, one) };
         let tail = u64::from(first.port) << 32 | u64::from(second.port) << 16 | u64::from(protocol);
         let mut state = mix(first.low ^ self.low, second.low ^ self.high);
@@ -143,7 +143,7 @@ impl core::fmt::Debug for FlowKey {
     }
 }
 
-impl End {
+impl FlowEnd {
     #[inline]
     fn ip(addr: IpAddr, port: u16) -> Self {
         match addr {
@@ -163,7 +163,7 @@ impl End {
 
 /// Source and destination port, or zeros without ports.
 #[inline]
-fn ports(ip: &Ip, frame: &[u8]) -> (u16, u16) {
+fn ports(ip: &IpLayer, frame: &[u8]) -> (u16, u16) {
     if !matches!(ip.protocol, TCP | UDP | SCTP) {
         return (0, 0);
     }
@@ -220,7 +220,7 @@ mod tests {
     fn plain() {
         let words = |frame: &[u8]| WORDS.map(|at| u64::from_le_bytes(*frame[at..].first_chunk().unwrap()));
         let frame = udp4([10, 200, 0, 1], [192, 168, 255, 2], 1000, 53);
-        let flow = Plain::of(words(&frame)).unwrap();
+        let flow = PlainFlow::of(words(&frame)).unwrap();
         assert_eq!(KEY.hash_plain(&flow), KEY.hash(&frame));
         let changed = |at: usize, to: u8| {
             let mut frame = frame.clone();
@@ -230,18 +230,18 @@ mod tests {
         for at in (0..14).chain(26..38) {
             let other = changed(at, frame[at] ^ 1);
             assert!(!flow.has(words(&other)), "byte {at}");
-            assert_eq!(Plain::of(words(&other)).is_some(), at != 12 && at != 13);
+            assert_eq!(PlainFlow::of(words(&other)).is_some(), at != 12 && at != 13);
         }
         for at in [15, 16, 17, 18, 19, 22, 24, 25] {
             assert!(flow.has(words(&changed(at, 0x5a))), "byte {at}");
         }
         assert!(flow.has(words(&changed(20, 0x40))), "may not be fragmented");
         for (at, to) in [(14, 0x46), (14, 0x65), (20, 0x20), (20, 1), (21, 1), (23, 1), (12, 0x81)] {
-            assert_eq!(Plain::of(words(&changed(at, to))), None, "byte {at}");
+            assert_eq!(PlainFlow::of(words(&changed(at, to))), None, "byte {at}");
         }
         for protocol in [TCP, SCTP] {
             let other = changed(23, protocol);
-            assert_eq!(KEY.hash_plain(&Plain::of(words(&other)).unwrap()), KEY.hash(&other));
+            assert_eq!(KEY.hash_plain(&PlainFlow::of(words(&other)).unwrap()), KEY.hash(&other));
         }
     }
 

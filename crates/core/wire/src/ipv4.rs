@@ -3,7 +3,7 @@
 use core::borrow::{Borrow, BorrowMut};
 use core::net::Ipv4Addr;
 
-use crate::{Malformed, Sum, field};
+use crate::{MalformedPacket, Sum, field};
 
 /// Offsets of the fields, in bytes from the start of the header.
 pub(crate) mod at {
@@ -39,13 +39,13 @@ impl<'a> Header<&'a [u8; HEADER_LEN]> {
     /// Views the header at the start of `bytes`. Its version is 4, and it ends, options included, within `bytes`. The
     /// total length is not compared: `bytes` may be the start of a packet.
     #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let header = Self(bytes.first_chunk().ok_or(Malformed::Truncated)?);
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, MalformedPacket> {
+        let header = Self(bytes.first_chunk().ok_or(MalformedPacket::Truncated)?);
         if header.0[at::VERSION_IHL] >> 4 != 4 || header.header_len() < HEADER_LEN {
-            return Err(Malformed::BadField);
+            return Err(MalformedPacket::BadField);
         }
         if bytes.len() < header.header_len() {
-            return Err(Malformed::Truncated);
+            return Err(MalformedPacket::Truncated);
         }
         Ok(header)
     }
@@ -54,14 +54,14 @@ impl<'a> Header<&'a [u8; HEADER_LEN]> {
 impl<'a> Header<&'a mut [u8; HEADER_LEN]> {
     /// As [`Header::parse`], for writing.
     #[inline]
-    pub fn parse_mut(bytes: &'a mut [u8]) -> Result<Self, Malformed> {
+    pub fn parse_mut(bytes: &'a mut [u8]) -> Result<Self, MalformedPacket> {
         Header::parse(bytes)?;
-        bytes.first_chunk_mut().map(Self).ok_or(Malformed::Truncated)
+        bytes.first_chunk_mut().map(Self).ok_or(MalformedPacket::Truncated)
     }
 
     /// Makes the start of `bytes` a header of version 4 without options, with all other fields zero.
-    pub fn init(bytes: &'a mut [u8]) -> Result<Self, Malformed> {
-        let header: &mut [u8; HEADER_LEN] = bytes.first_chunk_mut().ok_or(Malformed::Truncated)?;
+    pub fn init(bytes: &'a mut [u8]) -> Result<Self, MalformedPacket> {
+        let header: &mut [u8; HEADER_LEN] = bytes.first_chunk_mut().ok_or(MalformedPacket::Truncated)?;
         *header = [0; HEADER_LEN];
         header[at::VERSION_IHL] = 0x45;
         Ok(Self(header))
@@ -186,10 +186,10 @@ mod tests {
             bytes[0] = first;
             Header::parse(&bytes).map(|_| ()).unwrap_err()
         };
-        assert_eq!(with_first(0x65), Malformed::BadField);
-        assert_eq!(with_first(0x44), Malformed::BadField);
-        assert_eq!(with_first(0x46), Malformed::Truncated);
-        assert_eq!(Header::parse(&KNOWN[..19]).unwrap_err(), Malformed::Truncated);
+        assert_eq!(with_first(0x65), MalformedPacket::BadField);
+        assert_eq!(with_first(0x44), MalformedPacket::BadField);
+        assert_eq!(with_first(0x46), MalformedPacket::Truncated);
+        assert_eq!(Header::parse(&KNOWN[..19]).unwrap_err(), MalformedPacket::Truncated);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use core::borrow::{Borrow, BorrowMut};
 use core::net::Ipv6Addr;
 
-use crate::{Malformed, field};
+use crate::{MalformedPacket, field};
 
 /// Offsets of the fields, in bytes from the start of the header.
 pub(crate) mod at {
@@ -38,23 +38,23 @@ impl<'a> Header<&'a [u8; HEADER_LEN]> {
     /// Views the header at the start of `bytes`, whose version must be 6. The payload length is
     /// not compared: `bytes` may be the start of a packet.
     #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let header: &[u8; HEADER_LEN] = bytes.first_chunk().ok_or(Malformed::Truncated)?;
-        (header[at::VERSION] >> 4 == 6).then_some(Self(header)).ok_or(Malformed::BadField)
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, MalformedPacket> {
+        let header: &[u8; HEADER_LEN] = bytes.first_chunk().ok_or(MalformedPacket::Truncated)?;
+        (header[at::VERSION] >> 4 == 6).then_some(Self(header)).ok_or(MalformedPacket::BadField)
     }
 }
 
 impl<'a> Header<&'a mut [u8; HEADER_LEN]> {
     /// As [`Header::parse`], for writing.
     #[inline]
-    pub fn parse_mut(bytes: &'a mut [u8]) -> Result<Self, Malformed> {
+    pub fn parse_mut(bytes: &'a mut [u8]) -> Result<Self, MalformedPacket> {
         Header::parse(bytes)?;
-        bytes.first_chunk_mut().map(Self).ok_or(Malformed::Truncated)
+        bytes.first_chunk_mut().map(Self).ok_or(MalformedPacket::Truncated)
     }
 
     /// Makes the start of `bytes` a header of version 6, with all other fields zero.
-    pub fn init(bytes: &'a mut [u8]) -> Result<Self, Malformed> {
-        let header: &mut [u8; HEADER_LEN] = bytes.first_chunk_mut().ok_or(Malformed::Truncated)?;
+    pub fn init(bytes: &'a mut [u8]) -> Result<Self, MalformedPacket> {
+        let header: &mut [u8; HEADER_LEN] = bytes.first_chunk_mut().ok_or(MalformedPacket::Truncated)?;
         *header = [0; HEADER_LEN];
         header[at::VERSION] = 0x60;
         Ok(Self(header))
@@ -93,7 +93,7 @@ impl<B: BorrowMut<[u8; HEADER_LEN]>> Header<B> {
 
 /// The upper layer behind a packet's extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Upper {
+pub struct UpperLayer {
     /// Protocol, as in [`crate::layers`]. Protocols that are not skipped (ESP, "no next header") are reported
     /// unchanged.
     pub protocol: u8,
@@ -109,8 +109,8 @@ pub struct Upper {
 
 /// Walks the extension headers of the packet that `bytes` starts with.
 #[inline]
-pub fn upper(bytes: &[u8]) -> Result<Upper, Malformed> {
-    let mut upper = Upper {
+pub fn upper(bytes: &[u8]) -> Result<UpperLayer, MalformedPacket> {
+    let mut upper = UpperLayer {
         protocol: Header::parse(bytes)?.next_header(),
         offset: HEADER_LEN,
         fragment: false,
@@ -122,7 +122,7 @@ pub fn upper(bytes: &[u8]) -> Result<Upper, Malformed> {
         }
         skip(bytes, &mut upper)?;
     }
-    Err(Malformed::BadField)
+    Err(MalformedPacket::BadField)
 }
 
 /// Whether `next` is an extension header that is skipped.
@@ -135,9 +135,9 @@ fn is_extension(next: u8) -> bool {
 }
 
 /// Moves `upper` past its current extension header.
-fn skip(bytes: &[u8], upper: &mut Upper) -> Result<(), Malformed> {
+fn skip(bytes: &[u8], upper: &mut UpperLayer) -> Result<(), MalformedPacket> {
     // No extension header is shorter than 8 bytes.
-    let header: &[u8; 8] = bytes.get(upper.offset..).and_then(<[u8]>::first_chunk).ok_or(Malformed::Truncated)?;
+    let header: &[u8; 8] = bytes.get(upper.offset..).and_then(<[u8]>::first_chunk).ok_or(MalformedPacket::Truncated)?;
     let units = usize::from(header[1]);
     let len = match upper.protocol {
         next::FRAGMENT => 8,
@@ -146,14 +146,14 @@ fn skip(bytes: &[u8], upper: &mut Upper) -> Result<(), Malformed> {
         _ => (units + 1) * 8,
     };
     if len < 8 {
-        return Err(Malformed::BadField);
+        return Err(MalformedPacket::BadField);
     }
     upper.fragment |= upper.protocol == next::FRAGMENT;
     upper.source_route |= upper.protocol == next::ROUTING && header[3] != 0;
     upper.protocol = header[0];
     upper.offset += len;
     if upper.offset > bytes.len() {
-        return Err(Malformed::Truncated);
+        return Err(MalformedPacket::Truncated);
     }
     Ok(())
 }
@@ -195,24 +195,24 @@ mod tests {
     #[test]
     fn extension_headers_are_skipped() {
         let upper_of = |extensions: &[(u8, &[u8])]| upper(&packet(extensions)).unwrap();
-        let plain = Upper { protocol: 6, offset: 40, fragment: false, source_route: false };
+        let plain = UpperLayer { protocol: 6, offset: 40, fragment: false, source_route: false };
         assert_eq!(upper_of(&[]), plain);
-        assert_eq!(upper_of(&[(0, &[0; 7])]), Upper { offset: 48, ..plain });
-        assert_eq!(upper_of(&[(60, &[0; 7]), (44, &[0; 7])]), Upper { offset: 56, fragment: true, ..plain });
-        assert_eq!(upper_of(&[(43, &[0, 0, 1, 0, 0, 0, 0])]), Upper { offset: 48, source_route: true, ..plain });
+        assert_eq!(upper_of(&[(0, &[0; 7])]), UpperLayer { offset: 48, ..plain });
+        assert_eq!(upper_of(&[(60, &[0; 7]), (44, &[0; 7])]), UpperLayer { offset: 56, fragment: true, ..plain });
+        assert_eq!(upper_of(&[(43, &[0, 0, 1, 0, 0, 0, 0])]), UpperLayer { offset: 48, source_route: true, ..plain });
         let auth = [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-        assert_eq!(upper_of(&[(51, &auth)]), Upper { offset: 52, ..plain });
+        assert_eq!(upper_of(&[(51, &auth)]), UpperLayer { offset: 52, ..plain });
     }
 
     #[test]
     fn endless_and_cut_extension_headers_are_refused() {
         let one: (u8, &[u8]) = (60, &[0; 7]);
         assert!(upper(&packet(&[one; MAX_EXTENSIONS])).is_ok());
-        assert_eq!(upper(&packet(&[one; MAX_EXTENSIONS + 1])), Err(Malformed::BadField));
+        assert_eq!(upper(&packet(&[one; MAX_EXTENSIONS + 1])), Err(MalformedPacket::BadField));
         let long = packet(&[(60, &[1, 0, 0, 0, 0, 0, 0])]);
-        assert_eq!(upper(&long), Err(Malformed::Truncated));
-        assert_eq!(upper(&packet(&[one])[..47]), Err(Malformed::Truncated));
-        assert_eq!(upper(&[0x40; 40]), Err(Malformed::BadField));
-        assert_eq!(upper(&[0x60; 39]), Err(Malformed::Truncated));
+        assert_eq!(upper(&long), Err(MalformedPacket::Truncated));
+        assert_eq!(upper(&packet(&[one])[..47]), Err(MalformedPacket::Truncated));
+        assert_eq!(upper(&[0x40; 40]), Err(MalformedPacket::BadField));
+        assert_eq!(upper(&[0x60; 39]), Err(MalformedPacket::Truncated));
     }
 }

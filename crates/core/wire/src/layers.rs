@@ -2,7 +2,7 @@
 
 use core::net::IpAddr;
 
-use crate::{Malformed, ethernet, ipv4, ipv6};
+use crate::{MalformedPacket, ethernet, ipv4, ipv6};
 
 /// IP protocol number of TCP.
 pub const TCP: u8 = 6;
@@ -19,12 +19,12 @@ pub struct Layers {
     /// Offset of the network header, in bytes from the start of the frame.
     pub l3: usize,
     /// The IP layer, if there is one.
-    pub ip: Option<Ip>,
+    pub ip: Option<IpLayer>,
 }
 
 /// The IP layer of a frame, of either version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ip {
+pub struct IpLayer {
     /// Source address.
     pub src: IpAddr,
     /// Destination address, as in the header.
@@ -44,9 +44,9 @@ pub struct Ip {
 impl Layers {
     /// Finds the layers of the frame that `frame` starts with, in bounded time.
     #[inline]
-    pub fn parse(frame: &[u8]) -> Result<Self, Malformed> {
+    pub fn parse(frame: &[u8]) -> Result<Self, MalformedPacket> {
         let (ethertype, l3) = ethernet::network(frame)?;
-        let packet = frame.get(l3..).ok_or(Malformed::Truncated)?;
+        let packet = frame.get(l3..).ok_or(MalformedPacket::Truncated)?;
         let ip = match ethertype {
             ethernet::IPV4 => Some(parse_v4(packet, l3)?),
             ethernet::IPV6 => Some(parse_v6(packet, l3)?),
@@ -57,10 +57,10 @@ impl Layers {
 }
 
 #[inline]
-fn parse_v4(packet: &[u8], l3: usize) -> Result<Ip, Malformed> {
+fn parse_v4(packet: &[u8], l3: usize) -> Result<IpLayer, MalformedPacket> {
     let header = ipv4::Header::parse(packet)?;
     let options = packet.get(ipv4::HEADER_LEN..header.header_len()).unwrap_or_default();
-    Ok(Ip {
+    Ok(IpLayer {
         src: IpAddr::V4(header.src()),
         dst: IpAddr::V4(header.dst()),
         protocol: header.protocol(),
@@ -71,10 +71,10 @@ fn parse_v4(packet: &[u8], l3: usize) -> Result<Ip, Malformed> {
 }
 
 #[inline]
-fn parse_v6(packet: &[u8], l3: usize) -> Result<Ip, Malformed> {
+fn parse_v6(packet: &[u8], l3: usize) -> Result<IpLayer, MalformedPacket> {
     let header = ipv6::Header::parse(packet)?;
     let upper = ipv6::upper(packet)?;
-    Ok(Ip {
+    Ok(IpLayer {
         src: IpAddr::V6(header.src()),
         dst: IpAddr::V6(header.dst()),
         protocol: upper.protocol,
@@ -121,6 +121,6 @@ mod tests {
         ethernet::Header::parse_mut(&mut frame).unwrap().set_ethertype(ethernet::ARP);
         assert_eq!(Layers::parse(&frame), Ok(Layers { ethertype: ethernet::ARP, l3: 14, ip: None }));
         ethernet::Header::parse_mut(&mut frame).unwrap().set_ethertype(ethernet::IPV4);
-        assert_eq!(Layers::parse(&frame), Err(Malformed::Truncated));
+        assert_eq!(Layers::parse(&frame), Err(MalformedPacket::Truncated));
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`ethernet`], [`arp`], [`ipv4`], [`ipv6`], [`tcp`], [`udp`] | one header each: field offsets, then a view over exactly the header's bytes |
+//! | [`ethernet`], [`arp`], [`ipv4`], [`ipv6`], [`tcp`], [`udp`] | one header each: field offsets, view of its bytes |
 //! | [`layers`] | finds the layers of a frame: past VLAN tags, IPv4 options and IPv6 extension headers |
 //! | [`checksum`] | the Internet checksum in pieces, pseudo headers, incremental update |
 //! | [`vnet`] | the virtio-net header as bytes |
@@ -61,7 +61,7 @@ pub use vnet::{BadVnet, VnetHdr};
 
 /// Why bytes are not the expected header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub enum MalformedPacket {
     /// The header does not end within the given bytes.
     #[error("the header runs past the end of the bytes given: give more of the frame")]
     Truncated,

@@ -4,7 +4,7 @@
 //! except lengths, checksums, the sequence number, the identification and PSH; payloads of one size except the last;
 //! checksums right or left to the receiver. As there, payloads are only read, not held.
 
-use crate::offload::{Headers, MAX_HEADERS};
+use crate::offload::{MAX_HEADERS, SegmentHeaders};
 use crate::{Gso, Layers, Offload, Sum, checksum, field, ipv4, ipv6, tcp};
 
 /// Flag: the acknowledgement number counts.
@@ -14,7 +14,7 @@ const ACK: u8 = 0x10;
 #[derive(Clone, Debug)]
 pub struct Merge {
     bytes: [u8; MAX_HEADERS],
-    headers: Headers,
+    headers: SegmentHeaders,
     gso_size: usize,
     payload: usize,
     count: u16,
@@ -23,8 +23,8 @@ pub struct Merge {
 
 /// The fields of a TCP segment's headers that matter for merging.
 #[derive(Clone, Copy, Debug)]
-pub struct Part {
-    headers: Headers,
+pub struct MergeFields {
+    headers: SegmentHeaders,
     payload: usize,
     flags: u8,
     seq: u32,
@@ -35,7 +35,7 @@ impl Merge {
     /// Begins with a frame of `len` bytes with a pending `offload`; `None` if it must not be merged. `bytes` is a
     /// private copy of all of it, or of its first [`MAX_HEADERS`] bytes if its checksum is pending.
     pub fn begin(bytes: &[u8], len: usize, offload: Offload) -> Option<Merge> {
-        let part = Part::checked(bytes, len, offload)?;
+        let part = MergeFields::checked(bytes, len, offload)?;
         let mut head = [0; MAX_HEADERS];
         head.get_mut(..part.headers.end)?.copy_from_slice(bytes.get(..part.headers.end)?);
         Some(Merge {
@@ -53,7 +53,7 @@ impl Merge {
         if self.is_full() {
             return false;
         }
-        let Some(part) = Part::checked(bytes, len, offload).filter(|part| self.follows(bytes, part)) else {
+        let Some(part) = MergeFields::checked(bytes, len, offload).filter(|part| self.follows(bytes, part)) else {
             return false;
         };
         self.payload += part.payload;
@@ -67,8 +67,8 @@ impl Merge {
         self.flags & tcp::PSH != 0 || self.payload != usize::from(self.count) * self.gso_size
     }
 
-    fn follows(&self, bytes: &[u8], part: &Part) -> bool {
-        let Headers { l3, l4, end, .. } = self.headers;
+    fn follows(&self, bytes: &[u8], part: &MergeFields) -> bool {
+        let SegmentHeaders { l3, l4, end, .. } = self.headers;
         let seq = u32::from_be_bytes(field::get(&self.bytes, l4 + tcp::at::SEQ));
         let fits = u16::try_from(self.gso_size)
             .is_ok_and(|size| self.headers.check_payload(self.payload + part.payload, size).is_ok());
@@ -111,7 +111,7 @@ impl Merge {
 
     /// The headers of the merged frame, and its pending offload, which includes the transport's checksum.
     pub fn finish(&mut self) -> (&[u8], Offload) {
-        let Headers { kind, l3, l4, end } = self.headers;
+        let SegmentHeaders { kind, l3, l4, end } = self.headers;
         let packet_len = end - l3 + self.payload;
         if kind.is_v4() {
             field::set(&mut self.bytes, l3 + ipv4::at::TOTAL_LEN, (packet_len as u16).to_be_bytes());
@@ -137,13 +137,13 @@ impl Merge {
     }
 }
 
-impl Part {
+impl MergeFields {
     /// The part of a frame of `len` bytes: `bytes` is all of it, or its first [`MAX_HEADERS`] bytes. `None` if it must
     /// not be merged; ignores the checksum.
-    pub fn of(bytes: &[u8], len: usize) -> Option<Part> {
+    pub fn of(bytes: &[u8], len: usize) -> Option<MergeFields> {
         let prefix = bytes.get(..len.min(MAX_HEADERS))?;
-        let headers = Headers::find(prefix).ok().filter(|h| h.kind.is_tcp())?;
-        let Headers { kind, l3, l4, end } = headers;
+        let headers = SegmentHeaders::find(prefix).ok().filter(|h| h.kind.is_tcp())?;
+        let SegmentHeaders { kind, l3, l4, end } = headers;
         let header = tcp::Header::parse(prefix.get(l4..)?).ok()?;
         let flags = header.flags();
         let seq = header.seq();
@@ -162,13 +162,13 @@ impl Part {
                 return None;
             }
         }
-        (flags & !tcp::PSH == ACK).then_some(Part { headers, payload, flags, seq, ident })
+        (flags & !tcp::PSH == ACK).then_some(MergeFields { headers, payload, flags, seq, ident })
     }
 
     /// The same for a frame with a pending `offload`, if its checksum is right.
-    fn checked(bytes: &[u8], len: usize, offload: Offload) -> Option<Part> {
-        let part = Part::of(bytes, len)?;
-        let Headers { kind, l4, .. } = part.headers;
+    fn checked(bytes: &[u8], len: usize, offload: Offload) -> Option<MergeFields> {
+        let part = MergeFields::of(bytes, len)?;
+        let SegmentHeaders { kind, l4, .. } = part.headers;
         let right = match offload {
             Offload::None => {
                 let prefix = bytes.get(..len.min(MAX_HEADERS))?;
@@ -183,7 +183,7 @@ impl Part {
 
     /// Whether the next frame might be merged with this one: true for all frames that [`Merge::append`] accepts, and
     /// rarely for others.
-    pub fn may_precede(&self, next: &Part) -> bool {
+    pub fn may_precede(&self, next: &MergeFields) -> bool {
         self.headers == next.headers
             && self.flags & tcp::PSH == 0
             && next.seq == self.seq.wrapping_add(self.payload as u32)
@@ -239,7 +239,7 @@ mod tests {
             let mut merge = Merge::begin(&parts[0], parts[0].len(), Offload::None).unwrap();
             for (last, part) in parts.iter().zip(&parts[1..]) {
                 assert!(merge.append(part, part.len(), Offload::None));
-                let [last, next] = [last, part].map(|part| Part::of(part, part.len()).unwrap());
+                let [last, next] = [last, part].map(|part| MergeFields::of(part, part.len()).unwrap());
                 assert!(last.may_precede(&next) && !next.may_precede(&last));
             }
             assert_eq!(merge.count(), 5);
@@ -308,7 +308,7 @@ mod tests {
             for bytes in [&a, &changed] {
                 if let Some(mut merge) = Merge::begin(bytes, bytes.len(), Offload::None) {
                     let taken = merge.append(&parts[1], parts[1].len(), Offload::None);
-                    let looks = [bytes, &parts[1]].map(|part| Part::of(part, part.len()).unwrap());
+                    let looks = [bytes, &parts[1]].map(|part| MergeFields::of(part, part.len()).unwrap());
                     assert!(!taken || looks[0].may_precede(&looks[1]));
                     merge.finish();
                 }

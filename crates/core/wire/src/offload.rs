@@ -5,7 +5,7 @@
 //! name.
 
 use crate::vnet::{self, BadVnet, VnetHdr};
-use crate::{Layers, Malformed, ethernet, ipv6, layers, tcp, udp};
+use crate::{Layers, MalformedPacket, ethernet, ipv6, layers, tcp, udp};
 
 /// Bytes of headers that segmentation supports: room for two VLAN tags, IPv6 with options and TCP with options. A frame
 /// with more is refused.
@@ -143,7 +143,7 @@ impl VnetHdr {
             return Err(BadVnet::GsoWithoutCsum);
         }
         let prefix = &frame_prefix[..frame_prefix.len().min(frame_len)];
-        let headers = Headers::find(prefix)?;
+        let headers = SegmentHeaders::find(prefix)?;
         if headers.kind.gso_type() != gso_type {
             return Err(BadVnet::GsoProtocol);
         }
@@ -153,7 +153,7 @@ impl VnetHdr {
         if self.csum_offset != headers.kind.csum_offset() {
             return Err(BadVnet::CsumOffset);
         }
-        // `Headers::find` read only the part of the frame within `frame_len`.
+        // `SegmentHeaders::find` read only the part of the frame within `frame_len`.
         headers.check_payload(frame_len - headers.end, self.gso_size)?;
         Ok(Gso {
             kind: headers.kind,
@@ -200,7 +200,7 @@ impl Offload {
 
 /// The headers of a frame that can be segmented, found in the frame. Offsets in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Headers {
+pub(crate) struct SegmentHeaders {
     pub kind: GsoKind,
     pub l3: usize,
     pub l4: usize,
@@ -208,7 +208,7 @@ pub(crate) struct Headers {
     pub end: usize,
 }
 
-impl Headers {
+impl SegmentHeaders {
     /// Finds the headers of the frame that `prefix` starts with, all within it.
     pub fn find(prefix: &[u8]) -> Result<Self, BadVnet> {
         let layers = Layers::parse(prefix).map_err(bad_headers)?;
@@ -254,9 +254,9 @@ impl Headers {
 }
 
 /// The error of malformed headers in a frame that requests segmentation.
-fn bad_headers(error: Malformed) -> BadVnet {
+fn bad_headers(error: MalformedPacket) -> BadVnet {
     match error {
-        Malformed::Truncated => BadVnet::HeadersCut,
-        Malformed::BadField => BadVnet::GsoProtocol,
+        MalformedPacket::Truncated => BadVnet::HeadersCut,
+        MalformedPacket::BadField => BadVnet::GsoProtocol,
     }
 }

@@ -7,7 +7,7 @@
 use core::ops::Range;
 
 use crate::checksum::pseudo;
-use crate::offload::{Headers, MAX_HEADERS};
+use crate::offload::{MAX_HEADERS, SegmentHeaders};
 use crate::{BadVnet, Gso, GsoKind, Layers, Sum, field, ipv4, ipv6, tcp, udp};
 
 /// The bytes of a segment's headers, and room for the longest.
@@ -31,7 +31,7 @@ type HeaderBytes = [u8; MAX_HEADERS];
 #[derive(Clone, Debug)]
 pub struct Segmenter {
     bytes: HeaderBytes,
-    headers: Headers,
+    headers: SegmentHeaders,
     gso_size: usize,
     payload_len: usize,
     /// First byte of payload not yet in a segment.
@@ -40,12 +40,12 @@ pub struct Segmenter {
     count: usize,
     /// Number of segments returned so far.
     given: usize,
-    original: Original,
+    original: SegmentTemplate,
 }
 
 /// The values that each segment's headers are computed from.
 #[derive(Clone, Copy, Debug)]
-struct Original {
+struct SegmentTemplate {
     ident: u16,
     seq: u32,
     flags: u8,
@@ -63,12 +63,12 @@ impl Segmenter {
     pub fn new(headers: &[u8], payload_len: usize, gso: &Gso) -> Result<Self, BadVnet> {
         let mut bytes = [0; MAX_HEADERS];
         bytes.get_mut(..headers.len()).ok_or(BadVnet::HeadersLong)?.copy_from_slice(headers);
-        let found = Headers::find(&bytes[..headers.len()])?;
+        let found = SegmentHeaders::find(&bytes[..headers.len()])?;
         if found.kind != gso.kind || found.end != headers.len() {
             return Err(BadVnet::GsoProtocol);
         }
         found.check_payload(payload_len, gso.gso_size)?;
-        let original = Original::take(&mut bytes, &found)?;
+        let original = SegmentTemplate::take(&mut bytes, &found)?;
         let gso_size = usize::from(gso.gso_size);
         let count = payload_len.div_ceil(gso_size).max(1);
         Ok(Self { bytes, headers: found, gso_size, payload_len, offset: 0, count, given: 0, original })
@@ -108,7 +108,7 @@ impl Segmenter {
     /// Sets the length, and for IPv4 the identification and checksum.
     #[inline]
     fn write_ip(&mut self, payload_len: usize) {
-        let Headers { kind, l3, end, .. } = self.headers;
+        let SegmentHeaders { kind, l3, end, .. } = self.headers;
         let packet_len = end - l3 + payload_len;
         if kind.is_v4() {
             // Each segment is a packet of its own, with its own identification (RFC 6864 §4.3).
@@ -127,7 +127,7 @@ impl Segmenter {
     /// Sets the transport header's fields. Returns the sum of it and its pseudo header.
     #[inline]
     fn write_l4(&mut self, payload_len: usize) -> Sum {
-        let Headers { kind, l4, end, .. } = self.headers;
+        let SegmentHeaders { kind, l4, end, .. } = self.headers;
         let len = (end - l4 + payload_len) as u16;
         let sum = self.original.l4_sum.add_u16(len);
         if !kind.is_tcp() {
@@ -155,10 +155,10 @@ impl Segmenter {
     }
 }
 
-impl Original {
+impl SegmentTemplate {
     /// Reads the values that the segments are computed from, and clears the fields that they set.
-    fn take(bytes: &mut HeaderBytes, found: &Headers) -> Result<Self, BadVnet> {
-        let Headers { kind, l3, l4, end } = *found;
+    fn take(bytes: &mut HeaderBytes, found: &SegmentHeaders) -> Result<Self, BadVnet> {
+        let SegmentHeaders { kind, l3, l4, end } = *found;
         let mut original = Self { ident: 0, seq: 0, flags: 0, ip_sum: Sum::ZERO, l4_sum: Sum::ZERO };
         if kind.is_v4() {
             original.ident = u16::from_be_bytes(take(bytes, l3 + ipv4::at::IDENT));
@@ -184,7 +184,7 @@ fn pseudo_header(headers: &[u8], kind: GsoKind) -> Result<Sum, BadVnet> {
     pseudo(ip.src, ip.dst, kind.protocol(), 0).ok_or(BadVnet::GsoProtocol)
 }
 
-/// Reads and clears the `N` bytes at `at`, which [`Headers::find`] has found in the headers.
+/// Reads and clears the `N` bytes at `at`, which [`SegmentHeaders::find`] has found in the headers.
 #[inline]
 fn take<const N: usize>(bytes: &mut HeaderBytes, at: usize) -> [u8; N] {
     let value = field::get(bytes, at);

@@ -2,7 +2,7 @@
 
 use core::borrow::{Borrow, BorrowMut};
 
-use crate::{Malformed, field};
+use crate::{MalformedPacket, field};
 
 /// Offsets of the fields, in bytes from the start of the header.
 pub(crate) mod at {
@@ -32,13 +32,13 @@ pub struct Header<B>(B);
 impl<'a> Header<&'a [u8; HEADER_LEN]> {
     /// Views the header at the start of `bytes`, which must contain all of it, options included.
     #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let header = Self(bytes.first_chunk().ok_or(Malformed::Truncated)?);
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, MalformedPacket> {
+        let header = Self(bytes.first_chunk().ok_or(MalformedPacket::Truncated)?);
         if header.header_len() < HEADER_LEN {
-            return Err(Malformed::BadField);
+            return Err(MalformedPacket::BadField);
         }
         if bytes.len() < header.header_len() {
-            return Err(Malformed::Truncated);
+            return Err(MalformedPacket::Truncated);
         }
         Ok(header)
     }
@@ -47,9 +47,9 @@ impl<'a> Header<&'a [u8; HEADER_LEN]> {
 impl<'a> Header<&'a mut [u8; HEADER_LEN]> {
     /// As [`Header::parse`], for writing.
     #[inline]
-    pub fn parse_mut(bytes: &'a mut [u8]) -> Result<Self, Malformed> {
+    pub fn parse_mut(bytes: &'a mut [u8]) -> Result<Self, MalformedPacket> {
         Header::parse(bytes)?;
-        bytes.first_chunk_mut().map(Self).ok_or(Malformed::Truncated)
+        bytes.first_chunk_mut().map(Self).ok_or(MalformedPacket::Truncated)
     }
 }
 
@@ -115,11 +115,11 @@ mod tests {
     fn wrong_data_offsets_are_refused() {
         let mut bytes = [0; 24];
         for (offset, expected) in
-            [(4, Err(Malformed::BadField)), (5, Ok(20)), (6, Ok(24)), (7, Err(Malformed::Truncated))]
+            [(4, Err(MalformedPacket::BadField)), (5, Ok(20)), (6, Ok(24)), (7, Err(MalformedPacket::Truncated))]
         {
             bytes[at::DATA_OFFSET] = offset << 4;
             assert_eq!(Header::parse(&bytes).map(|h| h.header_len()), expected);
         }
-        assert_eq!(Header::parse(&bytes[..19]).unwrap_err(), Malformed::Truncated);
+        assert_eq!(Header::parse(&bytes[..19]).unwrap_err(), MalformedPacket::Truncated);
     }
 }

@@ -2,7 +2,7 @@
 
 use core::borrow::{Borrow, BorrowMut};
 
-use crate::{Malformed, field};
+use crate::{MalformedPacket, field};
 
 /// Offsets of the fields, in bytes from the start of the header.
 pub(crate) mod at {
@@ -24,16 +24,16 @@ pub struct Header<B>(B);
 impl<'a> Header<&'a [u8; HEADER_LEN]> {
     /// Views the header at the start of `bytes`.
     #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        bytes.first_chunk().map(Self).ok_or(Malformed::Truncated)
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, MalformedPacket> {
+        bytes.first_chunk().map(Self).ok_or(MalformedPacket::Truncated)
     }
 }
 
 impl<'a> Header<&'a mut [u8; HEADER_LEN]> {
     /// Views the header at the start of `bytes` for writing.
     #[inline]
-    pub fn parse_mut(bytes: &'a mut [u8]) -> Result<Self, Malformed> {
-        bytes.first_chunk_mut().map(Self).ok_or(Malformed::Truncated)
+    pub fn parse_mut(bytes: &'a mut [u8]) -> Result<Self, MalformedPacket> {
+        bytes.first_chunk_mut().map(Self).ok_or(MalformedPacket::Truncated)
     }
 }
 
@@ -79,6 +79,6 @@ mod tests {
         let header = Header::parse(&bytes).unwrap();
         assert_eq!((header.src_port(), header.dst_port()), (0x0102, 0x0304));
         assert_eq!((header.datagram_len(), header.checksum()), (0x0506, 0x0708));
-        assert_eq!(Header::parse(&bytes[..7]).unwrap_err(), Malformed::Truncated);
+        assert_eq!(Header::parse(&bytes[..7]).unwrap_err(), MalformedPacket::Truncated);
     }
 }

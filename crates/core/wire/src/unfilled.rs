@@ -7,8 +7,8 @@ use crate::{Layers, ethernet, layers, tcp, udp};
 
 /// A checksum to be filled in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unfilled {
-    /// The pending offload, once [`Unfilled::sum`] is in place.
+pub struct UnfilledChecksum {
+    /// The pending offload, once [`UnfilledChecksum::sum`] is in place.
     pub offload: Offload,
     /// Offset of the checksum, in bytes from the start of the frame.
     pub at: usize,
@@ -18,7 +18,7 @@ pub struct Unfilled {
 
 /// The missing checksum of a frame of `len` bytes that begins with `prefix`: its field is zero and must not be, as in
 /// TCP, and UDP over IPv6. `None` for fragments, which have none of their own.
-pub fn unfilled(len: usize, prefix: &[u8]) -> Option<Unfilled> {
+pub fn unfilled(len: usize, prefix: &[u8]) -> Option<UnfilledChecksum> {
     let Layers { ethertype, l3, ip } = Layers::parse(prefix).ok()?;
     let ip = ip.filter(|ip| !ip.fragment && !ip.source_route)?;
     let offset = match (ip.protocol, ethertype) {
@@ -38,5 +38,5 @@ pub fn unfilled(len: usize, prefix: &[u8]) -> Option<Unfilled> {
     let length = u16::try_from(end - ip.l4).ok()?;
     let sum = pseudo(ip.src, ip.dst, ip.protocol, length)?.fold().to_be_bytes();
     let start = u16::try_from(ip.l4).ok()?;
-    Some(Unfilled { offload: Offload::CsumPartial { start, offset }, at, sum })
+    Some(UnfilledChecksum { offload: Offload::CsumPartial { start, offset }, at, sum })
 }

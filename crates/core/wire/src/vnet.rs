@@ -30,14 +30,14 @@ pub const GSO_ECN: u8 = 0x80;
 
 /// The form of the header in front of a port's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum VnetForm {
     /// [`LEN`] bytes.
     Plain,
     /// [`LEN_MRG`] bytes.
     Mergeable,
 }
 
-impl Form {
+impl VnetForm {
     /// The form of `len` bytes, if any.
     #[inline]
     pub const fn from_len(len: usize) -> Option<Self> {
@@ -106,10 +106,10 @@ impl VnetHdr {
     /// # Errors
     /// [`BadVnet::HeaderShort`] if `bytes` is shorter than the header.
     #[inline]
-    pub fn parse(bytes: &[u8], form: Form) -> Result<Self, BadVnet> {
+    pub fn parse(bytes: &[u8], form: VnetForm) -> Result<Self, BadVnet> {
         let header = match form {
-            Form::Plain => bytes.first_chunk().map(Self::from_bytes),
-            Form::Mergeable => bytes.first_chunk().map(Self::from_bytes_mrg),
+            VnetForm::Plain => bytes.first_chunk().map(Self::from_bytes),
+            VnetForm::Mergeable => bytes.first_chunk().map(Self::from_bytes_mrg),
         };
         header.ok_or(BadVnet::HeaderShort)
     }
@@ -137,10 +137,10 @@ impl VnetHdr {
     /// # Errors
     /// [`BadVnet::HeaderShort`], with nothing written, if `bytes` is shorter than the header.
     #[inline]
-    pub fn write(&self, bytes: &mut [u8], form: Form) -> Result<(), BadVnet> {
+    pub fn write(&self, bytes: &mut [u8], form: VnetForm) -> Result<(), BadVnet> {
         match form {
-            Form::Plain => *bytes.first_chunk_mut().ok_or(BadVnet::HeaderShort)? = self.to_bytes(),
-            Form::Mergeable => *bytes.first_chunk_mut().ok_or(BadVnet::HeaderShort)? = self.to_bytes_mrg(),
+            VnetForm::Plain => *bytes.first_chunk_mut().ok_or(BadVnet::HeaderShort)? = self.to_bytes(),
+            VnetForm::Mergeable => *bytes.first_chunk_mut().ok_or(BadVnet::HeaderShort)? = self.to_bytes_mrg(),
         }
         Ok(())
     }
@@ -254,21 +254,21 @@ mod tests {
     fn both_forms_are_little_endian_in_the_order_of_the_standard() {
         assert_eq!(HDR.to_bytes_mrg(), BYTES);
         assert_eq!(HDR.to_bytes(), BYTES[..LEN]);
-        assert_eq!(VnetHdr::parse(&BYTES, Form::Mergeable), Ok(HDR));
-        assert_eq!(VnetHdr::parse(&BYTES, Form::Plain), Ok(VnetHdr { num_buffers: 0, ..HDR }));
+        assert_eq!(VnetHdr::parse(&BYTES, VnetForm::Mergeable), Ok(HDR));
+        assert_eq!(VnetHdr::parse(&BYTES, VnetForm::Plain), Ok(VnetHdr { num_buffers: 0, ..HDR }));
     }
 
     #[test]
     fn a_form_has_its_length_and_no_other() {
-        for form in [Form::Plain, Form::Mergeable] {
-            assert_eq!(Form::from_len(form.len()), Some(form));
+        for form in [VnetForm::Plain, VnetForm::Mergeable] {
+            assert_eq!(VnetForm::from_len(form.len()), Some(form));
         }
-        assert_eq!((Form::from_len(0), Form::from_len(11)), (None, None));
+        assert_eq!((VnetForm::from_len(0), VnetForm::from_len(11)), (None, None));
     }
 
     #[test]
     fn too_few_bytes_are_refused() {
-        for form in [Form::Plain, Form::Mergeable] {
+        for form in [VnetForm::Plain, VnetForm::Mergeable] {
             let short = form.len() - 1;
             let mut room = [0xee; LEN_MRG];
             assert_eq!(VnetHdr::parse(&BYTES[..short], form), Err(BadVnet::HeaderShort));

@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 
 use netvale_control::attach::BringRequest;
 use netvale_control::types::{AttachParams, PortOptions};
-use netvale_portspec::{AttachSpec, Base, Needs, SwitchName};
+use netvale_portspec::{AttachNeeds, AttachSpec, Base, SwitchName};
 use rustix::io::Errno;
 
 use crate::caller::Caller;
 use crate::config::{canonical, full_name};
-use crate::daemon::{Daemon, Record};
+use crate::daemon::{Daemon, DaemonPort};
 use crate::naming;
-use crate::permission::{self, Request};
+use crate::permission::{self, PermissionRequest};
 use crate::ports;
 use crate::ports::faults;
-use crate::ports::kind::Asked;
+use crate::ports::kind::AdmittedRequest;
 use crate::refusal::{Refusal, refuse};
-use crate::registry::ports::{Declared, SwitchPort};
+use crate::registry::ports::{DeclaredPort, SwitchPort};
 use crate::system::closing::Strangers;
 
 /// Pause between two attempts to attach a port.
@@ -36,7 +36,7 @@ fn bad(e: impl Display) -> Refusal {
 /// Name and refusal of the first port that can never be attached, because the configuration is wrong; or that cannot be
 /// attached now, if the configuration requires all ports.
 pub fn attach_configured(d: &mut Daemon) -> Result<(), (String, Refusal)> {
-    let as_attached = |record: &Record| record.declared.as_ref().map(|declared| canonical(&declared.params));
+    let as_attached = |record: &DaemonPort| record.declared.as_ref().map(|declared| canonical(&declared.params));
     let continued: BTreeMap<_, _> =
         d.ports.iter().map(|(full, record)| (full.to_owned(), as_attached(record))).collect();
     for params in d.config.ports.clone() {
@@ -52,7 +52,7 @@ pub fn attach_configured(d: &mut Daemon) -> Result<(), (String, Refusal)> {
             );
             continue;
         }
-        let declared = Declared { params: params.clone(), from_file: true };
+        let declared = DeclaredPort { params: params.clone(), from_file: true };
         match attach_declared(d, declared, Caller::daemon()) {
             Err(refusal) if d.config.require_ports || is_mistake(&params, &refusal) => {
                 return Err((params.port, refusal));
@@ -77,14 +77,14 @@ fn is_mistake(params: &AttachParams, refusal: &Refusal) -> bool {
 /// # Errors
 /// [`Refusal`] if the caller lacks the right, or the port cannot be created.
 pub fn attach(d: &mut Daemon, p: &AttachParams, caller: Caller) -> Result<String, Refusal> {
-    attach_declared(d, Declared { params: p.clone(), from_file: false }, caller)
+    attach_declared(d, DeclaredPort { params: p.clone(), from_file: false }, caller)
 }
 
 /// Like [`attach`], for a port that may come from the configuration file. Its record keeps its attach parameters.
 ///
 /// # Errors
 /// [`Refusal`] if the caller lacks the right, or the port cannot be created.
-pub fn attach_declared(d: &mut Daemon, declared: Declared, caller: Caller) -> Result<String, Refusal> {
+pub fn attach_declared(d: &mut Daemon, declared: DeclaredPort, caller: Caller) -> Result<String, Refusal> {
     let full = make(d, &declared.params, caller)?;
     if let Some(record) = d.ports.get_mut(&full) {
         record.declared = Some(declared);
@@ -141,7 +141,7 @@ fn place(d: &Daemon, p: &AttachParams, spec: &AttachSpec) -> Result<SwitchPort, 
 pub fn bring(d: &mut Daemon, request: &BringRequest, queues: Strangers, caller: Caller) -> Result<String, Refusal> {
     let p = &request.params;
     let spec = p.check().map_err(bad)?;
-    if !matches!(spec.needs(), Needs::Tap(_)) {
+    if !matches!(spec.needs(), AttachNeeds::Tap(_)) {
         return Err(bad(format!("{}: only a TAP can be handed over", p.port)));
     }
     let asked = usize::from(request.queues);
@@ -152,9 +152,9 @@ pub fn bring(d: &mut Daemon, request: &BringRequest, queues: Strangers, caller: 
     let at = place(d, p, &spec)?;
     let full = at.full();
     faults::make_way(d, &full);
-    permission::admit(d, caller, Request::Bring(&at))?;
+    permission::admit(d, caller, PermissionRequest::Bring(&at))?;
     permission::may_begin_with(d, caller, &at, &p.options.policies)?;
-    ports::brought_tap::attach(d, &Asked::new(at, &spec, &p.options, caller), queues)?;
+    ports::brought_tap::attach(d, &AdmittedRequest::new(at, &spec, &p.options, caller), queues)?;
     Ok(full)
 }
 
@@ -168,9 +168,9 @@ fn attach_to_switch(
 ) -> Result<String, Refusal> {
     let full = at.full();
     faults::make_way(d, &full);
-    permission::admit(d, caller, Request::Attach(&at, spec))?;
+    permission::admit(d, caller, PermissionRequest::Attach(&at, spec))?;
     permission::may_begin_with(d, caller, &at, &options.policies)?;
-    ports::attach(d, &Asked::new(at, spec, options, caller))?;
+    ports::attach(d, &AdmittedRequest::new(at, spec, options, caller))?;
     Ok(full)
 }
 
@@ -190,7 +190,7 @@ fn attach_backend(
         return attach_to_switch(d, SwitchPort::new(switch, port), spec, options, caller);
     }
     let socket = spec.files().first().copied().unwrap_or_default();
-    permission::admit(d, caller, Request::Passthrough(Path::new(socket), &named))?;
+    permission::admit(d, caller, PermissionRequest::Passthrough(Path::new(socket), &named))?;
     let options = options.of().ok_or_else(|| Refusal::internal("options of another kind"))?;
     ports::passthrough::attach(d, &named, socket, &options, caller)?;
     Ok(named.name.to_string())

@@ -1,7 +1,7 @@
 //! Methods of the control protocol.
 
-use netvale_control::server::Handler;
-use netvale_control::types::{Applied, ApplyParams, AttachParams, Done, EventName, PortInfo, Version};
+use netvale_control::server::RequestHandler;
+use netvale_control::types::{ApplyParams, ApplyResult, AttachParams, Confirmation, EventName, PortInfo, Version};
 use netvale_control::{ErrorCode, Reply, Request, RpcError};
 
 use super::attaching::attach;
@@ -14,7 +14,7 @@ use crate::naming;
 use crate::permission;
 use crate::ports::{self, detach, policies};
 use crate::refusal::Refusal;
-use crate::registry::events::Happened;
+use crate::registry::events::NewEvent;
 
 /// The daemon, as seen by one request of a caller.
 pub struct Rpc<'a> {
@@ -33,7 +33,7 @@ impl From<Refusal> for RpcError {
     }
 }
 
-impl Handler for Rpc<'_> {
+impl RequestHandler for Rpc<'_> {
     fn call(&mut self, request: Request) -> Result<Reply, RpcError> {
         self.answer(request).inspect_err(|refused| self.daemon.note_refusal(self.caller, &refused.message))
     }
@@ -55,14 +55,16 @@ impl Rpc<'_> {
             Request::PortAttach(_) => return self.carry_out(request),
             Request::PortDetach(p) => {
                 full = format!("{}:{}", p.switch, p.port);
-                permission::Request::Detach(&full)
+                permission::PermissionRequest::Detach(&full)
             }
-            Request::PortSet(p) => permission::Request::SetPolicies(&p.port, &p.set),
-            Request::SwitchTable(p) | Request::SwitchGroups(p) => permission::Request::InspectSwitch(&p.switch),
-            Request::OfKind(p) => permission::Request::Change(p.port()),
-            Request::ConfigApply(_) | Request::ConfigExport => permission::Request::Configure,
-            Request::Shutdown => permission::Request::Shutdown,
-            _ => permission::Request::Inspect,
+            Request::PortSet(p) => permission::PermissionRequest::SetPolicies(&p.port, &p.set),
+            Request::SwitchTable(p) | Request::SwitchGroups(p) => {
+                permission::PermissionRequest::InspectSwitch(&p.switch)
+            }
+            Request::OfKind(p) => permission::PermissionRequest::Change(p.port()),
+            Request::ConfigApply(_) | Request::ConfigExport => permission::PermissionRequest::Configure,
+            Request::Shutdown => permission::PermissionRequest::Shutdown,
+            _ => permission::PermissionRequest::Inspect,
         };
         permission::admit(self.daemon, self.caller, what)?;
         self.carry_out(request)
@@ -85,7 +87,7 @@ impl Rpc<'_> {
             Request::PortAttach(p) => Reply::Port(Box::new(self.attach(&p)?)),
             Request::PortDetach(p) => {
                 detach(self.daemon, &format!("{}:{}", p.switch, p.port), "asked for")?;
-                Reply::Done(Done {})
+                Reply::Done(Confirmation {})
             }
             Request::PortSet(p) => {
                 policies::set(self.daemon, &p, self.caller)?;
@@ -101,13 +103,13 @@ impl Rpc<'_> {
             Request::Subscribe(p) => Reply::Subscribed(Box::new(events::subscribe(self.daemon, p, self.caller)?)),
             Request::Unsubscribe => {
                 self.daemon.events.forget(self.caller.client);
-                Reply::Done(Done {})
+                Reply::Done(Confirmation {})
             }
             Request::ConfigApply(p) => Reply::Applied(self.apply(&p)?),
             Request::ConfigExport => Reply::Exported(Box::new(configuration::export(self.daemon))),
             Request::Shutdown => {
                 self.shutdown = true;
-                Reply::Done(Done {})
+                Reply::Done(Confirmation {})
             }
         })
     }
@@ -128,12 +130,12 @@ impl Rpc<'_> {
         show(self.daemon, &full, self.caller).ok_or_else(|| Refusal::internal("a port vanished").into())
     }
 
-    fn apply(&mut self, p: &ApplyParams) -> Result<Applied, RpcError> {
+    fn apply(&mut self, p: &ApplyParams) -> Result<ApplyResult, RpcError> {
         let Caller { uid, pid, .. } = self.caller;
         let applied = configuration::apply(self.daemon, p)?;
         if !p.dry_run {
             tracing::info!(uid, pid, "a configuration was applied: {} changes", applied.changes.len());
-            let configured = Happened::to(EventName::DaemonConfigured, 0).by(self.caller);
+            let configured = NewEvent::to(EventName::DaemonConfigured, 0).by(self.caller);
             self.daemon.events.tell(configured.with("changes", applied.changes.len()));
         }
         Ok(applied)

@@ -15,7 +15,7 @@ use netvale_switch::filters::Filters;
 
 use super::inspect::switch_info;
 use crate::caller::Caller;
-use crate::daemon::{Daemon, Kicks, Record};
+use crate::daemon::{Daemon, DaemonPort, Kicks};
 use crate::permission::{controls, is_trusted, may_join};
 use crate::registry::events::now_ns;
 use crate::worker::Worker;
@@ -55,7 +55,7 @@ pub fn all_stats(d: &Daemon, params: &AllStatsParams, caller: Caller) -> AllStat
     }
 }
 
-fn seen(d: &Daemon, caller: Caller) -> impl Iterator<Item = (&str, &Record)> {
+fn seen(d: &Daemon, caller: Caller) -> impl Iterator<Item = (&str, &DaemonPort)> {
     d.ports.iter().filter(move |(_, record)| controls(caller, record.owner.uid))
 }
 
@@ -104,7 +104,7 @@ fn switch(d: &Daemon, s: &Arc<Switch>) -> SwitchStats {
     SwitchStats { info: switch_info(s), multicast }
 }
 
-fn details(record: &Record, name: &str) -> PortDetails {
+fn details(record: &DaemonPort, name: &str) -> PortDetails {
     let (kicks_sent, kicks_suppressed, kicks_received) = kicks(record);
     let mut port = PortDetails {
         name: name.to_owned(),
@@ -166,7 +166,7 @@ fn latency(rings: &[Arc<RingCounters>]) -> Option<Latency> {
 }
 
 /// Kicks of all rings together.
-fn kicks(record: &Record) -> Kicks {
+fn kicks(record: &DaemonPort) -> Kicks {
     let rings = record.rings();
     let behind = &record.behind;
     let sent = (0..record.ingress.len()).map(|i| match rings.and_then(|rings| rings.tx.get(i)) {
@@ -184,7 +184,7 @@ fn kicks(record: &Record) -> Kicks {
     behind.kicks().map_or(sum, |(sent, received)| (sent, sum.1, received))
 }
 
-fn policies(record: &Record) -> Option<PolicyStats> {
+fn policies(record: &DaemonPort) -> Option<PolicyStats> {
     let switch = record.switch.as_ref()?;
     let id = record.id?;
     let known = switch.policies(id)?;

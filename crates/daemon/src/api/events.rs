@@ -1,6 +1,6 @@
 //! `subscribe` and `unsubscribe`.
 
-use netvale_control::types::{EventName, SubscribeParams, Subscribed};
+use netvale_control::types::{EventName, SubscribeParams, SubscribeReply};
 use netvale_control::{ErrorCode, RpcError};
 
 use super::inspect::{list_ports, list_switches};
@@ -17,7 +17,7 @@ const MOST: usize = 64;
 ///
 /// # Errors
 /// [`RpcError`] for an unknown event, or too many filters or subscriptions.
-pub fn subscribe(d: &mut Daemon, p: SubscribeParams, caller: Caller) -> Result<Subscribed, RpcError> {
+pub fn subscribe(d: &mut Daemon, p: SubscribeParams, caller: Caller) -> Result<SubscribeReply, RpcError> {
     check(&p)?;
     if !d.events.has(caller.client) {
         permission::may_subscribe(d, caller)?;
@@ -27,7 +27,7 @@ pub fn subscribe(d: &mut Daemon, p: SubscribeParams, caller: Caller) -> Result<S
     let sequence = d.events.subscribe(caller, p, 0);
     let switches = snapshot.then(|| list_switches(d, caller));
     let ports = snapshot.then(|| list_ports(d, None, caller));
-    Ok(Subscribed { sequence, now_ns: now_ns(), switches, ports })
+    Ok(SubscribeReply { sequence, now_ns: now_ns(), switches, ports })
 }
 
 fn check(p: &SubscribeParams) -> Result<(), RpcError> {

@@ -5,21 +5,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use netvale_control::types::{
-    Direction, Evicted, GroupsInfo, Owner, PortDetail, PortInfo, PortState, RingInfo, SwitchInfo, TableEntry,
+    Direction, EvictionInfo, GroupsInfo, Owner, PortDetail, PortInfo, PortState, RingInfo, SwitchInfo, TableEntry,
 };
 use netvale_port::RingCounters;
 use netvale_switch::{FdbEntry, Switch};
 
 use crate::caller::Caller;
-use crate::daemon::{Daemon, Record};
+use crate::daemon::{Daemon, DaemonPort};
 use crate::permission::{controls, may_join, sees};
 use crate::ports::tunnel::mac_of;
 use crate::ports::{multicast, pipe, policies};
 use crate::registry::pipes::Pipes;
 use crate::rings::nic::NicPort;
-use crate::rings::pipe::Pipe;
+use crate::rings::pipe::PipeRecord;
 use crate::rings::status::{counted, read_indices, region_info, with_indices};
-use crate::rings::switched::Rings;
+use crate::rings::switched::PortRings;
 
 /// Lists the switches that the caller may use.
 pub fn list_switches(d: &Daemon, caller: Caller) -> Vec<SwitchInfo> {
@@ -72,7 +72,7 @@ pub fn list_groups(d: &Daemon, switch: &str, caller: Caller) -> Option<GroupsInf
 
 /// Lists the ports that the caller sees, or those on one switch, without rings; pipes are on no switch.
 pub fn list_ports(d: &Daemon, switch: Option<&str>, caller: Caller) -> Vec<PortInfo> {
-    let on = |r: &Record| switch.is_none_or(|s| r.switch.as_ref().is_some_and(|on| on.name() == s));
+    let on = |r: &DaemonPort| switch.is_none_or(|s| r.switch.as_ref().is_some_and(|on| on.name() == s));
     let mut ports: Vec<_> = d.ports.iter().filter(|(_, r)| on(r)).map(|(n, r)| summary(r, n)).collect();
     ports.iter_mut().filter_map(|port| port.detail.as_mut()).for_each(PortDetail::shorten);
     if switch.is_none() {
@@ -92,7 +92,7 @@ pub fn show(d: &Daemon, name: &str, caller: Caller) -> Option<PortInfo> {
     let known = d.pipes.get(&pipe);
     let port = || {
         let mut info = info(d, d.ports.get(name)?, name);
-        info.notes.extend(known.and_then(Pipe::far_end));
+        info.notes.extend(known.and_then(PipeRecord::far_end));
         Some(info)
     };
     let nic = || {
@@ -106,7 +106,7 @@ pub fn show(d: &Daemon, name: &str, caller: Caller) -> Option<PortInfo> {
 }
 
 /// Lists the evictions of the caller's programs, latest first.
-pub fn list_evicted(d: &Daemon, caller: Caller) -> Vec<Evicted> {
+pub fn list_evicted(d: &Daemon, caller: Caller) -> Vec<EvictionInfo> {
     d.evictions.iter().filter(|one| sees(caller, Some(one.owner))).collect()
 }
 
@@ -117,7 +117,7 @@ pub fn last_eviction(d: &Daemon, port: &str, caller: Caller) -> Option<String> {
 }
 
 /// Describes a port without its rings.
-fn summary(record: &Record, name: &str) -> PortInfo {
+fn summary(record: &DaemonPort, name: &str) -> PortInfo {
     let mut info = PortInfo {
         name: name.to_owned(),
         switch: record.switch.as_ref().map(|switch| switch.name().to_owned()),
@@ -137,14 +137,14 @@ fn summary(record: &Record, name: &str) -> PortInfo {
 }
 
 /// Describes a port with its rings.
-fn info(d: &Daemon, record: &Record, name: &str) -> PortInfo {
+fn info(d: &Daemon, record: &DaemonPort, name: &str) -> PortInfo {
     let ingress = record.ingress.iter().enumerate().map(|(i, c)| ring_in(d, record, i, c));
     let egress = record.egress.iter().enumerate().map(|(i, c)| ring_out(d, record, i, c));
     let rings = ingress.chain(egress).collect();
     PortInfo { rings, notes: notes(record), ..summary(record, name) }
 }
 
-fn ring_in(d: &Daemon, record: &Record, i: usize, counters: &RingCounters) -> RingInfo {
+fn ring_in(d: &Daemon, record: &DaemonPort, i: usize, counters: &RingCounters) -> RingInfo {
     let base = RingInfo { dir: Direction::In, index: i as u32, ..counted(counters) };
     let worker = record.placed.get(i).and_then(|&task| d.workers.worker_of(task)).map(|worker| worker as u32);
     let Some((tx, region)) = record.rings().and_then(|r| Some((r.tx.get(i)?, r.mem.region()))) else {
@@ -162,13 +162,13 @@ fn ring_in(d: &Daemon, record: &Record, i: usize, counters: &RingCounters) -> Ri
 }
 
 /// Adds the indices of a guest's netmap ring, unless its memory holds up the reader.
-fn with_any_indices(d: &Daemon, base: RingInfo, record: &Record, i: usize) -> RingInfo {
+fn with_any_indices(d: &Daemon, base: RingInfo, record: &DaemonPort, i: usize) -> RingInfo {
     let Some(side) = record.behind.ring_side(base.dir, i) else { return base };
     let known = base.clone();
     d.regions.touch_guest(record.owner.uid, move || read_indices(base, &side)).unwrap_or(known)
 }
 
-fn ring_out(d: &Daemon, record: &Record, i: usize, counters: &RingCounters) -> RingInfo {
+fn ring_out(d: &Daemon, record: &DaemonPort, i: usize, counters: &RingCounters) -> RingInfo {
     let base = RingInfo { dir: Direction::Out, index: i as u32, ..counted(counters) };
     let Some((rx, region)) = record.rings().and_then(|r| Some((r.rx.get(i)?, r.mem.region()))) else {
         let (kicks_sent, kicks_suppressed, _) = record.behind.ring_kicks(Direction::Out, i);
@@ -180,7 +180,7 @@ fn ring_out(d: &Daemon, record: &Record, i: usize, counters: &RingCounters) -> R
 }
 
 /// Number of slots that refer to each buffer; empty if the memory holds up the reader.
-fn uses_of_buffers(rings: &Rings) -> BTreeMap<u32, u32> {
+fn uses_of_buffers(rings: &PortRings) -> BTreeMap<u32, u32> {
     let mem = Arc::clone(&rings.mem);
     let count = move || {
         let mut uses: BTreeMap<u32, u32> = BTreeMap::new();
@@ -193,7 +193,7 @@ fn uses_of_buffers(rings: &Rings) -> BTreeMap<u32, u32> {
 }
 
 /// Warnings about mistakes of a program in its rings that will cost it frames.
-fn notes(record: &Record) -> Vec<String> {
+fn notes(record: &DaemonPort) -> Vec<String> {
     let uses = record.rings().map_or_else(BTreeMap::new, uses_of_buffers);
     let bufs = record.rings().map_or(u32::MAX, |r| r.mem.region().layout().sizes.bufs.num);
     let twice = uses.values().filter(|&&n| n > 1).count();

@@ -6,7 +6,7 @@ use netvale_control::attach::{
     AttachReply, AttachRequest, BRING_LEN, BadMessage, BringRequest, FILE_AT_FAULT, FLAG_NULL, IN_FILE, MAX_BROUGHT,
     NOTE_LEN, OFFSETS_AT_FAULT, REQUEST_LEN,
 };
-use netvale_control::device::{DeviceRequest, Holding, MessageKind};
+use netvale_control::device::{DeviceRequest, HoldRequest, MessageKind};
 use netvale_control::succession::{Succession, VERSION};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -18,34 +18,35 @@ use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::handover::items::HoldItem;
 use crate::naming;
-use crate::permission::{self, Request};
+use crate::permission::{self, PermissionRequest};
 use crate::ports;
-use crate::ports::attachment::{Attachment, Opened};
-use crate::ports::brought::{self, Brought};
+use crate::ports::attachment::{Attachment, OpenedPort};
+use crate::ports::brought::{self, BroughtFile};
 use crate::ports::memory::by_number;
 use crate::refusal::{Refusal, refuse};
 use crate::system::closing::{self, Strangers};
 use crate::system::peer;
 
 /// An attach connection's hold, with the note that the client left.
-pub(crate) struct Held {
+pub(crate) struct AttachHold {
     attachment: Box<dyn Attachment>,
     note: [u8; NOTE_LEN],
 }
 
-impl Held {
+impl AttachHold {
     /// Restores a connection's hold from another process.
     ///
     /// # Errors
     /// [`Refusal`] if the port does not exist.
     pub(crate) fn continued(
         d: &mut Daemon,
-        (item, note): (HoldItem, Vec<u8>),
+        item: HoldItem,
+        note: Vec<u8>,
         caller: Caller,
-    ) -> Result<Held, Refusal> {
+    ) -> Result<AttachHold, Refusal> {
         let mut own = [0; NOTE_LEN];
         own.iter_mut().zip(note).for_each(|(to, from)| *to = from);
-        Ok(Held { attachment: ports::continue_hold(d, item, caller)?, note: own })
+        Ok(AttachHold { attachment: ports::continue_hold(d, item, caller)?, note: own })
     }
 
     /// Saves the hold for another process; `None` if it ends with this one.
@@ -66,7 +67,7 @@ impl Held {
 ///
 /// A malformed message costs no port: a program may have written to the wrong descriptor. The message is refused, in
 /// case the answer is read, and the connection stays.
-pub(crate) fn serve(d: &mut Daemon, fd: &OwnedFd, holds: &mut Option<Held>, caller: Caller) -> bool {
+pub(crate) fn serve(d: &mut Daemon, fd: &OwnedFd, holds: &mut Option<AttachHold>, caller: Caller) -> bool {
     let mut bytes = [0u8; LONGEST + 1];
     let (got, answer_to, brought) = match receive(fd, &mut bytes, caller) {
         Ok(got) => got,
@@ -88,15 +89,15 @@ fn answer(
     to: &OwnedFd,
     message: &[u8],
     mut brought: Strangers,
-    holds: &mut Option<Held>,
+    holds: &mut Option<AttachHold>,
     caller: Caller,
 ) -> bool {
-    match Message::decode(message) {
-        Ok(Message::Attach(request)) => {
-            let file = brought.pop().map(|file| Brought::new(file, caller.uid));
+    match AttachMessage::decode(message) {
+        Ok(AttachMessage::Attach(request)) => {
+            let file = brought.pop().map(|file| BroughtFile::new(file, caller.uid));
             open(d, to, &request, file, holds, caller)
         }
-        Ok(Message::Bring(request)) => {
+        Ok(AttachMessage::Bring(request)) => {
             d.changes.everything = true;
             let reply = bring(d, &request, brought, caller).map_or_else(
                 |refusal| {
@@ -107,12 +108,12 @@ fn answer(
             );
             send_reply(to, &reply, &[])
         }
-        Ok(Message::Holding(which)) => holding(d, to, which, holds, caller),
-        Ok(Message::Device(request)) => {
+        Ok(AttachMessage::Holding(which)) => holding(d, to, which, holds, caller),
+        Ok(AttachMessage::Device(request)) => {
             d.changes.everything |= netmap::changes_something(&request);
             send(to, &netmap::request(d, &request, caller).encode(), &[])
         }
-        Ok(Message::Succession(which)) => succession(d, to, which, caller),
+        Ok(AttachMessage::Succession(which)) => succession(d, to, which, caller),
         Err(bad) => {
             d.note_refusal(caller, &format!("{bad}; the connection stays as it was"));
             send_reply(to, &AttachReply::refusal(Errno::PROTO.raw_os_error(), bad.to_string()), &[]);
@@ -122,9 +123,9 @@ fn answer(
 }
 
 /// A decoded message.
-enum Message {
+enum AttachMessage {
     Attach(AttachRequest),
-    Holding(Holding),
+    Holding(HoldRequest),
     Device(Box<DeviceRequest>),
     Succession(Succession),
     Bring(Box<BringRequest>),
@@ -133,14 +134,14 @@ enum Message {
 /// Length of the longest message in bytes.
 const LONGEST: usize = if BRING_LEN > REQUEST_LEN { BRING_LEN } else { REQUEST_LEN };
 
-impl Message {
-    fn decode(bytes: &[u8]) -> Result<Message, BadMessage> {
+impl AttachMessage {
+    fn decode(bytes: &[u8]) -> Result<AttachMessage, BadMessage> {
         Ok(match MessageKind::of(bytes) {
-            MessageKind::Attach => Message::Attach(AttachRequest::decode(bytes)?),
-            MessageKind::Holding => Message::Holding(Holding::decode(bytes)?),
-            MessageKind::Succession => Message::Succession(Succession::decode(bytes)?),
-            MessageKind::Device => Message::Device(Box::new(DeviceRequest::decode(bytes)?)),
-            MessageKind::Bring => Message::Bring(Box::new(BringRequest::decode(bytes)?)),
+            MessageKind::Attach => AttachMessage::Attach(AttachRequest::decode(bytes)?),
+            MessageKind::Holding => AttachMessage::Holding(HoldRequest::decode(bytes)?),
+            MessageKind::Succession => AttachMessage::Succession(Succession::decode(bytes)?),
+            MessageKind::Device => AttachMessage::Device(Box::new(DeviceRequest::decode(bytes)?)),
+            MessageKind::Bring => AttachMessage::Bring(Box::new(BringRequest::decode(bytes)?)),
         })
     }
 }
@@ -186,8 +187,8 @@ fn open(
     d: &mut Daemon,
     to: &OwnedFd,
     request: &AttachRequest,
-    file: Option<Brought>,
-    holds: &mut Option<Held>,
+    file: Option<BroughtFile>,
+    holds: &mut Option<AttachHold>,
     caller: Caller,
 ) -> bool {
     let opened = match holds {
@@ -201,7 +202,7 @@ fn open(
                 attachment.close(d, caller.client);
                 return false;
             }
-            *holds = Some(Held { attachment, note });
+            *holds = Some(AttachHold { attachment, note });
             true
         }
         Err(refusal) => {
@@ -214,7 +215,12 @@ fn open(
 }
 
 /// Opens a port, in the file of the request if there is one.
-fn open_in(d: &mut Daemon, request: &AttachRequest, file: Option<Brought>, caller: Caller) -> Result<Opened, Refusal> {
+fn open_in(
+    d: &mut Daemon,
+    request: &AttachRequest,
+    file: Option<BroughtFile>,
+    caller: Caller,
+) -> Result<OpenedPort, Refusal> {
     let (opened, held) = match request.file {
         None => (open_port(d, request, caller)?, Ok(())),
         Some(asked) => {
@@ -235,24 +241,24 @@ fn open_in(d: &mut Daemon, request: &AttachRequest, file: Option<Brought>, calle
     }
 }
 
-fn open_port(d: &mut Daemon, request: &AttachRequest, caller: Caller) -> Result<Opened, Refusal> {
+fn open_port(d: &mut Daemon, request: &AttachRequest, caller: Caller) -> Result<OpenedPort, Refusal> {
     if request.flags & FLAG_NULL != 0 {
-        permission::admit(d, caller, Request::OpenNull(request))?;
+        permission::admit(d, caller, PermissionRequest::OpenNull(request))?;
         return ports::bare::open(d, request, caller);
     }
     let mut spec = naming::wanted(d, request).or_else(|e| refuse(Errno::INVAL, format!("{e:#}")))?;
     spec.memory = by_number(request.mem_id, spec.memory);
-    permission::admit(d, caller, Request::Open(&spec, request))?;
+    permission::admit(d, caller, PermissionRequest::Open(&spec, request))?;
     ports::open(d, request, &spec, caller)
 }
 
-fn holding(d: &mut Daemon, to: &OwnedFd, which: Holding, holds: &mut Option<Held>, caller: Caller) -> bool {
+fn holding(d: &mut Daemon, to: &OwnedFd, which: HoldRequest, holds: &mut Option<AttachHold>, caller: Caller) -> bool {
     let nothing = || Refusal::new(Errno::NXIO, "this connection holds no port");
     let done = match which {
-        Holding::Resume => holds.as_ref().ok_or_else(nothing).and_then(|held| {
+        HoldRequest::Resume => holds.as_ref().ok_or_else(nothing).and_then(|held| {
             held.attachment.describe(d).map(|(reply, fds)| (AttachReply { note: held.note, ..reply }, fds))
         }),
-        Holding::Release => holds.take().ok_or_else(nothing).map(|held| {
+        HoldRequest::Release => holds.take().ok_or_else(nothing).map(|held| {
             held.close(d, caller.client);
             (AttachReply::default(), Vec::new())
         }),
@@ -268,7 +274,7 @@ fn holding(d: &mut Daemon, to: &OwnedFd, which: Holding, holds: &mut Option<Held
 
 /// Answers a successor's inquiry; one that begins the hand-over is served after this message.
 fn succession(d: &mut Daemon, to: &OwnedFd, which: Succession, caller: Caller) -> bool {
-    let admitted = permission::admit(d, caller, Request::HandOver).and_then(|()| match which {
+    let admitted = permission::admit(d, caller, PermissionRequest::HandOver).and_then(|()| match which {
         Succession::Hello(VERSION) => Ok(()),
         Succession::Hello(other) => {
             let text = format!(

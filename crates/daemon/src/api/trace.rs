@@ -4,28 +4,30 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use netvale_control::types::{Direction, TraceBeginParams, TraceBegun, TraceRead, TraceStep, TracedFrame, TracedRule};
+use netvale_control::types::{
+    Direction, TraceBeginParams, TraceBeginReply, TraceRead, TraceStep, TracedFrame, TracedRule,
+};
 use netvale_control::{ErrorCode, RpcError};
 use netvale_mem::steps::Step;
-use netvale_policy::bpf::Program;
+use netvale_policy::bpf::FilterProgram;
 use netvale_portspec::{PortName, SwitchName};
-use netvale_switch::trace::{HEAD, Record, Trace, TraceOptions, now};
+use netvale_switch::trace::{HEAD, Trace, TraceOptions, TraceRecord, now};
 use netvale_switch::{PortId, Switch};
 
 use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::permission::{self, controls};
-use crate::registry::traces::Session;
+use crate::registry::traces::TraceSession;
 
 /// Maximum number of unread records, and of records in an answer.
 const ROOM: usize = 1024;
 const AT_ONCE: usize = 256;
 
 /// Starts a trace.
-pub fn begin(d: &mut Daemon, p: &TraceBeginParams, caller: Caller) -> Result<TraceBegun, RpcError> {
+pub fn begin(d: &mut Daemon, p: &TraceBeginParams, caller: Caller) -> Result<TraceBeginReply, RpcError> {
     permission::may_trace(d, caller)?;
     let wrong = |what: String| RpcError::new(ErrorCode::InvalidParams, what, "nothing is traced");
-    let parse = |text: &String| Program::parse(text).map_err(|why| wrong(format!("filter: {why}")));
+    let parse = |text: &String| FilterProgram::parse(text).map_err(|why| wrong(format!("filter: {why}")));
     let filter = p.filter.as_ref().map(parse).transpose()?;
     let mut ports = Vec::new();
     for of in &p.of {
@@ -47,13 +49,13 @@ pub fn begin(d: &mut Daemon, p: &TraceBeginParams, caller: Caller) -> Result<Tra
     let options = TraceOptions { filter, only_drops: p.drops, one_of: p.one_of.max(1), room: ROOM };
     let trace = Arc::new(Trace::new(options));
     let later = if p.later { p.of.clone() } else { Vec::new() };
-    let mut session = Session { caller, trace, switch, later, names: VecDeque::new() };
+    let mut session = TraceSession { caller, trace, switch, later, names: VecDeque::new() };
     name_ports(d, &mut session);
     for (switch, _, port) in &ports {
         switch.trace(port, &session.trace).map_err(|gone| wrong(gone.to_string()))?;
     }
     d.traces.begin(session);
-    Ok(TraceBegun { ports: ports.into_iter().map(|(_, full, _)| full).collect() })
+    Ok(TraceBeginReply { ports: ports.into_iter().map(|(_, full, _)| full).collect() })
 }
 
 fn switch_of(place: &str) -> &str {
@@ -67,7 +69,7 @@ fn place(of: &str) -> Result<(), ()> {
 }
 
 /// Notes the names of all ports that may appear in a trace.
-fn name_ports(d: &Daemon, session: &mut Session) {
+fn name_ports(d: &Daemon, session: &mut TraceSession) {
     let Some(switch) = session.switch.clone() else { return };
     for (id, port) in switch.ports() {
         let full = format!("{}:{port}", switch.name());
@@ -79,17 +81,18 @@ fn name_ports(d: &Daemon, session: &mut Session) {
 }
 
 /// A port's switch, its full name, and its name there.
-type Place = (Arc<Switch>, String, String);
+type TracedPort = (Arc<Switch>, String, String);
 
 /// The port of that name, or the caller's ports on the switch of that name.
-fn ports_of(d: &Daemon, of: &str, caller: Caller) -> Result<Vec<Place>, RpcError> {
+fn ports_of(d: &Daemon, of: &str, caller: Caller) -> Result<Vec<TracedPort>, RpcError> {
     if let Some(switch) = d.switches.get(of) {
-        permission::admit(d, caller, permission::Request::InspectSwitch(of))?;
+        permission::admit(d, caller, permission::PermissionRequest::InspectSwitch(of))?;
         let place = |(_, port): (PortId, String)| (Arc::clone(switch), format!("{of}:{port}"), port);
-        let is_own = |place: &Place| d.ports.get(&place.1).is_some_and(|record| controls(caller, record.owner.uid));
+        let is_own =
+            |place: &TracedPort| d.ports.get(&place.1).is_some_and(|record| controls(caller, record.owner.uid));
         return Ok(switch.ports().into_iter().map(place).filter(is_own).collect());
     }
-    permission::admit(d, caller, permission::Request::Change(of))?;
+    permission::admit(d, caller, permission::PermissionRequest::Change(of))?;
     let what = if of.contains(':') { "port" } else { "port or switch" };
     let none =
         || RpcError::new(ErrorCode::NotFound, format!("there is no {what} {of}"), "'netvale list' shows the ports");
@@ -110,17 +113,17 @@ pub fn read(d: &Daemon, caller: Caller) -> Result<TraceRead, RpcError> {
     let records: Vec<_> = std::iter::from_fn(|| session.trace.next()).take(AT_ONCE).collect();
     // One time for all records, so later ones never appear earlier.
     let at = now();
-    let frames = records.iter().map(|record| Names { session, record }.frame(at)).collect();
+    let frames = records.iter().map(|record| RecordNames { session, record }.frame(at)).collect();
     Ok(TraceRead { ports, lost: session.trace.lost(), frames })
 }
 
 /// A record with the names of its ports.
-struct Names<'a> {
-    session: &'a Session,
-    record: &'a Record,
+struct RecordNames<'a> {
+    session: &'a TraceSession,
+    record: &'a TraceRecord,
 }
 
-impl Names<'_> {
+impl RecordNames<'_> {
     fn name(&self, id: PortId) -> String {
         self.session.name(id, self.record.at).to_owned()
     }
@@ -145,17 +148,19 @@ impl Names<'_> {
     /// The steps of the frame. A rule is the sender's, until a step names a receiver that decides the next ones.
     fn steps(&self) -> Vec<TraceStep> {
         let record = self.record;
-        let mut side = (record.from, Direction::In);
+        let mut port = record.from;
+        let mut dir = Direction::In;
         let step = |&step: &Step| {
-            if let Step::Out(port) = step {
-                side = (port, Direction::Out);
+            if let Step::Out(receiver) = step {
+                port = receiver;
+                dir = Direction::Out;
             }
-            self.step(step, side)
+            self.step(step, port, dir)
         };
         record.steps.list().iter().map(step).collect()
     }
 
-    fn step(&self, step: Step, (port, dir): (PortId, Direction)) -> TraceStep {
+    fn step(&self, step: Step, port: PortId, dir: Direction) -> TraceStep {
         match step {
             Step::Vlan(vlan) => TraceStep::Vlan(vlan),
             Step::Learned => TraceStep::Learned,

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use netvale_control::options::Shape;
+use netvale_control::options::OptionShape;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -23,7 +23,7 @@ pub trait FieldValue: Default + Serialize + DeserializeOwned {
     }
 
     /// Parses command-line words; a list appends them. False if they do not have the shape.
-    fn take_words(&mut self, shape: Shape, words: &[OsString]) -> bool {
+    fn take_words(&mut self, shape: OptionShape, words: &[OsString]) -> bool {
         let value = words.last().and_then(|word| shape.parse(word.to_str()?).ok());
         value.is_some_and(|value| self.put(value))
     }
@@ -45,7 +45,7 @@ impl FieldValue for Vec<String> {
         serde_json::from_value::<Self>(value).map(|texts| *self = unique(texts)).is_ok()
     }
 
-    fn take_words(&mut self, _: Shape, words: &[OsString]) -> bool {
+    fn take_words(&mut self, _: OptionShape, words: &[OsString]) -> bool {
         self.extend(words.iter().filter_map(|word| word.to_str().map(str::to_owned)));
         *self = unique(std::mem::take(self));
         true
@@ -54,7 +54,7 @@ impl FieldValue for Vec<String> {
 
 /// Words need not be UTF-8.
 impl FieldValue for PathBuf {
-    fn take_words(&mut self, _: Shape, words: &[OsString]) -> bool {
+    fn take_words(&mut self, _: OptionShape, words: &[OsString]) -> bool {
         words.last().map(|word| *self = word.into()).is_some()
     }
 }
@@ -65,7 +65,7 @@ impl FieldValue for Vec<PathBuf> {
         self.iter().filter_map(|path| path.to_str()).collect()
     }
 
-    fn take_words(&mut self, _: Shape, words: &[OsString]) -> bool {
+    fn take_words(&mut self, _: OptionShape, words: &[OsString]) -> bool {
         self.extend(words.iter().map(PathBuf::from));
         true
     }

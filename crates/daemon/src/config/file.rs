@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::path::Path;
 
-use netvale_control::options::{Shape, mode};
+use netvale_control::options::{OptionShape, mode};
 use netvale_control::types::{AttachParams, PortOptions};
 use netvale_portspec::{AttachSpec, PortSpec};
 use serde::de::{Error as _, Visitor};
@@ -19,18 +19,18 @@ use super::{Config, ConfigError, SETTINGS, Setting, SwitchPolicies, TABLES};
 
 /// A parsed configuration file; omitted settings have their defaults.
 #[derive(Clone, Debug, Default)]
-pub struct File(pub(super) Config);
+pub struct ConfigFile(pub(super) Config);
 
 /// A value with its position.
 type PlacedValue<'a> = Spanned<DeValue<'a>>;
 
-impl File {
+impl ConfigFile {
     /// Reads a configuration file.
     ///
     /// # Errors
     /// [`ConfigError::Read`] if the file cannot be read, [`ConfigError::Toml`] if it is malformed (unknown keys
     /// included).
-    pub fn read(path: &Path) -> Result<File, ConfigError> {
+    pub fn read(path: &Path) -> Result<ConfigFile, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.into(), source })?;
         Self::parse(&text).map_err(|source| ConfigError::Toml { path: path.into(), source: Box::new(source) })
     }
@@ -39,8 +39,8 @@ impl File {
     ///
     /// # Errors
     /// The mistake with its line: invalid TOML, unknown keys, values out of range, impossible ports.
-    pub fn parse(text: &str) -> Result<File, Error> {
-        let mut file = File::default();
+    pub fn parse(text: &str) -> Result<ConfigFile, Error> {
+        let mut file = ConfigFile::default();
         let read = DeTable::parse(text).and_then(|table| read_table(&mut file.0, "", table.get_ref()));
         read.map(|()| file).map_err(|mut error| {
             error.set_input(Some(text));
@@ -78,7 +78,7 @@ fn unknown(table: &str, key: &str) -> String {
 
 fn read_setting(config: &mut Config, setting: &Setting, place: &PlacedValue<'_>) -> Result<(), Error> {
     let reader = ValueDeserializer::from(place.clone());
-    if setting.shape != Shape::Policies {
+    if setting.shape != OptionShape::Policies {
         return setting.put(config, Value::deserialize(reader)?).map_err(|why| error_at(place, why));
     }
     // The table's own reader knows the positions in it.
@@ -163,8 +163,8 @@ pub fn canonical(params: &AttachParams) -> AttachParams {
 
 /// Creates an error with the position of a value. The crate adds positions only to errors of a value's own reader.
 fn error_at(place: &PlacedValue<'_>, why: impl fmt::Display) -> Error {
-    struct Fail<T>(T);
-    impl<'de, T: fmt::Display> Visitor<'de> for Fail<T> {
+    struct ErrorVisitor<T>(T);
+    impl<'de, T: fmt::Display> Visitor<'de> for ErrorVisitor<T> {
         type Value = Error;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -176,5 +176,5 @@ fn error_at(place: &PlacedValue<'_>, why: impl fmt::Display) -> Error {
         }
     }
     let reader = ValueDeserializer::from(place.clone());
-    reader.deserialize_option(Fail(why)).unwrap_or_else(|error| error)
+    reader.deserialize_option(ErrorVisitor(why)).unwrap_or_else(|error| error)
 }

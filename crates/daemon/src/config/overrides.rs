@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use netvale_control::options::Written;
+use netvale_control::options::WrittenValue;
 use netvale_control::types::Policies;
 
 use super::field::unique;
-use super::{Config, ConfigError, File, Setting};
+use super::{Config, ConfigError, ConfigFile, Setting};
 
 /// Settings on the command line.
 #[derive(Clone, Debug, Default)]
@@ -26,15 +26,15 @@ impl Overrides {
     ///
     /// # Errors
     /// [`ConfigError::Words`] if a flag's words are invalid.
-    pub fn over(&self, file: File) -> Result<Config, ConfigError> {
-        let File(mut config) = file;
+    pub fn over(&self, file: ConfigFile) -> Result<Config, ConfigError> {
+        let ConfigFile(mut config) = file;
         for (setting, words) in &self.words {
             setting.take(&mut config, words).map_err(ConfigError::Words)?;
         }
         config.allow_dirs = unique(config.allow_dirs.iter().map(|dir| self.here.join(dir)));
-        let mut config = File(config).into_config();
+        let mut config = ConfigFile(config).into_config();
         for rule in config.policies_mut().flat_map(Policies::sources_mut) {
-            let compiled = self.programs.get(rule.text()).and_then(|text| Written::read(text));
+            let compiled = self.programs.get(rule.text()).and_then(|text| WrittenValue::read(text));
             compiled.into_iter().for_each(|compiled| *rule = compiled);
         }
         Ok(Config { overrides: self.clone(), ..config })
@@ -45,7 +45,7 @@ impl Overrides {
     /// # Errors
     /// [`ConfigError`] if the file cannot be read or is malformed, or a flag's words are invalid.
     pub fn over_file(&self, path: &Path) -> Result<Config, ConfigError> {
-        let config = self.over(File::read(path)?)?;
+        let config = self.over(ConfigFile::read(path)?)?;
         Ok(Config { file: Some(self.here.join(path)), ..config })
     }
 }
@@ -74,11 +74,11 @@ mod tests {
         };
         let text = "workers = 2\nspin_us = 7\nallow_dirs = ['a', '/start/b']\n[sockets]\nmode = '0600'\ngroup = 'g'\n\
             [switch]\nshared = ['vale0', 'vale1']";
-        let c = overrides.over(File::parse(text).unwrap()).unwrap();
+        let c = overrides.over(ConfigFile::parse(text).unwrap()).unwrap();
         assert_eq!((c.workers, c.sockets.mode, c.sockets.group.as_deref()), (3, Some(SocketMode(0o666)), Some("g")));
         assert_eq!(c.allow_dirs, ["/start/a", "/start/b", "/c"].map(PathBuf::from));
         assert_eq!(c.switch.shared, ["vale0", "vale1"]);
-        let again = c.overrides.over(File::parse(text).unwrap()).unwrap();
+        let again = c.overrides.over(ConfigFile::parse(text).unwrap()).unwrap();
         assert_eq!((again.allow_dirs, again.switch.shared), (c.allow_dirs, c.switch.shared));
     }
 }

@@ -4,11 +4,11 @@ use std::fmt;
 
 use toml::de::DeTable;
 
-use super::{Config, File, Overrides};
+use super::{Config, ConfigFile, Overrides};
 
 /// A position in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct TextPlace {
     /// Line, from 1.
     pub line: usize,
     /// Column, in characters from 1.
@@ -21,7 +21,7 @@ pub struct Mistake {
     /// Name of the file.
     pub file: String,
     /// The position, if it has one.
-    pub place: Option<Place>,
+    pub place: Option<TextPlace>,
     /// Description in one line.
     pub what: String,
 }
@@ -29,7 +29,7 @@ pub struct Mistake {
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.place {
-            Some(Place { line, column }) => write!(f, "{}:{line}:{column}: {}", self.file, self.what),
+            Some(TextPlace { line, column }) => write!(f, "{}:{line}:{column}: {}", self.file, self.what),
             None => write!(f, "{}: {}", self.file, self.what),
         }
     }
@@ -37,21 +37,21 @@ impl fmt::Display for Mistake {
 
 impl std::error::Error for Mistake {}
 
-impl Place {
-    fn of(text: &str, offset: usize) -> Place {
+impl TextPlace {
+    fn of(text: &str, offset: usize) -> TextPlace {
         let before = text.get(..offset).unwrap_or(text);
         let start = before.rfind('\n').map_or(0, |end| end + 1);
-        Place { line: before.matches('\n').count() + 1, column: before[start..].chars().count() + 1 }
+        TextPlace { line: before.matches('\n').count() + 1, column: before[start..].chars().count() + 1 }
     }
 
     /// Position of a key's value in the `[[port]]` with that index, from 0; without such a key, that of `port`.
     #[must_use]
-    pub fn of_port(text: &str, index: usize, key: &str) -> Option<Place> {
+    pub fn of_port(text: &str, index: usize, key: &str) -> Option<TextPlace> {
         let table = DeTable::parse(text).ok()?;
         let port = table.get_ref().get("port")?.get_ref().as_array()?.get(index)?;
         let keys = port.get_ref().as_table()?;
         let value = keys.get(key).or_else(|| keys.get("port"));
-        Some(Place::of(text, value.unwrap_or(port).span().start))
+        Some(TextPlace::of(text, value.unwrap_or(port).span().start))
     }
 }
 
@@ -61,8 +61,9 @@ impl Place {
 /// The first mistake, with its position.
 pub fn parse(text: &str, file: &str, overrides: &Overrides) -> Result<Config, Mistake> {
     let mistake = |place, what: String| Mistake { file: file.to_owned(), place, what: what.trim().replace('\n', "; ") };
-    let parsed = File::parse(text)
-        .map_err(|error| mistake(error.span().map(|span| Place::of(text, span.start)), error.message().to_owned()))?;
+    let parsed = ConfigFile::parse(text).map_err(|error| {
+        mistake(error.span().map(|span| TextPlace::of(text, span.start)), error.message().to_owned())
+    })?;
     overrides.over(parsed).map_err(|error| mistake(None, error.to_string()))
 }
 
@@ -99,7 +100,7 @@ mod tests {
     #[test]
     fn ports() {
         let text = "[[port]]\nport = 'a'\n\n[[port]]\nmtu = 9\nport = 'b'\n";
-        let at = |index, key| Place::of_port(text, index, key).map(|place| (place.line, place.column));
+        let at = |index, key| TextPlace::of_port(text, index, key).map(|place| (place.line, place.column));
         assert_eq!((at(0, "port"), at(1, "mtu"), at(1, "rings")), (Some((2, 8)), Some((5, 7)), Some((6, 8))));
         assert_eq!(at(2, "port"), None);
     }

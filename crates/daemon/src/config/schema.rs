@@ -1,6 +1,6 @@
 //! The file's JSON Schema, `docs/reference/config.schema.json`, generated from the tables of settings and options.
 
-use netvale_control::options::{AttachOption, OPTIONS, Shape};
+use netvale_control::options::{AttachOption, OPTIONS, OptionShape};
 use serde_json::{Map, Value, json};
 
 use super::{SETTINGS, Setting, TABLES};
@@ -24,7 +24,7 @@ fn table(properties: Map<String, Value>, description: &str) -> Value {
     json!({"type": "object", "properties": properties, "additionalProperties": false, "description": description})
 }
 
-fn property(shape: Shape, doc: &str, default: &str) -> Value {
+fn property(shape: OptionShape, doc: &str, default: &str) -> Value {
     let mut property = shape.schema();
     let default = if default.is_empty() { String::new() } else { format!(" Default: {default}.") };
     property["description"] = format!("{doc}{default}").into();
@@ -33,7 +33,7 @@ fn property(shape: Shape, doc: &str, default: &str) -> Value {
 
 fn property_of(setting: &Setting) -> (String, Value) {
     let mut property = property(setting.shape, setting.doc(), &setting.default());
-    if setting.shape == Shape::Policies {
+    if setting.shape == OptionShape::Policies {
         let policies = options(|option| option.is_policy());
         property["additionalProperties"] = table(policies, "Policies of a switch's ports.");
     }
@@ -47,8 +47,9 @@ fn options(which: impl Fn(&AttachOption) -> bool) -> Map<String, Value> {
 
 fn port() -> Value {
     let mut properties = options(|_| true);
-    properties.insert("port".into(), property(Shape::Text, "What to attach, as for `netvale attach`.", ""));
-    properties.insert("switch".into(), property(Shape::Text, "The switch, such as vale0; none with `backend`.", ""));
+    properties.insert("port".into(), property(OptionShape::Text, "What to attach, as for `netvale attach`.", ""));
+    properties
+        .insert("switch".into(), property(OptionShape::Text, "The switch, such as vale0; none with `backend`.", ""));
     let mut port = table(properties, "A port.");
     port["required"] = json!(["port"]);
     port["dependentSchemas"] = OPTIONS.iter().filter_map(|option| Some((option.key, condition(option)?))).collect();

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 
-use netvale_control::options::Shape;
+use netvale_control::options::OptionShape;
 use serde_json::Value;
 
 use super::{Config, SETTINGS};
@@ -15,7 +15,7 @@ pub struct Setting {
     /// Its key.
     pub name: &'static str,
     /// Type and range.
-    pub shape: Shape,
+    pub shape: OptionShape,
     /// When a change takes effect in a running daemon.
     pub effect: Effect,
     pub(super) doc: &'static str,
@@ -24,7 +24,7 @@ pub struct Setting {
     pub(super) usual: fn() -> Value,
     pub(super) value: fn(&Config) -> Value,
     pub(super) put: fn(&mut Config, Value) -> bool,
-    pub(super) take: fn(&mut Config, Shape, &[OsString]) -> bool,
+    pub(super) take: fn(&mut Config, OptionShape, &[OsString]) -> bool,
     pub(super) copy: fn(&mut Config, &Config),
 }
 
@@ -72,7 +72,7 @@ impl Setting {
     }
 
     /// The name of its flag without dashes, and the value's placeholder in the help. The placeholder is empty for
-    /// [`Shape::Flag`], whose flag sets the opposite of the default.
+    /// [`OptionShape::Flag`], whose flag sets the opposite of the default.
     #[must_use]
     pub fn flag(&self) -> Option<(&'static str, &'static str)> {
         (!self.flag.is_empty()).then(|| self.flag.split_once(' ').unwrap_or((self.flag, "")))
@@ -82,7 +82,7 @@ impl Setting {
     #[must_use]
     pub fn help(&self) -> String {
         let mut text = self.help.trim().trim_end_matches('.').to_owned();
-        if let Shape::Number(least, most) = self.shape {
+        if let OptionShape::Number(least, most) = self.shape {
             text = text.replace("{range}", &format!("{least} to {most}"));
         }
         match (self.usual)() {
@@ -118,7 +118,7 @@ impl Setting {
     /// As for a value, if the words do not have the setting's shape.
     pub fn take(&self, config: &mut Config, words: &[OsString]) -> Result<(), String> {
         let is_taken = match (self.shape, (self.usual)()) {
-            (Shape::Flag, usual) => (self.put)(config, (usual != true).into()),
+            (OptionShape::Flag, usual) => (self.put)(config, (usual != true).into()),
             (shape, _) => (self.take)(config, shape, words),
         };
         let name = || self.flag().map_or_else(|| self.path(), |(flag, _)| format!("--{flag}"));

@@ -80,7 +80,7 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
-    use super::super::File;
+    use super::super::ConfigFile;
     use super::*;
 
     /// Objective: a switch's own policies precede those of all switches; a port's own precede both.
@@ -89,7 +89,7 @@ mod tests {
         let text = "[switch.policies.'*']\nisolated = true\nrate_in = '1gbit'\n\
             [switch.policies.vale1]\nisolated = false\n\
             [[port]]\nswitch = 'vale1'\nport = 'a'\nrate_in = '2gbit'\n[[port]]\nswitch = 'vale2'\nport = 'b'";
-        let config = File::parse(text).unwrap().into_config();
+        let config = ConfigFile::parse(text).unwrap().into_config();
         let rate = |policies: &Policies| Some(policies.rate_in.as_ref()?.text().to_owned());
         let said = |policies: &Policies| (policies.isolated, rate(policies));
         let of = |switch: &str| said(&config.switch.policies.of(switch));
@@ -109,7 +109,7 @@ mod tests {
             ("[switch.policies.vale0]\naccess = 5\ntrunk = '7'", 2, "access"),
             ("[switch.policies.vale0]\nburst_in = '9kb'", 2, "burst_in"),
         ] {
-            let error = File::parse(table).unwrap_err().to_string();
+            let error = ConfigFile::parse(table).unwrap_err().to_string();
             assert!(error.contains(&format!("line {line}")) && error.contains(word), "{table}: {error}");
         }
     }

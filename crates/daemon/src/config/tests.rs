@@ -1,6 +1,6 @@
 //! Parsing of files: all keys, and refusals.
 
-use netvale_control::options::Shape;
+use netvale_control::options::OptionShape;
 use serde_json::Value;
 
 use super::*;
@@ -24,7 +24,7 @@ fn full_file() {
         port = "tap:nv0"
         mtu = 9000
     "#;
-    let c = File::parse(text).unwrap().into_config();
+    let c = ConfigFile::parse(text).unwrap().into_config();
     assert_eq!(c.cpu_of_each(), [Some(1), Some(2), Some(1)]);
     assert_eq!((c.polling(), c.rt_priority), (Polling::Spin(Duration::ZERO), Some(20)));
     assert_eq!((c.sockets.mode, c.switch.ageing_s, c.ports[0].options.mtu), (Some(SocketMode(0o666)), 10, Some(9000)));
@@ -34,29 +34,30 @@ fn full_file() {
 #[test]
 fn refusals() {
     for key in ["wrokers", "run-dir"] {
-        let e = File::parse(&format!("{key} = 2")).unwrap_err().to_string();
+        let e = ConfigFile::parse(&format!("{key} = 2")).unwrap_err().to_string();
         assert!(e.contains(key) && e.contains("line 1"), "{e}");
     }
-    assert!(File::parse("[[port]]\nswitch='vale0'\nport='a'\nvelocity=1").is_err());
-    let e = File::parse("\n[[port]]\nport='tap:nv0'\nvnet_hdr=11").unwrap_err().to_string();
+    assert!(ConfigFile::parse("[[port]]\nswitch='vale0'\nport='a'\nvelocity=1").is_err());
+    let e = ConfigFile::parse("\n[[port]]\nport='tap:nv0'\nvnet_hdr=11").unwrap_err().to_string();
     assert!(e.contains("vnet_hdr is 11") && e.contains("line 4"), "{e}");
-    let e = File::parse("[[port]]\nswitch='vale0'\nport='a'\nmtu='x'").unwrap_err().to_string();
+    let e = ConfigFile::parse("[[port]]\nswitch='vale0'\nport='a'\nmtu='x'").unwrap_err().to_string();
     assert!(e.contains("line 4") && e.contains("mtu='x'") && !e.contains("options"), "{e}");
     for (key, number) in [("speed", "inf"), ("speed", "nan"), ("mtu", "nan"), ("vnet_hdr", "-inf")] {
         let port = if key == "speed" { "pcap:/f" } else { "ptnet:/p" };
-        let e =
-            File::parse(&format!("[[port]]\nswitch='vale0'\nport='{port}'\n{key}={number}")).unwrap_err().to_string();
+        let e = ConfigFile::parse(&format!("[[port]]\nswitch='vale0'\nport='{port}'\n{key}={number}"))
+            .unwrap_err()
+            .to_string();
         assert!(e.contains(&format!("{key} is")) && e.contains("line 4"), "{e}");
     }
-    let e = File::parse("[[port]]\nport='a'\n\nvelocity=1").unwrap_err().to_string();
+    let e = ConfigFile::parse("[[port]]\nport='a'\n\nvelocity=1").unwrap_err().to_string();
     assert!(e.contains("velocity") && e.contains("line 4"), "{e}");
-    let e = File::parse("[[port]]\nswitch='vale0'").unwrap_err().to_string();
+    let e = ConfigFile::parse("[[port]]\nswitch='vale0'").unwrap_err().to_string();
     assert!(e.contains("missing field `port`"), "{e}");
-    let e = File::parse("[[port]]\nswitch='vale0'\nport='a'\n[[port]]\nswitch='vale0'\nport='tap:x'\nname='a'")
+    let e = ConfigFile::parse("[[port]]\nswitch='vale0'\nport='a'\n[[port]]\nswitch='vale0'\nport='tap:x'\nname='a'")
         .unwrap_err()
         .to_string();
     assert!(e.contains("another port has the name vale0:a") && e.contains("line 7"), "{e}");
-    assert!(File::parse("[[port]]\nswitch='vale0'\nport='a'\n[[port]]\nswitch='vale1'\nport='a'").is_ok());
+    assert!(ConfigFile::parse("[[port]]\nswitch='vale0'\nport='a'\n[[port]]\nswitch='vale1'\nport='a'").is_ok());
     for (text, line, words) in [
         ("\nspin_us = 4000000000", 2, "spin_us is 4000000000, expected a number from 0 to 10000000; correct it"),
         (
@@ -67,7 +68,7 @@ fn refusals() {
         ("cpus = []", 1, "cpus is [], expected a list of at most 64 numbers from 0 to 1023; correct it"),
         ("workers = 'two'", 1, "workers is \"two\", expected a number from 1 to 64; correct it, or leave it out"),
     ] {
-        let e = File::parse(text).unwrap_err().to_string();
+        let e = ConfigFile::parse(text).unwrap_err().to_string();
         assert!(e.contains(&format!("line {line}")) && e.contains(words), "{e}");
     }
 }
@@ -84,8 +85,8 @@ fn values_of_all_settings() {
         [quota]\nconnections = 1\nports = 2\nswitches = 3\nmemory_mib = 4\ndescriptors = 5\naddresses = 6\n\
         unread_kib = 7\nlog_lines = 8\ncaptures_mib = 9\nsubscriptions = 10";
     let table: toml::Table = text.parse().unwrap();
-    let config = File::parse(text).unwrap().into_config();
-    let usual = File::default().into_config();
+    let config = ConfigFile::parse(text).unwrap().into_config();
+    let usual = ConfigFile::default().into_config();
     for setting in SETTINGS {
         let there = if setting.table.is_empty() { Some(&table) } else { table[setting.table].as_table() };
         let there = there.unwrap().get(setting.name).map(|value| serde_json::to_value(value).unwrap());
@@ -94,7 +95,7 @@ fn values_of_all_settings() {
             assert_eq!(setting.value(&usual), default, "{setting:?}");
         }
     }
-    let always = File::parse("poll_always = true\nspin_us = 7").unwrap().into_config();
+    let always = ConfigFile::parse("poll_always = true\nspin_us = 7").unwrap().into_config();
     assert_eq!((always.polling(), always.spin_us), (Polling::Always, usual.spin_us));
 }
 
@@ -105,15 +106,15 @@ fn reference_page() {
     let page = std::fs::read_to_string(page).unwrap();
     let block = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
     let usual = Config::default();
-    let shown = File::parse(block).unwrap().0;
-    for setting in SETTINGS.iter().filter(|setting| setting.shape != Shape::Policies) {
+    let shown = ConfigFile::parse(block).unwrap().0;
+    for setting in SETTINGS.iter().filter(|setting| setting.shape != OptionShape::Policies) {
         let head = if setting.table.is_empty() { String::new() } else { format!("\n[{}]", setting.table) };
         let table = block.split_once(&head).unwrap().1.split("\n\n").next().unwrap();
         let line = table.lines().find(|line| line.starts_with(&format!("{} = ", setting.name)));
         let line = line.unwrap_or_else(|| panic!("the page lacks {setting:?}"));
         let says_none = line.contains("default: ") || ["user", "group"].contains(&setting.name);
         assert!(says_none || setting.value(&shown) == setting.value(&usual), "{line}");
-        if let Shape::Number(least, most @ ..1_000_000_000) = setting.shape
+        if let OptionShape::Number(least, most @ ..1_000_000_000) = setting.shape
             && setting.table != "quota"
         {
             assert!(line.contains(&format!("{} to {}", grouped(least), grouped(most))), "{line}");

@@ -33,7 +33,7 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
-    use super::super::File;
+    use super::super::ConfigFile;
     use super::*;
 
     /// Objective: a quarter of the CPUs get a worker, at least one and at most eight.
@@ -41,7 +41,7 @@ mod tests {
     fn number_of_workers() {
         let expected = [(1, 1), (2, 1), (3, 1), (4, 1), (7, 1), (8, 2), (31, 7), (64, 8), (256, 8)];
         assert_eq!(expected.map(|(cpus, _)| (cpus, workers_for(cpus))), expected);
-        let number = |text| File::parse(text).unwrap().into_config().cpu_of_each().len();
+        let number = |text| ConfigFile::parse(text).unwrap().into_config().cpu_of_each().len();
         assert_eq!(number(""), usual_workers());
         assert_eq!((number("cpus = [0, 0]"), number("workers = 3")), (2, 3));
     }

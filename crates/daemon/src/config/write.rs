@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use netvale_control::options::{AttachOption, GivenRule, Rule, Written};
+use netvale_control::options::{AttachOption, CompiledRule, ConfiguredRule, WrittenValue};
 use netvale_control::types::{AttachParams, Policies};
 use netvale_portspec::is_hidden;
 use serde_json::{Map, Value, json};
 
-use super::{Config, File, SETTINGS};
+use super::{Config, ConfigFile, SETTINGS};
 
 /// Returns the settings that differ from their defaults, and the given ports.
 #[must_use]
 pub fn json(config: &Config, ports: &[AttachParams]) -> Value {
     let mut file = Map::new();
-    let usual = File::default().into_config();
+    let usual = ConfigFile::default().into_config();
     for setting in SETTINGS {
         let value = setting.value(config);
         if value.is_null() || value == setting.value(&usual) {
@@ -47,9 +47,9 @@ fn port(params: &AttachParams) -> Value {
 }
 
 /// The text of a filter's rule as configured, if known; `netvale apply` and `netvale up` compile it again.
-fn in_words(rule: &Written<GivenRule>) -> String {
+fn in_words(rule: &WrittenValue<ConfiguredRule>) -> String {
     match &**rule {
-        GivenRule::Compiled(Rule { drops, expression: Some(expression), .. }) => {
+        ConfiguredRule::Compiled(CompiledRule { drops, expression: Some(expression), .. }) => {
             format!("{} {expression}", if *drops { "drop" } else { "pass" })
         }
         _ => rule.text().to_owned(),
@@ -69,7 +69,7 @@ fn is_rules(key: &str) -> bool {
 /// The rules of a port as text.
 fn rules(value: &Value) -> Value {
     let list = value.as_array().into_iter().flatten();
-    let words = |rule: &Value| Some(in_words(&Written::read(rule.as_str()?)?).into());
+    let words = |rule: &Value| Some(in_words(&WrittenValue::read(rule.as_str()?)?).into());
     list.map(|rule| words(rule).unwrap_or_else(|| rule.clone())).collect()
 }
 
@@ -145,21 +145,24 @@ mod tests {
     /// Objective: settings, ports and odd characters survive writing and reading; defaults are not written.
     #[test]
     fn read_again() {
-        let text_of = "workers = 2\ncpus = [0, 1]\nuser = \"o\\\\dd \\u007f \\\"u\\\"\"\n[switch]\nshared = ['*']\nageing_s = 9\n\
-            policies = {'*' = {isolated = true}, a-b = {filter_in = ['drop tcp'], storm_bcast = 9}}\n[quota]\nports = 64\nswitches = 1\n\
-            [[port]]\nswitch = 'vale0'\nport = 'tap:nv0'\nmtu = 9000\n[[port]]\nswitch = 'vale0'\nport = \"pcap:in=/s/ \\\"x\\\".pcap\"\nname = 'n'\nspeed = 0.5\nloop = true\n\
+        let text_of = "workers = 2\ncpus = [0, 1]\nuser = \"o\\\\dd \\u007f \\\"u\\\"\"\n[switch]\nshared = ['*']\n\
+            ageing_s = 9\n\
+            policies = {'*' = {isolated = true}, a-b = {filter_in = ['drop tcp'], storm_bcast = 9}}\n[quota]\n\
+            ports = 64\nswitches = 1\n\
+            [[port]]\nswitch = 'vale0'\nport = 'tap:nv0'\nmtu = 9000\n[[port]]\nswitch = 'vale0'\n\
+            port = \"pcap:in=/s/ \\\"x\\\".pcap\"\nname = 'n'\nspeed = 0.5\nloop = true\n\
             [[port]]\nport = 'ptnet:/p'\nbackend = 'netmap:p{1'\n";
-        let config = File::parse(text_of).unwrap().into_config();
+        let config = ConfigFile::parse(text_of).unwrap().into_config();
         let written = json(&config, &config.ports);
         let text = text(&written, &["above\nand more".into()], |index| (index == 1).then(|| "second".into()));
-        let again = File::parse(&text).unwrap_or_else(|e| panic!("{e} in {text}")).into_config();
+        let again = ConfigFile::parse(&text).unwrap_or_else(|e| panic!("{e} in {text}")).into_config();
         assert_eq!((json(&again, &[]), &again.ports), (json(&config, &[]), &config.ports));
         assert!(text.starts_with("# above and more\n") && text.contains("\n# second\n[[port]]\n"), "{text}");
         assert!(!text.contains("ports = 64") && !text.contains("ageing_s = 300"), "{text}");
         let schema: Value = serde_json::from_str(&super::super::schema()).unwrap();
         let known = |name: &String| schema["properties"].get(name).is_some();
         assert!(written.as_object().unwrap().keys().all(known));
-        assert_eq!(json(&File::default().into_config(), &[]), json!({}));
+        assert_eq!(json(&ConfigFile::default().into_config(), &[]), json!({}));
     }
 
     /// Objective: rules are written as configured, where known, and read back as rules yet to be compiled.
@@ -167,11 +170,11 @@ mod tests {
     fn rules_in_words() {
         let text_of =
             "[[port]]\nswitch='vale0'\nport='a'\nfilter_in=['drop 1,6 0 0 1 # not (host 10.0.0.1)', 'pass 1,6 0 0 1']";
-        let config = File::parse(text_of).unwrap().into_config();
+        let config = ConfigFile::parse(text_of).unwrap().into_config();
         let text = text(&json(&config, &config.ports), &[], |_| None);
         assert!(text.contains(r#"filter_in = ["drop not (host 10.0.0.1)","pass 1,6 0 0 1"]"#), "{text}");
-        let again = File::parse(&text).unwrap_or_else(|e| panic!("{e} in {text}")).into_config();
-        let sources = again.ports[0].options.policies.sources().map(Written::text);
+        let again = ConfigFile::parse(&text).unwrap_or_else(|e| panic!("{e} in {text}")).into_config();
+        let sources = again.ports[0].options.policies.sources().map(WrittenValue::text);
         assert_eq!(sources.collect::<Vec<_>>(), ["drop not (host 10.0.0.1)"]);
         assert!(words(&config.ports[0], &[]).ends_with(r#"filter_in ["drop not (host 10.0.0.1)","pass 1,6 0 0 1"]"#));
     }
@@ -179,7 +182,8 @@ mod tests {
     /// Objective: a port in words shows its attach parameters.
     #[test]
     fn in_words() {
-        let config = File::parse("[[port]]\nswitch='vale0'\nport='tap:x'\nmtu=9000\nlossless=true\nname='n'").unwrap();
+        let config =
+            ConfigFile::parse("[[port]]\nswitch='vale0'\nport='tap:x'\nmtu=9000\nlossless=true\nname='n'").unwrap();
         let ports = config.into_config().ports;
         assert_eq!(words(&ports[0], &["name"]), "tap:x, lossless, mtu 9000");
     }

@@ -11,7 +11,7 @@ use netvale_mem::region::{Binding, RegionState};
 use serde::{Deserialize, Serialize};
 
 use super::kinds::{InterfaceItem, OpenInterfaceItem, UserCaptures};
-pub use super::parts::{CallerItem, Counts};
+pub use super::parts::{CallerItem, RingCounts};
 use crate::caller::Caller;
 
 /// An item of the hand-over.
@@ -91,10 +91,10 @@ pub const COUNTERS: &str = "counters";
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CountersItem {
     /// Names of ports, with the counters of their ingresses and egresses.
-    pub ports: Vec<(String, [Vec<Counts>; 2])>,
+    pub ports: Vec<(String, [Vec<RingCounts>; 2])>,
     /// Connections with open host rings, and the counters of those rings, tx first.
     #[serde(default)]
-    pub host_rings: Vec<(u64, Vec<Counts>)>,
+    pub host_rings: Vec<(u64, Vec<RingCounts>)>,
     /// Names of switches, with their addresses and ports.
     pub switches: Vec<(String, Vec<(u64, String)>)>,
 }
@@ -239,7 +239,7 @@ pub struct PortItem {
     /// Whether its workers are kept awake.
     pub polled: bool,
     /// Counters of its ingresses and egresses.
-    pub counters: [Vec<Counts>; 2],
+    pub counters: [Vec<RingCounts>; 2],
     /// State of its kind; without one, the port is attached anew.
     pub state: Option<State>,
     /// For each ingress, the receivers (port name and ring) of waiting frames, and their number.

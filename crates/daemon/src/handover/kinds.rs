@@ -5,14 +5,14 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use netvale_afxdp::Nic;
-use netvale_afxdp::bpf::Mode;
+use netvale_afxdp::bpf::XdpMode;
 use netvale_afxdp::iface::Interface;
 use netvale_afxdp::nic::NicState;
 use netvale_fdio::state::Fd;
 use netvale_pcapport::{CaptureState, ReplayState};
 use serde::{Deserialize, Serialize};
 
-use super::parts::{CallerItem, Counts};
+use super::parts::{CallerItem, RingCounts};
 
 /// A user's captures.
 #[derive(Debug, Serialize, Deserialize)]
@@ -51,13 +51,13 @@ pub struct FileState<T> {
     /// Its descriptor.
     pub file: Fd,
     /// Its progress.
-    pub progress: Progress<T>,
+    pub progress: FileProgress<T>,
 }
 
 /// Progress of a file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Progress<T> {
+pub enum FileProgress<T> {
     /// Reported by a paused thread.
     Said(T),
     /// Read from this memory, at any time.
@@ -103,16 +103,16 @@ impl InterfaceItem {
     /// Fails if the daemon is out of descriptors.
     pub fn new(nic: &Nic, stack: Option<StackItem>) -> std::io::Result<InterfaceItem> {
         let Interface { name, index, mtu, queues, up, mac } = nic.interface().clone();
-        let native = nic.mode() == Mode::Native;
+        let native = nic.mode() == XdpMode::Native;
         let has_told = nic.has_told();
         Ok(InterfaceItem { name, index, mtu, queues, up, mac, native, has_told, nic: nic.save()?, stack })
     }
 
     /// The interface with the mode of its program.
-    pub fn interface(&self) -> (Interface, Mode) {
+    pub fn interface(&self) -> (Interface, XdpMode) {
         let &InterfaceItem { index, mtu, queues, up, mac, native, .. } = self;
         let name = self.name.clone();
-        (Interface { name, index, mtu, queues, up, mac }, if native { Mode::Native } else { Mode::Generic })
+        (Interface { name, index, mtu, queues, up, mac }, if native { XdpMode::Native } else { XdpMode::Generic })
     }
 }
 
@@ -146,5 +146,5 @@ pub struct OpenInterfaceItem {
     /// Two bells of each host ring, tx rings first.
     pub bells: Vec<[Fd; 2]>,
     /// Counters of the open host rings, tx rings first.
-    pub counters: Vec<Counts>,
+    pub counters: Vec<RingCounts>,
 }

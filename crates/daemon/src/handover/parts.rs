@@ -37,39 +37,39 @@ impl From<CallerItem> for Caller {
 
 /// Counters of a ring.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Counts {
+pub struct RingCounts {
     frames: u64,
     bytes: u64,
     #[serde(default)]
     batches: u64,
     drops: Vec<(String, u64)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    timed: Option<Timed>,
+    timed: Option<LatencyCounts>,
 }
 
 /// Latency of timed frames.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-struct Timed {
+struct LatencyCounts {
     /// Sum in nanoseconds.
     sum: u64,
     /// Histogram: the upper bound of each part in nanoseconds, and its frames.
     parts: Vec<(Option<u64>, u64)>,
 }
 
-impl Timed {
-    fn of(histogram: &Histogram) -> Option<Timed> {
+impl LatencyCounts {
+    fn of(histogram: &Histogram) -> Option<LatencyCounts> {
         let parts: Vec<_> = histogram.filled().collect();
-        (!parts.is_empty()).then(|| Timed { sum: histogram.sum(), parts })
+        (!parts.is_empty()).then(|| LatencyCounts { sum: histogram.sum(), parts })
     }
 }
 
-impl Counts {
+impl RingCounts {
     /// Reads counters.
-    pub fn of(counters: &RingCounters) -> Counts {
+    pub fn of(counters: &RingCounters) -> RingCounts {
         let drops = counters.all_drops().chain([(DropReason::Idle, counters.idle())]).filter(|&(_, n)| n > 0);
         let drops = drops.map(|(why, n)| (why.name().to_owned(), n)).collect();
-        let timed = Timed::of(counters.latency());
-        Counts { frames: counters.frames(), bytes: counters.bytes(), batches: counters.batches(), drops, timed }
+        let timed = LatencyCounts::of(counters.latency());
+        RingCounts { frames: counters.frames(), bytes: counters.bytes(), batches: counters.batches(), drops, timed }
     }
 
     /// Counts dropped frames.
@@ -87,7 +87,7 @@ impl Counts {
             let reason = DropReason::ALL.iter().find(|why| why.name() == name);
             reason.into_iter().for_each(|why| counters.dropped(*why, *n));
         }
-        if let Some(Timed { sum, parts }) = &self.timed {
+        if let Some(LatencyCounts { sum, parts }) = &self.timed {
             counters.latency().add_parts(*sum, parts);
         }
     }
@@ -135,14 +135,14 @@ mod tests {
         let [before, after] = <[RingCounters; 2]>::default();
         before.passed_in(2, 9, 540);
         before.dropped(DropReason::NoRoom, 3);
-        assert_eq!(Counts::of(&before).timed, None);
+        assert_eq!(RingCounts::of(&before).timed, None);
         before.latency().add(1_500, 9);
         before.latency().add(u64::from(u32::MAX), 1);
-        let words = serde_json::to_string(&Counts::of(&before)).unwrap();
-        serde_json::from_str::<Counts>(&words).unwrap().add_to(&after);
-        assert_eq!(Counts::of(&after), Counts::of(&before));
+        let words = serde_json::to_string(&RingCounts::of(&before)).unwrap();
+        serde_json::from_str::<RingCounts>(&words).unwrap().add_to(&after);
+        assert_eq!(RingCounts::of(&after), RingCounts::of(&before));
         assert_eq!(after.latency().sum(), 9 * 1_500 + u64::from(u32::MAX));
-        let older: Counts = serde_json::from_str(r#"{"frames":1,"bytes":60,"drops":[]}"#).unwrap();
+        let older: RingCounts = serde_json::from_str(r#"{"frames":1,"bytes":60,"drops":[]}"#).unwrap();
         older.add_to(&after);
         assert_eq!((after.frames(), after.batches()), (10, 2));
     }

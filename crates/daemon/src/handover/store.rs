@@ -14,21 +14,21 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde_json::json;
 
 use super::items::{COUNTERS, CountersItem, Item};
-use super::touched::Touched;
+use super::touched::TouchedItems;
 use super::wire::{self, MOST_FDS, PART};
-use crate::system::keep::{self, Kept};
+use crate::system::keep::{self, StoredDescriptors};
 
 /// A kept item.
-struct Saved {
+struct SavedItem {
     id: u64,
     generation: u64,
     item: Vec<u8>,
     parts: usize,
 }
 
-impl Saved {
+impl SavedItem {
     fn names(&self) -> impl Iterator<Item = String> {
-        let &Saved { id, generation, parts, .. } = self;
+        let &SavedItem { id, generation, parts, .. } = self;
         (0..parts).map(move |part| format!("nv.{id}.{generation}.{part}.{parts}"))
     }
 
@@ -40,7 +40,7 @@ impl Saved {
 /// The kept items, by key.
 #[derive(Default)]
 pub struct Store {
-    saved: BTreeMap<String, Saved>,
+    saved: BTreeMap<String, SavedItem>,
     /// Names of an earlier daemon's items, forgotten at the first save.
     earlier: Vec<String>,
     /// Keys of these items.
@@ -53,7 +53,7 @@ impl Store {
     ///
     /// # Errors
     /// Fails if the daemon is out of descriptors; items kept before stay kept.
-    pub fn save(&mut self, touched: &Touched, items: Vec<Item>) -> std::io::Result<()> {
+    pub fn save(&mut self, touched: &TouchedItems, items: Vec<Item>) -> std::io::Result<()> {
         let keys = touched.keys(&self.saved);
         let mut before: BTreeMap<_, _> = keys.iter().filter_map(|key| self.saved.remove_entry(key)).collect();
         let done = items.iter().try_for_each(|item| self.save_one(&mut before, item));
@@ -68,7 +68,7 @@ impl Store {
     }
 
     /// Saves one item, if it differs from `before`.
-    fn save_one(&mut self, before: &mut BTreeMap<String, Saved>, item: &Item) -> std::io::Result<()> {
+    fn save_one(&mut self, before: &mut BTreeMap<String, SavedItem>, item: &Item) -> std::io::Result<()> {
         let key = item.key();
         let (text, fds) = to_bytes(item)?;
         let known = before.get(&key);
@@ -95,7 +95,7 @@ impl Store {
 
     /// Forgets the item of that key.
     pub fn forget(&mut self, key: &str) {
-        self.saved.remove(key).iter().for_each(Saved::forget);
+        self.saved.remove(key).iter().for_each(SavedItem::forget);
     }
 
     /// Forgets the items of vanished things of a kind, by the rest of their keys after `prefix`.
@@ -127,10 +127,10 @@ impl Store {
     }
 
     /// Keeps a new message; the old one is still there.
-    fn replace(&mut self, before: Option<&Saved>, item: Vec<u8>, fds: &[Fd]) -> std::io::Result<Saved> {
+    fn replace(&mut self, before: Option<&SavedItem>, item: Vec<u8>, fds: &[Fd]) -> std::io::Result<SavedItem> {
         let parts = item.len().div_ceil(PART).max(fds.len().div_ceil(MOST_FDS)).max(1);
         let (id, generation) = before.map_or_else(|| (self.new_id(), 0), |b| (b.id, b.generation + 1));
-        let saved = Saved { id, generation, item, parts };
+        let saved = SavedItem { id, generation, item, parts };
         let mut bytes = &saved.item[..];
         let mut fds = fds;
         for name in saved.names() {
@@ -154,7 +154,7 @@ impl Store {
 
     /// Names of all kept items.
     pub fn names(&self) -> Vec<String> {
-        self.saved.values().flat_map(Saved::names).chain(self.earlier.iter().cloned()).collect()
+        self.saved.values().flat_map(SavedItem::names).chain(self.earlier.iter().cloned()).collect()
     }
 
     /// Forgets an earlier daemon's item of that key.
@@ -175,7 +175,7 @@ impl Store {
     }
 
     /// Takes an earlier daemon's items from the kept descriptors. They stay kept until the first save.
-    pub fn found(kept: &mut Kept) -> (Store, Vec<Item>) {
+    pub fn found(kept: &mut StoredDescriptors) -> (Store, Vec<Item>) {
         let mut store = Store::default();
         let mut complete = BTreeMap::new();
         for ((id, generation), mut parts) in parts_of(kept, &mut store.earlier) {
@@ -202,10 +202,10 @@ impl Store {
 }
 
 /// The parts of each item: number, number of parts, descriptor.
-type Parts = BTreeMap<(u64, u64), Vec<(usize, usize, OwnedFd)>>;
+type ItemParts = BTreeMap<(u64, u64), Vec<(usize, usize, OwnedFd)>>;
 
-fn parts_of(kept: &mut Kept, names: &mut Vec<String>) -> Parts {
-    let mut parts = Parts::new();
+fn parts_of(kept: &mut StoredDescriptors, names: &mut Vec<String>) -> ItemParts {
+    let mut parts = ItemParts::new();
     for (name, fd) in std::mem::take(kept) {
         match numbers(&name) {
             Some([id, generation, part, of]) => {
@@ -293,16 +293,16 @@ mod tests {
     #[test]
     fn names() {
         let mut store = Store::default();
-        store.save(&Touched::all(), vec![switch("vale0", 1), switch("vale1", 1)]).unwrap();
+        store.save(&TouchedItems::all(), vec![switch("vale0", 1), switch("vale1", 1)]).unwrap();
         assert_eq!(store.names(), ["nv.1.0.0.1", "nv.2.0.0.1"]);
         let without_descriptors = NoDescriptors::new();
-        store.save(&Touched::all(), vec![switch("vale0", 1), switch("vale1", 2)]).unwrap_err();
+        store.save(&TouchedItems::all(), vec![switch("vale0", 1), switch("vale1", 2)]).unwrap_err();
         drop(without_descriptors);
         assert_eq!(store.names(), ["nv.1.0.0.1", "nv.2.0.0.1"]);
-        store.save(&Touched::all(), vec![switch("vale1", 2)]).unwrap();
+        store.save(&TouchedItems::all(), vec![switch("vale1", 2)]).unwrap();
         assert_eq!(store.names(), ["nv.2.1.0.1"]);
         // Untouched items stay unchanged, whether listed or not.
-        let touched = |name: &str| Touched { switches: [name.to_owned()].into(), ..Touched::default() };
+        let touched = |name: &str| TouchedItems { switches: [name.to_owned()].into(), ..TouchedItems::default() };
         store.save(&touched("vale3"), vec![switch("vale3", 3)]).unwrap();
         assert_eq!(store.names(), ["nv.2.1.0.1", "nv.3.0.0.1"]);
         store.save(&touched("vale1"), Vec::new()).unwrap();
@@ -332,7 +332,8 @@ mod tests {
         ];
         let fds: Vec<(&str, OwnedFd)> = all.iter().map(|(name, bytes)| (*name, kept(bytes))).collect();
         for _ in 0..2 {
-            let mut kept: Kept = fds.iter().map(|(name, fd)| ((*name).to_owned(), fd.try_clone().unwrap())).collect();
+            let mut kept: StoredDescriptors =
+                fds.iter().map(|(name, fd)| ((*name).to_owned(), fd.try_clone().unwrap())).collect();
             let (mut store, items) = Store::found(&mut kept);
             let owners: Vec<u32> =
                 items.iter().map(|item| if let Item::Switch(switch) = item { switch.owner } else { 0 }).collect();
@@ -367,7 +368,7 @@ mod tests {
             json!(7),
         ];
         for state in states {
-            let mut found: Kept = [("nv.1.0.0.1".to_owned(), kept(&with(state.clone())))].into();
+            let mut found: StoredDescriptors = [("nv.1.0.0.1".to_owned(), kept(&with(state.clone())))].into();
             let (store, items) = Store::found(&mut found);
             let [Item::Port(port)] = &items[..] else { panic!("{state}: {items:?}") };
             assert!(port.state.is_none() && port.waiting.is_empty(), "{port:?}");

@@ -8,7 +8,7 @@ use super::items::{
 
 /// The touched things.
 #[derive(Debug, Default)]
-pub struct Touched {
+pub struct TouchedItems {
     /// Whether everything was touched, besides the lists.
     pub everything: bool,
     /// Connections.
@@ -23,10 +23,10 @@ pub struct Touched {
     pub regions: BTreeSet<(u32, u32)>,
 }
 
-impl Touched {
+impl TouchedItems {
     /// Touches everything.
-    pub fn all() -> Touched {
-        Touched { everything: true, ..Touched::default() }
+    pub fn all() -> TouchedItems {
+        TouchedItems { everything: true, ..TouchedItems::default() }
     }
 
     /// Whether a port was touched.

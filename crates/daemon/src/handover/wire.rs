@@ -71,16 +71,16 @@ fn wait_for_room(to: BorrowedFd<'_>) -> rustix::io::Result<()> {
 }
 
 /// The receiving end of a connection.
-pub struct Inbox<'a> {
+pub struct HandoverInbox<'a> {
     from: &'a OwnedFd,
     message: Vec<u8>,
     item: Vec<u8>,
 }
 
-impl<'a> Inbox<'a> {
+impl<'a> HandoverInbox<'a> {
     /// Creates the receiving end on a socket.
     pub fn new(from: &'a OwnedFd) -> Self {
-        Inbox { from, message: vec![0; 1 + PART], item: Vec::new() }
+        HandoverInbox { from, message: vec![0; 1 + PART], item: Vec::new() }
     }
 
     /// Receives an item with its descriptors.
@@ -159,7 +159,7 @@ mod tests {
             send(a.as_fd(), &Item::End).unwrap();
             rustix::net::send(&a, b"?", SendFlags::empty()).unwrap();
         });
-        let mut inbox = Inbox::new(&b);
+        let mut inbox = HandoverInbox::new(&b);
         assert!(matches!(inbox.receive().unwrap(), Item::Failed(text) if text.len() == 3 * PART + 5));
         assert!(matches!(inbox.receive().unwrap(), Item::Region(r) if r.memory.len() == MOST_FDS + 3));
         assert!(matches!(inbox.receive(), Ok(Item::End)));

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use netvale_port::folder::Place;
+use netvale_port::folder::UserPath;
 use netvale_portspec::AttachSpec;
 use rustix::io::Errno;
 
@@ -17,7 +17,7 @@ use crate::system::keep;
 ///
 /// # Errors
 /// [`Refusal`]: `EINVAL` if the path is not absolute, `EACCES` if the caller may not name it.
-pub fn place(config: &Config, caller: Caller, path: &Path) -> Result<Place, Refusal> {
+pub fn place(config: &Config, caller: Caller, path: &Path) -> Result<UserPath, Refusal> {
     if !path.is_absolute() {
         return refuse(Errno::INVAL, format!("{}: give an absolute path", path.display()));
     }
@@ -25,7 +25,7 @@ pub fn place(config: &Config, caller: Caller, path: &Path) -> Result<Place, Refu
         return Ok(path.into());
     }
     let folders = config.allow_dirs.iter().map(PathBuf::as_path);
-    Place::of_user(path, folders, caller.uid).ok_or_else(|| {
+    UserPath::of_user(path, folders, caller.uid).ok_or_else(|| {
         let text = "lies in none of the daemon's allow-dirs: use one, or 'netvale replay' and 'netvale dump'";
         Refusal::new(Errno::ACCESS, format!("{} {text}", path.display()))
     })
@@ -56,7 +56,8 @@ pub fn unreached(config: &Config, errno: Errno, mut text: String) -> Refusal {
     let advice = match errno {
         // The read-only file system of systemd's ProtectSystem=, ProtectHome= and PrivateTmp=.
         Errno::ROFS if keep::is_there() => {
-            "the daemon's unit has the folder read-only: add it to ReadWritePaths= (systemctl edit netvale) and to allow_dirs"
+            "the daemon's unit has the folder read-only: add it to ReadWritePaths= (systemctl edit netvale) and to \
+             allow_dirs"
         }
         Errno::ACCESS if config.sandbox => {
             "the daemon's sandbox only reaches its run directory and its allow-dirs: add the folder there"

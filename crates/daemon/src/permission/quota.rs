@@ -81,7 +81,8 @@ pub fn may_leave_unread(d: &Daemon, caller: Caller, bytes: usize) -> Result<(), 
         return Ok(());
     }
     let text = format!(
-        "the connections of user {} leave {} KiB of answers unread, and may leave {}: read them, or raise 'unread_kib' in [quota]",
+        "the connections of user {} leave {} KiB of answers unread, and may leave {}: read them, or raise 'unread_kib' \
+         in [quota]",
         caller.uid,
         bytes >> 10,
         most >> 10
@@ -109,7 +110,8 @@ pub fn may_have_rings(d: &Daemon, caller: Caller, rings: usize) -> Result<(), Re
         return Ok(());
     }
     let text = format!(
-        "the ports of user {} take about {has} descriptors, and may take {most}: {more} more are too many; ask for fewer rings, or raise 'descriptors' in [quota]",
+        "the ports of user {} take about {has} descriptors, and may take {most}: {more} more are too many; ask for \
+         fewer rings, or raise 'descriptors' in [quota]",
         caller.uid
     );
     refuse(Errno::NOSPC, text)
@@ -189,7 +191,8 @@ pub fn may_have_bytes(d: &Daemon, caller: Caller, more: u64) -> Result<(), Refus
         return Ok(());
     }
     let text = format!(
-        "user {} has {} MiB of memory, and may have {}: {} more are too many; ask for fewer or smaller buffers, or raise 'memory_mib' in [quota]",
+        "user {} has {} MiB of memory, and may have {}: {} more are too many; ask for fewer or smaller buffers, or \
+         raise 'memory_mib' in [quota]",
         caller.uid,
         has >> 20,
         most >> 20,

@@ -6,7 +6,7 @@ use super::{is_trusted, reserved};
 use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::refusal::{Refusal, refuse};
-use crate::registry::regions::{Entry, FilePlace};
+use crate::registry::regions::{FilePlace, RegionEntry};
 
 /// Maximum number of regions in files of programs: each takes address space of the daemon.
 const MAX_FILES: usize = 256;
@@ -18,7 +18,7 @@ const MAX_FILES_OF_ONE: usize = 64;
 ///
 /// # Errors
 /// [`Refusal`] with `EACCES` if it may not.
-pub fn may_use_region(region: &Entry, caller: Caller) -> Result<(), Refusal> {
+pub fn may_use_region(region: &RegionEntry, caller: Caller) -> Result<(), Refusal> {
     if (!is_trusted(caller) || region.file.is_some()) && caller.uid != region.uid {
         return refuse(Errno::ACCESS, format!("memory region {} belongs to another user", region.id));
     }

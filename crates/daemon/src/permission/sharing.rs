@@ -6,10 +6,10 @@ use rustix::io::Errno;
 
 use super::{is_trusted, is_trusted_user};
 use crate::caller::Caller;
-use crate::daemon::{Daemon, Record};
+use crate::daemon::{Daemon, DaemonPort};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::regions::COMMON_REGION;
-use crate::rings::pipe::Pipe;
+use crate::rings::pipe::PipeRecord;
 
 /// The memory of an openable thing.
 pub(super) struct OwnedMemory {
@@ -23,7 +23,7 @@ pub(super) struct OwnedMemory {
 
 impl OwnedMemory {
     /// The memory of a pipe.
-    pub(super) fn of_pipe(name: &str, pipe: &Pipe) -> OwnedMemory {
+    pub(super) fn of_pipe(name: &str, pipe: &PipeRecord) -> OwnedMemory {
         OwnedMemory { what: format!("pipe {name}"), owner: pipe.uid, id: Some(pipe.mem_id) }
     }
 
@@ -34,7 +34,7 @@ impl OwnedMemory {
             return Some(OwnedMemory {
                 what: full,
                 owner: record.owner.uid,
-                id: Record::rings(record).map(|rings| rings.mem_id),
+                id: DaemonPort::rings(record).map(|rings| rings.mem_id),
             });
         }
         let Base::Netmap { ifname } = base else { return None };
@@ -65,13 +65,15 @@ impl OwnedMemory {
             Some(id) if is_trusted(caller) && *id != COMMON_REGION => refuse(
                 Errno::ACCESS,
                 format!(
-                    "{what} lies in the memory of user {owner}, who can change its frames: name the memory (@{id}) to open it there"
+                    "{what} lies in the memory of user {owner}, who can change its frames: name the memory (@{id}) to \
+                     open it there"
                 ),
             ),
             _ => refuse(
                 Errno::ACCESS,
                 format!(
-                    "{what} lies in the memory of user {owner}, which is shared with no other user: open a port of your own"
+                    "{what} lies in the memory of user {owner}, which is shared with no other user: open a port of \
+                     your own"
                 ),
             ),
         }

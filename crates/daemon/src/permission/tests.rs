@@ -1,14 +1,14 @@
 //! Refusals for each user, for root, and for the daemon's own user.
 
-use netvale_control::attach::FileAsked;
+use netvale_control::attach::FilePlacement;
 use netvale_control::types::PortKind;
 use netvale_mem::layout::RegionSizes;
-use netvale_mem::mapping::Pages;
-use netvale_switch::{Settings, Switch};
+use netvale_mem::mapping::PageKind;
+use netvale_switch::{Switch, SwitchSettings};
 
 use super::*;
-use crate::config::File;
-use crate::daemon::Attached;
+use crate::config::ConfigFile;
+use crate::daemon::PortBackend;
 use crate::registry::ports::PortRecord;
 use crate::registry::regions::FilePlace;
 
@@ -20,7 +20,7 @@ struct Thing {
     interface: Option<&'static str>,
 }
 
-impl Attached for Thing {
+impl PortBackend for Thing {
     fn kind(&self) -> PortKind {
         PortKind::Tap
     }
@@ -37,10 +37,10 @@ impl Attached for Thing {
 /// A daemon with Alice's port `vale0:a`, and the interface `wire0` as `vale0:w`, on a shared switch.
 fn daemon(config: &str) -> Daemon {
     let config = format!("{config}\n[switch]\nshared = ['vale0']");
-    let mut d = Daemon::new(File::parse(&config).unwrap().into_config()).unwrap();
+    let mut d = Daemon::new(ConfigFile::parse(&config).unwrap().into_config()).unwrap();
     d.switches.get_or_make("vale0", ALICE.uid);
     for (name, interface) in [("vale0:a", None), ("vale0:w", Some("wire0"))] {
-        d.ports.insert(name, PortRecord::new(Box::new(Thing { interface }) as Box<dyn Attached>, ALICE));
+        d.ports.insert(name, PortRecord::new(Box::new(Thing { interface }) as Box<dyn PortBackend>, ALICE));
     }
     d
 }
@@ -51,13 +51,13 @@ fn errno(done: Result<(), Refusal>) -> i32 {
 
 fn attached(d: &Daemon, caller: Caller, port: &str) -> i32 {
     let spec = AttachSpec::parse(port).unwrap();
-    errno(admit(d, caller, Request::Attach(&SwitchPort::new("vale0", spec.port_name()), &spec)))
+    errno(admit(d, caller, PermissionRequest::Attach(&SwitchPort::new("vale0", spec.port_name()), &spec)))
 }
 
 fn opened(d: &Daemon, caller: Caller, port: &str, flags: u32) -> i32 {
     let spec = PortSpec::parse(port).unwrap();
     let request = AttachRequest { flags, ..AttachRequest::default() };
-    errno(admit(d, caller, Request::Open(&spec, &request)))
+    errno(admit(d, caller, PermissionRequest::Open(&spec, &request)))
 }
 
 /// Objective: only callers that could do so without the daemon attach devices and name arbitrary files; the
@@ -86,7 +86,7 @@ fn attaching() {
     assert_eq!(attached(&d, BOB, &format!("pcap:in={0}/in,out=/x", folder.path().display())), libc::EACCES);
     assert_eq!((attached(&d, ROOT, "pcap:x"), attached(&d, ROOT, "tap:a")), (libc::EINVAL, libc::EEXIST));
     let backend = PortSpec::parse("netmap:wire0").unwrap();
-    let through = |caller, path| errno(admit(&d, caller, Request::Passthrough(Path::new(path), &backend)));
+    let through = |caller, path| errno(admit(&d, caller, PermissionRequest::Passthrough(Path::new(path), &backend)));
     assert_eq!((through(BOB, "/x"), through(ROOT, "/x"), through(ROOT, "x")), (libc::EACCES, 0, libc::EINVAL));
 }
 
@@ -94,8 +94,9 @@ fn attaching() {
 #[test]
 fn opening() {
     let mut d = daemon("");
-    let (region, id) = d.regions.make(7, RegionSizes::for_port(2, 64, 2048, 1, 0), Pages::Ordinary, ALICE.uid).unwrap();
-    let mut pipe = Pipe::new(&region, id, 64, ALICE.uid).unwrap();
+    let (region, id) =
+        d.regions.make(7, RegionSizes::for_port(2, 64, 2048, 1, 0), PageKind::Ordinary, ALICE.uid).unwrap();
+    let mut pipe = PipeRecord::new(&region, id, 64, ALICE.uid).unwrap();
     pipe.held_by[0].add(ALICE.client, false);
     d.pipes.insert("netmap:p{1".to_owned(), pipe);
     for port in ["vale0:a", "netmap:p{1", "netmap:p}1"] {
@@ -110,8 +111,12 @@ fn opening() {
         libc::EACCES,
         "a zero-copy monitor lies in the memory that it watches"
     );
-    d.persistent.add("v0", ALICE.uid, Switch::with("", Settings { table_entries: 8, ..Settings::default() }));
-    d.ports.insert("netmap:v0", PortRecord::new(Box::new(Thing { interface: None }) as Box<dyn Attached>, ALICE));
+    d.persistent.add(
+        "v0",
+        ALICE.uid,
+        Switch::with("", SwitchSettings { table_entries: 8, ..SwitchSettings::default() }),
+    );
+    d.ports.insert("netmap:v0", PortRecord::new(Box::new(Thing { interface: None }) as Box<dyn PortBackend>, ALICE));
     for pipe in ["vale0:a{1", "netmap:v0{1"] {
         let by = |caller| opened(&d, caller, pipe, 0);
         assert_eq!(
@@ -134,19 +139,23 @@ fn opening() {
 fn names_and_limits() {
     let mut d = daemon("");
     assert_eq!((opened(&d, BOB, "vale0:lo", FLAG_NETMAP), opened(&d, BOB, "vale0:lo", 0)), (libc::EINVAL, 0));
-    let make = |d: &Daemon, name| errno(admit(d, BOB, Request::MakePersistent(name)));
+    let make = |d: &Daemon, name| errno(admit(d, BOB, PermissionRequest::MakePersistent(name)));
     assert_eq!((make(&d, "lo"), make(&d, "v0")), (libc::EEXIST, 0));
-    d.persistent.add("v0", ALICE.uid, Switch::with("", Settings { table_entries: 8, ..Settings::default() }));
+    d.persistent.add(
+        "v0",
+        ALICE.uid,
+        Switch::with("", SwitchSettings { table_entries: 8, ..SwitchSettings::default() }),
+    );
     assert_eq!((make(&d, "v0"), opened(&d, ALICE, "vale0:v0", 0)), (libc::EEXIST, libc::EINVAL));
     for caller in [ALICE, BOB, ROOT] {
         let refused = if caller == BOB { libc::EACCES } else { 0 };
         assert_eq!(opened(&d, caller, "netmap:v0", 0), refused);
-        assert_eq!(errno(admit(&d, caller, Request::RemovePersistent("v0"))), refused);
-        assert_eq!(errno(admit(&d, caller, Request::AttachNamed(&SwitchPort::new("vale0", "v0")))), refused);
-        assert_eq!(errno(admit(&d, caller, Request::Change("vale0:a"))), refused);
+        assert_eq!(errno(admit(&d, caller, PermissionRequest::RemovePersistent("v0"))), refused);
+        assert_eq!(errno(admit(&d, caller, PermissionRequest::AttachNamed(&SwitchPort::new("vale0", "v0")))), refused);
+        assert_eq!(errno(admit(&d, caller, PermissionRequest::Change("vale0:a"))), refused);
     }
-    assert_eq!(errno(admit(&d, ROOT, Request::AttachNamed(&SwitchPort::new("vale0", "a")))), libc::EBUSY);
-    assert_eq!(errno(admit(&d, BOB, Request::AttachNamed(&SwitchPort::new("vale0", "lo")))), libc::EACCES);
+    assert_eq!(errno(admit(&d, ROOT, PermissionRequest::AttachNamed(&SwitchPort::new("vale0", "a")))), libc::EBUSY);
+    assert_eq!(errno(admit(&d, BOB, PermissionRequest::AttachNamed(&SwitchPort::new("vale0", "lo")))), libc::EACCES);
     (1..MAX_SWITCHES).for_each(|i| drop(d.switches.get_or_make(&format!("vale{i}"), BOB.uid)));
     assert_eq!((opened(&d, ROOT, "vale99:a", 0), opened(&d, ROOT, "vale1:a", 0)), (libc::ENOSPC, 0));
 }
@@ -172,7 +181,10 @@ fn endings() {
     let d = daemon("");
     let by = |caller, request| errno(admit(&d, caller, request));
     for (caller, detach, shutdown) in [(ALICE, 0, libc::EACCES), (BOB, libc::EACCES, libc::EACCES), (ROOT, 0, 0)] {
-        assert_eq!((by(caller, Request::Detach("vale0:a")), by(caller, Request::Shutdown)), (detach, shutdown));
+        assert_eq!(
+            (by(caller, PermissionRequest::Detach("vale0:a")), by(caller, PermissionRequest::Shutdown)),
+            (detach, shutdown)
+        );
     }
     assert!(sees(ALICE, Some(Owner { uid: ALICE.uid, pid: 1 })) && !sees(BOB, Some(Owner { uid: ALICE.uid, pid: 1 })));
 }
@@ -181,7 +193,7 @@ fn endings() {
 #[test]
 fn polling() {
     let d = daemon("");
-    let by = |caller, name| errno(admit(&d, caller, Request::KeepAwake(name)));
+    let by = |caller, name| errno(admit(&d, caller, PermissionRequest::KeepAwake(name)));
     assert_eq!((by(BOB, "vale0:w"), by(ALICE, "vale0:w"), by(ROOT, "vale0:w")), (libc::EACCES, libc::EPERM, 0));
     assert_eq!(by(ALICE, "vale0:a"), 0, "there is nothing to poll: that is found out later");
 }
@@ -191,10 +203,11 @@ fn polling() {
 #[test]
 fn regions() {
     let mut d = daemon("");
-    let (region, id) = d.regions.make(7, RegionSizes::for_port(2, 64, 2048, 1, 0), Pages::Ordinary, ALICE.uid).unwrap();
+    let (region, id) =
+        d.regions.make(7, RegionSizes::for_port(2, 64, 2048, 1, 0), PageKind::Ordinary, ALICE.uid).unwrap();
     let by = |d: &Daemon, id, caller| errno(may_use_region(d.regions.get(id).unwrap(), caller));
     assert_eq!((by(&d, id, ALICE), by(&d, id, BOB), by(&d, id, ROOT)), (0, libc::EACCES, 0));
-    let place = |offset| FilePlace { device: 1, inode: 1, asked: FileAsked { offset, len: 8192 } };
+    let place = |offset| FilePlace { device: 1, inode: 1, asked: FilePlacement { offset, len: 8192 } };
     d.regions.add(id + 1, ALICE.uid, &region, Some(place(8192))).unwrap();
     assert_eq!((by(&d, id + 1, ALICE), by(&d, id + 1, ROOT)), (0, libc::EACCES));
     let lies = |offset, caller| errno(may_lie_in_file(&d, &place(offset), caller));

@@ -13,7 +13,7 @@ use crate::refusal::Refusal;
 pub type Description = (AttachReply, Vec<OwnedFd>);
 
 /// The result of opening a port: the reply, its descriptors, and the connection's attachment.
-pub type Opened = (AttachReply, Vec<OwnedFd>, Box<dyn Attachment>);
+pub type OpenedPort = (AttachReply, Vec<OwnedFd>, Box<dyn Attachment>);
 
 /// A connection's hold on a port.
 pub trait Attachment {

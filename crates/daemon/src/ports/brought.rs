@@ -5,12 +5,12 @@
 
 use std::os::fd::OwnedFd;
 
-use netvale_control::attach::{AttachRequest, FileAsked};
+use netvale_control::attach::{AttachRequest, FilePlacement};
 use netvale_mem::{Region, RegionError, RegionSizes};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
-use super::memory::{self, Numbered, new_number};
+use super::memory::{self, NumberedRegion, new_number};
 use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::permission;
@@ -20,23 +20,23 @@ use crate::rings::sizes::own_pools;
 use crate::system::closing;
 
 /// A descriptor passed with a request. It may refer to anything.
-pub struct Brought {
+pub struct BroughtFile {
     fd: Option<OwnedFd>,
     /// The user who passed it.
     uid: u32,
 }
 
-impl Brought {
+impl BroughtFile {
     /// Takes ownership of a descriptor.
-    pub fn new(fd: OwnedFd, uid: u32) -> Brought {
-        Brought { fd: Some(fd), uid }
+    pub fn new(fd: OwnedFd, uid: u32) -> BroughtFile {
+        BroughtFile { fd: Some(fd), uid }
     }
 
     /// Returns the file if it can hold a region at that place.
     ///
     /// # Errors
     /// [`Refusal`], attributed to the file, if it cannot.
-    fn checked(mut self, asked: FileAsked) -> Result<(OwnedFd, FilePlace), Refusal> {
+    fn checked(mut self, asked: FilePlacement) -> Result<(OwnedFd, FilePlace), Refusal> {
         let Some(file) = self.fd.as_ref() else { return unfit(Errno::BADF, "no descriptor") };
         // The one query that file systems do not handle themselves.
         if rustix::fs::fcntl_get_seals(file).is_err() {
@@ -63,7 +63,7 @@ impl Brought {
     }
 }
 
-impl Drop for Brought {
+impl Drop for BroughtFile {
     /// Closes the file on a separate thread: a file system in user space takes part, and may be slow.
     fn drop(&mut self) {
         if let Some(fd) = self.fd.take() {
@@ -90,10 +90,10 @@ fn failed(e: Errno) -> Refusal {
 pub fn region(
     d: &mut Daemon,
     request: &AttachRequest,
-    file: Option<Brought>,
-    asked: FileAsked,
+    file: Option<BroughtFile>,
+    asked: FilePlacement,
     caller: Caller,
-) -> Result<Numbered, Refusal> {
+) -> Result<NumberedRegion, Refusal> {
     let sizes = own_pools(&request.pools);
     let sizes = sizes.ok_or_else(|| Refusal::new(Errno::INVAL, "a file without the sizes of its pools"))?;
     let Some(file) = file else { return unfit(Errno::BADF, "no descriptor came with the request") };
@@ -120,9 +120,9 @@ fn new_region(
     file: OwnedFd,
     place: FilePlace,
     caller: Caller,
-) -> Result<Numbered, Refusal> {
+) -> Result<NumberedRegion, Refusal> {
     let id = new_number(d)?;
-    let FileAsked { offset, len } = place.asked;
+    let FilePlacement { offset, len } = place.asked;
     let region = Region::in_file(&format!("netvale-{id}"), sizes, file, offset, len).map_err(|e| {
         // Impossible sizes are impossible in any memory.
         let file_at_fault = matches!(e, RegionError::Memory { .. });

@@ -2,7 +2,7 @@
 //!
 //! The client may keep copies of its descriptors. It can then take frames of its own interface, change how they look,
 //! and make the descriptors blocking. No other port is affected; an operation that would block a worker costs this port
-//! ([`Link`]). The port ends with its interface or namespace.
+//! ([`TapLink`]). The port ends with its interface or namespace.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use netvale_mem::fault::Fault;
 use netvale_port::{Egress, Ingress};
 use netvale_portspec::is_hidden;
 use netvale_tap::restore::name_of;
-use netvale_tap::{Adopted, Link, Tap, TapEgress, TapIngress, adopt};
+use netvale_tap::{AdoptedInterface, Tap, TapEgress, TapIngress, TapLink, adopt};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::kind::{Asked, Continuation, place_of};
-use super::plug::{NewPort, Queues, plug};
+use super::kind::{AdmittedRequest, Continuation, place_of};
+use super::plug::{NewPort, PortQueues, plug};
 use crate::caller::Caller;
-use crate::daemon::{Attached, Daemon};
+use crate::daemon::{Daemon, PortBackend};
 use crate::handover::items::PortItem;
 use crate::refusal::{Refusal, refuse};
 use crate::system::closing::{self, Strangers};
@@ -31,22 +31,22 @@ const MOST_PLACE: usize = 128;
 
 /// Backend of such a port.
 struct BroughtTap {
-    link: Link,
+    link: TapLink,
     notes: Vec<String>,
     uso: bool,
     /// Whether TCP segments are merged for it.
     gro: bool,
-    queues: Held,
+    queues: HeldQueues,
 }
 
 /// Queues of a user's TAP. Closing the last one removes the interface, which takes the kernel milliseconds, so a
 /// separate thread does it.
-struct Held {
+struct HeldQueues {
     queues: Vec<Arc<OwnedFd>>,
     uid: u32,
 }
 
-impl Drop for Held {
+impl Drop for HeldQueues {
     fn drop(&mut self) {
         // A queue whose task is still being dropped is closed by that thread.
         self.queues.drain(..).filter_map(Arc::into_inner).for_each(|queue| closing::close(queue, self.uid));
@@ -63,7 +63,7 @@ struct BroughtState {
     queues: Vec<Fd>,
 }
 
-impl Attached for BroughtTap {
+impl PortBackend for BroughtTap {
     fn kind(&self) -> PortKind {
         PortKind::Tap
     }
@@ -103,7 +103,7 @@ impl Attached for BroughtTap {
 ///
 /// # Errors
 /// [`Refusal`] if the descriptors are no TAP queues, or the port cannot be created.
-pub fn attach(d: &mut Daemon, asked: &Asked<'_>, queues: Strangers) -> Result<(), Refusal> {
+pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>, queues: Strangers) -> Result<(), Refusal> {
     let o = asked.options::<kind::Tap>()?;
     let count = u32::try_from(queues.all().len()).unwrap_or(u32::MAX);
     if o.rings().max(1) != count {
@@ -112,7 +112,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>, queues: Strangers) -> Result<()
     let adopted = adopt(queues.all())?;
     let link = new_link(d, asked.caller);
     let queues = shared(queues.into_known());
-    let held = || Held { queues: queues.clone(), uid: asked.caller.uid };
+    let held = || HeldQueues { queues: queues.clone(), uid: asked.caller.uid };
     // Dropped last if the port cannot be created.
     let last = held();
     let uso = adopted.has_uso;
@@ -145,15 +145,15 @@ fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Re
     let link = new_link(d, owner);
     let queues = shared(tap.into_queues());
     let of = of(&queues, &link);
-    let behind = Box::new(BroughtTap { link, notes, uso, gro, queues: Held { queues, uid: owner.uid } });
+    let behind = Box::new(BroughtTap { link, notes, uso, gro, queues: HeldQueues { queues, uid: owner.uid } });
     let PortItem { persistent, lossless, .. } = *item;
     let policies = item.policies.clone();
     plug(d, &at, of, NewPort { persistent, lossless, gro, policies, ..NewPort::of(behind, owner) })
 }
 
 /// Creates the link that reports when the interface goes down or away.
-fn new_link(d: &mut Daemon, owner: Caller) -> Link {
-    let link = Link::held_by(d.evictions.new_fault(owner));
+fn new_link(d: &mut Daemon, owner: Caller) -> TapLink {
+    let link = TapLink::held_by(d.evictions.new_fault(owner));
     link.on_change(d.on_news());
     link
 }
@@ -162,7 +162,7 @@ fn shared(queues: Vec<OwnedFd>) -> Vec<Arc<OwnedFd>> {
     queues.into_iter().map(Arc::new).collect()
 }
 
-fn of(queues: &[Arc<OwnedFd>], link: &Link) -> Queues {
+fn of(queues: &[Arc<OwnedFd>], link: &TapLink) -> PortQueues {
     let mut egress = Vec::<Arc<dyn Egress>>::new();
     let mut ingresses = Vec::<Box<dyn Ingress>>::new();
     for queue in queues {
@@ -173,7 +173,7 @@ fn of(queues: &[Arc<OwnedFd>], link: &Link) -> Queues {
 }
 
 /// Notes for `netvale show`. The inode comes from the kernel, the place from its client.
-fn notes(adopted: &Adopted, place: Option<&str>) -> Vec<String> {
+fn notes(adopted: &AdoptedInterface, place: Option<&str>) -> Vec<String> {
     let uso = if adopted.has_uso { "TSO, USO" } else { "TSO" };
     let inode = adopted.netns.map_or_else(|| "unknown".to_owned(), |inode| inode.to_string());
     let place: String = place.unwrap_or("").chars().filter(|c| !is_hidden(*c)).take(MOST_PLACE).collect();

@@ -7,7 +7,7 @@ use netvale_fdio::state::State;
 use netvale_portspec::AttachSpec;
 use rustix::io::Errno;
 
-use super::kind::{Asked, Continuation, nowhere, place_of};
+use super::kind::{AdmittedRequest, Continuation, nowhere, place_of};
 use super::{attach, brought_tap, kind_of, local, monitor, nic, passthrough, persistent, socket};
 use crate::daemon::Daemon;
 use crate::handover::items::{Item, PortItem};
@@ -40,7 +40,7 @@ pub fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<()
     let (params, _) = item.declared.as_ref().ok_or_else(|| nowhere(item))?;
     let spec = params.check().or_else(|e| refuse(Errno::INVAL, format!("{e:#}")))?;
     let spec = spec.settled(|ifname| d.interfaces.known(ifname).is_some());
-    attach(d, &Asked::new(at, &spec, &params.options, item.owner.into()).continuing(state))
+    attach(d, &AdmittedRequest::new(at, &spec, &params.options, item.owner.into()).continuing(state))
 }
 
 /// Whether an item is restored after all other ports, while frames pass: no frame waits for a connection.

@@ -12,11 +12,11 @@ use netvale_port::service::AskedToPause;
 use netvale_portspec::AttachSpec;
 
 use super::handed::domain_of_site;
-use super::kind::Asked;
+use super::kind::AdmittedRequest;
 use super::notes::machine_notes;
 use super::plug::{NewPort, plug};
 use super::site::site;
-use crate::daemon::{Attached, Daemon, Peers};
+use crate::daemon::{Daemon, PortBackend, PortPeers};
 use crate::handover::items::ParkedPort;
 use crate::permission::unreached;
 use crate::refusal::Refusal;
@@ -24,7 +24,7 @@ use crate::refusal::Refusal;
 /// Backend of a card's port.
 struct CardPort(E1000Port);
 
-impl Attached for CardPort {
+impl PortBackend for CardPort {
     fn kind(&self) -> PortKind {
         PortKind::E1000
     }
@@ -33,7 +33,7 @@ impl Attached for CardPort {
         port.detail = Some(info(&self.0).into());
     }
 
-    fn peers(&self) -> Option<Peers> {
+    fn peers(&self) -> Option<PortPeers> {
         Some(self.0.state().into())
     }
 
@@ -74,7 +74,7 @@ impl Attached for CardPort {
 }
 
 /// Attaches a card.
-pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
+pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::E1000(path) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::E1000>()?;
     let mac = o.mac().unwrap_or_else(|| Mac::of_name(b'e', &asked.at.full())).0;

@@ -2,24 +2,24 @@
 
 use netvale_control::options::kind;
 use netvale_control::types::{Mac, PortKind};
-use netvale_e1000::driver::DriverOptions;
+use netvale_e1000::driver::CardDriverOptions;
 use netvale_e1000::driver::port::DriverPort;
 use netvale_portspec::AttachSpec;
 
-use super::kind::Asked;
+use super::kind::AdmittedRequest;
 use super::plug::{NewPort, plug};
-use crate::daemon::{Attached, Daemon, Peers};
+use crate::daemon::{Daemon, PortBackend, PortPeers};
 use crate::refusal::Refusal;
 
 /// Backend of a driver's port.
-struct DrivenPort(DriverPort);
+struct E1000DriverPort(DriverPort);
 
-impl Attached for DrivenPort {
+impl PortBackend for E1000DriverPort {
     fn kind(&self) -> PortKind {
         PortKind::E1000
     }
 
-    fn peers(&self) -> Option<Peers> {
+    fn peers(&self) -> Option<PortPeers> {
         Some(self.0.state().into())
     }
 
@@ -44,15 +44,15 @@ impl Attached for DrivenPort {
 }
 
 /// Attaches a driver.
-pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
+pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::E1000Pci(address) = asked.spec else { return Err(asked.mistaken()) };
-    let usual = DriverOptions::default();
+    let usual = CardDriverOptions::default();
     let slots = match asked.options::<kind::E1000Pci>()?.slots() {
         0 => usual.slots,
         slots => slots,
     };
-    let (driver, (egress, ingress)) = DriverPort::new(&address.to_string(), DriverOptions { slots, ..usual })
+    let (driver, (egress, ingress)) = DriverPort::new(&address.to_string(), CardDriverOptions { slots, ..usual })
         .map_err(|e| Refusal::new(e.errno(), e.to_string()))?;
     driver.on_peer(d.on_news());
-    plug(d, &asked.at, (vec![egress], vec![ingress]), NewPort::new(DrivenPort(driver), asked))
+    plug(d, &asked.at, (vec![egress], vec![ingress]), NewPort::new(E1000DriverPort(driver), asked))
 }

@@ -9,9 +9,9 @@ use netvale_mem::Region;
 use netvale_port::echo::{EchoError, echo, restore};
 use serde::{Deserialize, Serialize};
 
-use super::kind::Asked;
+use super::kind::AdmittedRequest;
 use super::plug::{NewPort, plug};
-use crate::daemon::{Attached, Daemon};
+use crate::daemon::{Daemon, PortBackend};
 use crate::handover::items::ParkedPort;
 use crate::refusal::Refusal;
 use crate::rings::sizes::DEFAULT_SLOTS;
@@ -30,7 +30,7 @@ struct EchoState {
     memory: Vec<Fd>,
 }
 
-impl Attached for EchoPort {
+impl PortBackend for EchoPort {
     fn kind(&self) -> PortKind {
         PortKind::Echo
     }
@@ -46,7 +46,7 @@ impl Attached for EchoPort {
 }
 
 /// Attaches an echo port, with a ring of the requested number of slots.
-pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
+pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let (slots, ends) = match asked.continued() {
         Some(state) => {
             let EchoState { slots, memory } = state.read()?;

@@ -8,8 +8,8 @@ use netvale_mem::fault::{Fault, LOST};
 use super::joint::part;
 use super::plug::unplug;
 use crate::caller::Caller;
-use crate::daemon::{Daemon, Record};
-use crate::registry::events::{Events, Happened};
+use crate::daemon::{Daemon, DaemonPort};
+use crate::registry::events::{NewEvent, Subscriptions};
 use crate::registry::evictions::Evictions;
 
 /// Reason for a port whose task panicked.
@@ -24,9 +24,9 @@ pub fn evict(d: &mut Daemon) {
     d.evictions.clear();
     let broken = d.workers.take_broken();
     let held_up = d.evictions.take_held_up();
-    let is_broken = |record: &Record| record.placed.iter().any(|task| broken.contains(task));
+    let is_broken = |record: &DaemonPort| record.placed.iter().any(|task| broken.contains(task));
     let is_held_up = |task| d.workers.user_of(task).is_some_and(|uid| held_up.contains(&uid));
-    let why = |full: &str, record: &Record| {
+    let why = |full: &str, record: &DaemonPort| {
         let broken = is_broken(record).then_some(BROKEN);
         let of_tasks = broken.or_else(|| record.tasks().any(is_held_up).then_some(HELD_UP));
         of_tasks.map(str::to_owned).or_else(|| reason(d, full, record))
@@ -66,12 +66,12 @@ fn take_away(d: &mut Daemon, full: &str, why: &str) {
 }
 
 /// Remembers the reason of an eviction, and reports it as an event.
-fn note(evictions: &mut Evictions, events: &mut Events, port: &str, owner: Caller, why: String) {
-    events.tell(Happened::to(EventName::PortEvicted, owner.uid).at(port).why(&why));
+fn note(evictions: &mut Evictions, events: &mut Subscriptions, port: &str, owner: Caller, why: String) {
+    events.tell(NewEvent::to(EventName::PortEvicted, owner.uid).at(port).why(&why));
     evictions.note(port, owner, why);
 }
 
-fn reason(d: &Daemon, full: &str, record: &Record) -> Option<String> {
+fn reason(d: &Daemon, full: &str, record: &DaemonPort) -> Option<String> {
     let pipe = || d.pipes.with_end(full)?.fault();
     let fault = record.rings().map(|rings| &rings.fault).or_else(|| record.behind.fault()).or_else(pipe);
     fault.and_then(Fault::reason).or_else(|| lost(record.rings()?.mem.region())).or_else(|| record.behind.gone())
@@ -87,24 +87,24 @@ mod tests {
     use std::time::Duration;
 
     use netvale_control::types::PortKind;
-    use netvale_port::{Passed, Task};
-    use netvale_switch::Work;
+    use netvale_port::{PassResult, Task};
+    use netvale_switch::ForwardMemory;
 
     use super::*;
-    use crate::config::File;
-    use crate::daemon::Attached;
+    use crate::config::ConfigFile;
+    use crate::daemon::PortBackend;
     use crate::registry::ports::PortRecord;
 
     struct Mistaken;
 
-    impl Attached for Mistaken {
+    impl PortBackend for Mistaken {
         fn kind(&self) -> PortKind {
             PortKind::Null
         }
     }
 
-    impl Task<Work> for Mistaken {
-        fn pass(&mut self, _work: &mut Work) -> Passed {
+    impl Task<ForwardMemory> for Mistaken {
+        fn pass(&mut self, _work: &mut ForwardMemory) -> PassResult {
             panic!("a mistake, made for this test")
         }
 
@@ -123,10 +123,10 @@ mod tests {
     #[test]
     fn a_panic_costs_its_port() {
         let owner = Caller { client: 7, uid: 70_001, pid: 1 };
-        let mut d = Daemon::new(File::default().into_config()).unwrap();
+        let mut d = Daemon::new(ConfigFile::default().into_config()).unwrap();
         for (name, task) in [("vale0:bad", true), ("vale0:good", false)] {
             let placed = if task { vec![d.workers.place(Box::new(Mistaken))] } else { Vec::new() };
-            let base = PortRecord::new(Box::new(Mistaken) as Box<dyn Attached>, owner);
+            let base = PortRecord::new(Box::new(Mistaken) as Box<dyn PortBackend>, owner);
             d.ports.insert(name, PortRecord { placed, ..base });
         }
         let gone = || {

@@ -8,7 +8,7 @@ use netvale_guest::passthrough::Passthrough;
 use netvale_portspec::{PortSpec, Rings};
 use rustix::io::Errno;
 
-use super::attachment::{Attachment, Description, Opened};
+use super::attachment::{Attachment, Description, OpenedPort};
 use super::nic::names::wanted_both;
 use crate::caller::Caller;
 use crate::daemon::Daemon;
@@ -40,7 +40,7 @@ pub fn open(
     ifname: &str,
     device: &Path,
     caller: Caller,
-) -> Result<Opened, Refusal> {
+) -> Result<OpenedPort, Refusal> {
     let known = d.guests.get(ifname);
     let alone = known.is_none();
     let port = known.map_or_else(|| make(d, request, ifname, device, caller), Ok)?;

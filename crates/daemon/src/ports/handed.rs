@@ -10,7 +10,7 @@ use netvale_port::access::Access;
 use netvale_port::domain::TimeDomain;
 use netvale_port::handed_over::HandOverQueue;
 use netvale_port::link::LinkEnd;
-use netvale_port::listener::Site;
+use netvale_port::listener::ListenAddress;
 use netvale_switch::{LinkTask, PortId, Switch};
 use rustix::fs::{Mode, Stat, lstat, stat};
 use rustix::io::Errno;
@@ -36,7 +36,7 @@ pub fn domain_of(owner: Caller) -> TimeDomain {
 
 /// The domain of a device that others than its owner may connect to: that of its users. Members of a group, and all
 /// users, are unknown peers and share one domain, as do users for whom no worker is left.
-pub fn domain_of_site(d: &Daemon, owner: Caller, site: &Site) -> TimeDomain {
+pub fn domain_of_site(d: &Daemon, owner: Caller, site: &ListenAddress) -> TimeDomain {
     let Access { mode, users, groups } = &site.access;
     domain_of_peers(d, owner, users, groups.is_empty() && mode & OTHERS == 0)
 }
@@ -110,22 +110,22 @@ pub fn begin(d: &mut Daemon, owner: Caller, domain: TimeDomain) -> Result<(), Re
 }
 
 /// Queues of one port, with their far ends.
-pub struct Handed {
+pub struct HandedQueues {
     domain: TimeDomain,
     ends: Vec<(LinkEnd, Arc<dyn Egress>)>,
 }
 
-impl Handed {
+impl HandedQueues {
     /// Prepares a port with that many queues.
     ///
     /// # Errors
     /// [`Refusal`] if no thread can be started, or the queues exceed the owner's memory quota.
-    pub fn new(d: &mut Daemon, owner: Caller, domain: TimeDomain, queues: usize) -> Result<Handed, Refusal> {
+    pub fn new(d: &mut Daemon, owner: Caller, domain: TimeDomain, queues: usize) -> Result<HandedQueues, Refusal> {
         if domain != TimeDomain::TRUSTED {
             permission::may_have_bytes(d, owner, queues as u64 * HandOverQueue::memory())?;
             begin(d, owner, domain)?;
         }
-        Ok(Handed { domain, ends: Vec::new() })
+        Ok(HandedQueues { domain, ends: Vec::new() })
     }
 
     /// The domain.
@@ -147,10 +147,10 @@ impl Handed {
         Ok(Arc::new(handed))
     }
 
-    /// Like [`Handed::queue`], for several.
+    /// Like [`HandedQueues::queue`], for several.
     ///
     /// # Errors
-    /// As [`Handed::queue`].
+    /// As [`HandedQueues::queue`].
     pub fn queues(&mut self, own: Vec<Arc<dyn Egress>>) -> Result<Vec<Arc<dyn Egress>>, Refusal> {
         own.into_iter().map(|one| self.queue(one)).collect()
     }
@@ -158,7 +158,7 @@ impl Handed {
     /// Places the far ends on the user's worker. `id` is the port on `switch`.
     pub fn place(self, d: &mut Daemon, switch: &Arc<Switch>, id: PortId) -> Vec<TaskId> {
         let domain = self.domain;
-        let task = |(ring, (end, to))| Box::new(LinkTask::new(end, to, (Arc::clone(switch), id, ring)));
+        let task = |(ring, (end, to))| Box::new(LinkTask::new(end, to, Arc::clone(switch), id, ring));
         self.ends.into_iter().enumerate().map(task).map(|task| d.workers.place_for(domain, task)).collect()
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use netvale_abi::nmreq::NR_REG_ALL_NIC;
 use netvale_control::types::PortKind;
-use netvale_mem::mapping::Pages;
+use netvale_mem::mapping::PageKind;
 use netvale_mem::{PortMem, PortShape, Region, RegionSizes};
 use netvale_port::far_end::FarEnd;
 use netvale_port::ring_in::RingIngress;
@@ -21,14 +21,14 @@ use rustix::io::Errno;
 use super::kind::NamedRings;
 use super::plug::{NewPort, drain, plug, unplug};
 use crate::caller::Caller;
-use crate::daemon::{Attached, Daemon, Record};
+use crate::daemon::{Daemon, DaemonPort, PortBackend};
 use crate::permission;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::SwitchPort;
-use crate::rings::switched::{Bells, Rings};
+use crate::rings::switched::{PortRings, RingDoorbells};
 
 /// The port of a persistent port on its second switch.
-pub struct Joint {
+pub struct JointPort {
     /// The persistent port.
     pub port: String,
     /// Length of its header, set where its rings are.
@@ -37,7 +37,7 @@ pub struct Joint {
     detail: String,
 }
 
-impl Attached for Joint {
+impl PortBackend for JointPort {
     fn kind(&self) -> PortKind {
         PortKind::Local
     }
@@ -56,7 +56,7 @@ impl Attached for Joint {
 }
 
 /// Returns the joint of a record, if its backend is one.
-pub fn of(record: &Record) -> Option<&Joint> {
+pub fn of(record: &DaemonPort) -> Option<&JointPort> {
     record.behind.get()
 }
 
@@ -64,7 +64,7 @@ pub fn of(record: &Record) -> Option<&Joint> {
 fn far_end(
     mem: &Arc<PortMem>,
     ring: &Arc<RingEgress>,
-    bells: &Bells,
+    bells: &RingDoorbells,
     hdr_len: &HdrLen,
 ) -> Result<Box<dyn Ingress>, Refusal> {
     let end = FarEnd::new(Arc::clone(ring));
@@ -73,7 +73,7 @@ fn far_end(
 }
 
 /// Creates the ingresses of all rx rings.
-fn far_ends(rings: &Rings) -> Result<Vec<Box<dyn Ingress>>, Refusal> {
+fn far_ends(rings: &PortRings) -> Result<Vec<Box<dyn Ingress>>, Refusal> {
     let bells = rings.bells.iter().skip(rings.mem.shape().tx_rings as usize);
     rings.rx.iter().zip(bells).map(|(ring, bells)| far_end(&rings.mem, ring, bells, &rings.hdr_len)).collect()
 }
@@ -84,14 +84,14 @@ pub(crate) fn turned(s: PortShape) -> PortShape {
 }
 
 /// Creates rings for frames from the second switch, with the number and length of the port's tx rings.
-fn rings_between(d: &Daemon, rings: &Rings, caller: Caller) -> Result<Rings, Refusal> {
+fn rings_between(d: &Daemon, rings: &PortRings, caller: Caller) -> Result<PortRings, Refusal> {
     let PortShape { rx_rings, rx_slots, .. } = turned(rings.mem.shape());
     let shape = PortShape { tx_rings: 0, rx_rings, tx_slots: rx_slots, rx_slots };
     let buf_size = rings.mem.region().layout().sizes.bufs.size;
     let sizes = RegionSizes::for_port(shape.rx_rings, shape.rx_slots, buf_size, 0, 0);
     permission::may_have_memory(d, caller, sizes)?;
-    let region = Region::shared("netvale-joint", sizes, Pages::Ordinary)?;
-    Ok(Rings::new(&region, rings.mem_id, shape, rings.hdr_len.clone(), rings.fault.clone())?.0)
+    let region = Region::shared("netvale-joint", sizes, PageKind::Ordinary)?;
+    Ok(PortRings::new(&region, rings.mem_id, shape, rings.hdr_len.clone(), rings.fault.clone())?.0)
 }
 
 /// Attaches a persistent port on one switch to another.
@@ -108,7 +108,7 @@ pub fn join(d: &mut Daemon, at: &SwitchPort, rings: NamedRings, caller: Caller) 
     let over = far_ends(rings)?;
     let back = far_ends(&between)?;
     let egress: Vec<_> = between.rx.iter().map(|e| Arc::clone(e) as Arc<dyn Egress>).collect();
-    let joint = Joint {
+    let joint = JointPort {
         port: port.to_owned(),
         hdr_len: rings.hdr_len.clone(),
         queues: egress.len() as u32,
@@ -160,6 +160,6 @@ fn say_joint(d: &mut Daemon, place: &str, is_joint: bool) {
     local.into_iter().for_each(|local| local.set_joint(is_joint));
 }
 
-fn on_switch(record: &Record) -> Option<(Arc<Switch>, PortId, &Rings)> {
+fn on_switch(record: &DaemonPort) -> Option<(Arc<Switch>, PortId, &PortRings)> {
     Some((Arc::clone(record.switch.as_ref()?), record.id?, record.rings()?))
 }

@@ -20,29 +20,29 @@ use crate::registry::ports::SwitchPort;
 use crate::system::sandbox::KernelNeeds;
 
 /// A request to attach a port, already admitted; its switch's name is valid.
-pub struct Asked<'a> {
+pub struct AdmittedRequest<'a> {
     /// Name of the port and its switch.
     pub at: SwitchPort,
     /// The specification of the port.
     pub spec: &'a AttachSpec,
     /// The caller.
     pub caller: Caller,
-    /// The options; read them with [`Asked::options`], which checks the kind.
+    /// The options; read them with [`AdmittedRequest::options`], which checks the kind.
     options: &'a PortOptions,
     /// State of another process's port, to restore.
     continued: Cell<Option<State>>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> AdmittedRequest<'a> {
     /// Creates a request.
-    pub fn new(at: SwitchPort, spec: &'a AttachSpec, options: &'a PortOptions, caller: Caller) -> Asked<'a> {
-        Asked { at, spec, caller, options, continued: Cell::default() }
+    pub fn new(at: SwitchPort, spec: &'a AttachSpec, options: &'a PortOptions, caller: Caller) -> AdmittedRequest<'a> {
+        AdmittedRequest { at, spec, caller, options, continued: Cell::default() }
     }
 
     /// Sets the state of another process's port, to restore.
     #[must_use]
-    pub fn continuing(self, state: State) -> Asked<'a> {
-        Asked { continued: Cell::new(Some(state)), ..self }
+    pub fn continuing(self, state: State) -> AdmittedRequest<'a> {
+        AdmittedRequest { continued: Cell::new(Some(state)), ..self }
     }
 
     /// Takes the state to restore, if any.
@@ -111,10 +111,10 @@ pub struct NamedRings {
 }
 
 /// Creates the requested port and attaches it to its switch.
-pub type Make = fn(&mut Daemon, &Asked<'_>) -> Result<(), Refusal>;
+pub type AttachMethod = fn(&mut Daemon, &AdmittedRequest<'_>) -> Result<(), Refusal>;
 
 /// Removes remains of a former port of that name, before it starts anew. Returns how long they may stay in use.
-pub type BeginAnew = fn(&mut Daemon, &str) -> Duration;
+pub type BeginAnewMethod = fn(&mut Daemon, &str) -> Duration;
 
 /// Requests specific to one kind.
 pub struct Methods {
@@ -125,37 +125,37 @@ pub struct Methods {
 }
 
 /// An attachable kind of port.
-pub struct Kind {
+pub struct AttachKind {
     /// The text before the colon in its name; empty for a local port.
     pub prefix: &'static str,
     /// Creates a port.
-    pub attach: Make,
+    pub attach: AttachMethod,
     /// Prepares a port to start anew, if needed.
-    pub begin_anew: Option<BeginAnew>,
+    pub begin_anew: Option<BeginAnewMethod>,
     /// Kernel requirements of its ports, attached or opened.
     pub kernel: &'static [&'static KernelNeeds],
     /// Its own requests, if any.
     pub methods: Option<&'static Methods>,
 }
 
-impl Kind {
+impl AttachKind {
     /// Creates a kind without further needs.
-    pub const fn new(prefix: &'static str, attach: Make) -> Kind {
-        Kind { prefix, attach, begin_anew: None, kernel: &[], methods: None }
+    pub const fn new(prefix: &'static str, attach: AttachMethod) -> AttachKind {
+        AttachKind { prefix, attach, begin_anew: None, kernel: &[], methods: None }
     }
 
     /// Sets the preparation before a port starts anew.
-    pub const fn with_begin_anew(self, begin_anew: BeginAnew) -> Kind {
-        Kind { begin_anew: Some(begin_anew), ..self }
+    pub const fn with_begin_anew(self, begin_anew: BeginAnewMethod) -> AttachKind {
+        AttachKind { begin_anew: Some(begin_anew), ..self }
     }
 
     /// Sets the kernel requirements.
-    pub const fn with_kernel(self, kernel: &'static [&'static KernelNeeds]) -> Kind {
-        Kind { kernel, ..self }
+    pub const fn with_kernel(self, kernel: &'static [&'static KernelNeeds]) -> AttachKind {
+        AttachKind { kernel, ..self }
     }
 
     /// Sets the kind's own requests.
-    pub const fn with_methods(self, methods: &'static Methods) -> Kind {
-        Kind { methods: Some(methods), ..self }
+    pub const fn with_methods(self, methods: &'static Methods) -> AttachKind {
+        AttachKind { methods: Some(methods), ..self }
     }
 }

@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use netvale_control::types::Policies;
-use netvale_policy::bucket::Limit;
+use netvale_policy::bucket::RateLimit;
 use netvale_policy::impair::Spec;
 use netvale_policy::units::{Rate, Size};
 use netvale_port::domain::TimeDomain;
@@ -16,19 +16,19 @@ use rustix::io::Errno;
 
 use super::handed::domain_of;
 use crate::caller::Caller;
-use crate::daemon::{Daemon, Record};
+use crate::daemon::{Daemon, DaemonPort};
 use crate::permission;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::PortLink;
-use crate::worker::Job;
+use crate::worker::WorkerTask;
 
 /// How often a worker is asked to deliver the frames in flight on a link that ends.
 const ROUNDS: u32 = 64;
 
 /// Limits in bits and in frames; the frame limit has a burst of a hundredth of a second.
-pub fn limits(bits: Option<(Rate, Size)>, frames: Option<u32>) -> Vec<Limit> {
-    let bits = bits.map(|(rate, burst)| Limit::bits(rate.bits(), burst.bytes()));
-    let frames = frames.map(|frames| Limit::frames(frames.into(), frames.div_ceil(100).into()));
+pub fn limits(bits: Option<(Rate, Size)>, frames: Option<u32>) -> Vec<RateLimit> {
+    let bits = bits.map(|(rate, burst)| RateLimit::bits(rate.bits(), burst.bytes()));
+    let frames = frames.map(|frames| RateLimit::frames(frames.into(), frames.div_ceil(100).into()));
     bits.into_iter().chain(frames).collect()
 }
 
@@ -36,7 +36,7 @@ pub fn limits(bits: Option<(Rate, Size)>, frames: Option<u32>) -> Vec<Limit> {
 pub fn settings(policies: &Policies) -> [Option<LinkSettings>; 2] {
     let seed = RandomState::new().hash_one(1);
     let rates = limits(policies.rates()[1], policies.pps_out);
-    let of = |impair: Option<&Spec>, rates: Vec<Limit>| {
+    let of = |impair: Option<&Spec>, rates: Vec<RateLimit>| {
         let bytes = impair.map_or_else(|| policies.queue(), Spec::bytes).bytes();
         (impair.is_some() || !rates.is_empty()).then(|| LinkSettings {
             impair: impair.cloned(),
@@ -51,9 +51,9 @@ pub fn settings(policies: &Policies) -> [Option<LinkSettings>; 2] {
 
 /// New links, whose far ends no worker has yet.
 #[derive(Default)]
-pub struct Links([Option<Made>; 2]);
+pub struct NewLinks([Option<NewLink>; 2]);
 
-struct Made {
+struct NewLink {
     link: Arc<Link>,
     end: LinkEnd,
 }
@@ -71,13 +71,13 @@ fn make(
     threads: usize,
     to: Option<Arc<dyn Egress>>,
     counters: &Arc<RingCounters>,
-) -> Result<Made, Refusal> {
+) -> Result<NewLink, Refusal> {
     let made = Link::new(settings, threads, to, Arc::clone(counters));
     let (link, end) = made.or_else(|e| refuse(Errno::NOMEM, e.to_string()))?;
-    Ok(Made { link, end })
+    Ok(NewLink { link, end })
 }
 
-impl Links {
+impl NewLinks {
     /// Creates the links of a new port.
     ///
     /// # Errors
@@ -88,7 +88,7 @@ impl Links {
         policies: &Policies,
         ingress: &[Arc<RingCounters>],
         egresses: &[Arc<dyn Egress>],
-    ) -> Result<Links, Refusal> {
+    ) -> Result<NewLinks, Refusal> {
         Self::make_some(d, owner, settings(policies), ingress, egresses)
     }
 
@@ -98,7 +98,7 @@ impl Links {
         settings: [Option<LinkSettings>; 2],
         ingress: &[Arc<RingCounters>],
         egresses: &[Arc<dyn Egress>],
-    ) -> Result<Links, Refusal> {
+    ) -> Result<NewLinks, Refusal> {
         let threads = threads(d, ingress.len());
         let memory = |(settings, threads): (&Option<LinkSettings>, usize)| Some(settings.as_ref()?.memory(threads));
         permission::may_have_bytes(d, owner, settings.iter().zip(threads).filter_map(memory).sum())?;
@@ -106,7 +106,7 @@ impl Links {
         let sends = sends.zip(ingress.first()).map(|(settings, counters)| make(settings, threads[0], None, counters));
         let to = gets.zip(egresses.first());
         let gets = to.map(|(settings, to)| make(settings, threads[1], Some(Arc::clone(to)), to.counters()));
-        Ok(Links([sends.transpose()?, gets.transpose()?]))
+        Ok(NewLinks([sends.transpose()?, gets.transpose()?]))
     }
 
     /// The link on which the port sends.
@@ -132,16 +132,15 @@ impl Links {
         egresses: &[Arc<dyn Egress>],
     ) -> [Option<PortLink>; 2] {
         let [sends, gets] = std::mem::take(&mut self.0);
-        let place = |d: &mut Daemon, made: Made, task: &dyn Fn(LinkEnd) -> Job| {
-            let Made { link, end } = made;
+        let place = |d: &mut Daemon, made: NewLink, task: &dyn Fn(LinkEnd) -> WorkerTask| {
+            let NewLink { link, end } = made;
             PortLink { link, task: d.workers.place_for(domain, task(end)) }
         };
-        let forwarder = |end| Box::new(Forwarder::of_link(Arc::clone(switch), id, end)) as Job;
+        let forwarder = |end| Box::new(Forwarder::of_link(Arc::clone(switch), id, end)) as WorkerTask;
         let sends = sends.map(|made| place(d, made, &forwarder));
-        let ring = || (Arc::clone(switch), id, 0);
-        let gets = gets
-            .zip(egresses.first())
-            .map(|(made, to)| place(d, made, &|end| Box::new(LinkTask::new(end, Arc::clone(to), ring())) as Job));
+        let gets = gets.zip(egresses.first()).map(|(made, to)| {
+            place(d, made, &|end| Box::new(LinkTask::new(end, Arc::clone(to), Arc::clone(switch), id, 0)) as WorkerTask)
+        });
         [sends, gets]
     }
 }
@@ -164,7 +163,7 @@ pub fn change(d: &mut Daemon, full: &str, policies: &Policies) -> Result<Vec<Por
     let owner = record.owner;
     let domain = record.tasks().next().map_or_else(|| domain_of(owner), |task| d.workers.domain_of(task));
     let egresses = record.egresses.clone();
-    let mut made = Links::make_some(d, owner, new, &record.ingress, &egresses)?;
+    let mut made = NewLinks::make_some(d, owner, new, &record.ingress, &egresses)?;
     let mut placed = made.place(d, domain, &switch, id, &egresses);
     let Some(record) = d.ports.get_mut(full) else { return Ok(Vec::new()) };
     let mut old = Vec::new();
@@ -178,7 +177,7 @@ pub fn change(d: &mut Daemon, full: &str, policies: &Policies) -> Result<Vec<Por
 }
 
 /// The egresses of a port, as its switch sees them.
-pub fn egresses(record: &Record) -> Vec<Arc<dyn Egress>> {
+pub fn egresses(record: &DaemonPort) -> Vec<Arc<dyn Egress>> {
     match &record.links[1] {
         Some(known) => vec![Arc::clone(&known.link) as Arc<dyn Egress>],
         None => record.egresses.clone(),

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use netvale_control::attach::{
-    AttachRequest, FLAG_CUT, FLAG_HUGE, FLAG_LOSSLESS, FLAG_NO_HEADER, FLAG_SHARED, OffsetsAsked,
+    AttachRequest, FLAG_CUT, FLAG_HUGE, FLAG_LOSSLESS, FLAG_NO_HEADER, FLAG_SHARED, OffsetsRequest,
 };
 use netvale_control::options::{OptionsOf, kind};
 use netvale_control::types::Policies;
@@ -16,34 +16,34 @@ use netvale_port::{Egress, HdrLen, Ingress};
 use netvale_portspec::{AttachSpec, PortName, PortSpec};
 use rustix::io::Errno;
 
-use super::attachment::{Attachment, Description, Opened, gone};
-use super::kind::{Asked, Continuation, place_of};
+use super::attachment::{Attachment, Description, OpenedPort, gone};
+use super::kind::{AdmittedRequest, Continuation, place_of};
 use super::memory;
 use super::plug::{NewPort, drain, end_monitors, plug, tell_idle, tell_open, unplug};
 use crate::caller::Caller;
-use crate::daemon::{Attached, Daemon, Record};
+use crate::daemon::{Daemon, DaemonPort, PortBackend};
 use crate::handover::items::{BindingItem, HoldItem, PortItem};
 use crate::naming;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::SwitchPort;
-use crate::registry::watches::Watched;
-use crate::rings::continued::RingsState;
-use crate::rings::local::LocalPort;
+use crate::registry::watches::MonitoredPort;
+use crate::rings::continued::PortRingsState;
+use crate::rings::local::LocalRings;
 use crate::rings::offsets;
 use crate::rings::sizes::Sizes;
-use crate::rings::switched::Rings;
+use crate::rings::switched::PortRings;
 use crate::worker::Worker;
 
-impl Attached for LocalPort {
+impl PortBackend for LocalRings {
     fn kind(&self) -> PortKind {
         PortKind::Local
     }
 
-    fn programs(&self) -> Option<&LocalPort> {
+    fn programs(&self) -> Option<&LocalRings> {
         Some(self)
     }
 
-    fn programs_mut(&mut self) -> Option<&mut LocalPort> {
+    fn programs_mut(&mut self) -> Option<&mut LocalRings> {
         Some(self)
     }
 
@@ -87,7 +87,7 @@ impl Attachment for OpenRings {
         }
         if let Some(uid) = d.ports.get(&port).filter(|record| record.is_idle()).map(|record| record.owner.uid) {
             tell_idle(d, &port, uid);
-            end_monitors(d, &Watched::Port(port.clone()));
+            end_monitors(d, &MonitoredPort::Port(port.clone()));
         }
         end_offsets(d, &port);
         drop_if_unused(d, &port, "its client is gone");
@@ -96,7 +96,7 @@ impl Attachment for OpenRings {
 
 /// Ends the offsets of a port whose last program has closed it.
 fn end_offsets(d: &Daemon, full: &str) {
-    let Some(local) = d.ports.get(full).and_then(|record| record.behind.get::<LocalPort>()) else { return };
+    let Some(local) = d.ports.get(full).and_then(|record| record.behind.get::<LocalRings>()) else { return };
     if offsets::are_left(local) {
         drain(d, full);
         offsets::end(&d.workers.list(), local);
@@ -112,7 +112,7 @@ pub fn drop_if_unused(d: &mut Daemon, full: &str, why: &str) {
 }
 
 /// Attaches a port that stays, not yet opened by a program.
-pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
+pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Local(local) = asked.spec else { return Err(asked.mistaken()) };
     let at = &asked.at;
     if local.switch.as_ref().is_some_and(|named| naming::switch_meant(d, named.as_str()) != at.switch) {
@@ -157,10 +157,10 @@ fn make(
     let sizes = Sizes::new(request, &spec.conf)?;
     let (region, mem_id) = memory::region_for(d, &spec.memory, &sizes, request.flags & FLAG_HUGE != 0, owner)?;
     let hdr_len = HdrLen::from(request.hdr_len).with_segments_cut(request.flags & FLAG_CUT != 0);
-    let (rings, ingresses) = Rings::new(&region, mem_id, sizes.shape, hdr_len, d.evictions.new_fault(owner))?;
+    let (rings, ingresses) = PortRings::new(&region, mem_id, sizes.shape, hdr_len, d.evictions.new_fault(owner))?;
     let egress = rings.rx.iter().map(|e| Arc::clone(e) as Arc<dyn Egress>).collect();
     let ingresses = ingresses.into_iter().map(|i| Box::new(i) as Box<dyn Ingress>).collect();
-    let local = LocalPort::unheld(rings);
+    let local = LocalRings::unheld(rings);
     // Must precede the first frames.
     let max_offset = match &request.offsets {
         Some(asked) if !persistent => {
@@ -201,10 +201,10 @@ fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Re
 ///
 /// # Errors
 /// As [`continue_port`].
-pub fn continued(d: &mut Daemon, owner: Caller, state: State) -> Result<(LocalPort, Vec<RingIngress>), Refusal> {
-    let state = state.read::<RingsState>()?;
+pub fn continued(d: &mut Daemon, owner: Caller, state: State) -> Result<(LocalRings, Vec<RingIngress>), Refusal> {
+    let state = state.read::<PortRingsState>()?;
     let region = memory::continued(d, state.region, owner)?;
-    LocalPort::continued(&region, state, d.evictions.new_fault(owner))
+    LocalRings::continued(&region, state, d.evictions.new_fault(owner))
 }
 
 /// Restores a connection's hold on a port.
@@ -230,7 +230,7 @@ pub fn open(
     spec: &PortSpec,
     at: &SwitchPort,
     caller: Caller,
-) -> Result<Opened, Refusal> {
+) -> Result<OpenedPort, Refusal> {
     let full = at.full();
     let max_offset = if d.ports.contains(&full) { None } else { make(d, at, spec, request, caller, None)? };
     let opened = bind(d, &full, spec, request, caller, max_offset);
@@ -249,7 +249,7 @@ pub fn bind(
     request: &AttachRequest,
     caller: Caller,
     max_offset: Option<u32>,
-) -> Result<Opened, Refusal> {
+) -> Result<OpenedPort, Refusal> {
     is_not_joined(d, full)?;
     let lasting = d.persistent.lasting_name(full);
     let local = programs(d.ports.get_mut(full), full)?;
@@ -280,9 +280,9 @@ pub fn bind(
 }
 
 /// The rings of a port that programs can open, other than a monitor.
-fn programs<'a>(record: Option<&'a mut Record>, full: &str) -> Result<&'a mut LocalPort, Refusal> {
+fn programs<'a>(record: Option<&'a mut DaemonPort>, full: &str) -> Result<&'a mut LocalRings, Refusal> {
     let behind = &mut record.ok_or_else(|| Refusal::internal("a port vanished"))?.behind;
-    let is_local = behind.get::<LocalPort>().is_some();
+    let is_local = behind.get::<LocalRings>().is_some();
     behind.programs_mut().filter(|_| is_local).ok_or_else(|| {
         let text = format!("{full} is not a port for local processes; its traffic can be watched as {full}/z");
         Refusal::new(Errno::BUSY, text)
@@ -292,8 +292,8 @@ fn programs<'a>(record: Option<&'a mut Record>, full: &str) -> Result<&'a mut Lo
 /// Applies offsets to rings newly held by a program.
 fn live_offsets(
     workers: &[&Worker],
-    local: &LocalPort,
-    asked: &OffsetsAsked,
+    local: &LocalRings,
+    asked: &OffsetsRequest,
     rings: &RingRanges,
 ) -> Result<u32, Refusal> {
     let alone = |is_rx: bool, i| offsets::is_alone(if is_rx { &local.rx_held } else { &local.tx_held }, i);

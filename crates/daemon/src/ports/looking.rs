@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use netvale_control::types::EventName;
 
-use crate::daemon::{Daemon, Peers, Record};
-use crate::registry::events::Happened;
+use crate::daemon::{Daemon, DaemonPort, PortPeers};
+use crate::registry::events::NewEvent;
 use crate::registry::looks::{Looks, PortLook};
 
 /// Starts polling; the initial state is no event.
@@ -48,12 +48,12 @@ fn look(d: &mut Daemon) {
     news.into_iter().for_each(|one| d.events.tell(one));
 }
 
-fn ports(d: &Daemon, found: &mut Looks, news: &mut Vec<Happened>) {
+fn ports(d: &Daemon, found: &mut Looks, news: &mut Vec<NewEvent>) {
     for (full, record) in d.ports.iter() {
         let before = d.looks.ports.get(full).copied().unwrap_or_default();
         let (now, why) = state(record, before);
         if now != before {
-            let event = |name| Happened::to(name, record.owner.uid).at(full);
+            let event = |name| NewEvent::to(name, record.owner.uid).at(full);
             news.extend(guests(before, now, why.as_deref(), &event));
             news.extend((now.linked && !before.linked).then(|| event(EventName::LinkUp)));
             news.extend((!now.linked && before.linked).then(|| event(EventName::LinkDown)));
@@ -67,7 +67,7 @@ fn ports(d: &Daemon, found: &mut Looks, news: &mut Vec<Happened>) {
 }
 
 /// Events of peers that connected and left between two polls; of several, the last one.
-fn guests(before: PortLook, now: PortLook, why: Option<&str>, event: &dyn Fn(EventName) -> Happened) -> Vec<Happened> {
+fn guests(before: PortLook, now: PortLook, why: Option<&str>, event: &dyn Fn(EventName) -> NewEvent) -> Vec<NewEvent> {
     let is_another = now.connections > before.connections || now.connected && !before.connected;
     let connected = || event(EventName::GuestConnected).with("connections", now.connections);
     let left = || event(EventName::GuestLeft);
@@ -79,8 +79,8 @@ fn guests(before: PortLook, now: PortLook, why: Option<&str>, event: &dyn Fn(Eve
     news
 }
 
-fn state(record: &Record, before: PortLook) -> (PortLook, Option<String>) {
-    let Peers { connected, connections, last_error } = record.behind.peers().unwrap_or_default();
+fn state(record: &DaemonPort, before: PortLook) -> (PortLook, Option<String>) {
+    let PortPeers { connected, connections, last_error } = record.behind.peers().unwrap_or_default();
     // An unknown link state counts as unchanged.
     let linked = record.behind.link().unwrap_or(before.linked);
     let guard = record.switch.as_ref().zip(record.id).and_then(|(switch, id)| switch.policy_state(id));
@@ -89,26 +89,26 @@ fn state(record: &Record, before: PortLook) -> (PortLook, Option<String>) {
 }
 
 /// Only the number is known: an unlearned address costs a worker no more than counting it.
-fn switches(d: &Daemon, found: &mut Looks, news: &mut Vec<Happened>) {
+fn switches(d: &Daemon, found: &mut Looks, news: &mut Vec<NewEvent>) {
     for switch in d.switches.iter() {
         let name = switch.name();
         let now = switch.refused();
         let more = now.saturating_sub(d.looks.refused.get(name).copied().unwrap_or_default());
         if let Some(owner) = d.switches.owner(name).filter(|_| more > 0) {
-            news.push(Happened::to(EventName::AddressRefused, owner).on(name).with("frames", more));
+            news.push(NewEvent::to(EventName::AddressRefused, owner).on(name).with("frames", more));
         }
         found.refused.insert(name.to_owned(), now);
     }
 }
 
-fn threads(d: &Daemon, found: &mut Looks, news: &mut Vec<Happened>) {
+fn threads(d: &Daemon, found: &mut Looks, news: &mut Vec<NewEvent>) {
     let workers = d.workers.all().iter().map(|worker| worker.stalls());
     found.stalls = std::iter::once(d.watched.stalls()).chain(workers).collect();
     for (i, &now) in found.stalls.iter().enumerate() {
         let more = now.saturating_sub(d.looks.stalls.get(i).copied().unwrap_or_default());
         if more > 0 {
             let thread = i.checked_sub(1).map_or_else(|| "main".to_owned(), |worker| format!("worker {worker}"));
-            news.push(Happened::to_all(EventName::DaemonStalled).with("thread", thread).with("stalls", more));
+            news.push(NewEvent::to_all(EventName::DaemonStalled).with("thread", thread).with("stalls", more));
         }
     }
 }
@@ -134,7 +134,7 @@ mod tests {
             // A successor's counts.
             (at(false, 3), at(true, 3), &[came]),
         ] {
-            let event = |name: EventName| Happened::to_all(name);
+            let event = |name: EventName| NewEvent::to_all(name);
             let news = guests(before, now, Some("why"), &event);
             let names: Vec<_> = news.iter().map(|one| one.name().as_str()).collect();
             assert_eq!(names, expected, "{before:?} {now:?}");

@@ -4,26 +4,26 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use netvale_afxdp::iface::Interface;
-use netvale_mem::mapping::Pages;
+use netvale_mem::mapping::PageKind;
 use netvale_mem::{Region, RegionSizes};
 use netvale_portspec::Memory;
 use rustix::io::Errno;
 
 use crate::caller::Caller;
-use crate::daemon::{Daemon, Record};
+use crate::daemon::{Daemon, DaemonPort};
 use crate::permission;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::regions::COMMON_REGION;
 use crate::rings::sizes::Sizes;
 
 /// A region and its number.
-pub type Numbered = (Arc<Region>, u32);
+pub type NumberedRegion = (Arc<Region>, u32);
 
 /// Creates a region for the caller.
 ///
 /// # Errors
 /// [`Refusal`]: impossible sizes, the caller's quota, or no memory.
-pub fn make(d: &mut Daemon, sizes: RegionSizes, pages: Pages, caller: Caller) -> Result<Numbered, Refusal> {
+pub fn make(d: &mut Daemon, sizes: RegionSizes, pages: PageKind, caller: Caller) -> Result<NumberedRegion, Refusal> {
     permission::may_have_memory(d, caller, sizes)?;
     let id = new_number(d)?;
     Ok(d.regions.make(id, sizes, pages, caller.uid)?)
@@ -69,9 +69,9 @@ pub fn region(d: &mut Daemon, id: u32, caller: Caller) -> Result<Arc<Region>, Re
 ///
 /// # Errors
 /// Like [`region`]; also if memory is short.
-pub fn region_or_new(d: &mut Daemon, id: u32, sizes: &Sizes, caller: Caller) -> Result<Numbered, Refusal> {
+pub fn region_or_new(d: &mut Daemon, id: u32, sizes: &Sizes, caller: Caller) -> Result<NumberedRegion, Refusal> {
     match id {
-        0 => make(d, sizes.region(), Pages::Ordinary, caller),
+        0 => make(d, sizes.region(), PageKind::Ordinary, caller),
         id => Ok((region(d, id, caller)?, id)),
     }
 }
@@ -86,10 +86,10 @@ pub fn region_for(
     sizes: &Sizes,
     huge: bool,
     caller: Caller,
-) -> Result<Numbered, Refusal> {
+) -> Result<NumberedRegion, Refusal> {
     match memory {
         Memory::Auto => {
-            let pages = if huge { Pages::PreferHuge } else { Pages::Ordinary };
+            let pages = if huge { PageKind::PreferHuge } else { PageKind::Ordinary };
             make(d, sizes.region(), pages, caller)
         }
         other => region_named(d, other, caller),
@@ -100,7 +100,7 @@ pub fn region_for(
 ///
 /// # Errors
 /// Like [`region`]; also if the port to share it with does not exist.
-pub fn region_named(d: &mut Daemon, memory: &Memory, caller: Caller) -> Result<Numbered, Refusal> {
+pub fn region_named(d: &mut Daemon, memory: &Memory, caller: Caller) -> Result<NumberedRegion, Refusal> {
     match memory {
         Memory::Auto => refuse(Errno::INVAL, "no memory named"),
         Memory::Id(id) => Ok((region(d, u32::from(id.get()), caller)?, u32::from(id.get()))),
@@ -137,7 +137,7 @@ pub fn by_number(mem_id: u32, otherwise: Memory) -> Memory {
 
 /// Number of a port's or pipe's region.
 pub fn region_of(d: &Daemon, name: &str) -> Option<u32> {
-    match d.ports.get(d.persistent.place_of(name)).and_then(Record::rings) {
+    match d.ports.get(d.persistent.place_of(name)).and_then(DaemonPort::rings) {
         Some(rings) => Some(rings.mem_id),
         None => d.pipes.with_end(name).map(|pipe| pipe.mem_id).or_else(|| region_of_interface(d, name)),
     }

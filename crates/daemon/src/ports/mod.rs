@@ -72,41 +72,43 @@ use netvale_control::{Reply, RpcError};
 use netvale_portspec::{AttachSpec, Base, PortSpec};
 use rustix::io::Errno;
 
-use self::attachment::{Attachment, Opened};
-use self::kind::{Asked, Kind, NamedRings};
+use self::attachment::{Attachment, OpenedPort};
+use self::kind::{AdmittedRequest, AttachKind, NamedRings};
 use crate::caller::Caller;
-use crate::daemon::{Daemon, Record};
+use crate::daemon::{Daemon, DaemonPort};
 use crate::handover::items::{HoldItem, PortItem};
 use crate::refusal::Refusal;
 use crate::registry::ports::SwitchPort;
-use crate::rings::local::LocalPort;
+use crate::rings::local::LocalRings;
 use crate::rings::offsets;
 use crate::system::sandbox::KernelNeeds;
 
 /// The kinds that can be attached to a switch.
-pub const KINDS: &[Kind] = &[
-    Kind::new("", local::attach),
-    Kind::new("tap", tap::attach).with_kernel(&[&tap::KERNEL]),
-    Kind::new("vhost", vhost::attach),
-    Kind::new("virtio", virtio::attach),
-    Kind::new("virtio-pci", virtio::attach_pci).with_kernel(&[&virtio::KERNEL]),
-    Kind::new("ptnet", ptnet::attach),
-    Kind::new("e1000", e1000::attach),
-    Kind::new("e1000-pci", e1000_pci::attach).with_kernel(&[&virtio::KERNEL]),
-    Kind::new("netmap", nic::attach::attach).with_begin_anew(nic::attach::begin_anew).with_kernel(&[
+pub const KINDS: &[AttachKind] = &[
+    AttachKind::new("", local::attach),
+    AttachKind::new("tap", tap::attach).with_kernel(&[&tap::KERNEL]),
+    AttachKind::new("vhost", vhost::attach),
+    AttachKind::new("virtio", virtio::attach),
+    AttachKind::new("virtio-pci", virtio::attach_pci).with_kernel(&[&virtio::KERNEL]),
+    AttachKind::new("ptnet", ptnet::attach),
+    AttachKind::new("e1000", e1000::attach),
+    AttachKind::new("e1000-pci", e1000_pci::attach).with_kernel(&[&virtio::KERNEL]),
+    AttachKind::new("netmap", nic::attach::attach).with_begin_anew(nic::attach::begin_anew).with_kernel(&[
         &tap::KERNEL,
         &nic::kernel::KERNEL,
         &guest::KERNEL,
     ]),
-    Kind::new("pcap", pcap::attach),
-    Kind::new("vxlan", vxlan::attach).with_kernel(&[&tunnel::kernel::KERNEL]).with_methods(&tunnel::methods::METHODS),
-    Kind::new("stream", socket::attach::stream).with_kernel(&[&socket::kernel::KERNEL]),
-    Kind::new("dgram", socket::attach::dgram).with_kernel(&[&socket::kernel::KERNEL]),
-    Kind::new("seqpacket", socket::attach::seqpacket).with_kernel(&[&socket::kernel::KERNEL]),
-    Kind::new("unixgram", socket::attach::unixgram).with_kernel(&[&socket::kernel::KERNEL]),
-    Kind::new("vde", socket::attach::vde).with_kernel(&[&socket::kernel::KERNEL]),
-    Kind::new("null", null::attach),
-    Kind::new("echo", echo::attach),
+    AttachKind::new("pcap", pcap::attach),
+    AttachKind::new("vxlan", vxlan::attach)
+        .with_kernel(&[&tunnel::kernel::KERNEL])
+        .with_methods(&tunnel::methods::METHODS),
+    AttachKind::new("stream", socket::attach::stream).with_kernel(&[&socket::kernel::KERNEL]),
+    AttachKind::new("dgram", socket::attach::dgram).with_kernel(&[&socket::kernel::KERNEL]),
+    AttachKind::new("seqpacket", socket::attach::seqpacket).with_kernel(&[&socket::kernel::KERNEL]),
+    AttachKind::new("unixgram", socket::attach::unixgram).with_kernel(&[&socket::kernel::KERNEL]),
+    AttachKind::new("vde", socket::attach::vde).with_kernel(&[&socket::kernel::KERNEL]),
+    AttachKind::new("null", null::attach),
+    AttachKind::new("echo", echo::attach),
 ];
 
 /// Kernel requirements of all kinds.
@@ -115,7 +117,7 @@ pub fn kernel_needs() -> Vec<&'static KernelNeeds> {
 }
 
 /// The kind of a specification, by its prefix.
-fn kind_of(spec: &AttachSpec) -> Option<&'static Kind> {
+fn kind_of(spec: &AttachSpec) -> Option<&'static AttachKind> {
     KINDS.iter().find(|kind| kind.prefix == spec.prefix())
 }
 
@@ -138,13 +140,13 @@ pub fn due(d: &mut Daemon) -> Vec<(u64, String)> {
 ///
 /// # Errors
 /// [`Refusal`] if the port cannot be created, or its switch is full.
-pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
+pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let kind = kind_of(asked.spec).ok_or_else(|| Refusal::new(Errno::OPNOTSUPP, "this daemon has no such ports"))?;
     (kind.attach)(d, asked)
 }
 
 /// The bare name of the persistent port of this record, or of the one that it joins to a second switch.
-pub fn lasting_name(d: &Daemon, full: &str, record: &Record) -> Option<String> {
+pub fn lasting_name(d: &Daemon, full: &str, record: &DaemonPort) -> Option<String> {
     let joined = joint::of(record).map(|joint| joint.port.as_str());
     joined.or_else(|| d.persistent.at(full)).map(str::to_owned)
 }
@@ -181,8 +183,8 @@ pub fn continue_hold(d: &mut Daemon, item: HoldItem, caller: Caller) -> Result<B
 
 /// Releases the holds of closed connections, and removes non-persistent ports that no connection holds any more.
 pub fn release_all_but(d: &mut Daemon, clients: &BTreeSet<u64>) {
-    let gone = |local: &LocalPort| local.clients().filter(|client| !clients.contains(client)).collect::<Vec<_>>();
-    let of = |(name, record): (&str, &Record)| Some((name.to_owned(), gone(record.behind.programs()?)));
+    let gone = |local: &LocalRings| local.clients().filter(|client| !clients.contains(client)).collect::<Vec<_>>();
+    let of = |(name, record): (&str, &DaemonPort)| Some((name.to_owned(), gone(record.behind.programs()?)));
     let held: Vec<_> = d.ports.iter().filter_map(of).filter(|(_, gone)| !gone.is_empty()).collect();
     for (name, gone) in held {
         if let Some(local) = d.ports.get_mut(&name).and_then(|record| record.behind.programs_mut()) {
@@ -211,7 +213,7 @@ pub fn detach(d: &mut Daemon, full: &str, why: &str) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// [`Refusal`] with netmap's errno.
-pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Caller) -> Result<Opened, Refusal> {
+pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Caller) -> Result<OpenedPort, Refusal> {
     if spec.flags.monitor.is_some() {
         return monitor::open(d, request, spec, caller);
     }
@@ -233,7 +235,7 @@ fn open_interface(
     spec: &PortSpec,
     ifname: &str,
     caller: Caller,
-) -> Result<Opened, Refusal> {
+) -> Result<OpenedPort, Refusal> {
     let opened = match netvale_guest::passthrough::device_of(ifname) {
         Some(device) => guest::open(d, request, spec, ifname, &device, caller)?,
         None => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use netvale_control::types::{GroupEntry, GroupsInfo, MulticastDomain};
 use netvale_mem::notify::Doorbell;
-use netvale_policy::snoop::{Family, Snoop};
+use netvale_policy::snoop::{GroupFamily, Snoop};
 use netvale_switch::{PortId, QueryTask, Switch};
 
 use crate::daemon::Daemon;
@@ -61,7 +61,7 @@ pub fn groups(d: &Daemon, switch: &str, name: impl Fn(PortId) -> Option<String>)
 fn domains(snoop: &Snoop, name: impl Fn(PortId) -> Option<String>) -> impl Iterator<Item = MulticastDomain> {
     snoop.domains().map(move |domain| MulticastDomain {
         vlan: (domain.vlan > 0).then_some(domain.vlan),
-        family: if domain.family == Family::V4 { "ipv4" } else { "ipv6" }.to_owned(),
+        family: if domain.family == GroupFamily::V4 { "ipv4" } else { "ipv6" }.to_owned(),
         active: domain.is_active,
         querier: domain.querier,
         queries: domain.is_asking,

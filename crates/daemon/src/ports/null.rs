@@ -6,16 +6,16 @@ use netvale_control::types::PortKind;
 use netvale_fdio::state::State;
 use netvale_port::null::NullEgress;
 
-use super::kind::Asked;
+use super::kind::AdmittedRequest;
 use super::plug::{NewPort, plug};
-use crate::daemon::{Attached, Daemon};
+use crate::daemon::{Daemon, PortBackend};
 use crate::handover::items::ParkedPort;
 use crate::refusal::Refusal;
 
 /// Backend of a null port.
 struct NullPort;
 
-impl Attached for NullPort {
+impl PortBackend for NullPort {
     fn kind(&self) -> PortKind {
         PortKind::Null
     }
@@ -26,7 +26,7 @@ impl Attached for NullPort {
 }
 
 /// Attaches a null port: one egress, and no ingress.
-pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
+pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let queues = (vec![Arc::new(NullEgress::default()) as _], Vec::new());
     plug(d, &asked.at, queues, NewPort::new(NullPort, asked))
 }

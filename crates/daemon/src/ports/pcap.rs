@@ -10,21 +10,21 @@ use netvale_control::options::{OptionsOf, kind};
 use netvale_control::types::PortKind;
 use netvale_fdio::state::{Fd, State};
 use netvale_pcapport::{
-    CAPTURE_MEMORY, CaptureOptions, CaptureStatus, Limit, Pace, PcapEgress, PcapIngress, ReplayError, ReplayOptions,
-    ReplayStatus, WriteError,
+    CAPTURE_MEMORY, CaptureLimit, CaptureOptions, CaptureStatus, PcapEgress, PcapIngress, ReplayError, ReplayOptions,
+    ReplayPace, ReplayStatus, WriteError,
 };
 use netvale_port::{Egress, Ingress};
 use netvale_portspec::AttachSpec;
 use rustix::io::Errno;
 
-use self::files::Unopened;
-use super::kind::Asked;
+use self::files::CaptureFileError;
+use super::kind::AdmittedRequest;
 use super::plug::{NewPort, plug};
 use crate::caller::Caller;
 use crate::config::Config;
-use crate::daemon::{Attached, Daemon};
+use crate::daemon::{Daemon, PortBackend};
 use crate::handover::items::ParkedPort;
-use crate::handover::kinds::{FileState, FilesState, Progress, UserCaptures};
+use crate::handover::kinds::{FileProgress, FileState, FilesState, UserCaptures};
 use crate::permission::{self, unreached};
 use crate::refusal::{Refusal, refuse};
 
@@ -33,13 +33,13 @@ mod files;
 
 /// Capture files of a port, with their progress.
 #[derive(Default)]
-struct Files {
-    replay: Option<Replayed>,
-    capture: Option<Captured>,
+struct PortFiles {
+    replay: Option<ReplayFile>,
+    capture: Option<CaptureFile>,
 }
 
 /// A replayed file.
-struct Replayed {
+struct ReplayFile {
     path: PathBuf,
     file: File,
     status: Arc<ReplayStatus>,
@@ -48,7 +48,7 @@ struct Replayed {
 }
 
 /// A file being written.
-struct Captured {
+struct CaptureFile {
     path: PathBuf,
     file: File,
     egress: Arc<PcapEgress>,
@@ -59,7 +59,7 @@ struct Captured {
 /// Longest wait for a capture to reach its file before another process takes over.
 const SETTLING: Duration = Duration::from_secs(1);
 
-impl Attached for Files {
+impl PortBackend for PortFiles {
     fn kind(&self) -> PortKind {
         PortKind::Pcap
     }
@@ -75,12 +75,12 @@ impl Attached for Files {
 
     fn save_parked(&self) -> std::io::Result<Option<ParkedPort>> {
         let replay = self.replay.as_ref().map(|replay| {
-            let progress = Progress::Said(replay.status.settled());
+            let progress = FileProgress::Said(replay.status.settled());
             std::io::Result::Ok(FileState { file: Fd::copy_of(&replay.file)?, progress })
         });
         let capture = self.capture.as_ref().map(|one| {
             let slow = || std::io::Error::other(format!("{} is written too slowly: try again", one.path.display()));
-            let progress = Progress::Said(one.egress.settle(SETTLING).ok_or_else(slow)?);
+            let progress = FileProgress::Said(one.egress.settle(SETTLING).ok_or_else(slow)?);
             std::io::Result::Ok((FileState { file: Fd::copy_of(&one.file)?, progress }, one.shares))
         });
         let state = FilesState { replay: replay.transpose()?, capture: capture.transpose()? };
@@ -89,16 +89,19 @@ impl Attached for Files {
 
     /// Only regular files have a position to restore.
     fn save(&self) -> std::io::Result<Option<State>> {
-        if let Some(Captured { file, .. }) = &self.capture
+        if let Some(CaptureFile { file, .. }) = &self.capture
             && !file.metadata()?.is_file()
         {
             return Ok(None);
         }
-        let replay = self.replay.as_ref().map(|Replayed { file, noted, .. }| {
-            std::io::Result::Ok(FileState { file: Fd::copy_of(file)?, progress: Progress::Noted(Fd::copy_of(noted)?) })
+        let replay = self.replay.as_ref().map(|ReplayFile { file, noted, .. }| {
+            std::io::Result::Ok(FileState {
+                file: Fd::copy_of(file)?,
+                progress: FileProgress::Noted(Fd::copy_of(noted)?),
+            })
         });
-        let capture = self.capture.as_ref().map(|Captured { file, egress, shares, .. }| {
-            let progress = Progress::Noted(Fd::copy_of(egress.noted())?);
+        let capture = self.capture.as_ref().map(|CaptureFile { file, egress, shares, .. }| {
+            let progress = FileProgress::Noted(Fd::copy_of(egress.noted())?);
             std::io::Result::Ok((FileState { file: Fd::copy_of(file)?, progress }, *shares))
         });
         let state = FilesState { replay: replay.transpose()?, capture: capture.transpose()? };
@@ -106,7 +109,7 @@ impl Attached for Files {
     }
 
     fn stop(self: Box<Self>, d: &mut Daemon, _full: &str) {
-        if let Some(Captured { egress, .. }) = self.capture {
+        if let Some(CaptureFile { egress, .. }) = self.capture {
             let status = Arc::clone(egress.status());
             // The capture ends with its last egress.
             drop(egress);
@@ -134,7 +137,7 @@ fn capture_note(path: &Path, status: &CaptureStatus) -> String {
 }
 
 /// Attaches capture files.
-pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
+pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Pcap(named) = asked.spec else { return Err(asked.mistaken()) };
     let paths = [named.replay(), named.capture()].map(|file| file.map(|file| Path::new(file.as_str())));
     if let Some(state) = asked.continued() {
@@ -152,13 +155,13 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
 /// Attaches files to the switch.
 fn on_switch(
     d: &mut Daemon,
-    asked: &Asked<'_>,
-    replay: Option<(Replayed, PcapIngress)>,
-    capture: Option<Captured>,
+    asked: &AdmittedRequest<'_>,
+    replay: Option<(ReplayFile, PcapIngress)>,
+    capture: Option<CaptureFile>,
 ) -> Result<(), Refusal> {
     let mut egress = Vec::<Arc<dyn Egress>>::new();
     let mut ingresses = Vec::<Box<dyn Ingress>>::new();
-    let mut files = Files { replay: None, capture };
+    let mut files = PortFiles { replay: None, capture };
     if let Some((replayed, ingress)) = replay {
         files.replay = Some(replayed);
         ingresses.push(Box::new(ingress));
@@ -179,7 +182,7 @@ pub fn restore(d: &mut Daemon, item: UserCaptures) {
 }
 
 /// Maximum size of the capture's file in bytes.
-fn limit(asked: &Asked<'_>) -> Result<Option<u64>, Refusal> {
+fn limit(asked: &AdmittedRequest<'_>) -> Result<Option<u64>, Refusal> {
     let of_replay = asked.options::<kind::Replay>().map(|o| o.capture_limit());
     let mib = of_replay.or_else(|_| asked.options::<kind::Capture>().map(|o| o.capture_limit()))?;
     Ok(mib.map(|mib| u64::from(mib) << 20))
@@ -187,7 +190,7 @@ fn limit(asked: &Asked<'_>) -> Result<Option<u64>, Refusal> {
 
 fn replay_options(o: OptionsOf<'_, kind::Replay>) -> Result<ReplayOptions, Refusal> {
     let speed = o.speed().unwrap_or(1.0);
-    let pace = Pace::times(speed).ok_or_else(|| Refusal::new(Errno::INVAL, format!("invalid speed {speed}")))?;
+    let pace = ReplayPace::times(speed).ok_or_else(|| Refusal::new(Errno::INVAL, format!("invalid speed {speed}")))?;
     Ok(ReplayOptions { passes: u64::from(!o.repeat()), pace })
 }
 
@@ -196,40 +199,42 @@ fn replay(
     caller: Caller,
     path: &Path,
     o: OptionsOf<'_, kind::Replay>,
-) -> Result<(Replayed, PcapIngress), Refusal> {
+) -> Result<(ReplayFile, PcapIngress), Refusal> {
     let options = replay_options(o)?;
     let file = files::to_read(&permission::place(config, caller, path)?).map_err(|e| unopened(config, path, &e))?;
     let ingress = PcapIngress::new(file.try_clone()?, path, options, Arc::default()).map_err(|e| unreadable(&e))?;
     replayed_as(path, file, ingress)
 }
 
-fn replayed_as(path: &Path, file: File, ingress: PcapIngress) -> Result<(Replayed, PcapIngress), Refusal> {
+fn replayed_as(path: &Path, file: File, ingress: PcapIngress) -> Result<(ReplayFile, PcapIngress), Refusal> {
     let status = Arc::clone(ingress.status());
     let noted = ingress.noted().try_clone_to_owned()?;
-    Ok((Replayed { path: path.to_owned(), file, status, noted }, ingress))
+    Ok((ReplayFile { path: path.to_owned(), file, status, noted }, ingress))
 }
 
-fn capture(d: &mut Daemon, caller: Caller, path: &Path, bytes: Option<u64>) -> Result<Captured, Refusal> {
+fn capture(d: &mut Daemon, caller: Caller, path: &Path, bytes: Option<u64>) -> Result<CaptureFile, Refusal> {
     let place = permission::place(&d.config, caller, path)?;
     permission::may_have_bytes(d, caller, CAPTURE_MEMORY)?;
     let shared = permission::allowance(d, caller)?;
-    let limit = Limit { bytes, shared: shared.clone() };
+    let limit = CaptureLimit { bytes, shared: shared.clone() };
     let made = files::to_write(&place).map_err(|e| unopened(&d.config, path, &e)).and_then(|file| {
         let stat = rustix::fs::fstat(&file)?;
         let egress = PcapEgress::limited(file.try_clone()?, path, CaptureOptions::of(path), limit, Arc::default());
         let egress = Arc::new(egress.map_err(|e| unwritable(&e))?);
         let shares = shared.is_some();
-        Ok((Captured { path: path.to_owned(), file, egress, shares }, (stat.st_dev, stat.st_ino)))
+        Ok((CaptureFile { path: path.to_owned(), file, egress, shares }, (stat.st_dev, stat.st_ino)))
     });
     match (&made, &shared) {
         (Err(_), Some(shared)) => shared.correct(1, 0),
-        (Ok((one, file)), Some(_)) => d.captures.remember(caller.uid, place, *file, one.egress.status()),
+        (Ok((one, (device, inode))), Some(_)) => {
+            d.captures.remember(caller.uid, place, *device, *inode, one.egress.status());
+        }
         _ => {}
     }
     made.map(|(one, _)| one)
 }
 
-fn unopened(config: &Config, path: &Path, why: &Unopened) -> Refusal {
+fn unopened(config: &Config, path: &Path, why: &CaptureFileError) -> Refusal {
     unreached(config, why.errno(), format!("cannot open {}: {why}", path.display()))
 }
 

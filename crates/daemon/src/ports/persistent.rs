@@ -14,30 +14,30 @@ use netvale_mem::PortShape;
 use netvale_port::ring_in::RingIngress;
 use netvale_port::{Egress, HdrLen, Ingress};
 use netvale_portspec::{Base, Conf, PortName, PortSpec};
-use netvale_switch::{Forwarder, Port, PortId, Settings, Switch};
+use netvale_switch::{AttachedPort, Forwarder, PortId, Switch, SwitchSettings};
 use rustix::io::Errno;
 
-use super::attachment::Opened;
-use super::handed::{Handed, domain_of};
+use super::attachment::OpenedPort;
+use super::handed::{HandedQueues, domain_of};
 use super::joint::{join, part};
 use super::kind::{Continuation, NamedRings};
 use super::links;
 use super::local::{bind, continued, is_not_joined};
-use super::memory::{self, Numbered};
+use super::memory::{self, NumberedRegion};
 use super::plug::{
     drain, drop_switch, end_monitors, make_switch, on_switch, prepare, tell_attached, tell_detached, unplug,
 };
 use crate::caller::Caller;
-use crate::daemon::{Attached, Daemon, Record};
+use crate::daemon::{Daemon, DaemonPort, PortBackend};
 use crate::handover::items::PortItem;
 use crate::permission;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::persistent::{PersistentPort, own_name};
 use crate::registry::ports::{PortRecord, SwitchPort};
-use crate::registry::watches::Watched;
-use crate::rings::local::LocalPort;
+use crate::registry::watches::MonitoredPort;
+use crate::rings::local::LocalRings;
 use crate::rings::sizes::Sizes;
-use crate::rings::switched::Rings;
+use crate::rings::switched::PortRings;
 
 /// Maximum length of an interface's name in bytes, the NUL included.
 const IFNAMSIZ: usize = 16;
@@ -71,7 +71,7 @@ pub fn make(d: &mut Daemon, name: &str, request: &AttachRequest, caller: Caller)
 
 /// Creates a port-less switch.
 fn nowhere() -> Arc<Switch> {
-    Switch::with("", Settings { table_entries: 8, ..Settings::default() })
+    Switch::with("", SwitchSettings { table_entries: 8, ..SwitchSettings::default() })
 }
 
 /// Restores persistent ports, on a switch or not.
@@ -103,34 +103,34 @@ fn continue_port(d: &mut Daemon, port: &str, item: &PortItem, state: State) -> R
 /// Creates rings, with forwarders on a port-less switch.
 fn unattached(
     d: &mut Daemon,
-    (region, mem_id): &Numbered,
+    (region, mem_id): &NumberedRegion,
     shape: PortShape,
     hdr_len: HdrLen,
     nowhere: &Arc<Switch>,
     owner: Caller,
-) -> Result<Record, Refusal> {
-    let (rings, ingresses) = Rings::new(region, *mem_id, shape, hdr_len, d.evictions.new_fault(owner))?;
-    record(d, LocalPort::unheld(rings), ingresses, nowhere, owner)
+) -> Result<DaemonPort, Refusal> {
+    let (rings, ingresses) = PortRings::new(region, *mem_id, shape, hdr_len, d.evictions.new_fault(owner))?;
+    record(d, LocalRings::unheld(rings), ingresses, nowhere, owner)
 }
 
 /// Creates the record of a port on no switch.
 fn record(
     d: &mut Daemon,
-    local: LocalPort,
+    local: LocalRings,
     ingresses: Vec<RingIngress>,
     nowhere: &Arc<Switch>,
     owner: Caller,
-) -> Result<Record, Refusal> {
+) -> Result<DaemonPort, Refusal> {
     let ingress = ingresses.iter().map(|i| Arc::clone(i.counters())).collect();
     let egress = local.rings.rx.iter().map(|e| Arc::clone(e.counters())).collect();
-    let mut handed = Handed::new(d, owner, domain_of(owner), local.rings.rx.len())?;
+    let mut handed = HandedQueues::new(d, owner, domain_of(owner), local.rings.rx.len())?;
     let egresses = handed.queues(local.rings.rx.iter().map(|e| Arc::clone(e) as Arc<dyn Egress>).collect())?;
     let domain = handed.domain();
     let forwarders = ingresses.into_iter().enumerate();
     let forwarders = forwarders.map(|(ring, i)| Forwarder::new(Arc::clone(nowhere), 0, ring, Box::new(i)));
     let placed = forwarders.map(|forwarder| d.workers.place_for(domain, Box::new(forwarder))).collect();
     let handed = handed.place(d, nowhere, 0);
-    let base = PortRecord::new(Box::new(local) as Box<dyn Attached>, owner);
+    let base = PortRecord::new(Box::new(local) as Box<dyn PortBackend>, owner);
     Ok(PortRecord { handed, placed, ingress, egress, egresses, ..base })
 }
 
@@ -144,7 +144,7 @@ fn find<'a>(d: &'a Daemon, name: &str) -> Result<&'a PersistentPort, Refusal> {
 
 /// Whether a program has it open.
 fn is_held(d: &Daemon, place: &str) -> bool {
-    let local = d.ports.get(place).and_then(|record| record.behind.get::<LocalPort>());
+    let local = d.ports.get(place).and_then(|record| record.behind.get::<LocalRings>());
     local.is_some_and(|local| !local.is_unheld())
 }
 
@@ -208,7 +208,7 @@ fn put_on(d: &mut Daemon, at: &SwitchPort, uid: u32) -> Result<(), Refusal> {
     let (mut links, compiled) = prepare(d, owner, &policies, &ingress, &egresses)?;
     let switch = make_switch(d, &at.switch, uid);
     let port = on_switch(d, &at.port, links.gets(&egresses), false, owner);
-    let id = switch.attach(Port { policies: compiled, rings: ingress.len(), ..port })?;
+    let id = switch.attach(AttachedPort { policies: compiled, rings: ingress.len(), ..port })?;
     let links = links.place(d, domain_of(owner), &switch, id, &egresses);
     if let Some(record) = d.ports.get_mut(&place) {
         record.links = links;
@@ -240,7 +240,7 @@ pub fn detach(d: &mut Daemon, full: &str, why: &str) -> bool {
     switch.detach(id);
     links::end(d, gets.into_iter().collect());
     d.traces.part(&switch, id);
-    end_monitors(d, &Watched::Port(full.to_owned()));
+    end_monitors(d, &MonitoredPort::Port(full.to_owned()));
     let owner = d.ports.get(full).map(|record| record.owner.uid);
     rename(d, &port, &own_name(&port));
     tracing::info!(port = full, why, "detached");
@@ -303,7 +303,7 @@ pub fn open(
     spec: &PortSpec,
     name: &str,
     caller: Caller,
-) -> Result<Opened, Refusal> {
+) -> Result<OpenedPort, Refusal> {
     let place = find(d, name)?.place().to_owned();
     is_not_joined(d, &place)?;
     move_to_region(d, name, request.mem_id, caller)?;

@@ -3,22 +3,22 @@
 
 use std::collections::BTreeSet;
 
-use netvale_control::attach::{AttachRequest, FLAG_HUGE, FLAG_SHARED, OffsetsAsked};
+use netvale_control::attach::{AttachRequest, FLAG_HUGE, FLAG_SHARED, OffsetsRequest};
 use netvale_control::types::{Direction, Owner, PortInfo, PortKind, PortState, RingInfo};
 use netvale_mem::region::{Binding, RingRanges, RingSide};
 use netvale_portspec::{PortSpec, Rings};
 use rustix::io::Errno;
 
-use super::attachment::{Attachment, Description, Opened, gone};
+use super::attachment::{Attachment, Description, OpenedPort, gone};
 use super::memory;
 use super::plug::{end_monitors, tell_detached, tell_idle, tell_made, tell_open};
 use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::handover::items::{BindingItem, HoldItem, PipeItem};
 use crate::refusal::{Refusal, refuse};
-use crate::registry::watches::Watched;
+use crate::registry::watches::MonitoredPort;
 use crate::rings::offsets;
-use crate::rings::pipe::{Pipe, pipe_and_end};
+use crate::rings::pipe::{PipeRecord, pipe_and_end};
 use crate::rings::sizes::Sizes;
 use crate::rings::status::{region_info, with_indices};
 
@@ -52,7 +52,7 @@ impl Attachment for OpenEnd {
         }
         drop_if_unused(d, &name);
         if idle {
-            end_monitors(d, &Watched::Pipe(name, end & 1));
+            end_monitors(d, &MonitoredPort::Pipe(name, end & 1));
         }
     }
 }
@@ -73,7 +73,7 @@ pub fn continue_pipe(d: &mut Daemon, item: PipeItem) -> Result<(), Refusal> {
     let owner = Caller { uid: item.uid, ..Caller::daemon() };
     let name = item.name.clone();
     let region = memory::continued(d, item.region, owner)?;
-    d.pipes.insert(name, Pipe::continued(&region, item)?);
+    d.pipes.insert(name, PipeRecord::continued(&region, item)?);
     Ok(())
 }
 
@@ -118,7 +118,7 @@ fn drop_if_unused(d: &mut Daemon, name: &str) {
 }
 
 /// Opens an end for a program; creates the pipe if it does not exist.
-pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Caller) -> Result<Opened, Refusal> {
+pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Caller) -> Result<OpenedPort, Refusal> {
     let (name, end) = pipe_and_end(&spec.name).ok_or_else(|| Refusal::internal("no pipe"))?;
     if matches!(spec.rings, Rings::NicAndHost | Rings::AllHost | Rings::OneHost(_)) {
         return refuse(Errno::INVAL, "a pipe has no host rings");
@@ -143,7 +143,7 @@ fn open_end(
     name: &str,
     end: usize,
     caller: Caller,
-) -> Result<Opened, Refusal> {
+) -> Result<OpenedPort, Refusal> {
     let pipe = d.pipes.get_mut(name).ok_or_else(|| Refusal::internal("a pipe vanished"))?;
     let shares = request.flags & FLAG_SHARED != 0;
     is_free(pipe, name, end, shares)?;
@@ -174,12 +174,12 @@ fn make(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, name: &str, ca
         None => memory::region_for(d, &spec.memory, &sizes, request.flags & FLAG_HUGE != 0, caller)?,
     };
     let slots = sizes.shape.tx_slots.min(region.layout().max_slots());
-    d.pipes.insert(name.to_owned(), Pipe::new(&region, mem_id, slots, caller.uid)?);
+    d.pipes.insert(name.to_owned(), PipeRecord::new(&region, mem_id, slots, caller.uid)?);
     tell_made(d, name, caller, PortKind::Pipe);
     Ok(())
 }
 
-fn is_free(pipe: &Pipe, name: &str, end: usize, shares: bool) -> Result<(), Refusal> {
+fn is_free(pipe: &PipeRecord, name: &str, end: usize, shares: bool) -> Result<(), Refusal> {
     if pipe.guest_end() == Some(end & 1) {
         return refuse(Errno::BUSY, format!("this end of pipe {name} is a virtual machine's: open the other end"));
     }
@@ -192,7 +192,7 @@ fn is_free(pipe: &Pipe, name: &str, end: usize, shares: bool) -> Result<(), Refu
     Ok(())
 }
 
-fn begin_offsets(pipe: &Pipe, end: usize, asked: &OffsetsAsked) -> Result<u32, Refusal> {
+fn begin_offsets(pipe: &PipeRecord, end: usize, asked: &OffsetsRequest) -> Result<u32, Refusal> {
     if pipe.guest_end().is_some() {
         return offsets::unsupported("a pipe to a virtual machine");
     }
@@ -202,7 +202,7 @@ fn begin_offsets(pipe: &Pipe, end: usize, asked: &OffsetsAsked) -> Result<u32, R
 }
 
 /// Describes a pipe for `netvale show`.
-pub fn show(name: &str, pipe: &Pipe) -> PortInfo {
+pub fn show(name: &str, pipe: &PipeRecord) -> PortInfo {
     let ring = |end: usize, dir, side: &RingSide| {
         with_indices(RingInfo { dir, index: end as u32, ..RingInfo::default() }, side, pipe.end(end).region())
     };
@@ -229,18 +229,18 @@ pub fn show(name: &str, pipe: &Pipe) -> PortInfo {
 
 #[cfg(test)]
 mod tests {
-    use netvale_control::attach::Pools;
+    use netvale_control::attach::PoolSizes;
 
     use super::*;
-    use crate::config::File;
+    use crate::config::ConfigFile;
 
     /// Objective: if a pipe's first end cannot be opened, because the requested region has no `netmap_if` that is large
     /// enough, neither the pipe with its name nor its memory stays.
     #[test]
     fn what_was_made_for_nothing() {
-        let mut d = Daemon::new(File::default().into_config()).unwrap();
+        let mut d = Daemon::new(ConfigFile::default().into_config()).unwrap();
         let user = Caller { client: 1, uid: 70_001, pid: 1 };
-        let pools = Pools { ifs: (138, 64), rings: (10, 384), bufs: (47, 192) };
+        let pools = PoolSizes { ifs: (138, 64), rings: (10, 384), bufs: (47, 192) };
         let name = "netmap:p{1".to_owned();
         let request =
             AttachRequest { name, tx_slots: 8, rx_slots: 8, buf_size: 192, pools, ..AttachRequest::default() };

@@ -8,29 +8,29 @@ use netvale_mem::region::RingRanges;
 use netvale_port::domain::TimeDomain;
 use netvale_port::gro::GroEgress;
 use netvale_port::{Egress, Ingress, RingCounters};
-use netvale_switch::{CompiledPolicies, Forwarder, Port, Switch};
+use netvale_switch::{AttachedPort, CompiledPolicies, Forwarder, Switch};
 use rustix::io::Errno;
 
-use super::handed::{Handed, domain_of};
-use super::kind::Asked;
-use super::links::Links;
-use super::policies::{self, KnownRules};
+use super::handed::{HandedQueues, domain_of};
+use super::kind::AdmittedRequest;
+use super::links::NewLinks;
+use super::policies::{self, PortRules};
 use crate::caller::Caller;
-use crate::daemon::{Attached, Daemon, Record};
+use crate::daemon::{Daemon, DaemonPort, PortBackend};
 use crate::permission;
 use crate::refusal::Refusal;
-use crate::registry::events::Happened;
+use crate::registry::events::NewEvent;
 use crate::registry::ports::{PortRecord, SwitchPort};
 use crate::registry::traces::NewOnSwitch;
-use crate::registry::watches::Watched;
+use crate::registry::watches::MonitoredPort;
 
 /// A port's egresses and ingresses, as seen from its switch.
-pub type Queues = (Vec<Arc<dyn Egress>>, Vec<Box<dyn Ingress>>);
+pub type PortQueues = (Vec<Arc<dyn Egress>>, Vec<Box<dyn Ingress>>);
 
 /// A new port, without its queues.
 pub struct NewPort {
     /// Its backend.
-    pub behind: Box<dyn Attached>,
+    pub behind: Box<dyn PortBackend>,
     /// The owner.
     pub owner: Caller,
     /// The domain whose time it takes.
@@ -47,13 +47,13 @@ pub struct NewPort {
 
 impl NewPort {
     /// Creates a port with the request's owner, policies and `lossless`.
-    pub fn new(behind: impl Attached, asked: &Asked<'_>) -> NewPort {
+    pub fn new(behind: impl PortBackend, asked: &AdmittedRequest<'_>) -> NewPort {
         let new = NewPort::of(Box::new(behind), asked.caller);
         NewPort { lossless: asked.lossless(), policies: asked.policies().clone(), ..new }
     }
 
     /// Creates a port without options for an owner.
-    pub fn of(behind: Box<dyn Attached>, owner: Caller) -> NewPort {
+    pub fn of(behind: Box<dyn PortBackend>, owner: Caller) -> NewPort {
         let domain = domain_of(owner);
         let policies = Policies::default();
         NewPort { behind, owner, domain, persistent: true, lossless: false, gro: false, policies }
@@ -71,9 +71,22 @@ impl NewPort {
 }
 
 /// Describes a port to its switch. The owner decides about the quota of addresses, and who waits for whom.
-pub fn on_switch(d: &Daemon, name: &str, egresses: Vec<Arc<dyn Egress>>, lossless: bool, owner: Caller) -> Port {
+pub fn on_switch(
+    d: &Daemon,
+    name: &str,
+    egresses: Vec<Arc<dyn Egress>>,
+    lossless: bool,
+    owner: Caller,
+) -> AttachedPort {
     let most_addresses = permission::most_addresses(d, owner);
-    Port { name: name.to_owned(), egresses, lossless, owner: owner.uid, most_addresses, ..Port::default() }
+    AttachedPort {
+        name: name.to_owned(),
+        egresses,
+        lossless,
+        owner: owner.uid,
+        most_addresses,
+        ..AttachedPort::default()
+    }
 }
 
 /// Prepares a port's policies: creates its links, and compiles the policies for the switch.
@@ -86,9 +99,9 @@ pub fn prepare(
     policies: &Policies,
     ingress: &[Arc<RingCounters>],
     egresses: &[Arc<dyn Egress>],
-) -> Result<(Links, Option<Arc<CompiledPolicies>>), Refusal> {
-    let compiled = policies::compile(policies, KnownRules::default())?;
-    let links = Links::make(d, owner, policies, ingress, egresses)?;
+) -> Result<(NewLinks, Option<Arc<CompiledPolicies>>), Refusal> {
+    let compiled = policies::compile(policies, PortRules::default())?;
+    let links = NewLinks::make(d, owner, policies, ingress, egresses)?;
     let group = policies::join(d, owner.uid, policies)?;
     let compiled = compiled.map(|compiled| CompiledPolicies { link: links.sends(), group, ..compiled });
     Ok((links, compiled.map(Arc::new)))
@@ -98,20 +111,20 @@ pub fn prepare(
 ///
 /// # Errors
 /// [`Refusal`] if the name is taken or the switch is full.
-pub fn plug(d: &mut Daemon, at: &SwitchPort, (egress, ingresses): Queues, new: NewPort) -> Result<(), Refusal> {
+pub fn plug(d: &mut Daemon, at: &SwitchPort, (egress, ingresses): PortQueues, new: NewPort) -> Result<(), Refusal> {
     let NewPort { behind, owner, domain, persistent, lossless, gro, policies } = new;
     let policies = policies.over(&d.config.switch.policies.of(&at.switch));
     permission::may_have_rings(d, owner, egress.len() + ingresses.len())?;
     let merged = |e| Arc::new(GroEgress::new(e)) as Arc<dyn Egress>;
     let egresses: Vec<_> = if gro { egress.into_iter().map(merged).collect() } else { egress };
-    let mut handed = Handed::new(d, owner, domain, egresses.len())?;
+    let mut handed = HandedQueues::new(d, owner, domain, egresses.len())?;
     let egresses = handed.queues(egresses)?;
     let egress = egresses.iter().map(|e| Arc::clone(e.counters())).collect();
     let ingress: Vec<_> = ingresses.iter().map(|i| Arc::clone(i.counters())).collect();
     let (mut links, compiled) = prepare(d, owner, &policies, &ingress, &egresses)?;
     let switch = make_switch(d, &at.switch, owner.uid);
     let port = on_switch(d, &at.port, links.gets(&egresses), lossless, owner);
-    let id = switch.attach(Port { policies: compiled, rings: ingresses.len(), ..port })?;
+    let id = switch.attach(AttachedPort { policies: compiled, rings: ingresses.len(), ..port })?;
     let forwarders = ingresses.into_iter().enumerate();
     let forwarders = forwarders.map(|(ring, i)| Forwarder::new(Arc::clone(&switch), id, ring, i));
     let placed = forwarders.map(|forwarder| d.workers.place_for(domain, Box::new(forwarder))).collect();
@@ -132,7 +145,7 @@ pub fn make_switch(d: &mut Daemon, name: &str, uid: u32) -> Arc<Switch> {
     let is_new = d.switches.get(name).is_none();
     let switch = d.switches.get_or_make(name, uid);
     if is_new {
-        d.events.tell(Happened::to(EventName::SwitchMade, uid).on(name));
+        d.events.tell(NewEvent::to(EventName::SwitchMade, uid).on(name));
     }
     switch
 }
@@ -142,7 +155,7 @@ pub fn drop_switch(d: &mut Daemon, switch: &Switch) {
     let owner = d.switches.owner(switch.name());
     d.switches.drop_if_empty(switch);
     if let Some(uid) = owner.filter(|_| d.switches.get(switch.name()).is_none()) {
-        d.events.tell(Happened::to(EventName::SwitchGone, uid).on(switch.name()));
+        d.events.tell(NewEvent::to(EventName::SwitchGone, uid).on(switch.name()));
     }
 }
 
@@ -162,23 +175,23 @@ pub fn tell_attached(d: &mut Daemon, full: &str) {
 
 /// Reports that a port was created, with its creator.
 pub fn tell_made(d: &mut Daemon, full: &str, owner: Caller, kind: PortKind) {
-    d.events.tell(Happened::to(EventName::PortAttached, owner.uid).at(full).by(owner).with("kind", kind));
+    d.events.tell(NewEvent::to(EventName::PortAttached, owner.uid).at(full).by(owner).with("kind", kind));
 }
 
 /// Reports that a port is detached.
 pub fn tell_detached(d: &mut Daemon, full: &str, uid: u32, why: &str) {
     d.looks.forget(full);
-    d.events.tell(Happened::to(EventName::PortDetached, uid).at(full).why(why));
+    d.events.tell(NewEvent::to(EventName::PortDetached, uid).at(full).why(why));
 }
 
 /// Reports the first open of an idle port.
 pub fn tell_open(d: &mut Daemon, full: &str, uid: u32, caller: Caller) {
-    d.events.tell(Happened::to(EventName::PortOpen, uid).at(full).by(caller));
+    d.events.tell(NewEvent::to(EventName::PortOpen, uid).at(full).by(caller));
 }
 
 /// Reports that no program has a port open any more.
 pub fn tell_idle(d: &mut Daemon, full: &str, uid: u32) {
-    d.events.tell(Happened::to(EventName::PortIdle, uid).at(full));
+    d.events.tell(NewEvent::to(EventName::PortIdle, uid).at(full));
 }
 
 /// Detaches a port from its switch; `why` is logged.
@@ -193,7 +206,7 @@ pub fn unplug(d: &mut Daemon, full: &str, why: &str) -> Result<(), Refusal> {
     } else if let (Some(switch), Some(id)) = (&record.switch, record.id) {
         switch.detach(id);
     }
-    end_monitors(d, &Watched::Port(full.to_owned()));
+    end_monitors(d, &MonitoredPort::Port(full.to_owned()));
     d.workers.retire(&record.placed);
     record.links.iter().flatten().for_each(|link| d.workers.retire(&[link.task]));
     d.workers.retire(&record.handed);
@@ -220,7 +233,7 @@ pub fn unplug(d: &mut Daemon, full: &str, why: &str) -> Result<(), Refusal> {
 }
 
 /// Ends the copies for a removed monitor.
-fn end_watch(d: &mut Daemon, full: &str, record: &Record) {
+fn end_watch(d: &mut Daemon, full: &str, record: &DaemonPort) {
     if let Some(switch) = &record.switch {
         switch.unmonitor(full);
     }
@@ -228,7 +241,7 @@ fn end_watch(d: &mut Daemon, full: &str, record: &Record) {
 }
 
 /// Ends the monitors of a port that is gone or no longer open, as netmap does when a port leaves netmap mode.
-pub fn end_monitors(d: &mut Daemon, gone: &Watched) {
+pub fn end_monitors(d: &mut Daemon, gone: &MonitoredPort) {
     d.evictions.evict(d.watches.clients_of(gone));
 }
 

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use netvale_control::options::{AttachOption, GivenRule, GivenRules, MTU, Misfit, RateGroup, Rule, Written};
+use netvale_control::options::{
+    AttachOption, CompiledRule, ConfiguredRule, ConfiguredRules, MTU, Misfit, RateGroup, WrittenValue,
+};
 use netvale_control::types::{Direction, EventName, Mac, Policies, PortOptions, RuleInfo, SetParams};
-use netvale_policy::bucket::{Limit, MEMBERS, Share};
+use netvale_policy::bucket::{GroupShare, MEMBERS, RateLimit};
 use netvale_switch::CompiledPolicies;
 use netvale_switch::filters::{self, Filters};
 use netvale_switch::policies::Classes;
@@ -14,30 +16,35 @@ use serde_json::{Map, Value as JsonValue};
 use super::links;
 use super::tunnel::{self, word_of};
 use crate::caller::Caller;
-use crate::daemon::{Daemon, Record};
+use crate::daemon::{Daemon, DaemonPort};
 use crate::permission::is_trusted;
 use crate::refusal::{Refusal, refuse};
-use crate::registry::events::Happened;
+use crate::registry::events::NewEvent;
 
 /// A port's filter rules as configured; unchanged rules keep their counts.
 #[derive(Default)]
-pub struct KnownRules<'a>([Vec<(&'a Written<GivenRule>, Arc<filters::Rule>)>; 2]);
+pub struct PortRules<'a>([Vec<(&'a WrittenValue<ConfiguredRule>, Arc<filters::FilterRule>)>; 2]);
 
-impl<'a> KnownRules<'a> {
-    fn of(policies: &'a Policies, compiled: Option<&CompiledPolicies>) -> KnownRules<'a> {
-        let of = |dir: usize, given: &'a GivenRules| {
+impl<'a> PortRules<'a> {
+    fn of(policies: &'a Policies, compiled: Option<&CompiledPolicies>) -> PortRules<'a> {
+        let of = |dir: usize, given: &'a ConfiguredRules| {
             let rules = compiled.map_or(&[][..], |compiled| compiled.filters[dir].rules());
             given.iter().flatten().zip(rules.iter().cloned()).collect()
         };
         let [sent, got] = policies.rules();
-        KnownRules([of(0, sent), of(1, got)])
+        PortRules([of(0, sent), of(1, got)])
     }
 
-    fn rule(&mut self, dir: usize, given: &Written<GivenRule>, rule: &Rule) -> Arc<filters::Rule> {
+    fn rule(
+        &mut self,
+        dir: usize,
+        given: &WrittenValue<ConfiguredRule>,
+        rule: &CompiledRule,
+    ) -> Arc<filters::FilterRule> {
         let known = &mut self.0[dir];
         match known.iter().position(|(known, _)| *known == given) {
             Some(at) => known.swap_remove(at).1,
-            None => filters::Rule::new(rule.drops, rule.program.clone()),
+            None => filters::FilterRule::new(rule.drops, rule.program.clone()),
         }
     }
 }
@@ -46,7 +53,7 @@ impl<'a> KnownRules<'a> {
 ///
 /// # Errors
 /// [`Refusal`] if the group has another rate or is full.
-pub fn join(d: &mut Daemon, uid: u32, policies: &Policies) -> Result<Option<Arc<Share>>, Refusal> {
+pub fn join(d: &mut Daemon, uid: u32, policies: &Policies) -> Result<Option<Arc<GroupShare>>, Refusal> {
     let Some(wanted) = policies.rate_group.as_deref() else { return Ok(None) };
     if let Some(known) = d.groups.get(uid, &wanted.name).filter(|known| *known != wanted) {
         let text = format!(
@@ -58,7 +65,7 @@ pub fn join(d: &mut Daemon, uid: u32, policies: &Policies) -> Result<Option<Arc<
     share(d, uid, wanted).map(Some)
 }
 
-fn share(d: &mut Daemon, uid: u32, wanted: &RateGroup) -> Result<Arc<Share>, Refusal> {
+fn share(d: &mut Daemon, uid: u32, wanted: &RateGroup) -> Result<Arc<GroupShare>, Refusal> {
     let full =
         || Refusal::new(Errno::NOSPC, format!("rate_group: {} has {MEMBERS} ports, the most it can have", wanted.name));
     d.groups.get_or_make(uid, wanted).join().map(Arc::new).ok_or_else(full)
@@ -66,7 +73,7 @@ fn share(d: &mut Daemon, uid: u32, wanted: &RateGroup) -> Result<Arc<Share>, Ref
 
 /// Sets a group's new rate for its other ports.
 fn regroup(d: &mut Daemon, full: &str, uid: u32, group: &RateGroup) -> Result<(), Refusal> {
-    let is_other = |record: &Record| {
+    let is_other = |record: &DaemonPort| {
         let known = record.policies.rate_group.as_deref();
         record.owner.uid == uid && known.is_some_and(|known| known.name == group.name && known != group)
     };
@@ -83,16 +90,16 @@ fn regroup(d: &mut Daemon, full: &str, uid: u32, group: &RateGroup) -> Result<()
 ///
 /// # Errors
 /// [`Refusal`] names contradictory policies, and rules that do not compile.
-pub fn compile(policies: &Policies, known: KnownRules<'_>) -> Result<Option<CompiledPolicies>, Refusal> {
+pub fn compile(policies: &Policies, known: PortRules<'_>) -> Result<Option<CompiledPolicies>, Refusal> {
     let compiled = policies.check().and_then(|()| compile_all(policies, known));
     let compiled = compiled.or_else(|misfit| refuse(Errno::INVAL, misfit.to_string()))?;
     Ok(policies.are_for_frames().then_some(compiled))
 }
 
-fn compile_all(policies: &Policies, known: KnownRules<'_>) -> Result<CompiledPolicies, Misfit> {
+fn compile_all(policies: &Policies, known: PortRules<'_>) -> Result<CompiledPolicies, Misfit> {
     // The burst of storm control is a tenth of a second.
     let storm =
-        policies.storms().map(|limit| limit.map(|frames| Limit::frames(frames.into(), frames.div_ceil(10).into())));
+        policies.storms().map(|limit| limit.map(|frames| RateLimit::frames(frames.into(), frames.div_ceil(10).into())));
     let addresses = policies.addresses.iter().flat_map(|addresses| addresses.macs());
     Ok(CompiledPolicies {
         vlans: policies.vlans()?,
@@ -114,9 +121,9 @@ fn compile_all(policies: &Policies, known: KnownRules<'_>) -> Result<CompiledPol
     })
 }
 
-fn compile_filters(policies: &Policies, mut known: KnownRules<'_>) -> Result<[Filters; 2], Misfit> {
+fn compile_filters(policies: &Policies, mut known: PortRules<'_>) -> Result<[Filters; 2], Misfit> {
     policies.check_rules()?;
-    let mut filters = |dir: usize, given: &GivenRules| {
+    let mut filters = |dir: usize, given: &ConfiguredRules| {
         let compiled = given.iter().flatten().filter_map(|given| Some((given, given.compiled().ok()?)));
         Filters::new(compiled.map(|(given, rule)| known.rule(dir, given, rule)).collect())
     };
@@ -188,7 +195,7 @@ pub fn put_mtu(d: &mut Daemon, full: &str, mtu: Option<u32>) -> Result<(), Refus
 /// Reports a change of a port's policies, by a caller or by the configuration.
 pub fn tell(d: &mut Daemon, full: &str, by: Option<Caller>, set: &Map<String, JsonValue>) {
     let uid = d.ports.get(full).map_or(0, |record| record.owner.uid);
-    let changed = Happened::to(EventName::PortPolicies, uid).at(full).with("set", set);
+    let changed = NewEvent::to(EventName::PortPolicies, uid).at(full).with("set", set);
     d.events.tell(if let Some(caller) = by { changed.by(caller) } else { changed });
 }
 
@@ -200,7 +207,7 @@ pub fn put(d: &mut Daemon, full: &str, policies: &Policies) -> Result<(), Refusa
     let Some(record) = d.ports.get(full) else { return Ok(()) };
     let uid = record.owner.uid;
     let before = record.switch.as_ref().zip(record.id).and_then(|(switch, id)| switch.policies(id));
-    let compiled = compile(policies, KnownRules::of(&record.policies, before.as_deref()))?;
+    let compiled = compile(policies, PortRules::of(&record.policies, before.as_deref()))?;
     let group = policies.rate_group.as_deref().map(|wanted| share(d, uid, wanted)).transpose()?;
     let old_links = links::change(d, full, policies)?;
     let Some(record) = d.ports.get_mut(full) else { return Ok(()) };
@@ -219,12 +226,12 @@ pub fn put(d: &mut Daemon, full: &str, policies: &Policies) -> Result<(), Refusa
 }
 
 /// A port's filter rules, with the number of frames that each decided.
-pub fn rules(record: &Record) -> Vec<RuleInfo> {
+pub fn rules(record: &DaemonPort) -> Vec<RuleInfo> {
     let policies = record.switch.as_ref().zip(record.id).and_then(|(switch, id)| switch.policies(id));
     let Some(policies) = policies else { return Vec::new() };
     let given = record.policies.rules().map(|given| given.iter().flatten());
     let rules = given.into_iter().zip(&policies.filters).zip([Direction::In, Direction::Out]);
-    let info = |dir, given: &GivenRule, rule: &filters::Rule| {
+    let info = |dir, given: &ConfiguredRule, rule: &filters::FilterRule| {
         let known = given.compiled().ok().and_then(|rule| rule.expression.clone());
         let expression = known.unwrap_or_else(|| rule.program.to_string());
         RuleInfo { dir, drops: rule.drops, expression, frames: rule.frames() }
@@ -235,14 +242,14 @@ pub fn rules(record: &Record) -> Vec<RuleInfo> {
 }
 
 /// Adds the counts from another process.
-pub fn count_rules(record: &Record, frames: &[u64]) {
+pub fn count_rules(record: &DaemonPort, frames: &[u64]) {
     let policies = record.switch.as_ref().zip(record.id).and_then(|(switch, id)| switch.policies(id));
     let rules = policies.iter().flat_map(|policies| policies.filters.iter().flat_map(Filters::rules));
     rules.zip(frames).for_each(|(rule, &frames)| rule.count(frames));
 }
 
 /// Notes for `netvale show` on effects of policies without a counter.
-pub fn notes(record: &Record) -> Vec<String> {
+pub fn notes(record: &DaemonPort) -> Vec<String> {
     let state = record.switch.as_ref().zip(record.id).and_then(|(switch, id)| switch.policy_state(id));
     let Some(state) = state.filter(|state| state.loops() > 0) else { return Vec::new() };
     let now = if state.is_blocked() { "is blocked" } else { "was blocked" };

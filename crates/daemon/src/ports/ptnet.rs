@@ -6,33 +6,33 @@ use netvale_control::options::{OptionsOf, kind};
 use netvale_control::types::{Direction, Mac, PortInfo, PortKind, PtnetInfo};
 use netvale_fdio::state::State;
 use netvale_mem::region::RingSide;
-use netvale_port::listener::Site;
+use netvale_port::listener::ListenAddress;
 use netvale_port::service::AskedToPause;
 use netvale_portspec::AttachSpec;
 use netvale_ptnet::backend::Backend;
-use netvale_ptnet::header::Config;
+use netvale_ptnet::header::PtnetDeviceConfig;
 use netvale_ptnet::instance::sizes;
-use netvale_ptnet::port::{PtnetOptions, PtnetPort, Transport};
+use netvale_ptnet::port::{PtnetOptions, PtnetPort, PtnetTransport};
 use netvale_ptnet::seats::Seats;
 use netvale_ptnet::vfio::memory_path;
 use rustix::io::Errno;
 
 use super::handed::domain_of_site;
-use super::kind::Asked;
+use super::kind::AdmittedRequest;
 use super::notes::machine_notes;
 use super::plug::{NewPort, plug};
 use super::site::site;
 use crate::caller::Caller;
-use crate::daemon::{Attached, Daemon, Kicks, Peers};
+use crate::daemon::{Daemon, Kicks, PortBackend, PortPeers};
 use crate::handover::items::ParkedPort;
 use crate::permission::{self, unreached};
 use crate::refusal::{Refusal, refuse};
 use crate::rings::sizes::DEFAULT_SLOTS;
 
 /// Backend of a ptnet device's port.
-pub struct DevicePort(pub PtnetPort);
+pub struct PtnetDevicePort(pub PtnetPort);
 
-impl Attached for DevicePort {
+impl PortBackend for PtnetDevicePort {
     fn kind(&self) -> PortKind {
         PortKind::Ptnet
     }
@@ -41,7 +41,7 @@ impl Attached for DevicePort {
         port.detail = Some(info(&self.0).into());
     }
 
-    fn peers(&self) -> Option<Peers> {
+    fn peers(&self) -> Option<PortPeers> {
         Some(self.0.state().into())
     }
 
@@ -88,7 +88,7 @@ impl Attached for DevicePort {
 }
 
 /// Attaches a device with rings on a switch.
-pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
+pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Ptnet(path) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Ptnet>()?;
     if o.vnet_hdr() == 10 {
@@ -99,7 +99,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let (seats, queues) = Seats::new(config.tx_rings, config.rx_rings)?;
     let site = site(&d.config, asked.caller, path.as_str(), &o)?;
     let domain = domain_of_site(d, asked.caller, &site);
-    let device = Device { site, config, vfio_user: o.vfio_user(), backend: Arc::new(seats) };
+    let device = PtnetConfig { site, config, vfio_user: o.vfio_user(), backend: Arc::new(seats) };
     let device = open(d, device, asked.continued())?;
     plug(d, &asked.at, queues, NewPort::new(device, asked).in_domain(domain).with_gro(o.gro()))
 }
@@ -108,17 +108,17 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// [`Refusal`] with the fault of the configuration.
-pub fn check(d: &Daemon, config: &Config, caller: Caller) -> Result<(), Refusal> {
+pub fn check(d: &Daemon, config: &PtnetDeviceConfig, caller: Caller) -> Result<(), Refusal> {
     PtnetPort::check(config).map_err(|e| Refusal::new(e.errno(), e.to_string()))?;
     permission::may_have_memory(d, caller, sizes(config))
 }
 
 /// Parameters of a device to open.
-pub struct Device {
+pub struct PtnetConfig {
     /// Its socket.
-    pub site: Site,
+    pub site: ListenAddress,
     /// Its configuration.
-    pub config: Config,
+    pub config: PtnetDeviceConfig,
     /// Whether guests connect by vfio-user.
     pub vfio_user: bool,
     /// The backend of its rings.
@@ -129,9 +129,9 @@ pub struct Device {
 ///
 /// # Errors
 /// [`Refusal`] if that fails.
-pub fn open(d: &mut Daemon, device: Device, continued: Option<State>) -> Result<DevicePort, Refusal> {
-    let Device { site, config, vfio_user, backend } = device;
-    let transport = if vfio_user { Transport::VfioUser } else { Transport::Ivshmem };
+pub fn open(d: &mut Daemon, device: PtnetConfig, continued: Option<State>) -> Result<PtnetDevicePort, Refusal> {
+    let PtnetConfig { site, config, vfio_user, backend } = device;
+    let transport = if vfio_user { PtnetTransport::VfioUser } else { PtnetTransport::Ivshmem };
     let options = PtnetOptions { site, config, transport };
     if let Some(state) = continued {
         let (port, paused) = PtnetPort::restore(&options, backend, state.read()?)?;
@@ -144,15 +144,15 @@ pub fn open(d: &mut Daemon, device: Device, continued: Option<State>) -> Result<
 }
 
 /// Watches the device: its guest's arrival, changes and departure are reported.
-fn watched(d: &Daemon, port: PtnetPort) -> DevicePort {
+fn watched(d: &Daemon, port: PtnetPort) -> PtnetDevicePort {
     port.on_change(d.on_news());
     port.on_peer(d.on_news());
-    DevicePort(port)
+    PtnetDevicePort(port)
 }
 
 /// The configuration of a device; its MAC address derives from the port's name unless an option sets it.
-pub fn config(o: &OptionsOf<'_, kind::Ptnet>, full: &str) -> Config {
-    Config {
+pub fn config(o: &OptionsOf<'_, kind::Ptnet>, full: &str) -> PtnetDeviceConfig {
+    PtnetDeviceConfig {
         tx_rings: o.rings().max(1),
         rx_rings: o.rings().max(1),
         slots: if o.slots() == 0 { DEFAULT_SLOTS } else { o.slots() },
@@ -167,6 +167,6 @@ pub fn config(o: &OptionsOf<'_, kind::Ptnet>, full: &str) -> Config {
 fn info(port: &PtnetPort) -> PtnetInfo {
     let o = port.options();
     let c = &o.config;
-    let memory = (o.transport == Transport::VfioUser).then(|| memory_path(o.site.path()).display().to_string());
+    let memory = (o.transport == PtnetTransport::VfioUser).then(|| memory_path(o.site.path()).display().to_string());
     PtnetInfo { path: o.site.path().display().to_string(), memory, vectors: c.vectors(), mac: Mac(c.mac), mtu: c.mtu }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use netvale_control::options::kind::KindType;
 use netvale_control::options::{OptionsOf, mode};
 use netvale_port::access::Access;
-use netvale_port::listener::Site;
+use netvale_port::listener::ListenAddress;
 use rustix::io::Errno;
 
 use crate::caller::Caller;
@@ -19,7 +19,12 @@ use crate::system::user::UserError;
 ///
 /// # Errors
 /// [`Refusal`]: `EINVAL` for an unknown user or group; errors of [`permission::place`].
-pub fn site<K: KindType>(config: &Config, caller: Caller, path: &str, o: &OptionsOf<'_, K>) -> Result<Site, Refusal> {
+pub fn site<K: KindType>(
+    config: &Config,
+    caller: Caller,
+    path: &str,
+    o: &OptionsOf<'_, K>,
+) -> Result<ListenAddress, Refusal> {
     let place = permission::place(config, caller, Path::new(path))?;
     let known = |id: Result<u32, UserError>| id.or_else(|e| refuse(Errno::INVAL, unknown(&e)));
     let user = o.socket_user().map(|name| known(user_id(&name))).transpose()?;
@@ -27,7 +32,7 @@ pub fn site<K: KindType>(config: &Config, caller: Caller, path: &str, o: &Option
     let mode = o.socket_mode().and_then(|text| mode(&text)).unwrap_or(Access::default().mode);
     let access =
         Access { mode, users: user.into_iter().chain(place.user()).collect(), groups: group.into_iter().collect() };
-    Ok(Site { place, access })
+    Ok(ListenAddress { place, access })
 }
 
 fn unknown(error: &UserError) -> String {

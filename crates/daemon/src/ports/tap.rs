@@ -11,13 +11,13 @@ use netvale_port::{Egress, Ingress};
 use netvale_portspec::AttachSpec;
 use netvale_tap::link::GONE;
 use netvale_tap::restore::name_of;
-use netvale_tap::{Link, Tap, TapEgress, TapIngress, TapOptions};
+use netvale_tap::{Tap, TapEgress, TapIngress, TapLink, TapOptions};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::kind::Asked;
+use super::kind::AdmittedRequest;
 use super::plug::{NewPort, plug};
-use crate::daemon::{Attached, Daemon};
+use crate::daemon::{Daemon, PortBackend};
 use crate::refusal::{Refusal, refuse};
 use crate::system::sandbox::KernelNeeds;
 
@@ -30,7 +30,7 @@ struct TapPort {
     name: String,
     /// Text with its interface name and offloads.
     detail: String,
-    link: Link,
+    link: TapLink,
     /// Whether the kernel leaves UDP segmentation to the receiver.
     uso: bool,
     queues: Vec<Arc<OwnedFd>>,
@@ -44,7 +44,7 @@ struct TapState {
     queues: Vec<Fd>,
 }
 
-impl Attached for TapPort {
+impl PortBackend for TapPort {
     fn kind(&self) -> PortKind {
         PortKind::Tap
     }
@@ -90,7 +90,7 @@ pub const KERNEL: KernelNeeds = KernelNeeds {
 };
 
 /// Attaches a TAP.
-pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
+pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Tap(name) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Tap>()?;
     let tap = match asked.continued() {
@@ -104,7 +104,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let queues: Vec<_> = tap.into_queues().into_iter().map(Arc::new).collect();
     let mut egress = Vec::<Arc<dyn Egress>>::new();
     let mut ingresses = Vec::<Box<dyn Ingress>>::new();
-    let link = Link::default();
+    let link = TapLink::default();
     link.on_change(d.on_news());
     for queue in &queues {
         egress.push(Arc::new(TapEgress::new(Arc::clone(queue), Arc::default()).behind(link.clone())));
@@ -118,7 +118,8 @@ fn open(name: String, o: &OptionsOf<'_, kind::Tap>) -> Result<Tap, Refusal> {
     if o.netns().is_some() {
         return refuse(
             Errno::OPNOTSUPP,
-            "netns: the daemon enters no network namespace; 'netvale attach --netns' makes the TAP there and hands it over",
+            "netns: the daemon enters no network namespace; 'netvale attach --netns' makes the TAP there and hands it \
+             over",
         );
     }
     let mac = o.mac().map(|mac| mac.0);

@@ -10,15 +10,15 @@ use netvale_control::types::{
     Mac, PortDetails, PortInfo, PortKind, TableEntry, TunnelStats, VxlanInfo, VxlanNeighbor, VxlanRemote,
 };
 use netvale_fdio::state::{Fd, State};
-use netvale_switch::{Knows, PortId, Switch};
+use netvale_switch::{AddressFinder, PortId, Switch};
 use netvale_vxlan::Tunnel;
-use netvale_vxlan::neighbors::Neighbor;
-use netvale_vxlan::peers::Peer;
+use netvale_vxlan::neighbors::TunnelNeighbor;
+use netvale_vxlan::peers::VtepPeer;
 use netvale_vxlan::tunnel::GivenAddress;
 use netvale_wire::MacAddr;
 use serde::{Deserialize, Serialize};
 
-use crate::daemon::{Attached, Daemon};
+use crate::daemon::{Daemon, PortBackend};
 use crate::handover::items::ParkedPort;
 
 /// Maximum number of addresses saved in case the daemon is killed; over it, the control plane must send them again.
@@ -53,9 +53,9 @@ pub struct VxlanState {
 }
 
 /// A tunnel, as queried by its switch.
-struct Behind(Arc<Tunnel>);
+struct SwitchTunnel(Arc<Tunnel>);
 
-impl Knows for Behind {
+impl AddressFinder for SwitchTunnel {
     fn knows(&self, mac: u64) -> bool {
         self.0.knows(mac)
     }
@@ -65,7 +65,7 @@ impl VxlanPort {
     fn state(&self, with_all: bool) -> std::io::Result<State> {
         let (change, learned) = self.tunnel.state();
         let given = |one: &GivenAddress| (mac_of(one.mac), one.vtep, one.sticky, one.sequence);
-        let neighbor = |one: &Neighbor| VxlanNeighbor { ip: one.ip, mac: mac_of(one.mac), router: one.router };
+        let neighbor = |one: &TunnelNeighbor| VxlanNeighbor { ip: one.ip, mac: mac_of(one.mac), router: one.router };
         let key = Some(self.tunnel.options().key);
         let mut said = VxlanState { flood: change.flood.0, key, ..VxlanState::default() };
         if with_all || !self.evpn || change.addresses.0.len() <= MOST_KEPT {
@@ -80,7 +80,7 @@ impl VxlanPort {
     }
 }
 
-impl Attached for VxlanPort {
+impl PortBackend for VxlanPort {
     fn kind(&self) -> PortKind {
         PortKind::Vxlan
     }
@@ -142,7 +142,7 @@ impl Attached for VxlanPort {
 }
 
 /// Counters of a tunnel's traffic with another endpoint.
-fn remote(peer: &Peer) -> VxlanRemote {
+fn remote(peer: &VtepPeer) -> VxlanRemote {
     let [out_frames, out_bytes, in_frames, in_bytes] = peer.counters.all();
     VxlanRemote { vtep: peer.ip, flood: peer.floods, out_frames, out_bytes, in_frames, in_bytes }
 }
@@ -154,13 +154,13 @@ pub fn ask_port(d: &Daemon, full: &str) {
     if let Some(port) = record.behind.get::<VxlanPort>().filter(|port| port.evpn)
         && let (Some(switch), Some(id)) = (&record.switch, record.id)
     {
-        switch.ask_port(id, &(Arc::new(Behind(Arc::clone(&port.tunnel))) as _));
+        switch.ask_port(id, &(Arc::new(SwitchTunnel(Arc::clone(&port.tunnel))) as _));
     }
 }
 
 /// A configured neighbour behind a tunnel.
-pub fn neighbor_of(one: &VxlanNeighbor) -> Neighbor {
-    Neighbor { ip: one.ip, mac: word_of(one.mac), router: one.router }
+pub fn neighbor_of(one: &VxlanNeighbor) -> TunnelNeighbor {
+    TunnelNeighbor { ip: one.ip, mac: word_of(one.mac), router: one.router }
 }
 
 /// An address in wire order, first byte lowest.

@@ -5,22 +5,22 @@ use netvale_control::types::{Mac, PortInfo, PortKind, VhostInfo};
 use netvale_fdio::state::{BadState, State};
 use netvale_port::service::AskedToPause;
 use netvale_portspec::AttachSpec;
-use netvale_vhost::port::{Mode, VhostError, VhostOptions, VhostPort};
+use netvale_vhost::port::{VhostError, VhostMode, VhostOptions, VhostPort};
 
 use super::handed::{domain_of_listener, domain_of_site};
-use super::kind::Asked;
+use super::kind::AdmittedRequest;
 use super::notes::negotiated;
 use super::plug::{NewPort, plug};
 use super::site::site;
-use crate::daemon::{Attached, Daemon, Peers};
+use crate::daemon::{Daemon, PortBackend, PortPeers};
 use crate::handover::items::ParkedPort;
 use crate::permission::unreached;
 use crate::refusal::Refusal;
 
 /// Backend of a device's port.
-struct DevicePort(VhostPort);
+struct VhostDevicePort(VhostPort);
 
-impl Attached for DevicePort {
+impl PortBackend for VhostDevicePort {
     fn kind(&self) -> PortKind {
         PortKind::Vhost
     }
@@ -29,7 +29,7 @@ impl Attached for DevicePort {
         port.detail = Some(info(&self.0).into());
     }
 
-    fn peers(&self) -> Option<Peers> {
+    fn peers(&self) -> Option<PortPeers> {
         Some(self.0.state().into())
     }
 
@@ -83,14 +83,14 @@ impl Attached for DevicePort {
 }
 
 /// Attaches a device.
-pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
+pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Vhost(path) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Vhost>()?;
     let site = site(&d.config, asked.caller, path.as_str(), &o)?;
-    let mode = if o.client() { Mode::Client } else { Mode::Server };
+    let mode = if o.client() { VhostMode::Client } else { VhostMode::Server };
     let domain = match mode {
-        Mode::Client => domain_of_listener(d, asked.caller, site.path()),
-        Mode::Server => domain_of_site(d, asked.caller, &site),
+        VhostMode::Client => domain_of_listener(d, asked.caller, site.path()),
+        VhostMode::Server => domain_of_site(d, asked.caller, &site),
     };
     let options = VhostOptions {
         site,
@@ -112,7 +112,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     };
     vhost.on_change(d.on_news());
     vhost.on_peer(d.on_news());
-    plug(d, &asked.at, queues, NewPort::new(DevicePort(vhost), asked).in_domain(domain).with_gro(o.gro()))
+    plug(d, &asked.at, queues, NewPort::new(VhostDevicePort(vhost), asked).in_domain(domain).with_gro(o.gro()))
 }
 
 /// The MTU offered to drivers.
@@ -125,7 +125,7 @@ fn info(port: &VhostPort) -> VhostInfo {
     let o = port.options();
     VhostInfo {
         path: o.site.path().display().to_string(),
-        client: o.mode == Mode::Client,
+        client: o.mode == VhostMode::Client,
         pairs: o.pairs.into(),
         mac: Mac(o.mac),
         mtu: port.mtu().get().into(),

@@ -12,28 +12,28 @@ use netvale_portspec::AttachSpec;
 use netvale_vhost::frontend::BackEnd;
 use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::port::{DriverError, Transport, VirtioPort};
-use netvale_virtio_pci::OnBus;
+use netvale_virtio_pci::BusAddress;
 use rustix::io::Errno;
 
 use super::handed::{domain_of, domain_of_listener};
-use super::kind::Asked;
+use super::kind::AdmittedRequest;
 use super::notes::negotiated;
 use super::plug::{NewPort, plug};
-use crate::daemon::{Attached, Daemon, Peers, Record};
+use crate::daemon::{Daemon, DaemonPort, PortBackend, PortPeers};
 use crate::handover::items::ParkedPort;
 use crate::permission;
 use crate::refusal::{Refusal, refuse};
 use crate::system::sandbox::KernelNeeds;
 
 /// Backend of a driver's port.
-struct DrivenPort(VirtioPort);
+struct VirtioDriverPort(VirtioPort);
 
-impl Attached for DrivenPort {
+impl PortBackend for VirtioDriverPort {
     fn kind(&self) -> PortKind {
         PortKind::Virtio
     }
 
-    fn peers(&self) -> Option<Peers> {
+    fn peers(&self) -> Option<PortPeers> {
         Some(self.0.state().into())
     }
 
@@ -76,7 +76,7 @@ pub const KERNEL: KernelNeeds = KernelNeeds {
 };
 
 /// Attaches a driver for a back end.
-pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
+pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Virtio(path) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Virtio>()?;
     if let Some(other) = back_end_here(d, &asked.at.switch, path.as_str()) {
@@ -91,26 +91,26 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
 
 /// The port on that switch whose device listens at `path`.
 fn back_end_here(d: &Daemon, switch: &str, path: &str) -> Option<String> {
-    let listens = |record: &Record| {
+    let listens = |record: &DaemonPort| {
         let mut info = PortInfo::default();
         record.behind.describe(&mut info);
         info.detail::<VhostInfo>().is_some_and(|device| device.path == path)
     };
-    let on = |record: &Record| record.switch.as_ref().is_some_and(|on| on.name() == switch);
+    let on = |record: &DaemonPort| record.switch.as_ref().is_some_and(|on| on.name() == switch);
     d.ports.iter().find(|(_, record)| on(record) && listens(record)).map(|(full, _)| full.to_owned())
 }
 
 /// Attaches a driver for a PCI device.
-pub fn attach_pci(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
+pub fn attach_pci(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::VirtioPci(address) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::VirtioPci>()?;
-    let device = OnBus::at(&address.to_string()).map_err(|e| Refusal::new(e.errno(), e.to_string()))?;
+    let device = BusAddress::at(&address.to_string()).map_err(|e| Refusal::new(e.errno(), e.to_string()))?;
     plug_in(d, asked, device, o, domain_of(asked.caller))
 }
 
 fn plug_in<K: KindType>(
     d: &mut Daemon,
-    asked: &Asked<'_>,
+    asked: &AdmittedRequest<'_>,
     device: impl Transport,
     o: OptionsOf<'_, K>,
     domain: TimeDomain,
@@ -126,7 +126,7 @@ fn plug_in<K: KindType>(
     };
     virtio.on_change(d.on_news());
     virtio.on_peer(d.on_news());
-    plug(d, &asked.at, queues, NewPort::new(DrivenPort(virtio), asked).in_domain(domain).with_gro(o.gro()))
+    plug(d, &asked.at, queues, NewPort::new(VirtioDriverPort(virtio), asked).in_domain(domain).with_gro(o.gro()))
 }
 
 fn driver_options<K: KindType>(o: &OptionsOf<'_, K>) -> DriverOptions {

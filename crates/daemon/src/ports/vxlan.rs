@@ -9,11 +9,11 @@ use netvale_fdio::state::{Fd, State};
 use netvale_portspec::AttachSpec;
 use netvale_portspec::kinds::VxlanSpec;
 use netvale_vxlan::endpoint::SendOptions;
-use netvale_vxlan::tunnel::{Change, GivenAddress};
+use netvale_vxlan::tunnel::{GivenAddress, TunnelChange};
 use netvale_vxlan::{EndpointError, Tunnel, TunnelEgress, TunnelIngress, TunnelOptions};
 use rustix::io::Errno;
 
-use super::kind::Asked;
+use super::kind::AdmittedRequest;
 use super::plug::{NewPort, plug};
 use super::tunnel::{VxlanPort, VxlanState, ask_port, neighbor_of, word_of};
 use crate::daemon::Daemon;
@@ -24,12 +24,12 @@ use crate::system::keep;
 const AGEING: u32 = 300;
 
 /// Attaches a tunnel.
-pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
+pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Vxlan(spec) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Vxlan>()?;
     let mut state = asked.continued().map(State::read::<VxlanState>).transpose()?;
     let socket = state.as_mut().and_then(|state| state.socket.take()).map(Fd::take).transpose()?;
-    let endpoint = d.tunnels.endpoint((spec.local(), spec.port()), socket).map_err(refusal)?;
+    let endpoint = d.tunnels.endpoint(spec.local(), spec.port(), socket).map_err(refusal)?;
     // The standard library's source of random numbers.
     let random = RandomState::new();
     let drawn = [random.hash_one(1u8), random.hash_one(2u8)];
@@ -70,7 +70,7 @@ fn options(spec: &VxlanSpec, o: &OptionsOf<'_, kind::Vxlan>, key: [u64; 2]) -> T
 fn go_on(tunnel: &Tunnel, state: VxlanState) -> Result<(), Refusal> {
     let VxlanState { flood, addresses, neighbors, learned, .. } = state;
     let given = |(mac, vtep, sticky, sequence)| GivenAddress { mac: word_of(mac), vtep, sticky, sequence };
-    let change = Change {
+    let change = TunnelChange {
         replace: true,
         flood: (flood, Vec::new()),
         addresses: (addresses.into_iter().map(given).collect(), Vec::new()),
@@ -94,7 +94,8 @@ fn refusal(e: EndpointError) -> Refusal {
 fn forbidden(errno: Errno) -> &'static str {
     match errno {
         Errno::AFNOSUPPORT if keep::is_there() => {
-            "; the daemon's unit forbids it (or the kernel has no IPv6): add AF_INET AF_INET6 to RestrictAddressFamilies= (systemctl edit netvale)"
+            "; the daemon's unit forbids it (or the kernel has no IPv6): add AF_INET AF_INET6 to \
+             RestrictAddressFamilies= (systemctl edit netvale)"
         }
         _ => "",
     }

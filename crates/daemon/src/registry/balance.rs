@@ -6,7 +6,7 @@ use crate::worker::TaskId;
 
 /// A task's share of its worker's time in a period.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Load {
+pub(super) struct TaskLoad {
     pub(super) task: TaskId,
     pub(super) worker: usize,
     /// Nanoseconds.
@@ -17,7 +17,7 @@ pub(super) struct Load {
 
 /// A task with its new worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Move {
+pub(super) struct TaskMove {
     pub(super) task: TaskId,
     pub(super) to: usize,
 }
@@ -31,7 +31,7 @@ const WORTH: u64 = 10;
 /// workers. `period` is in nanoseconds.
 ///
 /// With unchanged loads, no later move undoes an earlier one: it would make the busier worker busier.
-pub(super) fn best(loads: &[Load], workers: usize, period: u64) -> Option<Move> {
+pub(super) fn best(loads: &[TaskLoad], workers: usize, period: u64) -> Option<TaskMove> {
     let mut sums = vec![(0, 0); workers];
     for load in loads {
         let (time, tasks) = sums.get_mut(load.worker)?;
@@ -39,11 +39,11 @@ pub(super) fn best(loads: &[Load], workers: usize, period: u64) -> Option<Move> 
         *tasks += 1;
     }
     let (to, &(least, _)) = sums.iter().enumerate().min_by_key(|(_, sum)| **sum)?;
-    let worth = |load: &Load| load.time.min(sums[load.worker].0.saturating_sub(load.time + least));
-    let may_move = |load: &&Load| !load.stays && sums[load.worker].0 > period * BUSY / 100;
+    let worth = |load: &TaskLoad| load.time.min(sums[load.worker].0.saturating_sub(load.time + least));
+    let may_move = |load: &&TaskLoad| !load.stays && sums[load.worker].0 > period * BUSY / 100;
     let valued = loads.iter().filter(may_move).map(|load| (worth(load), Reverse(load.task)));
     let (worth, Reverse(task)) = valued.max()?;
-    (worth >= period * WORTH / 100).then_some(Move { task, to })
+    (worth >= period * WORTH / 100).then_some(TaskMove { task, to })
 }
 
 #[cfg(test)]
@@ -51,13 +51,13 @@ mod tests {
     use super::*;
 
     /// Creates loads of tasks 1, 2, …, from each task's worker and percent of the period.
-    fn loads(tasks: &[(usize, u64)]) -> Vec<Load> {
-        let load = |(i, &(worker, time))| Load { task: i as TaskId + 1, worker, time, stays: false };
+    fn loads(tasks: &[(usize, u64)]) -> Vec<TaskLoad> {
+        let load = |(i, &(worker, time))| TaskLoad { task: i as TaskId + 1, worker, time, stays: false };
         tasks.iter().enumerate().map(load).collect()
     }
 
     fn best_of(tasks: &[(usize, u64)], workers: usize) -> Option<(TaskId, usize)> {
-        best(&loads(tasks), workers, 100).map(|Move { task, to }| (task, to))
+        best(&loads(tasks), workers, 100).map(|TaskMove { task, to }| (task, to))
     }
 
     /// Objective: a task moves exactly if its worker is busy and the move pays; the most profitable task moves.
@@ -99,7 +99,7 @@ mod tests {
     fn some_stay() {
         let mut loads = loads(&[(0, 50), (0, 30), (0, 20)]);
         loads[0].stays = true;
-        assert_eq!(best(&loads, 2, 100), Some(Move { task: 2, to: 1 }));
+        assert_eq!(best(&loads, 2, 100), Some(TaskMove { task: 2, to: 1 }));
         loads.iter_mut().for_each(|load| load.stays = true);
         assert_eq!(best(&loads, 2, 100), None);
     }
@@ -121,7 +121,7 @@ mod tests {
                     (at[i], wanted[i] * 100 / sum(at[i]).max(100) * noise)
                 };
                 let tasks: Vec<_> = (0..at.len()).map(got).collect();
-                if let Some(Move { task, to }) = best(&loads(&tasks), workers, 10_000) {
+                if let Some(TaskMove { task, to }) = best(&loads(&tasks), workers, 10_000) {
                     at[task as usize - 1] = to;
                     last = period;
                 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use netvale_pcapport::limit::PORTION;
 use netvale_pcapport::{Allowance, CaptureStatus};
-use netvale_port::folder::Place;
+use netvale_port::folder::UserPath;
 
 use crate::handover::kinds::{KeptCapture, UserCaptures};
 
@@ -22,18 +22,18 @@ pub struct Captures {
     writing: Vec<Arc<CaptureStatus>>,
     /// Captures of removed ports whose disk is slow.
     ending: Vec<Arc<CaptureStatus>>,
-    users: BTreeMap<u32, Captured>,
+    users: BTreeMap<u32, CaptureAccount>,
 }
 
 /// A user's captures.
-struct Captured {
+struct CaptureAccount {
     allowance: Arc<Allowance>,
-    files: Vec<Kept>,
+    files: Vec<CaptureRecord>,
 }
 
 /// A capture file, as long as its name leads to it.
-struct Kept {
-    place: Place,
+struct CaptureRecord {
+    place: UserPath,
     /// Its device and inode number.
     file: (u64, u64),
     status: Arc<CaptureStatus>,
@@ -41,7 +41,7 @@ struct Kept {
     portions: Option<u64>,
 }
 
-impl Kept {
+impl CaptureRecord {
     /// Checks the size of the closed file.
     fn now(&self) -> u64 {
         let found = self.place.open().and_then(|folder| folder.find());
@@ -50,7 +50,7 @@ impl Kept {
     }
 }
 
-impl Captured {
+impl CaptureAccount {
     /// Checks all closed files: their owner may have removed or emptied some.
     fn look(&mut self) {
         let allowance = &self.allowance;
@@ -75,7 +75,7 @@ impl Captures {
 
     /// Returns the allowance shared by a user's captures, of `most` portions. Removed files no longer count.
     pub fn allowance(&mut self, user: u32, most: u64) -> &Arc<Allowance> {
-        let new = || Captured { allowance: Arc::new(Allowance::new(most)), files: Vec::new() };
+        let new = || CaptureAccount { allowance: Arc::new(Allowance::new(most)), files: Vec::new() };
         let captured = self.users.entry(user).or_insert_with(new);
         captured.look();
         &captured.allowance
@@ -87,15 +87,16 @@ impl Captures {
     }
 
     /// Remembers the file of a user's new capture, for which a portion was taken.
-    pub fn remember(&mut self, user: u32, place: Place, file: (u64, u64), status: &Arc<CaptureStatus>) {
-        let Some(Captured { allowance, files }) = self.users.get_mut(&user) else { return };
+    pub fn remember(&mut self, user: u32, place: UserPath, device: u64, inode: u64, status: &Arc<CaptureStatus>) {
+        let Some(CaptureAccount { allowance, files }) = self.users.get_mut(&user) else { return };
+        let file = (device, inode);
         // The file is overwritten.
         files.retain(|kept| {
             let old = kept.portions.filter(|_| kept.file == file);
             allowance.correct(old.unwrap_or(0), 0);
             old.is_none()
         });
-        files.push(Kept { place, file, status: Arc::clone(status), portions: None });
+        files.push(CaptureRecord { place, file, status: Arc::clone(status), portions: None });
     }
 
     /// Ends the capture of a removed port: on return the file is complete, unless the disk is very slow.
@@ -124,16 +125,16 @@ impl Captures {
 
     /// Users' captures, without those of ports.
     pub fn kept(&self) -> Vec<UserCaptures> {
-        let of_port = |kept: &&Kept| {
+        let of_port = |kept: &&CaptureRecord| {
             let is_it = |one: &Arc<CaptureStatus>| Arc::ptr_eq(one, &kept.status);
             self.writing.iter().any(is_it) && !self.ending.iter().any(is_it)
         };
-        let file = |kept: &Kept| KeptCapture {
+        let file = |kept: &CaptureRecord| KeptCapture {
             path: kept.place.path().to_owned(),
             file: kept.file,
             portions: kept.portions.unwrap_or_else(|| kept.status.portions()),
         };
-        let user = |(&user, captured): (&u32, &Captured)| UserCaptures {
+        let user = |(&user, captured): (&u32, &CaptureAccount)| UserCaptures {
             user,
             used: captured.allowance.used(),
             files: captured.files.iter().filter(|kept| !of_port(kept)).map(file).collect(),
@@ -142,19 +143,19 @@ impl Captures {
     }
 
     /// Restores a user's captures: `place` resolves a path that the user may still use.
-    pub fn restore(&mut self, item: UserCaptures, most: u64, place: impl Fn(&Path) -> Option<Place>) {
+    pub fn restore(&mut self, item: UserCaptures, most: u64, place: impl Fn(&Path) -> Option<UserPath>) {
         let allowance = Arc::new(Allowance::with_used(most, item.used.min(u64::MAX >> 2)));
         let mut files = Vec::new();
         for KeptCapture { path, file, portions } in item.files {
             match place(&path) {
                 Some(place) => {
                     let status = Arc::new(CaptureStatus::over());
-                    files.push(Kept { place, file, status, portions: Some(portions) });
+                    files.push(CaptureRecord { place, file, status, portions: Some(portions) });
                 }
                 None => allowance.correct(portions.min(allowance.used()), 0),
             }
         }
-        self.users.insert(item.user, Captured { allowance, files });
+        self.users.insert(item.user, CaptureAccount { allowance, files });
     }
 
     /// The allowance shared by a user's captures, if there are any.
@@ -163,9 +164,10 @@ impl Captures {
     }
 
     /// Remembers the file of a user's restored capture.
-    pub fn remember_again(&mut self, user: u32, place: Place, file: (u64, u64), status: &Arc<CaptureStatus>) {
+    pub fn remember_again(&mut self, user: u32, place: UserPath, device: u64, inode: u64, status: &Arc<CaptureStatus>) {
         if let Some(captured) = self.users.get_mut(&user) {
-            captured.files.push(Kept { place, file, status: Arc::clone(status), portions: None });
+            let file = (device, inode);
+            captured.files.push(CaptureRecord { place, file, status: Arc::clone(status), portions: None });
         }
     }
 

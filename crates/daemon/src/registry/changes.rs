@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 
 /// Changes since the last save.
 #[derive(Debug, Default)]
-pub struct Changes {
+pub struct UnsavedChanges {
     /// Whether anything may have changed.
     pub everything: bool,
     /// Connections whose requests may have changed their holds, and objects that the registries noted.
     pub clients: BTreeSet<u64>,
 }
 
-impl Changes {
+impl UnsavedChanges {
     /// Whether nothing is pending.
     pub fn are_none(&self) -> bool {
         !self.everything && self.clients.is_empty()

@@ -22,7 +22,7 @@ const MOST_WAITING: (usize, usize) = (1024, 256 << 10);
 const LONGEST: usize = 300;
 
 /// An event, being built.
-pub struct Happened {
+pub struct NewEvent {
     name: EventName,
     /// The user that it concerns; `None`: all users.
     uid: Option<u32>,
@@ -33,44 +33,44 @@ pub struct Happened {
     details: Map<String, Value>,
 }
 
-impl Happened {
+impl NewEvent {
     /// Creates an event for all users.
-    pub fn to_all(name: EventName) -> Happened {
-        Happened { name, uid: None, switch: None, port: None, by: None, why: None, details: Map::new() }
+    pub fn to_all(name: EventName) -> NewEvent {
+        NewEvent { name, uid: None, switch: None, port: None, by: None, why: None, details: Map::new() }
     }
 
     /// Creates an event for one user, besides root and the daemon's own user.
-    pub fn to(name: EventName, uid: u32) -> Happened {
-        Happened { uid: Some(uid), ..Happened::to_all(name) }
+    pub fn to(name: EventName, uid: u32) -> NewEvent {
+        NewEvent { uid: Some(uid), ..NewEvent::to_all(name) }
     }
 
     /// Sets the port, and its switch.
     #[must_use]
-    pub fn at(self, full: &str) -> Happened {
-        Happened { switch: SwitchName::of_port(full).map(str::to_owned), port: Some(full.to_owned()), ..self }
+    pub fn at(self, full: &str) -> NewEvent {
+        NewEvent { switch: SwitchName::of_port(full).map(str::to_owned), port: Some(full.to_owned()), ..self }
     }
 
     /// Sets the switch.
     #[must_use]
-    pub fn on(self, switch: &str) -> Happened {
-        Happened { switch: Some(switch.to_owned()), ..self }
+    pub fn on(self, switch: &str) -> NewEvent {
+        NewEvent { switch: Some(switch.to_owned()), ..self }
     }
 
     /// Sets the caller that caused it.
     #[must_use]
-    pub fn by(self, caller: Caller) -> Happened {
-        Happened { by: Some(caller), ..self }
+    pub fn by(self, caller: Caller) -> NewEvent {
+        NewEvent { by: Some(caller), ..self }
     }
 
     /// Sets the reason, which may quote a caller.
     #[must_use]
-    pub fn why(self, why: &str) -> Happened {
-        Happened { why: Some(printable(why).chars().take(LONGEST).collect()), ..self }
+    pub fn why(self, why: &str) -> NewEvent {
+        NewEvent { why: Some(printable(why).chars().take(LONGEST).collect()), ..self }
     }
 
     /// Adds a field from the list of [`EventName::details`].
     #[must_use]
-    pub fn with(mut self, detail: &str, value: impl Serialize) -> Happened {
+    pub fn with(mut self, detail: &str, value: impl Serialize) -> NewEvent {
         debug_assert!(self.name.details().contains(&detail), "{detail} is no field of {:?}", self.name);
         // Serialising numbers, names and maps cannot fail.
         self.details.insert(detail.to_owned(), serde_json::to_value(value).unwrap_or_default());
@@ -95,7 +95,7 @@ impl Happened {
     /// Returns the notification after its number, which differs between subscriptions.
     fn line(self) -> Arc<str> {
         #[derive(Serialize)]
-        struct Rest {
+        struct EventBody {
             time: String,
             now_ns: u64,
             name: &'static str,
@@ -110,11 +110,11 @@ impl Happened {
             #[serde(flatten)]
             details: Map<String, Value>,
         }
-        let Happened { name, switch, port, by, why, details, .. } = self;
+        let NewEvent { name, switch, port, by, why, details, .. } = self;
         let by = by.map(|caller| Owner { uid: caller.uid, pid: caller.pid });
         let time = wall_clock();
         let name = name.as_str();
-        let rest = Rest { time, now_ns: now_ns(), name, switch, port, by, why, details };
+        let rest = EventBody { time, now_ns: now_ns(), name, switch, port, by, why, details };
         // Serialising strings, numbers and maps cannot fail.
         let text = serde_json::to_string(&rest).unwrap_or_default();
         format!("{}}}\n", text.strip_prefix('{').unwrap_or_default()).into()
@@ -169,7 +169,7 @@ impl Subscription {
     /// Queues the notification of dropped events; `last` is the number of the last one.
     fn tell_lost(&mut self, last: u64) {
         let lost = std::mem::take(&mut self.lost);
-        self.add(last, Happened::to_all(EventName::EventsLost).with("lost", lost).line());
+        self.add(last, NewEvent::to_all(EventName::EventsLost).with("lost", lost).line());
     }
 
     /// Moves queued notifications to `into`, up to `most` bytes there.
@@ -189,9 +189,9 @@ impl Subscription {
 
 /// All subscriptions, by connection.
 #[derive(Default)]
-pub struct Events(BTreeMap<u64, Subscription>);
+pub struct Subscriptions(BTreeMap<u64, Subscription>);
 
-impl Events {
+impl Subscriptions {
     /// Whether there is a subscription.
     pub fn are_watched(&self) -> bool {
         !self.0.is_empty()
@@ -231,7 +231,7 @@ impl Events {
     }
 
     /// Queues an event for each subscription that wants it.
-    pub fn tell(&mut self, what: Happened) {
+    pub fn tell(&mut self, what: NewEvent) {
         let mut wanting = self.0.values_mut().filter(|one| what.is_for(one.caller, &one.params)).peekable();
         if wanting.peek().is_none() {
             return;

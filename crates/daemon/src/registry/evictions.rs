@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvale_control::types::{Evicted, Owner};
+use netvale_control::types::{EvictionInfo, Owner};
 use netvale_mem::fault::{Fault, FaultGroup, clear, raise};
 
 use crate::caller::{Caller, is_trusted_user};
@@ -42,7 +42,7 @@ impl Conduct {
 pub struct Evictions {
     faults: Arc<OwnedFd>,
     leaving: Vec<u64>,
-    past: VecDeque<(Instant, Evicted)>,
+    past: VecDeque<(Instant, EvictionInfo)>,
     count: u64,
     /// Records of users whose ports are evicted together.
     conduct: HashMap<u32, Conduct>,
@@ -127,7 +127,7 @@ impl Evictions {
     pub fn note(&mut self, port: &str, owner: Caller, reason: String) {
         tracing::warn!(port, why = reason, "its program is evicted");
         self.count += 1;
-        let theirs = |(_, one): &&(Instant, Evicted)| one.owner.uid == owner.uid;
+        let theirs = |(_, one): &&(Instant, EvictionInfo)| one.owner.uid == owner.uid;
         if self.past.iter().filter(theirs).count() >= REMEMBERED
             && let Some(oldest) = self.past.iter().rposition(|one| theirs(&one))
         {
@@ -135,7 +135,7 @@ impl Evictions {
         }
         self.past.truncate(ALL_REMEMBERED - 1);
         let owner = Owner { uid: owner.uid, pid: owner.pid };
-        self.past.push_front((Instant::now(), Evicted { port: port.to_owned(), owner, reason, age_seconds: 0 }));
+        self.past.push_front((Instant::now(), EvictionInfo { port: port.to_owned(), owner, reason, age_seconds: 0 }));
     }
 
     /// Total number of evictions.
@@ -144,7 +144,7 @@ impl Evictions {
     }
 
     /// Iterates over past evictions, newest first.
-    pub fn iter(&self) -> impl Iterator<Item = Evicted> {
-        self.past.iter().map(|(at, one)| Evicted { age_seconds: at.elapsed().as_secs(), ..one.clone() })
+    pub fn iter(&self) -> impl Iterator<Item = EvictionInfo> {
+        self.past.iter().map(|(at, one)| EvictionInfo { age_seconds: at.elapsed().as_secs(), ..one.clone() })
     }
 }

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use netvale_control::options::RateGroup;
-use netvale_policy::bucket::{Group, Limit};
+use netvale_policy::bucket::{Group, RateLimit};
 
 /// All groups.
 #[derive(Default)]
-pub struct Groups(BTreeMap<(u32, String), (RateGroup, Weak<Group>)>);
+pub struct RateGroups(BTreeMap<(u32, String), (RateGroup, Weak<Group>)>);
 
-impl Groups {
+impl RateGroups {
     /// The rate of a user's group of that name, if it exists.
     pub fn get(&self, uid: u32, name: &str) -> Option<&RateGroup> {
         let (known, group) = self.0.get(&(uid, name.to_owned()))?;
@@ -26,7 +26,7 @@ impl Groups {
         {
             return group;
         }
-        let group = Group::new(Limit::bits(wanted.rate.bits(), wanted.burst.bytes()));
+        let group = Group::new(RateLimit::bits(wanted.rate.bits(), wanted.burst.bytes()));
         self.0.insert(key, (wanted.clone(), Arc::downgrade(&group)));
         group
     }

@@ -15,15 +15,15 @@ use netvale_mem::region::{RingRanges, RingSide};
 use netvale_mem::{PortMem, PortShape, Region};
 use netvale_port::domain::TimeDomain;
 use netvale_port::ring_in::RingIngress;
-use netvale_port::{BATCH, DropReason, Egress, HdrLen, Passed, Source, Task};
-use netvale_switch::Work;
+use netvale_port::{BATCH, DropReason, Egress, HdrLen, PassResult, Source, Task};
+use netvale_switch::ForwardMemory;
 
 use super::workers::Workers;
 use crate::refusal::Refusal;
 use crate::worker::TaskId;
 
 /// Destinations of copies, with the names of their monitors.
-type Targets = Vec<(String, Arc<dyn Egress>)>;
+type CopyTargets = Vec<(String, Arc<dyn Egress>)>;
 
 /// 0, 1, 2, …: the indices of all frames of a batch.
 const ALL: [u16; BATCH] = {
@@ -37,9 +37,9 @@ const ALL: [u16; BATCH] = {
 };
 
 /// Forwards the copies of one ring's mover. It gets no kicks and polls while a monitor exists.
-struct HandOn {
+struct CopyForwarder {
     source: Source<RingIngress>,
-    to: Arc<ArcSwap<Targets>>,
+    to: Arc<ArcSwap<CopyTargets>>,
     /// Number of polls without a copy.
     idle: u32,
 }
@@ -50,8 +50,8 @@ const NAP: Duration = Duration::from_micros(50);
 const LOOKS: u32 = 16;
 const DOUBLINGS: u32 = 4;
 
-impl Task<Work> for HandOn {
-    fn pass(&mut self, work: &mut Work) -> Passed {
+impl Task<ForwardMemory> for CopyForwarder {
+    fn pass(&mut self, work: &mut ForwardMemory) -> PassResult {
         let batch = self.source.take(&mut work.spare);
         let frames = batch.len();
         for (_, egress) in self.to.load().iter() {
@@ -62,7 +62,7 @@ impl Task<Work> for HandOn {
         }
         self.source.release(&mut work.spare);
         self.idle = if frames == 0 { self.idle.saturating_add(1) } else { 0 };
-        Passed::count(frames)
+        PassResult::count(frames)
     }
 
     fn nap(&self) -> Option<Duration> {
@@ -71,7 +71,7 @@ impl Task<Work> for HandOn {
 }
 
 /// A ring to copy.
-pub(crate) struct Copied<'a> {
+pub(crate) struct MirroredRing<'a> {
     /// The ring.
     pub of: &'a RingSide,
     /// The moment at which its frames are copied.
@@ -82,20 +82,20 @@ pub(crate) struct Copied<'a> {
 
 /// A ring for the copies of another ring. It stays as long as the port, even without monitors: a mover may be in the
 /// middle of a copy.
-struct Beside {
+struct CopyRing {
     of: RingSide,
     moment: Moment,
     hdr_len: HdrLen,
     mem: Arc<PortMem>,
-    to: Arc<ArcSwap<Targets>>,
+    to: Arc<ArcSwap<CopyTargets>>,
     placed: Option<TaskId>,
 }
 
-impl Beside {
-    fn new(region: &Arc<Region>, copied: &Copied<'_>) -> Result<Beside, Refusal> {
+impl CopyRing {
+    fn new(region: &Arc<Region>, copied: &MirroredRing<'_>) -> Result<CopyRing, Refusal> {
         let slots = copied.of.ring.num_slots();
         let shape = PortShape { tx_rings: 1, rx_rings: 0, tx_slots: slots, rx_slots: slots };
-        Ok(Beside {
+        Ok(CopyRing {
             of: copied.of.clone(),
             moment: copied.moment,
             hdr_len: copied.hdr_len.clone(),
@@ -106,7 +106,7 @@ impl Beside {
     }
 
     /// Creates the task that forwards future copies; older ones are skipped.
-    fn hand_on(&self) -> Result<HandOn, Refusal> {
+    fn hand_on(&self) -> Result<CopyForwarder, Refusal> {
         let side = self.mem.tx.first().ok_or_else(|| Refusal::internal("a port without rings"))?.clone();
         let bell = Doorbell::new()?;
         let host = self.mem.region().touch(move || {
@@ -119,7 +119,7 @@ impl Beside {
         })?;
         let header = self.hdr_len.clone();
         let ingress = RingIngress::new(Arc::clone(&self.mem), host, Doorbell::new()?, header, Arc::default());
-        Ok(HandOn { source: Source::new(Box::new(ingress)), to: Arc::clone(&self.to), idle: 0 })
+        Ok(CopyForwarder { source: Source::new(Box::new(ingress)), to: Arc::clone(&self.to), idle: 0 })
     }
 
     fn set(&self, on: bool) {
@@ -134,7 +134,7 @@ impl Beside {
 /// Copy rings by the address of their region, the copied ring, and the moment of the copy. A region's address is unique
 /// while one of its rings is in this map.
 #[derive(Default)]
-pub struct Mirrors(BTreeMap<(usize, u32, Moment), Beside>);
+pub struct Mirrors(BTreeMap<(usize, u32, Moment), CopyRing>);
 
 fn place_of(region: &Arc<Region>) -> usize {
     Arc::as_ptr(region).addr()
@@ -150,19 +150,20 @@ impl Mirrors {
         workers: &mut Workers,
         region: &Arc<Region>,
         domain: TimeDomain,
-        copied: &Copied<'_>,
-        (name, egress): (&str, &Arc<dyn Egress>),
+        copied: &MirroredRing<'_>,
+        name: &str,
+        egress: &Arc<dyn Egress>,
     ) -> Result<(), Refusal> {
         workers.begin(domain, 1)?;
         let key = (place_of(region), copied.of.csb_index, copied.moment);
         if let Entry::Vacant(free) = self.0.entry(key) {
-            free.insert(Beside::new(region, copied)?);
+            free.insert(CopyRing::new(region, copied)?);
         }
         let idle = self.0.get(&key).filter(|beside| beside.placed.is_none());
-        let placed = idle.map(Beside::hand_on).transpose()?.map(|task| workers.place_for(domain, Box::new(task)));
+        let placed = idle.map(CopyRing::hand_on).transpose()?.map(|task| workers.place_for(domain, Box::new(task)));
         let beside = self.0.get_mut(&key).ok_or_else(|| Refusal::internal("a ring for copies vanished"))?;
         beside.placed = placed.or_else(|| beside.placed.take());
-        let mut to = Targets::clone(&beside.to.load());
+        let mut to = CopyTargets::clone(&beside.to.load());
         to.push((name.to_owned(), Arc::clone(egress)));
         beside.to.store(Arc::new(to));
         beside.set(true);
@@ -173,7 +174,7 @@ impl Mirrors {
     pub(crate) fn remove(&mut self, workers: &mut Workers, name: &str) {
         let mut idle = Vec::new();
         for beside in self.0.values_mut() {
-            let to: Targets = beside.to.load().iter().filter(|(known, _)| known != name).cloned().collect();
+            let to: CopyTargets = beside.to.load().iter().filter(|(known, _)| known != name).cloned().collect();
             if to.is_empty() {
                 beside.set(false);
                 idle.extend(beside.placed.take());

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::rings::pipe::Pipe;
+use crate::rings::pipe::PipeRecord;
 
 /// All pipes, by name without the end, e.g. `netmap:p{1`.
 #[derive(Default)]
 pub struct Pipes {
-    all: BTreeMap<String, Pipe>,
+    all: BTreeMap<String, PipeRecord>,
     touched: BTreeSet<String>,
 }
 
@@ -18,12 +18,12 @@ impl Pipes {
     }
 
     /// Returns the pipe of that name.
-    pub fn get(&self, name: &str) -> Option<&Pipe> {
+    pub fn get(&self, name: &str) -> Option<&PipeRecord> {
         self.all.get(name)
     }
 
     /// Returns the pipe of that name, mutable.
-    pub fn get_mut(&mut self, name: &str) -> Option<&mut Pipe> {
+    pub fn get_mut(&mut self, name: &str) -> Option<&mut PipeRecord> {
         let found = self.all.get_mut(name);
         if found.is_some() {
             self.touched.insert(name.to_owned());
@@ -32,7 +32,7 @@ impl Pipes {
     }
 
     /// Returns the pipe with end `end`.
-    pub fn with_end(&self, end: &str) -> Option<&Pipe> {
+    pub fn with_end(&self, end: &str) -> Option<&PipeRecord> {
         self.all.get(&Pipes::name(end))
     }
 
@@ -42,13 +42,13 @@ impl Pipes {
     }
 
     /// Adds a pipe.
-    pub fn insert(&mut self, name: String, pipe: Pipe) {
+    pub fn insert(&mut self, name: String, pipe: PipeRecord) {
         self.touched.insert(name.clone());
         self.all.insert(name, pipe);
     }
 
     /// Removes a pipe.
-    pub fn remove(&mut self, name: &str) -> Option<Pipe> {
+    pub fn remove(&mut self, name: &str) -> Option<PipeRecord> {
         let gone = self.all.remove(name)?;
         self.touched.insert(name.to_owned());
         Some(gone)
@@ -60,7 +60,7 @@ impl Pipes {
     }
 
     /// Iterates over all pipes, by name.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Pipe)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &PipeRecord)> {
         self.all.iter().map(|(name, pipe)| (name.as_str(), pipe))
     }
 }

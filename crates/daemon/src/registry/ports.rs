@@ -35,7 +35,7 @@ impl SwitchPort {
 
 /// A port's attach parameters, from a request or the configuration file.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Declared {
+pub struct DeclaredPort {
     /// Its switch, its specification and its options, as requested.
     pub params: AttachParams,
     /// Whether they come from the configuration file.
@@ -61,7 +61,7 @@ pub struct PortRecord<B: ?Sized> {
     /// The owner, and the process that created it.
     pub owner: Caller,
     /// Its attach parameters; `None` if a program opened it, or it came with another port.
-    pub declared: Option<Declared>,
+    pub declared: Option<DeclaredPort>,
     /// Whether it stays when no program holds its rings.
     pub persistent: bool,
     /// Whether it could receive, when last checked.
@@ -147,18 +147,18 @@ impl<B: ?Sized> PortRecord<B> {
 }
 
 /// All ports.
-pub struct Ports<B: ?Sized> {
+pub struct PortRegistry<B: ?Sized> {
     all: BTreeMap<String, PortRecord<B>>,
     touched: BTreeSet<String>,
 }
 
-impl<B: ?Sized> Default for Ports<B> {
+impl<B: ?Sized> Default for PortRegistry<B> {
     fn default() -> Self {
-        Ports { all: BTreeMap::new(), touched: BTreeSet::new() }
+        PortRegistry { all: BTreeMap::new(), touched: BTreeSet::new() }
     }
 }
 
-impl<B: ?Sized> Ports<B> {
+impl<B: ?Sized> PortRegistry<B> {
     /// Returns the port of that full name.
     pub fn get(&self, full: &str) -> Option<&PortRecord<B>> {
         self.all.get(full)

@@ -7,11 +7,11 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
-use netvale_control::attach::FileAsked;
+use netvale_control::attach::FilePlacement;
 use netvale_mem::fault::Fault;
 use netvale_mem::holes::HoleWaiter;
 use netvale_mem::layout::RegionSizes;
-use netvale_mem::mapping::Pages;
+use netvale_mem::mapping::PageKind;
 use netvale_mem::toucher::Toucher;
 use netvale_mem::{Region, RegionError};
 use rustix::io::Errno;
@@ -31,7 +31,7 @@ pub struct FilePlace {
     /// The file's inode number.
     pub inode: u64,
     /// The part of the file.
-    pub asked: FileAsked,
+    pub asked: FilePlacement,
 }
 
 impl FilePlace {
@@ -45,7 +45,7 @@ impl FilePlace {
 }
 
 /// A region and its owner.
-pub struct Entry {
+pub struct RegionEntry {
     /// Its number.
     pub id: u32,
     /// The user that owns it.
@@ -57,7 +57,7 @@ pub struct Entry {
     pub file: Option<FilePlace>,
 }
 
-impl Entry {
+impl RegionEntry {
     /// Returns the region while a port uses it.
     pub fn region(&self) -> Option<Arc<Region>> {
         self.region.upgrade()
@@ -66,7 +66,7 @@ impl Entry {
 
 /// All regions.
 pub struct Regions {
-    entries: Vec<Entry>,
+    entries: Vec<RegionEntry>,
     next: u32,
     faults: Arc<OwnedFd>,
     /// Regions freed since the last report.
@@ -101,7 +101,7 @@ impl Regions {
         &mut self,
         id: u32,
         sizes: RegionSizes,
-        pages: Pages,
+        pages: PageKind,
         uid: u32,
     ) -> Result<(Arc<Region>, u32), RegionError> {
         let region = Region::shared(&format!("netvale-{id}"), sizes, pages)?;
@@ -123,7 +123,7 @@ impl Regions {
             };
             region.set_toucher(&self.toucher_of(uid).map_err(failed)?);
         }
-        self.entries.push(Entry { id, uid, region: Arc::downgrade(region), told: Cell::new(None), file });
+        self.entries.push(RegionEntry { id, uid, region: Arc::downgrade(region), told: Cell::new(None), file });
         Ok(())
     }
 
@@ -222,7 +222,7 @@ impl Regions {
 
     /// Returns the region with that number. For [`COMMON_REGION`], of which each user has one, call
     /// [`Regions::known_common`].
-    pub fn get(&self, id: u32) -> Option<&Entry> {
+    pub fn get(&self, id: u32) -> Option<&RegionEntry> {
         self.entries.iter().find(|r| r.id == id)
     }
 
@@ -234,22 +234,22 @@ impl Regions {
     /// Total size of that user's regions in bytes, without those in the user's own files.
     pub fn bytes_of(&self, uid: u32) -> u64 {
         let own = self.entries.iter().filter(|r| r.uid == uid && r.file.is_none());
-        own.filter_map(Entry::region).map(|region| region.layout().total).sum()
+        own.filter_map(RegionEntry::region).map(|region| region.layout().total).sum()
     }
 
     /// Iterates over the regions in use.
-    pub fn iter(&self) -> impl Iterator<Item = (&Entry, Arc<Region>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&RegionEntry, Arc<Region>)> {
         self.entries.iter().filter_map(|entry| Some((entry, entry.region()?)))
     }
 
     /// Returns a region by number; of [`COMMON_REGION`], that user's.
     pub fn find(&self, id: u32, uid: u32) -> Option<Arc<Region>> {
-        let is_it = |entry: &&Entry| entry.id == id && (id != COMMON_REGION || entry.uid == uid);
+        let is_it = |entry: &&RegionEntry| entry.id == id && (id != COMMON_REGION || entry.uid == uid);
         self.entries.iter().find(is_it)?.region()
     }
 
     /// Iterates over the regions in files.
-    pub fn in_files(&self) -> impl Iterator<Item = (&Entry, FilePlace)> {
+    pub fn in_files(&self) -> impl Iterator<Item = (&RegionEntry, FilePlace)> {
         self.entries.iter().filter(|r| r.region.strong_count() > 0).filter_map(|r| Some((r, r.file?)))
     }
 
@@ -261,7 +261,7 @@ impl Regions {
         if let Some(region) = self.known_common(uid) {
             return Ok(region);
         }
-        let region = Region::shared(&format!("netvale-{COMMON_REGION}"), sizes, Pages::Ordinary)?;
+        let region = Region::shared(&format!("netvale-{COMMON_REGION}"), sizes, PageKind::Ordinary)?;
         self.add(COMMON_REGION, uid, &region, None)?;
         Ok(region)
     }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use netvale_control::types::Mac;
 use netvale_mem::notify::Doorbell;
-use netvale_policy::snoop::{Settings, Snoop};
-use netvale_switch::snooping::{Heard, Snooping};
+use netvale_policy::snoop::{Snoop, SnoopSettings};
+use netvale_switch::snooping::{HeardMessage, Snooping};
 use netvale_switch::{GroupPorts, Switch};
 use netvale_wire::MacAddr;
 
@@ -106,9 +106,9 @@ impl Snoops {
 }
 
 /// Timers as in Linux.
-fn settings(switch: &str, querier: bool) -> Settings {
+fn settings(switch: &str, querier: bool) -> SnoopSettings {
     let mac = MacAddr(Mac::of_name(SWITCH_ADDRESS, switch).0);
-    Settings { querier, ..Settings::new(mac) }
+    SnoopSettings { querier, ..SnoopSettings::new(mac) }
 }
 
 impl SnoopingSwitch {
@@ -143,7 +143,7 @@ impl SnoopingSwitch {
     }
 
     /// Whether the port of a message still exists, and its number was not reused.
-    fn knows(&self, heard: &Heard) -> bool {
+    fn knows(&self, heard: &HeardMessage) -> bool {
         self.ports.ports.iter().any(|port| (port.id, port.since) == (heard.port, heard.since))
     }
 
@@ -184,17 +184,17 @@ impl SnoopingSwitch {
 
 #[cfg(test)]
 mod tests {
-    use netvale_policy::snoop::{Family, Multicast};
+    use netvale_policy::snoop::{GroupFamily, Multicast};
     use netvale_port::Egress;
     use netvale_port::loopback::loopback;
-    use netvale_switch::{CompiledPolicies, Forwarder, Port, PortId, Work};
+    use netvale_switch::{AttachedPort, CompiledPolicies, ForwardMemory, Forwarder, PortId};
 
     use super::*;
 
     fn attach(switch: &Switch, name: &str) -> PortId {
         let multicast = Multicast { snooping: true, ..Multicast::default() };
         let policies = Some(Arc::new(CompiledPolicies { multicast, ..CompiledPolicies::default() }));
-        switch.attach(Port { name: name.to_owned(), policies, ..Port::default() }).unwrap()
+        switch.attach(AttachedPort { name: name.to_owned(), policies, ..AttachedPort::default() }).unwrap()
     }
 
     /// Sends the hello of a multicast router.
@@ -203,7 +203,7 @@ mod tests {
         let ip = [0x45, 0xc0, 0, 24, 0, 0, 0, 0, 1, 103, 0xce, 0xb1, 10, 0, 0, 1, 224, 0, 0, 13];
         let frame = [&[1, 0, 0x5e, 0, 0, 13, 2, 0, 0, 0, 0, 1, 8, 0][..], &ip, &[0x20, 0, 0xdf, 0xff]].concat();
         let mut batch = Box::<netvale_port::Batch>::default();
-        let mut work = Work::default();
+        let mut work = ForwardMemory::default();
         batch.lend(&frame, |batch| assert_eq!(to.deliver(batch, &[0], &mut work.scratch), 1));
         Forwarder::new(Arc::clone(switch), from, 0, Box::new(from_ring)).pass(&mut work);
     }
@@ -219,7 +219,7 @@ mod tests {
         snoops.begin(&switch, &snooping, 0, Arc::new(Doorbell::new().unwrap()));
         let is_router = |snoops: &mut Snoops, port| {
             snoops.tick();
-            snoops.get("vale0").unwrap().snoop.router_ports(0, Family::V4).has(port)
+            snoops.get("vale0").unwrap().snoop.router_ports(0, GroupFamily::V4).has(port)
         };
         assert!(!is_router(&mut snoops, old));
         send_hello(&switch, old);

@@ -4,26 +4,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvale_switch::{Fdb, Settings, Switch};
+use netvale_switch::{Fdb, Switch, SwitchSettings};
 
 /// A switch with the user of its first port.
-struct Known {
+struct OwnedSwitch {
     switch: Arc<Switch>,
     owner: u32,
 }
 
 /// All switches.
 pub struct Switches {
-    by_name: BTreeMap<String, Known>,
+    by_name: BTreeMap<String, OwnedSwitch>,
     touched: BTreeSet<String>,
-    settings: Settings,
+    settings: SwitchSettings,
     tick: Duration,
     next_tick: Instant,
 }
 
 impl Switches {
     /// Creates an empty registry. Each switch gets these settings; addresses expire after `ageing`.
-    pub fn new(settings: Settings, ageing: Duration) -> Switches {
+    pub fn new(settings: SwitchSettings, ageing: Duration) -> Switches {
         let tick = Fdb::tick_length(ageing);
         Switches {
             by_name: BTreeMap::new(),
@@ -62,7 +62,7 @@ impl Switches {
 
     fn add(&mut self, switch: Arc<Switch>, owner: u32) -> Arc<Switch> {
         self.touched.insert(switch.name().to_owned());
-        self.by_name.insert(switch.name().to_owned(), Known { switch: Arc::clone(&switch), owner });
+        self.by_name.insert(switch.name().to_owned(), OwnedSwitch { switch: Arc::clone(&switch), owner });
         switch
     }
 
@@ -96,7 +96,7 @@ impl Switches {
     }
 
     /// Changes the settings of all switches during operation. Existing forwarding tables keep their size.
-    pub fn treat(&mut self, settings: Settings, ageing: Duration) {
+    pub fn treat(&mut self, settings: SwitchSettings, ageing: Duration) {
         self.by_name.values().for_each(|known| known.switch.treat(settings.sticky, settings.holds_others));
         self.settings = settings;
         let tick = Fdb::tick_length(ageing);

@@ -9,7 +9,7 @@ use netvale_switch::{PortId, Switch};
 use crate::caller::Caller;
 
 /// A trace of a switch's ports.
-pub struct Session {
+pub struct TraceSession {
     /// Its reader.
     pub caller: Caller,
     /// Its records, written by workers.
@@ -19,11 +19,11 @@ pub struct Session {
     /// Names to trace once such a port appears: of a port, or of the switch for all its ports.
     pub later: Vec<String>,
     /// Names of the switch's ports for the reader, with their end times: numbers are reused.
-    pub names: VecDeque<Named>,
+    pub names: VecDeque<NamedPort>,
 }
 
 /// A port's name.
-pub struct Named {
+pub struct NamedPort {
     /// Its number on the switch.
     pub id: PortId,
     /// End of its use of that number, in the clock of records; `None` while in use.
@@ -47,12 +47,12 @@ pub struct NewOnSwitch<'a> {
     pub is_controlled_by: &'a dyn Fn(Caller) -> bool,
 }
 
-impl Session {
+impl TraceSession {
     /// The port's name at that time.
     #[must_use]
     pub fn name(&self, id: PortId, at: u64) -> &str {
         // A port's first frames may precede the note of its arrival; none follow the note of its departure.
-        let had = |known: &&Named| known.id == id && known.until.is_none_or(|until| at <= until);
+        let had = |known: &&NamedPort| known.id == id && known.until.is_none_or(|until| at <= until);
         self.names.iter().find(had).map_or("a port that is gone", |known| &known.name)
     }
 
@@ -62,7 +62,7 @@ impl Session {
         if self.names.len() >= NAMES {
             self.names.pop_front();
         }
-        self.names.push_back(Named { id, until: None, name });
+        self.names.push_back(NamedPort { id, until: None, name });
     }
 
     fn is_of(&self, switch: &Arc<Switch>) -> bool {
@@ -110,7 +110,7 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for TraceSession {
     fn drop(&mut self) {
         self.leave();
     }
@@ -119,7 +119,7 @@ impl Drop for Session {
 /// Traces by connection.
 #[derive(Default)]
 pub struct Traces {
-    sessions: BTreeMap<u64, Session>,
+    sessions: BTreeMap<u64, TraceSession>,
 }
 
 impl Traces {
@@ -131,7 +131,7 @@ impl Traces {
     }
 
     /// Starts a trace; replaces the connection's former one.
-    pub fn begin(&mut self, session: Session) {
+    pub fn begin(&mut self, session: TraceSession) {
         self.sessions.insert(session.caller.client, session);
     }
 
@@ -147,7 +147,7 @@ impl Traces {
 
     /// The trace of a connection.
     #[must_use]
-    pub fn of(&self, client: u64) -> Option<&Session> {
+    pub fn of(&self, client: u64) -> Option<&TraceSession> {
         self.sessions.get(&client)
     }
 

@@ -35,12 +35,17 @@ impl Tunnels {
     ///
     /// # Errors
     /// [`EndpointError`] if it cannot be opened or restored.
-    pub fn endpoint(&mut self, at: (IpAddr, u16), socket: Option<OwnedFd>) -> Result<Arc<Endpoint>, EndpointError> {
+    pub fn endpoint(
+        &mut self,
+        local: IpAddr,
+        port: u16,
+        socket: Option<OwnedFd>,
+    ) -> Result<Arc<Endpoint>, EndpointError> {
+        let at = (local, port);
         let before = self.endpoints.get(&at);
         if let Some(known) = before.and_then(Weak::upgrade) {
             return Ok(known);
         }
-        let (local, port) = at;
         let endpoint = Arc::new(match socket {
             Some(socket) => Endpoint::continued(local, port, socket)?,
             None => open(local, port, before.is_some())?,

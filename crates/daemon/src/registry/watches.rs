@@ -6,7 +6,7 @@ use netvale_switch::MonitorRings;
 
 /// The target of a monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Watched {
+pub enum MonitoredPort {
     /// A port of a switch, by its full name.
     Port(String),
     /// An interface on a switch, by its port's full name: sent frames of the port are received frames of the interface.
@@ -17,18 +17,18 @@ pub enum Watched {
     Nic(String),
 }
 
-impl Watched {
+impl MonitoredPort {
     /// Whether `other` is the same target, or the same port by another name.
-    fn is(&self, other: &Watched) -> bool {
-        self == other || matches!((self, other), (Watched::Wire(own), Watched::Port(full)) if own == full)
+    fn is(&self, other: &MonitoredPort) -> bool {
+        self == other || matches!((self, other), (MonitoredPort::Wire(own), MonitoredPort::Port(full)) if own == full)
     }
 }
 
 /// A monitor's target, and the destinations of its copies.
 #[derive(Clone)]
-pub struct Watching {
+pub struct WatchRecord {
     /// Its target.
-    pub what: Watched,
+    pub what: MonitoredPort,
     /// Whether it sees received frames when their slots are released.
     pub released: bool,
     /// The rings for copies of sent frames.
@@ -43,26 +43,26 @@ pub struct Watching {
 
 /// All monitors, by full name.
 #[derive(Default)]
-pub struct Watches(BTreeMap<String, Watching>);
+pub struct Watches(BTreeMap<String, WatchRecord>);
 
 impl Watches {
     /// Adds a monitor.
-    pub fn insert(&mut self, monitor: &str, watching: Watching) {
+    pub fn insert(&mut self, monitor: &str, watching: WatchRecord) {
         self.0.insert(monitor.to_owned(), watching);
     }
 
     /// Removes a monitor. Returns its target.
-    pub fn remove(&mut self, monitor: &str) -> Option<Watching> {
+    pub fn remove(&mut self, monitor: &str) -> Option<WatchRecord> {
         self.0.remove(monitor)
     }
 
     /// Iterates over the monitors of exactly that target.
-    pub fn of<'a>(&'a self, what: &'a Watched) -> impl Iterator<Item = (&'a str, &'a Watching)> {
+    pub fn of<'a>(&'a self, what: &'a MonitoredPort) -> impl Iterator<Item = (&'a str, &'a WatchRecord)> {
         self.0.iter().filter(move |(_, w)| w.what == *what).map(|(monitor, w)| (monitor.as_str(), w))
     }
 
     /// Iterates over the connections whose monitors end with `gone`.
-    pub fn clients_of<'a>(&'a self, gone: &'a Watched) -> impl Iterator<Item = u64> + 'a {
+    pub fn clients_of<'a>(&'a self, gone: &'a MonitoredPort) -> impl Iterator<Item = u64> + 'a {
         self.0.values().filter(move |w| w.what.is(gone)).map(|w| w.client)
     }
 }

@@ -11,9 +11,9 @@ use netvale_mem::fault::Fault;
 use netvale_port::domain::TimeDomain;
 use netvale_switch::{PortId, Switch, WaitingFrames};
 
-use super::balance::{self, Load, Move};
-use crate::worker::parking::{self, Parked, Pausing};
-use crate::worker::{Job, Polling, TaskId, Worker};
+use super::balance::{self, TaskLoad, TaskMove};
+use crate::worker::parking::{self, ParkedWorkers, PauseState};
+use crate::worker::{Polling, TaskId, Worker, WorkerTask};
 
 /// Longest wait for workers to acknowledge the commands for a port. A slower worker is busy with ports, which matter
 /// more.
@@ -38,12 +38,12 @@ const MOST_OWN: usize = 256;
 
 /// A counter with its value a period ago.
 #[derive(Default)]
-struct Count {
+struct PeriodCount {
     before: u64,
     last: u64,
 }
 
-impl Count {
+impl PeriodCount {
     /// Starts a period; `now` is the counter's value.
     fn turn(&mut self, now: u64) {
         self.last = now.saturating_sub(self.before);
@@ -52,11 +52,11 @@ impl Count {
 }
 
 /// A task's worker and cost.
-struct Place {
+struct TaskPlace {
     worker: usize,
     /// Nanoseconds used, counted by its worker.
     taken: Arc<AtomicU64>,
-    count: Count,
+    count: PeriodCount,
     /// Whether it was placed less than a period ago.
     is_new: bool,
     stays_until: Option<Instant>,
@@ -66,19 +66,19 @@ struct Place {
 struct UserWorker {
     number: usize,
     worker: Worker,
-    patience: Patience,
+    patience: WaitBudget,
 }
 
 /// Time budget for waiting on a user's worker. Without it, a user with many ports that come and go, each answer a
 /// little late, would take the main thread's time.
-struct Patience {
+struct WaitBudget {
     left: Cell<Duration>,
     at: Cell<Instant>,
 }
 
-impl Patience {
-    fn new(now: Instant) -> Patience {
-        Patience { left: Cell::new(PATIENCE), at: Cell::new(now) }
+impl WaitBudget {
+    fn new(now: Instant) -> WaitBudget {
+        WaitBudget { left: Cell::new(PATIENCE), at: Cell::new(now) }
     }
 
     /// Longest wait for the next answer.
@@ -105,10 +105,10 @@ pub struct Workers {
     polling: Polling,
     fault: Fault,
     /// Pause of all workers.
-    pausing: Pausing,
+    pausing: PauseState,
     /// Busy nanoseconds of each worker.
-    busy: Vec<Count>,
-    tasks: BTreeMap<TaskId, Place>,
+    busy: Vec<PeriodCount>,
+    tasks: BTreeMap<TaskId, TaskPlace>,
     /// Number of tasks placed on each worker in this period.
     new: Vec<u64>,
     next: TaskId,
@@ -126,7 +126,7 @@ impl Workers {
         let start =
             |(i, &cpu): (usize, &Option<usize>)| Worker::start(i, cpu, polling, fault.clone(), TimeDomain::TRUSTED);
         let all: Vec<_> = cpus.iter().enumerate().map(start).collect::<Result<_, _>>()?;
-        let busy = all.iter().map(|_| Count::default()).collect();
+        let busy = all.iter().map(|_| PeriodCount::default()).collect();
         let new = vec![0; all.len()];
         let (own, leaving, tasks, pausing) = Default::default();
         let fault = fault.clone();
@@ -174,7 +174,7 @@ impl Workers {
         let number = (self.all.len()..).find(is_free).unwrap_or(usize::MAX);
         let worker = Worker::start(number, None, self.polling, self.fault.clone(), domain)?;
         self.pausing.include(&worker);
-        self.own.push(UserWorker { number, worker, patience: Patience::new(Instant::now()) });
+        self.own.push(UserWorker { number, worker, patience: WaitBudget::new(Instant::now()) });
         Ok(())
     }
 
@@ -227,18 +227,23 @@ impl Workers {
     }
 
     /// Places a task on the least loaded worker.
-    pub fn place(&mut self, task: Job) -> TaskId {
+    pub fn place(&mut self, task: WorkerTask) -> TaskId {
         self.place_for(TimeDomain::TRUSTED, task)
     }
 
     /// Places a task on a worker of the domain, after [`begin`](Workers::begin).
-    pub fn place_for(&mut self, domain: TimeDomain, task: Job) -> TaskId {
+    pub fn place_for(&mut self, domain: TimeDomain, task: WorkerTask) -> TaskId {
         let id = self.next;
         let worker = self.number_of(domain).unwrap_or_default();
         self.next += 1;
         if let Some(w) = self.get(worker) {
-            let place =
-                Place { worker, taken: w.add(id, task), count: Count::default(), is_new: true, stays_until: None };
+            let place = TaskPlace {
+                worker,
+                taken: w.add(id, task),
+                count: PeriodCount::default(),
+                is_new: true,
+                stays_until: None,
+            };
             self.tasks.insert(id, place);
             self.new.get_mut(worker).into_iter().for_each(|new| *new += 1);
         }
@@ -296,22 +301,22 @@ impl Workers {
 
     /// Each task's share of its worker's busy time. Only few rounds are timed, so the measured times are scaled to that
     /// sum.
-    fn loads(&self, now: Instant) -> Vec<Load> {
+    fn loads(&self, now: Instant) -> Vec<TaskLoad> {
         let mut sums = vec![0u64; self.all.len()];
         // Tasks of untrusted users stay on their users' workers.
         let tasks = || self.tasks.iter().filter(|(_, place)| place.worker < self.all.len());
         tasks().for_each(|(_, place)| sums[place.worker] += place.count.last);
-        let load = |(&task, place): (&TaskId, &Place)| {
+        let load = |(&task, place): (&TaskId, &TaskPlace)| {
             let sum = sums[place.worker].max(1);
             let busy = self.busy[place.worker].last;
             let time = u128::from(place.count.last) * u128::from(busy) / u128::from(sum);
             let stays = place.stays_until.is_some_and(|until| now < until);
-            Load { task, worker: place.worker, time: time as u64, stays }
+            TaskLoad { task, worker: place.worker, time: time as u64, stays }
         };
         tasks().map(load).collect()
     }
 
-    fn carry_out(&mut self, Move { task, to }: Move, now: Instant) {
+    fn carry_out(&mut self, TaskMove { task, to }: TaskMove, now: Instant) {
         let Some(place) = self.tasks.get_mut(&task) else { return };
         let (Some(here), Some(there)) = (self.all.get(place.worker), self.all.get(to)) else { return };
         // A task that could not be moved is not retried immediately.
@@ -372,9 +377,9 @@ impl Workers {
     ///
     /// # Errors
     /// The domains whose workers a peer holds up; then all resume.
-    pub fn park(&mut self) -> Result<Parked, Vec<TimeDomain>> {
+    pub fn park(&mut self) -> Result<ParkedWorkers, Vec<TimeDomain>> {
         let parked = parking::park(self.each().map(|(_, worker)| worker))?;
-        self.pausing = Pausing::of(&parked);
+        self.pausing = PauseState::of(&parked);
         Ok(parked)
     }
 
@@ -399,21 +404,21 @@ impl Drop for Workers {
 
 #[cfg(test)]
 mod tests {
-    use netvale_port::{Passed, Task};
-    use netvale_switch::Work;
+    use netvale_port::{PassResult, Task};
+    use netvale_switch::ForwardMemory;
 
     use super::*;
 
     /// A task that works for that long in each pass.
     struct Works(Duration);
 
-    impl Task<Work> for Works {
-        fn pass(&mut self, _work: &mut Work) -> Passed {
+    impl Task<ForwardMemory> for Works {
+        fn pass(&mut self, _work: &mut ForwardMemory) -> PassResult {
             let start = Instant::now();
             while start.elapsed() < self.0 {
                 std::hint::spin_loop();
             }
-            Passed::count(usize::from(!self.0.is_zero()))
+            PassResult::count(usize::from(!self.0.is_zero()))
         }
 
         fn arm(&mut self) -> bool {
@@ -481,10 +486,10 @@ mod tests {
     /// A task that reports its first pass.
     struct Begins(std::sync::mpsc::Sender<()>);
 
-    impl Task<Work> for Begins {
-        fn pass(&mut self, _work: &mut Work) -> Passed {
+    impl Task<ForwardMemory> for Begins {
+        fn pass(&mut self, _work: &mut ForwardMemory) -> PassResult {
             let _ = self.0.send(());
-            Passed::Idle
+            PassResult::Idle
         }
 
         fn arm(&mut self) -> bool {

@@ -13,13 +13,13 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::holders::Holders;
-use super::local::LocalPort;
-use super::switched::Rings;
+use super::local::LocalRings;
+use super::switched::PortRings;
 use crate::refusal::{Refusal, refuse};
 
 /// State of the rings of a port that programs open.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct RingsState {
+pub struct PortRingsState {
     /// Number of the region.
     pub region: u32,
     /// Number of tx and rx rings, and of slots in each.
@@ -59,16 +59,16 @@ fn all(mem: &PortMem) -> impl Iterator<Item = &RingSide> {
     mem.tx.iter().chain(&mem.rx)
 }
 
-impl LocalPort {
+impl LocalRings {
     /// Saves the rings for a successor.
     ///
     /// # Errors
     /// Fails if the daemon is out of descriptors.
-    pub(crate) fn state(&self) -> std::io::Result<RingsState> {
+    pub(crate) fn state(&self) -> std::io::Result<PortRingsState> {
         let mem = &self.rings.mem;
         let shape = self.rings.mem.shape();
         let held = [&self.tx_held, &self.rx_held].map(|rings| rings.iter().map(Holders::list).collect());
-        Ok(RingsState {
+        Ok(PortRingsState {
             region: self.rings.mem_id,
             shape: [shape.tx_rings, shape.rx_rings, shape.tx_slots, shape.rx_slots],
             host: mem.host_rings(),
@@ -87,20 +87,20 @@ impl LocalPort {
     /// [`Refusal`] if the region has no such rings, or bells are missing.
     pub(crate) fn continued(
         region: &Arc<Region>,
-        state: RingsState,
+        state: PortRingsState,
         fault: Fault,
-    ) -> Result<(LocalPort, Vec<RingIngress>), Refusal> {
+    ) -> Result<(LocalRings, Vec<RingIngress>), Refusal> {
         let [tx_rings, rx_rings, tx_slots, rx_slots] = state.shape;
         let shape = PortShape { tx_rings, rx_rings, tx_slots, rx_slots };
         if !matches!(state.hdr_len, 0 | 10 | 12) {
             return refuse(Errno::INVAL, format!("a header of {} bytes", state.hdr_len));
         }
-        let mem = Arc::new(region.continue_port(shape, state.host, state.first)?);
+        let mem = Arc::new(region.continue_port(shape, state.host.0, state.host.1, state.first)?);
         set_offset_rules(all(&mem), &state.offsets);
         let hdr_len = HdrLen::from(state.hdr_len).with_segments_cut(state.is_cut);
-        let (rings, ingresses) = Rings::continued(mem, state.region, hdr_len, fault, state.bells)?;
+        let (rings, ingresses) = PortRings::continued(mem, state.region, hdr_len, fault, state.bells)?;
         let [tx_held, rx_held] = state.held.map(|rings| rings.into_iter().map(Holders::from_list).collect());
-        let local = LocalPort { rings, tx_held, rx_held, is_joint: false };
+        let local = LocalRings { rings, tx_held, rx_held, is_joint: false };
         local.look_who_reads();
         Ok((local, ingresses))
     }

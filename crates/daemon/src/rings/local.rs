@@ -10,7 +10,7 @@ use netvale_portspec::{Directions, PortSpec, Rings as RingsSpec};
 use rustix::io::Errno;
 
 use super::holders::Holders;
-use super::switched::Rings;
+use super::switched::PortRings;
 use crate::refusal::{Refusal, refuse};
 
 /// Discards all frames in a ring without a reader.
@@ -22,9 +22,9 @@ pub(crate) fn empty(egress: &RingEgress) {
 }
 
 /// Rings with their holders.
-pub struct LocalPort {
+pub struct LocalRings {
     /// The memory, and both ends of each ring.
-    pub rings: Rings,
+    pub rings: PortRings,
     /// Holders of each tx ring.
     pub tx_held: Vec<Holders>,
     /// Holders of each rx ring.
@@ -33,14 +33,14 @@ pub struct LocalPort {
     pub is_joint: bool,
 }
 
-impl LocalPort {
+impl LocalRings {
     /// Creates it from rings without holders.
-    pub(crate) fn unheld(rings: Rings) -> LocalPort {
+    pub(crate) fn unheld(rings: PortRings) -> LocalRings {
         let shape = rings.mem.shape();
         let nobody = |n: u32| vec![Holders::default(); n as usize];
         let tx_held = nobody(shape.tx_rings);
         let rx_held = nobody(shape.rx_rings);
-        let local = LocalPort { rings, tx_held, rx_held, is_joint: false };
+        let local = LocalRings { rings, tx_held, rx_held, is_joint: false };
         local.look_who_reads();
         local
     }

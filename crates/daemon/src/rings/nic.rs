@@ -5,33 +5,33 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use netvale_afxdp::bpf::Mode;
+use netvale_afxdp::bpf::XdpMode;
 use netvale_afxdp::iface::is_up;
-use netvale_afxdp::nic::Sending;
-use netvale_afxdp::socket::{BindResult, Socket};
-use netvale_afxdp::{Nic, NicError, Opened};
+use netvale_afxdp::nic::SendClaim;
+use netvale_afxdp::socket::{BindResult, XdpSocket};
+use netvale_afxdp::{Nic, NicError, OpenNicQueue};
 use netvale_control::attach::{AttachReply, NIC_BOUND, NIC_FORWARDS, NIC_MULTI_BUFFER, NIC_RESUMED, Role};
 use netvale_control::types::{Direction, Owner, PortInfo, PortKind, PortState, RingInfo};
 use netvale_mem::PortMem;
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::KickCounts;
-use netvale_mem::region::{Binding, Furnished, RingRanges};
+use netvale_mem::region::{Binding, FurnishedRings, RingRanges};
 use netvale_nic::stack::{OpenRing, Stack};
 use netvale_port::RingCounters;
 
 use super::reply::{region_descriptors, region_reply};
 use super::status::{counted, region_info, with_indices};
-use super::switched::Bells;
+use super::switched::RingDoorbells;
 use crate::caller::Caller;
-use crate::handover::items::Counts;
+use crate::handover::items::RingCounts;
 use crate::refusal::Refusal;
 use crate::worker::TaskId;
 
 /// Text with the binding mode of an interface's queues.
 pub fn mode_words(nic: &Nic, zero_copy: bool) -> String {
     let place = match nic.mode() {
-        Mode::Native => "in the driver",
-        Mode::Generic => "in the stack (generic: the driver has no XDP)",
+        XdpMode::Native => "in the driver",
+        XdpMode::Generic => "in the stack (generic: the driver has no XDP)",
     };
     let copy = if zero_copy { "zero-copy" } else { "the kernel copies each frame (copy mode)" };
     format!("AF_XDP {place}, {copy}")
@@ -39,12 +39,12 @@ pub fn mode_words(nic: &Nic, zero_copy: bool) -> String {
 
 /// A queue opened by programs. Both of its rings have buffers, as the kernel may hold some of either.
 pub(crate) struct OpenQueue {
-    pub(crate) opened: Opened,
-    _rings: Furnished,
+    pub(crate) opened: OpenNicQueue,
+    _rings: FurnishedRings,
 }
 
 impl OpenQueue {
-    pub(crate) fn new(opened: Opened, rings: Furnished) -> OpenQueue {
+    pub(crate) fn new(opened: OpenNicQueue, rings: FurnishedRings) -> OpenQueue {
         OpenQueue { opened, _rings: rings }
     }
 
@@ -53,7 +53,7 @@ impl OpenQueue {
         self.opened.queue.address().queue
     }
 
-    fn socket(&self) -> &Socket {
+    fn socket(&self) -> &XdpSocket {
         &self.opened.socket
     }
 }
@@ -65,7 +65,7 @@ pub struct NicPort {
     /// The socket of each bound queue; shared with the program, and with programs that hold the queue's other ring.
     pub(crate) sockets: Vec<Arc<OpenQueue>>,
     /// The queues on which it sends.
-    pub(crate) sending: Vec<Sending>,
+    pub(crate) sending: Vec<SendClaim>,
     /// Whether its client has the daemon's rights. Such a client binds the sockets itself, after mapping their rings,
     /// as older kernels require, and gets the TAP. Other clients get bound sockets: an unbound one could be bound to
     /// any interface, and send there.
@@ -76,7 +76,7 @@ pub struct NicPort {
     pub(crate) mem: Arc<PortMem>,
     pub(crate) mem_id: u32,
     /// Bells of the bound host rings, by direction (true: rx) and the ring's number in the port.
-    pub(crate) bells: BTreeMap<(bool, u32), Bells>,
+    pub(crate) bells: BTreeMap<(bool, u32), RingDoorbells>,
     /// The fault of its program.
     pub(crate) fault: Fault,
     pub(crate) tx: Range<u32>,
@@ -191,12 +191,12 @@ impl NicPort {
     }
 
     /// Counters of its host rings, tx rings first.
-    pub fn counted(&self) -> Vec<Counts> {
-        self.counts.iter().map(|(counters, _)| Counts::of(counters)).collect()
+    pub fn counted(&self) -> Vec<RingCounts> {
+        self.counts.iter().map(|(counters, _)| RingCounts::of(counters)).collect()
     }
 
     /// Adds the counts of another process.
-    pub fn count(&self, counts: &[Counts]) {
+    pub fn count(&self, counts: &[RingCounts]) {
         self.counts.iter().zip(counts).for_each(|((counters, _), counts)| counts.add_to(counters));
     }
 
@@ -243,7 +243,7 @@ impl NicPort {
 }
 
 /// Text with the numbers of frames that the kernel could not deliver.
-fn lost(queue: u32, socket: &Socket) -> Option<String> {
+fn lost(queue: u32, socket: &XdpSocket) -> Option<String> {
     let s = socket.statistics()?;
     let lost = [(s.rx_dropped, "too long"), (s.rx_fill_ring_empty_descs.unwrap_or(0), "times without an empty buffer")];
     let words: Vec<String> = lost.iter().filter(|(n, _)| *n > 0).map(|(n, why)| format!("{n} {why}")).collect();

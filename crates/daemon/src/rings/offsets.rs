@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvale_control::attach::OffsetsAsked;
+use netvale_control::attach::OffsetsRequest;
 use netvale_mem::offsets::OffsetRule;
 use netvale_mem::region::{RingRanges, RingSide};
 use netvale_mem::{PortMem, Region};
@@ -12,7 +12,7 @@ use netvale_port::domain::TimeDomain;
 use rustix::io::Errno;
 
 use super::holders::Holders;
-use super::local::{LocalPort, empty};
+use super::local::{LocalRings, empty};
 use crate::refusal::Refusal;
 use crate::worker::Worker;
 
@@ -22,7 +22,7 @@ const USERS_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// A ring about to be bound to a client.
 #[derive(Clone)]
-pub(crate) struct Asked {
+pub(crate) struct OffsetRing {
     side: RingSide,
     is_rx: bool,
     /// Whether it has no other holder.
@@ -40,7 +40,7 @@ pub(crate) fn unsupported<T>(what: &str) -> Result<T, Refusal> {
 }
 
 /// Checks the request against the buffer size, in netmap's order of checks.
-fn checked(asked: &OffsetsAsked, buf_size: u32) -> Result<OffsetRule, Refusal> {
+fn checked(asked: &OffsetsRequest, buf_size: u32) -> Result<OffsetRule, Refusal> {
     let bits = if asked.bits == 0 { 64 } else { asked.bits };
     let rule = OffsetRule { bits, max: asked.max, initial: asked.initial };
     if bits > 64 {
@@ -63,10 +63,10 @@ fn checked(asked: &OffsetsAsked, buf_size: u32) -> Result<OffsetRule, Refusal> {
 
 /// The rings of a port in these ranges, rx first, as netmap examines them. `alone` returns whether a ring has no other
 /// holder.
-pub(crate) fn rings(mem: &PortMem, ranges: &RingRanges, alone: impl Fn(bool, usize) -> bool) -> Vec<Asked> {
-    let of = |sides: &[RingSide], range: &Range<u32>, is_rx: bool| -> Vec<Asked> {
+pub(crate) fn rings(mem: &PortMem, ranges: &RingRanges, alone: impl Fn(bool, usize) -> bool) -> Vec<OffsetRing> {
+    let of = |sides: &[RingSide], range: &Range<u32>, is_rx: bool| -> Vec<OffsetRing> {
         let all = sides.iter().enumerate().skip(range.start as usize).take(range.len());
-        all.map(|(i, side)| Asked { side: side.clone(), is_rx, alone: alone(is_rx, i) }).collect()
+        all.map(|(i, side)| OffsetRing { side: side.clone(), is_rx, alone: alone(is_rx, i) }).collect()
     };
     let mut rings = of(&mem.rx, &ranges.rx, true);
     rings.extend(of(&mem.tx, &ranges.tx, false));
@@ -74,10 +74,10 @@ pub(crate) fn rings(mem: &PortMem, ranges: &RingRanges, alone: impl Fn(bool, usi
 }
 
 /// Rings with their new rules.
-type Rules = Vec<(Asked, OffsetRule)>;
+type OffsetRules = Vec<(OffsetRing, OffsetRule)>;
 
 /// The rules for these rings: the existing ones if they satisfy the request, otherwise the requested ones.
-fn agreed(asked: &OffsetsAsked, rings: &[Asked]) -> Result<(u32, Rules), Refusal> {
+fn agreed(asked: &OffsetsRequest, rings: &[OffsetRing]) -> Result<(u32, OffsetRules), Refusal> {
     let buf_size = rings.first().map_or(u32::MAX, |r| r.side.ring.buf_size());
     let mut rule = checked(asked, buf_size)?;
     let mut rules = Vec::new();
@@ -99,14 +99,14 @@ fn agreed(asked: &OffsetsAsked, rings: &[Asked]) -> Result<(u32, Rules), Refusal
 }
 
 /// Applies the option to unused rings. Returns the largest offset.
-pub(crate) fn begin(region: &Region, asked: &OffsetsAsked, rings: &[Asked]) -> Result<u32, Refusal> {
+pub(crate) fn begin(region: &Region, asked: &OffsetsRequest, rings: &[OffsetRing]) -> Result<u32, Refusal> {
     let (max, rules) = agreed(asked, rings)?;
     region.touch(move || rules.into_iter().for_each(|(ring, rule)| ring.side.begin_offsets(rule)))?;
     Ok(max)
 }
 
 /// The free slots of a ring: from the first up to (not including) the second; all if the two are equal.
-fn free_slots(ring: &Asked) -> (u32, u32) {
+fn free_slots(ring: &OffsetRing) -> (u32, u32) {
     let csb = &ring.side.csb;
     let n = ring.side.ring.num_slots();
     let inside = |i: u32| if i < n { i } else { 0 };
@@ -120,9 +120,9 @@ fn free_slots(ring: &Asked) -> (u32, u32) {
 /// end has a holder.
 pub(crate) fn begin_pipe(
     region: &Region,
-    asked: &OffsetsAsked,
-    own: &[Asked],
-    other: Vec<Asked>,
+    asked: &OffsetsRequest,
+    own: &[OffsetRing],
+    other: Vec<OffsetRing>,
     held: bool,
 ) -> Result<u32, Refusal> {
     let (max, rules) = agreed(asked, own)?;
@@ -130,7 +130,7 @@ pub(crate) fn begin_pipe(
     Ok(max)
 }
 
-fn begin_at_ends(rules: &Rules, other: &[Asked], held: bool) {
+fn begin_at_ends(rules: &OffsetRules, other: &[OffsetRing], held: bool) {
     for (ring, rule) in rules {
         ring.side.offsets.set(Some(*rule));
         ring.side.ring.set_offset_mask(rule.mask());
@@ -138,7 +138,7 @@ fn begin_at_ends(rules: &Rules, other: &[Asked], held: bool) {
         for side in theirs.map(|o| &o.side) {
             side.ring.set_offset_mask(rule.mask());
             if !held && rule.initial != 0 {
-                let (first, end) = free_slots(&Asked { side: side.clone(), is_rx: !ring.is_rx, alone: true });
+                let (first, end) = free_slots(&OffsetRing { side: side.clone(), is_rx: !ring.is_rx, alone: true });
                 side.write_offset(rule, rule.initial, first, end);
             }
         }
@@ -153,8 +153,8 @@ fn begin_at_ends(rules: &Rules, other: &[Asked], held: bool) {
 pub(crate) fn begin_live(
     region: &Region,
     workers: &[&Worker],
-    asked: &OffsetsAsked,
-    rings: &[Asked],
+    asked: &OffsetsRequest,
+    rings: &[OffsetRing],
 ) -> Result<u32, Refusal> {
     let (max, rules) = agreed(asked, rings)?;
     let closed = || rings.iter().filter(|r| r.is_rx && r.alone).map(|r| &r.side);
@@ -177,14 +177,14 @@ pub(crate) fn begin_live(
 }
 
 /// Whether a persistent port still has the offsets of programs that have closed it.
-pub(crate) fn are_left(local: &LocalPort) -> bool {
+pub(crate) fn are_left(local: &LocalRings) -> bool {
     let mem = &local.rings.mem;
     local.is_unheld() && mem.rx.iter().chain(&mem.tx).any(|s| s.offsets.rule().is_some())
 }
 
 /// Resets a persistent port after its last program: removes offsets, and frames at offsets. Sent frames have been
 /// forwarded by then.
-pub(crate) fn end(workers: &[&Worker], local: &LocalPort) {
+pub(crate) fn end(workers: &[&Worker], local: &LocalRings) {
     let mem = &local.rings.mem;
     // A missing answer can be reported to no program, and the next program checks its own frames.
     let _ = close_rings(workers, mem.rx.iter());
@@ -214,7 +214,7 @@ pub(crate) fn is_alone(held: &[Holders], i: usize) -> bool {
 }
 
 /// The rings of one end of a pipe, for its next holder.
-pub(crate) fn of_pipe(mem: &PortMem, held: &Holders) -> Vec<Asked> {
+pub(crate) fn of_pipe(mem: &PortMem, held: &Holders) -> Vec<OffsetRing> {
     let alone = held.is_empty();
     rings(mem, &RingRanges { tx: 0..1, rx: 0..1 }, |_, _| alone)
 }

@@ -20,7 +20,7 @@ use crate::handover::items::PipeItem;
 use crate::refusal::Refusal;
 
 /// The eventfds of one direction of a pair of rings.
-struct Lane {
+struct PipeLane {
     /// Rung when frames have arrived at the receiver.
     arrived: Doorbell,
     /// Rung when the sender has room again.
@@ -28,21 +28,21 @@ struct Lane {
 }
 
 /// The mover of frames.
-enum MovedBy {
+enum PipeMover {
     /// The ends themselves; the index is the sending end of a lane.
-    Ends(Box<[Lane; 2]>),
+    Ends(Box<[PipeLane; 2]>),
     /// Workers, because the end with that index is a virtual machine's.
     Workers(usize, Arc<PipeBackend>),
 }
 
 /// A pipe: two ends in one region.
-pub struct Pipe {
+pub struct PipeRecord {
     /// Its owner: both ends are one trust domain.
     pub uid: u32,
     /// Number of its region.
     pub mem_id: u32,
     ends: [Arc<PortMem>; 2],
-    moved_by: MovedBy,
+    moved_by: PipeMover,
     /// Clients that hold each end.
     pub held_by: [Holders; 2],
 }
@@ -62,23 +62,24 @@ pub fn pipe_and_end(name: &PortName) -> Option<(String, usize)> {
     Some((format!("{}{{{}", name.base(), pipe.id), end))
 }
 
-impl Pipe {
+impl PipeRecord {
     /// Creates a pipe in `region`, with one ring of `slots` slots each way at each end.
     ///
     /// # Errors
     /// [`Refusal`] if the region is full or the daemon is out of descriptors.
-    pub fn new(region: &Arc<Region>, mem_id: u32, slots: u32, uid: u32) -> Result<Pipe, Refusal> {
+    pub fn new(region: &Arc<Region>, mem_id: u32, slots: u32, uid: u32) -> Result<PipeRecord, Refusal> {
         let shape = shape(slots);
-        let lane = || -> Result<Lane, Refusal> { Ok(Lane { arrived: Doorbell::new()?, room: Doorbell::new()? }) };
+        let lane =
+            || -> Result<PipeLane, Refusal> { Ok(PipeLane { arrived: Doorbell::new()?, room: Doorbell::new()? }) };
         let ends = [Arc::new(region.port(shape)?), Arc::new(region.port(shape)?)];
         // The two ends act as each other's host: no kicks wanted yet.
         let sides: Vec<_> = ends.iter().flat_map(|e| e.tx.iter().chain(&e.rx)).cloned().collect();
         region.touch(move || sides.iter().for_each(|s| netvale_mem::notify::disarm(s.csb.kern_need_kick())))?;
-        Ok(Pipe {
+        Ok(PipeRecord {
             uid,
             mem_id,
             ends,
-            moved_by: MovedBy::Ends(Box::new([lane()?, lane()?])),
+            moved_by: PipeMover::Ends(Box::new([lane()?, lane()?])),
             held_by: Default::default(),
         })
     }
@@ -88,7 +89,7 @@ impl Pipe {
     /// # Errors
     /// Fails if the daemon is out of descriptors.
     pub fn save(&self, name: &str) -> std::io::Result<PipeItem> {
-        let lanes: &[Lane] = if let MovedBy::Ends(lanes) = &self.moved_by { &**lanes } else { &[] };
+        let lanes: &[PipeLane] = if let PipeMover::Ends(lanes) = &self.moved_by { &**lanes } else { &[] };
         let ends = [self.end(0), self.end(1)];
         let bells = lanes.iter().map(|lane| Ok([Fd::copy_of(&lane.arrived)?, Fd::copy_of(&lane.room)?]));
         Ok(PipeItem {
@@ -108,16 +109,16 @@ impl Pipe {
     ///
     /// # Errors
     /// [`Refusal`] if its region has no such rings, or descriptors are missing.
-    pub fn continued(region: &Arc<Region>, item: PipeItem) -> Result<Pipe, Refusal> {
+    pub fn continued(region: &Arc<Region>, item: PipeItem) -> Result<PipeRecord, Refusal> {
         let shape = shape(item.slots);
         let mut bells = item.bells.into_iter();
         let mut lane = || -> Result<_, Refusal> {
             let missing = || Refusal::new(Errno::INVAL, "a pipe's doorbells are missing");
             let [arrived, room] = bells.next().ok_or_else(missing)?;
-            Ok(Lane { arrived: Doorbell::from_fd(arrived.take()?), room: Doorbell::from_fd(room.take()?) })
+            Ok(PipeLane { arrived: Doorbell::from_fd(arrived.take()?), room: Doorbell::from_fd(room.take()?) })
         };
         let lanes = Box::new([lane()?, lane()?]);
-        let end = |first| region.continue_port(shape, (0, 0), first).map(Arc::new);
+        let end = |first| region.continue_port(shape, 0, 0, first).map(Arc::new);
         let ends = [end(item.first[0])?, end(item.first[1])?];
         for (end, rules) in ends.iter().zip(&item.offsets) {
             set_offset_rules(end.tx.iter().chain(&end.rx), rules);
@@ -125,7 +126,7 @@ impl Pipe {
         let uid = item.uid;
         let mem_id = item.region;
         let held_by = item.held.map(Holders::from_list);
-        Ok(Pipe { uid, mem_id, ends, moved_by: MovedBy::Ends(lanes), held_by })
+        Ok(PipeRecord { uid, mem_id, ends, moved_by: PipeMover::Ends(lanes), held_by })
     }
 
     /// Restores holders and number of a virtual machine's pipe, created by its port.
@@ -136,19 +137,19 @@ impl Pipe {
     }
 
     /// Creates a pipe whose end `guest` is a virtual machine's.
-    pub fn to_guest(backend: Arc<PipeBackend>, guest: usize, mem_id: u32, uid: u32) -> Pipe {
+    pub fn to_guest(backend: Arc<PipeBackend>, guest: usize, mem_id: u32, uid: u32) -> PipeRecord {
         let beside = backend.beside();
         let theirs = Arc::clone(&beside.guest);
         let ours = Arc::clone(&beside.other);
         let ends = if guest == 0 { [theirs, ours] } else { [ours, theirs] };
-        Pipe { uid, mem_id, ends, moved_by: MovedBy::Workers(guest, backend), held_by: Default::default() }
+        PipeRecord { uid, mem_id, ends, moved_by: PipeMover::Workers(guest, backend), held_by: Default::default() }
     }
 
     /// The index of the virtual machine's end.
     pub fn guest_end(&self) -> Option<usize> {
         match &self.moved_by {
-            MovedBy::Ends(_) => None,
-            MovedBy::Workers(guest, _) => Some(*guest),
+            PipeMover::Ends(_) => None,
+            PipeMover::Workers(guest, _) => Some(*guest),
         }
     }
 
@@ -174,8 +175,8 @@ impl Pipe {
     /// The fault of the program at the far end of a virtual machine's pipe.
     pub fn fault(&self) -> Option<&Fault> {
         match &self.moved_by {
-            MovedBy::Ends(_) => None,
-            MovedBy::Workers(_, backend) => Some(backend.fault()),
+            PipeMover::Ends(_) => None,
+            PipeMover::Workers(_, backend) => Some(backend.fault()),
         }
     }
 
@@ -201,7 +202,7 @@ impl Pipe {
             ..region_reply(own)
         };
         match &self.moved_by {
-            MovedBy::Ends(lanes) => {
+            PipeMover::Ends(lanes) => {
                 let out = &lanes[end & 1];
                 let back = &lanes[(end ^ 1) & 1];
                 // The tx ring rings `arrived` of its own lane and waits for that lane's `room`; the rx ring vice versa.
@@ -209,7 +210,7 @@ impl Pipe {
                 let fds = descriptors(own.region(), bells.into_iter())?;
                 Ok((AttachReply { role: Role::Pipe, peer_csb_first: peer.csb_first(), ..base }, fds))
             }
-            MovedBy::Workers(_, backend) => {
+            PipeMover::Workers(_, backend) => {
                 let fds = descriptors(own.region(), backend.bells().into_iter())?;
                 Ok((AttachReply { role: Role::Switch, ..base }, fds))
             }

@@ -1,6 +1,6 @@
 //! The size of a port: requests, defaults and limits.
 
-use netvale_control::attach::{AttachRequest, FLAG_NETMAP, FLAG_NULL, Pools};
+use netvale_control::attach::{AttachRequest, FLAG_NETMAP, FLAG_NULL, PoolSizes};
 use netvale_mem::layout::{DEFAULT_BUF_SIZE, PoolSize, RING_SLOTS_RANGE, RegionSizes};
 use netvale_mem::{Layout, PortShape};
 use netvale_portspec::Conf;
@@ -36,10 +36,10 @@ pub(crate) struct Sizes {
 }
 
 /// The client's own sizes of a region's pools, if any; the region's layout checks them.
-pub(crate) fn own_pools(pools: &Pools) -> Option<RegionSizes> {
+pub(crate) fn own_pools(pools: &PoolSizes) -> Option<RegionSizes> {
     let pool = |(num, size): (u32, u32)| PoolSize { num, size };
     let sizes = || RegionSizes { ifs: pool(pools.ifs), rings: pool(pools.rings), bufs: pool(pools.bufs) };
-    (*pools != Pools::default()).then(sizes)
+    (*pools != PoolSizes::default()).then(sizes)
 }
 
 impl Sizes {
@@ -88,7 +88,7 @@ impl Sizes {
 }
 
 /// Properties of a port, existing or not.
-pub(crate) struct Facts {
+pub(crate) struct PortFacts {
     /// Its rings, host rings included.
     pub(crate) shape: PortShape,
     /// Number of host rings at the end of the tx and rx rings.

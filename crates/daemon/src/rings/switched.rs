@@ -20,30 +20,30 @@ use super::reply::{descriptors, region_reply};
 use crate::refusal::Refusal;
 
 /// The two eventfds of a ring, one for each direction.
-pub struct Bells {
+pub struct RingDoorbells {
     /// Rung by the application.
     pub doorbell: Arc<Doorbell>,
     /// Rung for the application.
     pub wake: Doorbell,
 }
 
-impl Bells {
+impl RingDoorbells {
     /// Creates two eventfds; a blocked one is reported at `fault`.
     ///
     /// # Errors
     /// [`Refusal`] if the daemon is out of descriptors.
-    pub fn new(fault: &Fault) -> Result<Bells, Refusal> {
-        Ok(Bells { doorbell: Arc::new(Doorbell::shared(fault)?), wake: Doorbell::shared(fault)? })
+    pub fn new(fault: &Fault) -> Result<RingDoorbells, Refusal> {
+        Ok(RingDoorbells { doorbell: Arc::new(Doorbell::shared(fault)?), wake: Doorbell::shared(fault)? })
     }
 
     /// Restores a ring's two eventfds.
     ///
     /// # Errors
     /// [`Refusal`] if they are missing, or not eventfds.
-    pub fn restore(fds: Option<[Fd; 2]>, fault: &Fault) -> Result<Bells, Refusal> {
+    pub fn restore(fds: Option<[Fd; 2]>, fault: &Fault) -> Result<RingDoorbells, Refusal> {
         let [doorbell, wake] = fds.ok_or_else(|| Refusal::new(Errno::INVAL, "a ring's doorbells are missing"))?;
         let given = |fd: Fd| -> Result<_, Refusal> { Ok(Doorbell::given(fd.take()?, fault)?) };
-        Ok(Bells { doorbell: Arc::new(given(doorbell)?), wake: given(wake)? })
+        Ok(RingDoorbells { doorbell: Arc::new(given(doorbell)?), wake: given(wake)? })
     }
 
     /// Duplicates both for another process.
@@ -57,17 +57,17 @@ impl Bells {
 
 /// Parameters of the switch's ends.
 #[derive(Clone, Copy)]
-struct Ends {
+struct SwitchEnds {
     tx: fn(RingSide, Doorbell) -> HostTx,
     rx: fn(RingSide, Doorbell) -> HostRx,
 }
 
-impl Ends {
+impl SwitchEnds {
     /// Creates the switch's end of a tx ring: the part kept here, and the part for a worker.
     fn sending(
         self,
         side: &RingSide,
-        bells: &Bells,
+        bells: &RingDoorbells,
         mem: &Arc<PortMem>,
         hdr_len: &HdrLen,
     ) -> Result<(TxStats, RingIngress), Refusal> {
@@ -81,7 +81,7 @@ impl Ends {
     fn receiving(
         self,
         side: &RingSide,
-        bells: &Bells,
+        bells: &RingDoorbells,
         mem: &Arc<PortMem>,
         hdr_len: &HdrLen,
     ) -> Result<Arc<RingEgress>, Refusal> {
@@ -93,7 +93,7 @@ impl Ends {
 }
 
 /// The rings of a port in a region, with the daemon's state.
-pub struct Rings {
+pub struct PortRings {
     /// The port's part of its region.
     pub mem: Arc<PortMem>,
     /// Number of the region.
@@ -101,7 +101,7 @@ pub struct Rings {
     /// Length of the virtio-net header in bytes.
     pub hdr_len: HdrLen,
     /// Bells of the tx rings, then of the rx rings.
-    pub bells: Vec<Bells>,
+    pub bells: Vec<RingDoorbells>,
     /// Kick counts and indices of each tx ring.
     pub tx: Vec<TxStats>,
     /// The switch's end of each rx ring.
@@ -118,7 +118,7 @@ pub struct TxStats {
     pub side: RingSide,
 }
 
-impl Rings {
+impl PortRings {
     /// Creates a port's rings in `region`. Returns them with the ingresses of the tx rings, for workers.
     ///
     /// # Errors
@@ -129,24 +129,24 @@ impl Rings {
         shape: PortShape,
         hdr_len: impl Into<HdrLen>,
         fault: Fault,
-    ) -> Result<(Rings, Vec<RingIngress>), Refusal> {
-        Rings::of(Arc::new(region.port(shape)?), mem_id, hdr_len, fault)
+    ) -> Result<(PortRings, Vec<RingIngress>), Refusal> {
+        PortRings::of(Arc::new(region.port(shape)?), mem_id, hdr_len, fault)
     }
 
-    /// Like [`Rings::new`], for rings with memory.
+    /// Like [`PortRings::new`], for rings with memory.
     ///
     /// # Errors
-    /// Like [`Rings::new`].
+    /// Like [`PortRings::new`].
     pub fn of(
         mem: Arc<PortMem>,
         mem_id: u32,
         hdr_len: impl Into<HdrLen>,
         fault: Fault,
-    ) -> Result<(Rings, Vec<RingIngress>), Refusal> {
-        let ends = Ends { tx: |side, wake| HostTx::new(side, wake), rx: |side, wake| HostRx::new(side, wake) };
+    ) -> Result<(PortRings, Vec<RingIngress>), Refusal> {
+        let ends = SwitchEnds { tx: |side, wake| HostTx::new(side, wake), rx: |side, wake| HostRx::new(side, wake) };
         let count = mem.tx.len() + mem.rx.len();
-        let bells = (0..count).map(|_| Bells::new(&fault)).collect::<Result<_, _>>()?;
-        Rings::with(mem, mem_id, hdr_len.into(), fault, bells, ends)
+        let bells = (0..count).map(|_| RingDoorbells::new(&fault)).collect::<Result<_, _>>()?;
+        PortRings::with(mem, mem_id, hdr_len.into(), fault, bells, ends)
     }
 
     /// Duplicates the bells of all rings for another process.
@@ -154,7 +154,7 @@ impl Rings {
     /// # Errors
     /// Fails if the daemon is out of descriptors.
     pub fn bells(&self) -> std::io::Result<Vec<[Fd; 2]>> {
-        self.bells.iter().map(Bells::save).collect()
+        self.bells.iter().map(RingDoorbells::save).collect()
     }
 
     /// Restores rings of another process, with that process's bells in their order.
@@ -167,14 +167,16 @@ impl Rings {
         hdr_len: HdrLen,
         fault: Fault,
         bells: Vec<[Fd; 2]>,
-    ) -> Result<(Rings, Vec<RingIngress>), Refusal> {
-        let ends =
-            Ends { tx: |side, wake| HostTx::continued(side, wake), rx: |side, wake| HostRx::continued(side, wake) };
+    ) -> Result<(PortRings, Vec<RingIngress>), Refusal> {
+        let ends = SwitchEnds {
+            tx: |side, wake| HostTx::continued(side, wake),
+            rx: |side, wake| HostRx::continued(side, wake),
+        };
         let mut given = bells.into_iter();
         let count = mem.tx.len() + mem.rx.len();
-        let bells = (0..count).map(|_| Bells::restore(given.next(), &fault));
+        let bells = (0..count).map(|_| RingDoorbells::restore(given.next(), &fault));
         let bells = bells.collect::<Result<_, _>>()?;
-        Rings::with(mem, mem_id, hdr_len, fault, bells, ends)
+        PortRings::with(mem, mem_id, hdr_len, fault, bells, ends)
     }
 
     fn with(
@@ -182,9 +184,9 @@ impl Rings {
         mem_id: u32,
         hdr_len: HdrLen,
         fault: Fault,
-        bells: Vec<Bells>,
-        ends: Ends,
-    ) -> Result<(Rings, Vec<RingIngress>), Refusal> {
+        bells: Vec<RingDoorbells>,
+        ends: SwitchEnds,
+    ) -> Result<(PortRings, Vec<RingIngress>), Refusal> {
         let region = Arc::clone(mem.region());
         // Creating the ends touches the memory.
         region.touch(move || {
@@ -193,7 +195,7 @@ impl Rings {
             let (tx, ingresses) = tx.collect::<Result<Vec<_>, Refusal>>()?.into_iter().unzip();
             let rx = mem.rx.iter().zip(of_rx).map(|(side, bells)| ends.receiving(side, bells, &mem, &hdr_len));
             let rx = rx.collect::<Result<_, Refusal>>()?;
-            Ok((Rings { mem, mem_id, hdr_len, bells, tx, rx, fault }, ingresses))
+            Ok((PortRings { mem, mem_id, hdr_len, bells, tx, rx, fault }, ingresses))
         })?
     }
 

@@ -8,19 +8,19 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
-use super::{Client, Server};
+use super::{ClientConnection, DaemonServer};
 use crate::daemon::Daemon;
 use crate::ports::looking;
-use crate::registry::events::Happened;
+use crate::registry::events::NewEvent;
 
 /// Maximum number of event bytes taken from a queue at a time.
 const CHUNK: usize = 16 << 10;
 
-impl Server {
+impl DaemonServer {
     /// Sends queued events to clients that read.
     pub(super) fn deliver(&mut self) {
         for id in self.daemon.events.waiting() {
-            let Some((Client::Control { fd, unsent, .. }, _)) = self.clients.get_mut(&id) else {
+            let Some((ClientConnection::Control { fd, unsent, .. }, _)) = self.clients.get_mut(&id) else {
                 self.daemon.events.forget(id);
                 continue;
             };
@@ -37,7 +37,7 @@ impl Server {
     }
 
     fn wait_for_room(&self, id: u64) {
-        let Some((Client::Control { fd, unsent, ended, .. }, _)) = self.clients.get(&id) else { return };
+        let Some((ClientConnection::Control { fd, unsent, ended, .. }, _)) = self.clients.get(&id) else { return };
         if !unsent.is_empty() && !ended {
             let flags = epoll::EventFlags::RDHUP | epoll::EventFlags::IN | epoll::EventFlags::OUT;
             // Cannot fail for a descriptor in the set.
@@ -48,7 +48,7 @@ impl Server {
     /// Appends all queued events to the unread bytes of their connections, for the hand-over.
     pub(super) fn collect_events(&mut self) {
         for id in self.daemon.events.waiting() {
-            if let Some((Client::Control { unsent, .. }, _)) = self.clients.get_mut(&id) {
+            if let Some((ClientConnection::Control { unsent, .. }, _)) = self.clients.get_mut(&id) {
                 self.daemon.events.fill(id, unsent, usize::MAX);
             }
             // The hand-over may still fail.
@@ -58,7 +58,7 @@ impl Server {
 
     /// Reports the end of the daemon, with its reason.
     pub(super) fn tell_ending(&mut self, why: &str) {
-        self.daemon.events.tell(Happened::to_all(EventName::DaemonEnding).why(why));
+        self.daemon.events.tell(NewEvent::to_all(EventName::DaemonEnding).why(why));
         self.deliver();
     }
 
@@ -67,7 +67,7 @@ impl Server {
         if self.daemon.events.are_watched() {
             looking::begin(&mut self.daemon);
             let pid = rustix::process::getpid().as_raw_nonzero().get();
-            let continued = Happened::to_all(EventName::DaemonContinued).with("pid", pid);
+            let continued = NewEvent::to_all(EventName::DaemonContinued).with("pid", pid);
             self.daemon.events.tell(continued.with("version", env!("CARGO_PKG_VERSION")));
         }
         self.deliver();

@@ -10,15 +10,15 @@ use netvale_control::device::DeviceRequest;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
 
-use super::{ATTACH, CONTROL, FAULTS, MAX_CLIENTS, Server, Signals, TUNNELS};
+use super::{ATTACH, CONTROL, DaemonServer, FAULTS, MAX_CLIENTS, Signals, TUNNELS};
 use crate::api::netmap;
 use crate::caller::Caller;
-use crate::config::File;
-use crate::daemon::{Daemon, Record};
+use crate::config::ConfigFile;
+use crate::daemon::{Daemon, DaemonPort};
 use crate::ports;
 use crate::ports::tunnel::VxlanPort;
 use crate::system::closing;
-use crate::system::sockets::Sockets;
+use crate::system::sockets::ListeningSockets;
 
 /// `NETMAP_REQ_VALE_DELIF`.
 const DELIF: u16 = netvale_abi::nmreq::NETMAP_REQ_VALE_DELIF;
@@ -26,8 +26,8 @@ const DELIF: u16 = netvale_abi::nmreq::NETMAP_REQ_VALE_DELIF;
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// The daemon, with the clients' ends of its connections.
-pub struct Rig {
-    server: Server,
+pub struct FuzzRig {
+    server: DaemonServer,
     theirs: Vec<(u64, u32, OwnedFd)>,
     /// A control connection of root.
     roots: Option<(u64, OwnedFd)>,
@@ -44,15 +44,15 @@ fn drain(end: &OwnedFd) {
     while matches!(closing::receive(end, &mut bytes), Ok((n, _)) if n > 0) {}
 }
 
-impl Rig {
+impl FuzzRig {
     /// Starts a daemon without sockets from a configuration.
-    pub fn new(config: &str) -> Option<Rig> {
-        let daemon = Daemon::new(File::parse(config).ok()?.into_config()).ok()?;
+    pub fn new(config: &str) -> Option<FuzzRig> {
+        let daemon = Daemon::new(ConfigFile::parse(config).ok()?.into_config()).ok()?;
         let nobody = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
         let (end, _) = UnixStream::pair().ok()?;
-        let sockets = Sockets { lock: nobody()?, attach: nobody()?, control: nobody()?, own: Vec::new() };
+        let sockets = ListeningSockets { lock: nobody()?, attach: nobody()?, control: nobody()?, own: Vec::new() };
         let signals = Signals { end, reload: None };
-        Some(Rig { server: Server::new(daemon, sockets, signals).ok()?, theirs: Vec::new(), roots: None })
+        Some(FuzzRig { server: DaemonServer::new(daemon, sockets, signals).ok()?, theirs: Vec::new(), roots: None })
     }
 
     /// Connects as that user, to the attach socket or the control socket. Returns whether the daemon accepted it.
@@ -85,7 +85,7 @@ impl Rig {
         assert_eq!(self.tunnels(), before, "a user without rights has changed a tunnel");
     }
 
-    /// Like [`Rig::send`], for a line from root, who owns tunnels. Returns whether the connection still exists.
+    /// Like [`FuzzRig::send`], for a line from root, who owns tunnels. Returns whether the connection still exists.
     pub fn send_as_root(&mut self, line: &str) -> bool {
         if self.roots.is_none() {
             let caller = Caller { client: self.server.next, uid: 0, pid: 1 };
@@ -110,7 +110,7 @@ impl Rig {
 
     /// Returns for each tunnel its port's name, and the numbers of VTEPs and of configured addresses.
     fn tunnels(&self) -> Vec<(String, usize, usize)> {
-        let tunnel = |record: &Record| {
+        let tunnel = |record: &DaemonPort| {
             let tunnel = &record.behind.get::<VxlanPort>()?.tunnel;
             Some((tunnel.peers().all().len(), tunnel.count_given()))
         };

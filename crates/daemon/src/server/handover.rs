@@ -11,32 +11,34 @@ use rustix::event::epoll;
 use rustix::net::{AddressFamily, sockopt};
 use rustix::stdio::{stderr, stdout};
 
-use super::{Client, Server, connection};
-use crate::api::handover::continuing::{self, Connected};
-use crate::api::handover::give::{self, Gift, ItemSink};
+use super::{ClientConnection, DaemonServer, connection};
+use crate::api::handover::continuing::{self, ConnectionState};
+use crate::api::handover::give::{self, HandoverResult, ItemSink};
 use crate::api::handover::kept;
 use crate::caller::Caller;
 use crate::handover::items::{ClientItem, ConnectionItem, Item, ProcessItem};
 use crate::handover::store::Store;
-use crate::handover::touched::Touched;
+use crate::handover::touched::TouchedItems;
 use crate::handover::wire;
-use crate::registry::events::Happened;
+use crate::registry::events::NewEvent;
 use crate::system::keep;
-use crate::worker::parking::{Parked, Waiting};
+use crate::worker::parking::{ParkedWorkers, TaskFrames};
 
 /// Intervals of saving counters, while frames pass and while none do.
 const PERIOD: Duration = Duration::from_secs(1);
 const IDLE_PERIOD: Duration = Duration::from_secs(10);
 
-impl Server {
+impl DaemonServer {
     /// Hands everything over to the successor on that connection. Returns whether it takes over; if not, this daemon
     /// continues.
     pub(super) fn hand_over(&mut self, successor: u64) -> bool {
-        let Some((Client::Attach { holds: None, .. }, caller)) = self.clients.get(&successor) else { return false };
+        let Some((ClientConnection::Attach { holds: None, .. }, caller)) = self.clients.get(&successor) else {
+            return false;
+        };
         let pid = caller.pid;
-        self.daemon.events.tell(Happened::to_all(EventName::DaemonHandover).with("pid", pid));
+        self.daemon.events.tell(NewEvent::to_all(EventName::DaemonHandover).with("pid", pid));
         self.collect_events();
-        let Some((Client::Attach { fd, .. }, _)) = self.clients.get(&successor) else { return false };
+        let Some((ClientConnection::Attach { fd, .. }, _)) = self.clients.get(&successor) else { return false };
         let given = fd.try_clone().map_err(|e| e.to_string()).and_then(|to| {
             let given = self.give(Some(successor), &mut |item| give::send(&to, &item))?;
             give::let_go(&to).map(|()| given)
@@ -50,8 +52,8 @@ impl Server {
             }
             Err(why) => {
                 tracing::error!(pid, why, "a successor could not go on: this daemon does");
-                self.daemon.events.tell(Happened::to_all(EventName::DaemonHandoverFailed).why(&why));
-                if let Some((Client::Attach { fd, .. }, _)) = self.clients.get(&successor) {
+                self.daemon.events.tell(NewEvent::to_all(EventName::DaemonHandoverFailed).why(&why));
+                if let Some((ClientConnection::Attach { fd, .. }, _)) = self.clients.get(&successor) {
                     let _ = wire::send(fd.as_fd(), &Item::Failed(why));
                 }
                 self.hang_up(successor);
@@ -73,7 +75,7 @@ impl Server {
         };
         match self.give(None, &mut keep) {
             Ok((parked, gift)) => {
-                if let Err(e) = store.save_counters(None).and_then(|()| store.save(&Touched::all(), items)) {
+                if let Err(e) = store.save_counters(None).and_then(|()| store.save(&TouchedItems::all(), items)) {
                     tracing::error!("some ports are kept as they were known last: {e}");
                 }
                 self.leave(parked, gift);
@@ -98,10 +100,10 @@ impl Server {
         self.daemon.store = Some(store);
     }
 
-    fn save(&self, store: &mut Store, touched: &Touched) -> std::io::Result<()> {
+    fn save(&self, store: &mut Store, touched: &TouchedItems) -> std::io::Result<()> {
         let mut items = kept::items(&self.daemon, touched)?;
         for (id, (client, caller)) in self.clients.iter().filter(|(id, _)| touched.has_client(**id)) {
-            if let Client::Attach { holds: Some(_), .. } = client
+            if let ClientConnection::Attach { holds: Some(_), .. } = client
                 && let Some(item) = client_item(Caller { client: *id, ..*caller }, client)?
             {
                 items.push(Item::Client(item));
@@ -134,7 +136,7 @@ impl Server {
     }
 
     /// Parks the workers and gives all items; those that frames do not change are given before.
-    fn give(&mut self, successor: Option<u64>, sink: ItemSink<'_>) -> Result<(Parked, Gift), String> {
+    fn give(&mut self, successor: Option<u64>, sink: ItemSink<'_>) -> Result<(ParkedWorkers, HandoverResult), String> {
         give::regions(&self.daemon, sink).map_err(|e| e.to_string())?;
         self.give_clients(successor, sink).map_err(|e| e.to_string())?;
         let parked = self.daemon.workers.park();
@@ -156,7 +158,7 @@ impl Server {
     }
 
     /// Leaves everything that was handed over untouched.
-    fn leave(&mut self, parked: Parked, gift: Gift) {
+    fn leave(&mut self, parked: ParkedWorkers, gift: HandoverResult) {
         give::end(&mut self.daemon, &gift.others);
         std::mem::forget((parked, gift.paused));
     }
@@ -170,7 +172,7 @@ impl Server {
         Ok(())
     }
 
-    fn give_parked(&self, waiting: Waiting, sink: ItemSink<'_>) -> std::io::Result<Gift> {
+    fn give_parked(&self, waiting: TaskFrames, sink: ItemSink<'_>) -> std::io::Result<HandoverResult> {
         let gift = give::items(&self.daemon, waiting, sink)?;
         sink(Item::Process(ProcessItem {
             lock: Fd::copy_of(&self.listeners.lock)?,
@@ -184,7 +186,7 @@ impl Server {
     }
 
     /// Returns the item of a connection, with its subscription.
-    fn item_of(&self, caller: Caller, client: &Client) -> std::io::Result<Option<Item>> {
+    fn item_of(&self, caller: Caller, client: &ClientConnection) -> std::io::Result<Option<Item>> {
         let mut item = client_item(caller, client)?;
         if let Some(ClientItem { connection: ConnectionItem::Control { events, .. }, .. }) = &mut item {
             *events = self.daemon.events.subscription(caller.client);
@@ -193,7 +195,7 @@ impl Server {
     }
 
     /// Adopts a predecessor's connections.
-    pub fn adopt(&mut self, clients: Vec<continuing::Client>) {
+    pub fn adopt(&mut self, clients: Vec<continuing::ContinuedClient>) {
         for (caller, connected, fd) in clients {
             let id = caller.client;
             // New connections get higher numbers.
@@ -201,7 +203,7 @@ impl Server {
             let is_unix = sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX);
             let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
             let flags = match &connected {
-                Connected::Control { unsent, .. } if !unsent.is_empty() => flags | epoll::EventFlags::OUT,
+                ConnectionState::Control { unsent, .. } if !unsent.is_empty() => flags | epoll::EventFlags::OUT,
                 _ => flags,
             };
             if !is_unix || epoll::add(&self.epoll, &fd, epoll::EventData::new_u64(id), flags).is_err() {
@@ -209,12 +211,17 @@ impl Server {
                 continue;
             }
             let client = match connected {
-                Connected::Attach(holds) => Client::Attach { fd, holds },
-                Connected::Control { pending, unsent, ended, events } => {
+                ConnectionState::Attach(holds) => ClientConnection::Attach { fd, holds },
+                ConnectionState::Control { pending, unsent, ended, events } => {
                     if let Some((params, sequence)) = events {
                         self.daemon.events.subscribe(caller, params, sequence);
                     }
-                    Client::Control { fd, conn: Box::new(connection(caller).continuing(&pending)), unsent, ended }
+                    ClientConnection::Control {
+                        fd,
+                        conn: Box::new(connection(caller).continuing(&pending)),
+                        unsent,
+                        ended,
+                    }
                 }
             };
             self.clients.insert(id, (client, caller));
@@ -223,14 +230,14 @@ impl Server {
 }
 
 /// Returns the item of a connection. `None`: its hold ends with this process, and the connection, too.
-fn client_item(caller: Caller, client: &Client) -> std::io::Result<Option<ClientItem>> {
+fn client_item(caller: Caller, client: &ClientConnection) -> std::io::Result<Option<ClientItem>> {
     let (fd, connection) = match client {
-        Client::Attach { fd, holds: None } => (fd, ConnectionItem::Attach { holds: None }),
-        Client::Attach { fd, holds: Some(held) } => {
+        ClientConnection::Attach { fd, holds: None } => (fd, ConnectionItem::Attach { holds: None }),
+        ClientConnection::Attach { fd, holds: Some(held) } => {
             let Some(holds) = held.save()? else { return Ok(None) };
             (fd, ConnectionItem::Attach { holds: Some(holds) })
         }
-        Client::Control { fd, conn, unsent, ended } => {
+        ClientConnection::Control { fd, conn, unsent, ended } => {
             let pending = conn.pending().to_vec();
             let unsent = unsent.clone();
             let ended = *ended;

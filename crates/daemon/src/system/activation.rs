@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use netvale_control::dirs::{ATTACH_SOCKET, CONTROL_SOCKET};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, getsockname, sockopt};
 
-use super::keep::Kept;
+use super::keep::StoredDescriptors;
 use super::sockets::{MANAGERS_BACKLOG, SocketError, listen};
 use crate::config::SocketAccess;
 
 /// The two listening sockets.
-pub struct Bound {
+pub struct ActivatedSockets {
     /// For clients that open ports.
     pub attach: OwnedFd,
     /// For JSON-RPC.
@@ -21,12 +21,16 @@ pub struct Bound {
     pub own: Vec<PathBuf>,
 }
 
-impl Bound {
+impl ActivatedSockets {
     /// Takes the sockets `attach` and `control` from the service manager, and binds missing ones.
     ///
     /// # Errors
     /// [`SocketError`] if a socket cannot be bound.
-    pub fn open(passed: &mut Kept, dir: &Path, access: &SocketAccess) -> Result<Bound, SocketError> {
+    pub fn open(
+        passed: &mut StoredDescriptors,
+        dir: &Path,
+        access: &SocketAccess,
+    ) -> Result<ActivatedSockets, SocketError> {
         let mut own = Vec::new();
         let mut open = |name, path: PathBuf, kind| match take(passed, name, &path, kind) {
             Some(fd) => Ok(fd),
@@ -34,12 +38,12 @@ impl Bound {
         };
         let attach = open("attach", dir.join(ATTACH_SOCKET), SocketType::SEQPACKET)?;
         let control = open("control", dir.join(CONTROL_SOCKET), SocketType::STREAM)?;
-        Ok(Bound { attach, control, own })
+        Ok(ActivatedSockets { attach, control, own })
     }
 }
 
 /// Returns the socket of that name, if it is like the daemon's own; closes any other.
-fn take(passed: &mut Kept, name: &str, path: &Path, kind: SocketType) -> Option<OwnedFd> {
+fn take(passed: &mut StoredDescriptors, name: &str, path: &Path, kind: SocketType) -> Option<OwnedFd> {
     let fd = passed.remove(name)?;
     match check(fd.as_fd(), path, kind) {
         Ok(()) => {
@@ -88,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    fn passed(sockets: impl IntoIterator<Item = (&'static str, OwnedFd)>) -> Kept {
+    fn passed(sockets: impl IntoIterator<Item = (&'static str, OwnedFd)>) -> StoredDescriptors {
         sockets.into_iter().map(|(name, fd)| (name.to_owned(), fd)).collect()
     }
 
@@ -106,7 +110,7 @@ mod tests {
         let other = UnixStream::pair().unwrap().0;
         let attach = seqpacket(&dir.path().join(ATTACH_SOCKET));
         let mut kept = passed([("attach", attach), ("control", control.into()), ("ptnet:1", other.into())]);
-        let sockets = Bound::open(&mut kept, dir.path(), &SocketAccess::default()).unwrap();
+        let sockets = ActivatedSockets::open(&mut kept, dir.path(), &SocketAccess::default()).unwrap();
         assert!(sockets.own.is_empty());
         assert_eq!(kept.keys().collect::<Vec<_>>(), ["ptnet:1"]);
         let mode = std::fs::metadata(dir.path().join(CONTROL_SOCKET)).unwrap().permissions().mode();
@@ -133,7 +137,7 @@ mod tests {
         assert!(refused(seqpacket(&dir.path().join("b"))).starts_with("it is not at"));
         let elsewhere = seqpacket(&dir.path().join("c"));
         let mut kept = passed([("attach", elsewhere)]);
-        let sockets = Bound::open(&mut kept, dir.path(), &SocketAccess::default()).unwrap();
+        let sockets = ActivatedSockets::open(&mut kept, dir.path(), &SocketAccess::default()).unwrap();
         assert!(kept.is_empty());
         assert_eq!(sockets.own, [path, dir.path().join(CONTROL_SOCKET)]);
     }

@@ -15,7 +15,7 @@ const MOST_FOR_ONE: usize = 4;
 /// Time for one close after which others help the first thread: longer than any close that does not block.
 const SLOW: Duration = Duration::from_millis(50);
 
-struct Closing {
+struct ClosingQueue {
     /// The first thread stays, to spare each closed connection a new one.
     has_first: bool,
     /// Start of its current close; `None` while it waits for work.
@@ -26,7 +26,7 @@ struct Closing {
     busy: BTreeMap<u32, usize>,
 }
 
-impl Closing {
+impl ClosingQueue {
     /// The next descriptor of a user below the limit of threads.
     fn next_free(&self) -> Option<usize> {
         let is_free = |uid: &u32| self.busy.get(uid).is_none_or(|threads| *threads < MOST_FOR_ONE);
@@ -34,11 +34,16 @@ impl Closing {
     }
 }
 
-static CLOSING: Mutex<Closing> =
-    Mutex::new(Closing { has_first: false, since: None, others: 0, waiting: VecDeque::new(), busy: BTreeMap::new() });
+static CLOSING: Mutex<ClosingQueue> = Mutex::new(ClosingQueue {
+    has_first: false,
+    since: None,
+    others: 0,
+    waiting: VecDeque::new(),
+    busy: BTreeMap::new(),
+});
 static NEWS: Condvar = Condvar::new();
 
-fn closing() -> MutexGuard<'static, Closing> {
+fn closing() -> MutexGuard<'static, ClosingQueue> {
     CLOSING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -92,7 +97,7 @@ pub fn look() -> bool {
     closing.next_free().is_some()
 }
 
-fn get_help(closing: &mut Closing) {
+fn get_help(closing: &mut ClosingQueue) {
     let is_slow = closing.since.is_some_and(|since| since.elapsed() > SLOW);
     let started = match (closing.has_first, closing.next_free()) {
         (false, Some(_)) => start(first).map(|()| closing.has_first = true),
@@ -156,7 +161,7 @@ fn other() {
     closing.others -= 1;
 }
 
-fn close_one(closing: MutexGuard<'static, Closing>, uid: u32, fd: OwnedFd) -> MutexGuard<'static, Closing> {
+fn close_one(closing: MutexGuard<'static, ClosingQueue>, uid: u32, fd: OwnedFd) -> MutexGuard<'static, ClosingQueue> {
     drop(closing);
     // Turns off a connection's lingering; other types of files refuse.
     let _ = rustix::net::sockopt::set_socket_linger(&fd, None);
@@ -166,13 +171,13 @@ fn close_one(closing: MutexGuard<'static, Closing>, uid: u32, fd: OwnedFd) -> Mu
     closing
 }
 
-fn next(closing: &mut Closing) -> Option<(u32, OwnedFd)> {
+fn next(closing: &mut ClosingQueue) -> Option<(u32, OwnedFd)> {
     let next = closing.next_free().and_then(|i| closing.waiting.remove(i))?;
     *closing.busy.entry(next.0).or_default() += 1;
     Some(next)
 }
 
-fn done(closing: &mut Closing, uid: u32) {
+fn done(closing: &mut ClosingQueue, uid: u32) {
     if let Some(threads) = closing.busy.get_mut(&uid) {
         *threads -= 1;
         if *threads == 0 {

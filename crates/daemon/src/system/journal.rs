@@ -39,7 +39,7 @@ fn leads_to(fd: impl AsFd, stream: &str) -> bool {
 
 impl<S: Subscriber> Layer<S> for Journal {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut line = Line::default();
+        let mut line = JournalLine::default();
         event.record(&mut line);
         // A failure cannot be reported anywhere.
         let _ = self.0.send(&line.entry(*event.metadata().level()));
@@ -48,14 +48,14 @@ impl<S: Subscriber> Layer<S> for Journal {
 
 /// An event as recorded.
 #[derive(Default)]
-struct Line {
+struct JournalLine {
     message: String,
     /// The fields after the message, as on standard error.
     rest: String,
     fields: Vec<(String, String)>,
 }
 
-impl Line {
+impl JournalLine {
     fn add(&mut self, name: &str, value: String) {
         if let ("port" | "at", Some(switch)) = (name, SwitchName::of_port(&value)) {
             self.fields.push(("SWITCH".to_owned(), switch.to_owned()));
@@ -90,7 +90,7 @@ impl Line {
     }
 }
 
-impl Visit for Line {
+impl Visit for JournalLine {
     fn record_str(&mut self, field: &Field, value: &str) {
         // Writing to a string cannot fail.
         let _ = write!(self.rest, " {}={value:?}", field.name());

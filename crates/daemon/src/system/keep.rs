@@ -9,7 +9,7 @@ use sd_notify::NotifyState;
 use super::manager;
 
 /// Descriptors passed by the service manager, by name.
-pub type Kept = BTreeMap<String, OwnedFd>;
+pub type StoredDescriptors = BTreeMap<String, OwnedFd>;
 
 /// Has the service manager keep a descriptor without watching it.
 pub fn keep_quietly(name: &str, fd: BorrowedFd<'_>) {
@@ -39,7 +39,7 @@ pub fn is_there() -> bool {
 }
 
 /// Returns the kept descriptors. Must be called only once: the caller owns them.
-pub fn found() -> Kept {
+pub fn found() -> StoredDescriptors {
     passed().into_iter().collect()
 }
 

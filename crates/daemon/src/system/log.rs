@@ -20,7 +20,7 @@ use crate::caller::is_trusted_user;
 
 /// The subject of a line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum About {
+enum LineSubject {
     User(u32),
     /// The port's name or path.
     Port(String),
@@ -29,24 +29,24 @@ enum About {
 }
 
 /// Lines of the current second.
-struct Lines {
+struct LineCounts {
     since: Instant,
-    counts: HashMap<About, u32>,
+    counts: HashMap<LineSubject, u32>,
 }
 
-static LINES: Mutex<Option<Lines>> = Mutex::new(None);
+static LINES: Mutex<Option<LineCounts>> = Mutex::new(None);
 /// Maximum number of lines a second about one subject; unlimited until set.
 static MOST: AtomicU32 = AtomicU32::new(u32::MAX);
 
-/// Sets the limit, for [`Limit`].
+/// Sets the limit, for [`LogLimit`].
 pub(crate) fn set_limit(most: u32) {
     MOST.store(most, Ordering::Relaxed);
 }
 
 /// Drops lines over the limit, which the daemon sets at its start: a layer of the log's subscriber.
-pub struct Limit;
+pub struct LogLimit;
 
-impl<S: Subscriber> Layer<S> for Limit {
+impl<S: Subscriber> Layer<S> for LogLimit {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         let most = MOST.load(Ordering::Relaxed);
         let is_asked_for = *event.metadata().level() > Level::INFO;
@@ -55,9 +55,9 @@ impl<S: Subscriber> Layer<S> for Limit {
 }
 
 /// Counts a line. Returns the number of lines so far.
-fn count(about: About) -> u32 {
+fn count(about: LineSubject) -> u32 {
     let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
-    let lines = lines.get_or_insert_with(|| Lines { since: Instant::now(), counts: HashMap::new() });
+    let lines = lines.get_or_insert_with(|| LineCounts { since: Instant::now(), counts: HashMap::new() });
     let count = lines.counts.entry(about).or_default();
     *count = count.saturating_add(1);
     *count
@@ -74,37 +74,37 @@ pub(super) fn report() {
     for (about, count) in past.counts.into_iter().filter(|(_, count)| *count > most) {
         let left_out = count - most;
         match about {
-            About::User(uid) => tracing::warn!(uid, "{left_out} lines about this user were left out"),
-            About::Port(port) => tracing::warn!(port, "{left_out} lines about this port were left out"),
-            About::Place(_) => tracing::warn!("{left_out} lines of one kind were left out"),
+            LineSubject::User(uid) => tracing::warn!(uid, "{left_out} lines about this user were left out"),
+            LineSubject::Port(port) => tracing::warn!(port, "{left_out} lines about this port were left out"),
+            LineSubject::Place(_) => tracing::warn!("{left_out} lines of one kind were left out"),
         }
     }
 }
 
 /// The subject of an event; `None`: no limit applies.
-fn about(event: &Event<'_>) -> Option<About> {
-    let mut fields = Fields::default();
+fn about(event: &Event<'_>) -> Option<LineSubject> {
+    let mut fields = SubjectFields::default();
     event.record(&mut fields);
     match (fields.user, fields.port) {
         (Some(user), _) if is_trusted_user(user) => None,
-        (Some(user), _) => Some(About::User(user)),
-        (None, Some(port)) => Some(About::Port(port)),
+        (Some(user), _) => Some(LineSubject::User(user)),
+        (None, Some(port)) => Some(LineSubject::Port(port)),
         (None, None) => {
             let mut hasher = DefaultHasher::new();
             event.metadata().callsite().hash(&mut hasher);
-            Some(About::Place(hasher.finish()))
+            Some(LineSubject::Place(hasher.finish()))
         }
     }
 }
 
 /// The fields of an event that name its subject.
 #[derive(Default)]
-struct Fields {
+struct SubjectFields {
     user: Option<u32>,
     port: Option<String>,
 }
 
-impl Visit for Fields {
+impl Visit for SubjectFields {
     fn record_u64(&mut self, field: &Field, value: u64) {
         if field.name() == "uid" {
             self.user = u32::try_from(value).ok();

@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, AsRawFd};
 
 /// The process that made a connection.
-pub struct Peer {
+pub struct PeerProcess {
     /// Its user.
     pub uid: u32,
     /// Its number in this PID namespace; 0 without one, e.g. for a client outside the daemon's container.
@@ -15,7 +15,7 @@ pub struct Peer {
 ///
 /// # Errors
 /// Errors of getsockopt(2).
-pub fn of(connection: impl AsFd) -> std::io::Result<Peer> {
+pub fn of(connection: impl AsFd) -> std::io::Result<PeerProcess> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
     let fd = connection.as_fd().as_raw_fd();
@@ -23,5 +23,5 @@ pub fn of(connection: impl AsFd) -> std::io::Result<Peer> {
     // for it.
     let done =
         unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut peer).cast(), &raw mut len) };
-    if done == 0 { Ok(Peer { uid: peer.uid, pid: peer.pid }) } else { Err(std::io::Error::last_os_error()) }
+    if done == 0 { Ok(PeerProcess { uid: peer.uid, pid: peer.pid }) } else { Err(std::io::Error::last_os_error()) }
 }

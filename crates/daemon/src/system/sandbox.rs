@@ -20,7 +20,7 @@ use thiserror::Error;
 
 pub use needs::{Argument, KernelNeeds, int};
 pub use reach::Reach;
-pub use rights::{Extra, keep};
+pub use rights::{ExtraCapability, keep};
 
 /// Why the sandbox could not be entered.
 #[derive(Debug, Error)]
@@ -53,7 +53,7 @@ pub fn enter(
     config: Option<&Path>,
     kinds: &[&KernelNeeds],
 ) -> Result<(), SandboxError> {
-    rights::keep(Extra::None)?;
+    rights::keep(ExtraCapability::None)?;
     files::restrict(run_dir, dirs, config, kinds)?;
     let arch = std::env::consts::ARCH.try_into().map_err(|_| SandboxError::Arch)?;
     // The second filter permits no further one.

@@ -57,7 +57,7 @@ pub enum SocketError {
 }
 
 /// The listening sockets, with the lock of their directory.
-pub struct Sockets {
+pub struct ListeningSockets {
     /// Held for the daemon's lifetime.
     pub lock: OwnedFd,
     /// `SOCK_SEQPACKET`: for clients that open ports.
@@ -68,12 +68,15 @@ pub struct Sockets {
     pub own: Vec<PathBuf>,
 }
 
-impl Sockets {
+impl ListeningSockets {
     /// Takes over another process's lock, attach socket and control socket.
     ///
     /// # Errors
     /// The name of a descriptor of another type.
-    pub fn continued([lock, attach, control]: [OwnedFd; 3], own: Vec<PathBuf>) -> Result<Sockets, &'static str> {
+    pub fn continued(
+        [lock, attach, control]: [OwnedFd; 3],
+        own: Vec<PathBuf>,
+    ) -> Result<ListeningSockets, &'static str> {
         let listens = |fd: &OwnedFd, kind| {
             sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX)
                 && sockopt::socket_type(fd) == Ok(kind)
@@ -82,7 +85,7 @@ impl Sockets {
         match () {
             () if !listens(&attach, SocketType::SEQPACKET) => Err("the attach socket"),
             () if !listens(&control, SocketType::STREAM) => Err("the control socket"),
-            () => Ok(Sockets { lock, attach, control, own }),
+            () => Ok(ListeningSockets { lock, attach, control, own }),
         }
     }
 

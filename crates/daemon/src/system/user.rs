@@ -5,7 +5,7 @@ use rustix::process::{getegid, geteuid};
 use rustix::thread::{set_keep_capabilities, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use thiserror::Error;
 
-use super::sandbox::{Extra, SandboxError, keep};
+use super::sandbox::{ExtraCapability, SandboxError, keep};
 
 /// Why the daemon cannot switch to a user.
 #[derive(Debug, Error)]
@@ -90,7 +90,7 @@ impl User {
     ///
     /// # Errors
     /// [`UserError`] if the kernel refuses; the process may then be partly switched and should end.
-    pub fn become_it(self, extra: Extra) -> Result<(), UserError> {
+    pub fn become_it(self, extra: ExtraCapability) -> Result<(), UserError> {
         let become_it = || {
             set_thread_groups(&[])?;
             set_thread_res_gid(self.gid, self.gid, self.gid)?;

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use netvale_mem::calls::{Under, lasting};
+use netvale_mem::calls::{CallsUnderWay, lasting};
 use rustix::thread::Pid;
 
 /// Interval of checks. A wake-up takes a microsecond; one in progress at two checks is blocked, or its thread has no
@@ -44,7 +44,7 @@ pub(crate) fn start() -> std::io::Result<()> {
     }
     netvale_mem::calls::watch();
     std::thread::Builder::new().name("netvale-watch".into()).spawn(|| {
-        let mut under = Under::new();
+        let mut under = CallsUnderWay::new();
         loop {
             std::thread::sleep(if under.is_empty() { EVERY } else { SOON });
             under = lasting(&under, interrupt);

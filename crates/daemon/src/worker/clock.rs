@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use netvale_mem::calls::own_time;
 
-use super::WorkerStats;
-use crate::stalls::{Watched, nanoseconds};
+use super::WorkerTimeStats;
+use crate::stalls::{WatchedThread, nanoseconds};
 
 /// An idle worker reads the clock at every poll only after this long.
 const OFTEN: Duration = Duration::from_micros(5);
@@ -19,8 +19,8 @@ const COMPARED: Duration = Duration::from_millis(10);
 
 /// Accounts for a worker's time only at changes between busy, idle and asleep, so a busy worker need not read the
 /// clock.
-pub(super) struct Clock {
-    watched: Arc<Watched>,
+pub(super) struct WorkerClock {
+    watched: Arc<WatchedThread>,
     since: Instant,
     is_busy: bool,
     looks: u32,
@@ -36,7 +36,7 @@ pub(super) fn add(to: &AtomicU64, time: Duration) {
     to.store(to.load(Ordering::Relaxed) + time.as_nanos() as u64, Ordering::Release);
 }
 
-impl WorkerStats {
+impl WorkerTimeStats {
     /// Nanoseconds spent asleep until now, monotonic.
     pub fn slept(&self) -> u64 {
         let since = self.asleep_since.load(Ordering::Acquire);
@@ -47,11 +47,11 @@ impl WorkerStats {
     }
 }
 
-impl Clock {
-    pub(super) fn new(watched: Arc<Watched>) -> Clock {
+impl WorkerClock {
+    pub(super) fn new(watched: Arc<WatchedThread>) -> WorkerClock {
         let since = Instant::now();
         let zero = Duration::ZERO;
-        Clock { watched, since, is_busy: false, looks: 0, idle_for: zero, awake: zero, used: zero }
+        WorkerClock { watched, since, is_busy: false, looks: 0, idle_for: zero, awake: zero, used: zero }
     }
 
     fn turn(&mut self, into: &AtomicU64) -> Duration {
@@ -63,7 +63,7 @@ impl Clock {
         spent
     }
 
-    fn turn_awake(&mut self, stats: &WorkerStats, into: &AtomicU64) -> Duration {
+    fn turn_awake(&mut self, stats: &WorkerTimeStats, into: &AtomicU64) -> Duration {
         let spent = self.turn(into);
         self.awake += spent;
         if self.awake > COMPARED {
@@ -73,14 +73,14 @@ impl Clock {
     }
 
     /// Computes how much of the time awake another thread had the CPU.
-    fn compare(&mut self, stats: &WorkerStats) {
+    fn compare(&mut self, stats: &WorkerTimeStats) {
         let used = own_time();
         let mine = used.saturating_sub(std::mem::replace(&mut self.used, used));
         add(&stats.preempted_ns, std::mem::take(&mut self.awake).saturating_sub(mine));
     }
 
     #[inline]
-    pub(super) fn busy(&mut self, stats: &WorkerStats) {
+    pub(super) fn busy(&mut self, stats: &WorkerTimeStats) {
         self.looks = self.looks.wrapping_add(1);
         // Nearly all the time since the last read belongs to this first batch. Later reads are occasional, to show
         // `netvale top` a worker that is never idle.
@@ -92,7 +92,7 @@ impl Clock {
 
     /// Returns for how long polls have found nothing. The clock is read only every few polls while polls cost next to
     /// nothing.
-    pub(super) fn idle(&mut self, stats: &WorkerStats) -> Duration {
+    pub(super) fn idle(&mut self, stats: &WorkerTimeStats) -> Duration {
         if self.is_busy {
             self.turn_awake(stats, &stats.busy_ns);
             self.is_busy = false;
@@ -107,7 +107,7 @@ impl Clock {
         self.idle_for
     }
 
-    pub(super) fn before_sleep(&mut self, stats: &WorkerStats) {
+    pub(super) fn before_sleep(&mut self, stats: &WorkerTimeStats) {
         self.turn_awake(stats, &stats.polled_ns);
         self.compare(stats);
         self.watched.rest();
@@ -116,7 +116,7 @@ impl Clock {
     }
 
     /// Returns the length of the sleep.
-    pub(super) fn after_sleep(&mut self, stats: &WorkerStats) -> Duration {
+    pub(super) fn after_sleep(&mut self, stats: &WorkerTimeStats) -> Duration {
         // Before the sleep is added to the sum: a reader may miss it for a moment, but never counts it twice.
         stats.asleep_since.store(0, Ordering::Release);
         let slept = self.turn(&stats.slept_ns);
@@ -133,8 +133,8 @@ mod tests {
     /// Objective: the time asleep includes a current sleep, equals the worker's clock after it, and never decreases.
     #[test]
     fn a_sleep_that_lasts() {
-        let stats = WorkerStats::default();
-        let mut clock = Clock::new(Watched::new("a test".into()));
+        let stats = WorkerTimeStats::default();
+        let mut clock = WorkerClock::new(WatchedThread::new("a test".into()));
         let mut last = 0;
         for _ in 0..3 {
             clock.before_sleep(&stats);
@@ -156,11 +156,11 @@ mod tests {
     /// does not exceed the elapsed time.
     #[test]
     fn never_falls() {
-        let stats = Arc::new(WorkerStats::default());
+        let stats = Arc::new(WorkerTimeStats::default());
         let begun = Instant::now();
         let sleeper = {
             let stats = Arc::clone(&stats);
-            let mut clock = Clock::new(Watched::new("a test".into()));
+            let mut clock = WorkerClock::new(WatchedThread::new("a test".into()));
             std::thread::spawn(move || {
                 for _ in 0..100_000 {
                     clock.before_sleep(&stats);

@@ -10,16 +10,16 @@ use std::time::Duration;
 
 use rustix::event::epoll;
 
-use super::rounds::{Entry, Loop};
-use super::{Command, Shared, TaskId, Worker};
+use super::rounds::{TaskEntry, WorkerLoop};
+use super::{TaskId, Worker, WorkerCommand, WorkerState};
 
 /// Longest wait for a worker to give a task away. A slower one is held up.
 const LIMIT: Duration = Duration::from_millis(50);
 
 /// An order to give a task away.
-pub(super) struct Order {
+pub(super) struct MoveOrder {
     id: TaskId,
-    to: Arc<Shared>,
+    to: Arc<WorkerState>,
     /// Cleared when the worker starts on it, or the daemon takes it back.
     is_open: Arc<AtomicBool>,
     done: SyncSender<bool>,
@@ -31,8 +31,8 @@ impl Worker {
     pub fn move_to(&self, id: TaskId, to: &Worker) -> bool {
         let (done, answer) = mpsc::sync_channel(1);
         let is_open = Arc::new(AtomicBool::new(true));
-        let order = Order { id, to: Arc::clone(&to.shared), is_open: Arc::clone(&is_open), done };
-        self.shared.send(Command::Move(order));
+        let order = MoveOrder { id, to: Arc::clone(&to.shared), is_open: Arc::clone(&is_open), done };
+        self.shared.send(WorkerCommand::Move(order));
         // Either the order is taken back, or the worker has started, which takes a moment without waits.
         let late = || if is_open.swap(false, Ordering::AcqRel) { Ok(false) } else { answer.recv() };
         let is_there = answer.recv_timeout(LIMIT).or_else(|_| late()).unwrap_or(false);
@@ -44,15 +44,15 @@ impl Worker {
     }
 }
 
-impl Loop {
-    pub(super) fn carry_out(&mut self, order: &Order) {
+impl WorkerLoop {
+    pub(super) fn carry_out(&mut self, order: &MoveOrder) {
         let is_there = order.is_open.swap(false, Ordering::AcqRel) && self.give(order.id, &order.to);
         // The daemon waits for the answer.
         let _ = order.done.try_send(is_there);
     }
 
     /// Gives a task to another worker. Returns whether this worker had it.
-    fn give(&mut self, id: TaskId, to: &Shared) -> bool {
+    fn give(&mut self, id: TaskId, to: &WorkerState) -> bool {
         let Some(at) = self.position(id) else { return false };
         let left = self.guarded(at, |e, _, epoll| {
             // The task may still be armed if another task's panic ended a sleep.
@@ -66,7 +66,7 @@ impl Loop {
         }
         let entry = self.take_out(at);
         // The other worker looks for pending work.
-        to.send(Command::Add(Entry { ready: true, held: false, broken: None, ..entry }));
+        to.send(WorkerCommand::Add(TaskEntry { ready: true, held: false, broken: None, ..entry }));
         true
     }
 }

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use netvale_port::domain::TimeDomain;
 use netvale_switch::{Forwarder, WaitingFrames};
 
-use super::rounds::Loop;
-use super::{Command, TaskId, Worker};
+use super::rounds::WorkerLoop;
+use super::{TaskId, Worker, WorkerCommand};
 
 /// Longest wait for all workers to pause. A slower one is held up by a peer.
 const LIMIT: Duration = Duration::from_millis(200);
@@ -23,32 +23,32 @@ const LIMIT: Duration = Duration::from_millis(200);
 const LOOK: Duration = Duration::from_millis(1);
 
 /// Frames waiting for room, by task.
-pub type Waiting = Vec<(TaskId, Vec<WaitingFrames>)>;
+pub type TaskFrames = Vec<(TaskId, Vec<WaitingFrames>)>;
 
 /// Asks a worker to pause.
-pub(super) struct Pause {
-    settled: SyncSender<Waiting>,
+pub(super) struct PauseOrder {
+    settled: SyncSender<TaskFrames>,
     resume: Receiver<()>,
 }
 
 /// The channel on which a worker reports its pause, and the one whose drop resumes it: nothing is ever sent there.
-type PausedWorker = (Receiver<Waiting>, SyncSender<()>);
+type PausedWorker = (Receiver<TaskFrames>, SyncSender<()>);
 
 /// Workers that pause until this is dropped.
-pub struct Parked {
+pub struct ParkedWorkers {
     /// The frames waiting for room.
-    pub waiting: Waiting,
+    pub waiting: TaskFrames,
     paused: Rc<RefCell<Vec<PausedWorker>>>,
 }
 
 /// The current pause, for workers started meanwhile.
 #[derive(Default)]
-pub struct Pausing(Weak<RefCell<Vec<PausedWorker>>>);
+pub struct PauseState(Weak<RefCell<Vec<PausedWorker>>>);
 
-impl Pausing {
+impl PauseState {
     /// The pause of these workers.
-    pub fn of(parked: &Parked) -> Pausing {
-        Pausing(Rc::downgrade(&parked.paused))
+    pub fn of(parked: &ParkedWorkers) -> PauseState {
+        PauseState(Rc::downgrade(&parked.paused))
     }
 
     /// Adds a new worker without tasks to the pause.
@@ -63,7 +63,7 @@ impl Pausing {
 fn pause(worker: &Worker) -> PausedWorker {
     let (settled, answer) = mpsc::sync_channel(1);
     let (resumes, resume) = mpsc::sync_channel(1);
-    worker.shared.send(Command::Park(Pause { settled, resume }));
+    worker.shared.send(WorkerCommand::Park(PauseOrder { settled, resume }));
     (answer, resumes)
 }
 
@@ -71,10 +71,10 @@ fn pause(worker: &Worker) -> PausedWorker {
 ///
 /// # Errors
 /// The domains of held-up workers; then all resume.
-pub fn park<'a>(workers: impl Iterator<Item = &'a Worker>) -> Result<Parked, Vec<TimeDomain>> {
+pub fn park<'a>(workers: impl Iterator<Item = &'a Worker>) -> Result<ParkedWorkers, Vec<TimeDomain>> {
     let asked: Vec<_> = workers.map(|worker| (worker.domain(), pause(worker))).collect();
     let until = Instant::now() + LIMIT;
-    let mut waiting = Waiting::new();
+    let mut waiting = TaskFrames::new();
     let mut paused = Vec::new();
     let mut late = Vec::new();
     for (domain, worker) in asked {
@@ -84,12 +84,12 @@ pub fn park<'a>(workers: impl Iterator<Item = &'a Worker>) -> Result<Parked, Vec
         }
         paused.push(worker);
     }
-    if late.is_empty() { Ok(Parked { waiting, paused: Rc::new(RefCell::new(paused)) }) } else { Err(late) }
+    if late.is_empty() { Ok(ParkedWorkers { waiting, paused: Rc::new(RefCell::new(paused)) }) } else { Err(late) }
 }
 
-impl Loop {
-    pub(super) fn park(&mut self, pause: &Pause) {
-        let mut waiting = Waiting::new();
+impl WorkerLoop {
+    pub(super) fn park(&mut self, pause: &PauseOrder) {
+        let mut waiting = TaskFrames::new();
         let mut at = 0;
         while at < self.entries.len() {
             // A panicking task is lost, and another one takes its place in the list.
@@ -113,18 +113,19 @@ impl Loop {
     /// Removes tasks, including those still to come: their resources are needed elsewhere. Other commands wait.
     fn remove_some(&mut self) {
         let mut commands = self.shared.commands.lock().unwrap_or_else(PoisonError::into_inner);
-        let removed = |command: &Command| if let Command::Remove(id, _) = command { Some(*id) } else { None };
+        let removed =
+            |command: &WorkerCommand| if let WorkerCommand::Remove(id, _) = command { Some(*id) } else { None };
         let gone: Vec<TaskId> = commands.iter().filter_map(removed).collect();
-        let now = |command: &mut Command| match command {
-            Command::Add(entry) => gone.contains(&entry.id),
+        let now = |command: &mut WorkerCommand| match command {
+            WorkerCommand::Add(entry) => gone.contains(&entry.id),
             command => removed(command).is_some(),
         };
         let now: Vec<_> = commands.extract_if(.., now).collect();
         drop(commands);
         for command in now {
             match command {
-                Command::Add(entry) => self.add(entry),
-                Command::Remove(id, done) => self.remove(id, done),
+                WorkerCommand::Add(entry) => self.add(entry),
+                WorkerCommand::Remove(id, done) => self.remove(id, done),
                 _ => {}
             }
         }

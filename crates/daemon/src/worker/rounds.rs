@@ -9,17 +9,17 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use netvale_mem::spin::Spin;
-use netvale_port::Passed;
-use netvale_switch::{Forwarder, Work};
+use netvale_port::PassResult;
+use netvale_switch::{ForwardMemory, Forwarder};
 use rustix::event::epoll;
 
-use super::clock::{self, Clock};
-use super::{Command, Job, Polling, Shared, TaskId, WithoutRoom};
+use super::clock::{self, WorkerClock};
+use super::{DrainMode, Polling, TaskId, WorkerCommand, WorkerState, WorkerTask};
 
 /// A task, with the worker's state of it.
-pub(super) struct Entry {
+pub(super) struct TaskEntry {
     pub(super) id: TaskId,
-    pub(super) task: Job,
+    pub(super) task: WorkerTask,
     pub(super) cheap: bool,
     /// Whether the task keeps the worker awake.
     pub(super) awake: bool,
@@ -33,40 +33,40 @@ pub(super) struct Entry {
     pub(super) broken: Option<Instant>,
 }
 
-impl Entry {
-    pub(super) fn new(id: TaskId, task: Job) -> Entry {
+impl TaskEntry {
+    pub(super) fn new(id: TaskId, task: WorkerTask) -> TaskEntry {
         let cheap = task.is_cheap();
-        Entry { id, task, cheap, awake: false, ready: true, held: false, taken: Arc::default(), broken: None }
+        TaskEntry { id, task, cheap, awake: false, ready: true, held: false, taken: Arc::default(), broken: None }
     }
 }
 
 /// The state of a worker's thread.
-pub(super) struct Loop {
-    pub(super) shared: Arc<Shared>,
+pub(super) struct WorkerLoop {
+    pub(super) shared: Arc<WorkerState>,
     /// Whether the worker never sleeps.
     pub(super) always: bool,
     pub(super) epoll: OwnedFd,
-    pub(super) entries: Vec<Entry>,
-    pub(super) work: Work,
+    pub(super) entries: Vec<TaskEntry>,
+    pub(super) work: ForwardMemory,
     /// Whether any ingress needs epoll.
     pub(super) needs_epoll: bool,
     /// Whether any task keeps the worker awake.
     pub(super) awake: bool,
     /// Number of consecutive naps without work.
     pub(super) naps: u32,
-    pub(super) clock: Clock,
+    pub(super) clock: WorkerClock,
     /// Yield of polling.
     pub(super) spin: Spin,
     /// The entry whose task panicked.
     pub(super) panicked: Option<usize>,
     /// The thread that drops removed tasks.
-    dropping: Sender<(Job, SyncSender<()>)>,
+    dropping: Sender<(WorkerTask, SyncSender<()>)>,
 }
 
 /// Notes the running task, in case it panics.
-struct Running<'a>(&'a mut Option<usize>, usize);
+struct RunningTask<'a>(&'a mut Option<usize>, usize);
 
-impl Drop for Running<'_> {
+impl Drop for RunningTask<'_> {
     #[cold]
     fn drop(&mut self) {
         *self.0 = Some(self.1);
@@ -76,7 +76,7 @@ impl Drop for Running<'_> {
 /// Runs a part of the task of entry `at`; notes the entry if it panics.
 #[inline(always)]
 pub(super) fn noting<T>(panicked: &mut Option<usize>, at: usize, part: impl FnOnce() -> T) -> T {
-    let running = Running(panicked, at);
+    let running = RunningTask(panicked, at);
     let done = part();
     std::mem::forget(running);
     done
@@ -91,8 +91,8 @@ const TIMED: u32 = 61;
 /// Maximum number of frames left in a ring: its largest number of slots.
 const MOST_LEFT: usize = 16_384;
 /// Starts the thread that drops tasks, which can take long.
-fn retire() -> std::io::Result<Sender<(Job, SyncSender<()>)>> {
-    let (dropping, done) = mpsc::channel::<(Job, SyncSender<()>)>();
+fn retire() -> std::io::Result<Sender<(WorkerTask, SyncSender<()>)>> {
+    let (dropping, done) = mpsc::channel::<(WorkerTask, SyncSender<()>)>();
     std::thread::Builder::new().name("netvale-retire".into()).spawn(move || {
         // A panic was reported by the runtime; later tasks are dropped all the same.
         done.into_iter().for_each(|one| drop(catch_unwind(AssertUnwindSafe(|| drop(one)))));
@@ -100,21 +100,21 @@ fn retire() -> std::io::Result<Sender<(Job, SyncSender<()>)>> {
     Ok(dropping)
 }
 
-impl Loop {
-    pub(super) fn new(shared: Arc<Shared>, polling: Polling) -> std::io::Result<Loop> {
+impl WorkerLoop {
+    pub(super) fn new(shared: Arc<WorkerState>, polling: Polling) -> std::io::Result<WorkerLoop> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, shared.bell.as_fd(), epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
         let (spin, always) = match polling {
             Polling::Spin(most) => (Spin::new(most).restless(), false),
             Polling::Always => (Spin::default(), true),
         };
-        let clock = Clock::new(Arc::clone(&shared.watched));
-        Ok(Loop {
+        let clock = WorkerClock::new(Arc::clone(&shared.watched));
+        Ok(WorkerLoop {
             shared,
             always,
             epoll,
             entries: Vec::new(),
-            work: Work::default(),
+            work: ForwardMemory::default(),
             needs_epoll: false,
             awake: false,
             naps: 0,
@@ -138,7 +138,7 @@ impl Loop {
         let Some(at) = self.panicked.take() else { std::process::abort() };
         let id = self.entries[at].id;
         self.remove(id, mpsc::sync_channel(1).0);
-        self.work = Work::default();
+        self.work = ForwardMemory::default();
         self.shared.broken.lock().unwrap_or_else(PoisonError::into_inner).push(id);
         self.shared.fault.report("a task of a worker panicked");
     }
@@ -188,16 +188,16 @@ impl Loop {
                 continue;
             }
             let passed = noting(&mut self.panicked, at, || e.task.pass(&mut self.work));
-            e.held = passed == Passed::Held;
+            e.held = passed == PassResult::Held;
             match passed {
-                Passed::Frames(n) => frames += n,
-                Passed::Held => {}
-                Passed::Idle => e.ready = false,
+                PassResult::Frames(n) => frames += n,
+                PassResult::Held => {}
+                PassResult::Idle => e.ready = false,
             }
             if let Some(since) = &mut since {
                 let begun = std::mem::replace(since, Instant::now());
                 // A poll without work tells nothing about the load.
-                if matches!(passed, Passed::Frames(_)) {
+                if matches!(passed, PassResult::Frames(_)) {
                     clock::add(&e.taken, since.duration_since(begun) * TIMED);
                 }
             }
@@ -214,30 +214,30 @@ impl Loop {
         let mut commands = commands.into_iter();
         while let Some(command) = commands.next() {
             match command {
-                Command::Add(entry) => self.add(entry),
-                Command::Move(order) => self.carry_out(&order),
-                Command::Remove(id, done) => self.remove(id, done),
-                Command::Drain(id, left, done) => {
+                WorkerCommand::Add(entry) => self.add(entry),
+                WorkerCommand::Move(order) => self.carry_out(&order),
+                WorkerCommand::Remove(id, done) => self.remove(id, done),
+                WorkerCommand::Drain(id, left, done) => {
                     self.drain(id, left);
                     // The sender may have given up.
                     let _ = done.try_send(());
                 }
-                Command::KeepAwake(id, on) => {
+                WorkerCommand::KeepAwake(id, on) => {
                     self.entries.iter_mut().filter(|e| e.id == id).for_each(|e| e.awake = on);
                 }
-                Command::Rehome(id, switch, from) => {
+                WorkerCommand::Rehome(id, switch, from) => {
                     let task = self.entries.iter_mut().find(|e| e.id == id).map(|e| &mut *e.task as &mut dyn Any);
                     if let Some(forwarder) = task.and_then(|task| task.downcast_mut::<Forwarder>()) {
                         forwarder.rehome(switch, from);
                     }
                 }
-                Command::Park(pause) => {
+                WorkerCommand::Park(pause) => {
                     parked = Some(pause);
                     // Later commands stay for afterwards.
                     self.put_back(std::mem::take(&mut commands));
                 }
-                Command::WaitWith(id, waiting) => self.wait_with(id, waiting),
-                Command::Stop => stop = true,
+                WorkerCommand::WaitWith(id, waiting) => self.wait_with(id, waiting),
+                WorkerCommand::Stop => stop = true,
             }
         }
         self.awake = self.entries.iter().any(|e| e.awake);
@@ -248,12 +248,12 @@ impl Loop {
         stop
     }
 
-    fn put_back(&self, commands: std::vec::IntoIter<Command>) {
+    fn put_back(&self, commands: std::vec::IntoIter<WorkerCommand>) {
         self.shared.commands.lock().unwrap_or_else(PoisonError::into_inner).splice(..0, commands);
         self.shared.pending.store(true, Ordering::Release);
     }
 
-    pub(super) fn add(&mut self, entry: Entry) {
+    pub(super) fn add(&mut self, entry: TaskEntry) {
         if let Some(fd) = entry.task.wake_fd() {
             let added = epoll::add(&self.epoll, fd, epoll::EventData::new_u64(entry.id), epoll::EventFlags::IN);
             if let Err(e) = added {
@@ -265,8 +265,12 @@ impl Loop {
     }
 
     /// Runs a part of a task between two rounds. Returns false if it panics; then the task is lost.
-    pub(super) fn guarded(&mut self, at: usize, part: impl FnOnce(&mut Entry, &mut Work, &OwnedFd)) -> bool {
-        let Loop { entries, work, epoll, .. } = self;
+    pub(super) fn guarded(
+        &mut self,
+        at: usize,
+        part: impl FnOnce(&mut TaskEntry, &mut ForwardMemory, &OwnedFd),
+    ) -> bool {
+        let WorkerLoop { entries, work, epoll, .. } = self;
         let is_done = catch_unwind(AssertUnwindSafe(|| part(&mut entries[at], work, epoll))).is_ok();
         if !is_done {
             self.panicked = Some(at);
@@ -277,19 +281,19 @@ impl Loop {
 
     /// Forwards the frames that a closing program may have left in its rings: they count as sent. Stops after the
     /// capacity of the rings, as the program may continue writing.
-    fn drain(&mut self, id: TaskId, left: WithoutRoom) {
+    fn drain(&mut self, id: TaskId, left: DrainMode) {
         let Some(at) = self.position(id) else { return };
         self.guarded(at, |entry, work, _| {
             let mut frames = 0;
-            if left == WithoutRoom::Drops {
+            if left == DrainMode::Drops {
                 entry.task.stop_waiting();
             }
             while frames < MOST_LEFT {
                 match entry.task.pass(work) {
-                    Passed::Frames(n) => frames += n,
+                    PassResult::Frames(n) => frames += n,
                     // The next pass drops frames without room; a rate may hold others back for longer.
-                    Passed::Held if left == WithoutRoom::Drops => frames += 1,
-                    Passed::Held | Passed::Idle => break,
+                    PassResult::Held if left == DrainMode::Drops => frames += 1,
+                    PassResult::Held | PassResult::Idle => break,
                 }
             }
             // The ring may hold frames by now.
@@ -310,7 +314,7 @@ impl Loop {
     }
 
     /// Removes a task from the list, and its descriptor from the set.
-    pub(super) fn take_out(&mut self, at: usize) -> Entry {
+    pub(super) fn take_out(&mut self, at: usize) -> TaskEntry {
         let entry = self.entries.swap_remove(at);
         if let Some(fd) = entry.task.wake_fd() {
             // Fails only for a descriptor already closed.

@@ -3,11 +3,11 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use netvale_port::Passed;
+use netvale_port::PassResult;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 use super::clock::add;
-use super::rounds::{BELL, Entry, Loop, noting};
+use super::rounds::{BELL, TaskEntry, WorkerLoop, noting};
 
 /// epoll data of a doorbell rung when held frames have room. Numbers of tasks are smaller.
 const ROOM: u64 = u64::MAX - 1;
@@ -22,7 +22,7 @@ const AFTER_ERROR: Duration = Duration::from_secs(1);
 
 /// Listens to a held ingress's descriptor, or stops: it stays readable while frames wait behind the held ones, and
 /// would keep the worker awake.
-fn listen_to(epoll: &OwnedFd, e: &Entry, events: epoll::EventFlags) {
+fn listen_to(epoll: &OwnedFd, e: &TaskEntry, events: epoll::EventFlags) {
     if !e.held || e.cheap {
         return;
     }
@@ -34,14 +34,14 @@ fn listen_to(epoll: &OwnedFd, e: &Entry, events: epoll::EventFlags) {
 
 /// Stops waiting for a descriptor with an error, which would wake the worker repeatedly. The task still polls it.
 #[cold]
-fn give_up(epoll: &OwnedFd, e: &mut Entry) {
+fn give_up(epoll: &OwnedFd, e: &mut TaskEntry) {
     if let Some(fd) = e.task.wake_fd() {
         let _ = epoll::delete(epoll, fd);
         e.broken = Some(Instant::now());
     }
 }
 
-impl Loop {
+impl WorkerLoop {
     /// Handles a round without work: checks descriptors, then polls again or sleeps.
     pub(super) fn idle(&mut self) {
         if self.needs_epoll && self.look(Some(Duration::ZERO)) {
@@ -75,7 +75,7 @@ impl Loop {
 
     /// Requests wake-ups. Returns whether work has already arrived.
     fn arm(&mut self) -> bool {
-        let Loop { entries, work, epoll, panicked, .. } = self;
+        let WorkerLoop { entries, work, epoll, panicked, .. } = self;
         let mut news = false;
         for (at, e) in entries.iter_mut().enumerate() {
             news |= noting(panicked, at, || {
@@ -87,7 +87,7 @@ impl Loop {
                     let _ = epoll::add(&*epoll, bell, epoll::EventData::new_u64(ROOM), epoll::EventFlags::IN);
                 }
                 // Room may have appeared just before the request.
-                e.held = e.task.pass(work) == Passed::Held;
+                e.held = e.task.pass(work) == PassResult::Held;
                 listen_to(epoll, e, epoll::EventFlags::empty());
                 !e.held
             });
@@ -96,7 +96,7 @@ impl Loop {
     }
 
     fn disarm(&mut self) {
-        let Loop { entries, epoll, panicked, .. } = self;
+        let WorkerLoop { entries, epoll, panicked, .. } = self;
         for (at, e) in entries.iter_mut().enumerate() {
             noting(panicked, at, || {
                 e.task.disarm();

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use common::{Daemon, frame, receive, send, until};
 use netvale::Port;
 use netvale_abi::ptnet::COMMAND_START;
-use netvale_e1000::driver::DriverOptions as CardOptions;
-use netvale_e1000::driver::remote::Guest as Card;
-use netvale_guest::Guest;
+use netvale_e1000::driver::CardDriverOptions as CardOptions;
+use netvale_e1000::driver::remote::SimulatedGuest as Card;
+use netvale_guest::BareGuest;
 use netvale_harness::attacks::bells::block;
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
@@ -23,8 +23,8 @@ use netvale_port::Ingress;
 use netvale_port::listener::Listener;
 use netvale_vhost::features::PROTOCOL_FEATURES;
 use netvale_vhost::frontend::Frontend;
-use netvale_vhost::proto::message::{Message, request};
-use netvale_vhost::proto::wire::{self, Received};
+use netvale_vhost::proto::message::{VhostMessage, request};
+use netvale_vhost::proto::wire::{self, ReceiveResult};
 use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::ram::BUF;
 use netvale_virtio::driver::started::Kick;
@@ -84,7 +84,7 @@ fn waits(fd: impl AsFd, does: bool) {
 /// together, as it may be evicted for the first one.
 fn call_by(socket: &UnixStream, all: &[(UnixStream, UnixStream)]) {
     for (queue, (_, to)) in (0u64..).zip(all) {
-        let mut m = Message::new(request::SET_VRING_CALL, queue.to_le_bytes().to_vec());
+        let mut m = VhostMessage::new(request::SET_VRING_CALL, queue.to_le_bytes().to_vec());
         m.fds.push(to.try_clone().unwrap().into());
         wire::send(socket.as_fd(), &m).unwrap();
         until("it is taken", || rustix::fs::fcntl_getfl(to).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
@@ -113,7 +113,7 @@ fn vhost_called(by_socket: bool) {
     let _memory = running.ram;
     let (rx, tx) = &mut queues[0];
     let error = Doorbell::new().unwrap();
-    let mut m = Message::new(request::SET_VRING_ERR, 0u64.to_le_bytes().to_vec());
+    let mut m = VhostMessage::new(request::SET_VRING_ERR, 0u64.to_le_bytes().to_vec());
     m.fds.push(error.as_fd().try_clone_to_owned().unwrap());
     wire::send(socket.as_fd(), &m).unwrap();
     while let Some(id) = rx.queue.take(1) {
@@ -148,7 +148,7 @@ fn ptnet() {
     let path = attach(&d, "ptnet", json!({}));
     let mut a = d.open("vale0:a").unwrap();
     let mut b = d.open("vale0:b").unwrap();
-    let guest = Guest::connect(&path).unwrap();
+    let guest = BareGuest::connect(&path).unwrap();
     assert_eq!(guest.command(COMMAND_START, 0, 0).unwrap(), 0);
     // Both rings need interrupts: nm_csb_atok.appl_need_kick.
     let status = Words::new(guest.memory(), 0x1000, 32).unwrap();
@@ -157,7 +157,7 @@ fn ptnet() {
     serve_others(&mut a, &mut b, || notes(&d).contains(REASON));
     assert!(notes(&d).contains("waits for a virtual machine"), "{}", notes(&d));
     // The next guest waits out the pause.
-    assert_eq!(Guest::connect(&path).unwrap().command(COMMAND_START, 0, 0).unwrap(), 0);
+    assert_eq!(BareGuest::connect(&path).unwrap().command(COMMAND_START, 0, 0).unwrap(), 0);
 }
 
 /// Objective: a hypervisor that blocks the vectors of a published device.
@@ -203,14 +203,14 @@ impl Drop for Rings<'_> {
 /// A back end that accepts everything, and blocks the descriptor of its kicks.
 fn back_end(connection: OwnedFd, stop: &Doorbell) {
     let mut kept = Vec::new();
-    while let Ok(Received::Message(mut m)) = wire::receive(connection.as_fd(), stop.as_fd()) {
+    while let Ok(ReceiveResult::Message(mut m)) = wire::receive(connection.as_fd(), stop.as_fd()) {
         let answer = match m.request {
             request::GET_FEATURES => Some(VERSION_1 | PROTOCOL_FEATURES),
             request::GET_PROTOCOL_FEATURES => Some(0),
             _ => None,
         };
         if let Some(answer) = answer {
-            wire::send(connection.as_fd(), &Message::reply(m.request, answer.to_le_bytes().to_vec())).unwrap();
+            wire::send(connection.as_fd(), &VhostMessage::reply(m.request, answer.to_le_bytes().to_vec())).unwrap();
         }
         if m.request == request::SET_VRING_KICK {
             block(&m.fds[0]).unwrap();

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use common::{Daemon, frame, receive, send};
 use netvale::{Error, raw};
-use netvale_control::attach::{AttachRequest, FLAG_SHARED, FileAsked, IN_FILE, Pools};
+use netvale_control::attach::{AttachRequest, FLAG_SHARED, FilePlacement, IN_FILE, PoolSizes};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 
 const LEN: u64 = 4 << 20;
@@ -19,9 +19,15 @@ fn memfd(flags: MemfdFlags) -> OwnedFd {
     fd
 }
 
-fn asked(d: &Daemon, name: &str, file: &impl AsFd, place: (u64, u64)) -> Result<(OwnedFd, raw::Attached), Error> {
+fn asked(
+    d: &Daemon,
+    name: &str,
+    file: &impl AsFd,
+    offset: u64,
+    len: u64,
+) -> Result<(OwnedFd, raw::AttachedRings), Error> {
     let conn = raw::connect_to(Some(d.dir())).unwrap();
-    let pools = Pools { ifs: (8, 1024), rings: (8, 16_384), bufs: (514, 2048) };
+    let pools = PoolSizes { ifs: (8, 1024), rings: (8, 16_384), bufs: (514, 2048) };
     let request = AttachRequest {
         name: name.into(),
         pools,
@@ -30,12 +36,12 @@ fn asked(d: &Daemon, name: &str, file: &impl AsFd, place: (u64, u64)) -> Result<
         flags: FLAG_SHARED,
         ..Default::default()
     };
-    let place = FileAsked { offset: place.0, len: place.1 };
+    let place = FilePlacement { offset, len };
     raw::attach_in(conn.as_fd(), &request, file.as_fd(), place).map(|attached| (conn, attached))
 }
 
-fn refused(d: &Daemon, file: &impl AsFd, place: (u64, u64), why: &str) {
-    match asked(d, "vale0:x", file, place) {
+fn refused(d: &Daemon, file: &impl AsFd, offset: u64, len: u64, why: &str) {
+    match asked(d, "vale0:x", file, offset, len) {
         Err(Error::File { text, .. }) => assert!(text.contains(why), "{text} instead of {why}"),
         Err(other) => panic!("{other} instead of {why}"),
         Ok(_) => panic!("taken, though {why}"),
@@ -48,31 +54,31 @@ fn refused(d: &Daemon, file: &impl AsFd, place: (u64, u64), why: &str) {
 fn other_files() {
     let d = Daemon::start("");
     let not_there = "it does not lie in memory";
-    refused(&d, &File::open(d.dir()).unwrap(), (0, LEN), "memory");
+    refused(&d, &File::open(d.dir()).unwrap(), 0, LEN, "memory");
     let (reader, writer) = rustix::pipe::pipe().unwrap();
-    refused(&d, &reader, (0, LEN), not_there);
-    refused(&d, &writer, (0, LEN), not_there);
+    refused(&d, &reader, 0, LEN, not_there);
+    refused(&d, &writer, 0, LEN, not_there);
     let (socket, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
-    refused(&d, &socket, (0, LEN), not_there);
-    refused(&d, &File::open("/proc/self/maps").unwrap(), (0, LEN), not_there);
-    refused(&d, &File::open("/dev/zero").unwrap(), (0, LEN), not_there);
+    refused(&d, &socket, 0, LEN, not_there);
+    refused(&d, &File::open("/proc/self/maps").unwrap(), 0, LEN, not_there);
+    refused(&d, &File::open("/dev/zero").unwrap(), 0, LEN, not_there);
     let memory = memfd(MemfdFlags::ALLOW_SEALING);
-    refused(&d, &memory, (100, LEN / 2), "whole pages");
-    refused(&d, &memory, (0, LEN - 100), "whole pages");
-    refused(&d, &memory, (0, 0), "whole pages");
-    refused(&d, &memory, (4096, LEN), "too short");
-    refused(&d, &memory, (u64::MAX - 4095, LEN), "too short");
+    refused(&d, &memory, 100, LEN / 2, "whole pages");
+    refused(&d, &memory, 0, LEN - 100, "whole pages");
+    refused(&d, &memory, 0, 0, "whole pages");
+    refused(&d, &memory, 4096, LEN, "too short");
+    refused(&d, &memory, u64::MAX - 4095, LEN, "too short");
     let read_only = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&memory));
-    refused(&d, &File::open(read_only).unwrap(), (0, LEN), "not open for reading and writing");
+    refused(&d, &File::open(read_only).unwrap(), 0, LEN, "not open for reading and writing");
     let folder = rustix::fs::open(c"/dev/shm", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).unwrap();
-    refused(&d, &folder, (0, LEN), "file cannot carry its region");
+    refused(&d, &folder, 0, LEN, "file cannot carry its region");
     rustix::fs::fcntl_add_seals(&memory, SealFlags::WRITE).unwrap();
-    refused(&d, &memory, (0, LEN), "bytes of shared memory");
+    refused(&d, &memory, 0, LEN, "bytes of shared memory");
     // Impossible sizes are not the file's fault.
     let small = memfd(MemfdFlags::empty());
-    assert!(matches!(asked(&d, "vale0:x", &small, (0, 4096)), Err(Error::Refused { errno: libc::EINVAL, .. })));
+    assert!(matches!(asked(&d, "vale0:x", &small, 0, 4096), Err(Error::Refused { errno: libc::EINVAL, .. })));
     assert!(d.ports().is_empty());
-    asked(&d, "vale0:x", &small, (0, LEN)).expect("a memfd without seals will do");
+    asked(&d, "vale0:x", &small, 0, LEN).expect("a memfd without seals will do");
 }
 
 /// Objective: one place in a file is one region, another place another, and a region ends with its last port.
@@ -80,24 +86,23 @@ fn other_files() {
 fn same_place_same_region() {
     let d = Daemon::start("");
     let file = memfd(MemfdFlags::empty());
-    let whole = (0, LEN);
-    let (one, a) = asked(&d, "vale0:a", &file, whole).unwrap();
-    let (two, b) = asked(&d, "vale0:b", &file.try_clone().unwrap(), whole).unwrap();
+    let (one, a) = asked(&d, "vale0:a", &file, 0, LEN).unwrap();
+    let (two, b) = asked(&d, "vale0:b", &file.try_clone().unwrap(), 0, LEN).unwrap();
     assert!(a.reply.port_flags & IN_FILE != 0 && a.reply.csb_atok == LEN);
     assert_eq!((a.reply.mem_id, a.map.start()), (b.reply.mem_id, b.map.start()));
     assert_ne!(a.reply.nifp, b.reply.nifp);
-    let (_other, c) = asked(&d, "vale0:c", &memfd(MemfdFlags::empty()), whole).unwrap();
+    let (_other, c) = asked(&d, "vale0:c", &memfd(MemfdFlags::empty()), 0, LEN).unwrap();
     assert_ne!(a.reply.mem_id, c.reply.mem_id);
     // A connection inherited from elsewhere finds the same region.
     let again = raw::resume(one.as_fd()).unwrap();
     assert_eq!((again.reply.mem_id, again.map.start()), (a.reply.mem_id, a.map.start()));
     drop((one, a, again));
-    let (three, c) = asked(&d, "vale0:d", &file, whole).unwrap();
+    let (three, c) = asked(&d, "vale0:d", &file, 0, LEN).unwrap();
     assert_eq!(c.reply.mem_id, b.reply.mem_id, "it lives as long as one port");
     let last = b.reply.mem_id;
     drop((two, b, three, c));
     common::until("the ports are gone", || d.ports() == ["vale0:c"]);
-    let (_conn, fresh) = asked(&d, "vale0:e", &file, whole).unwrap();
+    let (_conn, fresh) = asked(&d, "vale0:e", &file, 0, LEN).unwrap();
     assert_ne!(fresh.reply.mem_id, last);
 }
 
@@ -106,7 +111,7 @@ fn same_place_same_region() {
 fn cut_short() {
     let d = Daemon::start("");
     let file = memfd(MemfdFlags::empty());
-    let (conn, lost) = asked(&d, "vale0:lost", &file, (0, LEN)).unwrap();
+    let (conn, lost) = asked(&d, "vale0:lost", &file, 0, LEN).unwrap();
     let mut a = d.open("vale0:a").unwrap();
     let mut b = d.open("vale0:b").unwrap();
     rustix::fs::ftruncate(&file, 0).unwrap();
@@ -118,7 +123,7 @@ fn cut_short() {
     let evicted = d.call("port.evicted", serde_json::json!({}))["result"][0].to_string();
     assert!(evicted.contains("vale0:lost") && evicted.contains(netvale_mem::fault::LOST), "{evicted}");
     rustix::fs::ftruncate(&file, LEN).unwrap();
-    let (_conn, fresh) = asked(&d, "vale0:c", &file, (0, LEN)).unwrap();
+    let (_conn, fresh) = asked(&d, "vale0:c", &file, 0, LEN).unwrap();
     assert_ne!(fresh.reply.mem_id, lost.reply.mem_id);
     drop((conn, lost));
     send(&mut a, &frame(255, 1, 200));
@@ -145,14 +150,14 @@ mod as_root {
                 let uid = rustix::fs::Uid::from_raw(4711);
                 // Only for this thread.
                 rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
-                asked(&d, "vale0:theirs", &file, (0, LEN / 2)).unwrap()
+                asked(&d, "vale0:theirs", &file, 0, LEN / 2).unwrap()
             });
             somebody.join().unwrap()
         });
         assert!(theirs.reply.port_flags & IN_FILE != 0);
-        refused(&d, &file, (0, LEN / 2), "another user's region");
-        refused(&d, &file, (4096, LEN - 4096), "another user's region");
-        asked(&d, "vale0:beside", &file, (LEN / 2, LEN / 2)).expect("the rest of the file is free");
+        refused(&d, &file, 0, LEN / 2, "another user's region");
+        refused(&d, &file, 4096, LEN - 4096, "another user's region");
+        asked(&d, "vale0:beside", &file, LEN / 2, LEN / 2).expect("the rest of the file is free");
         for name in [format!("vale0:mine@{}", theirs.reply.mem_id), "vale0:theirs".to_owned()] {
             let conn = raw::connect_to(Some(d.dir())).unwrap();
             let request = AttachRequest { name: name.clone(), flags: FLAG_SHARED, ..Default::default() };
@@ -179,7 +184,7 @@ mod as_root {
         assert!(mount.status().unwrap().success());
         let file = File::options().read(true).write(true).create_new(true).open(folder.join("file")).unwrap();
         file.set_len(LEN).unwrap();
-        refused(&d, &file, (0, LEN), "full");
+        refused(&d, &file, 0, LEN, "full");
         let mut a = d.open("vale0:a").unwrap();
         let mut b = d.open("vale0:b").unwrap();
         send(&mut a, &frame(255, 1, 1));

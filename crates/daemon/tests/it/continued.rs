@@ -12,7 +12,7 @@ use common::{Daemon, cable, until};
 use etherparse::PacketBuilder;
 use netvale::{Interest, Options, Port};
 use netvale_afxdp::iface::Interface;
-use netvale_control::client::Bringing;
+use netvale_control::client::BringConnection;
 use netvale_control::types::{AttachParams, PortOptions};
 use netvale_tap::{Tap, TapOptions};
 use rustix::process::Signal;
@@ -151,7 +151,7 @@ mod as_root {
         let d = Daemon::start("");
         let tap = Tap::open(&TapOptions { name: "nvb0".into(), ..TapOptions::default() }).unwrap().into_queues();
         let params = AttachParams { switch: "vale0".into(), port: "tap:nvb0".into(), options: PortOptions::default() };
-        Bringing::connect(d.dir()).unwrap().attach(params, &tap).unwrap();
+        BringConnection::connect(d.dir()).unwrap().attach(params, &tap).unwrap();
         drop(tap);
         address("nvb0");
         let mut port = open(&d, "vale0:a");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use common::ports::{attach, notes, numbered, numbers, open};
 use common::{Daemon, until};
 use netvale::Interest;
-use netvale_pcapport::{Format, Writer};
+use netvale_pcapport::{PcapFormat, PcapWriter};
 use serde_json::json;
 
 const FRAMES: u32 = 2000;
@@ -54,7 +54,7 @@ fn captures() {
 fn replays() {
     let d = Daemon::start("");
     let file = d.path("in.pcapng");
-    let mut writer = Writer::create(&file, Format::PcapNg).unwrap();
+    let mut writer = PcapWriter::create(&file, PcapFormat::PcapNg).unwrap();
     (0..FRAMES).for_each(|i| writer.write(Duration::from_micros(500) * i, &numbered(i)).unwrap());
     writer.finish().unwrap();
     let mut port = open(&d, "vale0:a");
@@ -101,7 +101,8 @@ mod as_root {
             chown(path, Some(owner), Some(owner)).unwrap();
         }
         let more = format!(
-            "sandbox = true\nallow_dirs = [{:?}]\n[switch]\nshared = ['*']\n[sockets]\nmode = '0666'\n[quota]\ncaptures_mib = 2",
+            "sandbox = true\nallow_dirs = [{:?}]\n[switch]\nshared = ['*']\n[sockets]\nmode = '0666'\n[quota]\n\
+             captures_mib = 2",
             folder.path()
         );
         let d = Daemon::start_as(0, dir, &more);

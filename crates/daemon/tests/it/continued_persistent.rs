@@ -164,7 +164,7 @@ fn rings_with_nothing_behind_them() {
         let opened = raw::attach(conn.as_fd(), &request).unwrap();
         (conn, opened)
     };
-    let place = |opened: &raw::Attached| (opened.reply.nifp, opened.reply.csb_first, opened.reply.mem_id);
+    let place = |opened: &raw::AttachedRings| (opened.reply.nifp, opened.reply.csb_first, opened.reply.mem_id);
     let (conn, opened) = open(&d);
     for _ in 0..3 {
         d.is_robbed();

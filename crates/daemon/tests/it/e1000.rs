@@ -13,11 +13,11 @@ use card::{frames_at, send_from};
 use common::{Daemon, frame, receive, send, until};
 use netvale::{Interest, Port};
 use netvale_e1000::driver::ram::GUEST;
-use netvale_e1000::driver::remote::{Guest, give};
-use netvale_e1000::driver::{DriverOptions, Registers};
+use netvale_e1000::driver::remote::{SimulatedGuest, give};
+use netvale_e1000::driver::{CardDriverOptions, CardRegisters};
 use netvale_e1000::regs::{CTRL, CTRL_RST, ICR, IMS, RDLEN, STATUS, STATUS_LU, TDH, TDLEN, TDT};
 use netvale_port::{Batch, Egress, Ingress, Scratch};
-use netvale_vfio_user::client::Client;
+use netvale_vfio_user::client::VfioUserClient;
 use serde_json::{Value, json};
 
 /// Attaches a port on switch vale0. Returns its socket.
@@ -35,7 +35,7 @@ fn show(d: &Daemon, name: &str) -> Value {
 }
 
 /// Receives the next frames, waiting for an interrupt if necessary; empty if none comes.
-fn frames_within(guest: &mut Guest, limit: Duration) -> Vec<Vec<u8>> {
+fn frames_within(guest: &mut SimulatedGuest, limit: Duration) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     until("a frame comes", || {
         let came = guest.ingress.arm() || is_interrupted(guest, limit);
@@ -47,7 +47,7 @@ fn frames_within(guest: &mut Guest, limit: Duration) -> Vec<Vec<u8>> {
     frames
 }
 
-fn receive_at(guest: &mut Guest) -> Vec<Vec<u8>> {
+fn receive_at(guest: &mut SimulatedGuest) -> Vec<Vec<u8>> {
     let frames = frames_within(guest, INTERRUPT);
     assert_ne!(frames, Vec::<Vec<u8>>::new(), "no interrupt came");
     frames
@@ -55,20 +55,20 @@ fn receive_at(guest: &mut Guest) -> Vec<Vec<u8>> {
 
 const INTERRUPT: Duration = Duration::from_secs(5);
 
-fn is_interrupted(guest: &Guest, limit: Duration) -> bool {
+fn is_interrupted(guest: &SimulatedGuest, limit: Duration) -> bool {
     let fd = guest.ingress.wake_fd().unwrap();
     let limit = rustix::event::Timespec::try_from(limit).unwrap();
     let mut one = [rustix::event::PollFd::from_borrowed_fd(fd, rustix::event::PollFlags::IN)];
     rustix::event::poll(&mut one, Some(&limit)) == Ok(1)
 }
 
-const WAYS: [DriverOptions; 3] = [
-    DriverOptions { slots: 64, csb: false, combine: 0 },
-    DriverOptions { slots: 64, csb: false, combine: 16 },
-    DriverOptions { slots: 64, csb: true, combine: 0 },
+const WAYS: [CardDriverOptions; 3] = [
+    CardDriverOptions { slots: 64, csb: false, combine: 0 },
+    CardDriverOptions { slots: 64, csb: false, combine: 16 },
+    CardDriverOptions { slots: 64, csb: true, combine: 0 },
 ];
 
-fn ping(d: &Daemon, guest: &mut Guest, local: &mut Port, tag: u8) {
+fn ping(d: &Daemon, guest: &mut SimulatedGuest, local: &mut Port, tag: u8) {
     send_from(guest, &frame(255, 9, tag));
     // Frames that wait for others go out with those frames' interrupt.
     until("it arrives", || {
@@ -96,7 +96,7 @@ fn played_guests() {
     let path = attach(&d, "card", json!({"mac": "02:00:00:00:00:09"}));
     let mut local = d.open("vale0:local").unwrap();
     for (k, options) in WAYS.into_iter().enumerate() {
-        let mut guest = Guest::new(&path, options).unwrap();
+        let mut guest = SimulatedGuest::new(&path, options).unwrap();
         assert_eq!((guest.mac, guest.has_block), ([2, 0, 0, 0, 0, 9], options.csb));
         (0..150).for_each(|i| ping(&d, &mut guest, &mut local, i));
         let shown = show(&d, "card");
@@ -124,7 +124,7 @@ fn leaving() {
     let mut b = d.open("vale0:b").unwrap();
     let addresses = || d.call("switch.list", json!({}))["result"][0]["addresses"].as_u64().unwrap();
     for tag in 0..3 {
-        let guest = Guest::new(&path, DriverOptions::default()).unwrap();
+        let guest = SimulatedGuest::new(&path, CardDriverOptions::default()).unwrap();
         send_from(&guest, &frame(255, 9, tag));
         assert_eq!([receive(&mut a), receive(&mut b)], [frame(255, 9, tag); 2]);
         assert_eq!(addresses(), 1 + u64::from(tag > 0));
@@ -141,7 +141,7 @@ fn leaving() {
 fn nothing_but_memory() {
     let d = Daemon::start("poll_always = true");
     let paths = ["one", "two"].map(|name| attach(&d, name, json!({})));
-    let [one, mut two] = paths.map(|path| Guest::new(&path, DriverOptions::default()).unwrap());
+    let [one, mut two] = paths.map(|path| SimulatedGuest::new(&path, CardDriverOptions::default()).unwrap());
     send_from(&two, &frame(1, 2, 0));
     let crossings = |name| {
         let e = &show(&d, name)["e1000"];
@@ -181,7 +181,7 @@ fn memory_that_goes_away() {
     let path = attach(&d, "card", json!({}));
     let mut local = d.open("vale0:local").unwrap();
     for options in WAYS {
-        let mut guest = Guest::new(&path, options).unwrap();
+        let mut guest = SimulatedGuest::new(&path, options).unwrap();
         ping(&d, &mut guest, &mut local, 1);
         let size = guest.ram.mapping().len() as u64;
         for round in 0..20 {
@@ -201,7 +201,7 @@ fn memory_that_goes_away() {
             let _ = local.rx()[0].sync();
             local.rx()[0].recv(&mut [0; 2048]).is_none()
         });
-        let mut again = Guest::new(&path, options).unwrap();
+        let mut again = SimulatedGuest::new(&path, options).unwrap();
         send_from(&again, &frame(255, 9, 200));
         until("it goes on", || receive(&mut local) == frame(255, 9, 200));
         send(&mut local, &frame(255, 1, 9));
@@ -217,10 +217,10 @@ fn memory_that_goes_away() {
 fn ways_to_registers() {
     let d = Daemon::start("");
     let path = attach(&d, "card", json!({}));
-    let guest = Guest::new(&path, WAYS[0]).unwrap();
+    let guest = SimulatedGuest::new(&path, WAYS[0]).unwrap();
     let status = guest.remote.read(STATUS);
     assert!(status & STATUS_LU != 0);
-    let by_port = |client: &mut Client, at: u32| {
+    let by_port = |client: &mut VfioUserClient, at: u32| {
         let mut value = [0; 4];
         client.write(1, 0, &at.to_le_bytes())?;
         client.read(1, 4, &mut value)?;
@@ -258,6 +258,6 @@ fn strangers() {
     assert_eq!(stranger.read(&mut [0; 64]).unwrap_or(0), 0);
     until("a reason", || show(&d, "card")["notes"].to_string().contains("the last one"));
     let mut local = d.open("vale0:local").unwrap();
-    let mut guest = Guest::new(&path, DriverOptions::default()).unwrap();
+    let mut guest = SimulatedGuest::new(&path, CardDriverOptions::default()).unwrap();
     (0..5).for_each(|i| ping(&d, &mut guest, &mut local, i));
 }

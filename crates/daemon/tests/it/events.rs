@@ -349,8 +349,9 @@ fn one_that_does_not_read() {
     let mut reading = subscribed(&d, &[]);
     let bob = as_user(BOB, || subscribed(&d, &[]));
     let flood = |i: usize| {
-        let attach = json!({"jsonrpc": "2.0", "id": 1, "method": "port.attach", "params": {"switch": "vale0", "port": format!("p{i}")}});
-        let detach = json!({"jsonrpc": "2.0", "id": 2, "method": "port.detach", "params": {"switch": "vale0", "port": format!("p{i}")}});
+        let params = json!({"switch": "vale0", "port": format!("p{i}")});
+        let attach = json!({"jsonrpc": "2.0", "id": 1, "method": "port.attach", "params": params});
+        let detach = json!({"jsonrpc": "2.0", "id": 2, "method": "port.detach", "params": params});
         let refused = json!({"jsonrpc": "2.0", "id": 3, "method": "port.show", "params": {"port": "vale0:nothing"}});
         let mut batch = vec![attach, detach];
         batch.resize(60, refused);
@@ -445,9 +446,8 @@ fn too_many() {
         "{full}"
     );
     let roots: Vec<_> = (0..16).map(|_| subscribed(&d, &[])).collect();
-    assert!(
-        matches!(client(&d).subscribe(SubscribeParams::default()), Err(ClientError::Refused(why)) if why.is(ErrorCode::NoRoom))
-    );
+    let answer = client(&d).subscribe(SubscribeParams::default());
+    assert!(matches!(answer, Err(ClientError::Refused(why)) if why.is(ErrorCode::NoRoom)));
     drop((clients, roots));
     until("there is room again", || client(&d).subscribe(SubscribeParams::default()).is_ok());
 }

@@ -12,8 +12,8 @@ use common::ports::{attach_guest as attach, show};
 use common::{Daemon, receive, send, until};
 use ends::{Card, End, numbered};
 use netvale::Port;
-use netvale_e1000::driver::DriverOptions;
-use netvale_e1000::driver::remote::Guest;
+use netvale_e1000::driver::CardDriverOptions;
+use netvale_e1000::driver::remote::SimulatedGuest;
 use published::{Driver, Plugged};
 use serde_json::{Value, json};
 
@@ -111,7 +111,8 @@ fn e1000() {
         let line = Daemon::start("workers = 2");
         let path = attach(&line, "e1000", json!({"mac": "02:00:00:00:00:09", "lossless": true}));
         let mut local = line.open("vale0:local").unwrap();
-        let mut guest = Card(Guest::new(&path, DriverOptions { slots: 64, csb, combine }).unwrap(), VecDeque::new());
+        let mut guest =
+            Card(SimulatedGuest::new(&path, CardDriverOptions { slots: 64, csb, combine }).unwrap(), VecDeque::new());
         traffic(&line, &mut guest, &mut local);
         let shown = show(&line, "vale0:guest");
         assert!(shown["notes"].to_string().contains("link up"), "{shown}");

@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::ports::{attach, notes, number, numbered, numbers, open};
 use common::{Daemon, until};
 use netvale::{Interest, Port};
-use netvale_pcapport::{Format, Reader, Writer};
+use netvale_pcapport::{PcapFormat, PcapReader, PcapWriter};
 use serde_json::json;
 
 /// A user that the daemon does not trust.
@@ -79,7 +79,7 @@ fn captures() {
 
 /// Numbers of the complete frames in a file being written.
 fn numbers_so_far(path: &Path) -> Vec<u32> {
-    let mut reader = Reader::open(path).unwrap();
+    let mut reader = PcapReader::open(path).unwrap();
     let mut all = Vec::new();
     while let Ok(Some(frame)) = reader.next_frame() {
         all.push(number(frame.bytes));
@@ -95,7 +95,7 @@ fn replays() {
     const FRAMES: u32 = 8000;
     let d = Daemon::managed("");
     let file = d.path("in.pcapng");
-    let mut writer = Writer::create(&file, Format::PcapNg).unwrap();
+    let mut writer = PcapWriter::create(&file, PcapFormat::PcapNg).unwrap();
     (0..FRAMES).for_each(|i| writer.write(Duration::from_micros(200) * i, &numbered(i)).unwrap());
     writer.finish().unwrap();
     // Frames due while no daemon ran arrive together.
@@ -155,7 +155,8 @@ mod as_root {
             chown(path, Some(owner), Some(owner)).unwrap();
         }
         let more = format!(
-            "sandbox = true\nallow_dirs = [{:?}]\n[switch]\nshared = ['*']\n[sockets]\nmode = '0666'\n[quota]\ncaptures_mib = 2",
+            "sandbox = true\nallow_dirs = [{:?}]\n[switch]\nshared = ['*']\n[sockets]\nmode = '0666'\n[quota]\n\
+             captures_mib = 2",
             folder.path()
         );
         let d = Daemon::managed_in(dir, &more);

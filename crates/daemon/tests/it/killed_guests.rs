@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use common::ports::{attach_guest as attach, show};
 use common::{Daemon, until};
 use ends::{Card, End, numbered};
-use netvale_e1000::driver::remote::Guest;
-use netvale_e1000::driver::{DriverOptions, Registers};
+use netvale_e1000::driver::remote::SimulatedGuest;
+use netvale_e1000::driver::{CardDriverOptions, CardRegisters};
 use netvale_e1000::regs::STATUS;
 use published::{Driver, Plugged};
 use rustix::process::Signal;
@@ -137,7 +137,8 @@ fn e1000() {
     let options = json!({"mac": "02:00:00:00:00:09", "lossless": true});
     lost("e1000", options, &mut |path, local, kill| {
         let (csb, combine) = ways.next().unwrap();
-        let mut guest = Card(Guest::new(path, DriverOptions { slots: 64, csb, combine }).unwrap(), VecDeque::new());
+        let mut guest =
+            Card(SimulatedGuest::new(path, CardDriverOptions { slots: 64, csb, combine }).unwrap(), VecDeque::new());
         Again::default().burst(1, &mut guest, local, 0);
         Again::default().burst(2, local, &mut guest, 0);
         kill();
@@ -152,7 +153,7 @@ fn restarted() {
     let managed = Daemon::managed(MORE);
     let path = attach(&managed, "e1000", json!({"lossless": true}));
     let mut local = managed.open("vale0:local").unwrap();
-    let mut guest = Card(Guest::new(&path, DriverOptions::default()).unwrap(), VecDeque::new());
+    let mut guest = Card(SimulatedGuest::new(&path, CardDriverOptions::default()).unwrap(), VecDeque::new());
     let mut again = Again::default();
     for i in 0..TIMES as u32 {
         again.burst(1, &mut guest, &mut local, i * BURST);

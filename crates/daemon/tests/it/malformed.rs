@@ -8,7 +8,7 @@ use common::{Daemon, until};
 use netvale::raw;
 use netvale_control::attach::AttachRequest;
 
-fn connected(d: &Daemon, name: &str) -> (OwnedFd, raw::Attached) {
+fn connected(d: &Daemon, name: &str) -> (OwnedFd, raw::AttachedRings) {
     let conn = raw::connect_to(Some(d.dir())).unwrap();
     let request = AttachRequest { name: name.to_owned(), ..AttachRequest::default() };
     let attached = raw::attach(conn.as_fd(), &request).unwrap();

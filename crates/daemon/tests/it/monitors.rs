@@ -11,7 +11,7 @@ use netvale::slot::NS_TXMON;
 use netvale::{Error, Interest, Options, Port};
 use netvale_mem::mirror::Moment;
 use netvale_mem::region::RingSide;
-use netvale_mem::view::Places;
+use netvale_mem::view::RegionLayout;
 use netvale_wire::vnet::VnetHdr;
 use netvale_wire::{MacAddr, build};
 use serde_json::{Value, json};
@@ -46,7 +46,7 @@ fn refused(d: &Daemon, name: &str) -> i32 {
 /// Ring `id` of a port's region.
 fn ring_at(port: &Port, id: u32, slots: u32) -> RingSide {
     let r = port.info();
-    let places = Places {
+    let places = RegionLayout {
         csb_atok: r.csb_atok,
         csb_ktoa: r.csb_ktoa,
         ring_pool: r.ring_pool,

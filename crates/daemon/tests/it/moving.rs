@@ -21,8 +21,8 @@ use netvale_mem::{PortMem, PortShape, Region};
 use netvale_port::domain::TimeDomain;
 use netvale_port::ring_in::RingIngress;
 use netvale_port::ring_out::RingEgress;
-use netvale_port::{Passed, RingCounters};
-use netvale_switch::{Forwarder, PortId, Switch, Task, Work};
+use netvale_port::{PassResult, RingCounters};
+use netvale_switch::{ForwardMemory, Forwarder, PortId, Switch, Task};
 use serde_json::{Value, json};
 
 /// Number of moves in a test.
@@ -65,15 +65,16 @@ impl Place {
         let egress = RingEgress::new(mem, HostRx::new(rx.clone(), bell()), 0, Arc::<RingCounters>::default());
         let egresses = vec![Arc::new(egress.with_room_bell(Arc::clone(&room))) as _];
         switch
-            .attach(netvale_switch::Port {
+            .attach(netvale_switch::AttachedPort {
                 name: "receiver".into(),
                 egresses,
                 lossless: true,
-                ..netvale_switch::Port::default()
+                ..netvale_switch::AttachedPort::default()
             })
             .unwrap();
-        let sender =
-            switch.attach(netvale_switch::Port { name: "sender".into(), ..netvale_switch::Port::default() }).unwrap();
+        let sender = switch
+            .attach(netvale_switch::AttachedPort { name: "sender".into(), ..netvale_switch::AttachedPort::default() })
+            .unwrap();
         let receiver = AppRing::new(rx, Dir::Rx, room.try_clone().unwrap());
         Place { switch, sender, receiver, received: 0 }
     }
@@ -124,8 +125,8 @@ fn send(ring: &mut AppRing, number: u32) -> bool {
 /// A forwarder that is polled only when its descriptor is readable, which it always is.
 struct Costly(Forwarder);
 
-impl Task<Work> for Costly {
-    fn pass(&mut self, work: &mut Work) -> Passed {
+impl Task<ForwardMemory> for Costly {
+    fn pass(&mut self, work: &mut ForwardMemory) -> PassResult {
         self.0.pass(work)
     }
 
@@ -269,14 +270,14 @@ struct Idle {
     is_there: Arc<AtomicBool>,
 }
 
-impl Task<Work> for Idle {
-    fn pass(&mut self, _work: &mut Work) -> Passed {
+impl Task<ForwardMemory> for Idle {
+    fn pass(&mut self, _work: &mut ForwardMemory) -> PassResult {
         while self.todo.load(Ordering::Acquire) == 1 {
             self.is_there.store(true, Ordering::Release);
             std::thread::yield_now();
         }
         assert_ne!(self.todo.load(Ordering::Acquire), 2, "a mistake, made for this test");
-        Passed::Idle
+        PassResult::Idle
     }
 
     fn arm(&mut self) -> bool {

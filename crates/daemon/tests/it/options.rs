@@ -6,26 +6,26 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 
 use common::Daemon;
-use netvale_control::options::kind::{self, Kind, KindType};
-use netvale_control::options::{OPTIONS, Shape};
+use netvale_control::options::kind::{self, KindType, SpecKind};
+use netvale_control::options::{OPTIONS, OptionShape};
 use serde_json::{Value, json};
 
 /// A specification of that kind, with nonexistent devices and folders.
-fn port_of(kind: &Kind) -> String {
+fn port_of(kind: &SpecKind) -> String {
     kind.example.replace('/', "/nowhere/").replace("0000:", "ffff:").replace("eth0", "nowhere0")
 }
 
-fn value(shape: Shape) -> Value {
+fn value(shape: OptionShape) -> Value {
     match shape {
-        Shape::Flag => json!(true),
-        Shape::Number(_, most) => json!(most),
-        Shape::OneOf(choices) => json!(choices.last()),
-        Shape::Factor => json!(0.5),
-        Shape::Address => json!("02:00:00:00:00:0a"),
-        Shape::Mode => json!("0660"),
-        Shape::Switch => json!(true),
-        Shape::Written(syntax) => json!(syntax.example),
-        Shape::List(_) => json!(["drop 1,6 0 0 1"]),
+        OptionShape::Flag => json!(true),
+        OptionShape::Number(_, most) => json!(most),
+        OptionShape::OneOf(choices) => json!(choices.last()),
+        OptionShape::Factor => json!(0.5),
+        OptionShape::Address => json!("02:00:00:00:00:0a"),
+        OptionShape::Mode => json!("0660"),
+        OptionShape::Switch => json!(true),
+        OptionShape::Written(syntax) => json!(syntax.example),
+        OptionShape::List(_) => json!(["drop 1,6 0 0 1"]),
         _ => json!("web"),
     }
 }
@@ -35,7 +35,7 @@ fn value(shape: Shape) -> Value {
 #[test]
 fn unfit_options_are_refused() {
     let d = Daemon::start("");
-    for kind in Kind::ALL {
+    for kind in SpecKind::ALL {
         let port = port_of(kind);
         for option in OPTIONS {
             let fits = option.is_for(kind);
@@ -85,7 +85,10 @@ fn refusals_name_the_place() {
     assert!(refused(together).contains("backend and gro exclude each other"));
 
     let mut stream = UnixStream::connect(d.path("control.sock")).unwrap();
-    let twice = r#"{"jsonrpc":"2.0","id":1,"method":"port.attach","params":{"switch":"vale0","port":"a","options":{"rings":1,"rings":2}}}"#;
+    let twice = concat!(
+        r#"{"jsonrpc":"2.0","id":1,"method":"port.attach","#,
+        r#""params":{"switch":"vale0","port":"a","options":{"rings":1,"rings":2}}}"#
+    );
     writeln!(stream, "{twice}").unwrap();
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer).unwrap();

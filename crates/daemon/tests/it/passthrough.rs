@@ -10,7 +10,7 @@ use common::{Daemon, cable, carry, falls_asleep, frame, frames, receive, send, u
 use netvale::{Interest, Port};
 use netvale_abi::ptnet::{COMMAND_START, COMMAND_STOP};
 use netvale_afxdp::iface::Interface;
-use netvale_guest::Guest;
+use netvale_guest::BareGuest;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;
 use serde_json::{Value, json};
@@ -115,7 +115,7 @@ fn nonsense_in_a_pipe() {
     let d = Daemon::start("workers = 1");
     let path = passthrough(&d, "netmap:p{1", json!({"slots": 64}));
     let mut program = d.open("netmap:p}1").unwrap();
-    let mad = Guest::connect(&path).unwrap();
+    let mad = BareGuest::connect(&path).unwrap();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -187,7 +187,7 @@ fn refusals() {
     assert!(refused("netmap:p{1", json!({})).contains("passed through already"));
     assert!(refused("netmap:p}1", json!({})).contains("is open"));
     assert!(matches!(d.open("netmap:p{1"), Err(e) if e.to_string().contains("virtual machine's")));
-    drop(Guest::connect(&path).unwrap());
+    drop(BareGuest::connect(&path).unwrap());
     // A switch's port is treated by its name.
     let (reply, _) = pass(&d, "vale0:g", json!({"name": "other"}));
     assert!(!reply["error"].is_null(), "the socket is taken: {reply}");

@@ -6,13 +6,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::{Daemon, frame, passed, receive, send, stats, until};
-use netvale_pcapport::{Format, Reader, Writer};
+use netvale_pcapport::{PcapFormat, PcapReader, PcapWriter};
 use serde_json::{Value, json};
 
 const FRAMES: u8 = 50;
 
-fn record(path: &Path, format: Format) {
-    let mut writer = Writer::create(path, format).unwrap();
+fn record(path: &Path, format: PcapFormat) {
+    let mut writer = PcapWriter::create(path, format).unwrap();
     for tag in 0..FRAMES {
         writer.write(Duration::from_millis(tag.into()), &frame(255, 9, tag)).unwrap();
     }
@@ -20,7 +20,7 @@ fn record(path: &Path, format: Format) {
 }
 
 fn frames(path: &Path) -> Vec<Vec<u8>> {
-    let mut reader = Reader::open(path).unwrap();
+    let mut reader = PcapReader::open(path).unwrap();
     let mut all = Vec::new();
     while let Some(frame) = reader.next_frame().unwrap() {
         all.push(frame.bytes.to_vec());
@@ -40,7 +40,7 @@ fn notes(d: &Daemon, port: &str) -> String {
 /// end.
 #[test]
 fn replay() {
-    for (name, format) in [("in.pcap", Format::Pcap), ("in.pcapng", Format::PcapNg)] {
+    for (name, format) in [("in.pcap", PcapFormat::Pcap), ("in.pcapng", PcapFormat::PcapNg)] {
         let d = Daemon::start("");
         let mut a = d.open("vale0:a").unwrap();
         let file = d.path(name);
@@ -59,7 +59,7 @@ fn replay() {
 fn replay_again_and_again() {
     let d = Daemon::start("");
     let file = d.path("in.pcap");
-    record(&file, Format::Pcap);
+    record(&file, PcapFormat::Pcap);
     let options = netvale::Options { lossless: true, ..d.options() };
     let mut a = netvale::Port::open_with("vale0:a", &options).unwrap();
     attach(&d, &format!("pcap:in={}", file.display()), json!({"speed": 0.0, "loop": true, "name": "file"}));
@@ -75,7 +75,7 @@ fn replay_again_and_again() {
 fn replay_without_descriptors() {
     let d = Daemon::start("");
     let file = d.path("in.pcap");
-    record(&file, Format::Pcap);
+    record(&file, PcapFormat::Pcap);
     let options = netvale::Options { lossless: true, ..d.options() };
     let mut a = netvale::Port::open_with("vale0:a", &options).unwrap();
     attach(&d, &format!("pcap:in={}", file.display()), json!({"speed": 0.0, "loop": true, "name": "file"}));
@@ -137,7 +137,7 @@ fn both_from_the_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let from = folder.path().join("in.pcap");
     let to = folder.path().join("out.pcap");
-    record(&from, Format::Pcap);
+    record(&from, PcapFormat::Pcap);
     let port = format!("pcap:in={},out={}", from.display(), to.display());
     let d = Daemon::start(&format!(
         "[[port]]\nswitch = \"vale0\"\nport = \"{port}\"\nname = \"file\"\nspeed = 0\nloop = true"
@@ -158,7 +158,7 @@ fn cut_file() {
     let mut a = d.open("vale0:a").unwrap();
     let mut b = d.open("vale0:b").unwrap();
     let file = d.path("in.pcap");
-    record(&file, Format::Pcap);
+    record(&file, PcapFormat::Pcap);
     let bytes = std::fs::read(&file).unwrap();
     std::fs::write(&file, &bytes[..bytes.len() - 30]).unwrap();
     attach(&d, &format!("pcap:in={}", file.display()), json!({"speed": 0.0, "name": "file"}));

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use common::{Daemon, frame, receive, send, until};
 use netvale::Port;
 use netvale_abi::ptnet::{COMMAND_START, COMMAND_STOP, FEATURE_VNET_HDR};
-use netvale_guest::Guest;
+use netvale_guest::BareGuest;
 use netvale_mem::Mapping;
-use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_mem::mapping::{PageKind, sealed_memfd};
 use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;
 use rustix::io::Errno;
@@ -89,7 +89,7 @@ fn headers() {
 fn commands() {
     let d = Daemon::start("");
     let path = attach(&d, "one", json!({"slots": 128}));
-    let guest = Guest::connect(&path).unwrap();
+    let guest = BareGuest::connect(&path).unwrap();
     let invalid = Errno::INVAL.raw_os_error().cast_unsigned();
     assert_eq!(guest.command(0, 0, 0).unwrap(), invalid);
     assert_eq!(guest.command(77, 0, 0).unwrap(), invalid);
@@ -131,12 +131,12 @@ fn refusals() {
 fn those_who_talk() {
     let d = Daemon::start("");
     let path = attach(&d, "one", json!({}));
-    let guest = Guest::connect(&path).unwrap();
+    let guest = BareGuest::connect(&path).unwrap();
     let mark = Words::new(guest.memory(), 1 << 16, 1).unwrap();
     mark.store(0, 0xdead_beef);
     rustix::net::send(guest.connection().unwrap(), b"hello", SendFlags::NOSIGNAL).unwrap();
     until("it is shown out", || notes(&d, "one").contains("no ivshmem client does"));
-    let next = Guest::connect(&path).unwrap();
+    let next = BareGuest::connect(&path).unwrap();
     assert_eq!(Words::new(next.memory(), 1 << 16, 1).unwrap().load(0), 0);
     // One at a time: a second one waits without an answer.
     let waiting = UnixStream::connect(&path).unwrap();
@@ -164,7 +164,7 @@ fn nonsense_everywhere() {
     let path = attach(&d, "mad", json!({"slots": 64, "rings": 2, "vnet_hdr": 12}));
     let mut a = d.open("vale0:a").unwrap();
     let mut b = d.open("vale0:b").unwrap();
-    let mad = Guest::connect(&path).unwrap();
+    let mad = BareGuest::connect(&path).unwrap();
     let whole = Words::new(mad.memory(), 0, mad.memory().len() / 4).unwrap();
     // Everything except buffers, which are opaque anyway.
     let structures = 16 * 1024;
@@ -207,7 +207,7 @@ fn held_interrupts() {
     let mut a = d.open("vale0:a").unwrap();
     let mut b = d.open("vale0:b").unwrap();
     for _ in 0..2 {
-        let guest = Guest::connect(&path).unwrap();
+        let guest = BareGuest::connect(&path).unwrap();
         assert_eq!(guest.command(COMMAND_START, 0, 0).unwrap(), 0);
         let status = Words::new(guest.memory(), 0x1000, 32).unwrap();
         // Both rings need interrupts: nm_csb_atok.appl_need_kick.
@@ -228,7 +228,7 @@ fn held_interrupts() {
     }
     until("the port is free", || notes(&d, "one").contains("waits"));
     ping(&mut Port::as_guest(&path, 0).unwrap(), &mut a, 3);
-    let guest = Guest::connect(&path).unwrap();
+    let guest = BareGuest::connect(&path).unwrap();
     assert!(d.call("port.detach", json!({"switch": "vale0", "port": "one"}))["error"].is_null());
     drop(guest);
 }
@@ -254,7 +254,7 @@ impl Published {
         let mut memory_path = path.as_os_str().to_owned();
         memory_path.push(".mem");
         let mut memory = vfio_user::Client::new(std::path::Path::new(&memory_path)).unwrap();
-        let (file, map, _) = sealed_memfd("guest", 1 << 16, Pages::Ordinary).unwrap();
+        let (file, map, _) = sealed_memfd("guest", 1 << 16, PageKind::Ordinary).unwrap();
         client.dma_map(0, GUEST_AT, 1 << 16, file.as_raw_fd()).unwrap();
         let read = |client: &mut vfio_user::Client, at| {
             let mut value = [0; 4];

@@ -12,7 +12,7 @@ use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_port::domain::TimeDomain;
 use netvale_port::{Batch, DropReason, Egress, Ingress, RingCounters, Room, Scratch};
-use netvale_switch::{Forwarder, Passed, Port, Settings, Switch, Task, Work};
+use netvale_switch::{AttachedPort, ForwardMemory, Forwarder, PassResult, Switch, SwitchSettings, Task};
 
 const LIMIT: Duration = Duration::from_secs(20);
 static FRAME: [u8; 60] = [255; 60];
@@ -118,9 +118,9 @@ impl Egress for Gate {
 
 /// Creates the forwarder from `ingress` to a lossless receiver.
 fn to<E: Egress + 'static>(gate: &Arc<E>, ingress: Bringer) -> Box<Forwarder> {
-    let switch = Switch::with("vale0", Settings { table_entries: 16, ..Settings::default() });
+    let switch = Switch::with("vale0", SwitchSettings { table_entries: 16, ..SwitchSettings::default() });
     let attach = |name: &str, egresses| {
-        switch.attach(Port { name: name.into(), egresses, lossless: true, ..Port::default() }).unwrap()
+        switch.attach(AttachedPort { name: name.into(), egresses, lossless: true, ..AttachedPort::default() }).unwrap()
     };
     attach("receiver", vec![Arc::clone(gate) as Arc<dyn Egress>]);
     let from = attach("sender", Vec::new());
@@ -346,10 +346,10 @@ impl Broken {
     }
 }
 
-impl Task<Work> for Broken {
-    fn pass(&mut self, _work: &mut Work) -> Passed {
+impl Task<ForwardMemory> for Broken {
+    fn pass(&mut self, _work: &mut ForwardMemory) -> PassResult {
         self.reach("pass");
-        Passed::Idle
+        PassResult::Idle
     }
 
     fn arm(&mut self) -> bool {

@@ -56,7 +56,7 @@ pub enum BenchError {
     /// An option has a value that cannot be used.
     #[error("{0}")]
     Usage(String),
-    /// A line of a result file is no result: the file, with the line's number, from 1, and the error of the JSON reader.
+    /// A line of a result file is no result: the file with the line's number, from 1, and the JSON reader's error.
     #[error("{0}: not a line of `netvale-bench --json`: {1}")]
     BadLine(String, serde_json::Error),
 }

@@ -12,7 +12,7 @@ fn stdout(output: &Output) -> String {
 }
 
 /// One short run of the scenario that needs nothing.
-const COPY: [&str; 6] = ["copy", "--quick", "--runs", "1", "--seconds", "0.25"];
+const COPY: [&str; 6] = ["copy", "--quick", "--runs", "1", "--seconds", "1"];
 
 /// Objective: scenarios and peers are listed; a name that is not known is a usage error that says where to look.
 #[test]

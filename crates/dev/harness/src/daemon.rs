@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 pub use crate::scratch;
-use crate::{Failed, Launch, Manager, Process, until};
+use crate::{ChildProcess, FailedStep, Launch, Manager, until};
 
 /// Time limit for a daemon to answer, or to end.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -35,31 +35,31 @@ pub fn ready(run_dir: &Path, limit: Duration, mut is_alive: impl FnMut() -> bool
 
 /// A daemon, one process after another. Dropping it kills the running process.
 #[derive(Debug)]
-pub struct Daemon {
+pub struct TestDaemon {
     launch: Launch,
     manager: Option<Manager>,
     // Dropped before its folder.
-    process: Mutex<Option<Process>>,
+    process: Mutex<Option<ChildProcess>>,
     lives: AtomicU32,
     dir: TempDir,
 }
 
-impl Daemon {
+impl TestDaemon {
     /// Starts a daemon, and waits until it answers.
     ///
     /// # Errors
     /// It does not start, ends, or does not answer within a minute.
-    pub fn start(launch: Launch) -> Result<Daemon, Failed> {
-        Daemon::start_in(scratch("run")?, launch, None)
+    pub fn start(launch: Launch) -> Result<TestDaemon, FailedStep> {
+        TestDaemon::start_in(scratch("run")?, launch, None)
     }
 
     /// Starts a daemon in that folder; through the service manager, if given, which also stores its descriptors and
     /// state between processes.
     ///
     /// # Errors
-    /// As [`Daemon::start`].
-    pub fn start_in(dir: TempDir, launch: Launch, manager: Option<Manager>) -> Result<Daemon, Failed> {
-        let daemon = Daemon { launch, manager, process: Mutex::default(), lives: AtomicU32::new(0), dir };
+    /// As [`TestDaemon::start`].
+    pub fn start_in(dir: TempDir, launch: Launch, manager: Option<Manager>) -> Result<TestDaemon, FailedStep> {
+        let daemon = TestDaemon { launch, manager, process: Mutex::default(), lives: AtomicU32::new(0), dir };
         daemon.start_again()?;
         Ok(daemon)
     }
@@ -67,16 +67,16 @@ impl Daemon {
     /// Starts the next process, with everything that the service manager keeps.
     ///
     /// # Errors
-    /// As [`Daemon::start`].
-    pub fn start_again(&self) -> Result<(), Failed> {
+    /// As [`TestDaemon::start`].
+    pub fn start_again(&self) -> Result<(), FailedStep> {
         let mut process = match &self.manager {
             Some(manager) => manager.start(&self.launch, self.dir())?,
-            None => Process::start(&mut self.launch.command(self.dir()))?,
+            None => ChildProcess::start(&mut self.launch.command(self.dir()))?,
         };
         let is_alive = || matches!(process.child().try_wait(), Ok(None));
         if !ready(self.dir(), LIMIT, is_alive) {
             let why = std::io::Error::other(format!("it does not answer within {} s, or has ended", LIMIT.as_secs()));
-            return Err(Failed::to("reach the daemon")(why));
+            return Err(FailedStep::to("reach the daemon")(why));
         }
         *self.process() = Some(process);
         self.lives.fetch_add(1, Ordering::Relaxed);
@@ -87,7 +87,7 @@ impl Daemon {
     ///
     /// # Errors
     /// No process runs, or it has not ended within a minute.
-    pub fn end(&self, signal: Signal) -> Result<ExitStatus, Failed> {
+    pub fn end(&self, signal: Signal) -> Result<ExitStatus, FailedStep> {
         if let Some(process) = &*self.process() {
             process.signal(signal);
         }
@@ -97,18 +97,18 @@ impl Daemon {
     /// Waits until the running process ends by itself.
     ///
     /// # Errors
-    /// As [`Daemon::end`].
-    pub fn wait(&self) -> Result<ExitStatus, Failed> {
+    /// As [`TestDaemon::end`].
+    pub fn wait(&self) -> Result<ExitStatus, FailedStep> {
         let ended = self.process().take().map(|mut process| process.ended_within(LIMIT));
-        ended.flatten().ok_or_else(|| Failed::to("end the daemon")(std::io::ErrorKind::TimedOut.into()))
+        ended.flatten().ok_or_else(|| FailedStep::to("end the daemon")(std::io::ErrorKind::TimedOut.into()))
     }
 
     /// Ends the running process with that signal once the service manager keeps its state, and starts the next one.
     /// `meanwhile` runs between the two.
     ///
     /// # Errors
-    /// As [`Daemon::start`] and [`Daemon::end`].
-    pub fn restart(&self, signal: Signal, meanwhile: impl FnOnce()) -> Result<(), Failed> {
+    /// As [`TestDaemon::start`] and [`TestDaemon::end`].
+    pub fn restart(&self, signal: Signal, meanwhile: impl FnOnce()) -> Result<(), FailedStep> {
         self.is_kept()?;
         self.end(signal)?;
         meanwhile();
@@ -120,8 +120,8 @@ impl Daemon {
     ///
     /// # Errors
     /// The daemon or the service manager does not answer.
-    pub fn is_kept(&self) -> Result<(), Failed> {
-        self.call("version", &json!({})).map_err(Failed::to("reach the daemon"))?;
+    pub fn is_kept(&self) -> Result<(), FailedStep> {
+        self.call("version", &json!({})).map_err(FailedStep::to("reach the daemon"))?;
         self.manager.as_ref().map_or(Ok(()), Manager::sync)
     }
 
@@ -131,13 +131,13 @@ impl Daemon {
     /// # Errors
     /// It cannot be started; neither of the two has ended within a minute.
     /// It cannot be started; neither of the two has ended within a minute.
-    pub fn is_succeeded(&self, as_successor: impl FnOnce(&mut Command)) -> Result<bool, Failed> {
+    pub fn is_succeeded(&self, as_successor: impl FnOnce(&mut Command)) -> Result<bool, FailedStep> {
         let mut command = self.launch.command(self.dir());
         as_successor(&mut command);
-        let mut next = Process::start(&mut command)?;
+        let mut next = ChildProcess::start(&mut command)?;
         let mut running = self.process();
         let before =
-            running.as_mut().ok_or_else(|| Failed::to("find the daemon")(std::io::ErrorKind::NotFound.into()))?;
+            running.as_mut().ok_or_else(|| FailedStep::to("find the daemon")(std::io::ErrorKind::NotFound.into()))?;
         let mut has_ended = None;
         let mut has_failed = false;
         until(LIMIT, Duration::from_millis(1), || {
@@ -147,21 +147,23 @@ impl Daemon {
         });
         match has_ended {
             Some(status) if status.success() => *running = Some(next),
-            Some(status) => return Err(Failed::to("succeed the daemon")(std::io::Error::other(status.to_string()))),
+            Some(status) => {
+                return Err(FailedStep::to("succeed the daemon")(std::io::Error::other(status.to_string())));
+            }
             None if has_failed => return Ok(false),
-            None => return Err(Failed::to("succeed the daemon")(std::io::ErrorKind::TimedOut.into())),
+            None => return Err(FailedStep::to("succeed the daemon")(std::io::ErrorKind::TimedOut.into())),
         }
         drop(running);
         self.lives.fetch_add(1, Ordering::Relaxed);
         if ready(self.dir(), LIMIT, || true) {
             return Ok(true);
         }
-        Err(Failed::to("reach the successor")(std::io::ErrorKind::TimedOut.into()))
+        Err(FailedStep::to("reach the successor")(std::io::ErrorKind::TimedOut.into()))
     }
 
     /// The process id; 0 without a running process.
     pub fn id(&self) -> u32 {
-        self.process().as_ref().map_or(0, Process::id)
+        self.process().as_ref().map_or(0, ChildProcess::id)
     }
 
     /// Number of processes that this daemon has had.
@@ -193,8 +195,9 @@ impl Daemon {
     ///
     /// # Errors
     /// It does not answer within a minute.
-    pub fn control(&self) -> Result<Client, Failed> {
-        Client::connect_within(self.dir(), LIMIT).map_err(|e| Failed::to("reach the daemon")(std::io::Error::other(e)))
+    pub fn control(&self) -> Result<Client, FailedStep> {
+        Client::connect_within(self.dir(), LIMIT)
+            .map_err(|e| FailedStep::to("reach the daemon")(std::io::Error::other(e)))
     }
 
     /// The unparsed answer to a request.
@@ -210,7 +213,7 @@ impl Daemon {
         Ok(serde_json::from_str(&line)?)
     }
 
-    fn process(&self) -> MutexGuard<'_, Option<Process>> {
+    fn process(&self) -> MutexGuard<'_, Option<ChildProcess>> {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -29,25 +29,25 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-pub use daemon::Daemon;
+pub use daemon::TestDaemon;
 pub use launch::Launch;
 pub use manager::Manager;
 pub use pretender::Pretender;
-pub use process::Process;
+pub use process::ChildProcess;
 
 /// A step that failed.
 #[derive(Debug, Error)]
 #[error("cannot {what}: {source}")]
-pub struct Failed {
+pub struct FailedStep {
     /// The step.
     pub what: String,
     /// The cause.
     pub source: io::Error,
 }
 
-impl Failed {
-    pub(crate) fn to(what: impl Into<String>) -> impl FnOnce(io::Error) -> Failed {
-        move |source| Failed { what: what.into(), source }
+impl FailedStep {
+    pub(crate) fn to(what: impl Into<String>) -> impl FnOnce(io::Error) -> FailedStep {
+        move |source| FailedStep { what: what.into(), source }
     }
 }
 
@@ -55,8 +55,8 @@ impl Failed {
 ///
 /// # Errors
 /// The folder cannot be created.
-pub fn scratch(purpose: &str) -> Result<tempfile::TempDir, Failed> {
-    tempfile::Builder::new().prefix(&format!("netvale-{purpose}-")).tempdir().map_err(Failed::to("make a folder"))
+pub fn scratch(purpose: &str) -> Result<tempfile::TempDir, FailedStep> {
+    tempfile::Builder::new().prefix(&format!("netvale-{purpose}-")).tempdir().map_err(FailedStep::to("make a folder"))
 }
 
 /// Polls with a pause until `done` is true or the limit is over. Returns whether it is true.
@@ -79,8 +79,8 @@ pub fn until(limit: Duration, pause: Duration, mut done: impl FnMut() -> bool) -
 ///
 /// # Errors
 /// The program's own path is unknown.
-pub fn role(name: &str) -> Result<std::process::Command, Failed> {
-    let own = std::env::current_exe().map_err(Failed::to("find its own program"))?;
+pub fn role(name: &str) -> Result<std::process::Command, FailedStep> {
+    let own = std::env::current_exe().map_err(FailedStep::to("find its own program"))?;
     let mut command = std::process::Command::new(own);
     command.args(["--exact", name, "--nocapture", "--ignored"]).stdout(std::process::Stdio::null());
     Ok(command)

@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustix::net::RecvFlags;
 use tempfile::TempDir;
 
-use crate::{Failed, Launch, Process};
+use crate::{ChildProcess, FailedStep, Launch};
 
 /// First interim descriptor number: outside both the current numbers and the target ones.
 const AWAY: i32 = 1000;
@@ -23,13 +23,13 @@ const AWAY: i32 = 1000;
 const BARRIER: &[u8] = b"X_BARRIER=1";
 const LIMIT: Duration = Duration::from_secs(60);
 
-type Kept = Arc<Mutex<BTreeMap<String, OwnedFd>>>;
+type FdStore = Arc<Mutex<BTreeMap<String, OwnedFd>>>;
 
 /// Keeps the descriptors that a daemon stores. Listens until dropped.
 #[derive(Debug)]
 pub struct Manager {
     dir: TempDir,
-    kept: Kept,
+    kept: FdStore,
     stop: Arc<AtomicBool>,
     /// Number of barriers sent, and of those processed.
     barriers: (AtomicU64, Arc<AtomicU64>),
@@ -40,12 +40,12 @@ impl Manager {
     ///
     /// # Errors
     /// A socket or a thread cannot be created.
-    pub fn new() -> Result<Manager, Failed> {
-        let failed = || Failed::to("listen as a service manager");
+    pub fn new() -> Result<Manager, FailedStep> {
+        let failed = || FailedStep::to("listen as a service manager");
         let dir = crate::scratch("manager")?;
         let socket = UnixDatagram::bind(dir.path().join("notify")).map_err(failed())?;
         socket.set_read_timeout(Some(Duration::from_millis(100))).map_err(failed())?;
-        let kept = Kept::default();
+        let kept = FdStore::default();
         let stop = Arc::new(AtomicBool::new(false));
         let list = Arc::clone(&kept);
         let stopped = Arc::clone(&stop);
@@ -59,8 +59,8 @@ impl Manager {
     ///
     /// # Errors
     /// It does not listen any more.
-    pub fn sync(&self) -> Result<(), Failed> {
-        let failed = || Failed::to("reach the service manager");
+    pub fn sync(&self) -> Result<(), FailedStep> {
+        let failed = || FailedStep::to("reach the service manager");
         let number = self.barriers.0.fetch_add(1, Ordering::Relaxed) + 1;
         let socket = UnixDatagram::unbound().map_err(failed())?;
         socket.send_to(BARRIER, self.socket()).map_err(failed())?;
@@ -87,7 +87,7 @@ impl Manager {
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn start(&self, launch: &Launch, run_dir: &Path) -> Result<Process, Failed> {
+    pub fn start(&self, launch: &Launch, run_dir: &Path) -> Result<ChildProcess, FailedStep> {
         self.sync()?;
         let kept = lock(&self.kept);
         let names: Vec<&str> = kept.keys().map(String::as_str).collect();
@@ -109,7 +109,7 @@ impl Manager {
                 Ok(())
             });
         }
-        Process::start(&mut command)
+        ChildProcess::start(&mut command)
     }
 
     fn socket(&self) -> PathBuf {
@@ -123,12 +123,12 @@ impl Drop for Manager {
     }
 }
 
-fn lock(kept: &Kept) -> MutexGuard<'_, BTreeMap<String, OwnedFd>> {
+fn lock(kept: &FdStore) -> MutexGuard<'_, BTreeMap<String, OwnedFd>> {
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Processes the daemon's messages.
-fn listen(socket: &UnixDatagram, kept: &Kept, barriers: &AtomicU64, stopped: &AtomicBool) {
+fn listen(socket: &UnixDatagram, kept: &FdStore, barriers: &AtomicU64, stopped: &AtomicBool) {
     let mut bytes = [0; 1024];
     while !stopped.load(Ordering::Relaxed) {
         let Ok(got) = netvale_fdio::receive(socket, &mut bytes, RecvFlags::empty()) else { continue };

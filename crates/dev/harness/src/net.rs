@@ -3,31 +3,31 @@
 use std::io::BufRead;
 use std::process::{Command, Stdio};
 
-use crate::{Failed, Process};
+use crate::{ChildProcess, FailedStep};
 
 /// A network namespace, held open by a sleeping process.
 #[derive(Debug)]
-pub struct Host(Process);
+pub struct NamespaceHost(ChildProcess);
 
-impl Host {
+impl NamespaceHost {
     /// Creates a network namespace.
     ///
     /// # Errors
     /// Namespaces are not permitted here.
-    pub fn new() -> Result<Host, Failed> {
+    pub fn new() -> Result<NamespaceHost, FailedStep> {
         let what = "make a network namespace";
         let mut command = Command::new("unshare");
         // It prints a line once it is inside its namespace.
         command.args(["--net", "--", "sh", "-c", "echo in; exec sleep 300"]).stdout(Stdio::piped());
-        let mut process = Process::start(&mut command)?;
+        let mut process = ChildProcess::start(&mut command)?;
         let mut word = String::new();
         if let Some(mut lines) = process.lines() {
-            lines.read_line(&mut word).map_err(Failed::to(what))?;
+            lines.read_line(&mut word).map_err(FailedStep::to(what))?;
         }
         if word.trim() != "in" {
-            return Err(Failed::to(what)(std::io::Error::other("unshare --net failed")));
+            return Err(FailedStep::to(what)(std::io::Error::other("unshare --net failed")));
         }
-        Ok(Host(process))
+        Ok(NamespaceHost(process))
     }
 
     /// The process id, which identifies the namespace.
@@ -51,7 +51,7 @@ const INSIDE: &str = "NETVALE_TEST_NAMESPACE";
 ///
 /// # Errors
 /// The test fails inside: its output is included.
-pub fn inside(options: &[&str]) -> Result<bool, Failed> {
+pub fn inside(options: &[&str]) -> Result<bool, FailedStep> {
     if std::env::var_os(INSIDE).is_some() {
         return Ok(true);
     }
@@ -59,40 +59,40 @@ pub fn inside(options: &[&str]) -> Result<bool, Failed> {
     let thread = std::thread::current();
     let name = thread.name().unwrap_or_default();
     let what = || format!("run {name} in a namespace");
-    let own = std::env::current_exe().map_err(Failed::to(what()))?;
+    let own = std::env::current_exe().map_err(FailedStep::to(what()))?;
     let mut command = Command::new("unshare");
     command.args(options).arg(own).args(["--exact", name, "--nocapture"]).env(INSIDE, "1");
-    let output = command.output().map_err(Failed::to(what()))?;
+    let output = command.output().map_err(FailedStep::to(what()))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     if output.status.success() && text.contains("1 passed") {
         return Ok(false);
     }
-    Err(Failed::to(what())(std::io::Error::other(text)))
+    Err(FailedStep::to(what())(std::io::Error::other(text)))
 }
 
 /// Runs ip(8) with arguments separated by blanks.
 ///
 /// # Errors
 /// ip is not installed, or fails: its message is included.
-pub fn ip(line: &str) -> Result<(), Failed> {
+pub fn ip(line: &str) -> Result<(), FailedStep> {
     let what = || format!("run ip {line}");
-    let output = Command::new("ip").args(line.split_whitespace()).output().map_err(Failed::to(what()))?;
+    let output = Command::new("ip").args(line.split_whitespace()).output().map_err(FailedStep::to(what()))?;
     if output.status.success() {
         return Ok(());
     }
-    Err(Failed::to(what())(std::io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned())))
+    Err(FailedStep::to(what())(std::io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned())))
 }
 
 /// Creates a pair of connected interfaces, up and quiet: the stack sends no multicasts of its own.
 ///
 /// # Errors
 /// As [`ip`].
-pub fn cable(a: &str, b: &str, queues: u32) -> Result<(), Failed> {
+pub fn cable(a: &str, b: &str, queues: u32) -> Result<(), FailedStep> {
     let shape = format!("numrxqueues {queues} numtxqueues {queues}");
     ip(&format!("link add {a} {shape} type veth peer name {b} {shape}"))?;
     for name in [a, b] {
         let switch = format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6");
-        std::fs::write(&switch, "1").map_err(Failed::to(format!("write {switch}")))?;
+        std::fs::write(&switch, "1").map_err(FailedStep::to(format!("write {switch}")))?;
         ip(&format!("link set {name} up"))?;
     }
     Ok(())

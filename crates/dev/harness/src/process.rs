@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::Failed;
+use crate::FailedStep;
 
 /// A child process, killed and reaped when dropped.
 #[derive(Debug)]
-pub struct Process(Option<Child>);
+pub struct ChildProcess(Option<Child>);
 
-impl From<Child> for Process {
-    fn from(child: Child) -> Process {
-        Process(Some(child))
+impl From<Child> for ChildProcess {
+    fn from(child: Child) -> ChildProcess {
+        ChildProcess(Some(child))
     }
 }
 
-impl Drop for Process {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         if let Some(mut child) = self.0.take() {
             // Fails only if it has already ended.
@@ -29,14 +29,14 @@ impl Drop for Process {
     }
 }
 
-impl Process {
+impl ChildProcess {
     /// Starts a program without input; its output goes where the command says.
     ///
     /// # Errors
     /// The program does not exist, or no process can be created.
-    pub fn start(command: &mut Command) -> Result<Process, Failed> {
+    pub fn start(command: &mut Command) -> Result<ChildProcess, FailedStep> {
         let name = command.get_program().to_string_lossy().into_owned();
-        command.stdin(Stdio::null()).spawn().map(Process::from).map_err(Failed::to(format!("start {name}")))
+        command.stdin(Stdio::null()).spawn().map(ChildProcess::from).map_err(FailedStep::to(format!("start {name}")))
     }
 
     /// The child.
@@ -50,7 +50,7 @@ impl Process {
     /// The process id.
     ///
     /// # Panics
-    /// Never, as [`Process::child`].
+    /// Never, as [`ChildProcess::child`].
     pub fn id(&self) -> u32 {
         self.0.as_ref().expect("only taken with the process itself").id()
     }
@@ -84,8 +84,8 @@ impl Process {
     /// The output cannot be read.
     ///
     /// # Panics
-    /// Never, as [`Process::child`].
-    pub fn output(mut self, limit: Option<Duration>) -> Result<Output, Failed> {
+    /// Never, as [`ChildProcess::child`].
+    pub fn output(mut self, limit: Option<Duration>) -> Result<Output, FailedStep> {
         let id = Pid::from_raw(self.id().cast_signed()).zip(limit);
         let child = self.0.take().expect("only taken here");
         let (ended, ends) = mpsc::channel::<()>();
@@ -96,7 +96,7 @@ impl Process {
                     let _ = kill_process(id, Signal::KILL);
                 }
             });
-            let output = child.wait_with_output().map_err(Failed::to("read a program's output"));
+            let output = child.wait_with_output().map_err(FailedStep::to("read a program's output"));
             drop(ended);
             output
         })
@@ -111,7 +111,8 @@ mod tests {
     /// is read.
     #[test]
     fn ends() {
-        let piped = |line: &str| Process::start(Command::new("sh").args(["-c", line]).stdout(Stdio::piped())).unwrap();
+        let piped =
+            |line: &str| ChildProcess::start(Command::new("sh").args(["-c", line]).stdout(Stdio::piped())).unwrap();
         let sleeping = piped("exec sleep 600");
         let id = sleeping.id();
         drop(sleeping);
@@ -120,7 +121,7 @@ mod tests {
         let said = piped("echo yes").output(Some(Duration::from_secs(60))).unwrap();
         assert!(said.status.success() && said.stdout == b"yes\n");
         assert_eq!(
-            Process::start(&mut Command::new("/no/such/program")).unwrap_err().to_string(),
+            ChildProcess::start(&mut Command::new("/no/such/program")).unwrap_err().to_string(),
             "cannot start /no/such/program: No such file or directory (os error 2)"
         );
     }

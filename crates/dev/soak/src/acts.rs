@@ -12,7 +12,7 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::json;
 
 use crate::ends::station;
-use crate::frames::Number;
+use crate::frames::FrameNumber;
 use crate::netvale::Netvale;
 use crate::replayed;
 use crate::rng::Rng;
@@ -23,10 +23,10 @@ use crate::world::{ATTACKED, ATTACKED_TUNNEL, ATTACKING_VTEP, VTEPS, World};
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Runs an action for about `life`. An error is a failure of the soak.
-pub type Act = fn(&World, &mut Rng, Duration) -> Result<(), String>;
+pub type SoakAct = fn(&World, &mut Rng, Duration) -> Result<(), String>;
 
 /// All actions, by name.
-pub const ACTS: &[(&str, Act)] = &[
+pub const ACTS: &[(&str, SoakAct)] = &[
     ("ports attached and detached", storm),
     ("descriptors exhausted", descriptors),
     ("address space exhausted", memory),
@@ -71,24 +71,24 @@ fn storm(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
 }
 
 /// A limit of a process, restored on drop.
-struct Limited {
+struct ProcessLimit {
     process: Option<Pid>,
     which: Resource,
     before: Rlimit,
 }
 
-impl Limited {
-    fn new(daemon: &Netvale, which: Resource, most: u64) -> Result<Limited, String> {
+impl ProcessLimit {
+    fn new(daemon: &Netvale, which: Resource, most: u64) -> Result<ProcessLimit, String> {
         let process = Pid::from_raw(daemon.id().cast_signed());
         let name = if which == Resource::Nofile { "Max open files" } else { "Max address space" };
         // The soft limit only: a lowered hard limit could not be raised again.
         let limit = Rlimit { current: Some(most), maximum: most_possible(daemon, name) };
         let before = prlimit(process, which, limit).map_err(|e| e.to_string())?;
-        Ok(Limited { process, which, before })
+        Ok(ProcessLimit { process, which, before })
     }
 }
 
-impl Drop for Limited {
+impl Drop for ProcessLimit {
     fn drop(&mut self) {
         // A daemon that has ended needs no limits; its end is noticed elsewhere.
         let _ = prlimit(self.process, self.which, self.before);
@@ -108,7 +108,7 @@ fn descriptors(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     // The limit applies to descriptor numbers.
     let open = std::fs::read_dir(format!("/proc/{}/fd", daemon.id())).map_err(|e| e.to_string())?;
     let numbers = open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let limit = Limited::new(daemon, Resource::Nofile, 1 + numbers.max().unwrap_or(0_u64) + rng.below(8))?;
+    let limit = ProcessLimit::new(daemon, Resource::Nofile, 1 + numbers.max().unwrap_or(0_u64) + rng.below(8))?;
     // Before the crowd: behind it they would wait while it is refused client by client.
     let ports: Vec<_> = (0..20).filter_map(|i| w.open(0, &format!("vale21:p{i}")).ok()).collect();
     let crowd: Vec<OwnedFd> = (0..200).map_while(|_| connect(daemon).ok()).collect();
@@ -132,7 +132,7 @@ fn memory(w: &World, _rng: &mut Rng, life: Duration) -> Result<(), String> {
     let mapped = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.trim().strip_suffix(" kB")?.parse().ok());
     // Rust's allocator aborts a process that gets no memory: regions fail, smaller allocations have room.
     let most = (mapped.unwrap_or(0_u64) << 10) + (64 << 20);
-    let limit = Limited::new(daemon, Resource::As, most)?;
+    let limit = ProcessLimit::new(daemon, Resource::As, most)?;
     let options = Options { run_dir: Some(daemon.dir().into()), extra_bufs: 20_000, ..Options::default() };
     // About 40 MiB each.
     let outcomes: Vec<_> = (0..4).map(|i| Port::open_with(&format!("vale21:m{i}"), &options)).collect();
@@ -221,7 +221,7 @@ fn capture(w: &World, rng: &mut Rng, _life: Duration) -> Result<(), String> {
     let header = [&station(41)[..], &station(40), &[0x88, 0xb5]].concat();
     let mut payload = Vec::new();
     for sequence in first..first + FRAMES {
-        Number { flow: 0, epoch: 0, sequence }.payload(&mut payload);
+        FrameNumber { flow: 0, epoch: 0, sequence }.payload(&mut payload);
         if !port.tx()[0].send_now(&[&header[..], &payload].concat(), LIMIT) {
             return Err("there is no room to send".into());
         }

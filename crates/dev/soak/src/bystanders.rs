@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::frames::Tally;
-use crate::kinds::{KINDS, Kind};
-use crate::pairs::{Books, Flow, PairClock, Running};
+use crate::frames::FlowTally;
+use crate::kinds::{KINDS, PairKind};
+use crate::pairs::{PairClock, PairCounts, PairFlow, RunningPair};
 use crate::report::FlowCounts;
 use crate::shares::PairMoment;
-use crate::stalls::Watch;
+use crate::stalls::StallWatch;
 use crate::waits::{LongWaits, WaitOf};
 use crate::world::World;
 
@@ -18,11 +18,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Distance of flow numbers between two kinds.
 const FLOWS: u32 = 16;
 
-struct Bystander {
-    kind: &'static Kind,
-    running: Option<Running>,
-    books: Arc<Books>,
-    flows: Vec<Flow>,
+struct BystanderPair {
+    kind: &'static PairKind,
+    running: Option<RunningPair>,
+    books: Arc<PairCounts>,
+    flows: Vec<PairFlow>,
     ports: Vec<(usize, String)>,
     epoch: u32,
     /// Frames lost before the daemon last started: its counts began again.
@@ -35,19 +35,19 @@ struct Bystander {
 
 /// All pairs.
 pub struct Bystanders {
-    all: Vec<Bystander>,
+    all: Vec<BystanderPair>,
     waits: LongWaits,
     /// Kinds that are unavailable here, with the reason.
     pub left_out: BTreeMap<String, String>,
 }
 
-fn received(books: &Books) -> Vec<u64> {
-    books.tallies.iter().map(|tally| Tally::get(&tally.received)).collect()
+fn received(books: &PairCounts) -> Vec<u64> {
+    books.tallies.iter().map(|tally| FlowTally::get(&tally.received)).collect()
 }
 
-impl Bystander {
+impl BystanderPair {
     fn lost(&self) -> u64 {
-        self.books.tallies.iter().map(|tally| Tally::get(&tally.lost)).sum()
+        self.books.tallies.iter().map(|tally| FlowTally::get(&tally.lost)).sum()
     }
 
     /// Opens its ports, and continues its books.
@@ -55,7 +55,7 @@ impl Bystander {
         self.running = None;
         let pair = (self.kind.make)(w)?;
         if self.books.tallies.is_empty() {
-            self.books = Arc::new(Books::of(pair.flows.len()));
+            self.books = Arc::new(PairCounts::of(pair.flows.len()));
         }
         self.longest_wait.resize(pair.flows.len(), Duration::ZERO);
         self.flows = pair.flows.clone();
@@ -64,7 +64,7 @@ impl Bystander {
         self.seen = received(&self.books).into_iter().map(|frames| (frames, Instant::now())).collect();
         self.epoch += 1;
         let clock = PairClock { gone: Arc::clone(&w.machine.gone), needs_second: self.kind.needs_second };
-        let started = Running::start(pair, number * FLOWS, self.epoch, Arc::clone(&self.books), clock);
+        let started = RunningPair::start(pair, number * FLOWS, self.epoch, Arc::clone(&self.books), clock);
         self.running = Some(started.map_err(|e| e.to_string())?);
         Ok(())
     }
@@ -98,13 +98,13 @@ impl Bystander {
         let flows = self.flows.iter().zip(&self.books.tallies).zip(&self.longest_wait);
         flows.map(|((flow, tally), longest_wait)| FlowCounts {
             name: format!("{}: {}", self.kind.name, flow.name),
-            sent: Tally::get(&tally.sent),
-            received: Tally::get(&tally.received),
-            lost: Tally::get(&tally.lost),
-            disordered: Tally::get(&tally.disordered),
+            sent: FlowTally::get(&tally.sent),
+            received: FlowTally::get(&tally.received),
+            lost: FlowTally::get(&tally.lost),
+            disordered: FlowTally::get(&tally.disordered),
             is_sent_again: self.kind.is_sent_again,
-            stale: Tally::get(&tally.stale),
-            longest_pause_ms: Tally::get(&tally.longest_pause_ms),
+            stale: FlowTally::get(&tally.stale),
+            longest_pause_ms: FlowTally::get(&tally.longest_pause_ms),
             longest_wait_ms: longest_wait.as_millis() as u64,
         })
     }
@@ -115,7 +115,7 @@ impl Bystanders {
     pub fn start(w: &World) -> Bystanders {
         let mut this = Bystanders { all: Vec::new(), waits: LongWaits::default(), left_out: BTreeMap::new() };
         for kind in KINDS {
-            let mut one = Bystander {
+            let mut one = BystanderPair {
                 kind,
                 running: None,
                 books: Arc::default(),
@@ -142,7 +142,7 @@ impl Bystanders {
     /// Reopens those ports. Returns the failures.
     pub fn open(&mut self, w: &World, daemon: usize) -> Vec<String> {
         let which = self.all.iter_mut().enumerate().filter(|(_, one)| daemon == 0 || one.kind.needs_second);
-        let restart = |(number, one): (usize, &mut Bystander)| {
+        let restart = |(number, one): (usize, &mut BystanderPair)| {
             let why = one.start(w, number as u32).err()?;
             Some(format!("{}, after a restart: {why}", one.kind.name))
         };
@@ -150,13 +150,13 @@ impl Bystanders {
     }
 
     /// Failures that are new since the last call.
-    pub fn check(&mut self, w: &World, watch: &Watch) -> Vec<String> {
+    pub fn check(&mut self, w: &World, watch: &StallWatch) -> Vec<String> {
         let wrong: Vec<String> = self.all.iter_mut().flat_map(|one| one.check(w)).collect();
         [wrong, self.waits(false, watch)].concat()
     }
 
     /// Waits that were too long, of those ripe for judgement or of all; with the daemons' threads during each.
-    pub fn waits(&mut self, all: bool, watch: &Watch) -> Vec<String> {
+    pub fn waits(&mut self, all: bool, watch: &StallWatch) -> Vec<String> {
         for (number, one) in self.all.iter().enumerate() {
             self.waits.add(number, one.kind, one.books.waits());
         }
@@ -177,7 +177,7 @@ impl Bystanders {
     }
 
     /// Names and books of all pairs.
-    pub fn books(&self) -> Vec<(&'static str, Arc<Books>)> {
+    pub fn books(&self) -> Vec<(&'static str, Arc<PairCounts>)> {
         self.all.iter().map(|one| (one.kind.name, Arc::clone(&one.books))).collect()
     }
 
@@ -188,19 +188,19 @@ impl Bystanders {
 
     /// The state of all pairs so far.
     pub fn moments(&self, w: &World) -> Vec<PairMoment> {
-        let of = |one: &Bystander| PairMoment::of(&one.books, w.machine.gone.now(one.kind.needs_second));
+        let of = |one: &BystanderPair| PairMoment::of(&one.books, w.machine.gone.now(one.kind.needs_second));
         self.all.iter().map(of).collect()
     }
 
     /// Damaged frames, either of pairs whose frames attackers can send again, or of the others.
     pub fn corrupt(&self, is_sent_again: bool) -> u64 {
         let those = self.all.iter().filter(|one| one.kind.is_sent_again == is_sent_again);
-        those.map(|one| Tally::get(&one.books.corrupt)).sum()
+        those.map(|one| FlowTally::get(&one.books.corrupt)).sum()
     }
 
     /// Description and time since `begun` of each pair's first damaged frames.
     pub fn damages(&self, begun: Instant) -> Vec<String> {
-        let of = |one: &Bystander| {
+        let of = |one: &BystanderPair| {
             let name = one.kind.name;
             one.books.damages().into_iter().map(move |(at, what)| {
                 format!("{name}, after {:.1} s: {what}", at.saturating_duration_since(begun).as_secs_f64())
@@ -211,6 +211,6 @@ impl Bystanders {
 
     /// Counts of all flows.
     pub fn counts(&self) -> Vec<FlowCounts> {
-        self.all.iter().flat_map(Bystander::counts).collect()
+        self.all.iter().flat_map(BystanderPair::counts).collect()
     }
 }

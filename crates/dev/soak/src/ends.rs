@@ -5,14 +5,14 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use netvale::{Port, RxRing, TxRing};
-use netvale_e1000::driver::remote::Guest as Card;
+use netvale_e1000::driver::remote::SimulatedGuest as Card;
 use netvale_port::{Batch, Ingress, Scratch, Source};
 
 use crate::burst;
 use crate::frames::LONGEST;
 
 /// One end. A failed operation (no room, no peer) is dropped: the flow retries.
-pub trait End: Send {
+pub trait PairEnd: Send {
     /// Queues a payload for the next flush. Returns whether there was room.
     fn send(&mut self, payload: &[u8]) -> bool;
 
@@ -103,7 +103,7 @@ fn ip_udp(payload: usize) -> [u8; IP_UDP] {
 }
 
 /// Rings of any port.
-pub struct Rings {
+pub struct RingsEnd {
     tx: Option<TxRing>,
     rx: Option<RxRing>,
     wrap: Wrap,
@@ -113,24 +113,24 @@ pub struct Rings {
     _keep: Box<dyn Any + Send>,
 }
 
-impl Rings {
+impl RingsEnd {
     /// The first rings of a port.
-    pub fn of(mut port: Port, wrap: Wrap) -> Box<dyn End> {
+    pub fn of(mut port: Port, wrap: Wrap) -> Box<dyn PairEnd> {
         let (tx, rx) = port.take_rings();
-        Rings::among(tx, rx, wrap, Box::new(port))
+        RingsEnd::among(tx, rx, wrap, Box::new(port))
     }
 
     /// Uses the first of those rings; `keep` owns everything that must live as long.
-    pub fn among(tx: Vec<TxRing>, rx: Vec<RxRing>, wrap: Wrap, keep: Box<dyn Any + Send>) -> Box<dyn End> {
+    pub fn among(tx: Vec<TxRing>, rx: Vec<RxRing>, wrap: Wrap, keep: Box<dyn Any + Send>) -> Box<dyn PairEnd> {
         let tx = tx.into_iter().next();
         let rx = rx.into_iter().next();
-        Box::new(Rings { tx, rx, wrap, room: vec![0; 2 * LONGEST], announced: None, _keep: keep })
+        Box::new(RingsEnd { tx, rx, wrap, room: vec![0; 2 * LONGEST], announced: None, _keep: keep })
     }
 
     /// Uses the first rings of a port, and also sends that frame in each turn.
-    pub fn announcing(mut port: Port, wrap: Wrap, frame: Vec<u8>) -> Box<dyn End> {
+    pub fn announcing(mut port: Port, wrap: Wrap, frame: Vec<u8>) -> Box<dyn PairEnd> {
         let (tx, rx) = port.take_rings();
-        let rings = Rings {
+        let rings = RingsEnd {
             tx: tx.into_iter().next(),
             rx: rx.into_iter().next(),
             wrap,
@@ -142,7 +142,7 @@ impl Rings {
     }
 }
 
-impl End for Rings {
+impl PairEnd for RingsEnd {
     fn send(&mut self, payload: &[u8]) -> bool {
         let frame = self.wrap.frame(payload);
         self.tx.as_mut().is_some_and(|tx| tx.send(&frame))
@@ -174,9 +174,9 @@ impl End for Rings {
 }
 
 /// A socket of the host's stack.
-pub struct Socket(pub UdpSocket);
+pub struct SocketEnd(pub UdpSocket);
 
-impl End for Socket {
+impl PairEnd for SocketEnd {
     fn send(&mut self, payload: &[u8]) -> bool {
         self.0.send(payload).is_ok()
     }
@@ -201,7 +201,7 @@ pub struct CardEnd {
 
 impl CardEnd {
     /// Drives the card of a guest.
-    pub fn of(guest: Card, wrap: Wrap) -> Box<dyn End> {
+    pub fn of(guest: Card, wrap: Wrap) -> Box<dyn PairEnd> {
         let Card { egress, mut ingress, remote, ram, fault, .. } = guest;
         ingress.disarm();
         Box::new(CardEnd {
@@ -215,7 +215,7 @@ impl CardEnd {
     }
 }
 
-impl End for CardEnd {
+impl PairEnd for CardEnd {
     fn send(&mut self, payload: &[u8]) -> bool {
         burst::deliver(&*self.egress, &self.wrap.frame(payload), 1, &mut self.scratch) == 1
     }

@@ -17,7 +17,7 @@ pub const LONGEST: usize = (SHORTEST + SPREAD) as usize;
 
 /// The numbers in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Number {
+pub struct FrameNumber {
     /// Number of its flow.
     pub flow: u32,
     /// How often both ends had been opened before.
@@ -28,16 +28,16 @@ pub struct Number {
 
 /// The result of reading a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum PayloadReading {
     /// An intact frame of a bystander.
-    Frame(Number),
+    Frame(FrameNumber),
     /// A damaged frame of a bystander.
     Corrupt,
     /// A frame from elsewhere.
     Stranger,
 }
 
-impl Number {
+impl FrameNumber {
     /// Writes the payload of that number; its length follows from the number.
     pub fn payload(self, into: &mut Vec<u8>) {
         let len = (SHORTEST + self.sequence.wrapping_mul(37) % SPREAD) as usize;
@@ -53,23 +53,23 @@ impl Number {
 }
 
 /// Reads a payload. Bytes beyond it are padding.
-pub fn read(bytes: &[u8]) -> Seen {
+pub fn read(bytes: &[u8]) -> PayloadReading {
     let word = |at: usize| bytes.get(at..at + 8).and_then(|w| w.try_into().ok()).map(u64::from_le_bytes);
     if word(0) != Some(MAGIC) || bytes.len() < HEAD {
-        return Seen::Stranger;
+        return PayloadReading::Stranger;
     }
     let half = |at: usize| word(at).unwrap_or_default() as u32;
     let len = usize::from(u16::from_le_bytes([bytes[HEAD - 2], bytes[HEAD - 1]]));
-    let number = Number { flow: half(8), epoch: half(12), sequence: word(16).unwrap_or_default() };
+    let number = FrameNumber { flow: half(8), epoch: half(12), sequence: word(16).unwrap_or_default() };
     let end = len.checked_sub(SUM).filter(|end| *end >= HEAD);
     let is_whole = end.zip(end.and_then(word)).is_some_and(|(end, said)| bytes.get(..end).map(sum) == Some(said));
-    if is_whole { Seen::Frame(number) } else { Seen::Corrupt }
+    if is_whole { PayloadReading::Frame(number) } else { PayloadReading::Corrupt }
 }
 
 /// Describes a damaged payload: its number, and where and how it differs from the original.
 pub fn damage(bytes: &[u8]) -> String {
     let field = |at: usize| bytes.get(at..at + 8).and_then(|w| w.try_into().ok()).map_or(0, u64::from_le_bytes);
-    let number = Number { flow: field(8) as u32, epoch: field(12) as u32, sequence: field(16) };
+    let number = FrameNumber { flow: field(8) as u32, epoch: field(12) as u32, sequence: field(16) };
     let mut sent = Vec::new();
     number.payload(&mut sent);
     let differs = |at: &usize| bytes.get(*at) != sent.get(*at);
@@ -92,7 +92,7 @@ fn sum(bytes: &[u8]) -> u64 {
 
 /// Counts of a flow, over all its epochs.
 #[derive(Debug, Default, Serialize)]
-pub struct Tally {
+pub struct FlowTally {
     /// Frames sent.
     pub sent: AtomicU64,
     /// Frames received in order and intact.
@@ -109,7 +109,7 @@ pub struct Tally {
     pub longest_pause_ms: AtomicU64,
 }
 
-impl Tally {
+impl FlowTally {
     fn add(count: &AtomicU64, n: u64) {
         count.fetch_add(n, Ordering::Relaxed);
     }
@@ -122,7 +122,7 @@ impl Tally {
 
 /// The next expected frame of a flow, in one epoch.
 #[derive(Debug)]
-pub struct Expected {
+pub struct ExpectedFrame {
     flow: u32,
     epoch: u32,
     /// The numbers start again after that many frames: those of a repeated file.
@@ -132,11 +132,11 @@ pub struct Expected {
     last: Option<Instant>,
 }
 
-impl Expected {
+impl ExpectedFrame {
     /// Expects a flow whose frames are numbered from 0, or one that repeats a `cycle` begun earlier.
-    pub fn new(flow: u32, epoch: u32, cycle: Option<u64>) -> Expected {
+    pub fn new(flow: u32, epoch: u32, cycle: Option<u64>) -> ExpectedFrame {
         let next = if cycle.is_some() { None } else { Some(0) };
-        Expected { flow, epoch, cycle, next, last: None }
+        ExpectedFrame { flow, epoch, cycle, next, last: None }
     }
 
     /// The next expected number.
@@ -145,21 +145,21 @@ impl Expected {
     }
 
     /// Counts a frame, if it is of this flow.
-    pub fn count(&mut self, number: Number, tally: &Tally) {
+    pub fn count(&mut self, number: FrameNumber, tally: &FlowTally) {
         if number.flow != self.flow {
             return;
         }
         if number.epoch != self.epoch {
-            return Tally::add(&tally.stale, 1);
+            return FlowTally::add(&tally.stale, 1);
         }
         let due = self.next.unwrap_or(number.sequence);
         let missing = match self.cycle {
             None => number.sequence.checked_sub(due),
             Some(cycle) => Some((number.sequence + cycle - due) % cycle).filter(|missing| *missing < cycle / 4 * 3),
         };
-        let Some(missing) = missing else { return Tally::add(&tally.disordered, 1) };
-        Tally::add(&tally.lost, missing);
-        Tally::add(&tally.received, 1);
+        let Some(missing) = missing else { return FlowTally::add(&tally.disordered, 1) };
+        FlowTally::add(&tally.lost, missing);
+        FlowTally::add(&tally.received, 1);
         let next = number.sequence + 1;
         self.next = Some(self.cycle.map_or(next, |cycle| next % cycle));
         self.pause(tally);
@@ -167,7 +167,7 @@ impl Expected {
     }
 
     /// Records the current time without a frame.
-    pub fn pause(&self, tally: &Tally) {
+    pub fn pause(&self, tally: &FlowTally) {
         let pause = self.last.map_or(0, |last| last.elapsed().as_millis() as u64);
         tally.longest_pause_ms.fetch_max(pause, Ordering::Relaxed);
     }
@@ -177,8 +177,8 @@ impl Expected {
 mod tests {
     use super::*;
 
-    fn number(sequence: u64) -> Number {
-        Number { flow: 3, epoch: 1, sequence }
+    fn number(sequence: u64) -> FrameNumber {
+        FrameNumber { flow: 3, epoch: 1, sequence }
     }
 
     /// Objective: payloads are read as written, padding does not matter, and any damaged byte is detected.
@@ -188,15 +188,15 @@ mod tests {
         for sequence in [0, 1, 77, 4_000_000_000] {
             number(sequence).payload(&mut bytes);
             assert!(bytes.len() <= LONGEST);
-            assert_eq!(read(&[&bytes[..], &[0; 30]].concat()), Seen::Frame(number(sequence)));
+            assert_eq!(read(&[&bytes[..], &[0; 30]].concat()), PayloadReading::Frame(number(sequence)));
             for at in 0..bytes.len() {
                 bytes[at] ^= 0x10;
-                assert_ne!(read(&bytes), Seen::Frame(number(sequence)), "byte {at}");
+                assert_ne!(read(&bytes), PayloadReading::Frame(number(sequence)), "byte {at}");
                 bytes[at] ^= 0x10;
             }
-            assert_eq!(read(&bytes[..bytes.len() - 1]), Seen::Corrupt);
+            assert_eq!(read(&bytes[..bytes.len() - 1]), PayloadReading::Corrupt);
         }
-        assert_eq!(read(&[0; 60]), Seen::Stranger);
+        assert_eq!(read(&[0; 60]), PayloadReading::Stranger);
     }
 
     /// Objective: a damaged frame's description gives its number and the difference.
@@ -214,20 +214,20 @@ mod tests {
     /// counted.
     #[test]
     fn counts() {
-        let tally = Tally::default();
-        let mut expected = Expected::new(3, 1, None);
+        let tally = FlowTally::default();
+        let mut expected = ExpectedFrame::new(3, 1, None);
         for sequence in [0, 1, 5, 5, 4, 6] {
             expected.count(number(sequence), &tally);
         }
-        expected.count(Number { epoch: 0, ..number(9) }, &tally);
-        expected.count(Number { flow: 2, ..number(9) }, &tally);
-        let counts = [&tally.received, &tally.lost, &tally.disordered, &tally.stale].map(Tally::get);
+        expected.count(FrameNumber { epoch: 0, ..number(9) }, &tally);
+        expected.count(FrameNumber { flow: 2, ..number(9) }, &tally);
+        let counts = [&tally.received, &tally.lost, &tally.disordered, &tally.stale].map(FlowTally::get);
         assert_eq!(counts, [4, 3, 2, 1]);
-        let tally = Tally::default();
-        let mut expected = Expected::new(3, 1, Some(10));
+        let tally = FlowTally::default();
+        let mut expected = ExpectedFrame::new(3, 1, Some(10));
         for sequence in [7, 8, 9, 0, 1, 3, 2] {
             expected.count(number(sequence), &tally);
         }
-        assert_eq!([&tally.received, &tally.lost, &tally.disordered].map(Tally::get), [6, 1, 1]);
+        assert_eq!([&tally.received, &tally.lost, &tally.disordered].map(FlowTally::get), [6, 1, 1]);
     }
 }

@@ -55,7 +55,7 @@ impl<S: AsRef<str>> FromIterator<S> for NameCounts {
 
 /// A daemon's resources.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Counts {
+pub struct ResourceCounts {
     /// Open descriptors, by target.
     pub descriptors: NameCounts,
     /// Threads.
@@ -72,9 +72,9 @@ pub struct Counts {
     pub ports: Vec<String>,
 }
 
-impl Counts {
+impl ResourceCounts {
     /// A daemon's current resources.
-    pub fn of(daemon: &Netvale) -> Counts {
+    pub fn of(daemon: &Netvale) -> ResourceCounts {
         let path = |what: &str| format!("/proc/{}/{what}", daemon.id());
         let entries = |what: &str| fs::read_dir(path(what)).into_iter().flatten().flatten().map(|entry| entry.path());
         let text = |what: &str| fs::read_to_string(path(what)).unwrap_or_default();
@@ -88,7 +88,7 @@ impl Counts {
         let listed = daemon.control().ok().and_then(|mut client| client.ports(None).ok());
         let mut ports: Vec<String> = listed.unwrap_or_default().into_iter().map(|port| port.name).collect();
         ports.sort();
-        Counts {
+        ResourceCounts {
             descriptors: entries("fd").flat_map(fs::read_link).map(|target| target.display().to_string()).collect(),
             threads: entries("task").flat_map(|task| fs::read_to_string(task.join("comm"))).map(trimmed).collect(),
             mappings: text("maps").lines().filter(is_shared).map(mapped_file).collect(),
@@ -100,7 +100,7 @@ impl Counts {
     }
 
     /// Its excess over `before`; empty if all is well.
-    pub fn beyond(&self, before: &Counts) -> Vec<String> {
+    pub fn beyond(&self, before: &ResourceCounts) -> Vec<String> {
         let mut more = Vec::new();
         let mut check = |is_fine: bool, what: &str, now: u64, then: u64| {
             if !is_fine {
@@ -139,7 +139,7 @@ fn mapped_file(line: &str) -> String {
 
 /// Removes the persistent ports that attackers made: such a port outlives its maker and stays for its user, within the
 /// quota. Noise makes one now and then, by a request that happens to be valid.
-fn remove_persistent(daemon: &Netvale, counts: &Counts, before: &Counts) {
+fn remove_persistent(daemon: &Netvale, counts: &ResourceCounts, before: &ResourceCounts) {
     let new = counts.ports.iter().filter(|port| !before.ports.contains(port));
     for name in new.filter_map(|port| port.strip_prefix("netmap:")) {
         let request =
@@ -150,10 +150,10 @@ fn remove_persistent(daemon: &Netvale, counts: &Counts, before: &Counts) {
 }
 
 /// Waits until a daemon has no more than `before`. Returns its resources and the excess.
-pub fn settles(daemon: &Netvale, before: &Counts) -> (Counts, Vec<String>) {
-    let mut last = (Counts::default(), Vec::new());
+pub fn settles(daemon: &Netvale, before: &ResourceCounts) -> (ResourceCounts, Vec<String>) {
+    let mut last = (ResourceCounts::default(), Vec::new());
     until(LIMIT, Duration::from_millis(50), || {
-        let counts = Counts::of(daemon);
+        let counts = ResourceCounts::of(daemon);
         remove_persistent(daemon, &counts, before);
         let more = counts.beyond(before);
         last = (counts, more);
@@ -165,14 +165,15 @@ pub fn settles(daemon: &Netvale, before: &Counts) -> (Counts, Vec<String>) {
 }
 
 /// Waits until a daemon's resources are stable for longer than its delay in returning memory.
-pub fn rests(daemon: &Netvale) -> Counts {
+pub fn rests(daemon: &Netvale) -> ResourceCounts {
     const SAME: u32 = 30;
-    let key =
-        |counts: &Counts| (counts.descriptors.all(), counts.threads.all(), counts.mappings.all(), counts.ports.clone());
-    let mut last = Counts::of(daemon);
+    let key = |counts: &ResourceCounts| {
+        (counts.descriptors.all(), counts.threads.all(), counts.mappings.all(), counts.ports.clone())
+    };
+    let mut last = ResourceCounts::of(daemon);
     let mut same = 0;
     until(LIMIT, Duration::from_millis(100), || {
-        let now = Counts::of(daemon);
+        let now = ResourceCounts::of(daemon);
         same = if key(&now) == key(&last) { same + 1 } else { 0 };
         last = now;
         same >= SAME
@@ -189,12 +190,14 @@ mod tests {
     fn leaks() {
         let names = |names: &[&str]| names.iter().collect::<NameCounts>();
         let descriptors = names(&["socket:[12]", "socket:[13]", "anon_inode:[eventfd]"]);
-        let before = Counts { descriptors, threads: names(&["main"]), own_kb: 1000, ..Counts::default() };
+        let before =
+            ResourceCounts { descriptors, threads: names(&["main"]), own_kb: 1000, ..ResourceCounts::default() };
         let less = names(&["anon_inode:[eventfd]", "socket:[99]"]);
-        assert!(Counts { descriptors: less, own_kb: 9000, ..before.clone() }.beyond(&before).is_empty());
+        assert!(ResourceCounts { descriptors: less, own_kb: 9000, ..before.clone() }.beyond(&before).is_empty());
         let descriptors = names(&["socket:[14]", "socket:[15]", "anon_inode:[eventfd]", "/dev/net/tun"]);
-        let now = Counts { descriptors, threads: names(&["main", "worker/1"]), own_kb: 99_000, ..before.clone() };
-        let more = Counts { files: vec!["x".into()], ..now }.beyond(&before);
+        let now =
+            ResourceCounts { descriptors, threads: names(&["main", "worker/1"]), own_kb: 99_000, ..before.clone() };
+        let more = ResourceCounts { files: vec!["x".into()], ..now }.beyond(&before);
         assert_eq!(more.len(), 4, "{more:?}");
         assert!(more.contains(&"descriptors: 3 before, 4 now (/dev/net/tun 0 to 1)".to_owned()), "{more:?}");
         assert!(more.contains(&"threads: 1 before, 2 now (worker/ 0 to 1)".to_owned()), "{more:?}");

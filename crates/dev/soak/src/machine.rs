@@ -54,16 +54,16 @@ impl GoneTime {
 }
 
 /// The checking thread.
-pub struct Machinery {
+pub struct MachineProbe {
     /// Its findings.
     pub gone: Arc<GoneTime>,
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Machinery {
-    /// Starts to check daemons that [`Machinery::look_at`] will name.
-    pub fn start() -> std::io::Result<Machinery> {
+impl MachineProbe {
+    /// Starts to check daemons that [`MachineProbe::look_at`] will name.
+    pub fn start() -> std::io::Result<MachineProbe> {
         let gone = Arc::<GoneTime>::default();
         let over = Arc::<AtomicBool>::default();
         let found = Arc::clone(&gone);
@@ -75,7 +75,7 @@ impl Machinery {
             }
         };
         let thread = std::thread::Builder::new().name("soak-machine".into()).spawn(run)?;
-        Ok(Machinery { gone, over, thread: Some(thread) })
+        Ok(MachineProbe { gone, over, thread: Some(thread) })
     }
 
     /// Sets the daemons' process ids.
@@ -84,7 +84,7 @@ impl Machinery {
     }
 }
 
-impl Drop for Machinery {
+impl Drop for MachineProbe {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
         // Its findings are already stored.

@@ -51,7 +51,7 @@ use clap::{Parser, Subcommand};
 /// Run a daemon with all kinds of ports, attack it at random, and check that bystanders notice nothing.
 #[derive(Debug, Parser)]
 #[command(name = "netvale-soak")]
-struct Arguments {
+struct SoakArgs {
     /// How long, in minutes.
     #[arg(long, default_value_t = 10.0)]
     minutes: f64,
@@ -71,19 +71,19 @@ struct Arguments {
     #[arg(long, hide = true)]
     inside: bool,
     #[command(subcommand)]
-    role: Option<Role>,
+    role: Option<SoakRole>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Role {
+enum SoakRole {
     /// Play an attacker.
     #[command(hide = true)]
     Role { name: String, dir: PathBuf, seed: u64, life_ms: u64 },
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    if let Some(Role::Role { name, dir, seed, life_ms }) = &arguments.role {
+    let arguments = SoakArgs::parse();
+    if let Some(SoakRole::Role { name, dir, seed, life_ms }) = &arguments.role {
         return done(roles::play(name, dir, *seed, Duration::from_millis(*life_ms)).map(|()| true));
     }
     if arguments.inside { done(run(&arguments)) } else { enter() }
@@ -125,7 +125,7 @@ fn enter() -> ExitCode {
     done(Err(format!("unshare: {error}")))
 }
 
-fn run(arguments: &Arguments) -> Result<bool, String> {
+fn run(arguments: &SoakArgs) -> Result<bool, String> {
     let clock = || std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |since| since.as_secs());
     let seed = arguments.seed.unwrap_or_else(clock);
     let beside = || std::env::current_exe().ok().map(|own| own.with_file_name("netvale"));

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use netvale_control::client::Client;
 use netvale_control::types::AttachParams;
 use netvale_harness::daemon::scratch;
-use netvale_harness::{Daemon, Launch};
+use netvale_harness::{Launch, TestDaemon};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -19,14 +19,14 @@ const PANIC: &str = "panicked at";
 
 /// The daemon.
 pub struct Netvale {
-    daemon: Daemon,
+    daemon: TestDaemon,
     log: PathBuf,
 }
 
 impl Deref for Netvale {
-    type Target = Daemon;
+    type Target = TestDaemon;
 
-    fn deref(&self) -> &Daemon {
+    fn deref(&self) -> &TestDaemon {
         &self.daemon
     }
 }
@@ -38,7 +38,7 @@ impl Netvale {
         let dir = scratch("soak").map_err(|e| e.to_string())?;
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).map_err(|e| e.to_string())?;
         let launch = Launch::up(program, &[arguments, &["--log-level", "warn"]].concat()).log_to(log.clone());
-        let daemon = Daemon::start_in(dir, launch, None).map_err(|e| format!("{e}; its log: {}", log.display()))?;
+        let daemon = TestDaemon::start_in(dir, launch, None).map_err(|e| format!("{e}; its log: {}", log.display()))?;
         Ok(Netvale { daemon, log })
     }
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::ends::End;
-use crate::frames::{Expected, Number, Seen, Tally, damage, read};
+use crate::ends::PairEnd;
+use crate::frames::{ExpectedFrame, FlowTally, FrameNumber, PayloadReading, damage, read};
 use crate::machine::{GoneTime, waited};
 use crate::replayed;
 
@@ -26,7 +26,7 @@ const LONG: Duration = Duration::from_millis(100);
 
 /// Frames in one direction, between ends of a pair.
 #[derive(Clone, Debug)]
-pub struct Flow {
+pub struct PairFlow {
     /// Its name in the report.
     pub name: String,
     /// The sending end; `None` if the frames come from a file.
@@ -35,39 +35,39 @@ pub struct Flow {
     pub to: usize,
     /// The flow whose frames these are copies of.
     pub copies: Option<usize>,
-    /// See [`Expected::new`].
+    /// See [`ExpectedFrame::new`].
     pub cycle: Option<u64>,
 }
 
-impl Flow {
+impl PairFlow {
     /// From one end to another.
-    pub fn between(name: &str, from: usize, to: usize) -> Flow {
-        Flow { name: name.into(), from: Some(from), to, copies: None, cycle: None }
+    pub fn between(name: &str, from: usize, to: usize) -> PairFlow {
+        PairFlow { name: name.into(), from: Some(from), to, copies: None, cycle: None }
     }
 }
 
 /// Ends, and the flows between them.
-pub struct Pair {
+pub struct SoakPair {
     /// The ends.
-    pub ends: Vec<Box<dyn End>>,
+    pub ends: Vec<Box<dyn PairEnd>>,
     /// The flows.
-    pub flows: Vec<Flow>,
+    pub flows: Vec<PairFlow>,
     /// Ports that may drop its frames, each in the daemon of that number.
     pub ports: Vec<(usize, String)>,
 }
 
-impl Pair {
+impl SoakPair {
     /// Two ends that exchange frames in both directions.
-    pub fn two(a: Box<dyn End>, b: Box<dyn End>, ports: &[(usize, &str)]) -> Pair {
-        let flows = vec![Flow::between("there", 0, 1), Flow::between("back", 1, 0)];
+    pub fn two(a: Box<dyn PairEnd>, b: Box<dyn PairEnd>, ports: &[(usize, &str)]) -> SoakPair {
+        let flows = vec![PairFlow::between("there", 0, 1), PairFlow::between("back", 1, 0)];
         let ports = ports.iter().map(|(daemon, port)| (*daemon, (*port).to_owned())).collect();
-        Pair { ends: vec![a, b], flows, ports }
+        SoakPair { ends: vec![a, b], flows, ports }
     }
 }
 
 /// A pair's counts, across the daemons' lives.
 #[derive(Debug, Default)]
-pub struct Books {
+pub struct PairCounts {
     /// Damaged frames, of any flow.
     pub corrupt: AtomicU64,
     /// Arrival and description of the first damaged frames.
@@ -75,7 +75,7 @@ pub struct Books {
     /// Frames from elsewhere.
     pub strangers: AtomicU64,
     /// One for each flow.
-    pub tallies: Vec<Tally>,
+    pub tallies: Vec<FlowTally>,
     /// Frames that would have been sent so far if those in flight had never been late, and the frames sent.
     pub wanted: AtomicU64,
     /// See `wanted`.
@@ -83,10 +83,10 @@ pub struct Books {
     waits: Mutex<Vec<LongWait>>,
 }
 
-impl Books {
+impl PairCounts {
     /// Books for that many flows.
-    pub fn of(flows: usize) -> Books {
-        Books { tallies: (0..flows).map(|_| Tally::default()).collect(), ..Books::default() }
+    pub fn of(flows: usize) -> PairCounts {
+        PairCounts { tallies: (0..flows).map(|_| FlowTally::default()).collect(), ..PairCounts::default() }
     }
 
     /// Counts a damaged frame.
@@ -132,23 +132,29 @@ struct LastFrame {
 }
 
 /// A pair with a running thread.
-pub struct Running {
+pub struct RunningPair {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Running {
+impl RunningPair {
     /// Starts the pair; its flows are numbered from `first`.
-    pub fn start(pair: Pair, first: u32, epoch: u32, books: Arc<Books>, clock: PairClock) -> std::io::Result<Running> {
+    pub fn start(
+        pair: SoakPair,
+        first: u32,
+        epoch: u32,
+        books: Arc<PairCounts>,
+        clock: PairClock,
+    ) -> std::io::Result<RunningPair> {
         let over = Arc::<AtomicBool>::default();
         let ends = Arc::clone(&over);
-        let run = move || Turns::new(pair, first, epoch, books, clock).run(&ends);
+        let run = move || PairTurns::new(pair, first, epoch, books, clock).run(&ends);
         let thread = std::thread::Builder::new().name("soak-pair".into()).spawn(run)?;
-        Ok(Running { over, thread: Some(thread) })
+        Ok(RunningPair { over, thread: Some(thread) })
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningPair {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
         // A panic shows as missing frames.
@@ -180,31 +186,31 @@ fn without_processor(thread: Option<&File>) -> Duration {
     Duration::from_nanos(thread.and_then(waited).unwrap_or(0))
 }
 
-struct Turns {
-    pair: Pair,
+struct PairTurns {
+    pair: SoakPair,
     clock: PairClock,
     arrivals: Vec<Option<LastFrame>>,
     first: u32,
     epoch: u32,
-    books: Arc<Books>,
-    expected: Vec<Expected>,
+    books: Arc<PairCounts>,
+    expected: Vec<ExpectedFrame>,
     /// The next number of each flow, and the time of its last sending.
     next: Vec<(u64, Instant)>,
     payload: Vec<u8>,
 }
 
-impl Turns {
-    fn new(pair: Pair, first: u32, epoch: u32, books: Arc<Books>, clock: PairClock) -> Turns {
+impl PairTurns {
+    fn new(pair: SoakPair, first: u32, epoch: u32, books: Arc<PairCounts>, clock: PairClock) -> PairTurns {
         let number = |index: usize| first + pair.flows[index].copies.unwrap_or(index) as u32;
         let expected = pair.flows.iter().enumerate().map(|(i, flow)| {
             // A file was written before any end was opened.
             let (number, epoch) = if flow.cycle.is_some() { (replayed::FLOW, 0) } else { (number(i), epoch) };
-            Expected::new(number, epoch, flow.cycle)
+            ExpectedFrame::new(number, epoch, flow.cycle)
         });
         let expected = expected.collect();
         let next = vec![(0, Instant::now()); pair.flows.len()];
         let arrivals = vec![None; pair.flows.len()];
-        Turns { expected, pair, clock, arrivals, first, epoch, books, next, payload: Vec::new() }
+        PairTurns { expected, pair, clock, arrivals, first, epoch, books, next, payload: Vec::new() }
     }
 
     fn run(&mut self, over: &AtomicBool) {
@@ -235,7 +241,7 @@ impl Turns {
         let is_judged = self.expected[index].due() > 0;
         self.books.wanted.fetch_add(if is_judged { TURN } else { 0 }, Ordering::Relaxed);
         for _ in 0..most {
-            let number = Number { flow: self.first + index as u32, epoch: self.epoch, sequence: *next };
+            let number = FrameNumber { flow: self.first + index as u32, epoch: self.epoch, sequence: *next };
             number.payload(&mut self.payload);
             if !end.send(&self.payload) {
                 break;
@@ -248,12 +254,12 @@ impl Turns {
     }
 
     fn receive(&mut self) {
-        let Turns { pair, expected, books, .. } = self;
+        let PairTurns { pair, expected, books, .. } = self;
         for (at, end) in pair.ends.iter_mut().enumerate() {
             end.receive(&mut |payload| match read(payload) {
-                Seen::Stranger => _ = books.strangers.fetch_add(1, Ordering::Relaxed),
-                Seen::Corrupt => books.damaged(payload),
-                Seen::Frame(number) => {
+                PayloadReading::Stranger => _ = books.strangers.fetch_add(1, Ordering::Relaxed),
+                PayloadReading::Corrupt => books.damaged(payload),
+                PayloadReading::Frame(number) => {
                     let of_end = pair.flows.iter().enumerate().filter(|(_, flow)| flow.to == at);
                     of_end.for_each(|(i, _)| expected[i].count(number, &books.tallies[i]));
                 }
@@ -266,7 +272,7 @@ impl Turns {
     fn note_arrivals(&mut self, own: Option<&File>) {
         let gone = self.clock.gone(own);
         for (flow, (last, tally)) in self.arrivals.iter_mut().zip(&self.books.tallies).enumerate() {
-            let [received, lost] = [&tally.received, &tally.lost].map(Tally::get);
+            let [received, lost] = [&tally.received, &tally.lost].map(FlowTally::get);
             if last.is_some_and(|last| last.received == received) || received == 0 {
                 continue;
             }

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use netvale_pcapport::{Format, Reader, Writer};
+use netvale_pcapport::{PcapFormat, PcapReader, PcapWriter};
 
-use crate::frames::{Number, Seen, read};
+use crate::frames::{FrameNumber, PayloadReading, read};
 
 /// The replayed file.
 pub const NAME: &str = "replayed.pcap";
@@ -19,11 +19,11 @@ const ETHERNET: usize = 14;
 
 /// Writes the file.
 pub fn write(path: &Path) -> Result<(), String> {
-    let mut writer = Writer::create(path, Format::Pcap).map_err(|e| e.to_string())?;
+    let mut writer = PcapWriter::create(path, PcapFormat::Pcap).map_err(|e| e.to_string())?;
     let mut payload = Vec::new();
     let header = [[0xff; 6], [2, 0x5a, 0, 0, 1, 1]].concat();
     for sequence in 0..FRAMES {
-        Number { flow: FLOW, epoch: 0, sequence }.payload(&mut payload);
+        FrameNumber { flow: FLOW, epoch: 0, sequence }.payload(&mut payload);
         let frame = [&header[..], &[0x88, 0xb5], &payload].concat();
         writer.write(BETWEEN * sequence as u32, &frame).map_err(|e| e.to_string())?;
     }
@@ -32,11 +32,11 @@ pub fn write(path: &Path) -> Result<(), String> {
 
 /// The sequence numbers of a capture's frames. Damaged or foreign frames are errors.
 pub fn numbers(path: &Path) -> Result<Vec<u64>, String> {
-    let mut reader = Reader::open(path).map_err(|e| e.to_string())?;
+    let mut reader = PcapReader::open(path).map_err(|e| e.to_string())?;
     let mut numbers = Vec::new();
     while let Some(frame) = reader.next_frame().map_err(|e| e.to_string())? {
         match read(frame.bytes.get(ETHERNET..).unwrap_or_default()) {
-            Seen::Frame(number) => numbers.push(number.sequence),
+            PayloadReading::Frame(number) => numbers.push(number.sequence),
             other => return Err(format!("frame {} of the capture: {other:?}", numbers.len())),
         }
     }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use crate::health::Counts;
+use crate::health::ResourceCounts;
 use crate::shares::LeastShare;
 
 /// Counts of a kind of attack.
@@ -46,7 +46,7 @@ pub struct FlowCounts {
 
 /// A daemon's resources at the first and at the last rest of a life.
 #[derive(Clone, Debug, Serialize)]
-pub struct Life {
+pub struct LifeResources {
     /// Name of the daemon.
     pub daemon: String,
     /// Seconds since the start.
@@ -56,14 +56,14 @@ pub struct Life {
     /// Number of comparisons with the first rest.
     pub rests: u64,
     /// Its resources at first.
-    pub first: Counts,
+    pub first: ResourceCounts,
     /// Its resources at last.
-    pub last: Counts,
+    pub last: ResourceCounts,
 }
 
 /// All findings of a soak.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Report {
+pub struct SoakReport {
     /// The seed of all random choices.
     pub seed: u64,
     /// Its length.
@@ -81,7 +81,7 @@ pub struct Report {
     /// Descriptions of each pair's first damaged frames.
     pub damages: Vec<String>,
     /// Lives of the daemons.
-    pub lives: Vec<Life>,
+    pub lives: Vec<LifeResources>,
     /// Milliseconds from the kill of a daemon until all ports were back.
     pub back_after_ms: Vec<u64>,
     /// The daemons' threads during long waits of bystanders.
@@ -92,7 +92,7 @@ pub struct Report {
     pub failures: Vec<String>,
 }
 
-impl Report {
+impl SoakReport {
     /// Whether no violation was found.
     pub fn is_clean(&self) -> bool {
         self.failures.is_empty()
@@ -138,7 +138,7 @@ impl Report {
             "\n| daemon, until | rests | descriptors | threads | shared mappings | own memory, KB | resident, KB |"
         ));
         line(format_args!("|---|--:|--:|--:|--:|--:|--:|"));
-        for Life { daemon, ended_at, ended_by, rests, first: a, last: b } in &self.lives {
+        for LifeResources { daemon, ended_at, ended_by, rests, first: a, last: b } in &self.lives {
             line(format_args!(
                 "| {daemon}, {ended_by} at {ended_at} s | {rests} | {} → {} | {} → {} | {} → {} | {} → {} | {} → {} |",
                 a.descriptors.all(),

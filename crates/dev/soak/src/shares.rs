@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::frames::Tally;
-use crate::pairs::Books;
+use crate::frames::FlowTally;
+use crate::pairs::PairCounts;
 
 /// Minimum share in percent. Below it an attack is a failure.
 const LEAST: u64 = 80;
@@ -28,8 +28,8 @@ pub struct PairMoment {
 
 impl PairMoment {
     /// The current counts.
-    pub fn of(books: &Books, gone: Duration) -> PairMoment {
-        let lost = books.tallies.iter().map(|tally| Tally::get(&tally.lost)).sum();
+    pub fn of(books: &PairCounts, gone: Duration) -> PairMoment {
+        let lost = books.tallies.iter().map(|tally| FlowTally::get(&tally.lost)).sum();
         let [wanted, sent] = [&books.wanted, &books.offered].map(|count| count.load(Ordering::Relaxed));
         PairMoment { wanted, sent, lost, gone }
     }

@@ -8,17 +8,17 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvale_harness::Process;
+use netvale_harness::ChildProcess;
 use serde_json::json;
 
 use crate::acts::ACTS;
 use crate::bystanders::Bystanders;
-use crate::health::{Counts, rests, settles};
-use crate::report::{FlowCounts, Life, Report};
+use crate::health::{ResourceCounts, rests, settles};
+use crate::report::{FlowCounts, LifeResources, SoakReport};
 use crate::rng::Rng;
 use crate::roles::{self, ROLES, UP};
 use crate::shares::{BegunAttack, FairShares};
-use crate::stalls::Watch;
+use crate::stalls::StallWatch;
 use crate::world::{ATTACKED, ATTACKED_TUNNEL, ATTACKED_VNI, ATTACKED_VTEP, ATTACKING_VTEP, World};
 
 /// Time limit for an attacker to begin.
@@ -30,25 +30,25 @@ const MOST_FAILURES: usize = 40;
 
 /// A step of a round.
 #[derive(Clone, Copy)]
-enum Deed {
+enum RoundStep {
     /// The attacker of that number in [`ROLES`].
     Role(usize),
     /// The act of that number in [`ACTS`].
     Act(usize),
 }
 
-impl Deed {
+impl RoundStep {
     fn name(self) -> &'static str {
         match self {
-            Deed::Role(number) => ROLES[number].name,
-            Deed::Act(number) => ACTS[number].0,
+            RoundStep::Role(number) => ROLES[number].name,
+            RoundStep::Act(number) => ACTS[number].0,
         }
     }
 }
 
 /// How many of the first deeds can run together: a device has one guest at a time.
-fn at_once(deeds: &[Deed]) -> usize {
-    let device = |deed: &Deed| if let Deed::Role(number) = deed { ROLES[*number].device } else { None };
+fn at_once(deeds: &[RoundStep]) -> usize {
+    let device = |deed: &RoundStep| if let RoundStep::Role(number) = deed { ROLES[*number].device } else { None };
     let is_free =
         |&at: &usize| device(&deeds[at]).is_none() || !deeds[..at].iter().any(|d| device(d) == device(&deeds[at]));
     (0..deeds.len()).take_while(is_free).count()
@@ -56,9 +56,9 @@ fn at_once(deeds: &[Deed]) -> usize {
 
 /// The recorded part of a daemon's life.
 #[derive(Default)]
-struct Observed {
-    first: Option<Counts>,
-    last: Counts,
+struct LifeRecord {
+    first: Option<ResourceCounts>,
+    last: ResourceCounts,
     rests: u64,
 }
 
@@ -66,12 +66,12 @@ struct Observed {
 pub struct Soak {
     world: World,
     bystanders: Bystanders,
-    watch: Watch,
+    watch: StallWatch,
     rng: Rng,
-    report: Report,
+    report: SoakReport,
     begun: Instant,
     length: Duration,
-    observed: [Observed; 2],
+    observed: [LifeRecord; 2],
     shares: FairShares,
     rounds_left: u64,
     /// The daemons started in this round: they have not seen all of it.
@@ -85,7 +85,7 @@ impl Soak {
     pub fn new(netvale: &Path, seed: u64, length: Duration) -> Result<Soak, String> {
         let world = World::new(netvale)?;
         let bystanders = Bystanders::start(&world);
-        let mut report = Report { seed, left_out: bystanders.left_out.clone(), ..Report::default() };
+        let mut report = SoakReport { seed, left_out: bystanders.left_out.clone(), ..SoakReport::default() };
         for (what, why) in [
             ("steps of the wall clock", "no namespace has one of its own; netvale reads CLOCK_MONOTONIC"),
             (
@@ -95,8 +95,8 @@ impl Soak {
         ] {
             report.left_out.insert(what.into(), why.into());
         }
-        let watch =
-            Watch::start(bystanders.books(), Arc::clone(&world.machine.gone.processes)).map_err(|e| e.to_string())?;
+        let watch = StallWatch::start(bystanders.books(), Arc::clone(&world.machine.gone.processes))
+            .map_err(|e| e.to_string())?;
         let begun = Instant::now();
         let rng = Rng::new(seed);
         let mut this = Soak {
@@ -141,7 +141,7 @@ impl Soak {
     }
 
     /// Runs rounds until the time is up.
-    pub fn run(mut self) -> Report {
+    pub fn run(mut self) -> SoakReport {
         while !self.is_over() && self.report.failures.len() < MOST_FAILURES {
             self.round();
             self.rest();
@@ -152,7 +152,8 @@ impl Soak {
     /// Does everything once. A daemon may be killed in between.
     fn round(&mut self) {
         self.began = [false; 2];
-        let mut deeds: Vec<Deed> = (0..ROLES.len()).map(Deed::Role).chain((0..ACTS.len()).map(Deed::Act)).collect();
+        let mut deeds: Vec<RoundStep> =
+            (0..ROLES.len()).map(RoundStep::Role).chain((0..ACTS.len()).map(RoundStep::Act)).collect();
         self.rng.shuffle(&mut deeds);
         let kills = self.rounds_left == 0;
         let moment = self.rng.index(deeds.len());
@@ -171,17 +172,17 @@ impl Soak {
     }
 
     /// Makes several attacks together, and kills a daemon in the middle if requested.
-    fn attack(&mut self, deeds: &[Deed], killed: Option<usize>) {
+    fn attack(&mut self, deeds: &[RoundStep], killed: Option<usize>) {
         let mut attackers = Vec::new();
         for deed in deeds {
-            if let Deed::Role(number) = deed {
+            if let RoundStep::Role(number) = deed {
                 attackers.extend(self.begin(*number));
             }
         }
         let begun = BegunAttack::now(self.bystanders.moments(&self.world));
         let life = Duration::from_millis(100 + self.rng.below(500));
         for deed in deeds {
-            if let Deed::Act(number) = deed {
+            if let RoundStep::Act(number) = deed {
                 self.act(*number, life);
             }
         }
@@ -208,7 +209,7 @@ impl Soak {
     }
 
     /// Starts an attacker, and waits until its attack takes hold.
-    fn begin(&mut self, number: usize) -> Option<(usize, Process, Instant)> {
+    fn begin(&mut self, number: usize) -> Option<(usize, ChildProcess, Instant)> {
         let role = &ROLES[number];
         // Some end by themselves instead of being killed.
         let life = if self.rng.one_in(3) { self.rng.below(400) } else { 60_000 };
@@ -224,7 +225,7 @@ impl Soak {
         let counts = self.report.attacks.entry(role.name.into()).or_default();
         counts.made += 1;
         let start = Instant::now();
-        let mut process = match Process::start(&mut command) {
+        let mut process = match ChildProcess::start(&mut command) {
             Ok(process) => process,
             Err(why) => {
                 self.fail([why.to_string()]);
@@ -236,7 +237,7 @@ impl Soak {
     }
 
     /// Ends an attacker by SIGKILL, unless it has ended.
-    fn finish(&mut self, number: usize, mut process: Process, start: Instant) {
+    fn finish(&mut self, number: usize, mut process: ChildProcess, start: Instant) {
         let name = ROLES[number].name;
         let has_ended = matches!(process.child().try_wait(), Ok(Some(_)));
         let counts = self.report.attacks.entry(name.into()).or_default();
@@ -302,12 +303,12 @@ impl Soak {
 
     /// Records the life of a daemon that ends.
     fn bury(&mut self, number: usize, how: &str) {
-        let Observed { first, last, rests } = std::mem::take(&mut self.observed[number]);
+        let LifeRecord { first, last, rests } = std::mem::take(&mut self.observed[number]);
         let Some(first) = first else { return };
         let daemon = NAMES[number].into();
         let ended_by = how.into();
         let ended_at = self.begun.elapsed().as_secs();
-        self.report.lives.push(Life { daemon, ended_at, ended_by, rests, first, last });
+        self.report.lives.push(LifeResources { daemon, ended_at, ended_by, rests, first, last });
     }
 
     /// Compares the daemons' resources with those after the first whole round of their lives, while only the bystanders
@@ -339,7 +340,7 @@ impl Soak {
         self.look();
     }
 
-    fn end(mut self) -> Report {
+    fn end(mut self) -> SoakReport {
         self.look();
         let waits = self.bystanders.waits(true, &self.watch);
         self.fail(waits);
@@ -389,7 +390,7 @@ impl Soak {
 }
 
 /// Whether an attacker reports in time that its attack takes hold.
-fn is_up(process: &mut Process) -> bool {
+fn is_up(process: &mut ChildProcess) -> bool {
     let Some(mut lines) = process.lines() else { return false };
     let (said, says) = std::sync::mpsc::channel();
     // The thread ends with the process at the latest.

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::frames::Tally;
+use crate::frames::FlowTally;
 use crate::machine::BothProcesses;
-use crate::pairs::Books;
+use crate::pairs::PairCounts;
 
 /// The time without a frame of a flow after which the threads are sampled, and the sampling interval.
 const WAITS: Duration = Duration::from_millis(60);
@@ -27,29 +27,32 @@ const MOST: usize = 24;
 const SHARED_WORKERS: [&str; 2] = ["netvale-w0", "netvale-w1"];
 
 /// The sampling thread.
-pub struct Watch {
+pub struct StallWatch {
     over: Arc<AtomicBool>,
-    seen: Arc<Seen>,
+    seen: Arc<StallFindings>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// Its findings.
 #[derive(Default)]
-struct Seen {
+struct StallFindings {
     /// Samples of the threads while a flow waited.
     looks: Mutex<VecDeque<(Instant, String)>>,
     /// Reports.
     found: Mutex<Vec<String>>,
 }
 
-impl Watch {
+impl StallWatch {
     /// Watches the pairs with these names and books, and these daemons.
-    pub fn start(pairs: Vec<(&'static str, Arc<Books>)>, processes: Arc<BothProcesses>) -> std::io::Result<Watch> {
+    pub fn start(
+        pairs: Vec<(&'static str, Arc<PairCounts>)>,
+        processes: Arc<BothProcesses>,
+    ) -> std::io::Result<StallWatch> {
         let over = Arc::<AtomicBool>::default();
-        let seen = Arc::<Seen>::default();
-        let looker = Looker { over: Arc::clone(&over), processes, seen: Arc::clone(&seen) };
+        let seen = Arc::<StallFindings>::default();
+        let looker = StallSampler { over: Arc::clone(&over), processes, seen: Arc::clone(&seen) };
         let thread = std::thread::Builder::new().name("soak-stalls".into()).spawn(move || looker.run(&pairs))?;
-        Ok(Watch { over, seen, thread: Some(thread) })
+        Ok(StallWatch { over, seen, thread: Some(thread) })
     }
 
     /// The reports so far.
@@ -67,7 +70,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for StallWatch {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
         // Its findings are already stored.
@@ -75,20 +78,20 @@ impl Drop for Watch {
     }
 }
 
-struct Looker {
+struct StallSampler {
     over: Arc<AtomicBool>,
     processes: Arc<BothProcesses>,
-    seen: Arc<Seen>,
+    seen: Arc<StallFindings>,
 }
 
 /// Frames of each flow received so far, and the time since when.
-type Progress = Vec<(u64, Instant)>;
+type FlowProgress = Vec<(u64, Instant)>;
 
-impl Looker {
-    fn run(&self, pairs: &[(&'static str, Arc<Books>)]) {
+impl StallSampler {
+    fn run(&self, pairs: &[(&'static str, Arc<PairCounts>)]) {
         let begun = Instant::now();
         let mut quiet = begun;
-        let mut progress: Vec<Progress> =
+        let mut progress: Vec<FlowProgress> =
             pairs.iter().map(|(_, books)| books.tallies.iter().map(|_| (0, begun)).collect()).collect();
         while !self.over.load(Ordering::Relaxed) {
             std::thread::sleep(PAUSE);
@@ -133,9 +136,9 @@ impl Looker {
 }
 
 /// How long a pair has had no frame of its slowest flow, and of any flow.
-fn waits(books: &Books, progress: &mut Progress, is_up: bool) -> [Duration; 2] {
+fn waits(books: &PairCounts, progress: &mut FlowProgress, is_up: bool) -> [Duration; 2] {
     for (tally, (frames, since)) in books.tallies.iter().zip(progress.iter_mut()) {
-        let now = Tally::get(&tally.received);
+        let now = FlowTally::get(&tally.received);
         if now != *frames || !is_up {
             *frames = now;
             *since = Instant::now();

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::kinds::Kind;
+use crate::kinds::PairKind;
 use crate::pairs::LongWait;
 
 /// A longer wait is a failure.
@@ -18,7 +18,7 @@ const RIPE: Duration = Duration::from_secs(2);
 pub struct WaitOf {
     /// The pair.
     pub pair: usize,
-    /// See [`Kind`].
+    /// See [`PairKind`].
     pub is_by_stack: bool,
     /// The wait.
     pub wait: LongWait,
@@ -33,7 +33,7 @@ pub struct LongWaits {
 
 impl LongWaits {
     /// Records waits of a pair of that kind.
-    pub fn add(&mut self, pair: usize, kind: &Kind, waits: Vec<LongWait>) {
+    pub fn add(&mut self, pair: usize, kind: &PairKind, waits: Vec<LongWait>) {
         let all = if kind.is_compared { &mut self.compared } else { &mut self.pending };
         all.extend(waits.into_iter().map(|wait| WaitOf { pair, is_by_stack: kind.is_by_stack, wait }));
     }
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
     use crate::kinds::KINDS;
 
-    fn kind(name: &str) -> &'static Kind {
+    fn kind(name: &str) -> &'static PairKind {
         KINDS.iter().find(|kind| kind.name == name).expect("a kind")
     }
 

@@ -7,8 +7,8 @@ use netvale_harness::daemon::scratch;
 use netvale_harness::net::{cable, ip};
 use tempfile::TempDir;
 
-use crate::ends::{End, Rings, Wrap, station};
-use crate::machine::Machinery;
+use crate::ends::{PairEnd, RingsEnd, Wrap, station};
+use crate::machine::MachineProbe;
 use crate::netvale::Netvale;
 use crate::replayed;
 
@@ -44,7 +44,7 @@ pub struct World {
     /// The attackers' user, if this process can change users.
     pub attacker: Option<u32>,
     /// Measures the machine's part of the daemons' time.
-    pub machine: Machinery,
+    pub machine: MachineProbe,
 }
 
 impl World {
@@ -66,7 +66,7 @@ impl World {
         let other = first.dir().display().to_string();
         let second = Netvale::start(netvale, &["--workers", "1", "--allow-dir", &other], folder.join("second.log"))?;
         let attacker = rustix::process::geteuid().is_root().then_some(ATTACKER);
-        let machine = Machinery::start().map_err(|e| e.to_string())?;
+        let machine = MachineProbe::start().map_err(|e| e.to_string())?;
         let this = World { daemons: [first, second], files, program, attacker, machine };
         this.watch_over();
         Ok(this)
@@ -94,13 +94,13 @@ impl World {
     }
 
     /// As [`World::open`], on the first daemon, for an end that also sends that frame in each turn.
-    pub fn announcing(&self, name: &str, [from, to]: [u8; 2], frame: Vec<u8>) -> Result<Box<dyn End>, String> {
-        Ok(Rings::announcing(self.open(0, name)?, Wrap::ethernet(station(to), station(from)), frame))
+    pub fn announcing(&self, name: &str, [from, to]: [u8; 2], frame: Vec<u8>) -> Result<Box<dyn PairEnd>, String> {
+        Ok(RingsEnd::announcing(self.open(0, name)?, Wrap::ethernet(station(to), station(from)), frame))
     }
 
     /// A port as an end that sends from one station to another.
-    pub fn end(&self, daemon: usize, name: &str, (from, to): (u8, u8)) -> Result<Box<dyn End>, String> {
-        Ok(Rings::of(self.open(daemon, name)?, Wrap::ethernet(station(to), station(from))))
+    pub fn end(&self, daemon: usize, name: &str, from: u8, to: u8) -> Result<Box<dyn PairEnd>, String> {
+        Ok(RingsEnd::of(self.open(daemon, name)?, Wrap::ethernet(station(to), station(from))))
     }
 }
 

@@ -49,19 +49,19 @@ const NAME: &[u8; 16] = b"netvale\0\0\0\0\0\0\0\0\0";
 
 /// The place in the network stack where a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum XdpMode {
     /// In the driver, before an skb is made.
     Native,
     /// In the stack, for any driver.
     Generic,
 }
 
-impl Mode {
+impl XdpMode {
     /// `XDP_FLAGS_DRV_MODE`, `XDP_FLAGS_SKB_MODE` (linux/if_link.h).
     fn flags(self) -> u32 {
         match self {
-            Mode::Native => 1 << 2,
-            Mode::Generic => 1 << 1,
+            XdpMode::Native => 1 << 2,
+            XdpMode::Generic => 1 << 1,
         }
     }
 }
@@ -252,14 +252,14 @@ impl Map {
 
 /// An attached program. Dropping it detaches it.
 #[derive(Debug)]
-pub struct Program {
+pub struct XdpProgram {
     map: Map,
-    mode: Mode,
+    mode: XdpMode,
     link: OwnedFd,
     puts_tags_back: bool,
 }
 
-impl Program {
+impl XdpProgram {
     /// Loads the program and attaches it to the interface `ifindex`, with queues numbered below `queues`: in the driver
     /// if possible, otherwise in the stack. With `tags`, in the driver it puts VLAN tags that are beside their frames
     /// back into them, if the kernel can.
@@ -267,9 +267,9 @@ impl Program {
     /// # Errors
     /// The step that failed, and the kernel's error: `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`, `EBUSY` or `EEXIST`
     /// if the interface has a program.
-    pub fn attach(ifindex: u32, queues: u32, tags: bool) -> Result<Program, (&'static str, Errno)> {
+    pub fn attach(ifindex: u32, queues: u32, tags: bool) -> Result<XdpProgram, (&'static str, Errno)> {
         let map = Map::new(MAP_TYPE_XSKMAP, queues).map_err(|e| ("make a map of sockets", e))?;
-        let attached = |prog: &OwnedFd, mode: Mode| {
+        let attached = |prog: &OwnedFd, mode: XdpMode| {
             let create = LinkCreate {
                 prog_fd: number(prog.as_fd()),
                 target_ifindex: ifindex,
@@ -283,19 +283,19 @@ impl Program {
             matches!(linked, Err(Errno::BUSY | Errno::EXIST | Errno::PERM | Errno::NODEV) | Ok(_))
         };
         let tagging = if tags { tags::load(map.fd.as_fd(), ifindex).ok() } else { None };
-        let tagging = tagging.map(|prog| attached(&prog, Mode::Native)).filter(is_final);
+        let tagging = tagging.map(|prog| attached(&prog, XdpMode::Native)).filter(is_final);
         let puts_tags_back = tagging.is_some();
         let linked = match tagging {
             Some(linked) => linked,
             None => {
                 let prog = load(&redirect_to(map.fd.as_fd()), PROG_TYPE_XDP, ATTACH_XDP);
                 let prog = prog.map_err(|e| ("load the XDP program", e))?;
-                let native = attached(&prog, Mode::Native);
-                if is_final(&native) { native } else { attached(&prog, Mode::Generic) }
+                let native = attached(&prog, XdpMode::Native);
+                if is_final(&native) { native } else { attached(&prog, XdpMode::Generic) }
             }
         };
         let (link, mode) = linked.map_err(|e| ("attach the XDP program", e))?;
-        Ok(Program { map, mode, link, puts_tags_back })
+        Ok(XdpProgram { map, mode, link, puts_tags_back })
     }
 
     /// Whether it puts VLAN tags back into frames; false if another process attached it, as that is not known.
@@ -304,7 +304,7 @@ impl Program {
     }
 
     /// The place where the program runs.
-    pub fn mode(&self) -> Mode {
+    pub fn mode(&self) -> XdpMode {
         self.mode
     }
 

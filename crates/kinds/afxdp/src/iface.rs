@@ -49,7 +49,7 @@ fn ask(fd: &OwnedFd, code: libc::Ioctl, request: &mut libc::ifreq) -> Result<(),
 /// `struct ethtool_channels`.
 #[repr(C)]
 #[derive(Default)]
-struct Channels {
+struct EthtoolChannels {
     cmd: u32,
     max: [u32; 4],
     rx: u32,
@@ -79,7 +79,7 @@ struct DriverInfo {
 
 /// `struct ethtool_value`.
 #[repr(C)]
-struct Value {
+struct EthtoolValue {
     cmd: u32,
     data: u32,
 }
@@ -201,7 +201,7 @@ pub fn driver(name: &str) -> Option<String> {
 fn offloads(name: &str) -> Result<u32, Errno> {
     /// `ETHTOOL_GFLAGS`.
     const GET_FLAGS: u32 = 0x25;
-    let mut value = Value { cmd: GET_FLAGS, data: 0 };
+    let mut value = EthtoolValue { cmd: GET_FLAGS, data: 0 };
     let mut asked = request(name);
     asked.ifr_ifru.ifru_data = std::ptr::from_mut(&mut value).cast();
     ask(&socket()?, SIOCETHTOOL, &mut asked)?;
@@ -221,7 +221,7 @@ pub fn set_offload(name: &str, offload: TagOffload, on: bool) -> Result<(), Errn
     /// `ETHTOOL_SFLAGS`.
     const SET_FLAGS: u32 = 0x26;
     let flags = offloads(name)? & !offload.flag() | if on { offload.flag() } else { 0 };
-    let mut value = Value { cmd: SET_FLAGS, data: flags };
+    let mut value = EthtoolValue { cmd: SET_FLAGS, data: flags };
     let mut asked = request(name);
     asked.ifr_ifru.ifru_data = std::ptr::from_mut(&mut value).cast();
     ask(&socket()?, SIOCETHTOOL, &mut asked)?;
@@ -301,7 +301,7 @@ impl Interface {
 fn queues(fd: &OwnedFd, name: &str) -> u32 {
     /// `ETHTOOL_GCHANNELS`.
     const GET_CHANNELS: u32 = 0x3c;
-    let mut channels = Channels { cmd: GET_CHANNELS, ..Channels::default() };
+    let mut channels = EthtoolChannels { cmd: GET_CHANNELS, ..EthtoolChannels::default() };
     let mut asked = request(name);
     asked.ifr_ifru.ifru_data = std::ptr::from_mut(&mut channels).cast();
     match ask(fd, SIOCETHTOOL, &mut asked) {

@@ -29,4 +29,4 @@ pub mod sizes;
 pub mod socket;
 pub mod through;
 
-pub use nic::{LostTags, Nic, NicError, Opened};
+pub use nic::{LostTags, Nic, NicError, OpenNicQueue};

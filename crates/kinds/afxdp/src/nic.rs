@@ -8,17 +8,17 @@ use netvale_mem::Mapping;
 use rustix::io::Errno;
 use thiserror::Error;
 
-use crate::bpf::{Mode, Program, program_name};
+use crate::bpf::{XdpMode, XdpProgram, program_name};
 use crate::iface::Interface;
-use crate::socket::{BindResult, Buffers, QueueAddress, Socket, open};
+use crate::socket::{BindResult, BufferLayout, QueueAddress, XdpSocket, open};
 
 mod continued;
 mod sending;
 mod tags;
 
 pub use continued::NicState;
+pub use sending::SendClaim;
 use sending::Senders;
-pub use sending::Sending;
 pub use tags::LostTags;
 use tags::{TagsLeft, VethEnd};
 
@@ -35,7 +35,8 @@ pub enum NicError {
     NoInterface(String),
     /// The program lacks a privilege.
     #[error(
-        "{name}: no permission to {what}: it takes CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, or a daemon that runs as root"
+        "{name}: no permission to {what}: it takes CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, or a daemon that runs as \
+         root"
     )]
     Permission {
         /// Name of the interface.
@@ -45,7 +46,8 @@ pub enum NicError {
     },
     /// The interface has another XDP program.
     #[error(
-        "{name} has an XDP program already, {program}: 'ip link set dev {name} xdp off' takes it away, or end what attached it"
+        "{name} has an XDP program already, {program}: 'ip link set dev {name} xdp off' takes it away, or end what \
+         attached it"
     )]
     Program {
         /// Name of the interface.
@@ -136,7 +138,7 @@ impl NicError {
 #[derive(Debug)]
 pub struct Nic {
     interface: Interface,
-    program: Program,
+    program: XdpProgram,
     promiscuous: OwnedFd,
     tags: Option<TagsLeft>,
     /// The reason why VLAN tags of received frames are lost.
@@ -149,21 +151,21 @@ pub struct Nic {
 
 /// A queue with a socket, freed when dropped. Drop it before or together with the socket's halves.
 #[derive(Debug)]
-pub struct Queue {
+pub struct NicQueue {
     nic: Arc<Nic>,
     number: u32,
-    buffers: Buffers,
+    buffers: BufferLayout,
 }
 
 /// An opened queue.
-pub struct Opened {
+pub struct OpenNicQueue {
     /// The socket of the queue.
-    pub socket: Arc<Socket>,
+    pub socket: Arc<XdpSocket>,
     /// The queue.
-    pub queue: Arc<Queue>,
+    pub queue: Arc<NicQueue>,
 }
 
-impl Opened {
+impl OpenNicQueue {
     /// Directs the queue's frames to the socket.
     ///
     /// # Errors
@@ -185,8 +187,8 @@ impl Opened {
     /// [`NicError`] if the kernel refuses or frames do not fit.
     pub fn bind(&self) -> Result<BindResult, NicError> {
         let nic = &self.queue.nic;
-        let place = (nic.interface.name.as_str(), nic.interface.mtu);
-        bind_within(nic.frees_within(), &self.socket, self.queue.address(), place, self.queue.buffers)
+        let Interface { name, mtu, .. } = &nic.interface;
+        bind_within(nic.frees_within(), &self.socket, self.queue.address(), name, *mtu, self.queue.buffers)
     }
 }
 
@@ -196,21 +198,22 @@ impl Opened {
 /// # Errors
 /// [`NicError`] if the kernel refuses or frames do not fit.
 pub fn bind(
-    socket: &Socket,
+    socket: &XdpSocket,
     address: QueueAddress,
     name: &str,
     mtu: u32,
-    buffers: Buffers,
+    buffers: BufferLayout,
 ) -> Result<BindResult, NicError> {
-    bind_within(OWN_FREED_WITHIN, socket, address, (name, mtu), buffers)
+    bind_within(OWN_FREED_WITHIN, socket, address, name, mtu, buffers)
 }
 
 fn bind_within(
     limit: Duration,
-    socket: &Socket,
+    socket: &XdpSocket,
     address: QueueAddress,
-    (name, mtu): (&str, u32),
-    buffers: Buffers,
+    name: &str,
+    mtu: u32,
+    buffers: BufferLayout,
 ) -> Result<BindResult, NicError> {
     let name = || name.to_owned();
     let got = bind_once_free(limit, socket, address).map_err(|source| match source {
@@ -227,7 +230,7 @@ fn bind_within(
 
 /// The kernel frees a queue some time after the last socket on it was closed, in deferred work (`xp_put_pool`):
 /// reopening it right after closing finds it in use.
-fn bind_once_free(limit: Duration, socket: &Socket, address: QueueAddress) -> Result<BindResult, Errno> {
+fn bind_once_free(limit: Duration, socket: &XdpSocket, address: QueueAddress) -> Result<BindResult, Errno> {
     let until = Instant::now() + limit;
     loop {
         match socket.bind(address) {
@@ -247,7 +250,7 @@ impl Nic {
         let interface = Interface::find(name).map_err(none)?;
         let are_beside = tags::are_beside(&interface);
         let mut tags = TagsLeft::ask(&interface)?;
-        let program = Program::attach(interface.index, interface.queues, are_beside)
+        let program = XdpProgram::attach(interface.index, interface.queues, are_beside)
             .map_err(|(what, source)| refused(&interface, what, source))?;
         let mut lost_tags = LostTags::above_others(&interface, program.mode());
         if are_beside && !program.puts_tags_back() {
@@ -283,12 +286,12 @@ impl Nic {
     }
 
     /// The place in the network stack where the program runs.
-    pub fn mode(&self) -> Mode {
+    pub fn mode(&self) -> XdpMode {
         self.program.mode()
     }
 
     /// Opens a socket for queue `number` on `memory`; bind it once its rings are mapped. Until it
-    /// [receives](Opened::receive), the queue's frames go to the stack.
+    /// [receives](OpenNicQueue::receive), the queue's frames go to the stack.
     ///
     /// # Errors
     /// [`NicError`] if the queue does not exist or the kernel refuses.
@@ -296,8 +299,9 @@ impl Nic {
         self: &Arc<Self>,
         number: u32,
         entries: u32,
-        (memory, buffers): (&Arc<Mapping>, Buffers),
-    ) -> Result<Opened, NicError> {
+        memory: &Arc<Mapping>,
+        buffers: BufferLayout,
+    ) -> Result<OpenNicQueue, NicError> {
         let name = || self.interface.name.clone();
         let queues = self.interface.queues;
         if number >= queues {
@@ -309,16 +313,16 @@ impl Nic {
         let queue = Arc::new(self.take(number, buffers)?);
         let opened = open(memory, &buffers, entries);
         let socket = opened.map_err(|(what, source)| refused(&self.interface, what, source))?;
-        Ok(Opened { socket, queue })
+        Ok(OpenNicQueue { socket, queue })
     }
 
-    fn take(self: &Arc<Self>, number: u32, buffers: Buffers) -> Result<Queue, NicError> {
+    fn take(self: &Arc<Self>, number: u32, buffers: BufferLayout) -> Result<NicQueue, NicError> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         if taken.contains(&number) {
             return Err(NicError::QueueTaken { name: self.interface.name.clone(), queue: number });
         }
         taken.push(number);
-        Ok(Queue { nic: Arc::clone(self), number, buffers })
+        Ok(NicQueue { nic: Arc::clone(self), number, buffers })
     }
 }
 
@@ -339,14 +343,14 @@ fn refused(interface: &Interface, what: &'static str, source: Errno) -> NicError
     }
 }
 
-impl Queue {
+impl NicQueue {
     /// The queue that its socket is bound to.
     pub fn address(&self) -> QueueAddress {
         QueueAddress { ifindex: self.nic.interface.index, queue: self.number }
     }
 }
 
-impl Drop for Queue {
+impl Drop for NicQueue {
     fn drop(&mut self) {
         self.nic.program.clear(self.number);
         self.nic.taken.lock().unwrap_or_else(PoisonError::into_inner).retain(|&n| n != self.number);

@@ -14,7 +14,7 @@ const NEED_WAKEUP: u32 = 1;
 
 /// A mapped ring of `size` entries of type `T`.
 #[derive(Debug)]
-pub struct Ring<T> {
+pub struct XdpRing<T> {
     map: NonNull<u8>,
     len: usize,
     producer: usize,
@@ -29,9 +29,9 @@ pub struct Ring<T> {
 }
 
 // SAFETY: shared words are accessed atomically; entries only by the side that owns them.
-unsafe impl<T: Send> Send for Ring<T> {}
+unsafe impl<T: Send> Send for XdpRing<T> {}
 
-impl<T: Copy> Ring<T> {
+impl<T: Copy> XdpRing<T> {
     /// Maps the ring at `page_offset` of `socket`, with us (`produces`) or the kernel as the producer.
     pub fn map(
         socket: BorrowedFd<'_>,
@@ -39,14 +39,14 @@ impl<T: Copy> Ring<T> {
         at: &XdpRingOffset,
         size: u32,
         produces: bool,
-    ) -> Result<Ring<T>, Errno> {
+    ) -> Result<XdpRing<T>, Errno> {
         let desc = at.desc as usize;
         let len = desc + size as usize * size_of::<T>();
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         // SAFETY: a new mapping at an address of the kernel's choice overlaps none of our mappings.
         let p = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, access, flags, socket, page_offset)? };
-        let mut ring = Ring {
+        let mut ring = XdpRing {
             map: NonNull::new(p.cast()).ok_or(Errno::NOMEM)?,
             len,
             producer: at.producer as usize,
@@ -118,8 +118,8 @@ impl<T: Copy> Ring<T> {
         self.between(self.given_back(), self.shown())
     }
 
-    /// As consumer: the entries that can be taken, like [`Ring::published`], but from our position on; see
-    /// [`Ring::rewind`].
+    /// As consumer: the entries that can be taken, like [`XdpRing::published`], but from our position on; see
+    /// [`XdpRing::rewind`].
     pub fn unread(&self) -> Option<Vec<T>> {
         self.between(self.mine, self.shown())
     }
@@ -147,7 +147,7 @@ impl<T: Copy> Ring<T> {
         self.mine = self.given_back().wrapping_sub(count);
     }
 
-    /// As producer: fills the next place; there must be one. The kernel sees it with the next [`Ring::publish`].
+    /// As producer: fills the next place; there must be one. The kernel sees it with the next [`XdpRing::publish`].
     #[inline]
     pub fn put(&mut self, value: T) {
         // SAFETY: an entry inside the ring that is ours until it is published.
@@ -187,7 +187,7 @@ impl<T: Copy> Ring<T> {
     }
 }
 
-impl<T> Drop for Ring<T> {
+impl<T> Drop for XdpRing<T> {
     fn drop(&mut self) {
         // SAFETY: the mapping made in `map`; no pointer into it is left.
         let _ = unsafe { rustix::mm::munmap(self.map.as_ptr().cast(), self.len) };
@@ -208,13 +208,13 @@ mod tests {
     const AT: XdpRingOffset = XdpRingOffset { producer: 0, consumer: 64, flags: Some(128), desc: 192 };
 
     /// A ring in plain memory with indices from `start` on, both sides of it.
-    fn both(start: u32) -> (OwnedFd, Ring<u64>, Ring<u64>) {
+    fn both(start: u32) -> (OwnedFd, XdpRing<u64>, XdpRing<u64>) {
         let memory = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&memory, 4096).unwrap();
         for at in [AT.producer, AT.consumer] {
             rustix::io::pwrite(&memory, &start.to_ne_bytes(), at).unwrap();
         }
-        let side = |produces| Ring::map(memory.as_fd(), 0, &AT, SIZE, produces).unwrap();
+        let side = |produces| XdpRing::map(memory.as_fd(), 0, &AT, SIZE, produces).unwrap();
         let producer = side(true);
         let consumer = side(false);
         (memory, producer, consumer)
@@ -276,7 +276,7 @@ mod tests {
         rustix::io::pwrite(&memory, &0u32.to_ne_bytes(), AT.producer).unwrap();
         (0..3).for_each(|value| producer.put(value));
         producer.publish();
-        let mut heir = Ring::<u64>::map(memory.as_fd(), 0, &AT, SIZE, true).unwrap();
+        let mut heir = XdpRing::<u64>::map(memory.as_fd(), 0, &AT, SIZE, true).unwrap();
         assert!(heir.was_used() && !consumer.was_used());
         assert_eq!((heir.pending(), heir.room()), (3, SIZE - 3));
     }

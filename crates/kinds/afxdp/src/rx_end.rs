@@ -24,7 +24,7 @@ pub struct RxEnd {
 
 /// The program's `head` is outside its slots. Reported once for each wrong value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadHead;
+pub struct BadRxHead;
 
 impl RxEnd {
     /// Takes over a new ring; `wake` kicks the program.
@@ -105,11 +105,11 @@ impl RxEnd {
     ///
     /// # Errors
     /// [`BadHead`]: the ring stops until its head is valid.
-    pub fn released(&mut self, forward: Option<&Outlet>) -> Result<bool, BadHead> {
+    pub fn released(&mut self, forward: Option<&Outlet>) -> Result<bool, BadRxHead> {
         let head = self.side.csb.head();
         let n = self.side.ring.num_slots();
         if head >= n || ring_space(self.head, head, n) > ring_space(self.head, self.hwtail, n) {
-            return if self.bad.replace(head) == Some(head) { Ok(false) } else { Err(BadHead) };
+            return if self.bad.replace(head) == Some(head) { Ok(false) } else { Err(BadRxHead) };
         }
         self.bad = None;
         if let Some(outlet) = forward.filter(|_| head != self.head && self.side.ring.flags() & NR_FORWARD != 0) {

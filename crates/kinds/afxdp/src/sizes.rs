@@ -10,7 +10,7 @@ const ROOM: u32 = 4;
 
 /// The objects that a port needs in a region.
 #[derive(Clone, Copy, Debug)]
-pub struct Needs {
+pub struct RegionNeeds {
     /// The rings of the port.
     pub shape: PortShape,
     /// Number of tx and of rx rings that are host rings.
@@ -23,10 +23,15 @@ pub struct Needs {
     pub extra_bufs: u32,
 }
 
-/// Rings of an interface with this many queues, host tx rings and host rx rings; 0 slots mean the default.
-pub fn shape(queues: u32, (host_tx, host_rx): (u32, u32), (tx_slots, rx_slots): (u32, u32)) -> PortShape {
+/// Rings of an interface with this many queues, besides its host rings; 0 slots mean the default.
+pub fn shape(queues: u32, host: PortShape) -> PortShape {
     let or = |asked: u32| if asked == 0 { SLOTS } else { asked };
-    PortShape { tx_rings: queues + host_tx, rx_rings: queues + host_rx, tx_slots: or(tx_slots), rx_slots: or(rx_slots) }
+    PortShape {
+        tx_rings: queues + host.tx_rings,
+        rx_rings: queues + host.rx_rings,
+        tx_slots: or(host.tx_slots),
+        rx_slots: or(host.rx_slots),
+    }
 }
 
 /// Entries of a socket's rings, for the slots granted by a region.
@@ -34,7 +39,7 @@ pub fn entries(shape: PortShape) -> u32 {
     shape.tx_slots.max(shape.rx_slots).next_power_of_two()
 }
 
-impl Needs {
+impl RegionNeeds {
     fn rings(&self) -> u32 {
         self.shape.tx_rings.saturating_add(self.shape.rx_rings)
     }
@@ -101,13 +106,13 @@ mod tests {
     #[test]
     fn room() {
         for (queues, slots) in [(1, 0), (1, 4096), (8, 0), (30, 512)] {
-            let shape = shape(queues, (1, 1), (slots, slots));
+            let shape = shape(queues, PortShape { tx_rings: 1, rx_rings: 1, tx_slots: slots, rx_slots: slots });
             let used = (shape.tx_rings, shape.rx_rings);
-            let needs = Needs { shape, host: (1, 1), used, buf_size: 0, extra_bufs: 0 };
+            let needs = RegionNeeds { shape, host: (1, 1), used, buf_size: 0, extra_bufs: 0 };
             let region = Region::private(needs.common()).unwrap();
             let ports: Vec<_> = (0..ROOM).map(|_| (needs.fit(&region), region.port(shape).unwrap())).collect();
             assert!(ports.iter().all(|(fit, _)| *fit), "{queues} queues");
-            let one = Needs { used: (1, 0), ..needs };
+            let one = RegionNeeds { used: (1, 0), ..needs };
             assert!(one.bufs() < needs.bufs());
         }
     }

@@ -15,7 +15,7 @@ use rustix::net::xdp::{
 };
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
-use crate::ring::Ring;
+use crate::ring::XdpRing;
 
 /// `XDP_PACKET_HEADROOM` (linux/bpf.h).
 pub const HEADROOM: u64 = 256;
@@ -32,7 +32,7 @@ const COMPLETION_RING: u64 = 0x1_8000_0000;
 /// `struct xdp_desc`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Desc {
+pub struct XdpDesc {
     /// Offset of the frame in the registered memory.
     pub addr: u64,
     /// Length in bytes.
@@ -41,7 +41,7 @@ pub struct Desc {
     pub options: u32,
 }
 
-impl Desc {
+impl XdpDesc {
     /// Offset of a received frame's first byte.
     #[inline]
     pub fn begin(&self) -> u64 {
@@ -51,7 +51,7 @@ impl Desc {
 
 /// The buffers of a region: offset of the first, distance, number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Buffers {
+pub struct BufferLayout {
     /// Offset of buffer 0 in bytes.
     pub first: u64,
     /// Distance between buffers in bytes.
@@ -60,7 +60,7 @@ pub struct Buffers {
     pub count: u32,
 }
 
-impl Buffers {
+impl BufferLayout {
     /// Offset of buffer `index`; `None` if there is no such buffer.
     #[inline]
     pub fn at(&self, index: u32) -> Option<u64> {
@@ -107,7 +107,7 @@ pub struct BindResult {
 
 /// A socket.
 #[derive(Debug)]
-pub struct Socket {
+pub struct XdpSocket {
     fd: OwnedFd,
     entries: u32,
     /// The registered memory, mapped while the kernel uses it.
@@ -116,31 +116,31 @@ pub struct Socket {
 
 /// The receiving half: filled buffers arrive, empty ones leave.
 #[derive(Debug)]
-pub struct Receiver {
+pub struct XdpReceiver {
     /// Filled buffers.
-    pub rx: Ring<Desc>,
+    pub rx: XdpRing<XdpDesc>,
     /// Empty buffers for the kernel.
-    pub fill: Ring<u64>,
+    pub fill: XdpRing<u64>,
     /// The socket.
-    pub socket: Arc<Socket>,
+    pub socket: Arc<XdpSocket>,
 }
 
 /// The sending half.
 #[derive(Debug)]
-pub struct Sender {
+pub struct XdpSender {
     /// Frames to send.
-    pub tx: Ring<Desc>,
+    pub tx: XdpRing<XdpDesc>,
     /// Sent frames.
-    pub completion: Ring<u64>,
+    pub completion: XdpRing<u64>,
     /// The socket.
-    pub socket: Arc<Socket>,
+    pub socket: Arc<XdpSocket>,
 }
 
 /// Number of frames sent by one call. More would leave the caches before they are received; fewer cost more calls.
 const SENT_AT_ONCE: u32 = 128;
 
 /// The step that failed, and the kernel's error.
-pub type Failed = (&'static str, Errno);
+pub type XdpStepError = (&'static str, Errno);
 
 /// Opens a socket with `entries` entries in each ring, on `memory` with its `buffers`. It is not bound yet: older
 /// kernels (Linux 6.1) map rings only before that.
@@ -149,7 +149,7 @@ pub type Failed = (&'static str, Errno);
 ///
 /// # Errors
 /// The step that failed, and the kernel's error.
-pub fn open(memory: &Arc<Mapping>, buffers: &Buffers, entries: u32) -> Result<Arc<Socket>, Failed> {
+pub fn open(memory: &Arc<Mapping>, buffers: &BufferLayout, entries: u32) -> Result<Arc<XdpSocket>, XdpStepError> {
     let fd = rustix::net::socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)
         .map_err(|e| ("open an AF_XDP socket", e))?;
     register(&fd, memory, buffers).map_err(|e| ("register the region's memory", e))?;
@@ -159,13 +159,13 @@ pub fn open(memory: &Arc<Mapping>, buffers: &Buffers, entries: u32) -> Result<Ar
         .and_then(|()| sockopt::set_xdp_tx_ring_size(&fd, entries));
     sized.map_err(|e| ("make the socket's rings", e))?;
     send_more_at_once(&fd, entries.min(SENT_AT_ONCE));
-    Ok(Arc::new(Socket { fd, entries, _memory: Arc::clone(memory) }))
+    Ok(Arc::new(XdpSocket { fd, entries, _memory: Arc::clone(memory) }))
 }
 
-impl Socket {
+impl XdpSocket {
     /// Takes over a socket that another process has opened, with `entries` entries in each ring, on `memory`.
-    pub fn adopt(fd: OwnedFd, entries: u32, memory: &Arc<Mapping>) -> Arc<Socket> {
-        Arc::new(Socket { fd, entries, _memory: Arc::clone(memory) })
+    pub fn adopt(fd: OwnedFd, entries: u32, memory: &Arc<Mapping>) -> Arc<XdpSocket> {
+        Arc::new(XdpSocket { fd, entries, _memory: Arc::clone(memory) })
     }
 
     /// Binds the socket to its queue, with frames of several buffers if the kernel supports them (Linux 6.6). From then
@@ -210,26 +210,26 @@ impl Socket {
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn receiver(self: &Arc<Self>) -> Result<Receiver, Errno> {
+    pub fn receiver(self: &Arc<Self>) -> Result<XdpReceiver, Errno> {
         let at = sockopt::xdp_mmap_offsets(&self.fd)?;
-        let rx = Ring::map(self.as_fd(), RX_RING, &at.rx, self.entries, false)?;
-        let fill = Ring::map(self.as_fd(), FILL_RING, &at.fr, self.entries, true)?;
-        Ok(Receiver { rx, fill, socket: Arc::clone(self) })
+        let rx = XdpRing::map(self.as_fd(), RX_RING, &at.rx, self.entries, false)?;
+        let fill = XdpRing::map(self.as_fd(), FILL_RING, &at.fr, self.entries, true)?;
+        Ok(XdpReceiver { rx, fill, socket: Arc::clone(self) })
     }
 
     /// Maps the sending half, at most one at a time.
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn sender(self: &Arc<Self>) -> Result<Sender, Errno> {
+    pub fn sender(self: &Arc<Self>) -> Result<XdpSender, Errno> {
         let at = sockopt::xdp_mmap_offsets(&self.fd)?;
-        let tx = Ring::map(self.as_fd(), TX_RING, &at.tx, self.entries, true)?;
-        let completion = Ring::map(self.as_fd(), COMPLETION_RING, &at.cr, self.entries, false)?;
-        Ok(Sender { tx, completion, socket: Arc::clone(self) })
+        let tx = XdpRing::map(self.as_fd(), TX_RING, &at.tx, self.entries, true)?;
+        let completion = XdpRing::map(self.as_fd(), COMPLETION_RING, &at.cr, self.entries, false)?;
+        Ok(XdpSender { tx, completion, socket: Arc::clone(self) })
     }
 }
 
-impl Sender {
+impl XdpSender {
     /// Publishes the entries and calls the kernel while it takes some: each call takes a part of them.
     ///
     /// # Errors
@@ -242,7 +242,7 @@ impl Sender {
     /// The same while `goes_on`, called with the number of entries of each call, returns true. The rest waits.
     ///
     /// # Errors
-    /// As for [`Sender::push`].
+    /// As for [`XdpSender::push`].
     #[inline]
     pub fn push_while(&mut self, mut goes_on: impl FnMut(u32) -> bool) -> Result<(), Errno> {
         self.tx.publish();
@@ -273,7 +273,7 @@ fn send_more_at_once(fd: &OwnedFd, entries: u32) {
     }
 }
 
-fn register(fd: &OwnedFd, memory: &Mapping, buffers: &Buffers) -> Result<(), Errno> {
+fn register(fd: &OwnedFd, memory: &Mapping, buffers: &BufferLayout) -> Result<(), Errno> {
     let region = XdpUmemReg {
         addr: memory.start().as_ptr() as u64,
         len: memory.len() as u64,
@@ -285,7 +285,7 @@ fn register(fd: &OwnedFd, memory: &Mapping, buffers: &Buffers) -> Result<(), Err
     sockopt::set_xdp_umem_reg(fd, region)
 }
 
-impl Socket {
+impl XdpSocket {
     /// The kernel's counters: frames that found no buffer, and so on.
     pub fn statistics(&self) -> Option<XdpStatistics> {
         sockopt::xdp_statistics(&self.fd).ok()
@@ -310,7 +310,7 @@ impl Socket {
     }
 }
 
-impl AsFd for Socket {
+impl AsFd for XdpSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

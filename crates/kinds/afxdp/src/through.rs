@@ -16,8 +16,8 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 
 use crate::outlet::Outlet;
-use crate::rx_end::{BadHead, RxEnd};
-use crate::socket::{Buffers, CONTINUES, Desc, HEADROOM, Receiver, Sender, Socket};
+use crate::rx_end::{BadRxHead, RxEnd};
+use crate::socket::{BufferLayout, CONTINUES, HEADROOM, XdpDesc, XdpReceiver, XdpSender, XdpSocket};
 
 /// No slot.
 const NONE: u32 = u32::MAX;
@@ -29,8 +29,8 @@ const SHORTEST: u16 = 14;
 /// Moves frames from a tx ring to the queue.
 pub struct ThroughTx {
     tx: HostTx,
-    sender: Sender,
-    buffers: Buffers,
+    sender: XdpSender,
+    buffers: BufferLayout,
     /// Slots before this one are the kernel's, or done.
     given: u32,
     /// For each buffer, the slot that is sending it.
@@ -55,7 +55,7 @@ impl ThroughTx {
     ///
     /// # Errors
     /// The process is out of descriptors.
-    pub fn new(tx: HostTx, (sender, buffers): (Sender, Buffers)) -> Result<ThroughTx, Errno> {
+    pub fn new(tx: HostTx, sender: XdpSender, buffers: BufferLayout) -> Result<ThroughTx, Errno> {
         let wake = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let slots = tx.side().ring.num_slots() as usize;
         Ok(ThroughTx {
@@ -108,7 +108,7 @@ impl ThroughTx {
     }
 
     /// The queue's socket.
-    pub fn socket(&self) -> &Socket {
+    pub fn socket(&self) -> &XdpSocket {
         &self.sender.socket
     }
 
@@ -220,7 +220,7 @@ impl ThroughTx {
 
     /// The descriptor for a slot.
     #[inline]
-    fn desc(&self, buf: u32, len: u16, flags: u16) -> Result<Desc, DropReason> {
+    fn desc(&self, buf: u32, len: u16, flags: u16) -> Result<XdpDesc, DropReason> {
         // A buffer in two slots at a time would be reported sent for both.
         let free = self.slot_of.get(buf as usize) == Some(&NONE);
         let addr = self.buffers.at(buf).filter(|_| free && buf >= 2).ok_or(DropReason::BadBuffer)?;
@@ -230,18 +230,22 @@ impl ThroughTx {
             return Err(DropReason::BadLength);
         }
         let options = if flags & NS_MOREFRAG != 0 { CONTINUES } else { 0 };
-        Ok(Desc { addr, len: len.into(), options })
+        Ok(XdpDesc { addr, len: len.into(), options })
     }
 
     /// Adds the entries for a slot. An entry has at most a chunk's bytes: a fuller buffer takes two.
     #[inline]
-    fn put(&mut self, desc: Desc) {
+    fn put(&mut self, desc: XdpDesc) {
         let chunk = self.buffers.chunk().unwrap_or(desc.len);
         if desc.len <= chunk {
             return self.sender.tx.put(desc);
         }
-        self.sender.tx.put(Desc { len: chunk, options: CONTINUES, ..desc });
-        self.sender.tx.put(Desc { addr: desc.addr + u64::from(chunk), len: desc.len - chunk, options: desc.options });
+        self.sender.tx.put(XdpDesc { len: chunk, options: CONTINUES, ..desc });
+        self.sender.tx.put(XdpDesc {
+            addr: desc.addr + u64::from(chunk),
+            len: desc.len - chunk,
+            options: desc.options,
+        });
     }
 
     /// Returns slots with sent frames to the program, in order.
@@ -292,8 +296,8 @@ impl fmt::Debug for ThroughTx {
 /// Moves frames from the queue to an rx ring.
 pub struct ThroughRx {
     end: RxEnd,
-    receiver: Receiver,
-    buffers: Buffers,
+    receiver: XdpReceiver,
+    buffers: BufferLayout,
     /// Slots before this one have given their buffers to the kernel.
     posted: u32,
     /// The outlet of frames forwarded by the program, if its port has host rings.
@@ -305,7 +309,7 @@ pub struct ThroughRx {
 
 impl ThroughRx {
     /// Creates the program's end of `end`; frames forwarded by the program go to `forward`.
-    pub fn new(end: RxEnd, (receiver, buffers): (Receiver, Buffers), forward: Option<Outlet>) -> ThroughRx {
+    pub fn new(end: RxEnd, receiver: XdpReceiver, buffers: BufferLayout, forward: Option<Outlet>) -> ThroughRx {
         let posted = end.hwtail();
         ThroughRx { end, receiver, buffers, posted, forward, counters: Arc::default(), mirror: None }
     }
@@ -338,7 +342,7 @@ impl ThroughRx {
     }
 
     /// The queue's socket.
-    pub fn socket(&self) -> &Socket {
+    pub fn socket(&self) -> &XdpSocket {
         &self.receiver.socket
     }
 
@@ -368,7 +372,7 @@ impl ThroughRx {
     /// Takes over slots that the program has read, and posts their buffers.
     fn refill(&mut self) {
         match self.end.released(self.forward.as_ref()) {
-            Err(BadHead) => self.counters.dropped(DropReason::BadHead, 1),
+            Err(BadRxHead) => self.counters.dropped(DropReason::BadHead, 1),
             Ok(true) => self.post(),
             // Slots that found no room in the kernel's ring before.
             Ok(false) if self.posted != self.end.end() => self.post(),

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::direction::Direction;
+use crate::direction::CardDirection;
 use crate::regs::{ICR_ALL, ICR_RXT0, ICR_TXDW};
 
 /// Nanoseconds per count of ITR and of the delay timers.
@@ -15,7 +15,7 @@ const DELAY: u64 = 1024;
 
 /// Timers of one direction: the relative one restarts with each event, the absolute one runs from the first.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Delay {
+struct InterruptDelay {
     /// In counts; an absolute timer of zero is off.
     relative: u16,
     absolute: u16,
@@ -24,7 +24,7 @@ struct Delay {
     next: Option<u64>,
 }
 
-impl Delay {
+impl InterruptDelay {
     /// Records an event that may be reported later. Returns whether it must be reported immediately.
     fn event(&mut self, now: u64) -> bool {
         if self.relative == 0 {
@@ -59,8 +59,8 @@ pub struct Causes {
     /// The earliest time at which the line may go up.
     not_before: u64,
     line: bool,
-    transmit: Delay,
-    receive: Delay,
+    transmit: InterruptDelay,
+    receive: InterruptDelay,
 }
 
 impl Causes {
@@ -124,52 +124,52 @@ impl Causes {
         self.interval = counts;
     }
 
-    fn delay(&mut self, direction: Direction) -> &mut Delay {
+    fn delay(&mut self, direction: CardDirection) -> &mut InterruptDelay {
         match direction {
-            Direction::Transmit => &mut self.transmit,
-            Direction::Receive => &mut self.receive,
+            CardDirection::Transmit => &mut self.transmit,
+            CardDirection::Receive => &mut self.receive,
         }
     }
 
     /// Handles a write of TIDV or RDTR.
-    pub fn set_relative(&mut self, direction: Direction, counts: u16) {
+    pub fn set_relative(&mut self, direction: CardDirection, counts: u16) {
         self.delay(direction).relative = counts;
     }
 
     /// Handles a write of TADV or RADV.
-    pub fn set_absolute(&mut self, direction: Direction, counts: u16) {
+    pub fn set_absolute(&mut self, direction: CardDirection, counts: u16) {
         self.delay(direction).absolute = counts;
     }
 
     /// Both delays of a direction, as read from their registers.
-    pub fn delays(&self, direction: Direction) -> (u16, u16) {
-        let delay = if direction == Direction::Transmit { &self.transmit } else { &self.receive };
+    pub fn delays(&self, direction: CardDirection) -> (u16, u16) {
+        let delay = if direction == CardDirection::Transmit { &self.transmit } else { &self.receive };
         (delay.relative, delay.absolute)
     }
 
     /// Records an event that the direction's timers may delay.
-    pub fn event(&mut self, direction: Direction, now: u64) {
+    pub fn event(&mut self, direction: CardDirection, now: u64) {
         if self.delay(direction).event(now) {
             self.set(Self::cause(direction));
         }
     }
 
     /// Sets a direction's held-back cause (RDTR's FPD).
-    pub fn flush(&mut self, direction: Direction) {
+    pub fn flush(&mut self, direction: CardDirection) {
         if self.delay(direction).deadline().is_some() {
             self.delay(direction).expire();
             self.set(Self::cause(direction));
         }
     }
 
-    fn cause(direction: Direction) -> u32 {
-        if direction == Direction::Transmit { ICR_TXDW } else { ICR_RXT0 }
+    fn cause(direction: CardDirection) -> u32 {
+        if direction == CardDirection::Transmit { ICR_TXDW } else { ICR_RXT0 }
     }
 
     /// Advances to time `now`: expires timers and updates the line. Returns whether the line has just gone up: then a
     /// message interrupt is sent.
     pub fn update(&mut self, now: u64) -> bool {
-        for direction in [Direction::Transmit, Direction::Receive] {
+        for direction in [CardDirection::Transmit, CardDirection::Receive] {
             if self.delay(direction).deadline().is_some_and(|at| at <= now) {
                 self.flush(direction);
             }
@@ -201,7 +201,7 @@ impl Causes {
 mod tests {
     use super::*;
     use crate::regs::ICR_LSC;
-    use Direction::{Receive, Transmit};
+    use CardDirection::{Receive, Transmit};
 
     /// Objective: a cause interrupts once it is both set and unmasked, in either order; reading ICR takes the line
     /// down, masking too, and unmasking does not restore causes that were read.

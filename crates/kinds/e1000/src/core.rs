@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use netvale_mem::lent::{Away, Guard, InUse, Lent};
+use netvale_mem::lent::{EntryError, InUse, Lent, LentGuard};
 use netvale_mem::notify::Doorbell;
 use netvale_port::RingCounters;
 use netvale_port::wake::WakeSet;
@@ -13,14 +13,14 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
 use crate::device::{Card, E1000, Effects};
-use crate::memory::Memory;
+use crate::memory::CardMemory;
 use crate::paravirt::Paravirt;
 use crate::regs::{CSBAH, CSBAL, ICR_RXT0, ICR_TXDW};
 use crate::state::CoreState;
-use crate::tx::Report;
+use crate::tx::TxReport;
 
 /// The guest's interrupt.
-struct Line {
+struct InterruptLine {
     /// The hypervisor's doorbell.
     bell: Option<Doorbell>,
     /// By message: rung each time. By pin: rung once, until the hypervisor reports the pin as unmasked.
@@ -38,7 +38,7 @@ pub struct Core {
     /// The controller.
     pub e1000: E1000,
     /// The guest's memory.
-    pub memory: Memory,
+    pub memory: CardMemory,
     /// Counts resets and changes of the memory: descriptors read before one are not written back after it.
     pub epoch: u64,
     /// The status block, if the driver has one.
@@ -47,7 +47,7 @@ pub struct Core {
     asleep: Arc<AtomicBool>,
     /// The causes last written to the status block.
     told: u32,
-    line: Line,
+    line: InterruptLine,
     began: Instant,
 }
 
@@ -55,10 +55,11 @@ impl Core {
     fn new(e1000: E1000, began: Instant) -> Result<Core, Errno> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        let line = Line { bell: None, is_message: false, pin_ready: true, timer, raised: Arc::default(), set: None };
+        let line =
+            InterruptLine { bell: None, is_message: false, pin_ready: true, timer, raised: Arc::default(), set: None };
         Ok(Core {
             e1000,
-            memory: Memory::default(),
+            memory: CardMemory::default(),
             epoch: 0,
             paravirt: None,
             asleep: Arc::default(),
@@ -81,7 +82,7 @@ impl Core {
 
     /// Attaches a restored guest's memory and interrupt, without ringing or writing. Returns `false` if the status
     /// block is outside the memory.
-    pub fn go_on(&mut self, memory: Memory, has_block: bool, bell: Option<Doorbell>, is_message: bool) -> bool {
+    pub fn go_on(&mut self, memory: CardMemory, has_block: bool, bell: Option<Doorbell>, is_message: bool) -> bool {
         self.paravirt = has_block.then(|| memory.paravirt_as_it_is(self.e1000.csb())).flatten();
         self.memory = memory;
         self.line.bell = bell;
@@ -120,7 +121,7 @@ impl Core {
 
     /// Replaces the guest's memory. Returns the previous one; drop it, which unmaps it, where no worker waits.
     #[must_use]
-    pub fn set_memory(&mut self, memory: Memory) -> Memory {
+    pub fn set_memory(&mut self, memory: CardMemory) -> CardMemory {
         let before = std::mem::replace(&mut self.memory, memory);
         self.epoch += 1;
         self.find_paravirt();
@@ -138,8 +139,8 @@ impl Core {
     /// Finds the status block at the driver's address.
     fn find_paravirt(&mut self) {
         let at = self.e1000.csb();
-        let heads = self.e1000.heads();
-        self.paravirt = (at != 0).then(|| self.memory.paravirt(at, heads)).flatten();
+        let (tx_head, rx_head) = self.e1000.heads();
+        self.paravirt = (at != 0).then(|| self.memory.paravirt(at, tx_head, rx_head)).flatten();
         if self.asleep.load(Ordering::SeqCst) {
             self.paravirt.iter().for_each(Paravirt::arm);
         }
@@ -167,11 +168,11 @@ impl Core {
     }
 
     /// Marks the first `count` descriptors as sent, and reports that to the driver.
-    pub fn sent(&mut self, count: u32, report: Report) {
+    pub fn sent(&mut self, count: u32, report: TxReport) {
         self.e1000.tx_done(count);
         let how = match &self.paravirt {
             None => report,
-            Some(paravirt) => Report::of(paravirt.sent(self.e1000.heads().0), true),
+            Some(paravirt) => TxReport::of(paravirt.sent(self.e1000.heads().0), true),
         };
         let now = self.now();
         self.e1000.tx_report(how, now);
@@ -276,7 +277,7 @@ pub struct Crossings {
 }
 
 /// The controller, and the descriptors that workers sleep on.
-pub struct Shared {
+pub struct SharedCore {
     core: Lent<Core>,
     /// Wakes the transmit worker.
     pub wake: WakeSet,
@@ -294,12 +295,12 @@ pub struct Shared {
     owes: AtomicBool,
 }
 
-impl Shared {
+impl SharedCore {
     /// Shares a controller that no driver has used yet.
     ///
     /// # Errors
     /// The process is out of descriptors.
-    pub fn new(e1000: E1000) -> Result<Arc<Shared>, Errno> {
+    pub fn new(e1000: E1000) -> Result<Arc<SharedCore>, Errno> {
         Self::with(Core::new(e1000, Instant::now())?, [0; 3])
     }
 
@@ -307,8 +308,8 @@ impl Shared {
     /// interrupts.
     ///
     /// # Errors
-    /// `EINVAL` if the state is inconsistent; otherwise as [`Shared::new`].
-    pub fn continued(card: &Card, state: CoreState, crossings: [u64; 3]) -> Result<Arc<Shared>, Errno> {
+    /// `EINVAL` if the state is inconsistent; otherwise as [`SharedCore::new`].
+    pub fn continued(card: &Card, state: CoreState, crossings: [u64; 3]) -> Result<Arc<SharedCore>, Errno> {
         let age = Duration::from_nanos(state.now);
         let up = rustix::time::clock_gettime(ClockId::Monotonic);
         let is_possible = age.as_secs() <= up.tv_sec.unsigned_abs() && state.e1000.is_possible(card);
@@ -330,7 +331,7 @@ impl Shared {
         self.control(|core| core.state())
     }
 
-    fn with(core: Core, [reads, writes, interrupts]: [u64; 3]) -> Result<Arc<Shared>, Errno> {
+    fn with(core: Core, [reads, writes, interrupts]: [u64; 3]) -> Result<Arc<SharedCore>, Errno> {
         core.line.raised.store(interrupts, Ordering::Relaxed);
         let timer = rustix::io::fcntl_dupfd_cloexec(&core.line.timer, 0)?;
         let reads = reads.into();
@@ -341,15 +342,15 @@ impl Shared {
         let core = Lent::with(core);
         let wake = WakeSet::new()?;
         let owes = AtomicBool::new(false);
-        Ok(Arc::new(Shared { core, wake, asleep, timer, crossings, sent, received, owes }))
+        Ok(Arc::new(SharedCore { core, wake, asleep, timer, crossings, sent, received, owes }))
     }
 
     /// Admits a worker for a pass over a ring.
     ///
     /// # Errors
-    /// [`Away`] if the guest's accesses keep it out for too long.
+    /// [`EntryError`] if the guest's accesses keep it out for too long.
     #[inline]
-    pub fn enter(&self) -> Result<Guard<'_, Core>, Away> {
+    pub fn enter(&self) -> Result<LentGuard<'_, Core>, EntryError> {
         self.core.enter()
     }
 
@@ -377,7 +378,7 @@ impl Shared {
         let memory = self.control(|core| {
             core.reset();
             core.disconnect();
-            core.set_memory(Memory::default())
+            core.set_memory(CardMemory::default())
         })?;
         drop(memory);
         Ok(())

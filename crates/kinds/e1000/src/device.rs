@@ -6,14 +6,14 @@
 use serde::{Deserialize, Serialize};
 
 use crate::causes::Causes;
-use crate::direction::Direction;
+use crate::direction::CardDirection;
 use crate::eeprom::Eeprom;
-use crate::filter::Filter;
+use crate::filter::AddressFilter;
 use crate::phy::{INTERRUPT, Phy};
 use crate::regs::*;
-use crate::ring::{Register, Ring};
+use crate::ring::{CardRing, RingRegister};
 use crate::stats::Stats;
-use crate::tx::{Assembler, Packet, Raw, Report, Step, TxPosition};
+use crate::tx::{Assembler, DescResult, RawDesc, TxPacket, TxPosition, TxReport};
 
 /// The configuration of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,12 +72,12 @@ pub struct E1000 {
     card: Card,
     eeprom: Eeprom,
     phy: Phy,
-    filter: Filter,
+    filter: AddressFilter,
     stats: Stats,
     /// Interrupts.
     pub causes: Causes,
-    tx: Ring,
-    rx: Ring,
+    tx: CardRing,
+    rx: CardRing,
     assembler: Assembler,
     ctrl: u32,
     ctrl_ext: u32,
@@ -111,11 +111,11 @@ impl E1000 {
             card,
             eeprom,
             phy,
-            filter: Filter::new(card.mac),
+            filter: AddressFilter::new(card.mac),
             stats: Stats::default(),
             causes,
-            tx: Ring::default(),
-            rx: Ring::default(),
+            tx: CardRing::default(),
+            rx: CardRing::default(),
             assembler: Assembler::default(),
             // Full duplex, speed detected, 1,000 Mbit/s.
             ctrl: 1 | 1 << 5 | 0b10 << 8,
@@ -197,16 +197,16 @@ impl E1000 {
             IMS => self.causes.mask(),
             RCTL => self.rctl,
             TCTL => self.tctl,
-            RDTR => of(Direction::Receive).0.into(),
-            RADV => of(Direction::Receive).1.into(),
-            TIDV => of(Direction::Transmit).0.into(),
-            TADV => of(Direction::Transmit).1.into(),
+            RDTR => of(CardDirection::Receive).0.into(),
+            RADV => of(CardDirection::Receive).1.into(),
+            TIDV => of(CardDirection::Transmit).0.into(),
+            TADV => of(CardDirection::Transmit).1.into(),
             RSRPD => self.small.into(),
             RXCSUM => self.rxcsum,
             CSBAL => self.csb as u32,
             CSBAH => (self.csb >> 32) as u32,
-            RDBAL..RDTR => Register::at(at - RDBAL).map_or(0, |register| self.rx.read(register)),
-            TDBAL..TIDV => Register::at(at - TDBAL).map_or(0, |register| self.tx.read(register)),
+            RDBAL..RDTR => RingRegister::at(at - RDBAL).map_or(0, |register| self.rx.read(register)),
+            TDBAL..TIDV => RingRegister::at(at - TDBAL).map_or(0, |register| self.tx.read(register)),
             at if STATISTICS.contains(&at) => self.stats.read(at),
             at => self.filter.read(at).unwrap_or_else(|| self.plain(at).map_or(0, |(register, _)| *register)),
         }
@@ -242,14 +242,14 @@ impl E1000 {
                 return Effects { sends: true, ..Effects::default() };
             }
             RDTR => {
-                self.causes.set_relative(Direction::Receive, value as u16);
+                self.causes.set_relative(CardDirection::Receive, value as u16);
                 if value & RDTR_FPD != 0 {
-                    self.causes.flush(Direction::Receive);
+                    self.causes.flush(CardDirection::Receive);
                 }
             }
-            RADV => self.causes.set_absolute(Direction::Receive, value as u16),
-            TIDV => self.causes.set_relative(Direction::Transmit, value as u16),
-            TADV => self.causes.set_absolute(Direction::Transmit, value as u16),
+            RADV => self.causes.set_absolute(CardDirection::Receive, value as u16),
+            TIDV => self.causes.set_relative(CardDirection::Transmit, value as u16),
+            TADV => self.causes.set_absolute(CardDirection::Transmit, value as u16),
             RSRPD => self.small = value as u16 & 0xfff,
             RXCSUM => self.rxcsum = value & 0x3ff,
             CSBAL => self.csb = self.csb & !0xffff_ffff | u64::from(value),
@@ -297,13 +297,13 @@ impl E1000 {
     }
 
     fn ring(&mut self, at: u32, value: u32) -> Effects {
-        let tail = Some(Register::Tail);
+        let tail = Some(RingRegister::Tail);
         if at >= TDBAL {
-            let register = Register::at(at - TDBAL);
+            let register = RingRegister::at(at - TDBAL);
             register.into_iter().for_each(|register| self.tx.write(register, value));
             return Effects { sends: register == tail, receives: false };
         }
-        let register = Register::at(at - RDBAL);
+        let register = RingRegister::at(at - RDBAL);
         register.into_iter().for_each(|register| self.rx.write(register, value));
         Effects { receives: register == tail, sends: false }
     }
@@ -315,17 +315,17 @@ impl E1000 {
 
     /// The first descriptors not done, of both rings: TDH and RDH.
     pub fn heads(&self) -> (u32, u32) {
-        (self.tx.read(Register::Head), self.rx.read(Register::Head))
+        (self.tx.read(RingRegister::Head), self.rx.read(RingRegister::Head))
     }
 
     /// Acts like a write of TDT. An invalid tail leaves the ring without descriptors.
     pub fn set_tx_tail(&mut self, tail: u32) {
-        self.tx.write(Register::Tail, tail.min(u16::MAX.into()));
+        self.tx.write(RingRegister::Tail, tail.min(u16::MAX.into()));
     }
 
     /// Acts like a write of RDT.
     pub fn set_rx_tail(&mut self, tail: u32) {
-        self.rx.write(Register::Tail, tail.min(u16::MAX.into()));
+        self.rx.write(RingRegister::Tail, tail.min(u16::MAX.into()));
     }
 
     /// Number of descriptors to send.
@@ -339,7 +339,7 @@ impl E1000 {
     }
 
     /// Processes the next descriptor.
-    pub fn tx_step(&mut self, raw: Raw) -> Step {
+    pub fn tx_step(&mut self, raw: RawDesc) -> DescResult {
         self.assembler.step(raw, self.ctrl & CTRL_VME != 0)
     }
 
@@ -369,7 +369,7 @@ impl E1000 {
     }
 
     /// The packet that the last step completed.
-    pub fn packet(&self) -> &Packet {
+    pub fn packet(&self) -> &TxPacket {
         self.assembler.packet()
     }
 
@@ -384,11 +384,11 @@ impl E1000 {
     }
 
     /// Reports descriptors that were written back.
-    pub fn tx_report(&mut self, report: Report, now: u64) {
+    pub fn tx_report(&mut self, report: TxReport, now: u64) {
         match report {
-            Report::Delayed => self.causes.event(Direction::Transmit, now),
-            Report::Immediate => self.causes.set(ICR_TXDW),
-            Report::None => {}
+            TxReport::Delayed => self.causes.event(CardDirection::Transmit, now),
+            TxReport::Immediate => self.causes.set(ICR_TXDW),
+            TxReport::None => {}
         }
         if self.tx.owned() == 0 {
             self.causes.set(ICR_TXQE);
@@ -397,7 +397,7 @@ impl E1000 {
 
     /// Counts a frame that was sent, by its destination.
     pub fn sent(&mut self, to: [u8; 6], len: usize, segmented: bool) {
-        self.stats.passed(Direction::Transmit, to, len);
+        self.stats.passed(CardDirection::Transmit, to, len);
         if segmented {
             self.stats.segmented();
         }
@@ -448,7 +448,7 @@ impl E1000 {
     /// Records that a frame of `len` bytes is in the first `count` descriptors' buffers.
     pub fn rx_done(&mut self, count: u32, to: [u8; 6], len: usize) {
         self.rx.advance(count);
-        self.stats.passed(Direction::Receive, to, len);
+        self.stats.passed(CardDirection::Receive, to, len);
         self.received = true;
         self.received_small |= len <= usize::from(self.small);
     }
@@ -460,10 +460,10 @@ impl E1000 {
             return;
         }
         if wanted && small {
-            self.causes.flush(Direction::Receive);
+            self.causes.flush(CardDirection::Receive);
             self.causes.set(ICR_RXT0);
         } else if wanted {
-            self.causes.event(Direction::Receive, now);
+            self.causes.event(CardDirection::Receive, now);
         }
         let least = self.rx.count() >> ((self.rctl >> 8 & 3) + 1).min(3);
         let few = self.rx.owned() <= least;

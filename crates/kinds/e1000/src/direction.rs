@@ -2,7 +2,7 @@
 
 /// A direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum CardDirection {
     /// To the guest.
     Receive = 0,
     /// From the guest.

@@ -36,7 +36,7 @@ const READ: u32 = 0b110;
 
 /// The state of the serial interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Serial {
+enum EepromSerial {
     /// Bits of a command so far, and their number.
     Command(u32, u32),
     /// Next bit to send: word and bit.
@@ -52,7 +52,7 @@ pub struct Eeprom {
     words: [u16; WORDS],
     control: u32,
     out: bool,
-    serial: Serial,
+    serial: EepromSerial,
     read: u32,
 }
 
@@ -70,15 +70,15 @@ impl Eeprom {
         words[0x0a..0x0f].copy_from_slice(&[0x4408, subsystem, 0x8086, 0x100e, 0x8086]);
         let sum = words.iter().fold(0u16, |sum, word| sum.wrapping_add(*word));
         words[WORDS - 1] = SUM.wrapping_sub(sum);
-        Eeprom { words, control: 0, out: false, serial: Serial::Command(0, 0), read: DONE }
+        Eeprom { words, control: 0, out: false, serial: EepromSerial::Command(0, 0), read: DONE }
     }
 
     /// Whether a card with these values can have this EEPROM: the same words, and an existing bit of a word.
     pub(crate) fn is_possible(&self, mac: [u8; 6], subsystem: u16) -> bool {
         let serial = match self.serial {
-            Serial::Command(bits, n) => n < 3 + ADDRESS_BITS && bits < 1 << n,
-            Serial::Sending(word, bit) => word < WORDS && bit < 16,
-            Serial::Deaf => true,
+            EepromSerial::Command(bits, n) => n < 3 + ADDRESS_BITS && bits < 1 << n,
+            EepromSerial::Sending(word, bit) => word < WORDS && bit < 16,
+            EepromSerial::Deaf => true,
         };
         serial && self.words == Eeprom::new(mac, subsystem).words
     }
@@ -109,7 +109,7 @@ impl Eeprom {
         let rises = value & SK != 0 && self.control & SK == 0;
         self.control = value;
         if value & CS == 0 {
-            self.serial = Serial::Command(0, 0);
+            self.serial = EepromSerial::Command(0, 0);
             self.out = false;
         } else if rises {
             self.clock(value & DI != 0);
@@ -119,25 +119,29 @@ impl Eeprom {
     fn clock(&mut self, bit: bool) {
         self.serial = match self.serial {
             // Zeros before the start bit.
-            Serial::Command(0, 0) if !bit => Serial::Command(0, 0),
-            Serial::Command(bits, n) => {
+            EepromSerial::Command(0, 0) if !bit => EepromSerial::Command(0, 0),
+            EepromSerial::Command(bits, n) => {
                 let bits = bits << 1 | u32::from(bit);
                 let n = n + 1;
                 match n {
-                    3 if bits != READ => Serial::Deaf,
+                    3 if bits != READ => EepromSerial::Deaf,
                     n if n == 3 + ADDRESS_BITS => {
                         // A zero precedes the first word.
                         self.out = false;
-                        Serial::Sending((bits as usize) % WORDS, 0)
+                        EepromSerial::Sending((bits as usize) % WORDS, 0)
                     }
-                    n => Serial::Command(bits, n),
+                    n => EepromSerial::Command(bits, n),
                 }
             }
-            Serial::Sending(word, bit) => {
+            EepromSerial::Sending(word, bit) => {
                 self.out = self.words.get(word).is_some_and(|value| value << bit & 0x8000 != 0);
-                if bit == 15 { Serial::Sending((word + 1) % WORDS, 0) } else { Serial::Sending(word, bit + 1) }
+                if bit == 15 {
+                    EepromSerial::Sending((word + 1) % WORDS, 0)
+                } else {
+                    EepromSerial::Sending(word, bit + 1)
+                }
             }
-            Serial::Deaf => Serial::Deaf,
+            EepromSerial::Deaf => EepromSerial::Deaf,
         };
     }
 }

@@ -5,10 +5,10 @@
 use std::sync::Arc;
 
 use netvale_mem::copy::{copy_bytes, prefetch_write};
-use netvale_port::soft::{Form, PutResult, Room};
+use netvale_port::soft::{FrameForm, PutResult, SegmentRoom};
 use netvale_port::{Batch, DropReason, Egress, FrameRef, RingCounters, Scratch};
 
-use crate::core::{Core, Shared};
+use crate::core::{Core, SharedCore};
 use crate::memory::Finder;
 
 /// Status of a receive descriptor: done, end of packet, checksum not checked, VLAN tag removed (§3.2.3.1).
@@ -31,12 +31,12 @@ const MOST: usize = 64;
 
 /// A receive queue.
 pub struct E1000Egress {
-    shared: Arc<Shared>,
+    shared: Arc<SharedCore>,
 }
 
 impl E1000Egress {
     /// Creates the receive queue of a card.
-    pub fn new(shared: Arc<Shared>) -> E1000Egress {
+    pub fn new(shared: Arc<SharedCore>) -> E1000Egress {
         E1000Egress { shared }
     }
 
@@ -51,7 +51,7 @@ impl E1000Egress {
         for &pick in picks {
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
             fetch(&mut finder, core);
-            let put = if Form::of(&frame, false) == Form::AsIs {
+            let put = if FrameForm::of(&frame, false) == FrameForm::AsIs {
                 // SAFETY: `put` passes room in the guest's memory.
                 put(core, &mut finder, frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) })
             } else {
@@ -92,7 +92,7 @@ fn soften(
     counters: &RingCounters,
 ) -> PutResult {
     let e1000 = &core.e1000;
-    let room = Room {
+    let room = SegmentRoom {
         free: e1000.rx_owned() as usize,
         all: (e1000.rx_size() as usize).saturating_sub(1),
         bytes: e1000.rx_buffer() as usize,

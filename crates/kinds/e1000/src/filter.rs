@@ -12,7 +12,7 @@ pub const LONGEST_JUMBO: usize = 16_380;
 
 /// Addresses, hash table and VLANs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Filter {
+pub struct AddressFilter {
     addresses: [u32; 32],
     #[serde(serialize_with = "words", deserialize_with = "read_words")]
     multicast: [u32; 128],
@@ -20,14 +20,14 @@ pub struct Filter {
     vlans: [u32; 128],
 }
 
-impl Filter {
+impl AddressFilter {
     /// Creates a filter for `mac`, loaded from the EEPROM into the first receive address.
-    pub fn new(mac: [u8; 6]) -> Filter {
+    pub fn new(mac: [u8; 6]) -> AddressFilter {
         let [a, b, c, d, e, f] = mac;
         let mut addresses = [0; 32];
         addresses[0] = u32::from_le_bytes([a, b, c, d]);
         addresses[1] = u32::from(u16::from_le_bytes([e, f])) | RAH_AV;
-        Filter { addresses, multicast: [0; 128], vlans: [0; 128] }
+        AddressFilter { addresses, multicast: [0; 128], vlans: [0; 128] }
     }
 
     /// The writable bits of a word. High halves of addresses have the address, the kind of comparison, and the valid
@@ -117,11 +117,11 @@ mod tests {
     /// bit that allows them.
     #[test]
     fn addresses() {
-        let mut f = Filter::new(MAC);
+        let mut f = AddressFilter::new(MAC);
         let other = [2, 0, 0, 9, 9, 9];
         let group = [0x33, 0x33, 0, 0, 0x12, 0x34];
         let all = [0xff; 6];
-        let takes = |f: &Filter, to, rctl| f.takes(&head(to, None), 60, rctl, VET);
+        let takes = |f: &AddressFilter, to, rctl| f.takes(&head(to, None), 60, rctl, VET);
         assert!(!takes(&f, MAC, RCTL_UPE | RCTL_MPE));
         let cases = [(0, [true, false, false, false]), (RCTL_UPE, [true, true, false, false])];
         let more = [(RCTL_BAM, [true, false, false, true]), (RCTL_MPE, [true, false, true, true])];
@@ -140,7 +140,7 @@ mod tests {
     fn hash() {
         let group = [1, 0, 0x5e, 0, 0xcd, 0xab];
         for (mo, bit) in [(0, 0xabc), (1, 0x579), (2, 0xaf3), (3, 0xbcd)] {
-            let mut f = Filter::new(MAC);
+            let mut f = AddressFilter::new(MAC);
             let rctl = RCTL_EN | mo << 12;
             assert!(!f.takes(&head(group, None), 60, rctl, VET));
             f.write(MTA.start + (bit >> 5) * 4, 1 << (bit & 31));
@@ -151,7 +151,7 @@ mod tests {
     /// Objective: VLANs are filtered on request, by their number alone; lengths have limits.
     #[test]
     fn vlans_and_lengths() {
-        let mut f = Filter::new(MAC);
+        let mut f = AddressFilter::new(MAC);
         let rctl = RCTL_EN | RCTL_VFE;
         assert!(f.takes(&head(MAC, Some(100)), 64, RCTL_EN, VET));
         assert!(!f.takes(&head(MAC, Some(100)), 64, rctl, VET) && f.takes(&head(MAC, None), 64, rctl, VET));
@@ -165,7 +165,7 @@ mod tests {
     /// Objective: words outside the tables have no effect.
     #[test]
     fn words() {
-        let mut f = Filter::new(MAC);
+        let mut f = AddressFilter::new(MAC);
         assert_eq!((f.read(RA.start), f.read(RA.start + 4)), (Some(0x0100_0002), Some(0x0302 | RAH_AV)));
         assert_eq!((f.read(RA.end), f.read(MTA.start - 4), f.read(VFTA.end)), (None, None, None));
         assert!(!f.write(0, 1) && f.write(VFTA.end - 4, 7) && f.read(VFTA.end - 4) == Some(7));

@@ -7,7 +7,7 @@ use netvale_wire::checksum::{Sum as WireSum, pseudo_v4, pseudo_v6};
 use netvale_wire::offload::{Gso, MAX_HEADERS, Offload};
 use netvale_wire::vnet::{F_NEEDS_CSUM, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, VnetHdr};
 
-use crate::tx::{Context, Sum, TxOffload};
+use crate::tx::{ChecksumRequest, TxContext, TxOffload};
 
 /// Length of a VLAN tag in bytes; its place is after the two addresses.
 const TAG: usize = 4;
@@ -17,7 +17,7 @@ pub const ROOM: usize = MAX_HEADERS + TAG;
 
 /// The prepared headers of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prepared {
+pub struct PreparedHeaders {
     /// Bytes of the copy that replace the packet's first ones; zero if unchanged.
     pub head: usize,
     /// Bytes of the packet to replace.
@@ -40,9 +40,9 @@ pub fn prepare(
     head: &mut [u8; ROOM],
     have: usize,
     len: usize,
-) -> Result<Prepared, ImpossibleRequest> {
+) -> Result<PreparedHeaders, ImpossibleRequest> {
     let have = have.min(MAX_HEADERS);
-    let mut done = Prepared { head: 0, skip: 0, offload: Offload::None };
+    let mut done = PreparedHeaders { head: 0, skip: 0, offload: Offload::None };
     if let Some(context) = &offload.segments {
         let gso = segments(context, head.get_mut(..have).unwrap_or_default(), len).ok_or(ImpossibleRequest)?;
         done.skip = usize::from(gso.hdr_len);
@@ -65,7 +65,7 @@ pub fn prepare(
 
 /// The checksum left to the frame's receiver; no offload if it lies outside the frame: the controller writes nowhere
 /// else.
-fn left(sum: &Sum, len: usize) -> Offload {
+fn left(sum: &ChecksumRequest, len: usize) -> Offload {
     let start = u16::from(sum.start);
     let at = u16::from(sum.at);
     if start < 14 || at < start || usize::from(at) + 2 > len {
@@ -75,7 +75,7 @@ fn left(sum: &Sum, len: usize) -> Offload {
 }
 
 /// Stores the checksum of an IP header. Returns the end of the changed bytes.
-fn ip_checksum(sum: &Sum, head: &mut [u8]) -> usize {
+fn ip_checksum(sum: &ChecksumRequest, head: &mut [u8]) -> usize {
     let (from, to, at) = (usize::from(sum.start), usize::from(sum.end) + 1, usize::from(sum.at));
     let Some(checksum) = head.get(from..to).map(|bytes| WireSum::of(bytes).checksum()) else { return 0 };
     let Some(place) = head.get_mut(at..at + 2) else { return 0 };
@@ -85,7 +85,7 @@ fn ip_checksum(sum: &Sum, head: &mut [u8]) -> usize {
 
 /// Stores lengths and the pseudo header's sum for a packet of this length: drivers leave that to the controller
 /// (§3.5.4). Returns the segmentation to do.
-fn segments(context: &Context, head: &mut [u8], len: usize) -> Option<Gso> {
+fn segments(context: &TxContext, head: &mut [u8], len: usize) -> Option<Gso> {
     let l3 = usize::from(context.ip.start);
     let l4 = usize::from(context.transport.start);
     let ip_header = if context.is_v4 { 20 } else { 40 };
@@ -100,7 +100,7 @@ fn segments(context: &Context, head: &mut [u8], len: usize) -> Option<Gso> {
         let checksum = WireSum::of(head.get(l3..l4)?).checksum();
         head.get_mut(l3 + 10..l3 + 12)?.copy_from_slice(&checksum.to_be_bytes());
     }
-    let pseudo = pseudo(context, head, (l3, len - l4))?;
+    let pseudo = pseudo(context, head, l3, len - l4)?;
     let check = usize::from(context.transport.at);
     head.get_mut(check..check + 2)?.copy_from_slice(&pseudo.to_be_bytes());
     let asked = VnetHdr {
@@ -122,7 +122,7 @@ fn segments(context: &Context, head: &mut [u8], len: usize) -> Option<Gso> {
 }
 
 /// The pseudo header's sum for `len` bytes after the IP header at `l3`.
-fn pseudo(context: &Context, head: &[u8], (l3, len): (usize, usize)) -> Option<u16> {
+fn pseudo(context: &TxContext, head: &[u8], l3: usize, len: usize) -> Option<u16> {
     let protocol = if context.is_tcp { 6 } else { 17 };
     let sum = if context.is_v4 {
         let of = |at: usize| Some(Ipv4Addr::from(<[u8; 4]>::try_from(head.get(at..at + 4)?).ok()?));
@@ -156,9 +156,9 @@ mod tests {
     use super::*;
     use netvale_wire::offload::GsoKind;
 
-    const TCP4: Context = Context {
-        ip: Sum { start: 14, at: 24, end: 33 },
-        transport: Sum { start: 34, at: 50, end: 0 },
+    const TCP4: TxContext = TxContext {
+        ip: ChecksumRequest { start: 14, at: 24, end: 33 },
+        transport: ChecksumRequest { start: 34, at: 50, end: 0 },
         payload: 3000,
         headers: 54,
         segment: 1000,
@@ -175,7 +175,7 @@ mod tests {
         head
     }
 
-    fn offload(segments: Option<Context>) -> TxOffload {
+    fn offload(segments: Option<TxContext>) -> TxOffload {
         TxOffload { segments, ..TxOffload::default() }
     }
 
@@ -209,8 +209,8 @@ mod tests {
             let a = noise();
             let b = noise();
             let byte = |shift: u32| (a >> shift) as u8 & if b & 1 == 0 { 0x3f } else { 0xff };
-            let sum = |at: u32| Sum { start: byte(at), at: byte(at + 8), end: (a >> 48) as u16 & 0x1ff };
-            let context = Context { ip: sum(0), transport: sum(16), segment: b as u16, is_tcp: b & 2 != 0, ..TCP4 };
+            let sum = |at: u32| ChecksumRequest { start: byte(at), at: byte(at + 8), end: (a >> 48) as u16 & 0x1ff };
+            let context = TxContext { ip: sum(0), transport: sum(16), segment: b as u16, is_tcp: b & 2 != 0, ..TCP4 };
             let all = TxOffload {
                 ip: (b & 4 != 0).then_some(context.ip),
                 transport: (b & 8 != 0).then_some(context.transport),
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!((done.head, done.skip), (26, 26));
         assert_eq!(done.offload, Offload::CsumPartial { start: 34, offset: 16 });
         assert_eq!(WireSum::of(&head[14..34]).checksum(), 0);
-        let none = Prepared { head: 0, skip: 0, offload: Offload::None };
+        let none = PreparedHeaders { head: 0, skip: 0, offload: Offload::None };
         assert_eq!(prepare(&both, 0x8100, &mut tcp4(), 20, 20), Ok(none));
         assert_eq!(prepare(&TxOffload::default(), 0x8100, &mut tcp4(), 60, 60), Ok(none));
     }

@@ -8,12 +8,12 @@ use netvale_mem::copy::{copy_bytes, prefetch_read};
 use netvale_port::{Batch, DropReason, Egress, Ingress, RingCounters, Scratch};
 use netvale_wire::offload::MAX_HEADERS;
 
-use crate::core::{Core, Shared};
+use crate::core::{Core, SharedCore};
 use crate::egress::E1000Egress;
 use crate::headers::{ROOM, prepare};
-use crate::memory::{Finder, Memory};
+use crate::memory::{CardMemory, Finder};
 use crate::paravirt::Paravirt;
-use crate::tx::{MAX_PIECES, Packet, Raw, Report};
+use crate::tx::{MAX_PIECES, RawDesc, TxPacket, TxReport};
 
 /// Maximum number of descriptors of a batch.
 const MOST: usize = 1024;
@@ -31,13 +31,13 @@ static PADDING: [u8; SHORTEST as usize] = [0; SHORTEST as usize];
 
 /// A transmit queue.
 pub struct E1000Ingress {
-    shared: Arc<Shared>,
+    shared: Arc<SharedCore>,
     /// The memory that frames of the batch lie in.
-    memory: Memory,
+    memory: CardMemory,
     /// The controller's epoch when the batch was taken.
     epoch: u64,
     /// Descriptors of the batch that must be written back.
-    reported: Vec<(u64, Raw)>,
+    reported: Vec<(u64, RawDesc)>,
     /// Number of descriptors of the batch, and whether all of them with a report may wait.
     taken: u32,
     may_wait: bool,
@@ -48,14 +48,14 @@ pub struct E1000Ingress {
     /// Memory for looped-back frames, while a loopback mode is on.
     scratch: Option<Box<Scratch>>,
     /// Changed headers.
-    heads: Heads,
+    heads: FrameHeads,
 }
 
 /// Memory for a head for each frame of a batch, which may point to it. References exist to one head at a time, never to
 /// all.
-struct Heads(Vec<[u8; ROOM]>);
+struct FrameHeads(Vec<[u8; ROOM]>);
 
-impl Heads {
+impl FrameHeads {
     /// The head for frame `i` of the batch.
     #[inline]
     fn get(&mut self, i: usize) -> Option<&mut [u8; ROOM]> {
@@ -66,7 +66,7 @@ impl Heads {
 }
 
 /// The descriptors of one packet, read.
-struct Walk {
+struct DescWalk {
     count: u32,
     may_wait: bool,
     /// Whether the packet is complete.
@@ -75,10 +75,10 @@ struct Walk {
 
 impl E1000Ingress {
     /// Creates the transmit queue of a card.
-    pub fn new(shared: Arc<Shared>) -> E1000Ingress {
+    pub fn new(shared: Arc<SharedCore>) -> E1000Ingress {
         E1000Ingress {
             shared,
-            memory: Memory::default(),
+            memory: CardMemory::default(),
             epoch: 0,
             reported: Vec::with_capacity(MOST + MOST_OF_ONE as usize),
             taken: 0,
@@ -86,7 +86,7 @@ impl E1000Ingress {
             owes: false,
             waits: None,
             scratch: None,
-            heads: Heads(vec![[0; ROOM]; CHANGED]),
+            heads: FrameHeads(vec![[0; ROOM]; CHANGED]),
         }
     }
 
@@ -141,11 +141,11 @@ impl E1000Ingress {
                 for (address, raw) in &self.reported {
                     finder.sent(*address, *raw);
                 }
-                core.sent(self.taken, Report::of(!self.reported.is_empty(), self.may_wait));
+                core.sent(self.taken, TxReport::of(!self.reported.is_empty(), self.may_wait));
             }
         }
         // Kept mapped only while it has frames.
-        self.memory = Memory::default();
+        self.memory = CardMemory::default();
         self.taken = 0;
         self.reported.clear();
         true
@@ -163,9 +163,9 @@ impl E1000Ingress {
 
     /// Reads descriptors up to the end of a packet; `None` if its end is missing. A packet that fills the ring without
     /// an end is dropped, as its end cannot come, and so is one of more descriptors than any driver uses.
-    fn walk(&mut self, core: &mut Core, finder: &mut Finder<'_>, owned: u32) -> Option<Walk> {
+    fn walk(&mut self, core: &mut Core, finder: &mut Finder<'_>, owned: u32) -> Option<DescWalk> {
         let before = self.reported.len();
-        let mut walk = Walk { count: self.taken, may_wait: self.may_wait, ends: false };
+        let mut walk = DescWalk { count: self.taken, may_wait: self.may_wait, ends: false };
         while walk.count < owned && walk.count - self.taken < MOST_OF_ONE {
             let address = core.e1000.tx_address(walk.count)?;
             walk.count += 1;
@@ -177,7 +177,7 @@ impl E1000Ingress {
                 walk.may_wait &= step.may_wait;
             }
             if step.ends || core.e1000.tx_is_between() {
-                return Some(Walk { ends: step.ends, ..walk });
+                return Some(DescWalk { ends: step.ends, ..walk });
             }
         }
         let is_over = walk.count - self.taken == MOST_OF_ONE || core.e1000.tx_is_full(owned) && self.taken == 0;
@@ -267,7 +267,7 @@ fn push(finder: &mut Finder<'_>, core: &mut Core, head: &mut [u8; ROOM], batch: 
 }
 
 /// Copies the first bytes of a packet, reading them once. Returns their number; `None` if some are outside the memory.
-fn copy_head(finder: &mut Finder<'_>, packet: &Packet, head: &mut [u8; ROOM]) -> Option<usize> {
+fn copy_head(finder: &mut Finder<'_>, packet: &TxPacket, head: &mut [u8; ROOM]) -> Option<usize> {
     let mut have = 0;
     for &(address, len) in packet.pieces() {
         let n = (len as usize).min(MAX_HEADERS - have);
@@ -362,7 +362,7 @@ mod tests {
     /// rules).
     #[test]
     fn heads_are_apart() {
-        let mut heads = Heads(vec![[0; ROOM]; 2]);
+        let mut heads = FrameHeads(vec![[0; ROOM]; 2]);
         let first = heads.get(0).map(|head| {
             head[0] = 7;
             head.as_ptr()

@@ -8,16 +8,16 @@ use netvale_vfio_user::dma::Dma;
 
 use crate::paravirt::{self, Paravirt};
 use crate::ring::DESCRIPTOR;
-use crate::tx::{Raw, TX_DONE};
+use crate::tx::{RawDesc, TX_DONE};
 
 /// A snapshot of the windows. They stay mapped while it exists.
 #[derive(Clone, Debug, Default)]
-pub struct Memory(Arc<Dma>);
+pub struct CardMemory(Arc<Dma>);
 
-impl Memory {
+impl CardMemory {
     /// Takes a snapshot of the current windows.
-    pub fn of(dma: &Dma) -> Memory {
-        Memory(Arc::new(dma.clone()))
+    pub fn of(dma: &Dma) -> CardMemory {
+        CardMemory(Arc::new(dma.clone()))
     }
 
     /// A finder of consecutive places in it.
@@ -26,10 +26,10 @@ impl Memory {
         Finder { dma: &self.0, start: 0, size: 0, first: std::ptr::null_mut() }
     }
 
-    /// The status block at `address`, for rings whose heads are `heads`.
-    pub fn paravirt(&self, address: u64, heads: (u32, u32)) -> Option<Paravirt> {
+    /// The status block at `address`, for rings with these heads.
+    pub fn paravirt(&self, address: u64, tx_head: u32, rx_head: u32) -> Option<Paravirt> {
         let (map, offset) = self.0.find(address, paravirt::BYTES)?;
-        Paravirt::new(map, offset, heads)
+        Paravirt::new(map, offset, tx_head, rx_head)
     }
 
     /// The status block at `address`, unchanged from another process.
@@ -80,13 +80,13 @@ impl<'a> Finder<'a> {
 
     /// The descriptor at `address`, read once.
     #[inline]
-    pub fn descriptor(&mut self, address: u64) -> Option<Raw> {
+    pub fn descriptor(&mut self, address: u64) -> Option<RawDesc> {
         self.words(address).map(|words| [0, 1].map(|i: usize| words[i].load(Ordering::Relaxed)))
     }
 
     /// Marks a transmit descriptor, read as `raw`, as done.
     #[inline]
-    pub fn sent(&mut self, address: u64, raw: Raw) {
+    pub fn sent(&mut self, address: u64, raw: RawDesc) {
         if let Some(words) = self.words(address) {
             words[1].store(raw[1] | TX_DONE, Ordering::Release);
         }

@@ -47,7 +47,7 @@ pub struct Paravirt {
 impl Paravirt {
     /// Creates a view of the block at `offset` of a guest's memory, for rings with those heads; `None` if it does not
     /// fit.
-    pub fn new(map: &Arc<Mapping>, offset: u64, (tx_head, rx_head): (u32, u32)) -> Option<Paravirt> {
+    pub fn new(map: &Arc<Mapping>, offset: u64, tx_head: u32, rx_head: u32) -> Option<Paravirt> {
         let this = Self::at(map, offset)?;
         this.tx.publish_tail(tx_head, tx_head);
         this.rx.publish_tail(rx_head, rx_head);

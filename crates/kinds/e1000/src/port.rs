@@ -7,16 +7,16 @@ use std::sync::Arc;
 
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::nap;
-use netvale_port::listener::{Listener, OpenError, RETRY, Site};
-use netvale_port::service::{self, Peer, Protocol, Service};
+use netvale_port::listener::{ListenAddress, Listener, OpenError, RETRY};
+use netvale_port::service::{self, Protocol, Service, ServicePeer};
 use netvale_port::{Egress, Ingress};
 use netvale_vfio_user::Device;
-use netvale_vfio_user::ended::Ended;
+use netvale_vfio_user::ended::ConnectionEnd;
 use netvale_vfio_user::serve::serve;
-use netvale_vfio_user::session::Session;
+use netvale_vfio_user::session::DeviceSession;
 
-pub use self::state::PortState;
-use crate::core::{Crossings, Shared};
+pub use self::state::E1000State;
+use crate::core::{Crossings, SharedCore};
 use crate::device::{Card, E1000};
 use crate::egress::E1000Egress;
 use crate::ingress::E1000Ingress;
@@ -26,7 +26,7 @@ use crate::vfio::E1000Device;
 #[derive(Clone, Debug)]
 pub struct E1000Options {
     /// The socket.
-    pub site: Site,
+    pub site: ListenAddress,
     /// The card.
     pub card: Card,
 }
@@ -34,7 +34,7 @@ pub struct E1000Options {
 /// A port. Dropping it ends the connection and the thread, and removes the socket.
 pub struct E1000Port {
     options: E1000Options,
-    shared: Arc<Shared>,
+    shared: Arc<SharedCore>,
     service: Service<()>,
     listener: Arc<Listener>,
 }
@@ -43,19 +43,19 @@ pub struct E1000Port {
 const THREAD: &str = "netvale-e1000";
 
 /// The port's queues for the switch.
-pub type Queues = (Arc<dyn Egress>, Box<dyn Ingress>);
+pub type E1000Queues = (Arc<dyn Egress>, Box<dyn Ingress>);
 
 impl E1000Port {
     /// Opens the socket and serves it.
     ///
     /// # Errors
     /// [`OpenError`] if the socket or the thread cannot be created.
-    pub fn new(options: &E1000Options) -> Result<(E1000Port, Queues), OpenError> {
+    pub fn new(options: &E1000Options) -> Result<(E1000Port, E1000Queues), OpenError> {
         let failed = OpenError::step(options.site.path(), "make a timer");
-        let shared = Shared::new(E1000::new(options.card)).map_err(failed)?;
+        let shared = SharedCore::new(E1000::new(options.card)).map_err(failed)?;
         let (listener, file) = Listener::listen(&options.site)?;
         let listener = Arc::new(listener);
-        let server = Server::new(options.card, &listener, &shared);
+        let server = CardServer::new(options.card, &listener, &shared);
         let service = Service::start(THREAD, options.site.path().display(), Some(file), server)?;
         let queues = queues(&shared);
         Ok((E1000Port { options: options.clone(), shared, service, listener }, queues))
@@ -67,7 +67,7 @@ impl E1000Port {
     }
 
     /// State of its virtual machines.
-    pub fn state(&self) -> service::State<()> {
+    pub fn state(&self) -> service::ServiceState<()> {
         self.service.state()
     }
 
@@ -93,42 +93,42 @@ impl E1000Port {
     }
 }
 
-fn queues(shared: &Arc<Shared>) -> Queues {
+fn queues(shared: &Arc<SharedCore>) -> E1000Queues {
     (Arc::new(E1000Egress::new(Arc::clone(shared))), Box::new(E1000Ingress::new(Arc::clone(shared))))
 }
 
 /// A guest's session with the card.
-type Guest = Session<E1000Device>;
+type CardSession = DeviceSession<E1000Device>;
 
 /// A hypervisor that has just connected, or one restored from another process.
-enum Connected {
+enum CardClient {
     New(OwnedFd),
-    Continued(OwnedFd, Box<Guest>, Fault),
+    Continued(OwnedFd, Box<CardSession>, Fault),
 }
 
 /// State of the control thread.
-struct Server {
+struct CardServer {
     listener: Arc<Listener>,
     card: Card,
-    shared: Arc<Shared>,
+    shared: Arc<SharedCore>,
     /// The restored guest, served first.
-    first: Option<Connected>,
+    first: Option<CardClient>,
 }
 
-impl Server {
+impl CardServer {
     /// Creates a server without a restored guest.
-    fn new(card: Card, listener: &Arc<Listener>, shared: &Arc<Shared>) -> Server {
-        Server { listener: Arc::clone(listener), card, shared: Arc::clone(shared), first: None }
+    fn new(card: Card, listener: &Arc<Listener>, shared: &Arc<SharedCore>) -> CardServer {
+        CardServer { listener: Arc::clone(listener), card, shared: Arc::clone(shared), first: None }
     }
 }
 
-impl Protocol for Server {
-    type Connection = Connected;
+impl Protocol for CardServer {
+    type Connection = CardClient;
     type Detail = ();
     type Kept = ();
     const PEER: &'static str = "virtual machine";
 
-    fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<Connected, String>> {
+    fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<CardClient, String>> {
         if let Some(first) = self.first.take() {
             return Some(Ok(first));
         }
@@ -139,21 +139,21 @@ impl Protocol for Server {
                 return None;
             }
         }
-        self.listener.accept(stop).map(|connection| Ok(Connected::New(connection)))
+        self.listener.accept(stop).map(|connection| Ok(CardClient::New(connection)))
     }
 
-    fn fault(&self, connection: &Connected) -> Option<Fault> {
-        if let Connected::Continued(.., fault) = connection { Some(fault.clone()) } else { None }
+    fn fault(&self, connection: &CardClient) -> Option<Fault> {
+        if let CardClient::Continued(.., fault) = connection { Some(fault.clone()) } else { None }
     }
 
     /// Serves a hypervisor: a new one finds the card in its state after power-up, a restored one as it was.
-    fn serve(&mut self, connection: Connected, peer: &Peer<()>) -> Result<(), String> {
+    fn serve(&mut self, connection: CardClient, peer: &ServicePeer<()>) -> Result<(), String> {
         let (connection, mut session) = match connection {
-            Connected::New(connection) => {
+            CardClient::New(connection) => {
                 let device = E1000Device::new(Arc::clone(&self.shared), self.card.subsystem);
-                (connection, Session::new(device, E1000Device::vectors(), peer.fault()))
+                (connection, DeviceSession::new(device, E1000Device::vectors(), peer.fault()))
             }
-            Connected::Continued(connection, mut session, _) => {
+            CardClient::Continued(connection, mut session, _) => {
                 // Handles a timer that expired meanwhile.
                 session.device().0.tick();
                 (connection, *session)
@@ -161,7 +161,7 @@ impl Protocol for Server {
         };
         let ended = loop {
             let ended = serve(connection.as_fd(), peer.ends(), &mut session);
-            let pause = if matches!(ended, Ended::Stopped) { peer.asked_to_pause() } else { None };
+            let pause = if matches!(ended, ConnectionEnd::Stopped) { peer.asked_to_pause() } else { None };
             let Some(pause) = pause else { break ended };
             pause.with(Box::new(state::say(&connection, &mut session)));
         };
@@ -178,9 +178,9 @@ mod tests {
     use netvale_mem::fault::LOST;
 
     use super::*;
-    use crate::driver::DriverOptions;
+    use crate::driver::CardDriverOptions;
     use crate::driver::ram::GUEST;
-    use crate::driver::remote::Guest;
+    use crate::driver::remote::SimulatedGuest;
 
     const LIMIT: Duration = Duration::from_secs(30);
 
@@ -188,12 +188,12 @@ mod tests {
         assert!(netvale_harness::until(LIMIT, Duration::ZERO, done), "time is up: {what}");
     }
 
-    fn port_and_guest() -> (tempfile::TempDir, E1000Port, Guest) {
+    fn port_and_guest() -> (tempfile::TempDir, E1000Port, SimulatedGuest) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let card = Card { mac: [2, 0, 0, 0, 0, 1], subsystem: 0, forced_interval: None };
         let (port, _queues) = E1000Port::new(&E1000Options { site: path.clone().into(), card }).unwrap();
-        let guest = Guest::new(&path, DriverOptions::default()).unwrap();
+        let guest = SimulatedGuest::new(&path, CardDriverOptions::default()).unwrap();
         (dir, port, guest)
     }
 

@@ -11,7 +11,7 @@ const LENGTH_BITS: u32 = 0xf_ff80;
 
 /// A ring, as set by its registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ring {
+pub struct CardRing {
     /// Its address; the low four bits are zero.
     pub base: u64,
     /// Its length in bytes.
@@ -22,7 +22,7 @@ pub struct Ring {
 
 /// A register of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Register {
+pub enum RingRegister {
     /// Low half of the address.
     Low,
     /// High half.
@@ -35,40 +35,40 @@ pub enum Register {
     Tail,
 }
 
-impl Register {
+impl RingRegister {
     /// The register at this offset from the ring's first register.
-    pub fn at(distance: u32) -> Option<Register> {
+    pub fn at(distance: u32) -> Option<RingRegister> {
         Some(match distance {
-            0x00 => Register::Low,
-            0x04 => Register::High,
-            0x08 => Register::Length,
-            0x10 => Register::Head,
-            0x18 => Register::Tail,
+            0x00 => RingRegister::Low,
+            0x04 => RingRegister::High,
+            0x08 => RingRegister::Length,
+            0x10 => RingRegister::Head,
+            0x18 => RingRegister::Tail,
             _ => return None,
         })
     }
 }
 
-impl Ring {
+impl CardRing {
     /// Reads a register.
-    pub fn read(&self, register: Register) -> u32 {
+    pub fn read(&self, register: RingRegister) -> u32 {
         match register {
-            Register::Low => self.base as u32,
-            Register::High => (self.base >> 32) as u32,
-            Register::Length => self.length,
-            Register::Head => self.head.into(),
-            Register::Tail => self.tail.into(),
+            RingRegister::Low => self.base as u32,
+            RingRegister::High => (self.base >> 32) as u32,
+            RingRegister::Length => self.length,
+            RingRegister::Head => self.head.into(),
+            RingRegister::Tail => self.tail.into(),
         }
     }
 
     /// Writes a register. Bits that it lacks are ignored.
-    pub fn write(&mut self, register: Register, value: u32) {
+    pub fn write(&mut self, register: RingRegister, value: u32) {
         match register {
-            Register::Low => self.base = self.base & !0xffff_ffff | u64::from(value & !0xf),
-            Register::High => self.base = self.base & 0xffff_ffff | u64::from(value) << 32,
-            Register::Length => self.length = value & LENGTH_BITS,
-            Register::Head => self.head = value as u16,
-            Register::Tail => self.tail = value as u16,
+            RingRegister::Low => self.base = self.base & !0xffff_ffff | u64::from(value & !0xf),
+            RingRegister::High => self.base = self.base & 0xffff_ffff | u64::from(value) << 32,
+            RingRegister::Length => self.length = value & LENGTH_BITS,
+            RingRegister::Head => self.head = value as u16,
+            RingRegister::Tail => self.tail = value as u16,
         }
     }
 
@@ -123,10 +123,10 @@ impl Ring {
 mod tests {
     use super::*;
 
-    fn ring(length: u32, head: u32, tail: u32) -> Ring {
-        let mut ring = Ring::default();
-        let all = [(Register::Low, 0x1000), (Register::High, 2), (Register::Length, length)];
-        let more = [(Register::Head, head), (Register::Tail, tail)];
+    fn ring(length: u32, head: u32, tail: u32) -> CardRing {
+        let mut ring = CardRing::default();
+        let all = [(RingRegister::Low, 0x1000), (RingRegister::High, 2), (RingRegister::Length, length)];
+        let more = [(RingRegister::Head, head), (RingRegister::Tail, tail)];
         all.into_iter().chain(more).for_each(|(register, value)| ring.write(register, value));
         ring
     }
@@ -139,7 +139,7 @@ mod tests {
         let base = 0x2_0000_1000;
         assert_eq!([0, 1, 2, 4].map(|k| r.address(k)), [14, 15, 0, 2].map(|i| Some(base + i * DESCRIPTOR)));
         r.advance(5);
-        assert_eq!((r.owned(), r.read(Register::Head)), (0, 3));
+        assert_eq!((r.owned(), r.read(RingRegister::Head)), (0, 3));
     }
 
     /// Objective: invalid rings have no descriptors and block nothing; registers have only the bits of the manual.
@@ -152,11 +152,11 @@ mod tests {
             let _ = r.address(u32::from(u16::MAX));
         }
         let mut r = ring(u32::MAX, u32::MAX, u32::MAX);
-        assert_eq!((r.read(Register::Length), r.read(Register::Head)), (0xf_ff80, 0xffff));
-        r.write(Register::Low, u32::MAX);
-        r.write(Register::High, u32::MAX);
-        assert_eq!(r.read(Register::Low), 0xffff_fff0);
+        assert_eq!((r.read(RingRegister::Length), r.read(RingRegister::Head)), (0xf_ff80, 0xffff));
+        r.write(RingRegister::Low, u32::MAX);
+        r.write(RingRegister::High, u32::MAX);
+        assert_eq!(r.read(RingRegister::Low), 0xffff_fff0);
         assert_eq!(r.address(0), None);
-        assert_eq!(Register::at(0x0c), None);
+        assert_eq!(RingRegister::at(0x0c), None);
     }
 }

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::arrays::{read_words, words};
-use crate::direction::Direction;
+use crate::direction::CardDirection;
 use crate::regs::STATISTICS;
 
 /// Words of the statistics' range.
@@ -63,7 +63,7 @@ impl Stats {
     }
 
     /// Counts a frame of `len` bytes without CRC, by its destination.
-    pub fn passed(&mut self, direction: Direction, to: [u8; 6], len: usize) {
+    pub fn passed(&mut self, direction: CardDirection, to: [u8; 6], len: usize) {
         let i = direction as usize;
         let len = len.max(60) + CRC;
         self.add([RECEIVED, SENT][i], 1);
@@ -117,9 +117,9 @@ mod tests {
     #[test]
     fn counting() {
         let mut s = Stats::default();
-        s.passed(Direction::Receive, [0xff; 6], 42);
-        s.passed(Direction::Receive, [1, 0, 0, 0, 0, 1], 124);
-        s.passed(Direction::Transmit, [2, 0, 0, 0, 0, 1], 1514);
+        s.passed(CardDirection::Receive, [0xff; 6], 42);
+        s.passed(CardDirection::Receive, [1, 0, 0, 0, 0, 1], 124);
+        s.passed(CardDirection::Transmit, [2, 0, 0, 0, 0, 1], 1514);
         let read = |s: &mut Stats, at: [u32; 6]| at.map(|at| s.read(at));
         assert_eq!(read(&mut s, [0x4074, 0x4078, 0x407c, 0x40d0, 0x405c, 0x4064]), [2, 1, 1, 2, 1, 1]);
         assert_eq!(read(&mut s, [0x4080, 0x40f0, 0x40f4, 0x40d4, 0x40ec, 0x4088]), [1, 0, 0, 1, 1, 64 + 128]);
@@ -132,13 +132,13 @@ mod tests {
         let mut s = Stats::default();
         s.missed();
         assert_eq!((s.read(0x4010), s.read(0x4010), s.read(0x40a0)), (1, 0, 1));
-        s.passed(Direction::Receive, [2; 6], 60);
+        s.passed(CardDirection::Receive, [2; 6], 60);
         assert_eq!((s.read(0x40c0), s.read(0x40c0), s.read(0x40c4), s.read(0x40c0)), (64, 64, 0, 0));
         s.0[MISSED] = u32::MAX;
         s.missed();
         assert_eq!(s.read(0x4010), u32::MAX);
         s.0[GOOD_OCTETS[0]] = u32::MAX;
-        s.passed(Direction::Receive, [2; 6], 60);
+        s.passed(CardDirection::Receive, [2; 6], 60);
         assert_eq!((s.read(0x4088), s.read(0x408c)), (63, 1));
         assert_eq!((s.read(0x3ffc), s.read(0x4100), s.read(u32::MAX)), (0, 0, 0));
     }

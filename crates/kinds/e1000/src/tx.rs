@@ -30,11 +30,11 @@ const DATA: u8 = 1;
 pub(crate) const TX_DONE: u64 = 1 << 32;
 
 /// A descriptor in memory: two little-endian words of 64 bits.
-pub type Raw = [u64; 2];
+pub type RawDesc = [u64; 2];
 
 /// A checksum: first and last byte that it covers, and its place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sum {
+pub struct ChecksumRequest {
     /// First byte.
     pub start: u8,
     /// Offset at which it is stored.
@@ -45,11 +45,11 @@ pub struct Sum {
 
 /// A context descriptor (§3.3.6); it applies to the data descriptors after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Context {
+pub struct TxContext {
     /// The IP header's checksum.
-    pub ip: Sum,
+    pub ip: ChecksumRequest,
     /// TCP's or UDP's.
-    pub transport: Sum,
+    pub transport: ChecksumRequest,
     /// Bytes of payload, without headers.
     pub payload: u32,
     /// Bytes of all headers.
@@ -66,18 +66,18 @@ pub struct Context {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TxOffload {
     /// Stores the checksum of an IP header.
-    pub ip: Option<Sum>,
+    pub ip: Option<ChecksumRequest>,
     /// Stores the checksum of the rest.
-    pub transport: Option<Sum>,
+    pub transport: Option<ChecksumRequest>,
     /// Cuts it into segments.
-    pub segments: Option<Context>,
+    pub segments: Option<TxContext>,
     /// Inserts a VLAN tag.
     pub vlan: Option<u16>,
 }
 
 /// A packet as its descriptors describe it: pieces of guest memory.
 #[derive(Clone, Debug)]
-pub struct Packet {
+pub struct TxPacket {
     pieces: [(u64, u32); MAX_PIECES],
     count: usize,
     /// Bytes of all pieces.
@@ -88,8 +88,9 @@ pub struct Packet {
     pub is_absurd: bool,
 }
 
-impl Packet {
-    const EMPTY: Packet = Packet { pieces: [(0, 0); MAX_PIECES], count: 0, len: 0, offload: NOTHING, is_absurd: false };
+impl TxPacket {
+    const EMPTY: TxPacket =
+        TxPacket { pieces: [(0, 0); MAX_PIECES], count: 0, len: 0, offload: NOTHING, is_absurd: false };
 
     /// Addresses and lengths of its pieces.
     pub fn pieces(&self) -> &[(u64, u32)] {
@@ -122,7 +123,7 @@ const NOTHING: TxOffload = TxOffload { ip: None, transport: None, segments: None
 
 /// The result of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct DescResult {
     /// The packet is complete.
     pub ends: bool,
     /// Status must be written back, and the cause set.
@@ -133,7 +134,7 @@ pub struct Step {
 
 /// The report to the driver on descriptors that are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Report {
+pub enum TxReport {
     /// No descriptor asked for a report.
     None,
     /// All that asked for a report may wait.
@@ -142,13 +143,13 @@ pub enum Report {
     Immediate,
 }
 
-impl Report {
+impl TxReport {
     /// Chooses by whether any asked for a report, and whether all of those may wait.
-    pub fn of(asked: bool, may_wait: bool) -> Report {
+    pub fn of(asked: bool, may_wait: bool) -> TxReport {
         match (asked, may_wait) {
-            (false, _) => Report::None,
-            (true, true) => Report::Delayed,
-            (true, false) => Report::Immediate,
+            (false, _) => TxReport::None,
+            (true, true) => TxReport::Delayed,
+            (true, false) => TxReport::Immediate,
         }
     }
 }
@@ -156,7 +157,7 @@ impl Report {
 /// A position between two packets.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct TxPosition {
-    context: Context,
+    context: TxContext,
     fresh: bool,
 }
 
@@ -164,8 +165,8 @@ pub struct TxPosition {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(into = "TxPosition", from = "TxPosition")]
 pub struct Assembler {
-    context: Context,
-    packet: Packet,
+    context: TxContext,
+    packet: TxPacket,
     /// Whether the next data descriptor is a packet's first one.
     fresh: bool,
 }
@@ -188,7 +189,7 @@ impl From<TxPosition> for Assembler {
 
 impl Default for Assembler {
     fn default() -> Self {
-        Assembler { context: Context::default(), packet: Packet::EMPTY, fresh: true }
+        Assembler { context: TxContext::default(), packet: TxPacket::EMPTY, fresh: true }
     }
 }
 
@@ -214,19 +215,19 @@ impl Assembler {
 
     /// Discards the packet that has begun, and its rest.
     pub fn give_up(&mut self) {
-        self.packet = Packet { is_absurd: true, ..Packet::EMPTY };
+        self.packet = TxPacket { is_absurd: true, ..TxPacket::EMPTY };
     }
 
-    /// The packet so far; complete after a step that [`Step::ends`] it.
-    pub fn packet(&self) -> &Packet {
+    /// The packet so far; complete after a step that [`DescResult::ends`] it.
+    pub fn packet(&self) -> &TxPacket {
         &self.packet
     }
 
     /// Processes the next descriptor; `vme` is CTRL.VME.
-    pub fn step(&mut self, raw: Raw, vme: bool) -> Step {
+    pub fn step(&mut self, raw: RawDesc, vme: bool) -> DescResult {
         let [address, word] = raw;
         let command = (word >> 24) as u8;
-        let step = |ends| Step { ends, reports: command & RS != 0, may_wait: command & IDE != 0 };
+        let step = |ends| DescResult { ends, reports: command & RS != 0, may_wait: command & IDE != 0 };
         if command & DEXT == 0 {
             self.begin();
             self.packet.add(address, (word & 0xffff) as u32);
@@ -288,13 +289,13 @@ impl Assembler {
 
 /// CSO and CSS of a legacy descriptor (§3.3.3).
 fn legacy_offload(word: u64, command: u8) -> TxOffload {
-    let sum = Sum { start: (word >> 40) as u8, at: (word >> 16) as u8, end: 0 };
+    let sum = ChecksumRequest { start: (word >> 40) as u8, at: (word >> 16) as u8, end: 0 };
     TxOffload { transport: (command & IC != 0).then_some(sum), ..NOTHING }
 }
 
-fn context([first, second]: Raw, command: u8) -> Context {
-    let sum = |word: u32| Sum { start: word as u8, at: (word >> 8) as u8, end: (word >> 16) as u16 };
-    Context {
+fn context([first, second]: RawDesc, command: u8) -> TxContext {
+    let sum = |word: u32| ChecksumRequest { start: word as u8, at: (word >> 8) as u8, end: (word >> 16) as u16 };
+    TxContext {
         ip: sum(first as u32),
         transport: sum((first >> 32) as u32),
         payload: (second & 0xf_ffff) as u32,
@@ -309,7 +310,7 @@ fn context([first, second]: Raw, command: u8) -> Context {
 mod tests {
     use super::*;
 
-    fn data(address: u64, len: u64, command: u8, options: u8, special: u16) -> Raw {
+    fn data(address: u64, len: u64, command: u8, options: u8, special: u16) -> RawDesc {
         let kind = u64::from(DATA) << 20;
         let command = u64::from(command | DEXT) << 24;
         [address, len | kind | command | u64::from(options) << 40 | u64::from(special) << 48]
@@ -321,11 +322,12 @@ mod tests {
     fn legacy() {
         let mut a = Assembler::default();
         let first = [0x1000, 60 | 24 << 16 | u64::from(IC | VLE) << 24 | 14 << 40 | 0x0123 << 48];
-        assert_eq!(a.step(first, true), Step { ends: false, reports: false, may_wait: false });
+        assert_eq!(a.step(first, true), DescResult { ends: false, reports: false, may_wait: false });
         let last = [0x2000, 40 | u64::from(EOP | RS | IDE) << 24];
-        assert_eq!(a.step(last, true), Step { ends: true, reports: true, may_wait: true });
+        assert_eq!(a.step(last, true), DescResult { ends: true, reports: true, may_wait: true });
         assert_eq!((a.packet().pieces(), a.packet().len), (&[(0x1000, 60), (0x2000, 40)][..], 100));
-        let offload = TxOffload { transport: Some(Sum { start: 14, at: 24, end: 0 }), vlan: Some(0x0123), ..NOTHING };
+        let offload =
+            TxOffload { transport: Some(ChecksumRequest { start: 14, at: 24, end: 0 }), vlan: Some(0x0123), ..NOTHING };
         assert_eq!(a.packet().offload, offload);
         assert!(a.step([0x3000, 64 | u64::from(EOP | VLE) << 24], false).ends);
         assert_eq!((a.packet().pieces(), a.packet().offload), (&[(0x3000, 64)][..], NOTHING));
@@ -337,10 +339,10 @@ mod tests {
         let mut a = Assembler::default();
         let first = 14 | 24 << 8 | 33 << 16 | 34u64 << 32 | 50u64 << 40;
         let second = 9000 | u64::from(DEXT | TCP | IPV4 | TSE | RS) << 24 | 54 << 40 | 1460 << 48;
-        assert_eq!(a.step([first, second], false), Step { ends: false, reports: true, may_wait: false });
-        let expected = Context {
-            ip: Sum { start: 14, at: 24, end: 33 },
-            transport: Sum { start: 34, at: 50, end: 0 },
+        assert_eq!(a.step([first, second], false), DescResult { ends: false, reports: true, may_wait: false });
+        let expected = TxContext {
+            ip: ChecksumRequest { start: 14, at: 24, end: 33 },
+            transport: ChecksumRequest { start: 34, at: 50, end: 0 },
             payload: 9000,
             headers: 54,
             segment: 1460,
@@ -377,6 +379,6 @@ mod tests {
         assert_eq!(a.packet().pieces(), &[(0x2000, 60)]);
         // A kind of descriptor that does not exist.
         let reserved = [0, 7 << 20 | u64::from(DEXT | EOP | RS) << 24];
-        assert_eq!(a.step(reserved, false), Step { ends: false, reports: true, may_wait: false });
+        assert_eq!(a.step(reserved, false), DescResult { ends: false, reports: true, may_wait: false });
     }
 }

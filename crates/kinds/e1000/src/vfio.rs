@@ -8,10 +8,10 @@ use netvale_mem::lent::InUse;
 use netvale_mem::notify::Doorbell;
 use netvale_vfio_user::config::{BarKind, ConfigSpace, Identity};
 use netvale_vfio_user::irqs::{INTX, KINDS, MSI};
-use netvale_vfio_user::{Bar, Device, Host};
+use netvale_vfio_user::{Bar, Device, DeviceHost};
 
-use crate::core::{Core, Shared};
-use crate::memory::Memory;
+use crate::core::{Core, SharedCore};
+use crate::memory::CardMemory;
 use crate::regs::SPACE;
 
 /// Base address registers: memory, and I/O ports (§4.1).
@@ -29,7 +29,7 @@ pub const DEVICE: u16 = 0x100e;
 /// The function.
 pub struct E1000Device {
     space: ConfigSpace,
-    shared: Arc<Shared>,
+    shared: Arc<SharedCore>,
     /// IOADDR.
     address: u32,
     /// An error if a worker did not leave the card for a guest's access.
@@ -45,8 +45,9 @@ impl E1000Device {
         counts
     }
 
-    /// Creates the function of a controller in its state after [`Shared::power_off`], with this subsystem device ID.
-    pub fn new(shared: Arc<Shared>, subsystem: u16) -> E1000Device {
+    /// Creates the function of a controller in its state after [`SharedCore::power_off`], with this subsystem device
+    /// ID.
+    pub fn new(shared: Arc<SharedCore>, subsystem: u16) -> E1000Device {
         let who = Identity {
             id: (VENDOR, DEVICE),
             class: (2, 0, 0),
@@ -71,12 +72,12 @@ impl E1000Device {
     ///
     /// # Errors
     /// The process is out of descriptors.
-    pub fn go_on(&mut self, host: &Host, address: u32, has_block: bool) -> std::io::Result<bool> {
+    pub fn go_on(&mut self, host: &DeviceHost, address: u32, has_block: bool) -> std::io::Result<bool> {
         self.address = address & (SPACE - 1);
         let message = host.irqs.bell(MSI, 0);
         let pin = host.irqs.bell(INTX, 0);
         let bell = message.or(pin).map(Doorbell::try_clone).transpose()?;
-        let memory = Memory::of(&host.dma);
+        let memory = CardMemory::of(&host.dma);
         Ok(self.with(|core| core.go_on(memory, has_block, bell, message.is_some())) == Some(true))
     }
 
@@ -116,7 +117,7 @@ impl Device for E1000Device {
         }
     }
 
-    fn read(&mut self, bar: usize, at: u64, data: &mut [u8], _host: &Host) {
+    fn read(&mut self, bar: usize, at: u64, data: &mut [u8], _host: &DeviceHost) {
         let value = match (bar, u32::try_from(at)) {
             // Narrow reads get their bytes of the register.
             (MEMORY, Ok(at)) => self.register(at & !3) >> (8 * (at & 3)),
@@ -128,7 +129,7 @@ impl Device for E1000Device {
         data.iter_mut().enumerate().for_each(|(i, byte)| *byte = bytes.get(i).copied().unwrap_or(0));
     }
 
-    fn write(&mut self, bar: usize, at: u64, data: &[u8], _host: &Host) {
+    fn write(&mut self, bar: usize, at: u64, data: &[u8], _host: &DeviceHost) {
         // Only whole registers are written (§13.3): narrower, wider or unaligned writes are ignored.
         let Ok(value) = <[u8; 4]>::try_from(data).map(u32::from_le_bytes) else { return };
         match (bar, u32::try_from(at)) {
@@ -139,7 +140,7 @@ impl Device for E1000Device {
         }
     }
 
-    fn interrupts_changed(&mut self, host: &Host) {
+    fn interrupts_changed(&mut self, host: &DeviceHost) {
         let message = host.irqs.bell(MSI, 0);
         let pin = host.irqs.bell(INTX, 0);
         self.with(|core| {
@@ -150,16 +151,16 @@ impl Device for E1000Device {
         self.pin_changed(host);
     }
 
-    fn pin_changed(&mut self, host: &Host) {
+    fn pin_changed(&mut self, host: &DeviceHost) {
         // Messages cannot be masked.
         if !host.irqs.masked || host.irqs.bell(MSI, 0).is_some() {
             self.with(Core::unmask_pin);
         }
     }
 
-    fn memory_changed(&mut self, host: &Host) {
+    fn memory_changed(&mut self, host: &DeviceHost) {
         // Created and dropped outside: workers wait for the holder of the card.
-        let memory = Memory::of(&host.dma);
+        let memory = CardMemory::of(&host.dma);
         drop(self.with(|core| core.set_memory(memory)));
     }
 
@@ -167,7 +168,7 @@ impl Device for E1000Device {
         self.health
     }
 
-    fn reset(&mut self, _host: &Host) {
+    fn reset(&mut self, _host: &DeviceHost) {
         self.with(Core::reset);
     }
 

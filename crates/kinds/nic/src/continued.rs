@@ -15,12 +15,12 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use netvale_afxdp::socket::{Buffers, HEADROOM, Receiver, Sender};
+use netvale_afxdp::socket::{BufferLayout, HEADROOM, XdpReceiver, XdpSender};
 use netvale_fdio::state::BadState;
 
 /// State of a paused ingress, in addition to its rings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settled {
+pub struct PausedIngress {
     /// Buffers still to give back.
     pub taken: Vec<u32>,
     /// Offset and length of the pieces of an incomplete frame.
@@ -28,14 +28,14 @@ pub struct Settled {
 }
 
 /// Buffers seen in one place.
-struct Seen {
+struct SeenBuffers {
     own: Range<u32>,
     buffers: Box<[bool]>,
 }
 
-impl Seen {
-    fn new(own: Range<u32>) -> Seen {
-        Seen { buffers: vec![false; own.len()].into(), own }
+impl SeenBuffers {
+    fn new(own: Range<u32>) -> SeenBuffers {
+        SeenBuffers { buffers: vec![false; own.len()].into(), own }
     }
 
     fn add(&mut self, index: Option<u32>) -> Result<(), BadState> {
@@ -52,13 +52,13 @@ fn no_ring() -> BadState {
     BadState::new("the indices of a ring cannot be right")
 }
 
-impl Settled {
+impl PausedIngress {
     /// Checks that each buffer of `own` is in at most one place, and no other buffer anywhere.
     ///
     /// # Errors
     /// [`BadState`] otherwise.
-    pub fn check(&self, receiver: &Receiver, buffers: &Buffers, own: Range<u32>) -> Result<(), BadState> {
-        let mut seen = Seen::new(own);
+    pub fn check(&self, receiver: &XdpReceiver, buffers: &BufferLayout, own: Range<u32>) -> Result<(), BadState> {
+        let mut seen = SeenBuffers::new(own);
         self.taken.iter().try_for_each(|&index| seen.add(Some(index)))?;
         // In this order, buffers that the kernel moves meanwhile are not seen twice.
         let filled = receiver.rx.published().ok_or_else(no_ring)?;
@@ -73,8 +73,13 @@ impl Settled {
 ///
 /// # Errors
 /// [`BadState`] otherwise.
-pub fn check_sending(free: &[u32], sender: &Sender, buffers: &Buffers, own: Range<u32>) -> Result<(), BadState> {
-    let mut seen = Seen::new(own);
+pub fn check_sending(
+    free: &[u32],
+    sender: &XdpSender,
+    buffers: &BufferLayout,
+    own: Range<u32>,
+) -> Result<(), BadState> {
+    let mut seen = SeenBuffers::new(own);
     free.iter().try_for_each(|&index| seen.add(Some(index)))?;
     // In this order, buffers that the kernel moves meanwhile are not seen twice.
     let sent = sender.completion.published().ok_or_else(no_ring)?;
@@ -91,14 +96,14 @@ pub fn check_sending(free: &[u32], sender: &Sender, buffers: &Buffers, own: Rang
 ///
 /// # Errors
 /// [`BadState`] unless the rings show each buffer in at most one place.
-pub fn find_taken(receiver: &mut Receiver, buffers: &Buffers, own: Range<u32>) -> Result<(), BadState> {
+pub fn find_taken(receiver: &mut XdpReceiver, buffers: &BufferLayout, own: Range<u32>) -> Result<(), BadState> {
     let taken = receiver.rx.given_back().wrapping_add(own.len() as u32).wrapping_sub(receiver.fill.shown());
     if taken > own.len() as u32 {
         return Err(BadState::new("the rings do not say which buffers were taken"));
     }
     receiver.rx.rewind(taken);
-    let mut seen = Seen::new(own);
-    // In this order, see `Settled::check`.
+    let mut seen = SeenBuffers::new(own);
+    // In this order, see `PausedIngress::check`.
     let filled = receiver.rx.unread().ok_or_else(no_ring)?;
     let empty = receiver.fill.published().ok_or_else(no_ring)?;
     filled.iter().try_for_each(|desc| seen.add(buffers.index(desc.begin())))?;
@@ -113,7 +118,12 @@ const PAUSE: Duration = Duration::from_micros(500);
 ///
 /// # Errors
 /// [`BadState`] if the kernel keeps sending, or unless the rings show each buffer in at most one place.
-pub fn find_free(sender: &Sender, buffers: &Buffers, own: Range<u32>, limit: Duration) -> Result<Vec<u32>, BadState> {
+pub fn find_free(
+    sender: &XdpSender,
+    buffers: &BufferLayout,
+    own: Range<u32>,
+    limit: Duration,
+) -> Result<Vec<u32>, BadState> {
     let begun = Instant::now();
     while !is_quiet(sender, true) {
         if begun.elapsed() >= limit {
@@ -127,7 +137,7 @@ pub fn find_free(sender: &Sender, buffers: &Buffers, own: Range<u32>, limit: Dur
         let _ = sender.socket.kick();
         std::thread::sleep(PAUSE);
     }
-    let mut seen = Seen::new(own.clone());
+    let mut seen = SeenBuffers::new(own.clone());
     let sent = sender.completion.published().ok_or_else(no_ring)?;
     let unsent = sender.tx.published().ok_or_else(no_ring)?;
     sent.iter().try_for_each(|&at| seen.add(buffers.index(at)))?;
@@ -137,7 +147,7 @@ pub fn find_free(sender: &Sender, buffers: &Buffers, own: Range<u32>, limit: Dur
 
 /// Whether the kernel has no send buffer: as many were sent or refused as were taken. With `all`, all must have been
 /// taken, too.
-fn is_quiet(sender: &Sender, all: bool) -> bool {
+fn is_quiet(sender: &XdpSender, all: bool) -> bool {
     let taken = sender.tx.given_back();
     let refused = sender.socket.statistics().map_or(0, |s| s.tx_invalid_descs as u32);
     let is_empty = !all || taken == sender.tx.shown();

@@ -4,18 +4,18 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use netvale_afxdp::socket::{Buffers, CONTINUES, Desc, Sender};
+use netvale_afxdp::socket::{BufferLayout, CONTINUES, XdpDesc, XdpSender};
 use netvale_mem::Mapping;
 use netvale_mem::copy::copy_bytes;
 use netvale_mem::lent::Lent;
 use netvale_port::batch::Batch;
-use netvale_port::pace::{Machine, Meter, Pace};
-use netvale_port::soft::{Form, PutResult, Room};
+use netvale_port::pace::{MachineClock, Meter, QueuePace};
+use netvale_port::soft::{FrameForm, PutResult, SegmentRoom};
 use rustix::io::Errno;
 
 use netvale_port::{DropReason, Egress, FrameRef, RingCounters, Scratch};
 
-use crate::Keep;
+use crate::QueueGuard;
 
 /// Shortest frame: the kernel refuses frames shorter than an Ethernet header.
 const SHORTEST: usize = 14;
@@ -23,15 +23,15 @@ const SHORTEST: usize = 14;
 /// The transmit side of a queue, as an egress.
 pub struct NicEgress {
     /// Never empty: it only excludes other workers.
-    sending: Lent<Sending>,
+    sending: Lent<NicEgressRings>,
     counters: Arc<RingCounters>,
-    pace: Pace,
+    pace: QueuePace,
 }
 
-struct Sending {
-    sender: Sender,
+struct NicEgressRings {
+    sender: XdpSender,
     memory: Arc<Mapping>,
-    buffers: Buffers,
+    buffers: BufferLayout,
     free: Vec<u32>,
     /// Most buffers ever free at a time.
     most_free: usize,
@@ -39,23 +39,24 @@ struct Sending {
     multi_buffer: bool,
     /// The reason why the kernel took nothing last time: the interface is down or gone.
     stopped: Result<(), Errno>,
-    _queue: Keep,
+    _queue: QueueGuard,
 }
 
 impl NicEgress {
     /// Creates an egress that sends from the buffers numbered `own`, and from those returned to it.
     pub fn new(
-        sender: Sender,
+        sender: XdpSender,
         memory: Arc<Mapping>,
-        buffers: Buffers,
+        buffers: BufferLayout,
         own: impl IntoIterator<Item = u32>,
-        (multi_buffer, queue): (bool, Arc<impl Any + Send + Sync>),
+        multi_buffer: bool,
+        queue: Arc<impl Any + Send + Sync>,
     ) -> NicEgress {
         let free: Vec<u32> = own.into_iter().collect();
         let most_free = free.len();
         let stopped = Ok(());
-        let sending = Sending { sender, memory, buffers, free, most_free, multi_buffer, stopped, _queue: queue };
-        NicEgress { sending: Lent::with(sending), counters: Arc::default(), pace: Pace::default() }
+        let sending = NicEgressRings { sender, memory, buffers, free, most_free, multi_buffer, stopped, _queue: queue };
+        NicEgress { sending: Lent::with(sending), counters: Arc::default(), pace: QueuePace::default() }
     }
 
     /// The buffers without a frame, and whether frames may take several. `None` while a worker uses it.
@@ -64,7 +65,7 @@ impl NicEgress {
         Some((sending.free.clone(), sending.multi_buffer))
     }
 
-    fn deliver_to(&self, s: &mut Sending, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
+    fn deliver_to(&self, s: &mut NicEgressRings, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
         let mut meter = self.pace.begin(picks.len());
         let mut rest = picks;
         let mut done = 0;
@@ -98,11 +99,11 @@ impl NicEgress {
     /// Sends as many of these frames as fit. Returns the number handled.
     fn send_some(
         &self,
-        s: &mut Sending,
+        s: &mut NicEgressRings,
         batch: &Batch,
         picks: &[u16],
         scratch: &mut Scratch,
-        meter: &mut Meter<'_, Machine>,
+        meter: &mut Meter<'_, MachineClock>,
     ) -> usize {
         let mut frames = 0;
         let mut bytes = 0;
@@ -129,8 +130,8 @@ impl NicEgress {
         done
     }
 
-    fn send(&self, s: &mut Sending, frame: &FrameRef<'_>, scratch: &mut Scratch) -> PutResult {
-        if Form::of(frame, false) == Form::AsIs {
+    fn send(&self, s: &mut NicEgressRings, frame: &FrameRef<'_>, scratch: &mut Scratch) -> PutResult {
+        if FrameForm::of(frame, false) == FrameForm::AsIs {
             // SAFETY: `put` passes room in our buffers.
             return s.put(frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) });
         }
@@ -147,9 +148,9 @@ impl NicEgress {
     }
 }
 
-impl Sending {
+impl NicEgressRings {
     /// Makes the kernel take frames, within their time limit.
-    fn push(&mut self, meter: &mut Meter<'_, Machine>) -> Result<(), Errno> {
+    fn push(&mut self, meter: &mut Meter<'_, MachineClock>) -> Result<(), Errno> {
         self.sender.push_while(|frames| meter.took(frames))
     }
 
@@ -167,10 +168,10 @@ impl Sending {
     }
 
     /// The room for frames to cut.
-    fn room(&mut self) -> Room {
+    fn room(&mut self) -> SegmentRoom {
         let free = self.free.len().min(self.sender.tx.room() as usize);
         let all = self.most_free.min(self.sender.tx.size() as usize);
-        Room { free, all, bytes: self.buffers.chunk().unwrap_or(0) as usize, lead: 0 }
+        SegmentRoom { free, all, bytes: self.buffers.chunk().unwrap_or(0) as usize, lead: 0 }
     }
 
     /// Writes a frame to as many buffers as it takes.
@@ -191,7 +192,7 @@ impl Sending {
             let Some(place) = self.memory.at(addr, n as u64, 1) else { break };
             read(at, place.as_ptr(), n);
             let options = if i + 1 < count { CONTINUES } else { 0 };
-            self.sender.tx.put(Desc { addr, len: n as u32, options });
+            self.sender.tx.put(XdpDesc { addr, len: n as u32, options });
         }
         PutResult::Done
     }

@@ -4,28 +4,28 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use netvale_afxdp::socket::{Buffers, CONTINUES, Desc, HEADROOM, Receiver};
+use netvale_afxdp::socket::{BufferLayout, CONTINUES, HEADROOM, XdpDesc, XdpReceiver};
 use netvale_fdio::state::BadState;
 use netvale_mem::Mapping;
 use netvale_port::batch::{BATCH, Batch, MAX_FRAGS};
 use netvale_port::{DropReason, Ingress, RingCounters};
 
-use crate::Keep;
-use crate::continued::Settled;
+use crate::QueueGuard;
+use crate::continued::PausedIngress;
 
 /// The receive side of a queue, as an ingress.
 pub struct NicIngress {
-    receiver: Receiver,
+    receiver: XdpReceiver,
     memory: Arc<Mapping>,
-    buffers: Buffers,
+    buffers: BufferLayout,
     /// Buffers of the batch taken last.
     taken: Vec<u32>,
     /// Pieces of an incomplete frame.
     pieces: Vec<(*const u8, u32)>,
     counters: Arc<RingCounters>,
     /// State saved when its worker pauses.
-    settled: Arc<Mutex<Settled>>,
-    _queue: Keep,
+    settled: Arc<Mutex<PausedIngress>>,
+    _queue: QueueGuard,
 }
 
 // SAFETY: the pointers lie in `memory`, kept by this value, and are used by the thread that owns it.
@@ -34,11 +34,11 @@ unsafe impl Send for NicIngress {}
 impl NicIngress {
     /// Creates an ingress that receives into the buffers numbered `own`.
     pub fn new(
-        mut receiver: Receiver,
+        mut receiver: XdpReceiver,
         memory: Arc<Mapping>,
-        buffers: Buffers,
+        buffers: BufferLayout,
         own: std::ops::Range<u32>,
-        queue: Keep,
+        queue: QueueGuard,
     ) -> NicIngress {
         for at in own.filter_map(|index| buffers.at(index)) {
             receiver.fill.put(at - HEADROOM);
@@ -47,7 +47,7 @@ impl NicIngress {
         Self::with(receiver, memory, buffers, queue)
     }
 
-    fn with(receiver: Receiver, memory: Arc<Mapping>, buffers: Buffers, queue: Keep) -> NicIngress {
+    fn with(receiver: XdpReceiver, memory: Arc<Mapping>, buffers: BufferLayout, queue: QueueGuard) -> NicIngress {
         let taken = Vec::with_capacity(2 * BATCH);
         let pieces = Vec::with_capacity(MAX_FRAGS);
         let counters = Arc::default();
@@ -55,16 +55,16 @@ impl NicIngress {
         NicIngress { receiver, memory, buffers, taken, pieces, counters, settled, _queue: queue }
     }
 
-    /// Restores a queue whose buffers [`Settled::check`] has found in their places.
+    /// Restores a queue whose buffers [`PausedIngress::check`] has found in their places.
     ///
     /// # Errors
     /// [`BadState`] if pieces of an incomplete frame are not in its buffers.
     pub fn continued(
-        receiver: Receiver,
+        receiver: XdpReceiver,
         memory: Arc<Mapping>,
-        buffers: Buffers,
-        settled: &Settled,
-        queue: Keep,
+        buffers: BufferLayout,
+        settled: &PausedIngress,
+        queue: QueueGuard,
     ) -> Result<NicIngress, BadState> {
         let mut this = Self::with(receiver, memory, buffers, queue);
         this.taken.extend_from_slice(&settled.taken);
@@ -80,12 +80,12 @@ impl NicIngress {
     }
 
     /// Where its state is saved when its worker pauses.
-    pub fn settled(&self) -> Arc<Mutex<Settled>> {
+    pub fn settled(&self) -> Arc<Mutex<PausedIngress>> {
         Arc::clone(&self.settled)
     }
 
     /// The address of a frame's piece; `None` if the kernel put it outside its buffers.
-    fn place(&mut self, desc: Desc) -> Option<(*const u8, u32)> {
+    fn place(&mut self, desc: XdpDesc) -> Option<(*const u8, u32)> {
         let begin = desc.begin();
         let index = self.buffers.index(begin)?;
         self.taken.push(index);
@@ -167,7 +167,7 @@ impl Ingress for NicIngress {
     fn settle(&mut self) {
         let start = self.memory.start().as_ptr() as u64;
         let offset = |&(at, len): &(*const u8, u32)| (at as u64 - start, len);
-        let settled = Settled { taken: self.taken.clone(), pieces: self.pieces.iter().map(offset).collect() };
+        let settled = PausedIngress { taken: self.taken.clone(), pieces: self.pieces.iter().map(offset).collect() };
         *self.settled.lock().unwrap_or_else(PoisonError::into_inner) = settled;
     }
 

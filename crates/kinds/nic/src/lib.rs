@@ -15,4 +15,4 @@ pub mod ingress;
 pub mod stack;
 
 /// The owner of a queue's resources, kept while the queue is used.
-pub type Keep = Arc<dyn Any + Send + Sync>;
+pub type QueueGuard = Arc<dyn Any + Send + Sync>;

@@ -22,9 +22,9 @@ use netvale_afxdp::rx_end::RxEnd;
 use netvale_mem::host::HostTx;
 use netvale_mem::mirror::{Mirror, Moment};
 use netvale_mem::notify::{Doorbell, KickCounts, arm};
-use netvale_mem::region::Furnished;
+use netvale_mem::region::FurnishedRings;
 use netvale_port::batch::MAX_FRAGS;
-use netvale_port::{DropReason, Passed, RingCounters, Task};
+use netvale_port::{DropReason, PassResult, RingCounters, Task};
 use rustix::io::Errno;
 
 /// Maximum number of frames moved in one pass: each is a system call.
@@ -115,13 +115,13 @@ pub struct StackTx {
     full: bool,
     /// Copies frames for monitors.
     mirror: Mirror,
-    _ring: Furnished,
+    _ring: FurnishedRings,
 }
 
 impl StackTx {
     /// Creates the task; the program rings `doorbell`, and `queue` is the TAP's.
     pub fn new(
-        ring: Furnished,
+        ring: FurnishedRings,
         tx: HostTx,
         doorbell: Doorbell,
         queue: &Arc<OwnedFd>,
@@ -181,10 +181,10 @@ impl StackTx {
 }
 
 impl<W> Task<W> for StackTx {
-    fn pass(&mut self, _work: &mut W) -> Passed {
+    fn pass(&mut self, _work: &mut W) -> PassResult {
         match self.move_slots() {
-            0 if self.full => Passed::Held,
-            moved => Passed::count(moved),
+            0 if self.full => PassResult::Held,
+            moved => PassResult::count(moved),
         }
     }
 
@@ -217,13 +217,13 @@ pub struct StackRx {
     counters: Arc<RingCounters>,
     /// Copies frames for monitors.
     mirror: Mirror,
-    _ring: Furnished,
+    _ring: FurnishedRings,
 }
 
 impl StackRx {
     /// Creates the task; `end` is the ring, `queue` the TAP's; frames that the program forwards go to `wire`.
     pub fn new(
-        ring: Furnished,
+        ring: FurnishedRings,
         end: RxEnd,
         queue: &Arc<OwnedFd>,
         wire: Outlet,
@@ -235,7 +235,7 @@ impl StackRx {
     }
 
     /// Reads a frame into as many slots as it takes; a frame without room is lost, as in a NIC.
-    fn read(&mut self) -> Read {
+    fn read(&mut self) -> StackReadResult {
         let ring = &self.end.side().ring;
         let size = ring.room(0) as usize;
         let room = (self.end.room() as usize).min(LONGEST.div_ceil(size)).min(MAX_FRAGS);
@@ -256,12 +256,14 @@ impl StackRx {
         // SAFETY: header and spare byte, and buffers of the region, kept mapped by `_ring`; the kernel writes them, and
         // nothing reads them here.
         let got = unsafe { libc::readv(self.queue.as_raw_fd(), iov.as_ptr(), 2 + usable as i32) };
-        let Some(len) = usize::try_from(got).ok().and_then(|n| n.checked_sub(TAP_HEADER)) else { return Read::Nothing };
+        let Some(len) = usize::try_from(got).ok().and_then(|n| n.checked_sub(TAP_HEADER)) else {
+            return StackReadResult::Nothing;
+        };
         if len > usable * size {
-            return Read::Lost(if usable == room { DropReason::NoRoom } else { DropReason::BadRxBuffer });
+            return StackReadResult::Lost(if usable == room { DropReason::NoRoom } else { DropReason::BadRxBuffer });
         }
         self.end.fill(len, size);
-        Read::Frame(len)
+        StackReadResult::Frame(len)
     }
 
     /// Counts of kicks to the program.
@@ -271,7 +273,7 @@ impl StackRx {
 }
 
 impl<W> Task<W> for StackRx {
-    fn pass(&mut self, _work: &mut W) -> Passed {
+    fn pass(&mut self, _work: &mut W) -> PassResult {
         if self.end.released(Some(&self.wire)).is_err() {
             self.counters.dropped(DropReason::BadHead, 1);
         }
@@ -281,12 +283,12 @@ impl<W> Task<W> for StackRx {
         let first = self.end.hwtail();
         while looked < MOST {
             match self.read() {
-                Read::Frame(n) => {
+                StackReadResult::Frame(n) => {
                     frames += 1;
                     bytes += n as u64;
                 }
-                Read::Lost(why) => self.counters.dropped(why, 1),
-                Read::Nothing => break,
+                StackReadResult::Lost(why) => self.counters.dropped(why, 1),
+                StackReadResult::Nothing => break,
             }
             looked += 1;
         }
@@ -295,7 +297,7 @@ impl<W> Task<W> for StackRx {
             self.end.publish();
             self.counters.passed(frames, bytes);
         }
-        Passed::count(looked as usize)
+        PassResult::count(looked as usize)
     }
 
     fn settle(&mut self) {
@@ -313,7 +315,7 @@ impl<W> Task<W> for StackRx {
 }
 
 /// The result of a read.
-enum Read {
+enum StackReadResult {
     Frame(usize),
     Lost(DropReason),
     Nothing,

@@ -3,12 +3,12 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use netvale_afxdp::ring::Ring;
-use netvale_afxdp::socket::{Buffers, CONTINUES, Desc, HEADROOM, Receiver, Sender, Socket};
+use netvale_afxdp::ring::XdpRing;
+use netvale_afxdp::socket::{BufferLayout, CONTINUES, HEADROOM, XdpDesc, XdpReceiver, XdpSender, XdpSocket};
 use netvale_fdio::state::BadState;
 use netvale_mem::Mapping;
-use netvale_mem::mapping::{Pages, sealed_memfd};
-use netvale_nic::continued::{Settled, check_sending};
+use netvale_mem::mapping::{PageKind, sealed_memfd};
+use netvale_nic::continued::{PausedIngress, check_sending};
 use netvale_nic::egress::NicEgress;
 use netvale_nic::ingress::NicIngress;
 use netvale_port::{DropReason, Egress, Ingress, Scratch, Source};
@@ -17,31 +17,31 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::xdp::XdpRingOffset;
 
 const ENTRIES: u32 = 64;
-const BUFFERS: Buffers = Buffers { first: 4096, stride: 2112, count: 64 };
+const BUFFERS: BufferLayout = BufferLayout { first: 4096, stride: 2112, count: 64 };
 const AT: XdpRingOffset = XdpRingOffset { producer: 0, consumer: 64, flags: Some(128), desc: 192 };
 
 /// A ring, the kernel's side of it, and its memory.
-fn ring<T: Copy>(produces: bool) -> (Ring<T>, Ring<T>, OwnedFd) {
+fn ring<T: Copy>(produces: bool) -> (XdpRing<T>, XdpRing<T>, OwnedFd) {
     let memory: OwnedFd = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&memory, 4096).unwrap();
-    let side = |produces| Ring::map(memory.as_fd(), 0, &AT, ENTRIES, produces).unwrap();
+    let side = |produces| XdpRing::map(memory.as_fd(), 0, &AT, ENTRIES, produces).unwrap();
     (side(produces), side(!produces), memory)
 }
 
 /// The memory of a port, and its file.
-fn memory() -> (OwnedFd, Arc<Mapping>, Arc<Socket>) {
-    let (fd, map, _) = sealed_memfd("netvale-test", 4096 * 64, Pages::Ordinary).unwrap();
+fn memory() -> (OwnedFd, Arc<Mapping>, Arc<XdpSocket>) {
+    let (fd, map, _) = sealed_memfd("netvale-test", 4096 * 64, PageKind::Ordinary).unwrap();
     let map = Arc::new(map);
-    let socket = Socket::adopt(eventfd(0, EventfdFlags::CLOEXEC).unwrap(), ENTRIES, &map);
+    let socket = XdpSocket::adopt(eventfd(0, EventfdFlags::CLOEXEC).unwrap(), ENTRIES, &map);
     (fd, map, socket)
 }
 
 /// The kernel's part of receiving.
 struct Receiving {
     memory: OwnedFd,
-    rx: Ring<Desc>,
+    rx: XdpRing<XdpDesc>,
     rx_memory: OwnedFd,
-    fill: Ring<u64>,
+    fill: XdpRing<u64>,
     fill_memory: OwnedFd,
 }
 
@@ -50,7 +50,7 @@ impl Receiving {
         let (memory, map, socket) = memory();
         let (rx, kernel_rx, rx_memory) = ring(false);
         let (fill, kernel_fill, fill_memory) = ring(true);
-        let receiver = Receiver { rx, fill, socket };
+        let receiver = XdpReceiver { rx, fill, socket };
         let ingress = NicIngress::new(receiver, Arc::clone(&map), BUFFERS, 2..34, Arc::new(()));
         let kernel = Receiving { memory, rx: kernel_rx, rx_memory, fill: kernel_fill, fill_memory };
         (kernel, Source::new(Box::new(ingress)), map)
@@ -58,7 +58,7 @@ impl Receiving {
 
     /// Number of buffers that the kernel has: a new side sees them all.
     fn buffers(&self) -> u32 {
-        Ring::<u64>::map(self.fill_memory.as_fd(), 0, &AT, ENTRIES, false).unwrap().ready()
+        XdpRing::<u64>::map(self.fill_memory.as_fd(), 0, &AT, ENTRIES, false).unwrap().ready()
     }
 
     /// Receives a frame in one buffer per piece. `None`: the driver is out of buffers.
@@ -70,7 +70,7 @@ impl Receiving {
             let at = self.fill.take() + HEADROOM;
             rustix::io::pwrite(&self.memory, piece, at).unwrap();
             let options = if i + 1 < pieces.len() { CONTINUES } else { 0 };
-            self.rx.put(Desc { addr: at, len: piece.len() as u32, options });
+            self.rx.put(XdpDesc { addr: at, len: piece.len() as u32, options });
         }
         self.fill.release();
         self.rx.publish();
@@ -125,7 +125,7 @@ fn unended() {
     let second = [3u8; 100];
     kernel.fill.release();
     rustix::io::pwrite(&kernel.memory, &second, first).unwrap();
-    kernel.rx.put(Desc { addr: first, len: 100, options: CONTINUES });
+    kernel.rx.put(XdpDesc { addr: first, len: 100, options: CONTINUES });
     kernel.rx.publish();
     assert_eq!(frames(&mut source), [[[1; 100], [2; 100]].concat()]);
     assert_eq!(kernel.buffers(), 29, "nothing of a batch with a frame that goes on");
@@ -135,11 +135,11 @@ fn unended() {
 }
 
 /// Restores a queue in its rings' memory.
-fn go_on(kernel: &Receiving, map: &Arc<Mapping>, settled: &Settled) -> Result<Source<NicIngress>, BadState> {
-    let rx = Ring::map(kernel.rx_memory.as_fd(), 0, &AT, ENTRIES, false).unwrap();
-    let fill = Ring::map(kernel.fill_memory.as_fd(), 0, &AT, ENTRIES, true).unwrap();
-    let socket = Socket::adopt(eventfd(0, EventfdFlags::CLOEXEC).unwrap(), ENTRIES, map);
-    let receiver = Receiver { rx, fill, socket };
+fn go_on(kernel: &Receiving, map: &Arc<Mapping>, settled: &PausedIngress) -> Result<Source<NicIngress>, BadState> {
+    let rx = XdpRing::map(kernel.rx_memory.as_fd(), 0, &AT, ENTRIES, false).unwrap();
+    let fill = XdpRing::map(kernel.fill_memory.as_fd(), 0, &AT, ENTRIES, true).unwrap();
+    let socket = XdpSocket::adopt(eventfd(0, EventfdFlags::CLOEXEC).unwrap(), ENTRIES, map);
+    let receiver = XdpReceiver { rx, fill, socket };
     settled.check(&receiver, &BUFFERS, 2..34)?;
     NicIngress::continued(receiver, Arc::clone(map), BUFFERS, settled, Arc::new(())).map(|i| Source::new(Box::new(i)))
 }
@@ -156,7 +156,7 @@ fn continued() {
         let first = kernel.fill.take() + HEADROOM;
         kernel.fill.release();
         rustix::io::pwrite(&kernel.memory, &[2; 100], first).unwrap();
-        kernel.rx.put(Desc { addr: first, len: 100, options: CONTINUES });
+        kernel.rx.put(XdpDesc { addr: first, len: 100, options: CONTINUES });
         kernel.rx.publish();
         assert_eq!(frames(&mut source), [[1; 100]]);
         source.settle();
@@ -174,7 +174,7 @@ fn continued() {
 fn continued_forgeries() {
     let (mut kernel, _source, map) = Receiving::new();
     let refused = |kernel: &Receiving, taken: &[u32], pieces: &[(u64, u32)]| {
-        let settled = Settled { taken: taken.to_vec(), pieces: pieces.to_vec() };
+        let settled = PausedIngress { taken: taken.to_vec(), pieces: pieces.to_vec() };
         go_on(kernel, &map, &settled).err().map(|e| e.to_string()).unwrap_or_default()
     };
     assert_eq!(refused(&kernel, &[], &[]), "");
@@ -191,7 +191,7 @@ fn continued_forgeries() {
     for (at, len) in [(other, 10), (free, u32::MAX), (u64::MAX, 1)] {
         assert_eq!(refused(&kernel, &[index], &[(at, len)]), "a piece of a frame lies elsewhere");
     }
-    kernel.rx.put(Desc { addr: free, len: 60, options: 0 });
+    kernel.rx.put(XdpDesc { addr: free, len: 60, options: 0 });
     kernel.rx.publish();
     assert_eq!(refused(&kernel, &[index], &[]), "a buffer is in two places");
     rustix::io::pwrite(&kernel.rx_memory, &1000u32.to_ne_bytes(), AT.producer).unwrap();
@@ -202,21 +202,21 @@ fn continued_forgeries() {
 #[test]
 fn continued_sending() {
     let (_memory, map, socket) = memory();
-    let (mut tx, _, _a) = ring::<Desc>(true);
+    let (mut tx, _, _a) = ring::<XdpDesc>(true);
     let (completion, mut done, _b) = ring::<u64>(false);
     let at = |index| BUFFERS.at(index).unwrap();
-    tx.put(Desc { addr: at(41), len: 60, options: 0 });
+    tx.put(XdpDesc { addr: at(41), len: 60, options: 0 });
     tx.publish();
     done.put(at(42));
     done.publish();
-    let sender = Sender { tx, completion, socket };
+    let sender = XdpSender { tx, completion, socket };
     let check = |free: &[u32]| check_sending(free, &sender, &BUFFERS, 40..44).err().map(|e| e.to_string());
     assert_eq!((check(&[]), check(&[40, 43])), (None, None));
     for twice in [&[40, 40][..], &[41], &[42]] {
         assert_eq!(check(twice).as_deref(), Some("a buffer is in two places"), "{twice:?}");
     }
     assert_eq!(check(&[39]).as_deref(), Some("a buffer is not the queue's"));
-    let egress = NicEgress::new(sender, map, BUFFERS, [40, 43], (true, Arc::new(())));
+    let egress = NicEgress::new(sender, map, BUFFERS, [40, 43], true, Arc::new(()));
     assert_eq!(egress.free(), Some((vec![40, 43], true)));
 }
 
@@ -225,7 +225,7 @@ fn continued_sending() {
 fn outside() {
     let (mut kernel, mut source, map) = Receiving::new();
     for addr in [0, 1 << 40, map.len() as u64, u64::MAX] {
-        kernel.rx.put(Desc { addr, len: 60, options: 0 });
+        kernel.rx.put(XdpDesc { addr, len: 60, options: 0 });
     }
     kernel.receive(&[&[5; 60]]).unwrap();
     let came: Vec<_> = frames(&mut source).into_iter().filter(|frame| !frame.is_empty()).collect();
@@ -239,10 +239,10 @@ fn sent() {
     for (multi_buffer, length) in [(false, 1500_usize), (true, 5000)] {
         let (mut kernel, mut source, _map) = Receiving::new();
         let (file, map, socket) = memory();
-        let (tx, mut kernel_tx, _) = ring::<Desc>(true);
+        let (tx, mut kernel_tx, _) = ring::<XdpDesc>(true);
         let (completion, mut kernel_completion, _) = ring::<u64>(false);
-        let sender = Sender { tx, completion, socket };
-        let egress = NicEgress::new(sender, map, BUFFERS, 40..43, (multi_buffer, Arc::new(())));
+        let sender = XdpSender { tx, completion, socket };
+        let egress = NicEgress::new(sender, map, BUFFERS, 40..43, multi_buffer, Arc::new(()));
         let frame: Vec<u8> = (0..length).map(|i| (i % 255) as u8).collect();
         let pieces: Vec<&[u8]> = frame.chunks(1700).collect();
         kernel.receive(&pieces).unwrap();

@@ -25,12 +25,12 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use crossbeam_queue::ArrayQueue;
-use netvale_mem::noted::Noted;
+use netvale_mem::noted::NotedCounts;
 use netvale_port::{BATCH, Batch, DropReason, Egress, FrameRef, RingCounters, Scratch};
 
 use crate::chunk::Chunk;
-use crate::limit::{Ended, Limit, Written};
-use crate::writer::{Format, WriteError, Writer};
+use crate::limit::{CaptureLimit, CaptureProgress, ReachedLimit};
+use crate::writer::{PcapFormat, PcapWriter, WriteError};
 
 mod state;
 
@@ -49,7 +49,7 @@ const SMALL_FRAMES: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CaptureOptions {
     /// The file's format.
-    pub format: Format,
+    pub format: PcapFormat,
     /// Bytes to keep of each frame.
     pub snaplen: u32,
 }
@@ -57,7 +57,7 @@ pub struct CaptureOptions {
 impl CaptureOptions {
     /// Whole frames, in the format of the file's name.
     pub fn of(path: &Path) -> Self {
-        CaptureOptions { format: Format::of(path), snaplen: u32::MAX }
+        CaptureOptions { format: PcapFormat::of(path), snaplen: u32::MAX }
     }
 }
 
@@ -68,7 +68,7 @@ pub struct CaptureStatus {
     lost: AtomicU64,
     portions: AtomicU64,
     stopped: AtomicBool,
-    ended: OnceLock<Ended>,
+    ended: OnceLock<ReachedLimit>,
     error: OnceLock<WriteError>,
     closed: Mutex<bool>,
     closing: Condvar,
@@ -96,7 +96,7 @@ impl CaptureStatus {
     }
 
     /// The limit that ended the capture. Later frames are dropped for `capture-full`.
-    pub fn ended(&self) -> Option<Ended> {
+    pub fn ended(&self) -> Option<ReachedLimit> {
         self.ended.get().copied()
     }
 
@@ -118,7 +118,7 @@ impl CaptureStatus {
         self.stopped.store(true, Ordering::Release);
     }
 
-    fn end(&self, why: Ended) {
+    fn end(&self, why: ReachedLimit) {
         // The first reason is kept.
         let _ = self.ended.set(why);
         self.stopped.store(true, Ordering::Release);
@@ -131,14 +131,14 @@ impl CaptureStatus {
 }
 
 /// The free buffers.
-struct Pool {
+struct ChunkPool {
     small: ArrayQueue<Chunk>,
     large: ArrayQueue<Chunk>,
 }
 
-impl Pool {
+impl ChunkPool {
     fn new() -> Self {
-        let pool = Pool { small: ArrayQueue::new(SMALL.1), large: ArrayQueue::new(LARGE.1) };
+        let pool = ChunkPool { small: ArrayQueue::new(SMALL.1), large: ArrayQueue::new(LARGE.1) };
         (0..SMALL.1).for_each(|_| pool.put(Chunk::new(SMALL.0, SMALL_FRAMES)));
         (0..LARGE.1).for_each(|_| pool.put(Chunk::new(LARGE.0, BATCH)));
         pool
@@ -161,7 +161,7 @@ impl Pool {
 }
 
 /// A job for the recorder.
-enum Job {
+enum RecorderJob {
     Write(Chunk),
     Settle(SyncSender<CaptureState>),
 }
@@ -169,8 +169,8 @@ enum Job {
 /// A capture file as an egress. After it is dropped, accepted frames are still written, and the file is closed
 /// ([`CaptureStatus::wait_closed`]).
 pub struct PcapEgress {
-    pool: Arc<Pool>,
-    full: SyncSender<Job>,
+    pool: Arc<ChunkPool>,
+    full: SyncSender<RecorderJob>,
     snaplen: usize,
     status: Arc<CaptureStatus>,
     counters: Arc<RingCounters>,
@@ -198,7 +198,7 @@ impl PcapEgress {
         options: CaptureOptions,
         counters: Arc<RingCounters>,
     ) -> Result<Self, WriteError> {
-        Self::limited(file, path, options, Limit::default(), counters)
+        Self::limited(file, path, options, CaptureLimit::default(), counters)
     }
 
     /// The same, up to a limit.
@@ -209,37 +209,38 @@ impl PcapEgress {
         file: File,
         path: &Path,
         options: CaptureOptions,
-        limit: Limit,
+        limit: CaptureLimit,
         counters: Arc<RingCounters>,
     ) -> Result<Self, WriteError> {
         let named = |e| WriteError::new(Some(path.to_owned()), e);
         let mut at = file.try_clone().map_err(named)?;
-        let mut writer = Writer::new(file, options.format)?.named(path);
+        let mut writer = PcapWriter::new(file, options.format)?.named(path);
         // Writes the header immediately: this shows a full disk before the first frame.
         writer.flush()?;
         // Anything but a regular file has no position.
-        let written = Written::new(limit, at.stream_position().unwrap_or(0));
-        let noted = Noted::new().map_err(|e| named(e.into()))?;
-        Self::start((writer, written), noted, CaptureStatus::default(), options, counters).map_err(named)
+        let written = CaptureProgress::new(limit, at.stream_position().unwrap_or(0));
+        let noted = NotedCounts::new().map_err(|e| named(e.into()))?;
+        Self::start(writer, written, noted, CaptureStatus::default(), options, counters).map_err(named)
     }
 
     /// Starts the recorder.
     fn start(
-        (writer, written): (Writer<File>, Written),
-        noted: Noted,
+        writer: PcapWriter<File>,
+        written: CaptureProgress,
+        noted: NotedCounts,
         status: CaptureStatus,
         options: CaptureOptions,
         counters: Arc<RingCounters>,
     ) -> std::io::Result<Self> {
         let (full, to_recorder) = sync_channel(SMALL.1 + LARGE.1 + 1);
-        let pool = Arc::new(Pool::new());
+        let pool = Arc::new(ChunkPool::new());
         let status = Arc::new(status);
         let cut_off = status.lost().saturating_sub(writer.lost());
         let flushed = (written.bytes(), writer.written());
         let kept = noted.as_fd().try_clone_to_owned()?;
         let pool_too = Arc::clone(&pool);
         let status_too = Arc::clone(&status);
-        let mut recorder = Recorder {
+        let mut recorder = RecorderThread {
             writer,
             written,
             flushed,
@@ -286,7 +287,7 @@ impl PcapEgress {
         }
         let frames = chunk.frames() as u64;
         // The channel has a place for each buffer, and the recorder lives as long as self.
-        match self.full.try_send(Job::Write(chunk)) {
+        match self.full.try_send(RecorderJob::Write(chunk)) {
             Ok(()) => self.counters.passed(frames, bytes),
             Err(_) => self.counters.dropped(DropReason::Device, frames),
         }
@@ -318,27 +319,27 @@ impl Egress for PcapEgress {
 }
 
 /// The writing thread.
-struct Recorder {
-    writer: Writer<File>,
-    written: Written,
+struct RecorderThread {
+    writer: PcapWriter<File>,
+    written: CaptureProgress,
     /// Bytes and frames of the file on disk.
     flushed: (u64, u64),
     /// Frames that arrived after a limit.
     cut_off: u64,
     /// Whether nothing has arrived since everything was written and noted.
     is_flushed: bool,
-    noted: Noted,
-    pool: Arc<Pool>,
+    noted: NotedCounts,
+    pool: Arc<ChunkPool>,
     status: Arc<CaptureStatus>,
 }
 
-impl Recorder {
+impl RecorderThread {
     /// Writes until the egress is dropped. After an error it still takes buffers, to count lost frames.
-    fn run(mut self, full: &Receiver<Job>) {
+    fn run(mut self, full: &Receiver<RecorderJob>) {
         while let Some(job) = self.next(full) {
             match job {
-                Job::Write(chunk) => self.write(chunk),
-                Job::Settle(answer) => {
+                RecorderJob::Write(chunk) => self.write(chunk),
+                RecorderJob::Settle(answer) => {
                     self.flush();
                     // The asking thread may have given up.
                     let _ = answer.try_send(self.state());
@@ -389,7 +390,7 @@ impl Recorder {
     }
 
     /// Receives the next buffer. Before it waits, it writes out its frames, for programs that read the file meanwhile.
-    fn next(&mut self, full: &Receiver<Job>) -> Option<Job> {
+    fn next(&mut self, full: &Receiver<RecorderJob>) -> Option<RecorderJob> {
         match full.try_recv() {
             Ok(job) => Some(job),
             Err(TryRecvError::Disconnected) => None,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// A frame's position in its chunk, its length and its time.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct ChunkEntry {
     start: usize,
     pub(crate) len: usize,
     /// Length on the wire in bytes.
@@ -20,7 +20,7 @@ pub(crate) struct Entry {
 pub(crate) struct Chunk {
     bytes: Vec<u8>,
     used: usize,
-    entries: Vec<Entry>,
+    entries: Vec<ChunkEntry>,
     most: usize,
 }
 
@@ -41,7 +41,7 @@ impl Chunk {
             return None;
         }
         let place = self.bytes.get_mut(self.used..)?.get_mut(..len)?;
-        self.entries.push(Entry { start: self.used, len, orig_len, time });
+        self.entries.push(ChunkEntry { start: self.used, len, orig_len, time });
         self.used += len;
         Some(place)
     }
@@ -55,12 +55,12 @@ impl Chunk {
     }
 
     /// Frame `i`.
-    pub(crate) fn get(&self, i: usize) -> Option<(Entry, &[u8])> {
+    pub(crate) fn get(&self, i: usize) -> Option<(ChunkEntry, &[u8])> {
         let entry = *self.entries.get(i)?;
         Some((entry, self.bytes.get(entry.start..entry.start + entry.len)?))
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Entry, &[u8])> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ChunkEntry, &[u8])> {
         (0..self.entries.len()).map_while(|i| self.get(i))
     }
 

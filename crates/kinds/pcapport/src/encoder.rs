@@ -11,14 +11,14 @@ use pcap_file::pcapng::{Block, PcapNgWriter};
 use pcap_file::{DataLink, Endianness};
 
 use crate::source::MAX_CAPTURED;
-use crate::writer::{self, Direction, Format, PCAP_RECORD};
+use crate::writer::{self, PCAP_RECORD, PcapDirection, PcapFormat};
 
 /// Bytes of an enhanced packet block with its flags, without the frame.
 const NG_BLOCK_WITH_FLAGS: usize = 44;
 
 /// Description of an interface. Classic pcap has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Interface {
+pub struct CaptureInterface {
     /// Its name (`if_name`).
     pub name: String,
     /// Its description (`if_description`).
@@ -48,7 +48,7 @@ pub struct Statistics {
 
 /// Appends a capture's blocks to a buffer of whole blocks, which its user empties.
 pub struct Encoder {
-    format: Format,
+    format: PcapFormat,
     section: PcapNgWriter<Vec<u8>>,
 }
 
@@ -56,17 +56,17 @@ impl Encoder {
     /// Begins a capture of Ethernet frames; `application` is the program's name. The buffer then has the start of the
     /// file.
     #[must_use]
-    pub fn begin(format: Format, application: &str, interfaces: &[Interface]) -> Encoder {
+    pub fn begin(format: PcapFormat, application: &str, interfaces: &[CaptureInterface]) -> Encoder {
         let options = vec![SectionHeaderOption::UserApplication(Cow::Owned(application.to_owned()))];
         let header = SectionHeaderBlock { endianness: Endianness::native(), options, ..SectionHeaderBlock::default() };
         let section = PcapNgWriter::with_section_header(Vec::new(), header);
         let mut encoder = Encoder { format, section: section.unwrap_or_else(|_| unreachable!("a Vec takes it")) };
         match format {
-            Format::Pcap => {
+            PcapFormat::Pcap => {
                 encoder.clear();
-                let _ = writer::begin(encoder.section.get_mut(), Format::Pcap);
+                let _ = writer::begin(encoder.section.get_mut(), PcapFormat::Pcap);
             }
-            Format::PcapNg => {
+            PcapFormat::PcapNg => {
                 interfaces.iter().for_each(|one| encoder.block(&Block::InterfaceDescription(description(one))))
             }
         }
@@ -74,14 +74,21 @@ impl Encoder {
     }
 
     /// Appends the kept part of a frame of `orig_len` bytes at interface number `interface`.
-    pub fn frame(&mut self, interface: u32, time: Duration, frame: &[u8], orig_len: u32, direction: Option<Direction>) {
+    pub fn frame(
+        &mut self,
+        interface: u32,
+        time: Duration,
+        frame: &[u8],
+        orig_len: u32,
+        direction: Option<PcapDirection>,
+    ) {
         let frame = frame.get(..MAX_CAPTURED as usize).unwrap_or(frame);
         let orig_len = orig_len.max(frame.len() as u32);
         let to = self.section.get_mut();
         // Appending to memory does not fail.
         let _ = match self.format {
-            Format::Pcap => writer::record(to, time, frame, orig_len),
-            Format::PcapNg => writer::packet_block(to, interface, time, frame, orig_len, direction),
+            PcapFormat::Pcap => writer::record(to, time, frame, orig_len),
+            PcapFormat::PcapNg => writer::packet_block(to, interface, time, frame, orig_len, direction),
         };
     }
 
@@ -90,8 +97,8 @@ impl Encoder {
     pub fn size_of(&self, len: usize) -> u64 {
         let len = len.min(MAX_CAPTURED as usize);
         let bytes = match self.format {
-            Format::Pcap => PCAP_RECORD + len,
-            Format::PcapNg => NG_BLOCK_WITH_FLAGS + len.next_multiple_of(4),
+            PcapFormat::Pcap => PCAP_RECORD + len,
+            PcapFormat::PcapNg => NG_BLOCK_WITH_FLAGS + len.next_multiple_of(4),
         };
         bytes as u64
     }
@@ -99,7 +106,7 @@ impl Encoder {
     /// Appends the statistics of an interface. Classic pcap has none.
     pub fn statistics(&mut self, interface: u32, counts: &Statistics) {
         use InterfaceStatisticsOption::{IsbEndTime, IsbFilterAccept, IsbIfDrop, IsbIfRecv, IsbStartTime, IsbUsrDeliv};
-        if self.format == Format::Pcap {
+        if self.format == PcapFormat::Pcap {
             return;
         }
         let mut options = vec![IsbStartTime(stamp(counts.start)), IsbEndTime(stamp(counts.end))];
@@ -127,7 +134,7 @@ impl Encoder {
     }
 }
 
-fn description(interface: &Interface) -> InterfaceDescriptionBlock<'static> {
+fn description(interface: &CaptureInterface) -> InterfaceDescriptionBlock<'static> {
     let mut options = vec![
         InterfaceDescriptionOption::IfName(Cow::Owned(interface.name.clone())),
         InterfaceDescriptionOption::IfDescription(Cow::Owned(interface.description.clone())),
@@ -150,24 +157,24 @@ fn stamp(time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Reader;
+    use crate::PcapReader;
 
-    fn interface(name: &str) -> Interface {
-        Interface { name: name.into(), filter: Some("udp".into()), snaplen: 96, ..Interface::default() }
+    fn interface(name: &str) -> CaptureInterface {
+        CaptureInterface { name: name.into(), filter: Some("udp".into()), snaplen: 96, ..CaptureInterface::default() }
     }
 
     /// Objective: frames of several interfaces, of each length with its own padding, are read back in both formats, and
     /// none takes more than `size_of`.
     #[test]
     fn frames() {
-        for format in [Format::Pcap, Format::PcapNg] {
+        for format in [PcapFormat::Pcap, PcapFormat::PcapNg] {
             let mut encoder = Encoder::begin(format, "test", &[interface("vale0:a"), interface("netmap:p{1")]);
             let mut file = encoder.bytes().to_vec();
             encoder.clear();
             for n in 0..9_usize {
                 let time = Duration::new(7, n as u32);
                 let frame = vec![n as u8; n];
-                let direction = [None, Some(Direction::In), Some(Direction::Out)][n % 3];
+                let direction = [None, Some(PcapDirection::In), Some(PcapDirection::Out)][n % 3];
                 encoder.frame(n as u32 % 2, time, &frame, 100, direction);
                 assert!(encoder.bytes().len() as u64 <= encoder.size_of(n), "{n}");
                 file.extend_from_slice(encoder.bytes());
@@ -175,7 +182,7 @@ mod tests {
             }
             encoder.statistics(1, &Statistics { dropped: Some(3), ..Statistics::default() });
             file.extend_from_slice(encoder.bytes());
-            let mut reader = Reader::new(&file[..]).unwrap();
+            let mut reader = PcapReader::new(&file[..]).unwrap();
             for n in 0..9_usize {
                 let frame = reader.next_frame().unwrap().unwrap();
                 assert_eq!((frame.bytes, frame.time), (&vec![n as u8; n][..], Duration::new(7, n as u32)));
@@ -188,9 +195,9 @@ mod tests {
     /// (pcapng, sections 4.3 and 4.6).
     #[test]
     fn layout() {
-        let mut encoder = Encoder::begin(Format::PcapNg, "test", &[interface("a")]);
+        let mut encoder = Encoder::begin(PcapFormat::PcapNg, "test", &[interface("a")]);
         encoder.clear();
-        encoder.frame(0, Duration::ZERO, b"abcd", 4, Some(Direction::Out));
+        encoder.frame(0, Duration::ZERO, b"abcd", 4, Some(PcapDirection::Out));
         let word = |bytes: &[u8], at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
         let block = encoder.bytes();
         assert_eq!((block.len(), word(block, 4), word(block, 44)), (48, 48, 48));

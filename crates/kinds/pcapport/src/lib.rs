@@ -17,15 +17,15 @@
 //! Ethernet only: nothing else can cross a switch.
 //!
 //! ```
-//! use netvale_pcapport::{Format, Reader, Writer};
+//! use netvale_pcapport::{PcapFormat, PcapReader, PcapWriter};
 //! use std::time::Duration;
 //!
 //! let mut file = Vec::new();
-//! let mut writer = Writer::new(&mut file, Format::PcapNg)?;
+//! let mut writer = PcapWriter::new(&mut file, PcapFormat::PcapNg)?;
 //! writer.write(Duration::from_secs(1), b"a frame")?;
 //! writer.finish()?;
 //!
-//! let mut reader = Reader::new(&file[..])?;
+//! let mut reader = PcapReader::new(&file[..])?;
 //! while let Some(frame) = reader.next_frame()? {
 //!     assert_eq!(frame.bytes, b"a frame");
 //! }
@@ -46,10 +46,10 @@ pub mod replay;
 pub mod writer;
 
 pub use capture::{CAPTURE_MEMORY, CaptureOptions, CaptureState, CaptureStatus, PcapEgress};
-pub use encoder::{Encoder, Interface, Statistics};
-pub use limit::{Allowance, Ended, Limit};
-pub use pace::{Pace, Pacer};
-pub use reader::{Frame, ReadError, Reader};
+pub use encoder::{CaptureInterface, Encoder, Statistics};
+pub use limit::{Allowance, CaptureLimit, ReachedLimit};
+pub use pace::{Pacer, ReplayPace};
+pub use reader::{PcapFrame, PcapReader, ReadError};
 pub use replay::{PcapIngress, ReplayError, ReplayOptions, ReplayState, ReplayStatus};
 pub use source::MAX_CAPTURED;
-pub use writer::{Direction, Format, WriteError, Writer};
+pub use writer::{PcapDirection, PcapFormat, PcapWriter, WriteError};

@@ -57,7 +57,7 @@ impl Allowance {
 
 /// What ends a capture.
 #[derive(Clone, Debug, Default)]
-pub struct Limit {
+pub struct CaptureLimit {
     /// Most bytes of its file.
     pub bytes: Option<u64>,
     /// Allowance shared with other captures; one portion is already taken for this one.
@@ -67,28 +67,28 @@ pub struct Limit {
 /// The limit that ended a capture before its port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ended {
+pub enum ReachedLimit {
     /// Its file has reached its limit, this many bytes.
     Limit(u64),
     /// Its user's captures have used all their portions, this many.
     Quota(u64),
 }
 
-impl Ended {
+impl ReachedLimit {
     /// Bounds another process's value, so that its bytes can be computed.
-    pub(crate) fn bounded(self) -> Ended {
+    pub(crate) fn bounded(self) -> ReachedLimit {
         match self {
-            Ended::Quota(portions) => Ended::Quota(portions.min(u64::MAX >> 24)),
+            ReachedLimit::Quota(portions) => ReachedLimit::Quota(portions.min(u64::MAX >> 24)),
             limit => limit,
         }
     }
 }
 
-impl fmt::Display for Ended {
+impl fmt::Display for ReachedLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Ended::Limit(bytes) => write!(f, "ended at its limit of {} MiB", bytes >> 20),
-            Ended::Quota(portions) => {
+            ReachedLimit::Limit(bytes) => write!(f, "ended at its limit of {} MiB", bytes >> 20),
+            ReachedLimit::Quota(portions) => {
                 write!(f, "ended, because its user's captures have {} MiB, their quota", (portions * PORTION) >> 20)
             }
         }
@@ -97,22 +97,22 @@ impl fmt::Display for Ended {
 
 /// Bytes written for a capture, and the limits left.
 #[derive(Debug)]
-pub(crate) struct Written {
-    limit: Limit,
+pub(crate) struct CaptureProgress {
+    limit: CaptureLimit,
     bytes: u64,
     portions: u64,
 }
 
-impl Written {
+impl CaptureProgress {
     /// Starts with a file of `bytes` bytes.
-    pub(crate) fn new(limit: Limit, bytes: u64) -> Written {
+    pub(crate) fn new(limit: CaptureLimit, bytes: u64) -> CaptureProgress {
         let portions = u64::from(limit.shared.is_some());
-        Written { limit, bytes, portions }
+        CaptureProgress { limit, bytes, portions }
     }
 
     /// Starts with a file of `bytes` bytes for which `portions` portions were taken.
-    pub(crate) fn continued(limit: Limit, bytes: u64, portions: u64) -> Written {
-        Written { limit, bytes, portions }
+    pub(crate) fn continued(limit: CaptureLimit, bytes: u64, portions: u64) -> CaptureProgress {
+        CaptureProgress { limit, bytes, portions }
     }
 
     /// Bytes of the file.
@@ -129,15 +129,15 @@ impl Written {
     ///
     /// # Errors
     /// The limit that forbids them.
-    pub(crate) fn add(&mut self, bytes: u64) -> Result<(), Ended> {
+    pub(crate) fn add(&mut self, bytes: u64) -> Result<(), ReachedLimit> {
         let after = self.bytes + bytes;
         if let Some(most) = self.limit.bytes.filter(|most| after > *most) {
-            return Err(Ended::Limit(most));
+            return Err(ReachedLimit::Limit(most));
         }
         if let Some(shared) = &self.limit.shared {
             while after > self.portions * PORTION {
                 if !shared.take() {
-                    return Err(Ended::Quota(shared.most()));
+                    return Err(ReachedLimit::Quota(shared.most()));
                 }
                 self.portions += 1;
             }
@@ -156,14 +156,14 @@ mod tests {
     fn limits() {
         let shared = Arc::new(Allowance::new(3));
         assert!(shared.take());
-        let mut one = Written::new(Limit { bytes: Some(100), shared: Some(Arc::clone(&shared)) }, 24);
-        assert_eq!((one.add(76), one.add(1)), (Ok(()), Err(Ended::Limit(100))));
+        let mut one = CaptureProgress::new(CaptureLimit { bytes: Some(100), shared: Some(Arc::clone(&shared)) }, 24);
+        assert_eq!((one.add(76), one.add(1)), (Ok(()), Err(ReachedLimit::Limit(100))));
         assert!(shared.take());
-        let mut other = Written::new(Limit { bytes: None, shared: Some(Arc::clone(&shared)) }, 24);
-        assert_eq!((other.add(2 * PORTION - 24), other.add(1)), (Ok(()), Err(Ended::Quota(3))));
+        let mut other = CaptureProgress::new(CaptureLimit { bytes: None, shared: Some(Arc::clone(&shared)) }, 24);
+        assert_eq!((other.add(2 * PORTION - 24), other.add(1)), (Ok(()), Err(ReachedLimit::Quota(3))));
         assert_eq!((other.portions(), shared.used()), (2, 3));
         shared.correct(2, 1);
         assert_eq!((other.add(1), shared.used()), (Ok(()), 3));
-        assert_eq!(Written::new(Limit::default(), 0).add(u64::MAX >> 1), Ok(()));
+        assert_eq!(CaptureProgress::new(CaptureLimit::default(), 0).add(u64::MAX >> 1), Ok(()));
     }
 }

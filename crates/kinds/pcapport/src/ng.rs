@@ -4,7 +4,7 @@
 use std::io::Read;
 use std::time::Duration;
 
-use crate::source::{Fault, Head, Order, Source};
+use crate::source::{PcapByteOrder, PcapSource, RecordHead, SourceFault};
 
 /// First bytes of a section, in either byte order.
 pub(crate) const SECTION_MAGIC: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
@@ -26,24 +26,24 @@ const OPT_TSOFFSET: u16 = 14;
 
 /// The properties of an interface that its frames need.
 #[derive(Clone, Copy, Debug)]
-struct Interface {
+struct NgInterface {
     /// Bytes captured of a frame; 0: all.
     snaplen: u32,
-    clock: Clock,
+    clock: NgClock,
 }
 
 /// The resolution and offset of an interface's time stamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Clock {
+struct NgClock {
     /// `if_tsresol`: 10^-n, or with the top bit set 2^-n seconds.
     resolution: u8,
     /// `if_tsoffset`, in seconds.
     offset: i64,
 }
 
-impl Clock {
+impl NgClock {
     /// Without options: microseconds since 1970.
-    const DEFAULT: Clock = Clock { resolution: 6, offset: 0 };
+    const DEFAULT: NgClock = NgClock { resolution: 6, offset: 0 };
 
     fn time(self, ticks: u64) -> Duration {
         let ticks = u128::from(ticks);
@@ -61,59 +61,59 @@ impl Clock {
 
 /// A block whose body is being read.
 #[derive(Clone, Copy, Debug)]
-struct Block {
+struct NgBlock {
     kind: u32,
     total: u32,
     /// Bytes of the body not read yet.
     left: u32,
 }
 
-impl Block {
+impl NgBlock {
     fn is_packet(&self) -> bool {
         matches!(self.kind, OLD_PACKET | SIMPLE_PACKET | ENHANCED_PACKET)
     }
 
     /// Accounts for `len` bytes of the body.
-    fn claim(&mut self, len: usize) -> Result<(), Fault> {
+    fn claim(&mut self, len: usize) -> Result<(), SourceFault> {
         let left = u32::try_from(len).ok().and_then(|len| self.left.checked_sub(len));
-        self.left = left.ok_or(Fault::Bad("a block shorter than what it holds"))?;
+        self.left = left.ok_or(SourceFault::Bad("a block shorter than what it holds"))?;
         Ok(())
     }
 
-    fn fill<R: Read>(&mut self, source: &mut Source<R>, to: &mut [u8]) -> Result<(), Fault> {
+    fn fill<R: Read>(&mut self, source: &mut PcapSource<R>, to: &mut [u8]) -> Result<(), SourceFault> {
         self.claim(to.len())?;
         source.fill(to)
     }
 
-    fn skip<R: Read>(&mut self, source: &mut Source<R>, len: u32) -> Result<(), Fault> {
+    fn skip<R: Read>(&mut self, source: &mut PcapSource<R>, len: u32) -> Result<(), SourceFault> {
         self.claim(len as usize)?;
         source.skip(len)
     }
 
     /// Skips the rest of the body and checks the length after it.
-    fn end<R: Read>(mut self, source: &mut Source<R>, order: Order) -> Result<(), Fault> {
+    fn end<R: Read>(mut self, source: &mut PcapSource<R>, order: PcapByteOrder) -> Result<(), SourceFault> {
         self.skip(source, self.left)?;
         let mut total = [0; 4];
         source.fill(&mut total)?;
-        if order.u32(total) == self.total { Ok(()) } else { Err(Fault::Bad("a block whose two lengths differ")) }
+        if order.u32(total) == self.total { Ok(()) } else { Err(SourceFault::Bad("a block whose two lengths differ")) }
     }
 }
 
 /// A pcapng file after its first section header.
 #[derive(Debug)]
-pub(crate) struct Ng {
-    order: Order,
-    interfaces: Vec<Interface>,
+pub(crate) struct NgFile {
+    order: PcapByteOrder,
+    interfaces: Vec<NgInterface>,
     /// A packet block whose type and length have been read.
-    ahead: Option<Block>,
+    ahead: Option<NgBlock>,
 }
 
-impl Ng {
+impl NgFile {
     /// Reads from after the first four bytes up to the first frame: a file of another link type is refused immediately.
-    pub(crate) fn begin<R: Read>(source: &mut Source<R>) -> Result<Ng, Fault> {
+    pub(crate) fn begin<R: Read>(source: &mut PcapSource<R>) -> Result<NgFile, SourceFault> {
         let mut length = [0; 4];
         source.fill(&mut length)?;
-        let mut ng = Ng { order: Order::Little, interfaces: Vec::new(), ahead: None };
+        let mut ng = NgFile { order: PcapByteOrder::Little, interfaces: Vec::new(), ahead: None };
         let section = ng.section(source, length)?;
         ng.section_body(section, source)?;
         while let Some(block) = ng.header(source)? {
@@ -127,7 +127,11 @@ impl Ng {
     }
 
     /// Reads the next frame into `data`; `None` at the end.
-    pub(crate) fn next<R: Read>(&mut self, source: &mut Source<R>, data: &mut Vec<u8>) -> Result<Option<Head>, Fault> {
+    pub(crate) fn next<R: Read>(
+        &mut self,
+        source: &mut PcapSource<R>,
+        data: &mut Vec<u8>,
+    ) -> Result<Option<RecordHead>, SourceFault> {
         loop {
             let Some(block) = self.ahead.take().map_or_else(|| self.header(source), |b| Ok(Some(b)))? else {
                 return Ok(None);
@@ -141,7 +145,7 @@ impl Ng {
     }
 
     /// Type and length of the next block (§3.1); `None` at the end.
-    fn header<R: Read>(&mut self, source: &mut Source<R>) -> Result<Option<Block>, Fault> {
+    fn header<R: Read>(&mut self, source: &mut PcapSource<R>) -> Result<Option<NgBlock>, SourceFault> {
         let mut words = [[0; 4]; 2];
         if !source.begin(words.as_flattened_mut())? {
             return Ok(None);
@@ -154,31 +158,31 @@ impl Ng {
     }
 
     /// Reads a section's byte order, which gives its length (§4.1).
-    fn section<R: Read>(&mut self, source: &mut Source<R>, length: [u8; 4]) -> Result<Block, Fault> {
+    fn section<R: Read>(&mut self, source: &mut PcapSource<R>, length: [u8; 4]) -> Result<NgBlock, SourceFault> {
         let mut magic = [0; 4];
         source.fill(&mut magic)?;
         self.order = match magic {
-            [0x1a, 0x2b, 0x3c, 0x4d] => Order::Big,
-            [0x4d, 0x3c, 0x2b, 0x1a] => Order::Little,
-            _ => return Err(Fault::Bad("a section without a byte-order magic")),
+            [0x1a, 0x2b, 0x3c, 0x4d] => PcapByteOrder::Big,
+            [0x4d, 0x3c, 0x2b, 0x1a] => PcapByteOrder::Little,
+            _ => return Err(SourceFault::Bad("a section without a byte-order magic")),
         };
         let mut block = block(SECTION, self.order.u32(length))?;
         block.claim(magic.len())?;
         Ok(block)
     }
 
-    fn section_body<R: Read>(&mut self, mut block: Block, source: &mut Source<R>) -> Result<(), Fault> {
+    fn section_body<R: Read>(&mut self, mut block: NgBlock, source: &mut PcapSource<R>) -> Result<(), SourceFault> {
         let mut version = [0; 2];
         block.fill(source, &mut version)?;
         if self.order.u16(version) != 1 {
-            return Err(Fault::Bad("a version of pcapng other than 1"));
+            return Err(SourceFault::Bad("a version of pcapng other than 1"));
         }
         self.interfaces.clear();
         block.end(source, self.order)
     }
 
     /// Handles a block without a frame.
-    fn other<R: Read>(&mut self, block: Block, source: &mut Source<R>) -> Result<(), Fault> {
+    fn other<R: Read>(&mut self, block: NgBlock, source: &mut PcapSource<R>) -> Result<(), SourceFault> {
         match block.kind {
             SECTION => self.section_body(block, source),
             INTERFACE => self.interface(block, source),
@@ -187,7 +191,7 @@ impl Ng {
     }
 
     /// Interface Description Block (§4.2).
-    fn interface<R: Read>(&mut self, mut block: Block, source: &mut Source<R>) -> Result<(), Fault> {
+    fn interface<R: Read>(&mut self, mut block: NgBlock, source: &mut PcapSource<R>) -> Result<(), SourceFault> {
         let mut fields = [[0; 4]; 2];
         block.fill(source, fields.as_flattened_mut())?;
         let [link, snaplen] = fields;
@@ -195,17 +199,17 @@ impl Ng {
         block.end(source, self.order)?;
         match self.order.u16([link[0], link[1]]) {
             ETHERNET if self.interfaces.len() < MAX_INTERFACES => {
-                self.interfaces.push(Interface { snaplen: self.order.u32(snaplen), clock });
+                self.interfaces.push(NgInterface { snaplen: self.order.u32(snaplen), clock });
                 Ok(())
             }
-            ETHERNET => Err(Fault::Bad("more than 65536 interfaces")),
-            other => Err(Fault::LinkType(other.into())),
+            ETHERNET => Err(SourceFault::Bad("more than 65536 interfaces")),
+            other => Err(SourceFault::LinkType(other.into())),
         }
     }
 
     /// Reads the resolution and offset of time stamps from an interface's options (§3.5).
-    fn clock<R: Read>(&self, block: &mut Block, source: &mut Source<R>) -> Result<Clock, Fault> {
-        let mut clock = Clock::DEFAULT;
+    fn clock<R: Read>(&self, block: &mut NgBlock, source: &mut PcapSource<R>) -> Result<NgClock, SourceFault> {
+        let mut clock = NgClock::DEFAULT;
         while block.left >= 4 {
             let mut option = [[0; 2]; 2];
             block.fill(source, option.as_flattened_mut())?;
@@ -231,7 +235,12 @@ impl Ng {
 
     /// Enhanced Packet Block (§4.3) and its predecessor (Appendix A), which differ in the width of the interface's
     /// number.
-    fn packet<R: Read>(&self, mut b: Block, source: &mut Source<R>, data: &mut Vec<u8>) -> Result<Head, Fault> {
+    fn packet<R: Read>(
+        &self,
+        mut b: NgBlock,
+        source: &mut PcapSource<R>,
+        data: &mut Vec<u8>,
+    ) -> Result<RecordHead, SourceFault> {
         let mut fields = [[0; 4]; 5];
         b.fill(source, fields.as_flattened_mut())?;
         let [mut number, high, low, len, orig_len] = self.order.words(&fields);
@@ -243,11 +252,16 @@ impl Ng {
         source.frame(len, data)?;
         b.end(source, self.order)?;
         let time = interface.clock.time(u64::from(high) << 32 | u64::from(low));
-        Ok(Head { time, orig_len: orig_len.max(len) })
+        Ok(RecordHead { time, orig_len: orig_len.max(len) })
     }
 
     /// Simple Packet Block (§4.4): no time, and the first interface.
-    fn simple<R: Read>(&self, mut b: Block, source: &mut Source<R>, data: &mut Vec<u8>) -> Result<Head, Fault> {
+    fn simple<R: Read>(
+        &self,
+        mut b: NgBlock,
+        source: &mut PcapSource<R>,
+        data: &mut Vec<u8>,
+    ) -> Result<RecordHead, SourceFault> {
         let mut orig_len = [0; 4];
         b.fill(source, &mut orig_len)?;
         let orig_len = self.order.u32(orig_len);
@@ -258,18 +272,18 @@ impl Ng {
         b.claim(len as usize)?;
         source.frame(len, data)?;
         b.end(source, self.order)?;
-        Ok(Head { time: Duration::ZERO, orig_len })
+        Ok(RecordHead { time: Duration::ZERO, orig_len })
     }
 
-    fn interface_at(&self, number: u32) -> Result<&Interface, Fault> {
-        self.interfaces.get(number as usize).ok_or(Fault::Bad("a frame of an interface that is not described"))
+    fn interface_at(&self, number: u32) -> Result<&NgInterface, SourceFault> {
+        self.interfaces.get(number as usize).ok_or(SourceFault::Bad("a frame of an interface that is not described"))
     }
 }
 
-fn block(kind: u32, total: u32) -> Result<Block, Fault> {
+fn block(kind: u32, total: u32) -> Result<NgBlock, SourceFault> {
     match total.checked_sub(FRAMING) {
-        Some(left) if total.is_multiple_of(4) => Ok(Block { kind, total, left }),
-        _ => Err(Fault::Bad("a block of an impossible length")),
+        Some(left) if total.is_multiple_of(4) => Ok(NgBlock { kind, total, left }),
+        _ => Err(SourceFault::Bad("a block of an impossible length")),
     }
 }
 
@@ -280,7 +294,7 @@ mod tests {
     /// Objective: every resolution, even an extreme one, gives its time without overflow.
     #[test]
     fn resolutions() {
-        let time = |resolution, offset, ticks| Clock { resolution, offset }.time(ticks);
+        let time = |resolution, offset, ticks| NgClock { resolution, offset }.time(ticks);
         assert_eq!(time(6, 0, 1_500_000), Duration::from_millis(1500));
         assert_eq!(time(9, 0, 1_500_000_001), Duration::new(1, 500_000_001));
         assert_eq!(time(0, 0, 7), Duration::from_secs(7));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// The speed at which a recording is sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Pace {
+pub enum ReplayPace {
     /// As fast as possible.
     Fast,
     /// With the recorded gaps divided by this factor.
@@ -14,11 +14,11 @@ pub enum Pace {
     Rate(NonZeroU64),
 }
 
-impl Pace {
+impl ReplayPace {
     /// The pace for a user's factor: 0 is as fast as possible, 1 as recorded, 2 twice as fast. `None` if the factor is
     /// negative or not finite.
-    pub fn times(factor: f64) -> Option<Pace> {
-        if factor == 0.0 { Some(Pace::Fast) } else { Speed::new(factor).map(Pace::Recorded) }
+    pub fn times(factor: f64) -> Option<ReplayPace> {
+        if factor == 0.0 { Some(ReplayPace::Fast) } else { Speed::new(factor).map(ReplayPace::Recorded) }
     }
 }
 
@@ -40,7 +40,7 @@ impl Speed {
 /// recorded before its predecessor is sent right after it.
 #[derive(Debug)]
 pub struct Pacer {
-    pace: Pace,
+    pace: ReplayPace,
     frames: u64,
     /// Start of this pass over the recording, and the time of its first frame.
     begun: Duration,
@@ -56,12 +56,12 @@ const BACK: Duration = Duration::from_secs(1);
 
 impl Pacer {
     /// Creates a pacer at the beginning of a recording.
-    pub fn new(pace: Pace) -> Self {
+    pub fn new(pace: ReplayPace) -> Self {
         Pacer { pace, frames: 0, begun: Duration::ZERO, first: None, latest: Duration::ZERO, last: Duration::ZERO }
     }
 
     /// Creates a pacer that has sent `frames` frames in passes over the recording, the last of them at `last`.
-    pub(crate) fn after(pace: Pace, frames: u64, last: Duration) -> Self {
+    pub(crate) fn after(pace: ReplayPace, frames: u64, last: Duration) -> Self {
         Pacer { frames, begun: last, last, ..Pacer::new(pace) }
     }
 
@@ -80,8 +80,8 @@ impl Pacer {
     /// Send time of the next frame, recorded at `time`, since the start of sending.
     pub fn due(&mut self, time: Duration) -> Duration {
         let due = match self.pace {
-            Pace::Fast => Duration::ZERO,
-            Pace::Recorded(Speed(factor)) => {
+            ReplayPace::Fast => Duration::ZERO,
+            ReplayPace::Recorded(Speed(factor)) => {
                 if time.saturating_add(BACK) < self.latest {
                     self.again();
                 }
@@ -90,7 +90,7 @@ impl Pacer {
                 let gap = Duration::try_from_secs_f64(since.as_secs_f64() / factor).unwrap_or(Duration::MAX);
                 self.begun.saturating_add(gap)
             }
-            Pace::Rate(pps) => {
+            ReplayPace::Rate(pps) => {
                 let nanos = u128::from(self.frames) * 1_000_000_000 / u128::from(pps.get());
                 Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
             }
@@ -111,7 +111,7 @@ mod tests {
     /// Objective: recorded gaps are kept, divided by the factor; a second pass continues where the first ended.
     #[test]
     fn recorded_gaps() {
-        let mut p = Pacer::new(Pace::times(2.0).unwrap());
+        let mut p = Pacer::new(ReplayPace::times(2.0).unwrap());
         assert_eq!([1000, 1010, 1004, 1030].map(|t| p.due(MS(t))), [0, 5, 5, 15].map(MS));
         p.again();
         assert_eq!([1000, 1010].map(|t| p.due(MS(t))), [15, 20].map(MS));
@@ -121,7 +121,7 @@ mod tests {
     /// taken for that.
     #[test]
     fn clock_goes_back() {
-        let mut p = Pacer::new(Pace::times(1.0).unwrap());
+        let mut p = Pacer::new(ReplayPace::times(1.0).unwrap());
         let times = [90_000, 90_010, 90_004, 90_020, 500, 530, 520, 540, 10];
         assert_eq!(times.map(|t| p.due(MS(t))), [0, 10, 10, 20, 20, 50, 50, 60, 60].map(MS));
         p.again();
@@ -131,7 +131,7 @@ mod tests {
     /// Objective: a rate is even, across passes too, and ignores recorded times.
     #[test]
     fn even_rate() {
-        let mut p = Pacer::new(Pace::Rate(NonZeroU64::new(1000).unwrap()));
+        let mut p = Pacer::new(ReplayPace::Rate(NonZeroU64::new(1000).unwrap()));
         assert_eq!([7, 3, 9].map(|t| p.due(MS(t))), [0, 1, 2].map(MS));
         p.again();
         assert_eq!(p.due(MS(7)), MS(3));
@@ -140,16 +140,19 @@ mod tests {
     /// Objective: invalid factors are refused.
     #[test]
     fn factors() {
-        assert_eq!(Pace::times(0.0), Some(Pace::Fast));
-        assert_eq!(Pace::times(1.0), Some(Pace::Recorded(Speed::ONE)));
-        assert!([-1.0, f64::NAN, f64::INFINITY].iter().all(|&f| Pace::times(f).is_none()));
+        assert_eq!(ReplayPace::times(0.0), Some(ReplayPace::Fast));
+        assert_eq!(ReplayPace::times(1.0), Some(ReplayPace::Recorded(Speed::ONE)));
+        assert!([-1.0, f64::NAN, f64::INFINITY].iter().all(|&f| ReplayPace::times(f).is_none()));
     }
 
     proptest! {
         /// Objective: for all recorded times and factors, nothing panics and sending never goes backwards.
         #[test]
-        fn never_backwards(factor in 1e-300f64..1e300, times in prop::collection::vec((0..=u64::MAX, 0u32..1_000_000_000), 1..50)) {
-            let mut p = Pacer::new(Pace::times(factor).unwrap());
+        fn never_backwards(
+            factor in 1e-300f64..1e300,
+            times in prop::collection::vec((0..=u64::MAX, 0u32..1_000_000_000), 1..50),
+        ) {
+            let mut p = Pacer::new(ReplayPace::times(factor).unwrap());
             let mut last = Duration::ZERO;
             for (i, (s, n)) in times.into_iter().enumerate() {
                 if i % 7 == 6 { p.again() }

@@ -12,13 +12,13 @@ use std::time::Duration;
 use pcap_file::DataLink;
 use thiserror::Error;
 
-use crate::classic::Classic;
-use crate::ng::{Ng, SECTION_MAGIC};
-use crate::source::{Fault, Source};
+use crate::classic::ClassicFile;
+use crate::ng::{NgFile, SECTION_MAGIC};
+use crate::source::{PcapSource, SourceFault};
 
 /// A captured frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frame<'a> {
+pub struct PcapFrame<'a> {
     /// The time stamp, since 1970; zero if the file has none (pcapng's simple packets).
     pub time: Duration,
     /// Length on the wire in bytes.
@@ -95,21 +95,21 @@ fn guess(begins: [u8; 4]) -> String {
 }
 
 #[derive(Debug)]
-enum Kind {
-    Classic(Classic),
-    Ng(Ng),
+enum ReaderKind {
+    Classic(ClassicFile),
+    Ng(NgFile),
 }
 
 /// An open capture: a file, or another source of bytes.
-pub struct Reader<R = File> {
-    source: Source<R>,
-    kind: Kind,
+pub struct PcapReader<R = File> {
+    source: PcapSource<R>,
+    kind: ReaderKind,
     data: Vec<u8>,
     frames: u64,
     ended: bool,
 }
 
-impl Reader<File> {
+impl PcapReader<File> {
     /// Opens a pcap or pcapng file, recognized by its first bytes.
     ///
     /// # Errors
@@ -119,15 +119,15 @@ impl Reader<File> {
     }
 }
 
-impl<R: Read> Reader<R> {
+impl<R: Read> PcapReader<R> {
     /// Reads a capture's header; buffers by itself.
     ///
     /// # Errors
     /// [`ReadError`] if the input cannot be read, or does not begin as a capture of Ethernet frames.
     pub fn new(from: R) -> Result<Self, ReadError> {
-        let mut source = Source::new(from);
+        let mut source = PcapSource::new(from);
         let kind = begin(&mut source).map_err(|fault| error(fault, source.record(), 0))?;
-        Ok(Reader { source, kind, data: Vec::new(), frames: 0, ended: false })
+        Ok(PcapReader { source, kind, data: Vec::new(), frames: 0, ended: false })
     }
 
     /// The next frame; `None` at the end, and after an error.
@@ -136,19 +136,19 @@ impl<R: Read> Reader<R> {
     /// After the last whole frame: [`ReadError::Truncated`] for a truncated file; [`ReadError::Damaged`];
     /// [`ReadError::LinkType`] if pcapng describes another kind of interface in the middle of the file;
     /// [`ReadError::Io`].
-    pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, ReadError> {
+    pub fn next_frame(&mut self) -> Result<Option<PcapFrame<'_>>, ReadError> {
         if self.ended {
             return Ok(None);
         }
-        let Reader { source, kind, data, .. } = self;
+        let PcapReader { source, kind, data, .. } = self;
         let head = match kind {
-            Kind::Classic(classic) => classic.next(source, data),
-            Kind::Ng(ng) => ng.next(source, data),
+            ReaderKind::Classic(classic) => classic.next(source, data),
+            ReaderKind::Ng(ng) => ng.next(source, data),
         };
         match head {
             Ok(Some(head)) => {
                 self.frames += 1;
-                Ok(Some(Frame { time: head.time, orig_len: head.orig_len, bytes: &self.data }))
+                Ok(Some(PcapFrame { time: head.time, orig_len: head.orig_len, bytes: &self.data }))
             }
             Ok(None) => {
                 self.ended = true;
@@ -168,26 +168,26 @@ impl<R: Read> Reader<R> {
 }
 
 /// The format, with its header.
-fn begin<R: Read>(source: &mut Source<R>) -> Result<Kind, Fault> {
+fn begin<R: Read>(source: &mut PcapSource<R>) -> Result<ReaderKind, SourceFault> {
     let mut magic = [0; 4];
     if !source.begin(&mut magic)? {
-        return Err(Fault::Cut);
+        return Err(SourceFault::Cut);
     }
     if magic == SECTION_MAGIC {
-        return Ng::begin(source).map(Kind::Ng);
+        return NgFile::begin(source).map(ReaderKind::Ng);
     }
-    let classic = Classic::of_magic(magic).ok_or(Fault::Magic(magic))?;
+    let classic = ClassicFile::of_magic(magic).ok_or(SourceFault::Magic(magic))?;
     classic.header(source)?;
-    Ok(Kind::Classic(classic))
+    Ok(ReaderKind::Classic(classic))
 }
 
-fn error(fault: Fault, at: u64, frames: u64) -> ReadError {
+fn error(fault: SourceFault, at: u64, frames: u64) -> ReadError {
     match fault {
-        Fault::Magic(begins) => ReadError::NotACapture { begins },
-        Fault::Cut => ReadError::Truncated { at, frames },
-        Fault::Bad(what) => ReadError::Damaged { at, frames, what },
-        Fault::Io(source) => ReadError::Io { at, frames, source },
-        Fault::LinkType(link) => ReadError::LinkType { name: link_name(link) },
+        SourceFault::Magic(begins) => ReadError::NotACapture { begins },
+        SourceFault::Cut => ReadError::Truncated { at, frames },
+        SourceFault::Bad(what) => ReadError::Damaged { at, frames, what },
+        SourceFault::Io(source) => ReadError::Io { at, frames, source },
+        SourceFault::LinkType(link) => ReadError::LinkType { name: link_name(link) },
     }
 }
 

@@ -25,25 +25,25 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use netvale_mem::noted::Noted;
+use netvale_mem::noted::NotedCounts;
 use netvale_port::{Batch, Ingress, RingCounters};
 use rustix::fs::OFlags;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use thiserror::Error;
 
 use crate::chunk::Chunk;
-use crate::pace::Pace;
-use crate::reader::{ReadError, Reader};
+use crate::pace::ReplayPace;
+use crate::reader::{PcapReader, ReadError};
 
 mod feeder;
 mod state;
 
-use feeder::At;
+use feeder::PositionedFile;
 pub use state::ReplayState;
 
 /// A frame of a replay, and the origin of its send time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Mark {
+struct FrameMark {
     /// The number of passes before this one.
     pass: u64,
     /// The frame's number in its pass.
@@ -51,6 +51,13 @@ struct Mark {
     /// Number of frames in earlier passes, and the start of this pass.
     before: u64,
     begins: Duration,
+}
+
+/// A file to replay, its path for error messages, and the position of its first byte.
+struct ReplayInput<'a> {
+    file: Arc<File>,
+    path: &'a Path,
+    at: u64,
 }
 
 /// Number of chunks in flight in each direction, and the size of one.
@@ -64,13 +71,13 @@ pub struct ReplayOptions {
     /// Number of times to send the file; 0: without end.
     pub passes: u64,
     /// The speed.
-    pub pace: Pace,
+    pub pace: ReplayPace,
 }
 
 impl Default for ReplayOptions {
     /// Once, as fast as possible.
     fn default() -> Self {
-        ReplayOptions { passes: 1, pace: Pace::Fast }
+        ReplayOptions { passes: 1, pace: ReplayPace::Fast }
     }
 }
 
@@ -162,20 +169,20 @@ impl Alarm {
 /// It works alike at full speed and at a pace. Checking for frames may take a system call, so it is not cheap: the
 /// worker polls it after its timer has fired, and then while it has frames.
 pub struct PcapIngress {
-    filled: Receiver<(Mark, Chunk)>,
+    filled: Receiver<(FrameMark, Chunk)>,
     empty: SyncSender<Chunk>,
     /// The current chunk, and the number of frames taken from it.
     current: Option<(Chunk, usize)>,
     /// The first frame of that chunk, or the next one.
-    mark: Mark,
+    mark: FrameMark,
     alarm: Arc<Alarm>,
     /// Arrival of the first frame; the same on the clock shared by all processes.
     began: Option<(Instant, Duration)>,
     status: Arc<ReplayStatus>,
     counters: Arc<RingCounters>,
     /// Its notes, and the frame noted last.
-    noted: Noted,
-    noted_at: Mark,
+    noted: NotedCounts,
+    noted_at: FrameMark,
 }
 
 impl PcapIngress {
@@ -206,19 +213,22 @@ impl PcapIngress {
         }
         // Bytes before the position are not part of the replay.
         let at = (&file).stream_position()?;
-        let noted = Noted::new().map_err(std::io::Error::from)?;
-        Self::start((Arc::new(file), path, at), options, (Mark::default(), noted), ReplayStatus::default(), counters)
+        let noted = NotedCounts::new().map_err(std::io::Error::from)?;
+        let file = ReplayInput { file: Arc::new(file), path, at };
+        Self::start(file, options, FrameMark::default(), noted, ReplayStatus::default(), counters)
     }
 
     /// Starts the feeder, at `mark`.
     fn start(
-        (file, path, at): (Arc<File>, &Path, u64),
+        replayed: ReplayInput<'_>,
         options: ReplayOptions,
-        (mark, noted): (Mark, Noted),
+        mark: FrameMark,
+        noted: NotedCounts,
         status: ReplayStatus,
         counters: Arc<RingCounters>,
     ) -> Result<Self, ReplayError> {
-        let reader = Reader::new(At::new(&file, at)).map_err(|e| read_error(path, e))?;
+        let ReplayInput { file, path, at } = replayed;
+        let reader = PcapReader::new(PositionedFile::new(&file, at)).map_err(|e| read_error(path, e))?;
         let (to_ingress, filled) = sync_channel(CHUNKS);
         let (empty, to_feeder) = sync_channel(CHUNKS);
         for _ in 0..CHUNKS {
@@ -228,7 +238,7 @@ impl PcapIngress {
         let alarm = Arc::new(Alarm::new().map_err(std::io::Error::from)?);
         let status = Arc::new(status);
         let feeder = feeder::Feeder::new(
-            feeder::Channels { empty: to_feeder, filled: to_ingress, alarm: Arc::clone(&alarm) },
+            feeder::FeederChannels { empty: to_feeder, filled: to_ingress, alarm: Arc::clone(&alarm) },
             options,
             mark,
             Arc::clone(&status),

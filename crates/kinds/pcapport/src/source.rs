@@ -11,7 +11,7 @@ const BUFFER: usize = 64 * 1024;
 
 /// An error that ends reading; the reader adds its position.
 #[derive(Debug)]
-pub(crate) enum Fault {
+pub(crate) enum SourceFault {
     /// The first bytes are of neither format.
     Magic([u8; 4]),
     /// The input ends inside a record.
@@ -26,7 +26,7 @@ pub(crate) enum Fault {
 
 /// The fields of a record, without the frame's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct RecordHead {
     /// The time stamp, since 1970.
     pub time: Duration,
     /// Length on the wire in bytes.
@@ -35,30 +35,30 @@ pub(crate) struct Head {
 
 /// Byte order of a file or section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum PcapByteOrder {
     Big,
     Little,
 }
 
-impl Order {
+impl PcapByteOrder {
     pub(crate) fn u16(self, b: [u8; 2]) -> u16 {
         match self {
-            Order::Big => u16::from_be_bytes(b),
-            Order::Little => u16::from_le_bytes(b),
+            PcapByteOrder::Big => u16::from_be_bytes(b),
+            PcapByteOrder::Little => u16::from_le_bytes(b),
         }
     }
 
     pub(crate) fn u32(self, b: [u8; 4]) -> u32 {
         match self {
-            Order::Big => u32::from_be_bytes(b),
-            Order::Little => u32::from_le_bytes(b),
+            PcapByteOrder::Big => u32::from_be_bytes(b),
+            PcapByteOrder::Little => u32::from_le_bytes(b),
         }
     }
 
     pub(crate) fn u64(self, b: [u8; 8]) -> u64 {
         match self {
-            Order::Big => u64::from_be_bytes(b),
-            Order::Little => u64::from_le_bytes(b),
+            PcapByteOrder::Big => u64::from_be_bytes(b),
+            PcapByteOrder::Little => u64::from_le_bytes(b),
         }
     }
 
@@ -69,15 +69,15 @@ impl Order {
 }
 
 /// A buffered input that knows its position.
-pub(crate) struct Source<R> {
+pub(crate) struct PcapSource<R> {
     from: BufReader<R>,
     at: u64,
     record: u64,
 }
 
-impl<R: Read> Source<R> {
+impl<R: Read> PcapSource<R> {
     pub(crate) fn new(from: R) -> Self {
-        Source { from: BufReader::with_capacity(BUFFER, from), at: 0, record: 0 }
+        PcapSource { from: BufReader::with_capacity(BUFFER, from), at: 0, record: 0 }
     }
 
     /// Offset of the current record.
@@ -86,29 +86,29 @@ impl<R: Read> Source<R> {
     }
 
     /// Begins a record: fills `to`, or returns false at the end of the input.
-    pub(crate) fn begin(&mut self, to: &mut [u8]) -> Result<bool, Fault> {
+    pub(crate) fn begin(&mut self, to: &mut [u8]) -> Result<bool, SourceFault> {
         self.record = self.at;
         match self.some(to)? {
             0 => Ok(false),
             n if n == to.len() => Ok(true),
-            _ => Err(Fault::Cut),
+            _ => Err(SourceFault::Cut),
         }
     }
 
     /// Fills `to`.
-    pub(crate) fn fill(&mut self, to: &mut [u8]) -> Result<(), Fault> {
-        if self.some(to)? == to.len() { Ok(()) } else { Err(Fault::Cut) }
+    pub(crate) fn fill(&mut self, to: &mut [u8]) -> Result<(), SourceFault> {
+        if self.some(to)? == to.len() { Ok(()) } else { Err(SourceFault::Cut) }
     }
 
     /// Fills as much of `to` as the input has.
-    fn some(&mut self, to: &mut [u8]) -> Result<usize, Fault> {
+    fn some(&mut self, to: &mut [u8]) -> Result<usize, SourceFault> {
         let mut done = 0;
         while let Some(rest) = to.get_mut(done..).filter(|r| !r.is_empty()) {
             match self.from.read(rest) {
                 Ok(0) => break,
                 Ok(n) => done += n,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(Fault::Io(e)),
+                Err(e) => return Err(SourceFault::Io(e)),
             }
         }
         self.at += done as u64;
@@ -116,16 +116,16 @@ impl<R: Read> Source<R> {
     }
 
     /// Reads a frame of the record's length `len` into `data`.
-    pub(crate) fn frame(&mut self, len: u32, data: &mut Vec<u8>) -> Result<(), Fault> {
+    pub(crate) fn frame(&mut self, len: u32, data: &mut Vec<u8>) -> Result<(), SourceFault> {
         if len > MAX_CAPTURED {
-            return Err(Fault::Bad("a frame longer than 262144 bytes"));
+            return Err(SourceFault::Bad("a frame longer than 262144 bytes"));
         }
         data.resize(len as usize, 0);
         self.fill(data)
     }
 
     /// Skips `len` bytes, in constant memory.
-    pub(crate) fn skip(&mut self, len: u32) -> Result<(), Fault> {
+    pub(crate) fn skip(&mut self, len: u32) -> Result<(), SourceFault> {
         let mut sink = [0; 4096];
         let mut left = len as usize;
         while left > 0 {

@@ -20,24 +20,24 @@ const NG_BLOCK: usize = 32;
 
 /// The file's format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum PcapFormat {
     /// pcap, time stamps in nanoseconds, from 1970 to 2106.
     Pcap,
     /// pcapng, time stamps in nanoseconds, from 1970 to 2554.
     PcapNg,
 }
 
-impl Format {
+impl PcapFormat {
     /// The format for a file's name: pcapng for `*.pcapng` and `*.ntar`, else pcap.
-    pub fn of(path: &Path) -> Format {
+    pub fn of(path: &Path) -> PcapFormat {
         let ng = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("pcapng") || e.eq_ignore_ascii_case("ntar"));
-        if ng { Format::PcapNg } else { Format::Pcap }
+        if ng { PcapFormat::PcapNg } else { PcapFormat::Pcap }
     }
 }
 
 /// A frame's direction at its interface (`epb_flags` of pcapng).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum PcapDirection {
     /// The interface received it.
     In,
     /// The interface sent it.
@@ -46,7 +46,10 @@ pub enum Direction {
 
 /// An error that keeps a capture from being written: a full disk, or a pipe whose reader has left.
 #[derive(Debug, Error)]
-#[error("cannot write {}: {source}; what follows is not captured", path.as_deref().unwrap_or(Path::new("the capture")).display())]
+#[error(
+    "cannot write {}: {source}; what follows is not captured",
+    path.as_deref().unwrap_or(Path::new("the capture")).display()
+)]
 pub struct WriteError {
     path: Option<PathBuf>,
     source: std::io::Error,
@@ -63,51 +66,51 @@ impl WriteError {
     }
 }
 
-/// Writes a capture through a buffer. Call [`Writer::finish`]: only its result shows whether everything reached the
-/// file.
+/// Writes a capture through a buffer. Call [`PcapWriter::finish`]: only its result shows whether everything reached
+/// the file.
 ///
-/// After an error it stops: the error is returned once, later frames are counted in [`Writer::lost`], and the file
-/// keeps earlier frames.
-pub struct Writer<W: Write> {
+/// After an error it stops: the error is returned once, later frames are counted in [`PcapWriter::lost`], and the
+/// file keeps earlier frames.
+pub struct PcapWriter<W: Write> {
     to: BufWriter<W>,
-    format: Format,
+    format: PcapFormat,
     path: Option<PathBuf>,
     stopped: bool,
     written: u64,
     lost: u64,
 }
 
-impl Writer<File> {
+impl PcapWriter<File> {
     /// Creates or truncates the file, and begins a capture of Ethernet frames. Errors will name the file.
     ///
     /// # Errors
     /// [`WriteError`] if the file cannot be created, or its header cannot be written.
-    pub fn create(path: &Path, format: Format) -> Result<Self, WriteError> {
+    pub fn create(path: &Path, format: PcapFormat) -> Result<Self, WriteError> {
         let file = File::create(path).map_err(|e| WriteError::new(Some(path.to_owned()), e))?;
         Self::new(file, format).map(|w| w.named(path))
     }
 }
 
-impl<W: Write> Writer<W> {
+impl<W: Write> PcapWriter<W> {
     /// Begins a capture of Ethernet frames.
     ///
     /// # Errors
     /// [`WriteError`] if the header cannot be written.
-    pub fn new(to: W, format: Format) -> Result<Self, WriteError> {
+    pub fn new(to: W, format: PcapFormat) -> Result<Self, WriteError> {
         let mut to = BufWriter::with_capacity(BUFFER, to);
         begin(&mut to, format).map_err(|e| WriteError::new(None, e))?;
-        Ok(Writer { to, format, path: None, stopped: false, written: 0, lost: 0 })
+        Ok(PcapWriter { to, format, path: None, stopped: false, written: 0, lost: 0 })
     }
 
     /// Continues a capture of `written` frames; `lost` is the number of frames after an error, if it had one.
-    pub(crate) fn continued(to: W, format: Format, written: u64, lost: Option<u64>) -> Self {
+    pub(crate) fn continued(to: W, format: PcapFormat, written: u64, lost: Option<u64>) -> Self {
         let to = BufWriter::with_capacity(BUFFER, to);
-        Writer { to, format, path: None, stopped: lost.is_some(), written, lost: lost.unwrap_or(0) }
+        PcapWriter { to, format, path: None, stopped: lost.is_some(), written, lost: lost.unwrap_or(0) }
     }
 
     /// Names the file in later errors.
     pub fn named(self, path: &Path) -> Self {
-        Writer { path: Some(path.to_owned()), ..self }
+        PcapWriter { path: Some(path.to_owned()), ..self }
     }
 
     /// Appends a frame captured whole at `time` (since 1970; later times than the format knows become its latest).
@@ -130,8 +133,8 @@ impl<W: Write> Writer<W> {
         let frame = frame.get(..MAX_CAPTURED as usize).unwrap_or(frame);
         let len = frame.len() as u32;
         let written = match self.format {
-            Format::Pcap => record(&mut self.to, time, frame, orig_len.max(len)),
-            Format::PcapNg => packet_block(&mut self.to, 0, time, frame, orig_len.max(len), None),
+            PcapFormat::Pcap => record(&mut self.to, time, frame, orig_len.max(len)),
+            PcapFormat::PcapNg => packet_block(&mut self.to, 0, time, frame, orig_len.max(len), None),
         };
         let noted = self.note(written);
         let count = if noted.is_ok() { &mut self.written } else { &mut self.lost };
@@ -143,8 +146,8 @@ impl<W: Write> Writer<W> {
     pub fn size_of(&self, len: usize) -> u64 {
         let len = len.min(MAX_CAPTURED as usize);
         let bytes = match self.format {
-            Format::Pcap => PCAP_RECORD + len,
-            Format::PcapNg => NG_BLOCK + len.next_multiple_of(4),
+            PcapFormat::Pcap => PCAP_RECORD + len,
+            PcapFormat::PcapNg => NG_BLOCK + len.next_multiple_of(4),
         };
         bytes as u64
     }
@@ -194,9 +197,9 @@ impl<W: Write> Writer<W> {
     }
 }
 
-pub(crate) fn begin<W: Write>(to: &mut W, format: Format) -> std::io::Result<()> {
+pub(crate) fn begin<W: Write>(to: &mut W, format: PcapFormat) -> std::io::Result<()> {
     match format {
-        Format::Pcap => {
+        PcapFormat::Pcap => {
             let header = PcapHeader {
                 snaplen: MAX_CAPTURED,
                 datalink: DataLink::ETHERNET,
@@ -206,7 +209,7 @@ pub(crate) fn begin<W: Write>(to: &mut W, format: Format) -> std::io::Result<()>
             };
             header.write_to(to).map(drop).map_err(io_error)
         }
-        Format::PcapNg => {
+        PcapFormat::PcapNg => {
             let mut to = PcapNgWriter::new(to).map_err(io_error)?;
             // Nanoseconds: 10^-9.
             let options = vec![InterfaceDescriptionOption::IfTsResol(9)];
@@ -231,7 +234,7 @@ pub(crate) fn packet_block<W: Write>(
     time: Duration,
     frame: &[u8],
     orig_len: u32,
-    direction: Option<Direction>,
+    direction: Option<PcapDirection>,
 ) -> std::io::Result<()> {
     const ENHANCED_PACKET: u32 = 6;
     let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -250,9 +253,9 @@ pub(crate) fn packet_block<W: Write>(
 }
 
 /// The option `epb_flags` with a direction, and the end of options.
-fn flags(direction: Direction) -> [u8; 12] {
+fn flags(direction: PcapDirection) -> [u8; 12] {
     const EPB_FLAGS: [u16; 2] = [2, 4];
-    let word: u32 = if direction == Direction::In { 1 } else { 2 };
+    let word: u32 = if direction == PcapDirection::In { 1 } else { 2 };
     let [code, len] = EPB_FLAGS.map(u16::to_ne_bytes);
     let mut option = [0; 12];
     option[..2].copy_from_slice(&code);

@@ -5,16 +5,16 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use netvale_pcapport::{Format, MAX_CAPTURED, ReadError, Reader, Writer};
+use netvale_pcapport::{MAX_CAPTURED, PcapFormat, PcapReader, PcapWriter, ReadError};
 use proptest::prelude::*;
 
-const FORMATS: [Format; 2] = [Format::Pcap, Format::PcapNg];
+const FORMATS: [PcapFormat; 2] = [PcapFormat::Pcap, PcapFormat::PcapNg];
 
 type Frames = Vec<(Duration, Vec<u8>)>;
 
-fn written(format: Format, frames: &[(Duration, Vec<u8>)]) -> Vec<u8> {
+fn written(format: PcapFormat, frames: &[(Duration, Vec<u8>)]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut w = Writer::new(&mut bytes, format).unwrap();
+    let mut w = PcapWriter::new(&mut bytes, format).unwrap();
     frames.iter().for_each(|(t, f)| w.write(*t, f).unwrap());
     assert_eq!(w.written(), frames.len() as u64);
     w.finish().unwrap();
@@ -24,7 +24,7 @@ fn written(format: Format, frames: &[(Duration, Vec<u8>)]) -> Vec<u8> {
 /// All whole frames, and the result at the file's end.
 fn read(bytes: &[u8]) -> (Frames, Result<(), ReadError>) {
     let mut frames = Vec::new();
-    let mut reader = match Reader::new(bytes) {
+    let mut reader = match PcapReader::new(bytes) {
         Ok(reader) => reader,
         Err(e) => return (frames, Err(e)),
     };
@@ -108,7 +108,10 @@ proptest! {
     /// Objective: any frames at any times are read back unchanged, in both formats, by us and by `pcap-file`.
     #[test]
     fn round_trip(frames in prop::collection::vec(
-        ((0..u64::from(u32::MAX), 0u32..1_000_000_000).prop_map(|(s, n)| Duration::new(s, n)), prop::collection::vec(any::<u8>(), 0..200)),
+        (
+            (0..u64::from(u32::MAX), 0u32..1_000_000_000).prop_map(|(s, n)| Duration::new(s, n)),
+            prop::collection::vec(any::<u8>(), 0..200),
+        ),
         0..20,
     )) {
         for format in FORMATS {
@@ -131,18 +134,18 @@ proptest! {
     }
 }
 
-fn by_pcap_file(format: Format, mut bytes: &[u8]) -> Frames {
+fn by_pcap_file(format: PcapFormat, mut bytes: &[u8]) -> Frames {
     use pcap_file::pcapng::Block;
     let mut frames = Vec::new();
     match format {
-        Format::Pcap => {
+        PcapFormat::Pcap => {
             let mut r = pcap_file::pcap::PcapReader::new(&mut bytes).unwrap();
             while let Some(p) = r.next_packet() {
                 let p = p.unwrap();
                 frames.push((p.timestamp, p.data.into_owned()));
             }
         }
-        Format::PcapNg => {
+        PcapFormat::PcapNg => {
             let mut r = pcap_file::pcapng::PcapNgReader::new(&mut bytes).unwrap();
             while let Some(b) = r.next_block() {
                 if let Block::EnhancedPacket(p) = b.unwrap() {
@@ -168,7 +171,9 @@ fn cut_anywhere() {
             let n = whole.saturating_sub(1);
             assert_eq!(got, frames[..n], "{format:?} cut at {cut}");
             match end {
-                Ok(()) => assert!(ends.contains(&cut) || (format == Format::PcapNg && cut == 28), "{format:?} {cut}"),
+                Ok(()) => {
+                    assert!(ends.contains(&cut) || (format == PcapFormat::PcapNg && cut == 28), "{format:?} {cut}")
+                }
                 Err(ReadError::Truncated { at, frames }) => {
                     assert!(!ends.contains(&cut), "{format:?} {cut}");
                     assert_eq!(frames, n as u64);
@@ -180,7 +185,7 @@ fn cut_anywhere() {
                     } else {
                         0
                     };
-                    assert_eq!(at, if format == Format::Pcap && whole == 0 { 0 } else { expected as u64 });
+                    assert_eq!(at, if format == PcapFormat::Pcap && whole == 0 { 0 } else { expected as u64 });
                 }
                 Err(e) => panic!("{format:?} cut at {cut}: {e}"),
             }
@@ -198,7 +203,7 @@ fn foreign_pcap() {
             file.u32(7).u32(5).u32(60).u32(1514).raw(&[9; 60]);
             // Longer than the header's snaplen of 96, as some programs write.
             file.u32(8).u32(0).u32(200).u32(200).raw(&[8; 200]);
-            let mut reader = Reader::new(&file.bytes[..]).unwrap();
+            let mut reader = PcapReader::new(&file.bytes[..]).unwrap();
             let frame = reader.next_frame().unwrap().unwrap();
             assert_eq!((frame.time, frame.orig_len), (Duration::new(7, nanos), 1514));
             assert_eq!(frame.bytes, [9; 60]);
@@ -246,7 +251,7 @@ fn foreign_pcapng() {
 /// Objective: other link types are refused by name, before any frame if the file's start shows them.
 #[test]
 fn link_types() {
-    let name = |file: &Made| match Reader::new(&file.bytes[..]).err() {
+    let name = |file: &Made| match PcapReader::new(&file.bytes[..]).err() {
         Some(ReadError::LinkType { name }) => name,
         other => panic!("{other:?}"),
     };
@@ -307,7 +312,7 @@ fn hostile_lengths() {
 /// it.
 #[test]
 fn not_captures() {
-    let text = |bytes: &[u8]| Reader::new(bytes).err().unwrap().to_string();
+    let text = |bytes: &[u8]| PcapReader::new(bytes).err().unwrap().to_string();
     assert!(text(b"hello, world").contains("it begins with the bytes [68, 65, 6c, 6c]"));
     assert!(text(&[0x1f, 0x8b, 8, 0]).contains("unpack it with gzip -d first"));
     assert!(text(b"").contains("cut in the record at byte 0"));
@@ -323,7 +328,7 @@ fn beyond_the_formats() {
         let late = Duration::MAX;
         let long = vec![1; MAX_CAPTURED as usize + 1];
         let bytes = written(format, &[(late, long)]);
-        let mut reader = Reader::new(&bytes[..]).unwrap();
+        let mut reader = PcapReader::new(&bytes[..]).unwrap();
         let frame = reader.next_frame().unwrap().unwrap();
         assert_eq!((frame.bytes.len(), frame.orig_len), (MAX_CAPTURED as usize, MAX_CAPTURED + 1));
         assert!(frame.time >= Duration::from_secs(u32::MAX.into()));
@@ -334,7 +339,7 @@ fn beyond_the_formats() {
 #[test]
 fn full_disk() {
     for format in FORMATS {
-        let mut w = Writer::create("/dev/full".as_ref(), format).unwrap();
+        let mut w = PcapWriter::create("/dev/full".as_ref(), format).unwrap();
         let errors: Vec<_> = (0..10_000).filter_map(|_| w.write(Duration::ZERO, &[0; 60]).err()).collect();
         assert_eq!(errors.len(), 1);
         assert_eq!(errors[0].io().and_then(std::io::Error::raw_os_error), Some(libc::ENOSPC));
@@ -342,7 +347,7 @@ fn full_disk() {
         assert_eq!(w.written() + w.lost(), 10_000);
         assert!(w.lost() > 0);
         w.finish().unwrap();
-        let mut w = Writer::create("/dev/full".as_ref(), format).unwrap();
+        let mut w = PcapWriter::create("/dev/full".as_ref(), format).unwrap();
         w.write(Duration::ZERO, &[0; 60]).unwrap();
         w.finish().unwrap_err();
     }

@@ -11,7 +11,7 @@ const PAGE: u64 = 4096;
 
 /// A part of a base address register's space. Accesses outside it read ones and write nothing, like unanswered accesses
 /// on the bus.
-pub struct Bar {
+pub struct MappedBar {
     map: NonNull<u8>,
     map_len: usize,
     at: usize,
@@ -19,13 +19,13 @@ pub struct Bar {
 }
 
 // SAFETY: registers have no thread affinity.
-unsafe impl Send for Bar {}
+unsafe impl Send for MappedBar {}
 // SAFETY: each access is one volatile load or store; the device defines the effect of concurrent ones.
-unsafe impl Sync for Bar {}
+unsafe impl Sync for MappedBar {}
 
-impl Bar {
+impl MappedBar {
     /// Maps `len` bytes at `from` of the device's file.
-    pub(crate) fn map(fd: BorrowedFd<'_>, from: u64, len: u64) -> Result<Bar, Errno> {
+    pub(crate) fn map(fd: BorrowedFd<'_>, from: u64, len: u64) -> Result<MappedBar, Errno> {
         let begin = from / PAGE * PAGE;
         let at = usize::try_from(from - begin).map_err(|_| Errno::OVERFLOW)?;
         let len = usize::try_from(len).map_err(|_| Errno::OVERFLOW)?;
@@ -33,7 +33,7 @@ impl Bar {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice overlaps none of our mappings.
         let p = unsafe { rustix::mm::mmap(std::ptr::null_mut(), map_len, access, MapFlags::SHARED, fd, begin)? };
-        Ok(Bar { map: NonNull::new(p.cast()).ok_or(Errno::NOMEM)?, map_len, at, len })
+        Ok(MappedBar { map: NonNull::new(p.cast()).ok_or(Errno::NOMEM)?, map_len, at, len })
     }
 
     /// Length in bytes.
@@ -105,7 +105,7 @@ impl Bar {
     }
 }
 
-impl Drop for Bar {
+impl Drop for MappedBar {
     fn drop(&mut self) {
         // SAFETY: the mapping made in `map`; no pointer into it is left.
         let _ = unsafe { rustix::mm::munmap(self.map.as_ptr().cast(), self.map_len) };
@@ -132,7 +132,7 @@ mod tests {
     fn places() {
         let file = file();
         for from in [0, 16, PAGE - 16, PAGE, PAGE + 8] {
-            let bar = Bar::map(file.as_fd(), from, 64).unwrap();
+            let bar = MappedBar::map(file.as_fd(), from, 64).unwrap();
             let at = |i: u64| ((from + i) % 251) as u8;
             assert_eq!((bar.len(), bar.is_empty()), (64, false));
             assert_eq!(bar.read8(5), at(5));
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn writes() {
         let file = file();
-        let bar = Bar::map(file.as_fd(), PAGE + 32, 32).unwrap();
+        let bar = MappedBar::map(file.as_fd(), PAGE + 32, 32).unwrap();
         file.write_all_at(&[0; 32], PAGE + 32).unwrap();
         bar.write8(0, 1);
         bar.write16(2, 0x0203);
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn outside() {
         let file = file();
-        let bar = Bar::map(file.as_fd(), 64, 16).unwrap();
+        let bar = MappedBar::map(file.as_fd(), 64, 16).unwrap();
         let mut before = vec![0; 3 * PAGE as usize];
         file.read_exact_at(&mut before, 0).unwrap();
         for at in [16, 4096, usize::MAX, usize::MAX - 3] {

@@ -16,9 +16,9 @@ use netvale_mem::notify::Doorbell;
 use rustix::io::Errno;
 use thiserror::Error;
 
-pub use bar::Bar;
-use vfio::Device;
+pub use bar::MappedBar;
 pub use vfio::IOCTLS;
+use vfio::VfioDevice;
 
 /// The region of configuration space (linux/vfio.h, `VFIO_PCI_CONFIG_REGION_INDEX`).
 const CONFIG: u32 = 7;
@@ -91,9 +91,9 @@ impl PciError {
 }
 
 /// A PCI function driven by this process. Memory given to it stays mapped until it is closed.
-pub struct Function {
+pub struct PciFunction {
     address: String,
-    device: Device,
+    device: VfioDevice,
     /// The memory that the function may write, kept while it can.
     memory: Vec<Arc<Mapping>>,
 }
@@ -107,17 +107,17 @@ pub struct Capability {
     pub at: u64,
 }
 
-impl Function {
+impl PciFunction {
     /// Takes the function at `address` (`0000:00:04.0`), which must be bound to vfio-pci.
     ///
     /// # Errors
     /// [`PciError`] if the function does not exist, is not bound to vfio-pci or has no IOMMU group, or the kernel
     /// refuses.
-    pub fn open(address: &str) -> Result<Function, PciError> {
+    pub fn open(address: &str) -> Result<PciFunction, PciError> {
         let group = group_of(Path::new("/sys/bus/pci/devices"), address)?;
         let address = address.to_owned();
-        match Device::open(&group, &address) {
-            Ok(device) => Ok(Function { address, device, memory: Vec::new() }),
+        match VfioDevice::open(&group, &address) {
+            Ok(device) => Ok(PciFunction { address, device, memory: Vec::new() }),
             Err((what, source)) => Err(PciError::System { address, what, source }),
         }
     }
@@ -173,13 +173,14 @@ impl Function {
     ///
     /// # Errors
     /// [`PciError`] if the function has no such registers, or the kernel refuses to map them.
-    pub fn bar(&self, bar: u32, from: u64, len: u64) -> Result<Bar, PciError> {
+    pub fn bar(&self, bar: u32, from: u64, len: u64) -> Result<MappedBar, PciError> {
         let place = if bar < 6 { self.device.place(bar) } else { Err(Errno::INVAL) };
         let (start, size) = place.unwrap_or_default();
         if len == 0 || from.checked_add(len).is_none_or(|end| end > size) {
             return Err(PciError::NoRegister { address: self.address.clone(), bar, at: from });
         }
-        Bar::map(self.device.as_fd(), start + from, len).map_err(|source| self.failed("map its registers", source))
+        MappedBar::map(self.device.as_fd(), start + from, len)
+            .map_err(|source| self.failed("map its registers", source))
     }
 
     /// Maps a whole base address register that is memory, written by others.
@@ -279,7 +280,7 @@ fn capabilities_of(read: impl Fn(u64) -> u8) -> Vec<Capability> {
     found
 }
 
-impl Drop for Function {
+impl Drop for PciFunction {
     fn drop(&mut self) {
         // Fields are dropped in order: memory that the device may still write is dropped after the device.
         self.device.reset();

@@ -56,7 +56,7 @@ struct GroupStatus {
 
 #[repr(C)]
 #[derive(Default)]
-struct RegionInfo {
+struct VfioRegionInfo {
     argsz: u32,
     flags: u32,
     index: u32,
@@ -94,10 +94,10 @@ struct DmaMap {
 }
 
 /// The step that failed, and the kernel's error.
-pub type Failed = (&'static str, Errno);
+pub type VfioStepError = (&'static str, Errno);
 
 /// An open device. The fields are dropped in this order, as the kernel requires.
-pub struct Device {
+pub struct VfioDevice {
     device: File,
     _group: File,
     container: File,
@@ -127,9 +127,9 @@ fn open(path: &str) -> Result<File, Errno> {
     file.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
 }
 
-impl Device {
+impl VfioDevice {
     /// Takes the device at `address` from `group`.
-    pub fn open(group: &str, address: &str) -> Result<Device, Failed> {
+    pub fn open(group: &str, address: &str) -> Result<VfioDevice, VfioStepError> {
         let container = open("/dev/vfio/vfio").map_err(|e| ("open /dev/vfio/vfio", e))?;
         let group = open(&format!("/dev/vfio/{group}")).map_err(|e| ("open its group in /dev/vfio", e))?;
         let mut status = GroupStatus { argsz: argsz::<GroupStatus>(), flags: 0 };
@@ -149,11 +149,11 @@ impl Device {
         let fd = fd.map_err(|e| ("open it", e))?;
         // SAFETY: a new descriptor, ours.
         let device = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-        Ok(Device { device, _group: group, container })
+        Ok(VfioDevice { device, _group: group, container })
     }
 
-    fn region(&self, index: u32) -> Result<RegionInfo, Errno> {
-        let mut info = RegionInfo { argsz: argsz::<RegionInfo>(), index, ..RegionInfo::default() };
+    fn region(&self, index: u32) -> Result<VfioRegionInfo, Errno> {
+        let mut info = VfioRegionInfo { argsz: argsz::<VfioRegionInfo>(), index, ..VfioRegionInfo::default() };
         // SAFETY: the structure of this call.
         unsafe { call(&self.device, DEVICE_GET_REGION_INFO, &raw mut info) }?;
         Ok(info)
@@ -224,7 +224,7 @@ impl Device {
     }
 }
 
-impl AsFd for Device {
+impl AsFd for VfioDevice {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.device.as_fd()
     }

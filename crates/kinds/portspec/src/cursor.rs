@@ -2,7 +2,7 @@
 
 use crate::{MAX_TEXT, ParseError};
 
-pub(crate) type Parsed<T> = Result<T, ParseError>;
+pub(crate) type SpecResult<T> = Result<T, ParseError>;
 
 /// Reads a text from left to right. The position is always on a character boundary.
 pub(crate) struct Cursor<'a> {
@@ -11,7 +11,7 @@ pub(crate) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    pub(crate) fn new(text: &'a str) -> Parsed<Self> {
+    pub(crate) fn new(text: &'a str) -> SpecResult<Self> {
         if text.len() > MAX_TEXT {
             let shown = text.get(..text.floor_char_boundary(MAX_TEXT)).unwrap_or_default();
             return Err(ParseError::new(shown, MAX_TEXT, format!("at most {MAX_TEXT} bytes")));
@@ -20,7 +20,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Parses all of `text` with `parser`; a remainder is an error.
-    pub(crate) fn all<T>(text: &'a str, end: &str, parser: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
+    pub(crate) fn all<T>(text: &'a str, end: &str, parser: impl FnOnce(&mut Self) -> SpecResult<T>) -> SpecResult<T> {
         let mut cursor = Self::new(text)?;
         let value = parser(&mut cursor)?;
         if cursor.peek().is_some() { Err(cursor.fail(end)) } else { Ok(value) }
@@ -58,7 +58,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes `word` or fails.
-    pub(crate) fn expect(&mut self, word: &str, expected: &str) -> Parsed<()> {
+    pub(crate) fn expect(&mut self, word: &str, expected: &str) -> SpecResult<()> {
         if self.eat(word) { Ok(()) } else { Err(self.fail(expected)) }
     }
 
@@ -71,7 +71,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// A number in `range`, decimal or (radix 16) hexadecimal; `what` names it in the error.
-    pub(crate) fn number(&mut self, radix: u32, range: std::ops::RangeInclusive<u64>, what: &str) -> Parsed<u64> {
+    pub(crate) fn number(&mut self, radix: u32, range: std::ops::RangeInclusive<u64>, what: &str) -> SpecResult<u64> {
         let start = self.pos;
         let digits = self.take_while(|c| c.is_digit(radix));
         if digits.is_empty() {

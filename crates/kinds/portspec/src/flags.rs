@@ -7,7 +7,7 @@ use netvale_abi::nmreq::{
     NR_REG_SW, NR_RX_RINGS_ONLY, NR_TX_RINGS_ONLY, NR_ZCOPY_MON,
 };
 
-use crate::cursor::{Cursor, Parsed};
+use crate::cursor::{Cursor, SpecResult};
 use crate::text::RingIndex;
 
 /// The rings of the port to bind.
@@ -40,7 +40,7 @@ pub enum Directions {
 
 /// A monitor: a port opened to watch another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Monitor {
+pub struct MonitorSpec {
     /// Directions to watch.
     pub directions: Directions,
     /// Share buffers (`z`) instead of copying frames.
@@ -53,7 +53,7 @@ pub struct Flags {
     /// `x`: refuses all other bindings of these rings.
     pub exclusive: bool,
     /// `z`, `t`, `r`: open a monitor of the port. `z` alone watches both directions.
-    pub monitor: Option<Monitor>,
+    pub monitor: Option<MonitorSpec>,
     /// `R`, `T`: bind the rings of one direction only.
     pub directions: Directions,
 }
@@ -70,7 +70,7 @@ impl Rings {
         }
     }
 
-    pub(crate) fn take(cursor: &mut Cursor<'_>) -> Parsed<Self> {
+    pub(crate) fn take(cursor: &mut Cursor<'_>) -> SpecResult<Self> {
         if cursor.eat("-") {
             return RingIndex::take(cursor, "a ring number").map(Self::OneNic);
         }
@@ -123,7 +123,7 @@ impl Flags {
     }
 
     /// Takes the letters after a `/`, at least one, and adds them to `letters`.
-    pub(crate) fn take(cursor: &mut Cursor<'_>, letters: &mut String) -> Parsed<()> {
+    pub(crate) fn take(cursor: &mut Cursor<'_>, letters: &mut String) -> SpecResult<()> {
         const EXPECTED: &str = "a flag: x, z, t, r, R or T";
         let start = cursor.pos();
         while let Some(flag) = cursor.peek().filter(|&c| c != '@') {
@@ -143,7 +143,7 @@ impl Flags {
     pub(crate) fn of(letters: &str) -> Self {
         let has = |letter| letters.contains(letter);
         let zero_copy = has('z');
-        let monitor = Monitor { directions: Directions::of(has('t'), has('r')), zero_copy };
+        let monitor = MonitorSpec { directions: Directions::of(has('t'), has('r')), zero_copy };
         Self {
             exclusive: has('x'),
             monitor: (zero_copy || has('t') || has('r')).then_some(monitor),
@@ -156,12 +156,12 @@ impl Flags {
         letters.push_str(if self.exclusive { "x" } else { "" });
         letters.push_str(match self.monitor {
             None => "",
-            Some(Monitor { zero_copy: false, directions: Directions::Both }) => "tr",
-            Some(Monitor { zero_copy: false, directions: Directions::Tx }) => "t",
-            Some(Monitor { zero_copy: false, directions: Directions::Rx }) => "r",
-            Some(Monitor { zero_copy: true, directions: Directions::Both }) => "z",
-            Some(Monitor { zero_copy: true, directions: Directions::Tx }) => "zt",
-            Some(Monitor { zero_copy: true, directions: Directions::Rx }) => "zr",
+            Some(MonitorSpec { zero_copy: false, directions: Directions::Both }) => "tr",
+            Some(MonitorSpec { zero_copy: false, directions: Directions::Tx }) => "t",
+            Some(MonitorSpec { zero_copy: false, directions: Directions::Rx }) => "r",
+            Some(MonitorSpec { zero_copy: true, directions: Directions::Both }) => "z",
+            Some(MonitorSpec { zero_copy: true, directions: Directions::Tx }) => "zt",
+            Some(MonitorSpec { zero_copy: true, directions: Directions::Rx }) => "zr",
         });
         letters.push_str(match self.directions {
             Directions::Both => "",

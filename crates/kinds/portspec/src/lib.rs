@@ -55,9 +55,9 @@ mod text;
 mod word;
 
 pub use error::ParseError;
-pub use flags::{Directions, Flags, Monitor, Rings};
-pub use kinds::{AttachSpec, LocalPort, Needs, NicSpec, PcapFiles, PciAddress, PortKind};
-pub use name::{Base, Pipe, PipeEnd, PortName};
+pub use flags::{Directions, Flags, MonitorSpec, Rings};
+pub use kinds::{AttachNeeds, AttachSpec, LocalSpec, NicSpec, PcapFiles, PciAddress, PortKind};
+pub use name::{Base, PipeEnd, PipeName, PortName};
 pub use options::{Conf, Extmem, Offset};
 pub use printable::{is_hidden, printable};
 pub use spec::{Memory, PortSpec};

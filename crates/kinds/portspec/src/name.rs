@@ -7,9 +7,9 @@ use netvale_abi::netif::IFNAMSIZ;
 use netvale_abi::nmreq::{NETMAP_REQ_IFNAMSIZ, NM_BDG_NAME};
 
 use crate::ParseError;
-use crate::cursor::{Cursor, Parsed, from_str};
+use crate::cursor::{Cursor, SpecResult, from_str};
 use crate::text::{Ident, IfName, SwitchName};
-use crate::word::{Ring, before_ring, is_word, write_word};
+use crate::word::{RingSuffix, before_ring, is_word, write_word};
 
 /// Prefix of an interface's name.
 pub(crate) const NETMAP: &str = "netmap:";
@@ -53,7 +53,7 @@ impl PipeEnd {
 
 /// An end of a pipe.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Pipe {
+pub struct PipeName {
     /// The end.
     pub end: PipeEnd,
     /// The pipe's id, unique below its parent.
@@ -73,26 +73,26 @@ pub struct Pipe {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortName {
     base: Base,
-    pipe: Option<Pipe>,
+    pipe: Option<PipeName>,
 }
 
 impl PortName {
     /// Builds a name; fails if it is longer than 63 bytes.
-    pub fn new(base: Base, pipe: Option<Pipe>) -> Result<Self, ParseError> {
+    pub fn new(base: Base, pipe: Option<PipeName>) -> Result<Self, ParseError> {
         let name = Self { base, pipe };
         Self::parse(&name.to_string())
     }
 
     /// Parses a name alone, as in `nr_name`, with or without `netmap:`. A trailing `-` and number belong to it.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
-        Cursor::all(text, AFTER_NAME, |cursor| Self::take(cursor, Ring::IsOfTheName))
+        Cursor::all(text, AFTER_NAME, |cursor| Self::take(cursor, RingSuffix::IsOfTheName))
     }
 
     /// Takes the name off the front of a specification and returns it with the rest. A trailing `-` and number are a
     /// ring.
     pub fn split_off(spec: &str) -> Result<(Self, &str), ParseError> {
         let mut cursor = Cursor::new(spec)?;
-        let name = Self::take(&mut cursor, Ring::MayFollow)?;
+        let name = Self::take(&mut cursor, RingSuffix::MayFollow)?;
         Ok((name, cursor.rest()))
     }
 
@@ -102,7 +102,7 @@ impl PortName {
     }
 
     /// The pipe and its end, if the port is one.
-    pub fn pipe(&self) -> Option<&Pipe> {
+    pub fn pipe(&self) -> Option<&PipeName> {
         self.pipe.as_ref()
     }
 
@@ -130,7 +130,7 @@ impl PortName {
         name::cut(self.nr_name().as_bytes())
     }
 
-    pub(crate) fn take(cursor: &mut Cursor<'_>, ring: Ring) -> Parsed<Self> {
+    pub(crate) fn take(cursor: &mut Cursor<'_>, ring: RingSuffix) -> SpecResult<Self> {
         let start = cursor.pos();
         let prefixed = cursor.eat(NETMAP);
         let is_switch = !prefixed && {
@@ -179,14 +179,14 @@ impl PortName {
     }
 }
 
-fn take_on_switch(cursor: &mut Cursor<'_>, ring: Ring) -> Parsed<Base> {
+fn take_on_switch(cursor: &mut Cursor<'_>, ring: RingSuffix) -> SpecResult<Base> {
     let switch = SwitchName::take(cursor, ring, "a switch's name before ':', or 'netmap:' and an interface")?;
     cursor.expect(":", "':' and a port name after the switch's name")?;
     let port = Ident::take(cursor, ring, "a port name after ':'")?;
     Ok(Base::Vale { switch, port })
 }
 
-fn take_interface(cursor: &mut Cursor<'_>, ring: Ring, prefixed: bool) -> Parsed<Base> {
+fn take_interface(cursor: &mut Cursor<'_>, ring: RingSuffix, prefixed: bool) -> SpecResult<Base> {
     let expected = if prefixed {
         "an interface name after 'netmap:' (not one that begins with 'vale')"
     } else {
@@ -195,7 +195,7 @@ fn take_interface(cursor: &mut Cursor<'_>, ring: Ring, prefixed: bool) -> Parsed
     Ok(Base::Netmap { ifname: IfName::take(cursor, ring, expected)? })
 }
 
-fn take_pipe(cursor: &mut Cursor<'_>, ring: Ring) -> Parsed<Option<Pipe>> {
+fn take_pipe(cursor: &mut Cursor<'_>, ring: RingSuffix) -> SpecResult<Option<PipeName>> {
     let end = if cursor.eat("{") {
         PipeEnd::Master
     } else if cursor.eat("}") {
@@ -208,7 +208,7 @@ fn take_pipe(cursor: &mut Cursor<'_>, ring: Ring) -> Parsed<Option<Pipe>> {
         let once = "the end of the pipe's name: it has one brace, '{' for the master's end or '}' for the slave's";
         return Err(cursor.fail(once));
     }
-    Ok(Some(Pipe { end, id }))
+    Ok(Some(PipeName { end, id }))
 }
 
 impl fmt::Display for Base {
@@ -220,7 +220,7 @@ impl fmt::Display for Base {
     }
 }
 
-impl fmt::Display for Pipe {
+impl fmt::Display for PipeName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.end.mark(), self.id)
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::cursor::{Cursor, Parsed};
+use crate::cursor::{Cursor, SpecResult};
 use crate::text::{ExtmemFile, OffsetBits};
 
 /// `@conf`: numbers of rings and slots of a port that opening creates; 0 leaves the choice to the host.
@@ -54,12 +54,12 @@ pub struct Offset {
 }
 
 /// Keys of an option with their maxima.
-type Keys = [(&'static str, u64)];
+type KeyMaxima = [(&'static str, u64)];
 
 const RINGS: u64 = u16::MAX as u64;
 const COUNT: u64 = u32::MAX as u64;
 
-const CONF: &Keys = &[
+const CONF: &KeyMaxima = &[
     ("rings", RINGS),
     ("tx-rings", RINGS),
     ("rx-rings", RINGS),
@@ -71,7 +71,7 @@ const CONF: &Keys = &[
     ("rx-slots", COUNT),
 ];
 
-const EXTMEM: &Keys = &[
+const EXTMEM: &KeyMaxima = &[
     ("if-num", COUNT),
     ("if-size", COUNT),
     ("ring-num", COUNT),
@@ -80,13 +80,13 @@ const EXTMEM: &Keys = &[
     ("buf-size", COUNT),
 ];
 
-const OFFSET: &Keys = &[("initial", u64::MAX), ("bits", 64)];
+const OFFSET: &KeyMaxima = &[("initial", u64::MAX), ("bits", 64)];
 
 /// The numbers assigned by one option.
 #[derive(Default)]
-struct Assigned(Vec<(&'static str, u64)>);
+struct AssignedNumbers(Vec<(&'static str, u64)>);
 
-impl Assigned {
+impl AssignedNumbers {
     fn get(&self, key: &str) -> Option<u64> {
         self.0.iter().find_map(|&(name, value)| (name == key).then_some(value))
     }
@@ -98,7 +98,7 @@ impl Assigned {
     }
 
     /// Takes the number of `key`, which must be in `keys` and not assigned yet.
-    fn take(&mut self, cursor: &mut Cursor<'_>, at: usize, keys: &Keys, key: &str) -> Parsed<()> {
+    fn take(&mut self, cursor: &mut Cursor<'_>, at: usize, keys: &KeyMaxima, key: &str) -> SpecResult<()> {
         let Some(&(name, max)) = keys.iter().find(|(name, _)| *name == key) else {
             let names: Vec<&str> = keys.iter().map(|(name, _)| *name).collect();
             return Err(cursor.fail_at(at, format!("one of the keys {}", names.join(", "))));
@@ -124,7 +124,7 @@ fn take_key<'a>(cursor: &mut Cursor<'a>) -> Option<&'a str> {
 }
 
 /// Takes the separator between an option's name and its value. `false` for `=`, which takes one bare value.
-fn take_separator(cursor: &mut Cursor<'_>) -> Parsed<bool> {
+fn take_separator(cursor: &mut Cursor<'_>) -> SpecResult<bool> {
     if cursor.eat("=") {
         return Ok(false);
     }
@@ -136,8 +136,8 @@ fn take_separator(cursor: &mut Cursor<'_>) -> Parsed<bool> {
 fn assignments<'a>(
     cursor: &mut Cursor<'a>,
     default: &'a str,
-    mut assign: impl FnMut(&mut Cursor<'a>, usize, &str) -> Parsed<()>,
-) -> Parsed<()> {
+    mut assign: impl FnMut(&mut Cursor<'a>, usize, &str) -> SpecResult<()>,
+) -> SpecResult<()> {
     let keys = take_separator(cursor)?;
     loop {
         let at = cursor.pos();
@@ -150,7 +150,7 @@ fn assignments<'a>(
 }
 
 /// Takes the optional prefix of the port in `@share`: a separator, and the key `port=`.
-pub(crate) fn take_share(cursor: &mut Cursor<'_>) -> Parsed<()> {
+pub(crate) fn take_share(cursor: &mut Cursor<'_>) -> SpecResult<()> {
     if take_separator(cursor)? {
         cursor.eat("port=");
     }
@@ -158,8 +158,8 @@ pub(crate) fn take_share(cursor: &mut Cursor<'_>) -> Parsed<()> {
 }
 
 impl Conf {
-    pub(crate) fn take(cursor: &mut Cursor<'_>) -> Parsed<Self> {
-        let mut set = Assigned::default();
+    pub(crate) fn take(cursor: &mut Cursor<'_>) -> SpecResult<Self> {
+        let mut set = AssignedNumbers::default();
         assignments(cursor, "rings", |c, at, key| set.take(c, at, CONF, key))?;
         Ok(Self {
             tx_rings: set.number(&["tx-rings", "rings"]),
@@ -173,8 +173,8 @@ impl Conf {
 }
 
 impl Extmem {
-    pub(crate) fn take(cursor: &mut Cursor<'_>) -> Parsed<Self> {
-        let mut set = Assigned::default();
+    pub(crate) fn take(cursor: &mut Cursor<'_>) -> SpecResult<Self> {
+        let mut set = AssignedNumbers::default();
         let mut file = None;
         let start = cursor.pos();
         assignments(cursor, "file", |c, at, key| {
@@ -200,8 +200,8 @@ impl Extmem {
 }
 
 impl Offset {
-    pub(crate) fn take(cursor: &mut Cursor<'_>) -> Parsed<Self> {
-        let mut set = Assigned::default();
+    pub(crate) fn take(cursor: &mut Cursor<'_>) -> SpecResult<Self> {
+        let mut set = AssignedNumbers::default();
         let start = cursor.pos();
         assignments(cursor, "initial", |c, at, key| set.take(c, at, OFFSET, key))?;
         let missing = || cursor.fail_at(start, "'initial=' and a number among the values of 'offset'");

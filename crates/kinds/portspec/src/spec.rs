@@ -6,11 +6,11 @@ use std::num::NonZeroU16;
 use netvale_abi::NmreqRegister;
 
 use crate::ParseError;
-use crate::cursor::{Cursor, Parsed, from_str};
+use crate::cursor::{Cursor, SpecResult, from_str};
 use crate::flags::{Flags, Rings};
 use crate::name::PortName;
 use crate::options::{self, Conf, Extmem, Offset};
-use crate::word::Ring;
+use crate::word::RingSuffix;
 
 /// The memory region to open the port in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -126,15 +126,15 @@ impl PortSpec {
         [self.written_name(), &self.name]
     }
 
-    pub(crate) fn take(cursor: &mut Cursor<'_>) -> Parsed<Self> {
+    pub(crate) fn take(cursor: &mut Cursor<'_>) -> SpecResult<Self> {
         let start = cursor.pos();
-        let mut spec = Self::from(PortName::take(cursor, Ring::MayFollow)?);
+        let mut spec = Self::from(PortName::take(cursor, RingSuffix::MayFollow)?);
         let is_closed = cursor.since(start).ends_with('\'');
         spec.rings = Rings::take(cursor)?;
         if matches!(spec.rings, Rings::OneNic(_)) && !is_closed {
             let after = cursor.pos();
             cursor.rewind(start);
-            spec.whole = PortName::take(cursor, Ring::IsOfTheName).ok();
+            spec.whole = PortName::take(cursor, RingSuffix::IsOfTheName).ok();
             cursor.rewind(after);
         }
         spec.take_memory_and_flags(cursor)?;
@@ -143,7 +143,7 @@ impl PortSpec {
     }
 
     /// Takes `@N` and `/flags`, in any order, up to anything else.
-    fn take_memory_and_flags(&mut self, cursor: &mut Cursor<'_>) -> Parsed<()> {
+    fn take_memory_and_flags(&mut self, cursor: &mut Cursor<'_>) -> SpecResult<()> {
         let mut chosen = false;
         let mut letters = String::new();
         loop {
@@ -173,7 +173,7 @@ impl PortSpec {
         }
     }
 
-    fn take_options(&mut self, cursor: &mut Cursor<'_>) -> Parsed<()> {
+    fn take_options(&mut self, cursor: &mut Cursor<'_>) -> SpecResult<()> {
         let mut seen = Vec::new();
         while cursor.eat("@") {
             let at = cursor.pos();
@@ -187,7 +187,7 @@ impl PortSpec {
                 }
                 "share" => {
                     options::take_share(cursor)?;
-                    self.memory = Memory::SharedWith(PortName::take(cursor, Ring::IsOfTheName)?);
+                    self.memory = Memory::SharedWith(PortName::take(cursor, RingSuffix::IsOfTheName)?);
                 }
                 "extmem" => self.memory = Memory::External(Extmem::take(cursor)?),
                 "conf" => self.conf = Conf::take(cursor)?,

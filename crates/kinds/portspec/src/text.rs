@@ -7,10 +7,10 @@ use netvale_abi::netif::IFNAMSIZ;
 use netvale_abi::nmreq::{NETMAP_REQ_IFNAMSIZ, NM_BDG_NAME};
 
 use crate::ParseError;
-use crate::cursor::{Cursor, Parsed, from_str};
+use crate::cursor::{Cursor, SpecResult, from_str};
 use crate::kinds::is_kind;
 use crate::printable::is_hidden;
-use crate::word::{Ring, Word, is_word, write_word};
+use crate::word::{RingSuffix, Word, is_word, write_word};
 
 /// Longest name in characters: `nr_name` less its terminating NUL.
 const MAX_NAME: usize = NETMAP_REQ_IFNAMSIZ - 1;
@@ -43,7 +43,7 @@ macro_rules! text_type {
             }
 
             /// Takes one off the cursor; an error expects `expected`.
-            pub(crate) fn take(cursor: &mut Cursor<'_>, expected: &str) -> Parsed<Self> {
+            pub(crate) fn take(cursor: &mut Cursor<'_>, expected: &str) -> SpecResult<Self> {
                 let start = cursor.pos();
                 let text = cursor.take_while($keep);
                 let holds: fn(&str) -> bool = $holds;
@@ -86,7 +86,7 @@ macro_rules! word_type {
             /// Parses `text`; the error points at the first invalid character.
             pub fn parse(text: &str) -> Result<Self, ParseError> {
                 let end = concat!("the end of ", $what);
-                let name = Cursor::all(text, end, |c| Self::take(c, Ring::IsOfTheName, $what))?;
+                let name = Cursor::all(text, end, |c| Self::take(c, RingSuffix::IsOfTheName, $what))?;
                 // Names are compared as texts, so only one spelling is accepted.
                 if name.to_string() == text { Ok(name) } else { Err(ParseError::new(text, 0, "a name without quotes")) }
             }
@@ -97,7 +97,7 @@ macro_rules! word_type {
             }
 
             /// Takes one off the cursor; an error expects `expected`.
-            pub(crate) fn take(cursor: &mut Cursor<'_>, ring: Ring, expected: &str) -> Parsed<Self> {
+            pub(crate) fn take(cursor: &mut Cursor<'_>, ring: RingSuffix, expected: &str) -> SpecResult<Self> {
                 let word = Word::take(cursor, ring)?;
                 let quoted: fn(char) -> bool = $quoted;
                 let holds: fn(&str) -> bool = $holds;
@@ -217,7 +217,7 @@ impl<const MIN: u16, const MAX: u16> Bounded<MIN, MAX> {
     }
 
     /// Takes a decimal number off the cursor; `what` names it in the error.
-    pub(crate) fn take(cursor: &mut Cursor<'_>, what: &str) -> Parsed<Self> {
+    pub(crate) fn take(cursor: &mut Cursor<'_>, what: &str) -> SpecResult<Self> {
         let start = cursor.pos();
         let value = cursor.number(10, u64::from(MIN)..=u64::from(MAX), what)?;
         u16::try_from(value).map(Self).map_err(|_| cursor.fail_at(start, what))

@@ -4,7 +4,7 @@ use std::fmt;
 
 use netvale_abi::legacy::NETMAP_RING_MASK;
 
-use crate::cursor::{Cursor, Parsed};
+use crate::cursor::{Cursor, SpecResult};
 
 /// Whether a word may have `c` without quotes.
 pub(crate) fn is_word(c: char) -> bool {
@@ -13,7 +13,7 @@ pub(crate) fn is_word(c: char) -> bool {
 
 /// The owner of `-` and a ring number at a word's end.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ring {
+pub(crate) enum RingSuffix {
     /// The name: no ring can follow.
     IsOfTheName,
     /// The rings after the name, unless more of the name follows.
@@ -30,7 +30,7 @@ pub(crate) struct Word<'a> {
 
 impl<'a> Word<'a> {
     /// Takes the next word, which may be empty.
-    pub(crate) fn take(cursor: &mut Cursor<'a>, ring: Ring) -> Parsed<Self> {
+    pub(crate) fn take(cursor: &mut Cursor<'a>, ring: RingSuffix) -> SpecResult<Self> {
         let before = cursor.pos();
         if cursor.eat("'") {
             let start = cursor.pos();
@@ -40,7 +40,7 @@ impl<'a> Word<'a> {
         }
         let mut text = cursor.take_while(is_word);
         let is_last = !matches!(cursor.peek(), Some(':' | '{' | '}'));
-        if let Some(name) = before_ring(text).filter(|_| is_last && ring == Ring::MayFollow) {
+        if let Some(name) = before_ring(text).filter(|_| is_last && ring == RingSuffix::MayFollow) {
             text = name;
             cursor.rewind(before + name.len());
         }

@@ -11,10 +11,10 @@ use netvale_port::wake::WakeSet;
 use rustix::io::Errno;
 
 /// A ring's status block, and the doorbell that interrupts its guest.
-pub type Served = (RingSide, Arc<Doorbell>);
+pub type ServedRing = (RingSide, Arc<Doorbell>);
 
 /// Rings of a guest, just started or restored from another process.
-pub struct Fresh<'a> {
+pub struct GuestRings<'a> {
     /// The rings and their buffers.
     pub mem: &'a Arc<PortMem>,
     /// Bytes of virtio-net header before each frame; may change while the rings run.
@@ -24,15 +24,15 @@ pub struct Fresh<'a> {
     /// The rings are restored, from the positions in their status blocks.
     pub goes_on: bool,
     /// Returns a ring's status block and interrupt (tx rings first).
-    pub of: &'a dyn Fn(usize, &RingSide) -> Result<Served, Errno>,
+    pub of: &'a dyn Fn(usize, &RingSide) -> Result<ServedRing, Errno>,
 }
 
-impl Fresh<'_> {
+impl GuestRings<'_> {
     /// Tx ring `i`.
     ///
     /// # Errors
     /// The ring does not exist or cannot be served.
-    pub fn tx(&self, i: usize) -> Result<Served, Errno> {
+    pub fn tx(&self, i: usize) -> Result<ServedRing, Errno> {
         (self.of)(i, self.mem.tx.get(i).ok_or(Errno::INVAL)?)
     }
 
@@ -40,13 +40,13 @@ impl Fresh<'_> {
     ///
     /// # Errors
     /// The ring does not exist or cannot be served.
-    pub fn rx(&self, i: usize) -> Result<Served, Errno> {
+    pub fn rx(&self, i: usize) -> Result<ServedRing, Errno> {
         (self.of)(self.mem.tx.len() + i, self.mem.rx.get(i).ok_or(Errno::INVAL)?)
     }
 }
 
 /// Memory shared by guests, which come and go, with another side, which stays.
-pub struct Beside {
+pub struct BackendMemory {
     /// The whole memory.
     pub region: Arc<Region>,
     /// The guests' rings, first in the region.
@@ -58,7 +58,7 @@ pub struct Beside {
 /// The other side of a guest's rings. It lives as long as the port; rings come and go with guests and their commands.
 pub trait Backend: Send + Sync {
     /// Memory for the rings; without it, each guest has memory of its own.
-    fn memory(&self) -> Option<&Beside> {
+    fn memory(&self) -> Option<&BackendMemory> {
         None
     }
 
@@ -72,7 +72,7 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     /// A system call failed; [`Backend::empty`] must follow.
-    fn fill(&self, rings: &Fresh<'_>) -> Result<(), Errno>;
+    fn fill(&self, rings: &GuestRings<'_>) -> Result<(), Errno>;
 
     /// Disconnects the rings once published frames are on their way. They are out of use afterwards.
     ///
@@ -89,5 +89,5 @@ pub trait Backend: Send + Sync {
     }
 
     /// Adds another process's counts, for a backend that can be restored.
-    fn add_kicks(&self, _tx: bool, _ring: usize, _kicks: (u64, u64, u64)) {}
+    fn add_kicks(&self, _tx: bool, _ring: usize, _sent: u64, _suppressed: u64, _received: u64) {}
 }

@@ -11,7 +11,7 @@ use netvale_mem::{Layout, Mapping};
 
 /// A device's description, without offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
+pub struct PtnetDeviceConfig {
     /// Number of rings that the guest sends on.
     pub tx_rings: u32,
     /// Number of rings that the guest receives on.
@@ -28,7 +28,7 @@ pub struct Config {
     pub mtu: u32,
 }
 
-impl Config {
+impl PtnetDeviceConfig {
     /// Number of doorbells, and of interrupt vectors: one per ring, and one for commands and status.
     pub fn vectors(&self) -> u32 {
         self.tx_rings + self.rx_rings + 1
@@ -42,7 +42,7 @@ impl Config {
 
 /// A snapshot of a guest's command, not checked yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Command {
+pub struct GuestCommand {
     /// One of the `COMMAND_` numbers, or an invalid one.
     pub what: u32,
     /// Its number.
@@ -55,7 +55,7 @@ pub struct Command {
 
 /// The header page.
 #[derive(Debug)]
-pub struct Header {
+pub struct HeaderPage {
     words: Words,
 }
 
@@ -68,14 +68,14 @@ macro_rules! at {
 /// The host's peer number on the ivshmem bus.
 pub const HOST_PEER: u32 = 0;
 
-impl Header {
+impl HeaderPage {
     /// Creates a view of the page at the start of a device's memory.
-    pub fn new(map: &Arc<Mapping>) -> Option<Header> {
-        Words::new(map, 0, (HEADER_BYTES / 4) as usize).map(|words| Header { words })
+    pub fn new(map: &Arc<Mapping>) -> Option<HeaderPage> {
+        Words::new(map, 0, (HEADER_BYTES / 4) as usize).map(|words| HeaderPage { words })
     }
 
     /// Writes the description of the device.
-    pub fn describe(&self, c: &Config, layout: &Layout) {
+    pub fn describe(&self, c: &PtnetDeviceConfig, layout: &Layout) {
         let w = &self.words;
         let mac = c.mac.map(u32::from);
         let fields = [
@@ -111,11 +111,11 @@ impl Header {
     }
 
     /// Reads the guest's command, each word once.
-    pub fn command(&self) -> Command {
+    pub fn command(&self) -> GuestCommand {
         // The number first: the words of the command were written before it.
         let number = self.words.load(at!(number));
         let w = |at: usize| self.words.load(at);
-        Command { what: w(at!(command)), number, features: w(at!(wanted)), extra_bufs: w(at!(wanted_bufs)) }
+        GuestCommand { what: w(at!(command)), number, features: w(at!(wanted)), extra_bufs: w(at!(wanted_bufs)) }
     }
 
     /// Answers the command.
@@ -142,9 +142,9 @@ mod tests {
 
     use super::*;
 
-    fn page() -> (Arc<Mapping>, Header) {
+    fn page() -> (Arc<Mapping>, HeaderPage) {
         let map = Arc::new(Mapping::private(HEADER_BYTES as usize).unwrap());
-        let header = Header::new(&map).unwrap();
+        let header = HeaderPage::new(&map).unwrap();
         (map, header)
     }
 
@@ -156,7 +156,7 @@ mod tests {
         for own in [at!(status), at!(nifp), at!(command), at!(number), at!(wanted), at!(wanted_bufs)] {
             guest.store(own, 0xdead_0000 + own as u32);
         }
-        let config = Config {
+        let config = PtnetDeviceConfig {
             tx_rings: 3,
             rx_rings: 5,
             slots: 256,
@@ -198,7 +198,7 @@ mod tests {
             guest.store(at, value);
         }
         let command = header.command();
-        assert_eq!(command, Command { what: 77, number: u32::MAX, features: 5, extra_bufs: 6 });
+        assert_eq!(command, GuestCommand { what: 77, number: u32::MAX, features: 5, extra_bufs: 6 });
         header.answer(command.number, 22);
         header.set_status(3);
         header.set_binding(0x1_2345_6789, 4);
@@ -210,6 +210,6 @@ mod tests {
     /// Objective: memory without room for the page is refused.
     #[test]
     fn too_short() {
-        assert!(Header::new(&Arc::new(Mapping::private(64).unwrap())).is_none());
+        assert!(HeaderPage::new(&Arc::new(Mapping::private(64).unwrap())).is_none());
     }
 }

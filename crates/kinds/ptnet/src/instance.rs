@@ -9,7 +9,7 @@ use netvale_abi::ptnet::{
 use netvale_mem::fault::Fault;
 use netvale_mem::layout::DEFAULT_BUF_SIZE;
 use netvale_mem::lent::InUse;
-use netvale_mem::mapping::Pages;
+use netvale_mem::mapping::PageKind;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::{Binding, RingSide};
 use netvale_mem::{Layout, PortMem, PortShape, Region, RegionError, RegionSizes};
@@ -17,8 +17,8 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::backend::{Backend, Fresh};
-use crate::header::{Config, Header};
+use crate::backend::{Backend, GuestRings};
+use crate::header::{HeaderPage, PtnetDeviceConfig};
 
 /// An error creating or restoring a device.
 #[derive(Debug, Error)]
@@ -35,30 +35,30 @@ pub enum InstanceError {
 }
 
 /// The state of running rings.
-struct Running {
+struct RunningRings {
     /// The `netmap_if`, and the extra buffers that it lists.
     binding: Binding,
     hdr_len: u32,
 }
 
 /// Number of a guest's command, and its result.
-pub type Obeyed = (u32, Result<(), Errno>);
+pub type GuestCommandResult = (u32, Result<(), Errno>);
 
 /// A device. Every guest gets a new one, in memory of its own. Dropping it stops the rings.
-pub struct Instance {
-    config: Config,
+pub struct PtnetInstance {
+    config: PtnetDeviceConfig,
     backend: Arc<dyn Backend>,
     region: Arc<Region>,
-    header: Header,
+    header: HeaderPage,
     /// Rung by the guest: tx rings, rx rings, commands.
     doorbells: Vec<Doorbell>,
     /// Interrupts of the guest, in the same order.
     vectors: Vec<Doorbell>,
-    running: Option<Running>,
+    running: Option<RunningRings>,
     /// Number of the last command that was read.
     seen: u32,
     /// Another process's state of the rings, until they resume here.
-    begun: RingsState,
+    begun: GuestRingsState,
     /// Whether the device is this process's: until then, nothing of the guest's is written.
     is_ours: bool,
 }
@@ -69,18 +69,18 @@ pub struct InstanceState {
     /// Number of the last command that was read.
     pub seen: u32,
     /// The rings.
-    pub rings: RingsState,
+    pub rings: GuestRingsState,
 }
 
 impl InstanceState {
     /// Positions unknown: the process that served the rings was killed.
-    pub const UNKNOWN: InstanceState = InstanceState { seen: 0, rings: RingsState::Unknown };
+    pub const UNKNOWN: InstanceState = InstanceState { seen: 0, rings: GuestRingsState::Unknown };
 }
 
 /// State of another process's rings. Their positions are in their status blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RingsState {
+pub enum GuestRingsState {
     /// They do not run.
     Stopped,
     /// They run.
@@ -96,40 +96,45 @@ pub enum RingsState {
     Unknown,
 }
 
-impl Instance {
+impl PtnetInstance {
     /// Creates a device that waits for its guest's driver; `fault` is the hypervisor's.
     ///
     /// # Errors
     /// [`InstanceError`] if the process is out of memory or descriptors.
-    pub fn new(config: &Config, backend: &Arc<dyn Backend>, fault: &Fault) -> Result<Instance, InstanceError> {
+    pub fn new(
+        config: &PtnetDeviceConfig,
+        backend: &Arc<dyn Backend>,
+        fault: &Fault,
+    ) -> Result<PtnetInstance, InstanceError> {
         let region = match backend.memory() {
             Some(beside) => Arc::clone(&beside.region),
             None => {
-                let region = Region::device("netvale-ptnet", sizes(config), Pages::Ordinary)?;
+                let region = Region::device("netvale-ptnet", sizes(config), PageKind::Ordinary)?;
                 region.mapping().blame(fault);
                 region
             }
         };
         let bells = || (0..config.vectors()).map(|_| Doorbell::shared(fault)).collect::<Result<Vec<_>, Errno>>();
-        let mut this = Self::over(config, backend, region, (bells()?, bells()?), RingsState::Stopped)?;
+        let mut this = Self::over(config, backend, region, bells()?, bells()?, GuestRingsState::Stopped)?;
         this.is_ours = true;
         this.header.describe(config, this.region.layout());
         this.header.set_status(STATUS_LINK_UP);
         Ok(this)
     }
 
-    /// Restores another process's device from its memory, doorbells and vectors. Before [`Instance::go_on`], nothing is
-    /// rung, and nothing of the guest's changes.
+    /// Restores another process's device from its memory, doorbells and vectors. Before [`PtnetInstance::go_on`],
+    /// nothing is rung, and nothing of the guest's changes.
     ///
     /// # Errors
     /// [`InstanceError`] if the memory is not this device's.
     pub fn restore(
-        config: &Config,
+        config: &PtnetDeviceConfig,
         backend: &Arc<dyn Backend>,
-        (memory, bells): (OwnedFd, Vec<OwnedFd>),
+        memory: OwnedFd,
+        bells: Vec<OwnedFd>,
         state: InstanceState,
         fault: &Fault,
-    ) -> Result<Instance, InstanceError> {
+    ) -> Result<PtnetInstance, InstanceError> {
         let region = match backend.memory() {
             Some(beside) => Arc::clone(&beside.region),
             None => {
@@ -146,39 +151,39 @@ impl Instance {
         let mut doorbells =
             bells.into_iter().map(|fd| Doorbell::given(fd, fault)).collect::<Result<Vec<_>, Errno>>()?;
         let vectors = doorbells.split_off(count);
-        let mut this = Self::over(config, backend, region, (doorbells, vectors), state.rings)?;
+        let mut this = Self::over(config, backend, region, doorbells, vectors, state.rings)?;
         this.seen = state.seen;
-        if let RingsState::Running { index, extra_bufs, hdr_len } = state.rings {
+        if let GuestRingsState::Running { index, extra_bufs, hdr_len } = state.rings {
             let mem = match this.backend.memory() {
                 Some(beside) => Arc::clone(&beside.guest),
-                None => Arc::new(this.region.continue_port(shape(config), (0, 0), 0)?),
+                None => Arc::new(this.region.continue_port(shape(config), 0, 0, 0)?),
             };
             if hdr_len != 0 && (hdr_len != 12 || !config.vnet_hdr) {
                 return Err(InstanceError::Forged("a header that it does not have"));
             }
             let binding = mem.continue_binding(index, extra_bufs)?;
             this.connect(&mem, hdr_len, true)?;
-            this.running = Some(Running { binding, hdr_len });
+            this.running = Some(RunningRings { binding, hdr_len });
         }
         Ok(this)
     }
 
     /// Makes the device this process's. If its rings' positions are unknown, asks its driver to restart them.
     pub fn go_on(&mut self) {
-        if self.begun == RingsState::Unknown {
+        if self.begun == GuestRingsState::Unknown {
             self.header.describe(&self.config, self.region.layout());
             // Commands to the other process are not executed again.
             self.seen = self.header.command().number;
             self.header.set_status(STATUS_LINK_UP | STATUS_NEEDS_RESET);
             self.interrupt();
         }
-        self.begun = RingsState::Stopped;
+        self.begun = GuestRingsState::Stopped;
         self.is_ours = true;
     }
 
     /// State for a successor, without descriptors. The workers must be parked.
     pub fn state(&self) -> InstanceState {
-        let rings = self.running.as_ref().map_or(RingsState::Stopped, |running| RingsState::Running {
+        let rings = self.running.as_ref().map_or(GuestRingsState::Stopped, |running| GuestRingsState::Running {
             index: running.binding.index(),
             extra_bufs: running.binding.extra_bufs(),
             hdr_len: running.hdr_len,
@@ -187,15 +192,16 @@ impl Instance {
     }
 
     fn over(
-        config: &Config,
+        config: &PtnetDeviceConfig,
         backend: &Arc<dyn Backend>,
         region: Arc<Region>,
-        (doorbells, vectors): (Vec<Doorbell>, Vec<Doorbell>),
-        begun: RingsState,
-    ) -> Result<Instance, InstanceError> {
+        doorbells: Vec<Doorbell>,
+        vectors: Vec<Doorbell>,
+        begun: GuestRingsState,
+    ) -> Result<PtnetInstance, InstanceError> {
         let outside = || RegionError::Exhausted { what: "space", asked: 1, free: 0 };
-        let header = Header::new(region.mapping()).ok_or_else(outside)?;
-        let this = Instance {
+        let header = HeaderPage::new(region.mapping()).ok_or_else(outside)?;
+        let this = PtnetInstance {
             config: *config,
             backend: Arc::clone(backend),
             region,
@@ -237,7 +243,7 @@ impl Instance {
     ///
     /// # Errors
     /// A worker does not hand the running rings back: the guest must be given up.
-    pub fn obey(&mut self) -> Result<Option<Obeyed>, InUse> {
+    pub fn obey(&mut self) -> Result<Option<GuestCommandResult>, InUse> {
         let command = self.header.command();
         if command.number == self.seen {
             return Ok(None);
@@ -284,7 +290,7 @@ impl Instance {
         Ok(())
     }
 
-    fn rings(&mut self, hdr_len: u32, extra_bufs: u32) -> Result<Running, InstanceError> {
+    fn rings(&mut self, hdr_len: u32, extra_bufs: u32) -> Result<RunningRings, InstanceError> {
         let c = self.config;
         let mem = match self.backend.memory() {
             Some(beside) => {
@@ -298,7 +304,7 @@ impl Instance {
         };
         let binding = mem.bind("ptnet", 0..c.tx_rings, 0..c.rx_rings, extra_bufs)?;
         self.connect(&mem, hdr_len, false)?;
-        Ok(Running { binding, hdr_len })
+        Ok(RunningRings { binding, hdr_len })
     }
 
     /// Lends the rings to the workers.
@@ -308,7 +314,7 @@ impl Instance {
             let wake = wake.map_err(|e| e.raw_os_error().map_or(Errno::MFILE, Errno::from_raw_os_error))?;
             Ok((side.clone(), Arc::new(wake)))
         };
-        self.backend.fill(&Fresh { mem, hdr_len: hdr_len.into(), uso: true, goes_on, of: &of })
+        self.backend.fill(&GuestRings { mem, hdr_len: hdr_len.into(), uso: true, goes_on, of: &of })
     }
 
     /// Takes the rings away from the workers.
@@ -322,7 +328,7 @@ impl Instance {
     }
 }
 
-impl Drop for Instance {
+impl Drop for PtnetInstance {
     fn drop(&mut self) {
         // Rings that are not handed back are out of use, and keep their memory.
         let _ = self.stop();
@@ -335,12 +341,12 @@ impl Drop for Instance {
 }
 
 /// The rings of a device.
-pub fn shape(c: &Config) -> PortShape {
+pub fn shape(c: &PtnetDeviceConfig) -> PortShape {
     PortShape { tx_rings: c.tx_rings, rx_rings: c.rx_rings, tx_slots: c.slots, rx_slots: c.slots }
 }
 
 /// The sizes of a device's memory: its rings, and the rest for extra buffers.
-pub fn sizes(c: &Config) -> RegionSizes {
+pub fn sizes(c: &PtnetDeviceConfig) -> RegionSizes {
     let buf_size = if c.buf_size == 0 { DEFAULT_BUF_SIZE } else { c.buf_size };
     RegionSizes::for_port(c.tx_rings + c.rx_rings, c.slots, buf_size, 0, 0)
 }

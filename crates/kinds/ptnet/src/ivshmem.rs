@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use crate::header::HOST_PEER;
-use crate::instance::Instance;
+use crate::instance::PtnetInstance;
 
 /// The only protocol version.
 const VERSION: i64 = 0;
@@ -33,13 +33,13 @@ pub const GUEST_PEER: u32 = 1;
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A message: a number and, optionally, a descriptor.
-pub type Message<'a> = (i64, Option<BorrowedFd<'a>>);
+pub type IvshmemMessage<'a> = (i64, Option<BorrowedFd<'a>>);
 
 /// The messages for a new guest, in order.
 ///
 /// # Errors
 /// `EBADF` if the device has no memory that can be passed on.
-pub fn greeting(device: &Instance) -> Result<Vec<Message<'_>>, Errno> {
+pub fn greeting(device: &PtnetInstance) -> Result<Vec<IvshmemMessage<'_>>, Errno> {
     let memory = device.memory().ok_or(Errno::BADF)?;
     let host = device.doorbells().iter().map(|bell| (i64::from(HOST_PEER), Some(bell.as_fd())));
     let guest = device.vectors().iter().map(|bell| (i64::from(GUEST_PEER), Some(bell.as_fd())));
@@ -52,11 +52,11 @@ pub fn greeting(device: &Instance) -> Result<Vec<Message<'_>>, Errno> {
 /// # Errors
 /// Any error of sendmsg(2); `ETIMEDOUT` if the other end does not read, `ECANCELED` if `stop` became readable
 /// meanwhile.
-pub fn send(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, messages: &[Message<'_>]) -> Result<(), Errno> {
+pub fn send(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, messages: &[IvshmemMessage<'_>]) -> Result<(), Errno> {
     messages.iter().try_for_each(|message| send_one(socket, stop, message))
 }
 
-fn send_one(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, (number, fd): &Message<'_>) -> Result<(), Errno> {
+fn send_one(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, (number, fd): &IvshmemMessage<'_>) -> Result<(), Errno> {
     let bytes = number.to_le_bytes();
     let mut done = 0;
     while done < bytes.len() {

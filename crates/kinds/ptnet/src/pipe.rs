@@ -8,7 +8,7 @@ use netvale_mem::fault::Fault;
 use netvale_mem::host::HostTx;
 use netvale_mem::layout::PoolSize;
 use netvale_mem::lent::InUse;
-use netvale_mem::mapping::Pages;
+use netvale_mem::mapping::PageKind;
 use netvale_mem::notify::{Doorbell, KickCounts};
 use netvale_mem::region::{RegionError, RingSide};
 use netvale_mem::relay::{Relay, RelayEnd};
@@ -18,23 +18,22 @@ use netvale_port::wake::WakeSet;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Backend, Beside, Fresh};
-use crate::header::Config;
+use crate::backend::{Backend, BackendMemory, GuestRings};
+use crate::header::PtnetDeviceConfig;
 use crate::instance::{InstanceError, shape, sizes};
 
 /// A ring of the program: its two doorbells, and the position in it.
-struct Far {
+struct FarRing {
     side: RingSide,
     doorbell: Doorbell,
     wake: Arc<Doorbell>,
     kicks: Arc<KickCounts>,
 }
 
-impl Far {
-    fn new(side: Option<&RingSide>, bells: (Doorbell, Doorbell)) -> Result<Far, Errno> {
-        let doorbell = bells.0;
-        let wake = Arc::new(bells.1);
-        Ok(Far { side: side.ok_or(Errno::INVAL)?.clone(), doorbell, wake, kicks: Arc::default() })
+impl FarRing {
+    fn new(side: Option<&RingSide>, doorbell: Doorbell, wake: Doorbell) -> Result<FarRing, Errno> {
+        let wake = Arc::new(wake);
+        Ok(FarRing { side: side.ok_or(Errno::INVAL)?.clone(), doorbell, wake, kicks: Arc::default() })
     }
 }
 
@@ -54,11 +53,11 @@ pub struct PipeState {
 
 /// Both directions of a pipe. The program's end stays while guests come and go.
 pub struct PipeBackend {
-    memory: Beside,
+    memory: BackendMemory,
     /// The directions from the guest and to it.
     seats: [Arc<Seat<Relay>>; 2],
     /// The program's rx ring, and its tx ring.
-    far: [Far; 2],
+    far: [FarRing; 2],
     /// The positions in those rings, while no guest is connected.
     at: Mutex<[u32; 2]>,
     /// The positions up to which another process has filled.
@@ -76,43 +75,50 @@ impl PipeBackend {
     ///
     /// # Errors
     /// [`InstanceError`] if the process is out of memory or descriptors.
-    pub fn new(config: &Config, fault: Fault) -> Result<PipeBackend, InstanceError> {
-        let region = Region::device("netvale-ptnet", both(config), Pages::Ordinary)?;
+    pub fn new(config: &PtnetDeviceConfig, fault: Fault) -> Result<PipeBackend, InstanceError> {
+        let region = Region::device("netvale-ptnet", both(config), PageKind::Ordinary)?;
         // The guest's rings come first, as in a device's memory.
         let guest = Arc::new(region.port(shape(config))?);
         let other = Arc::new(region.port(shape_of_other(config))?);
         let bells = || -> Result<_, Errno> { Ok((Doorbell::shared(&fault)?, Doorbell::shared(&fault)?)) };
         let bells = [bells()?, bells()?];
-        Self::with(Beside { region, guest, other }, bells, fault)
+        Self::with(BackendMemory { region, guest, other }, bells, fault)
     }
 
     /// Restores another process's pipe; `fault` is the program's. Nothing is rung or written.
     ///
     /// # Errors
     /// [`BadState`] if memory or descriptors are inconsistent.
-    pub fn restore(config: &Config, fault: Fault, state: PipeState) -> Result<PipeBackend, BadState> {
+    pub fn restore(config: &PtnetDeviceConfig, fault: Fault, state: PipeState) -> Result<PipeBackend, BadState> {
         let layout = Layout::device(both(config)).map_err(|e| BadState::new(RegionError::from(e)))?;
         let region = Region::adopt(state.memory.take()?, layout, &state.used_bufs).map_err(BadState::new)?;
         let guest = shape(config);
         let other = shape_of_other(config);
         let first = guest.tx_rings + guest.rx_rings;
-        let guest = Arc::new(region.continue_port(guest, (0, 0), 0).map_err(BadState::new)?);
-        let other = Arc::new(region.continue_port(other, (0, 0), first).map_err(BadState::new)?);
+        let guest = Arc::new(region.continue_port(guest, 0, 0, 0).map_err(BadState::new)?);
+        let other = Arc::new(region.continue_port(other, 0, 0, first).map_err(BadState::new)?);
         let bell = |fd: Fd| -> Result<_, BadState> { Ok(Doorbell::given(fd.take()?, &fault)?) };
         let both = |[doorbell, wake]: [Fd; 2]| -> Result<_, BadState> { Ok((bell(doorbell)?, bell(wake)?)) };
         let [to_program, from_program] = state.bells;
         let bells = [both(to_program)?, both(from_program)?];
         let slots = config.slots;
         let at = Mutex::new(state.at.map(|at| at.min(slots - 1)));
-        let made = Self::with(Beside { region, guest, other }, bells, fault).map_err(BadState::new)?;
+        let made = Self::with(BackendMemory { region, guest, other }, bells, fault).map_err(BadState::new)?;
         Ok(PipeBackend { at, filled: state.filled, ..made })
     }
 
-    fn with(memory: Beside, bells: [(Doorbell, Doorbell); 2], fault: Fault) -> Result<PipeBackend, InstanceError> {
+    fn with(
+        memory: BackendMemory,
+        bells: [(Doorbell, Doorbell); 2],
+        fault: Fault,
+    ) -> Result<PipeBackend, InstanceError> {
         memory.region.mapping().blame(&fault);
-        let [to_program, from_program] = bells;
+        let [(to_program, to_wake), (from_program, from_wake)] = bells;
         let other = &memory.other;
-        let far = [Far::new(other.rx.first(), to_program)?, Far::new(other.tx.first(), from_program)?];
+        let far = [
+            FarRing::new(other.rx.first(), to_program, to_wake)?,
+            FarRing::new(other.tx.first(), from_program, from_wake)?,
+        ];
         let seats = [Arc::new(Seat::woken()?), Arc::new(Seat::woken()?)];
         for (seat, far) in seats.iter().zip(&far) {
             seat.wake.iter().try_for_each(|wake| wake.add(&far.doorbell))?;
@@ -131,7 +137,7 @@ impl PipeBackend {
         };
         let filled = filled(&self.seats[FROM_GUEST])?.zip(filled(&self.seats[TO_GUEST])?);
         let region = &self.memory.region;
-        let bells = |far: &Far| std::io::Result::Ok([Fd::copy_of(&far.doorbell)?, Fd::shared(&far.wake)]);
+        let bells = |far: &FarRing| std::io::Result::Ok([Fd::copy_of(&far.doorbell)?, Fd::shared(&far.wake)]);
         let [to_program, from_program] = &self.far;
         Ok(PipeState {
             memory: Fd::copy_of(region.fd().ok_or(Errno::BADF)?)?,
@@ -162,13 +168,13 @@ impl PipeBackend {
     }
 
     /// The memory of both ends.
-    pub fn beside(&self) -> &Beside {
+    pub fn beside(&self) -> &BackendMemory {
         &self.memory
     }
 }
 
 impl Backend for PipeBackend {
-    fn memory(&self) -> Option<&Beside> {
+    fn memory(&self) -> Option<&BackendMemory> {
         Some(&self.memory)
     }
 
@@ -182,7 +188,7 @@ impl Backend for PipeBackend {
         }
     }
 
-    fn fill(&self, rings: &Fresh<'_>) -> Result<(), Errno> {
+    fn fill(&self, rings: &GuestRings<'_>) -> Result<(), Errno> {
         let [there, back] = &self.far;
         if rings.goes_on {
             return self.go_on(rings);
@@ -222,7 +228,7 @@ impl Backend for PipeBackend {
         (seat.kicks.sent(), seat.kicks.suppressed(), seat.kicks.received())
     }
 
-    fn add_kicks(&self, tx: bool, ring: usize, (sent, suppressed, received): (u64, u64, u64)) {
+    fn add_kicks(&self, tx: bool, ring: usize, sent: u64, suppressed: u64, received: u64) {
         if ring == 0 {
             self.seats[if tx { FROM_GUEST } else { TO_GUEST }].kicks.add(sent, suppressed, received);
         }
@@ -231,7 +237,7 @@ impl Backend for PipeBackend {
 
 impl PipeBackend {
     /// Connects rings relayed by another process.
-    fn go_on(&self, rings: &Fresh<'_>) -> Result<(), Errno> {
+    fn go_on(&self, rings: &GuestRings<'_>) -> Result<(), Errno> {
         let [there, back] = &self.far;
         let filled = self.filled.ok_or(Errno::INVAL)?;
         let (side, wake) = rings.tx(0)?;
@@ -248,12 +254,12 @@ impl PipeBackend {
 }
 
 /// The program's rings.
-fn shape_of_other(config: &Config) -> PortShape {
+fn shape_of_other(config: &PtnetDeviceConfig) -> PortShape {
     PortShape { tx_rings: 1, rx_rings: 1, ..shape(config) }
 }
 
 /// The sizes of a device's memory with a second pair of rings, and their buffers.
-fn both(config: &Config) -> RegionSizes {
+fn both(config: &PtnetDeviceConfig) -> RegionSizes {
     let alone = sizes(config);
     let double = |n: u32| n.saturating_mul(2);
     RegionSizes {

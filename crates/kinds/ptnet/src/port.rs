@@ -10,23 +10,23 @@ use netvale_mem::Layout;
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::nap;
 use netvale_mem::region::RingSide;
-use netvale_port::folder::Place;
-use netvale_port::listener::{Listener, OpenError, Site};
-use netvale_port::service::{self, Peer, Protocol, Service};
+use netvale_port::folder::UserPath;
+use netvale_port::listener::{ListenAddress, Listener, OpenError};
+use netvale_port::service::{self, Protocol, Service, ServicePeer};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use thiserror::Error;
 
 use self::state::GuestState;
-pub use self::state::PortState;
+pub use self::state::PtnetState;
 use crate::backend::Backend;
-pub use crate::guest::Guest;
+pub use crate::guest::PtnetGuest;
 use crate::guest::THREAD;
-use crate::header::Config;
-use crate::instance::{self, Instance, InstanceState};
+use crate::header::PtnetDeviceConfig;
+use crate::instance::{self, InstanceState, PtnetInstance};
 use crate::ivshmem;
-use crate::vfio::Devices;
+use crate::vfio::DeviceServices;
 
 /// Maximum number of rings in one direction.
 pub const MAX_RINGS: u32 = 16;
@@ -38,16 +38,16 @@ pub const SLOTS: std::ops::RangeInclusive<u32> = 4..=*netvale_mem::layout::RING_
 #[derive(Clone, Debug)]
 pub struct PtnetOptions {
     /// The socket.
-    pub site: Site,
+    pub site: ListenAddress,
     /// The offered device.
-    pub config: Config,
+    pub config: PtnetDeviceConfig,
     /// The guests' access to it.
-    pub transport: Transport,
+    pub transport: PtnetTransport,
 }
 
 /// A guest's access to the rings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Transport {
+pub enum PtnetTransport {
     /// QEMU's ivshmem-doorbell, and netvale's header.
     #[default]
     Ivshmem,
@@ -62,7 +62,11 @@ pub enum PtnetError {
     #[error("{0} rings asked for; a ptnet device has 1 to {MAX_RINGS} each way")]
     Rings(u32),
     /// The number of slots is out of range.
-    #[error("{0} slots a ring asked for; a ptnet device has {least} to {most}", least = SLOTS.start(), most = SLOTS.end())]
+    #[error(
+        "{0} slots a ring asked for; a ptnet device has {least} to {most}",
+        least = SLOTS.start(),
+        most = SLOTS.end()
+    )]
     Slots(u32),
     /// A socket or its service cannot be opened.
     #[error(transparent)]
@@ -87,15 +91,15 @@ impl PtnetError {
 
 /// A port. Dropping it ends the connection and the thread, and removes the socket.
 pub struct PtnetPort {
-    serving: Serving,
+    serving: PtnetService,
     backend: Arc<dyn Backend>,
     options: PtnetOptions,
 }
 
 /// Service of a port's guests.
-enum Serving {
-    Ivshmem(Box<Service<Guest, GuestState>>, Arc<Listener>),
-    VfioUser(Box<Devices>),
+enum PtnetService {
+    Ivshmem(Box<Service<PtnetGuest, GuestState>>, Arc<Listener>),
+    VfioUser(Box<DeviceServices>),
 }
 
 impl PtnetPort {
@@ -103,7 +107,7 @@ impl PtnetPort {
     ///
     /// # Errors
     /// [`PtnetError`] if not.
-    pub fn check(c: &Config) -> Result<(), PtnetError> {
+    pub fn check(c: &PtnetDeviceConfig) -> Result<(), PtnetError> {
         for rings in [c.tx_rings, c.rx_rings] {
             if rings == 0 || rings > MAX_RINGS {
                 return Err(PtnetError::Rings(rings));
@@ -122,15 +126,15 @@ impl PtnetPort {
         let path = options.site.path();
         let config = options.config;
         let fault = Fault::new().map_err(OpenError::step(path, "make an eventfd"))?;
-        drop(Instance::new(&config, &backend, &fault)?);
+        drop(PtnetInstance::new(&config, &backend, &fault)?);
         let behind = Arc::clone(&backend);
-        let serving = if options.transport == Transport::Ivshmem {
+        let serving = if options.transport == PtnetTransport::Ivshmem {
             let (listener, file) = Listener::listen(&options.site)?;
             let listener = Arc::new(listener);
-            let server = Server::new(options, behind, &listener);
-            Serving::Ivshmem(Box::new(Service::start(THREAD, path.display(), Some(file), server)?), listener)
+            let server = IvshmemServer::new(options, behind, &listener);
+            PtnetService::Ivshmem(Box::new(Service::start(THREAD, path.display(), Some(file), server)?), listener)
         } else {
-            Serving::VfioUser(Box::new(Devices::new(&options.site, config, behind)?))
+            PtnetService::VfioUser(Box::new(DeviceServices::new(&options.site, config, behind)?))
         };
         Ok(PtnetPort { serving, backend, options: options.clone() })
     }
@@ -146,10 +150,10 @@ impl PtnetPort {
     }
 
     /// State of its virtual machines.
-    pub fn state(&self) -> service::State<Guest> {
+    pub fn state(&self) -> service::ServiceState<PtnetGuest> {
         match &self.serving {
-            Serving::Ivshmem(service, ..) => service.state(),
-            Serving::VfioUser(devices) => devices.ptnet.state(),
+            PtnetService::Ivshmem(service, ..) => service.state(),
+            PtnetService::VfioUser(devices) => devices.ptnet.state(),
         }
     }
 
@@ -157,8 +161,8 @@ impl PtnetPort {
     /// counts.
     pub fn on_peer(&self, call: impl Fn() + Send + Sync + 'static) {
         match &self.serving {
-            Serving::Ivshmem(service, ..) => service.on_peer(call),
-            Serving::VfioUser(devices) => devices.ptnet.on_peer(call),
+            PtnetService::Ivshmem(service, ..) => service.on_peer(call),
+            PtnetService::VfioUser(devices) => devices.ptnet.on_peer(call),
         }
     }
 
@@ -174,59 +178,59 @@ impl PtnetPort {
 }
 
 /// A guest's connection.
-enum Connection {
+enum IvshmemConnection {
     /// A new connection.
     New(OwnedFd),
     /// A connection of another process, with its device.
-    Continued(OwnedFd, Box<Instance>, Fault),
+    Continued(OwnedFd, Box<PtnetInstance>, Fault),
 }
 
 /// A guest served over ivshmem.
-type GuestPeer = Peer<Guest, GuestState>;
+type GuestPeer = ServicePeer<PtnetGuest, GuestState>;
 
 /// State of the control thread, for ivshmem.
-struct Server {
+struct IvshmemServer {
     backend: Arc<dyn Backend>,
-    config: Config,
-    place: Place,
+    config: PtnetDeviceConfig,
+    place: UserPath,
     listener: Arc<Listener>,
     /// The restored guest, served first.
-    first: Option<Connection>,
+    first: Option<IvshmemConnection>,
 }
 
 /// Pause between two checks of a guest's commands: a guest that rings without end gets no larger share of a core.
 const PAUSE: Duration = Duration::from_micros(200);
 
-impl Protocol for Server {
-    type Connection = Connection;
-    type Detail = Guest;
+impl Protocol for IvshmemServer {
+    type Connection = IvshmemConnection;
+    type Detail = PtnetGuest;
     type Kept = GuestState;
     const PEER: &'static str = "virtual machine";
 
     fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<Self::Connection, String>> {
         match self.first.take() {
             Some(first) => Some(Ok(first)),
-            None => self.listener.accept(stop).map(|connection| Ok(Connection::New(connection))),
+            None => self.listener.accept(stop).map(|connection| Ok(IvshmemConnection::New(connection))),
         }
     }
 
-    fn fault(&self, connection: &Connection) -> Option<Fault> {
-        if let Connection::Continued(.., fault) = connection { Some(fault.clone()) } else { None }
+    fn fault(&self, connection: &IvshmemConnection) -> Option<Fault> {
+        if let IvshmemConnection::Continued(.., fault) = connection { Some(fault.clone()) } else { None }
     }
 
-    fn serve(&mut self, connection: Connection, peer: &GuestPeer) -> Result<(), String> {
+    fn serve(&mut self, connection: IvshmemConnection, peer: &GuestPeer) -> Result<(), String> {
         let (connection, mut device) = self.device(connection, peer)?;
         self.serve_guest(&connection, &mut device, peer)
     }
 }
 
-impl Server {
-    fn new(options: &PtnetOptions, backend: Arc<dyn Backend>, listener: &Arc<Listener>) -> Server {
+impl IvshmemServer {
+    fn new(options: &PtnetOptions, backend: Arc<dyn Backend>, listener: &Arc<Listener>) -> IvshmemServer {
         let place = options.site.place.clone();
-        Server { backend, config: options.config, place, listener: Arc::clone(listener), first: None }
+        IvshmemServer { backend, config: options.config, place, listener: Arc::clone(listener), first: None }
     }
 
-    fn serve_guest(&self, connection: &OwnedFd, device: &mut Instance, peer: &GuestPeer) -> Result<(), String> {
+    fn serve_guest(&self, connection: &OwnedFd, device: &mut PtnetInstance, peer: &GuestPeer) -> Result<(), String> {
         loop {
             let commands = device.doorbells().last().ok_or("a device without doorbells")?;
             let mut three = [peer.ends(), connection.as_fd(), commands.as_fd()]
@@ -252,16 +256,16 @@ impl Server {
     }
 
     /// Creates a new device and announces it to the other end, or takes a restored one.
-    fn device(&self, connection: Connection, peer: &GuestPeer) -> Result<(OwnedFd, Instance), String> {
+    fn device(&self, connection: IvshmemConnection, peer: &GuestPeer) -> Result<(OwnedFd, PtnetInstance), String> {
         let fault = peer.fault();
         let connection = match connection {
-            Connection::New(connection) => connection,
-            Connection::Continued(connection, mut device, _) => {
+            IvshmemConnection::New(connection) => connection,
+            IvshmemConnection::Continued(connection, mut device, _) => {
                 device.go_on();
                 return Ok((connection, *device));
             }
         };
-        let device = Instance::new(&self.config, &self.backend, fault).map_err(|e| e.to_string())?;
+        let device = PtnetInstance::new(&self.config, &self.backend, fault).map_err(|e| e.to_string())?;
         let greeting = ivshmem::greeting(&device).map_err(|e| e.to_string())?;
         ivshmem::send(connection.as_fd(), peer.stops(), &greeting)
             .map_err(|e| format!("its device cannot be described: {e}"))?;
@@ -273,7 +277,7 @@ impl Server {
 }
 
 /// Pauses if the service must, and resumes afterwards. Returns `false` if it must stop for another reason.
-fn pauses(connection: &OwnedFd, device: &Instance, peer: &GuestPeer) -> bool {
+fn pauses(connection: &OwnedFd, device: &PtnetInstance, peer: &GuestPeer) -> bool {
     let pause = peer.asked_to_pause();
     pause.map(|pause| pause.with(state::say(connection, device))).is_some()
 }

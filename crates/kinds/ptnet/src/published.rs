@@ -19,14 +19,14 @@ use netvale_mem::region::RingSide;
 use netvale_port::HdrLen;
 use netvale_vfio_user::config::{BarKind, ConfigSpace, Identity};
 use netvale_vfio_user::irqs::{KINDS, MSIX};
-use netvale_vfio_user::{Bar, Device, Host};
+use netvale_vfio_user::{Bar, Device, DeviceHost};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Backend, Fresh};
-use crate::header::Config;
+use crate::backend::{Backend, GuestRings};
+use crate::header::PtnetDeviceConfig;
 use crate::instance::InstanceError;
-use crate::machine::{Laid, Machine, Share};
+use crate::machine::{MachineShare, PtnetMachine, RingsLayout};
 
 /// Bytes of registers.
 const REGISTERS: u64 = 256;
@@ -49,7 +49,7 @@ fn give(value: u32, data: &mut [u8]) {
 /// The memory device.
 pub struct MemoryDevice {
     config: ConfigSpace,
-    share: Share,
+    share: MachineShare,
 }
 
 impl MemoryDevice {
@@ -60,8 +60,8 @@ impl MemoryDevice {
     ///
     /// # Errors
     /// [`InstanceError`].
-    pub fn new(config: &Config, machine: &Arc<Machine>) -> Result<MemoryDevice, InstanceError> {
-        let share = Share::new(machine, config)?;
+    pub fn new(config: &PtnetDeviceConfig, machine: &Arc<PtnetMachine>) -> Result<MemoryDevice, InstanceError> {
+        let share = MachineShare::new(machine, config)?;
         let who = Identity { id: (VENDOR, MEMORY_DEVICE), class: (5, 0x80, 0), ..Identity::default() };
         let mut space = ConfigSpace::new(&who);
         space.bar(IO, BarKind::Ports, REGISTERS);
@@ -106,23 +106,23 @@ impl Device for MemoryDevice {
         }
     }
 
-    fn read(&mut self, bar: usize, at: u64, data: &mut [u8], _host: &Host) {
+    fn read(&mut self, bar: usize, at: u64, data: &mut [u8], _host: &DeviceHost) {
         if bar == IO {
             give(self.register(at), data);
         }
     }
 
-    fn write(&mut self, _bar: usize, _at: u64, _data: &[u8], _host: &Host) {}
+    fn write(&mut self, _bar: usize, _at: u64, _data: &[u8], _host: &DeviceHost) {}
 
-    fn reset(&mut self, _host: &Host) {}
+    fn reset(&mut self, _host: &DeviceHost) {}
 }
 
 /// Reports whether the guest's rings run.
-pub type Tell = Box<dyn Fn(Option<u32>) + Send>;
+pub type RunListener = Box<dyn Fn(Option<u32>) + Send>;
 
 /// Guest-writable registers of a ptnet device.
 #[derive(Serialize, Deserialize)]
-pub struct Registers {
+pub struct PtnetRegisters {
     features: u32,
     hdr_len: u32,
     csb: [u32; 4],
@@ -138,10 +138,10 @@ pub struct Registers {
 /// ran with the old one.
 pub struct PtnetDevice {
     space: ConfigSpace,
-    config: Config,
-    share: Share,
+    config: PtnetDeviceConfig,
+    share: MachineShare,
     /// The layout of the rings: made anew whenever they stop, and before they start.
-    laid: Laid,
+    laid: RingsLayout,
     backend: Arc<dyn Backend>,
     /// The doorbells that workers ring, tx rings first; they forward to the hypervisor's.
     wakes: Vec<Arc<Doorbell>>,
@@ -154,12 +154,12 @@ pub struct PtnetDevice {
     running: bool,
     /// Whether the last running rings were handed back.
     handed_back: Result<(), InUse>,
-    tell: Tell,
+    tell: RunListener,
 }
 
 impl PtnetDevice {
     /// Number of vectors of each kind.
-    pub fn vectors(config: &Config) -> [u32; KINDS] {
+    pub fn vectors(config: &PtnetDeviceConfig) -> [u32; KINDS] {
         let mut counts = [0; KINDS];
         counts[MSIX] = config.tx_rings + config.rx_rings;
         counts
@@ -171,13 +171,13 @@ impl PtnetDevice {
     /// # Errors
     /// [`InstanceError`].
     pub fn new(
-        config: &Config,
-        machine: &Arc<Machine>,
+        config: &PtnetDeviceConfig,
+        machine: &Arc<PtnetMachine>,
         backend: &Arc<dyn Backend>,
-        tell: Tell,
+        tell: RunListener,
         fault: &Fault,
     ) -> Result<PtnetDevice, InstanceError> {
-        Self::laid(config, machine, backend, tell, fault, Laid::new)
+        Self::laid(config, machine, backend, tell, fault, RingsLayout::new)
     }
 
     /// Like [`PtnetDevice::new`], for another process's device; [`PtnetDevice::go_on`] must follow.
@@ -185,25 +185,25 @@ impl PtnetDevice {
     /// # Errors
     /// [`InstanceError`].
     pub fn continued(
-        config: &Config,
-        machine: &Arc<Machine>,
+        config: &PtnetDeviceConfig,
+        machine: &Arc<PtnetMachine>,
         backend: &Arc<dyn Backend>,
         fault: &Fault,
     ) -> Result<PtnetDevice, InstanceError> {
-        Self::laid(config, machine, backend, Box::new(|_| ()), fault, Laid::continued)
+        Self::laid(config, machine, backend, Box::new(|_| ()), fault, RingsLayout::continued)
     }
 
     fn laid(
-        config: &Config,
-        machine: &Arc<Machine>,
+        config: &PtnetDeviceConfig,
+        machine: &Arc<PtnetMachine>,
         backend: &Arc<dyn Backend>,
-        tell: Tell,
+        tell: RunListener,
         fault: &Fault,
-        lay: fn(&Region, &Config) -> Result<Laid, InstanceError>,
+        lay: fn(&Region, &PtnetDeviceConfig) -> Result<RingsLayout, InstanceError>,
     ) -> Result<PtnetDevice, InstanceError> {
         let rings = config.tx_rings + config.rx_rings;
         let wakes = (0..rings).map(|_| Doorbell::shared(fault).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
-        let share = Share::new(machine, config)?;
+        let share = MachineShare::new(machine, config)?;
         share.region.mapping().blame(fault);
         let laid = lay(&share.region, config)?;
         let who = Identity { id: (VENDOR, PTNET_DEVICE), class: (2, 0, 0), ..Identity::default() };
@@ -229,8 +229,8 @@ impl PtnetDevice {
     }
 
     /// Its registers, for a successor.
-    pub fn registers(&self) -> Registers {
-        Registers {
+    pub fn registers(&self) -> PtnetRegisters {
+        PtnetRegisters {
             features: self.features,
             hdr_len: self.hdr_len.get(),
             csb: self.csb,
@@ -243,7 +243,7 @@ impl PtnetDevice {
     ///
     /// # Errors
     /// The rings cannot run; the error says why.
-    pub fn go_on(&mut self, host: &Host, registers: &Registers) -> Result<(), Errno> {
+    pub fn go_on(&mut self, host: &DeviceHost, registers: &PtnetRegisters) -> Result<(), Errno> {
         self.set(reg::FEATURES, registers.features, host);
         self.set_header_len(registers.hdr_len);
         self.csb = registers.csb;
@@ -257,7 +257,7 @@ impl PtnetDevice {
     }
 
     /// Sets the function to call when its rings start or stop.
-    pub fn tells(&mut self, tell: Tell) {
+    pub fn tells(&mut self, tell: RunListener) {
         self.tell = tell;
     }
 
@@ -280,7 +280,7 @@ impl PtnetDevice {
         }
     }
 
-    fn set(&mut self, at: u64, value: u32, host: &Host) {
+    fn set(&mut self, at: u64, value: u32, host: &DeviceHost) {
         match at {
             reg::FEATURES => self.features = value & if self.config.vnet_hdr { FEATURE_VNET_HDR } else { 0 },
             reg::CONTROL => self.control(value, host),
@@ -320,7 +320,7 @@ impl PtnetDevice {
         }
     }
 
-    fn control(&mut self, command: u32, host: &Host) {
+    fn control(&mut self, command: u32, host: &DeviceHost) {
         self.result = match command {
             CREATE => self.start(host).err().map_or(0, |e| e.raw_os_error().unsigned_abs()),
             DELETE => {
@@ -333,13 +333,13 @@ impl PtnetDevice {
     }
 
     /// Starts the rings, with the guest's status blocks. Running rings keep running.
-    fn start(&mut self, host: &Host) -> Result<(), Errno> {
+    fn start(&mut self, host: &DeviceHost) -> Result<(), Errno> {
         if self.running {
             return Ok(());
         }
         let c = self.config;
         let csbs = self.csbs(host)?;
-        self.laid = Laid::new(&self.share.region, &c).map_err(|_| Errno::NOMEM)?;
+        self.laid = RingsLayout::new(&self.share.region, &c).map_err(|_| Errno::NOMEM)?;
         for (i, csb) in csbs.iter().enumerate() {
             csb.reset(if i < self.laid.mem.tx.len() { c.slots - 1 } else { 0 });
             // netmap's host starts this way; a driver that only waits for interrupts relies on it.
@@ -361,28 +361,36 @@ impl PtnetDevice {
             let (csb, wake) = csbs.get(i).zip(self.wakes.get(i)).ok_or(Errno::FAULT)?;
             Ok((RingSide { csb: csb.clone(), ..side.clone() }, Arc::clone(wake)))
         };
-        self.backend.fill(&Fresh { mem: &self.laid.mem, hdr_len: self.hdr_len.clone(), uso: false, goes_on, of: &of })
+        self.backend.fill(&GuestRings {
+            mem: &self.laid.mem,
+            hdr_len: self.hdr_len.clone(),
+            uso: false,
+            goes_on,
+            of: &of,
+        })
     }
 
-    fn csbs(&self, host: &Host) -> Result<Vec<Csb>, Errno> {
+    fn csbs(&self, host: &DeviceHost) -> Result<Vec<Csb>, Errno> {
         let rings = (self.config.tx_rings + self.config.rx_rings) as usize;
         (0..rings).map(|i| self.csb(i, host)).collect::<Option<_>>().ok_or(Errno::NXIO)
     }
 
     /// The status block of a ring, at the guest's address; `None` without an address, or outside the guest's memory.
-    fn csb(&self, ring: usize, host: &Host) -> Option<Csb> {
+    fn csb(&self, ring: usize, host: &DeviceHost) -> Option<Csb> {
         let half = |high: u32, low: u32| {
             let first = (u64::from(high) << 32 | u64::from(low)).checked_add(CSB * ring as u64)?;
             host.dma.find(first, CSB).filter(|_| high | low != 0)
         };
         let [gh_high, gh_low, hg_high, hg_low] = self.csb;
-        Csb::apart(half(gh_high, gh_low)?, half(hg_high, hg_low)?)
+        let (atok_map, atok) = half(gh_high, gh_low)?;
+        let (ktoa_map, ktoa) = half(hg_high, hg_low)?;
+        Csb::apart(atok_map, atok, ktoa_map, ktoa)
     }
 
     /// Takes the rings from the workers, and lays them out for the next driver, which reads them before it starts them.
     fn stop(&mut self) {
         self.halt();
-        match Laid::new(&self.share.region, &self.config) {
+        match RingsLayout::new(&self.share.region, &self.config) {
             Ok(laid) => self.laid = laid,
             Err(e) => tracing::warn!("the rings stay as the guest left them until they start: {e}"),
         }
@@ -414,19 +422,19 @@ impl Device for PtnetDevice {
         }
     }
 
-    fn read(&mut self, bar: usize, at: u64, data: &mut [u8], _host: &Host) {
+    fn read(&mut self, bar: usize, at: u64, data: &mut [u8], _host: &DeviceHost) {
         if bar == IO {
             give(self.register(at), data);
         }
     }
 
-    fn write(&mut self, bar: usize, at: u64, data: &[u8], host: &Host) {
+    fn write(&mut self, bar: usize, at: u64, data: &[u8], host: &DeviceHost) {
         if let (IO, Ok(value)) = (bar, <[u8; 4]>::try_from(data)) {
             self.set(at, u32::from_le_bytes(value), host);
         }
     }
 
-    fn interrupts_changed(&mut self, host: &Host) {
+    fn interrupts_changed(&mut self, host: &DeviceHost) {
         for (i, wake) in self.wakes.iter().enumerate() {
             let led = match host.irqs.bell(MSIX, i) {
                 Some(bell) => wake.lead_to(bell.as_fd()),
@@ -438,7 +446,7 @@ impl Device for PtnetDevice {
         }
     }
 
-    fn memory_changed(&mut self, host: &Host) {
+    fn memory_changed(&mut self, host: &DeviceHost) {
         // The status blocks were unmapped by the guest; they stay mapped here only while the rings run.
         let rings = self.config.tx_rings + self.config.rx_rings;
         if self.running && (0..rings as usize).any(|i| self.csb(i, host).is_none()) {
@@ -451,7 +459,7 @@ impl Device for PtnetDevice {
         self.handed_back
     }
 
-    fn reset(&mut self, _host: &Host) {
+    fn reset(&mut self, _host: &DeviceHost) {
         self.stop();
         self.hdr_len.set(0);
         self.features = 0;

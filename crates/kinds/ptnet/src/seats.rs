@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use netvale_mem::host::{HostRx, HostTx};
-use netvale_mem::lent::{Away, InUse, Lent, Many};
+use netvale_mem::lent::{EntryError, InUse, Lent, ManyWorkers};
 use netvale_mem::notify::{Doorbell, KickCounts};
 use netvale_mem::region::RingSide;
 use netvale_port::ring_in::RingIngress;
@@ -14,12 +14,12 @@ use netvale_port::wake::WakeSet;
 use netvale_port::{Batch, DropReason, Egress, Ingress, Reservation, RingCounters, Scratch};
 use rustix::io::Errno;
 
-use crate::backend::{Backend, Fresh};
+use crate::backend::{Backend, GuestRings};
 
 /// A seat of an rx ring, on which the guest receives. It is itself the switch's egress; workers share the ring.
 #[derive(Default)]
 pub struct RxSeat {
-    ring: Lent<RingEgress, Many>,
+    ring: Lent<RingEgress, ManyWorkers>,
     counters: Arc<RingCounters>,
     /// Counts of kicks, summed over all guests.
     kicks: Arc<KickCounts>,
@@ -46,8 +46,8 @@ impl Egress for RxSeat {
         match self.ring.enter() {
             Ok(ring) => return ring.deliver(batch, picks, scratch),
             // A change only takes longer on a busy machine; until it ends, frames for a lossless port wait.
-            Err(Away::Busy) => return 0,
-            Err(Away::Empty) => {}
+            Err(EntryError::Busy) => return 0,
+            Err(EntryError::Empty) => {}
         }
         self.counters.dropped(DropReason::Idle, picks.len() as u64);
         picks.len()
@@ -71,7 +71,7 @@ impl Egress for RxSeat {
 }
 
 /// The queues of a port on a switch.
-pub type Queues = (Vec<Arc<dyn Egress>>, Vec<Box<dyn Ingress>>);
+pub type PtnetQueues = (Vec<Arc<dyn Egress>>, Vec<Box<dyn Ingress>>);
 
 /// A port's seats.
 pub struct Seats {
@@ -88,7 +88,7 @@ impl Seats {
     ///
     /// # Errors
     /// As [`Seat::woken`].
-    pub fn new(tx: u32, rx: u32) -> rustix::io::Result<(Seats, Queues)> {
+    pub fn new(tx: u32, rx: u32) -> rustix::io::Result<(Seats, PtnetQueues)> {
         let tx = (0..tx).map(|_| Seat::woken().map(Arc::new)).collect::<Result<Vec<_>, Errno>>()?;
         let rx: Vec<_> = (0..rx).map(|_| Arc::new(RxSeat::default())).collect();
         let egress = rx.iter().map(|seat| Arc::clone(seat) as Arc<dyn Egress>).collect();
@@ -119,7 +119,7 @@ impl Backend for Seats {
         }
     }
 
-    fn fill(&self, rings: &Fresh<'_>) -> Result<(), Errno> {
+    fn fill(&self, rings: &GuestRings<'_>) -> Result<(), Errno> {
         let mem = rings.mem;
         let hdr_len = &rings.hdr_len;
         for (i, seat) in self.tx.iter().enumerate() {
@@ -159,7 +159,7 @@ impl Backend for Seats {
         self.sides().get(first + ring).filter(|_| ring < count).cloned()
     }
 
-    fn add_kicks(&self, tx: bool, ring: usize, (sent, suppressed, received): (u64, u64, u64)) {
+    fn add_kicks(&self, tx: bool, ring: usize, sent: u64, suppressed: u64, received: u64) {
         self.counts(tx, ring).into_iter().for_each(|kicks| kicks.add(sent, suppressed, received));
     }
 }

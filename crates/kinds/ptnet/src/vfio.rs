@@ -8,20 +8,20 @@ use std::sync::Arc;
 
 use netvale_fdio::state::Fd;
 use netvale_mem::fault::Fault;
-use netvale_port::listener::{Listener, OpenError, Site};
-use netvale_port::service::{Peer, Protocol, Service};
+use netvale_port::listener::{ListenAddress, Listener, OpenError};
+use netvale_port::service::{Protocol, Service, ServicePeer};
 use netvale_vfio_user::Device;
-use netvale_vfio_user::ended::Ended;
+use netvale_vfio_user::ended::ConnectionEnd;
 use netvale_vfio_user::serve::serve;
-use netvale_vfio_user::session::Session;
+use netvale_vfio_user::session::DeviceSession;
 use netvale_vfio_user::state::ClientState;
 
 pub(crate) use self::state::DevicesState;
 use crate::backend::Backend;
-use crate::guest::{Guest, THREAD};
-use crate::header::Config;
-use crate::machine::Machine;
-use crate::published::{MemoryDevice, PtnetDevice, Registers};
+use crate::guest::{PtnetGuest, THREAD};
+use crate::header::PtnetDeviceConfig;
+use crate::machine::PtnetMachine;
+use crate::published::{MemoryDevice, PtnetDevice, PtnetRegisters};
 
 /// Suffix of the memory device's socket name.
 const MEMORY: &str = ".mem";
@@ -34,19 +34,23 @@ pub fn memory_path(path: &Path) -> PathBuf {
 }
 
 /// The services of both devices, with their sockets and shared state.
-pub(crate) struct Devices {
-    pub(crate) ptnet: Service<Guest>,
+pub(crate) struct DeviceServices {
+    pub(crate) ptnet: Service<PtnetGuest>,
     pub(crate) memory: Service<()>,
     /// Listeners of the ptnet device and of the memory device.
     listeners: [Arc<Listener>; 2],
-    machine: Arc<Machine>,
+    machine: Arc<PtnetMachine>,
 }
 
-impl Devices {
+impl DeviceServices {
     /// Serves the ptnet device at `site`, and the memory device beside it.
-    pub(crate) fn new(site: &Site, config: Config, backend: Arc<dyn Backend>) -> Result<Devices, OpenError> {
-        let machine = Arc::<Machine>::default();
-        let start = |site: &Site| Listener::listen(site).map(|(listener, file)| (Arc::new(listener), file));
+    pub(crate) fn new(
+        site: &ListenAddress,
+        config: PtnetDeviceConfig,
+        backend: Arc<dyn Backend>,
+    ) -> Result<DeviceServices, OpenError> {
+        let machine = Arc::<PtnetMachine>::default();
+        let start = |site: &ListenAddress| Listener::listen(site).map(|(listener, file)| (Arc::new(listener), file));
         let beside = site.beside(MEMORY);
         let (shown, shown_file) = start(&beside)?;
         let server = memory_server(&shown, config, &machine, None);
@@ -54,121 +58,123 @@ impl Devices {
         let (listener, file) = start(site)?;
         let server = ptnet_server(&listener, config, &machine, backend, None);
         let ptnet = Service::start(THREAD, site.path().display(), Some(file), server)?;
-        Ok(Devices { ptnet, memory, listeners: [listener, shown], machine })
+        Ok(DeviceServices { ptnet, memory, listeners: [listener, shown], machine })
     }
 }
 
 fn memory_server(
     listener: &Arc<Listener>,
-    config: Config,
-    machine: &Arc<Machine>,
-    first: Option<Came<MemoryDevice>>,
-) -> Server<MemoryDevice, impl FnMut(&Peer<()>) -> Made<MemoryDevice> + Send + 'static> {
+    config: PtnetDeviceConfig,
+    machine: &Arc<PtnetMachine>,
+    first: Option<PtnetClient<MemoryDevice>>,
+) -> PtnetServer<MemoryDevice, impl FnMut(&ServicePeer<()>) -> NewDeviceSession<MemoryDevice> + Send + 'static> {
     let machine = Arc::clone(machine);
-    let make = move |peer: &Peer<()>| {
+    let make = move |peer: &ServicePeer<()>| {
         let device = MemoryDevice::new(&config, &machine).map_err(|e| e.to_string())?;
-        Ok(Session::new(device, MemoryDevice::VECTORS, peer.fault()))
+        Ok(DeviceSession::new(device, MemoryDevice::VECTORS, peer.fault()))
     };
-    Server { listener: Arc::clone(listener), first, make }
+    PtnetServer { listener: Arc::clone(listener), first, make }
 }
 
 fn ptnet_server(
     listener: &Arc<Listener>,
-    config: Config,
-    machine: &Arc<Machine>,
+    config: PtnetDeviceConfig,
+    machine: &Arc<PtnetMachine>,
     backend: Arc<dyn Backend>,
-    first: Option<Came<PtnetDevice>>,
-) -> Server<PtnetDevice, impl FnMut(&Peer<Guest>) -> Made<PtnetDevice> + Send + 'static> {
+    first: Option<PtnetClient<PtnetDevice>>,
+) -> PtnetServer<PtnetDevice, impl FnMut(&ServicePeer<PtnetGuest>) -> NewDeviceSession<PtnetDevice> + Send + 'static> {
     let machine = Arc::clone(machine);
-    let make = move |peer: &Peer<Guest>| {
+    let make = move |peer: &ServicePeer<PtnetGuest>| {
         let device = PtnetDevice::new(&config, &machine, &backend, Box::new(|_| ()), peer.fault());
-        Ok(Session::new(device.map_err(|e| e.to_string())?, PtnetDevice::vectors(&config), peer.fault()))
+        Ok(DeviceSession::new(device.map_err(|e| e.to_string())?, PtnetDevice::vectors(&config), peer.fault()))
     };
-    Server { listener: Arc::clone(listener), first, make }
+    PtnetServer { listener: Arc::clone(listener), first, make }
 }
 
 /// A session with a new device.
-type Made<D> = Result<Session<D>, String>;
+type NewDeviceSession<D> = Result<DeviceSession<D>, String>;
 
 /// A device served by a service.
-trait Served: Device + Send + Sized + 'static {
+trait ServedDevice: Device + Send + Sized + 'static {
     /// The service's detail about it.
     type Detail: Clone + Default + Send + 'static;
 
     /// Starts showing its state in `_peer`.
-    fn shown(&mut self, _peer: &Peer<Self::Detail>) {}
+    fn shown(&mut self, _peer: &ServicePeer<Self::Detail>) {}
 
     /// Its guest-writable registers, if any.
-    fn registers(&self) -> Option<Registers> {
+    fn registers(&self) -> Option<PtnetRegisters> {
         None
     }
 }
 
-impl Served for MemoryDevice {
+impl ServedDevice for MemoryDevice {
     type Detail = ();
 }
 
-impl Served for PtnetDevice {
-    type Detail = Guest;
+impl ServedDevice for PtnetDevice {
+    type Detail = PtnetGuest;
 
-    fn shown(&mut self, peer: &Peer<Guest>) {
+    fn shown(&mut self, peer: &ServicePeer<PtnetGuest>) {
         let told = peer.told().clone();
-        self.tells(Box::new(move |running| told.update(|guest: &mut Guest| guest.obeyed(running))));
+        self.tells(Box::new(move |running| told.update(|guest: &mut PtnetGuest| guest.obeyed(running))));
     }
 
-    fn registers(&self) -> Option<Registers> {
+    fn registers(&self) -> Option<PtnetRegisters> {
         Some(PtnetDevice::registers(self))
     }
 }
 
 /// A hypervisor that has just connected, or one restored from another process.
-enum Came<D> {
+enum PtnetClient<D> {
     New(OwnedFd),
-    Continued(OwnedFd, Box<Session<D>>, Fault),
+    Continued(OwnedFd, Box<DeviceSession<D>>, Fault),
 }
 
 /// The control thread's answer about its hypervisor.
-type Said = std::io::Result<ClientState<Option<Registers>>>;
+type PtnetClientAnswer = std::io::Result<ClientState<Option<PtnetRegisters>>>;
 
-fn say<D: Served>(connection: &OwnedFd, session: &mut Session<D>) -> Said {
+fn say<D: ServedDevice>(connection: &OwnedFd, session: &mut DeviceSession<D>) -> PtnetClientAnswer {
     let connection = Fd::copy_of(connection)?;
     Ok(ClientState { connection, session: session.save()?, device: session.device().0.registers() })
 }
 
 /// State of the control thread.
-struct Server<D, F> {
+struct PtnetServer<D, F> {
     listener: Arc<Listener>,
     /// The restored hypervisor, served first.
-    first: Option<Came<D>>,
+    first: Option<PtnetClient<D>>,
     make: F,
 }
 
-impl<D: Served, F: FnMut(&Peer<D::Detail>) -> Made<D> + Send + 'static> Protocol for Server<D, F> {
-    type Connection = Came<D>;
+impl<D: ServedDevice, F: FnMut(&ServicePeer<D::Detail>) -> NewDeviceSession<D> + Send + 'static> Protocol
+    for PtnetServer<D, F>
+{
+    type Connection = PtnetClient<D>;
     type Detail = D::Detail;
     type Kept = ();
     const PEER: &'static str = "virtual machine";
 
-    fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<Came<D>, String>> {
+    fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<PtnetClient<D>, String>> {
         if let Some(first) = self.first.take() {
             return Some(Ok(first));
         }
-        self.listener.accept(stop).map(|connection| Ok(Came::New(connection)))
+        self.listener.accept(stop).map(|connection| Ok(PtnetClient::New(connection)))
     }
 
-    fn fault(&self, came: &Came<D>) -> Option<Fault> {
-        if let Came::Continued(.., fault) = came { Some(fault.clone()) } else { None }
+    fn fault(&self, came: &PtnetClient<D>) -> Option<Fault> {
+        if let PtnetClient::Continued(.., fault) = came { Some(fault.clone()) } else { None }
     }
 
-    fn serve(&mut self, came: Came<D>, peer: &Peer<D::Detail>) -> Result<(), String> {
+    fn serve(&mut self, came: PtnetClient<D>, peer: &ServicePeer<D::Detail>) -> Result<(), String> {
         let (connection, mut session) = match came {
-            Came::New(connection) => (connection, (self.make)(peer)?),
-            Came::Continued(connection, session, _) => (connection, *session),
+            PtnetClient::New(connection) => (connection, (self.make)(peer)?),
+            PtnetClient::Continued(connection, session, _) => (connection, *session),
         };
         session.device().0.shown(peer);
         loop {
             let ended = serve(connection.as_fd(), peer.ends(), &mut session);
-            let pause = if matches!(ended, Ended::Stopped) { peer.asked_to_pause() } else { None };
+            let pause = if matches!(ended, ConnectionEnd::Stopped) { peer.asked_to_pause() } else { None };
             let Some(pause) = pause else { return ended.reason().map_or(Ok(()), Err) };
             pause.with(Box::new(say(&connection, &mut session)));
         }

@@ -5,8 +5,8 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use netvale_mem::noted::Noted;
-use netvale_port::pace::{Machine, Meter, Pace};
+use netvale_mem::noted::NotedCounts;
+use netvale_port::pace::{MachineClock, Meter, QueuePace};
 use netvale_port::seat::ToPeer;
 use netvale_port::{Batch, DropReason, FrameRef, MAX_FRAME, RingCounters, Scratch};
 use netvale_wire::offload::Offload;
@@ -45,14 +45,14 @@ pub struct PeerEgress {
     entries: Vec<Parcel>,
     private: Vec<u8>,
     backlog: Backlog,
-    pace: Arc<Pace>,
+    pace: Arc<QueuePace>,
     /// For a process that goes on: whether the stream lacks the rest of a frame.
-    noted: Option<Noted>,
+    noted: Option<NotedCounts>,
 }
 
 /// What a delivery has done.
 struct Delivery<'a> {
-    meter: Meter<'a, Machine>,
+    meter: Meter<'a, MachineClock>,
     frames: u64,
     bytes: u64,
 }
@@ -74,7 +74,7 @@ impl PeerEgress {
         parts: PeerParts,
         carrier: Carrier,
         counters: Arc<RingCounters>,
-        noted: Option<Noted>,
+        noted: Option<NotedCounts>,
         backlog: &[Vec<u8>],
     ) -> PeerEgress {
         let Carrier { format, is_tcp, is_connection } = carrier;

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use netvale_mem::noted::Noted;
+use netvale_mem::noted::NotedCounts;
 use netvale_port::listener::is_unix;
 use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
 use netvale_port::{Egress, Ingress};
@@ -81,7 +81,7 @@ pub struct Undelivered {
     /// What has to be sent before anything else.
     pub backlog: Vec<Vec<u8>>,
     /// Where each direction of a stream is noted.
-    pub noted: Option<[Noted; 2]>,
+    pub noted: Option<[NotedCounts; 2]>,
 }
 
 /// A peer that is connected.
@@ -266,8 +266,8 @@ fn carrier(peer: &SocketPeer) -> Carrier {
     Carrier { format: peer.format, is_tcp, is_connection: peer.is_connection }
 }
 
-fn new_notes() -> Result<[Noted; 2], Errno> {
-    Ok([Noted::new()?, Noted::new()?])
+fn new_notes() -> Result<[NotedCounts; 2], Errno> {
+    Ok([NotedCounts::new()?, NotedCounts::new()?])
 }
 
 fn text(e: impl std::fmt::Display) -> String {

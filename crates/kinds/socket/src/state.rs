@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use netvale_fdio::state::{BadState, Fd};
-use netvale_mem::noted::Noted;
+use netvale_mem::noted::NotedCounts;
 use serde::{Deserialize, Serialize};
 
 use crate::line::{LineStory, SocketLine, SocketPeer, Undelivered};
@@ -96,14 +96,14 @@ impl SocketLine {
 }
 
 /// Whether a process was killed while it had a part of a frame that nobody else has.
-fn is_lost(noted: &[Noted; 2], begun: &[u8], backlog: &[Vec<u8>]) -> bool {
+fn is_lost(noted: &[NotedCounts; 2], begun: &[u8], backlog: &[Vec<u8>]) -> bool {
     let [reader, writer] = noted;
     was_in_a_frame(reader) && begun.is_empty() || was_in_a_frame(writer) && backlog.is_empty()
 }
 
-fn notes(files: Vec<OwnedFd>, format: FrameFormat) -> Result<Option<[Noted; 2]>, BadState> {
-    let notes = files.into_iter().map(Noted::continued).collect::<Result<Vec<_>, _>>()?;
-    match (<[Noted; 2]>::try_from(notes), format) {
+fn notes(files: Vec<OwnedFd>, format: FrameFormat) -> Result<Option<[NotedCounts; 2]>, BadState> {
+    let notes = files.into_iter().map(NotedCounts::continued).collect::<Result<Vec<_>, _>>()?;
+    match (<[NotedCounts; 2]>::try_from(notes), format) {
         (Ok(notes), FrameFormat::Stream) => Ok(Some(notes)),
         (Err(none), FrameFormat::Messages) if none.is_empty() => Ok(None),
         _ => Err(BadState::new("notes of a stream that is none, or no notes of one")),

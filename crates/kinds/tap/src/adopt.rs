@@ -25,7 +25,7 @@ const NAPI_FRAGS: u16 = 0x0020;
 
 /// The reason why a descriptor is unfit as a queue of a TAP.
 #[derive(Debug, Error)]
-pub enum Unfit {
+pub enum AdoptError {
     /// Zero queues, or more than an interface has.
     #[error("{0} descriptors came; a TAP has 1 to {MAX_QUEUES}")]
     Number(usize),
@@ -60,7 +60,7 @@ pub enum Unfit {
 
 /// An interface with queues from another program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Adopted {
+pub struct AdoptedInterface {
     /// Its name, in its own network namespace.
     pub name: String,
     /// The inode of that namespace, if the kernel reports it (Linux 5.2).
@@ -72,73 +72,73 @@ pub struct Adopted {
 /// Checks that descriptors are queues of one TAP, and makes the settings that frames depend on.
 ///
 /// # Errors
-/// [`Unfit`] for the first that is not. Settings may have been made on those before it.
-pub fn adopt(queues: &[OwnedFd]) -> Result<Adopted, Unfit> {
+/// [`AdoptError`] for the first that is not. Settings may have been made on those before it.
+pub fn adopt(queues: &[OwnedFd]) -> Result<AdoptedInterface, AdoptError> {
     if queues.is_empty() || queues.len() > MAX_QUEUES as usize {
-        return Err(Unfit::Number(queues.len()));
+        return Err(AdoptError::Number(queues.len()));
     }
-    let mut found: Option<Adopted> = None;
+    let mut found: Option<AdoptedInterface> = None;
     for queue in queues {
         let one = look(queue)?;
         let has_uso = set(queue, &one.name)?;
         match &mut found {
-            None => found = Some(Adopted { has_uso, ..one }),
+            None => found = Some(AdoptedInterface { has_uso, ..one }),
             Some(first) if (&first.name, first.netns) != (&one.name, one.netns) => {
-                return Err(Unfit::Apart(first.name.clone(), one.name));
+                return Err(AdoptError::Apart(first.name.clone(), one.name));
             }
             Some(first) => first.has_uso &= has_uso,
         }
     }
-    found.ok_or(Unfit::Number(0))
+    found.ok_or(AdoptError::Number(0))
 }
 
 /// Identifies a descriptor.
-fn look(queue: &OwnedFd) -> Result<Adopted, Unfit> {
+fn look(queue: &OwnedFd) -> Result<AdoptedInterface, AdoptError> {
     let (name, flags) = is_queue(queue)?;
     if flags & NAPI_FRAGS != 0 {
-        return Err(Unfit::Mode(name, "takes frames in fragments (IFF_NAPI_FRAGS)"));
+        return Err(AdoptError::Mode(name, "takes frames in fragments (IFF_NAPI_FRAGS)"));
     }
     if flags & PERSISTENT != 0 {
-        return Err(Unfit::Mode(name, "is persistent: it would outlive its port"));
+        return Err(AdoptError::Mode(name, "is persistent: it would outlive its port"));
     }
     if flags & DETACHED != 0 {
-        return Err(Unfit::Mode(name, "has this queue detached"));
+        return Err(AdoptError::Mode(name, "has this queue detached"));
     }
     // Linux before 5.2 lacks this query.
     let netns = sys::namespace_of(queue).and_then(rustix::fs::fstat).map(|stat| stat.st_ino).ok();
-    Ok(Adopted { name, netns, has_uso: false })
+    Ok(AdoptedInterface { name, netns, has_uso: false })
 }
 
 /// Checks that a descriptor is a queue of a TAP with virtio-net headers and never blocks. Returns the interface's name
 /// and flags.
-pub(crate) fn is_queue(queue: &OwnedFd) -> Result<(String, u16), Unfit> {
+pub(crate) fn is_queue(queue: &OwnedFd) -> Result<(String, u16), AdoptError> {
     let mode = rustix::fs::fcntl_getfl(queue)?;
     if mode.contains(OFlags::PATH) || mode & OFlags::RWMODE != OFlags::RDWR {
-        return Err(Unfit::NotOpen);
+        return Err(AdoptError::NotOpen);
     }
     if !is_tun(queue)? {
-        return Err(Unfit::NotTun);
+        return Err(AdoptError::NotTun);
     }
     if !mode.contains(OFlags::NONBLOCK) {
-        return Err(Unfit::Blocking);
+        return Err(AdoptError::Blocking);
     }
     let (name, flags) = match sys::get_iff(queue) {
-        Err(Errno::BADFD) => return Err(Unfit::NoInterface),
+        Err(Errno::BADFD) => return Err(AdoptError::NoInterface),
         got => got?,
     };
     let has = |flag: libc::c_int| flags & flag as u16 != 0;
     if !has(libc::IFF_TAP) {
-        return Err(Unfit::NotTap(name));
+        return Err(AdoptError::NotTap(name));
     }
     if !has(libc::IFF_VNET_HDR) {
-        return Err(Unfit::Mode(name, "has no virtio-net header (IFF_VNET_HDR)"));
+        return Err(AdoptError::Mode(name, "has no virtio-net header (IFF_VNET_HDR)"));
     }
     Ok((name, flags))
 }
 
 /// Whether the kernel opened it as a TUN device. No file system is asked: the kernel's copy of the inode shows what it
 /// opened, and cannot change.
-fn is_tun(fd: &OwnedFd) -> Result<bool, Unfit> {
+fn is_tun(fd: &OwnedFd) -> Result<bool, AdoptError> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(fd, c"", flags, StatxFlags::TYPE)?;
     let is_device = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::CharacterDevice;
@@ -147,7 +147,7 @@ fn is_tun(fd: &OwnedFd) -> Result<bool, Unfit> {
 
 /// Makes the settings that frames depend on, whatever they were. Returns whether UDP segmentation is left to the
 /// receiver.
-fn set(queue: impl AsFd, name: &str) -> Result<bool, Unfit> {
+fn set(queue: impl AsFd, name: &str) -> Result<bool, AdoptError> {
     let queue = queue.as_fd();
     sys::set_little_endian(queue)?;
     sys::set_vnet_hdr_size(queue, HDR_LEN as i32)?;

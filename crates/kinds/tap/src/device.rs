@@ -49,7 +49,8 @@ pub enum TapError {
     NoTun(Errno),
     /// Not allowed.
     #[error(
-        "no permission to make the interface {0}: it takes CAP_NET_ADMIN; run the daemon as root, or in a user and network namespace of its own"
+        "no permission to make the interface {0}: it takes CAP_NET_ADMIN; run the daemon as root, or in a user and \
+         network namespace of its own"
     )]
     Permission(String),
     /// Another program has it open.

@@ -6,11 +6,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use netvale_port::batch::{Batch, MAX_FRAGS};
-use netvale_port::pace::Pace;
+use netvale_port::pace::QueuePace;
 use netvale_port::{DropReason, Egress, FrameRef, RingCounters, Scratch, soft};
 use rustix::io::Errno;
 
-use crate::link::Link;
+use crate::link::TapLink;
 
 /// Longest frame that a TAP takes: a 64 KiB packet after an Ethernet header with a VLAN tag.
 const LONGEST: usize = 65_535 + 18;
@@ -19,12 +19,12 @@ const LONGEST: usize = 65_535 + 18;
 pub struct TapEgress {
     queue: Arc<OwnedFd>,
     counters: Arc<RingCounters>,
-    link: Link,
-    pace: Pace,
+    link: TapLink,
+    pace: QueuePace,
 }
 
 /// The result of writing a frame.
-enum Written {
+enum TapWriteResult {
     Yes,
     No(DropReason),
     Full,
@@ -33,17 +33,17 @@ enum Written {
 impl TapEgress {
     /// Creates the egress of `queue`.
     pub fn new(queue: Arc<OwnedFd>, counters: Arc<RingCounters>) -> Self {
-        TapEgress { queue, counters, link: Link::default(), pace: Pace::default() }
+        TapEgress { queue, counters, link: TapLink::default(), pace: QueuePace::default() }
     }
 
     /// Sets the link to report the interface's state to.
-    pub fn behind(self, link: Link) -> Self {
+    pub fn behind(self, link: TapLink) -> Self {
         TapEgress { link, ..self }
     }
 
-    fn write(&self, frame: &FrameRef<'_>) -> Written {
+    fn write(&self, frame: &FrameRef<'_>) -> TapWriteResult {
         if frame.len() > LONGEST {
-            return Written::No(DropReason::TooLong);
+            return TapWriteResult::No(DropReason::TooLong);
         }
         let header = soft::header_bytes(&frame.offload());
         let empty: &[u8] = &[];
@@ -62,11 +62,11 @@ impl TapEgress {
             };
         }
         match self.link.call(|| rustix::io::writev(&*self.queue, &iov[..used])) {
-            Ok(_) => Written::Yes,
-            Err(Errno::AGAIN | Errno::NOBUFS) => Written::Full,
+            Ok(_) => TapWriteResult::Yes,
+            Err(Errno::AGAIN | Errno::NOBUFS) => TapWriteResult::Full,
             // The interface is down.
-            Err(Errno::IO) => Written::No(DropReason::Idle),
-            Err(_) => Written::No(DropReason::Device),
+            Err(Errno::IO) => TapWriteResult::No(DropReason::Idle),
+            Err(_) => TapWriteResult::No(DropReason::Device),
         }
     }
 }
@@ -85,12 +85,12 @@ impl Egress for TapEgress {
             }
             if let Some(frame) = batch.get(usize::from(pick)) {
                 match self.write(&frame) {
-                    Written::Yes => {
+                    TapWriteResult::Yes => {
                         frames += 1;
                         bytes += frame.len() as u64;
                     }
-                    Written::No(why) => self.counters.dropped(why, 1),
-                    Written::Full => break,
+                    TapWriteResult::No(why) => self.counters.dropped(why, 1),
+                    TapWriteResult::Full => break,
                 }
             }
             done += 1;

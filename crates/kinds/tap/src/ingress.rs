@@ -9,7 +9,7 @@ use netvale_port::batch::Batch;
 use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
 
 use crate::device::HDR_LEN;
-use crate::link::Link;
+use crate::link::TapLink;
 
 /// Maximum number of frames read in one pass: large ones soon fill the second-level cache, and other ingresses wait.
 const READS: usize = 32;
@@ -20,7 +20,7 @@ pub struct TapIngress {
     /// Frames between `take` and `release`; never moved, written only in `take`.
     frames: Vec<Box<[u8]>>,
     counters: Arc<RingCounters>,
-    link: Link,
+    link: TapLink,
     taken: bool,
 }
 
@@ -28,11 +28,11 @@ impl TapIngress {
     /// Creates the ingress of `queue`.
     pub fn new(queue: Arc<OwnedFd>, counters: Arc<RingCounters>) -> Self {
         let frames = (0..READS).map(|_| vec![0; MAX_FRAME].into_boxed_slice()).collect();
-        TapIngress { queue, frames, counters, link: Link::default(), taken: false }
+        TapIngress { queue, frames, counters, link: TapLink::default(), taken: false }
     }
 
     /// Sets the link to report the interface's state to.
-    pub fn behind(self, link: Link) -> Self {
+    pub fn behind(self, link: TapLink) -> Self {
         TapIngress { link, ..self }
     }
 }

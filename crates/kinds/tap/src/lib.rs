@@ -20,9 +20,9 @@ pub mod link;
 pub mod restore;
 mod sys;
 
-pub use adopt::{Adopted, Unfit, adopt};
+pub use adopt::{AdoptError, AdoptedInterface, adopt};
 pub use device::{Tap, TapError, TapOptions};
 pub use egress::TapEgress;
 pub use ingress::TapIngress;
-pub use link::Link;
+pub use link::TapLink;
 pub use sys::IOCTLS;

@@ -23,31 +23,31 @@ const BLOCKED: &str = "its TAP's descriptor was made blocking: using it would bl
 
 /// The known state of an interface. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Link(Arc<Inner>);
+pub struct TapLink(Arc<TapLinkState>);
 
 /// The function to call when the interface goes down or away, or comes up.
-struct Told(Box<dyn Fn() + Send + Sync>);
+struct LinkListener(Box<dyn Fn() + Send + Sync>);
 
-impl fmt::Debug for Told {
+impl fmt::Debug for LinkListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Told")
+        f.write_str("LinkListener")
     }
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct TapLinkState {
     is_gone: AtomicBool,
     is_down: AtomicBool,
-    on_change: OnceLock<Told>,
+    on_change: OnceLock<LinkListener>,
     /// For queues that another program may hold copies of.
     fault: Option<Fault>,
 }
 
-impl Link {
+impl TapLink {
     /// The interface of queues that another program may hold copies of. Its end, and a call that blocks, are reported
     /// to `fault`.
-    pub fn held_by(fault: Fault) -> Link {
-        Link(Arc::new(Inner { fault: Some(fault), ..Inner::default() }))
+    pub fn held_by(fault: Fault) -> TapLink {
+        TapLink(Arc::new(TapLinkState { fault: Some(fault), ..TapLinkState::default() }))
     }
 
     /// Whether a call found the interface gone.
@@ -62,7 +62,7 @@ impl Link {
 
     /// Has the thread that notices call `call` when the interface goes down or away, or comes up.
     pub fn on_change(&self, call: impl Fn() + Send + Sync + 'static) {
-        let _ = self.0.on_change.set(Told(Box::new(call)));
+        let _ = self.0.on_change.set(LinkListener(Box::new(call)));
     }
 
     /// Checks that the interface of a queue and its namespace still exist: returns [`GONE`] if not. The kernel removes
@@ -100,7 +100,7 @@ impl Link {
     #[cold]
     fn turn(&self, down: bool) {
         if self.0.is_down.swap(down, Ordering::Relaxed) != down {
-            self.0.on_change.get().into_iter().for_each(|Told(call)| call());
+            self.0.on_change.get().into_iter().for_each(|LinkListener(call)| call());
         }
     }
 

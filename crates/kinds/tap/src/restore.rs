@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use netvale_fdio::state::BadState;
 use rustix::io::Errno;
 
-use crate::adopt::{DETACHED, Unfit, is_queue};
+use crate::adopt::{AdoptError, DETACHED, is_queue};
 use crate::device::{HDR_LEN, MAX_QUEUES, Tap};
 use crate::sys;
 
@@ -16,7 +16,7 @@ impl Tap {
     /// [`BadState`] if a descriptor is not one of its queues.
     pub fn restore(name: &str, uso: bool, queues: Vec<OwnedFd>) -> Result<Tap, BadState> {
         if queues.is_empty() || queues.len() > MAX_QUEUES as usize {
-            return Err(unfit(Unfit::Number(queues.len())));
+            return Err(unfit(AdoptError::Number(queues.len())));
         }
         queues.iter().try_for_each(|queue| is_queue_of(queue, name, queues.len() > 1))?;
         Ok(Tap::of(name.to_owned(), queues, uso))
@@ -31,7 +31,7 @@ pub fn name_of(queue: &OwnedFd) -> Result<String, Errno> {
     sys::get_iff(queue).map(|(name, _)| name)
 }
 
-fn unfit(why: Unfit) -> BadState {
+fn unfit(why: AdoptError) -> BadState {
     BadState::new(why).of("a queue")
 }
 

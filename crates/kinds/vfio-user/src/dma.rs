@@ -21,22 +21,22 @@ const MAX_FILES: usize = 64;
 /// One window.
 #[derive(Clone, Debug)]
 struct Window {
-    place: Place,
+    place: WindowPlace,
     /// `None`: it cannot be mapped or written, and netvale does not use it.
-    map: Option<Mapped>,
+    map: Option<MappedWindow>,
 }
 
 /// Mapped memory.
 #[derive(Clone, Debug)]
-struct Mapped {
+struct MappedWindow {
     map: Arc<Mapping>,
     /// Its file, for a successor to map.
-    file: Option<Arc<File>>,
+    file: Option<Arc<WindowFile>>,
 }
 
 /// A file with guest memory, kept once for all its windows.
 #[derive(Debug)]
-struct File {
+struct WindowFile {
     fd: OwnedFd,
     /// Device and inode.
     id: (u64, u64),
@@ -46,7 +46,7 @@ struct File {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct WindowState {
     /// Its place.
-    pub(crate) place: Place,
+    pub(crate) place: WindowPlace,
     /// Index of its file; `None` if netvale does not use it.
     file: Option<usize>,
 }
@@ -61,7 +61,7 @@ pub struct Dma {
 
 /// A client's description of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct WindowPlace {
     /// Bit 0 readable, bit 1 writable.
     pub flags: u32,
     /// Offset in its file in bytes.
@@ -83,7 +83,7 @@ impl Dma {
     /// # Errors
     /// `EINVAL` if it wraps or is empty, `EEXIST` if it overlaps another one, `ENOSPC` if there are too many; for
     /// memory that the guest can write, also `EINVAL` if its file can be truncated, and any error of mmap(2).
-    pub fn map(&mut self, place: Place, fd: Option<&OwnedFd>) -> Result<(), Errno> {
+    pub fn map(&mut self, place: WindowPlace, fd: Option<&OwnedFd>) -> Result<(), Errno> {
         let end = place.address.checked_add(place.size).filter(|_| place.size > 0).ok_or(Errno::INVAL)?;
         let before = self.windows.range(..end).next_back();
         if before.is_some_and(|(at, window)| at.saturating_add(window.place.size) > place.address) {
@@ -96,7 +96,7 @@ impl Dma {
             let len = usize::try_from(place.size).map_err(|_| Errno::NOMEM)?;
             let map = Mapping::part(fd.as_fd(), place.offset, len)?.watched();
             self.fault.iter().for_each(|fault| map.blame(fault));
-            Ok::<_, Errno>(Mapped { map: Arc::new(map), file: self.keep(fd)? })
+            Ok::<_, Errno>(MappedWindow { map: Arc::new(map), file: self.keep(fd)? })
         };
         // Read-only memory is firmware, without rings.
         let map = fd.filter(|_| place.flags & BOTH == BOTH).map(mapped).transpose()?;
@@ -104,12 +104,12 @@ impl Dma {
         Ok(())
     }
 
-    fn files(&self) -> impl Iterator<Item = &Arc<File>> {
+    fn files(&self) -> impl Iterator<Item = &Arc<WindowFile>> {
         self.windows.values().filter_map(|window| window.map.as_ref()?.file.as_ref())
     }
 
     /// The kept file of a mapped descriptor. `None` if files are too many.
-    fn keep(&self, fd: &OwnedFd) -> Result<Option<Arc<File>>, Errno> {
+    fn keep(&self, fd: &OwnedFd) -> Result<Option<Arc<WindowFile>>, Errno> {
         let stat = rustix::fs::fstat(fd)?;
         let id = (stat.st_dev, stat.st_ino);
         if let Some(known) = self.files().find(|file| file.id == id) {
@@ -120,7 +120,7 @@ impl Dma {
             return Ok(None);
         }
         let fd = rustix::io::fcntl_dupfd_cloexec(fd, 0)?;
-        Ok(Some(Arc::new(File { fd, id })))
+        Ok(Some(Arc::new(WindowFile { fd, id })))
     }
 
     /// The windows, and their files.
@@ -195,20 +195,20 @@ impl Dma {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use netvale_mem::mapping::{Pages, sealed_memfd};
+    use netvale_mem::mapping::{PageKind, sealed_memfd};
 
-    fn place(address: u64, size: u64) -> Place {
-        Place { flags: 3, offset: 0, address, size }
+    fn place(address: u64, size: u64) -> WindowPlace {
+        WindowPlace { flags: 3, offset: 0, address, size }
     }
 
     /// Objective: memory is found at its address and nowhere else; overlaps and invalid windows are refused.
     #[test]
     fn windows() {
-        let (fd, ..) = sealed_memfd("guest", 1 << 16, Pages::Ordinary).unwrap();
+        let (fd, ..) = sealed_memfd("guest", 1 << 16, PageKind::Ordinary).unwrap();
         let mut dma = Dma::default();
         dma.map(place(0x1000, 0x4000), Some(&fd)).unwrap();
-        dma.map(Place { offset: 0x4000, ..place(0x5000, 0x1000) }, Some(&fd)).unwrap();
-        dma.map(Place { flags: 1, ..place(0xf_0000, 0x1000) }, Some(&fd)).unwrap();
+        dma.map(WindowPlace { offset: 0x4000, ..place(0x5000, 0x1000) }, Some(&fd)).unwrap();
+        dma.map(WindowPlace { flags: 1, ..place(0xf_0000, 0x1000) }, Some(&fd)).unwrap();
         dma.map(place(0x10_0000, 0x1000), None).unwrap();
         assert_eq!(dma.find(0x1010, 16).map(|(_, at)| at), Some(0x10));
         assert_eq!(dma.find(0x5000, 0x1000).map(|(_, at)| at), Some(0));
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn losses_are_blamed() {
         let fault = Fault::new().unwrap();
-        let (fd, ..) = sealed_memfd("guest", 1 << 16, Pages::Ordinary).unwrap();
+        let (fd, ..) = sealed_memfd("guest", 1 << 16, PageKind::Ordinary).unwrap();
         let mut dma = Dma::new(&fault);
         dma.map(place(0x1000, 0x4000), Some(&fd)).unwrap();
         dma.find(0x1000, 1).unwrap().0.lose();
@@ -242,7 +242,7 @@ mod tests {
     /// Objective: a range removes all windows inside it, whatever its size, and none if it would cut one.
     #[test]
     fn ranges() {
-        let (fd, ..) = sealed_memfd("guest", 1 << 16, Pages::Ordinary).unwrap();
+        let (fd, ..) = sealed_memfd("guest", 1 << 16, PageKind::Ordinary).unwrap();
         let mut dma = Dma::default();
         for at in [0, 0x1000, 0x8000, 1 << 40] {
             dma.map(place(at, 0x1000), Some(&fd)).unwrap();

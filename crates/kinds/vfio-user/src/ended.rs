@@ -13,7 +13,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A protocol violation; it ends the connection.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Refused {
+pub enum ClientViolation {
     /// The first message was not a version.
     #[error("the first message is command {0}, not a version")]
     NotAVersion(u16),
@@ -30,7 +30,7 @@ pub enum Refused {
 
 /// The reason for a connection's end.
 #[derive(Debug, Error)]
-pub enum Ended {
+pub enum ConnectionEnd {
     /// The client hung up.
     #[error("the client hung up")]
     Closed,
@@ -39,7 +39,7 @@ pub enum Ended {
     Stopped,
     /// The client violated the protocol.
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] ClientViolation),
     /// A header has an impossible length.
     #[error("invalid message length {0}: must be {HEADER} to {MAX_MESSAGE} bytes")]
     Length(u32),
@@ -57,9 +57,9 @@ pub enum Ended {
     System(#[from] Errno),
 }
 
-impl Ended {
+impl ConnectionEnd {
     /// The reason, unless the client hung up or the service stopped.
     pub fn reason(&self) -> Option<String> {
-        (!matches!(self, Ended::Closed | Ended::Stopped)).then(|| self.to_string())
+        (!matches!(self, ConnectionEnd::Closed | ConnectionEnd::Stopped)).then(|| self.to_string())
     }
 }

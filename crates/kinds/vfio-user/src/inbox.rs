@@ -2,12 +2,12 @@
 
 use std::os::fd::OwnedFd;
 
-use crate::ended::Ended;
-use crate::wire::{HEADER, Header, MAX_FDS, MAX_MESSAGE, Message};
+use crate::ended::ConnectionEnd;
+use crate::wire::{HEADER, MAX_FDS, MAX_MESSAGE, VfioHeader, VfioMessage};
 
 /// Bytes, and the descriptors that arrived with some of them.
 #[derive(Default)]
-pub struct Inbox {
+pub struct SocketInbox {
     bytes: Vec<u8>,
     /// Number of parsed bytes.
     seen: usize,
@@ -15,7 +15,7 @@ pub struct Inbox {
     fds: Vec<(usize, Vec<OwnedFd>)>,
 }
 
-impl Inbox {
+impl SocketInbox {
     /// Whether all bytes were parsed, and no part of a message is left.
     pub fn is_empty(&self) -> bool {
         self.seen == self.bytes.len()
@@ -23,8 +23,8 @@ impl Inbox {
 
     /// Restores another process's unparsed bytes; `None` if inconsistent: more than is ever read ahead, or descriptors
     /// without a message.
-    pub fn restore(bytes: Vec<u8>, fds: Vec<(usize, Vec<OwnedFd>)>) -> Option<Inbox> {
-        let this = Inbox { bytes, seen: 0, fds };
+    pub fn restore(bytes: Vec<u8>, fds: Vec<(usize, Vec<OwnedFd>)>) -> Option<SocketInbox> {
+        let this = SocketInbox { bytes, seen: 0, fds };
         let count = this.fds.iter().map(|(_, fds)| fds.len()).sum::<usize>();
         let fits = this.bytes.len() <= 2 * MAX_MESSAGE && count <= MAX_FDS;
         (fits && this.fds.iter().all(|(at, _)| *at < this.bytes.len())).then_some(this)
@@ -36,7 +36,7 @@ impl Inbox {
         self.fds.iter().map(|(at, fds)| (at.saturating_sub(self.seen), fds))
     }
 
-    /// Makes room for more bytes. [`Inbox::came`] then takes the number of bytes read.
+    /// Makes room for more bytes. [`SocketInbox::came`] then takes the number of bytes read.
     pub fn room(&mut self, bytes: usize) -> &mut [u8] {
         self.bytes.drain(..self.seen);
         self.fds.iter_mut().for_each(|(at, _)| *at = at.saturating_sub(self.seen));
@@ -50,8 +50,9 @@ impl Inbox {
     /// after bytes with descriptors: these belong to the message that begins last.
     ///
     /// # Errors
-    /// [`Ended::Descriptors`] if too many descriptors arrived; [`Ended::Length`] if a header has an impossible length.
-    pub fn came(&mut self, room: usize, bytes: usize, fds: Vec<OwnedFd>) -> Result<(), Ended> {
+    /// [`ConnectionEnd::Descriptors`] if too many descriptors arrived; [`ConnectionEnd::Length`] if a header has an
+    /// impossible length.
+    pub fn came(&mut self, room: usize, bytes: usize, fds: Vec<OwnedFd>) -> Result<(), ConnectionEnd> {
         self.bytes.truncate(self.bytes.len() - room + bytes);
         if fds.is_empty() {
             return Ok(());
@@ -62,32 +63,36 @@ impl Inbox {
             at = end;
         }
         self.fds.push((at, fds));
-        if count > MAX_FDS { Err(Ended::Descriptors) } else { Ok(()) }
+        if count > MAX_FDS { Err(ConnectionEnd::Descriptors) } else { Ok(()) }
     }
 
     /// The end of the message that begins at `at`, if its header is complete.
-    fn end(&self, at: usize) -> Result<Option<usize>, Ended> {
+    fn end(&self, at: usize) -> Result<Option<usize>, ConnectionEnd> {
         let Some(header) = self.header(at) else { return Ok(None) };
         let size = usize::try_from(header.size).unwrap_or(usize::MAX);
-        if (HEADER..=MAX_MESSAGE).contains(&size) { Ok(Some(at + size)) } else { Err(Ended::Length(header.size)) }
+        if (HEADER..=MAX_MESSAGE).contains(&size) {
+            Ok(Some(at + size))
+        } else {
+            Err(ConnectionEnd::Length(header.size))
+        }
     }
 
-    fn header(&self, at: usize) -> Option<Header> {
-        self.bytes.get(at..)?.first_chunk::<HEADER>().map(Header::parse)
+    fn header(&self, at: usize) -> Option<VfioHeader> {
+        self.bytes.get(at..)?.first_chunk::<HEADER>().map(VfioHeader::parse)
     }
 
     /// Takes the next message, if it is complete.
     ///
     /// # Errors
-    /// [`Ended::Length`] if the header has an impossible length.
-    pub fn take(&mut self) -> Result<Option<Message>, Ended> {
+    /// [`ConnectionEnd::Length`] if the header has an impossible length.
+    pub fn take(&mut self) -> Result<Option<VfioMessage>, ConnectionEnd> {
         let at = self.seen;
         let (Some(header), Some(end)) = (self.header(at), self.end(at)?) else { return Ok(None) };
         let Some(payload) = self.bytes.get(at + HEADER..end).map(<[u8]>::to_vec) else { return Ok(None) };
         self.seen = end;
         let own = self.fds.extract_if(.., |(of, _)| *of == at);
         let fds = own.flat_map(|(_, fds)| fds).collect();
-        Ok(Some(Message { header, payload, fds }))
+        Ok(Some(VfioMessage { header, payload, fds }))
     }
 }
 
@@ -96,14 +101,14 @@ mod tests {
     use super::*;
     use rustix::event::{EventfdFlags, eventfd};
 
-    fn put(inbox: &mut Inbox, bytes: &[u8], fds: usize) -> Result<(), Ended> {
+    fn put(inbox: &mut SocketInbox, bytes: &[u8], fds: usize) -> Result<(), ConnectionEnd> {
         let fds = (0..fds).map(|_| eventfd(0, EventfdFlags::CLOEXEC).unwrap()).collect();
         inbox.room(4096)[..bytes.len()].copy_from_slice(bytes);
         inbox.came(4096, bytes.len(), fds)
     }
 
     fn message(id: u16, payload: usize) -> Vec<u8> {
-        Header { id, ..Header::default() }.question(&vec![id as u8; payload])
+        VfioHeader { id, ..VfioHeader::default() }.question(&vec![id as u8; payload])
     }
 
     /// Objective: messages come out unchanged however the bytes are cut, each with the descriptors that arrived with
@@ -113,7 +118,7 @@ mod tests {
         let counts = [0, 2, 0, 0, 1, 3, 0];
         let all: Vec<_> = (0u16..7).map(|i| message(i, usize::from(i) * 40)).collect();
         for cut in 1..200 {
-            let mut inbox = Inbox::default();
+            let mut inbox = SocketInbox::default();
             let mut got = 0;
             for (bytes, fds) in all.iter().zip(counts) {
                 for (k, piece) in bytes.chunks(cut).enumerate() {
@@ -141,10 +146,10 @@ mod tests {
     /// Objective: impossible lengths and too many descriptors are refused.
     #[test]
     fn refused() {
-        let mut inbox = Inbox::default();
+        let mut inbox = SocketInbox::default();
         put(&mut inbox, &[0xff; 16], 0).unwrap();
-        assert!(matches!(inbox.take(), Err(Ended::Length(u32::MAX))));
-        let mut inbox = Inbox::default();
-        assert!(matches!(put(&mut inbox, &message(1, 0), MAX_FDS + 1), Err(Ended::Descriptors)));
+        assert!(matches!(inbox.take(), Err(ConnectionEnd::Length(u32::MAX))));
+        let mut inbox = SocketInbox::default();
+        assert!(matches!(put(&mut inbox, &message(1, 0), MAX_FDS + 1), Err(ConnectionEnd::Descriptors)));
     }
 }

@@ -26,7 +26,7 @@ const ACTION_TRIGGER: u32 = 1 << 5;
 
 /// A client's request.
 #[derive(Clone, Copy, Debug)]
-pub struct Set {
+pub struct IrqRequest {
     /// The type of data and the action.
     pub flags: u32,
     /// Kind of interrupt.
@@ -39,7 +39,7 @@ pub struct Set {
 
 /// The effect of a client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Changed {
+pub enum IrqEffect {
     /// The doorbells may have changed.
     Bells,
     /// The guest masked or unmasked the pin's interrupt.
@@ -104,7 +104,7 @@ impl Irqs {
     ///
     /// # Errors
     /// `EINVAL`, also for a descriptor that is not an eventfd.
-    pub fn set(&mut self, set: Set, data: &[u8], fds: Vec<OwnedFd>) -> Result<Changed, Errno> {
+    pub fn set(&mut self, set: IrqRequest, data: &[u8], fds: Vec<OwnedFd>) -> Result<IrqEffect, Errno> {
         let kind = usize::try_from(set.index).map_err(|_| Errno::INVAL)?;
         let vectors = self.vectors.get_mut(kind).ok_or(Errno::INVAL)?;
         let start = set.start as usize;
@@ -119,7 +119,7 @@ impl Irqs {
             (ACTION_TRIGGER, DATA_NONE) if all => chosen.iter_mut().for_each(|v| *v = None),
             (ACTION_TRIGGER, DATA_NONE) => {
                 chosen.iter().flatten().for_each(Doorbell::ring);
-                return Ok(Changed::Nothing);
+                return Ok(IrqEffect::Nothing);
             }
             (ACTION_TRIGGER, DATA_BOOL) if data.len() == count => {
                 chosen
@@ -128,7 +128,7 @@ impl Irqs {
                     .filter(|(_, on)| **on != 0)
                     .filter_map(|(v, _)| v.as_ref())
                     .for_each(Doorbell::ring);
-                return Ok(Changed::Nothing);
+                return Ok(IrqEffect::Nothing);
             }
             (ACTION_TRIGGER, DATA_EVENTFD) if fds.is_empty() => chosen.iter_mut().for_each(|v| *v = None),
             (ACTION_TRIGGER, DATA_EVENTFD) if fds.len() == count => {
@@ -138,13 +138,13 @@ impl Irqs {
             }
             (action @ (ACTION_MASK | ACTION_UNMASK), DATA_NONE | DATA_BOOL) if kind == INTX => {
                 self.masked = action == ACTION_MASK;
-                return Ok(Changed::Pin);
+                return Ok(IrqEffect::Pin);
             }
             // An eventfd that unmasks: nothing on this side would ring it.
-            (ACTION_MASK | ACTION_UNMASK, DATA_EVENTFD) => return Ok(Changed::Nothing),
+            (ACTION_MASK | ACTION_UNMASK, DATA_EVENTFD) => return Ok(IrqEffect::Nothing),
             _ => return Err(Errno::INVAL),
         }
-        Ok(Changed::Bells)
+        Ok(IrqEffect::Bells)
     }
 }
 
@@ -160,9 +160,9 @@ mod tests {
         let mut irqs = Irqs::new([1, 0, 4, 0, 0], &Fault::new().unwrap());
         let bells: Vec<Doorbell> = (0..2).map(|_| Doorbell::new().unwrap()).collect();
         let fds = || bells.iter().map(|b| b.as_fd().try_clone_to_owned().unwrap()).collect::<Vec<_>>();
-        let set = |flags, start, count| Set { flags, index: 2, start, count };
+        let set = |flags, start, count| IrqRequest { flags, index: 2, start, count };
         let connect = DATA_EVENTFD | ACTION_TRIGGER;
-        assert_eq!(irqs.set(set(connect, 1, 2), &[], fds()), Ok(Changed::Bells));
+        assert_eq!(irqs.set(set(connect, 1, 2), &[], fds()), Ok(IrqEffect::Bells));
         irqs.trigger(MSIX, 1);
         irqs.trigger(MSIX, 3);
         irqs.trigger(9, 9);
@@ -183,9 +183,9 @@ mod tests {
         ] {
             assert_eq!(irqs.set(bad, &[], fds()), Err(Errno::INVAL), "{bad:?}");
         }
-        assert_eq!(irqs.set(Set { index: 77, ..set(connect, 0, 1) }, &[], vec![]), Err(Errno::INVAL));
-        let pin = Set { index: 0, ..set(DATA_NONE | ACTION_MASK, 0, 1) };
-        assert_eq!(irqs.set(pin, &[], vec![]), Ok(Changed::Pin));
+        assert_eq!(irqs.set(IrqRequest { index: 77, ..set(connect, 0, 1) }, &[], vec![]), Err(Errno::INVAL));
+        let pin = IrqRequest { index: 0, ..set(DATA_NONE | ACTION_MASK, 0, 1) };
+        assert_eq!(irqs.set(pin, &[], vec![]), Ok(IrqEffect::Pin));
         assert!(irqs.masked);
         let pipe = rustix::pipe::pipe().unwrap().1;
         assert_eq!(irqs.set(set(connect, 0, 1), &[], vec![pipe]), Err(Errno::INVAL), "no eventfd");

@@ -48,7 +48,7 @@ pub struct Bar<'a> {
 
 /// The hypervisor's resources: memory and doorbells.
 #[derive(Debug)]
-pub struct Host {
+pub struct DeviceHost {
     /// The guest's memory.
     pub dma: Dma,
     /// Interrupts.
@@ -64,20 +64,20 @@ pub trait Device {
     fn bar(&self, number: usize) -> Bar<'_>;
 
     /// Reads `data.len()` bytes at `at` in a base address register's space. Both lie inside it.
-    fn read(&mut self, bar: usize, at: u64, data: &mut [u8], host: &Host);
+    fn read(&mut self, bar: usize, at: u64, data: &mut [u8], host: &DeviceHost);
 
     /// Writes `data` at `at` in a base address register's space. Both lie inside it.
-    fn write(&mut self, bar: usize, at: u64, data: &[u8], host: &Host);
+    fn write(&mut self, bar: usize, at: u64, data: &[u8], host: &DeviceHost);
 
     /// Handles a change of the interrupts' doorbells.
-    fn interrupts_changed(&mut self, _host: &Host) {}
+    fn interrupts_changed(&mut self, _host: &DeviceHost) {}
 
     /// Handles the guest's masking or unmasking of the pin ([`Irqs::masked`]); a hypervisor reports this after each
     /// interrupt.
-    fn pin_changed(&mut self, _host: &Host) {}
+    fn pin_changed(&mut self, _host: &DeviceHost) {}
 
     /// Handles a change of the guest's memory: addresses found before are void when this returns.
-    fn memory_changed(&mut self, _host: &Host) {}
+    fn memory_changed(&mut self, _host: &DeviceHost) {}
 
     /// Whether the device works: one whose queues workers do not hand back ends the connection.
     ///
@@ -88,7 +88,7 @@ pub trait Device {
     }
 
     /// Handles a reset of the machine.
-    fn reset(&mut self, host: &Host);
+    fn reset(&mut self, host: &DeviceHost);
 
     /// A descriptor, readable when [`Device::tick`] is due, for devices with timers.
     fn timer(&self) -> Option<BorrowedFd<'_>> {

@@ -8,10 +8,10 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
 use crate::Device;
-use crate::ended::{Ended, TIMEOUT};
-use crate::inbox::Inbox;
-use crate::session::Session;
-use crate::wire::{MAX_FDS, Message};
+use crate::ended::{ConnectionEnd, TIMEOUT};
+use crate::inbox::SocketInbox;
+use crate::session::DeviceSession;
+use crate::wire::{MAX_FDS, VfioMessage};
 
 /// Bytes of one read.
 const CHUNK: usize = 4096;
@@ -20,10 +20,10 @@ const IN_A_ROW: u32 = 64;
 /// Time to poll for the next message before sleeping.
 const SPIN: Duration = Duration::from_micros(20);
 
-/// Serves a connection (a non-blocking stream socket) to its end. After [`Ended::Stopped`], no received byte is lost:
-/// the same session can be served again, here or in another process.
-pub fn serve<D: Device>(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, session: &mut Session<D>) -> Ended {
-    let mut line = Line { socket, stop, in_a_row: 0 };
+/// Serves a connection (a non-blocking stream socket) to its end. After [`ConnectionEnd::Stopped`], no received byte is
+/// lost: the same session can be served again, here or in another process.
+pub fn serve<D: Device>(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, session: &mut DeviceSession<D>) -> ConnectionEnd {
+    let mut line = ClientLine { socket, stop, in_a_row: 0 };
     loop {
         if let Err(ended) = line.step(session) {
             return ended;
@@ -32,16 +32,16 @@ pub fn serve<D: Device>(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, session: &
 }
 
 /// A connection, and the descriptor that ends every wait.
-struct Line<'a> {
+struct ClientLine<'a> {
     socket: BorrowedFd<'a>,
     stop: BorrowedFd<'a>,
     /// Messages served since `stop` and the timer were checked.
     in_a_row: u32,
 }
 
-impl Line<'_> {
+impl ClientLine<'_> {
     /// Serves a message.
-    fn step<D: Device>(&mut self, session: &mut Session<D>) -> Result<(), Ended> {
+    fn step<D: Device>(&mut self, session: &mut DeviceSession<D>) -> Result<(), ConnectionEnd> {
         self.send(session)?;
         self.next(session)?;
         let message = self.receive(&mut session.inbox)?;
@@ -51,7 +51,7 @@ impl Line<'_> {
     }
 
     /// Waits for the next message, and runs the device's timers meanwhile.
-    fn next<D: Device>(&mut self, session: &mut Session<D>) -> Result<(), Ended> {
+    fn next<D: Device>(&mut self, session: &mut DeviceSession<D>) -> Result<(), ConnectionEnd> {
         self.in_a_row += 1;
         // A client that never pauses must not hide either of them.
         let due = self.in_a_row > IN_A_ROW;
@@ -73,7 +73,7 @@ impl Line<'_> {
             }
             let [socket, stop, timer] = all.map(|fd| !fd.revents().is_empty());
             if stop {
-                return Err(Ended::Stopped);
+                return Err(ConnectionEnd::Stopped);
             }
             if timer {
                 device.tick();
@@ -86,7 +86,7 @@ impl Line<'_> {
 
     /// Polls for the next message for a moment: a guest that reads a register waits for the answer, and accesses come
     /// in groups.
-    fn spin(&self, inbox: &mut Inbox) -> Result<bool, Ended> {
+    fn spin(&self, inbox: &mut SocketInbox) -> Result<bool, ConnectionEnd> {
         let began = Instant::now();
         loop {
             if self.read(inbox)? {
@@ -100,24 +100,24 @@ impl Line<'_> {
     }
 
     /// Waits until the socket is ready, for up to `limit`.
-    fn wait(&self, what: PollFlags, limit: Option<&Timespec>) -> Result<(), Ended> {
+    fn wait(&self, what: PollFlags, limit: Option<&Timespec>) -> Result<(), ConnectionEnd> {
         let mut both =
             [PollFd::from_borrowed_fd(self.socket, what), PollFd::from_borrowed_fd(self.stop, PollFlags::IN)];
         match poll(&mut both, limit) {
-            Ok(0) => return Err(Ended::Stalled),
+            Ok(0) => return Err(ConnectionEnd::Stalled),
             Ok(_) | Err(Errno::INTR) => {}
             Err(e) => return Err(e.into()),
         }
-        if both[1].revents().is_empty() { Ok(()) } else { Err(Ended::Stopped) }
+        if both[1].revents().is_empty() { Ok(()) } else { Err(ConnectionEnd::Stopped) }
     }
 
     /// Waits likewise in the middle of a message.
-    fn go_on(&self, what: PollFlags) -> Result<(), Ended> {
+    fn go_on(&self, what: PollFlags) -> Result<(), ConnectionEnd> {
         self.wait(what, Some(&Timespec { tv_sec: TIMEOUT.as_secs().cast_signed(), tv_nsec: 0 }))
     }
 
     /// The next message, already begun.
-    fn receive(&self, inbox: &mut Inbox) -> Result<Message, Ended> {
+    fn receive(&self, inbox: &mut SocketInbox) -> Result<VfioMessage, ConnectionEnd> {
         loop {
             if let Some(message) = inbox.take()? {
                 return Ok(message);
@@ -129,34 +129,34 @@ impl Line<'_> {
     }
 
     /// Reads all available bytes. Returns whether any were read.
-    fn read(&self, inbox: &mut Inbox) -> Result<bool, Ended> {
+    fn read(&self, inbox: &mut SocketInbox) -> Result<bool, ConnectionEnd> {
         let got = netvale_fdio::receive(self.socket, inbox.room(CHUNK), RecvFlags::DONTWAIT);
         let (got, fds) = got.map_or_else(|e| (Err(e), Vec::new()), |got| (Ok(got.bytes), got.fds));
         inbox.came(CHUNK, got.unwrap_or(0), fds)?;
         match got {
-            Ok(0) => Err(Ended::Closed),
+            Ok(0) => Err(ConnectionEnd::Closed),
             Ok(_) => Ok(true),
             Err(Errno::AGAIN | Errno::INTR) => Ok(false),
-            Err(Errno::CONNRESET) => Err(Ended::Closed),
+            Err(Errno::CONNRESET) => Err(ConnectionEnd::Closed),
             Err(e) => Err(e.into()),
         }
     }
 
     /// Sends the rest of the unsent answer, if any.
-    fn send<D>(&self, session: &mut Session<D>) -> Result<(), Ended> {
+    fn send<D>(&self, session: &mut DeviceSession<D>) -> Result<(), ConnectionEnd> {
         let Some((answer, done)) = &mut session.unsent else { return Ok(()) };
         while *done < answer.bytes.len() {
             // Descriptors go with the first byte.
             let fds = if *done == 0 { &answer.fds[..] } else { &[] };
             if fds.len() > MAX_FDS {
-                return Err(Ended::Descriptors);
+                return Err(ConnectionEnd::Descriptors);
             }
             let rest = answer.bytes.get(*done..).unwrap_or_default();
             match netvale_fdio::send(self.socket, rest, fds, SendFlags::DONTWAIT) {
                 Ok(sent) => *done += sent,
                 Err(Errno::AGAIN) => self.go_on(PollFlags::OUT)?,
                 Err(Errno::INTR) => {}
-                Err(Errno::PIPE | Errno::CONNRESET) => return Err(Ended::Closed),
+                Err(Errno::PIPE | Errno::CONNRESET) => return Err(ConnectionEnd::Closed),
                 Err(e) => return Err(e.into()),
             }
         }

@@ -6,12 +6,12 @@ use netvale_mem::fault::Fault;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
-use crate::dma::{Dma, MAX_WINDOWS, Place};
-pub use crate::ended::Refused;
-use crate::inbox::Inbox;
-use crate::irqs::{Changed, INTX, Irqs, KINDS, Set};
-use crate::wire::{MAX_DATA, MAX_FDS, Message, Reader, Writer, command};
-use crate::{BARS, Device, Host};
+use crate::dma::{Dma, MAX_WINDOWS, WindowPlace};
+pub use crate::ended::ClientViolation;
+use crate::inbox::SocketInbox;
+use crate::irqs::{INTX, IrqEffect, IrqRequest, Irqs, KINDS};
+use crate::wire::{MAX_DATA, MAX_FDS, VfioMessage, WireReader, WireWriter, command};
+use crate::{BARS, Device, DeviceHost};
 
 /// Regions of a PCI device: the base address registers, the ROM, configuration space, VGA.
 const REGIONS: u32 = 9;
@@ -20,7 +20,7 @@ const CONFIG: u32 = 7;
 
 /// An answer: its bytes, and the descriptors sent with them.
 #[derive(Debug, Default)]
-pub struct Answer {
+pub struct VfioAnswer {
     /// Header and payload.
     pub bytes: Vec<u8>,
     /// Descriptors.
@@ -28,76 +28,76 @@ pub struct Answer {
 }
 
 /// The result of a command.
-type Done = Result<(Vec<u8>, Vec<OwnedFd>), Failed>;
+type VfioOutcome = Result<(Vec<u8>, Vec<OwnedFd>), VfioFailure>;
 
-enum Failed {
+enum VfioFailure {
     /// Reported to the client.
     Errno(Errno),
     /// Ends the connection.
-    Refused(Refused),
+    Refused(ClientViolation),
 }
 
-impl From<Errno> for Failed {
+impl From<Errno> for VfioFailure {
     fn from(e: Errno) -> Self {
-        Failed::Errno(e)
+        VfioFailure::Errno(e)
     }
 }
 
 /// One client's session with a device.
-pub struct Session<D> {
+pub struct DeviceSession<D> {
     pub(crate) device: D,
-    pub(crate) host: Host,
+    pub(crate) host: DeviceHost,
     pub(crate) greeted: bool,
     /// Received bytes not handled yet.
-    pub(crate) inbox: Inbox,
+    pub(crate) inbox: SocketInbox,
     /// An answer not completely sent, and the number of its bytes sent.
-    pub(crate) unsent: Option<(Answer, usize)>,
+    pub(crate) unsent: Option<(VfioAnswer, usize)>,
 }
 
-impl<D: Device> Session<D> {
+impl<D: Device> DeviceSession<D> {
     /// Creates a session with `vectors` vectors of each kind of interrupt; `fault` is the client's, whose descriptors
     /// are rung.
-    pub fn new(device: D, vectors: [u32; KINDS], fault: &Fault) -> Session<D> {
-        let host = Host { dma: Dma::new(fault), irqs: Irqs::new(vectors, fault) };
-        Session { device, host, greeted: false, inbox: Inbox::default(), unsent: None }
+    pub fn new(device: D, vectors: [u32; KINDS], fault: &Fault) -> DeviceSession<D> {
+        let host = DeviceHost { dma: Dma::new(fault), irqs: Irqs::new(vectors, fault) };
+        DeviceSession { device, host, greeted: false, inbox: SocketInbox::default(), unsent: None }
     }
 
     /// The device.
-    pub fn device(&mut self) -> (&mut D, &Host) {
+    pub fn device(&mut self) -> (&mut D, &DeviceHost) {
         (&mut self.device, &self.host)
     }
 
     /// Executes a message. Returns the answer, if requested.
     ///
     /// # Errors
-    /// [`Refused`] if the message violates the protocol.
-    pub fn handle(&mut self, message: Message) -> Result<Option<Answer>, Refused> {
+    /// [`ClientViolation`] if the message violates the protocol.
+    pub fn handle(&mut self, message: VfioMessage) -> Result<Option<VfioAnswer>, ClientViolation> {
         let header = message.header;
         if !header.is_command() {
-            return Err(Refused::Reply(header.command));
+            return Err(ClientViolation::Reply(header.command));
         }
         if !self.greeted && header.command != command::VERSION {
-            return Err(Refused::NotAVersion(header.command));
+            return Err(ClientViolation::NotAVersion(header.command));
         }
         let answer = match self.obey(header.command, &message.payload, message.fds) {
-            Ok((payload, fds)) => Answer { bytes: header.reply(&payload), fds },
-            Err(Failed::Errno(e)) => {
+            Ok((payload, fds)) => VfioAnswer { bytes: header.reply(&payload), fds },
+            Err(VfioFailure::Errno(e)) => {
                 tracing::debug!(command = header.command, "refused: {e}");
-                Answer { bytes: header.failure(e.raw_os_error().unsigned_abs()), fds: Vec::new() }
+                VfioAnswer { bytes: header.failure(e.raw_os_error().unsigned_abs()), fds: Vec::new() }
             }
-            Err(Failed::Refused(why)) => return Err(why),
+            Err(VfioFailure::Refused(why)) => return Err(why),
         };
         Ok(header.wants_reply().then_some(answer))
     }
 
-    fn obey(&mut self, what: u16, payload: &[u8], fds: Vec<OwnedFd>) -> Done {
-        let body = Body { what, r: Reader(payload) };
+    fn obey(&mut self, what: u16, payload: &[u8], fds: Vec<OwnedFd>) -> VfioOutcome {
+        let body = PayloadReader { what, r: WireReader(payload) };
         match what {
             command::VERSION => self.version(body),
             command::DMA_MAP => self.dma_map(body, &fds),
             command::DMA_UNMAP => self.dma_unmap(body, payload),
             command::DEVICE_GET_INFO => {
-                let mut w = Writer::default();
+                let mut w = WireWriter::default();
                 w.u32(16).u32(0b11).u32(REGIONS).u32(KINDS as u32);
                 Ok((w.0, Vec::new()))
             }
@@ -115,11 +115,11 @@ impl<D: Device> Session<D> {
         }
     }
 
-    fn version(&mut self, mut b: Body<'_>) -> Done {
+    fn version(&mut self, mut b: PayloadReader<'_>) -> VfioOutcome {
         let major = b.u16()?;
         let minor = b.u16()?;
         if major != 0 {
-            return Err(Failed::Refused(Refused::Version(major)));
+            return Err(VfioFailure::Refused(ClientViolation::Version(major)));
         }
         let text = b.r.rest();
         let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
@@ -139,23 +139,23 @@ impl<D: Device> Session<D> {
             "max_data_xfer_size": least("max_data_xfer_size", MAX_DATA),
             "max_dma_maps": least("max_dma_maps", MAX_WINDOWS),
         } });
-        let mut w = Writer::default();
+        let mut w = WireWriter::default();
         w.u16(0).u16(minor.min(1));
         w.0.extend_from_slice(capabilities.to_string().as_bytes());
         w.0.push(0);
         Ok((w.0, Vec::new()))
     }
 
-    fn dma_map(&mut self, mut b: Body<'_>, fds: &[OwnedFd]) -> Done {
+    fn dma_map(&mut self, mut b: PayloadReader<'_>, fds: &[OwnedFd]) -> VfioOutcome {
         let _argsz = b.u32()?;
         let flags = b.u32()?;
-        let place = Place { flags, offset: b.u64()?, address: b.u64()?, size: b.u64()? };
+        let place = WindowPlace { flags, offset: b.u64()?, address: b.u64()?, size: b.u64()? };
         self.host.dma.map(place, fds.first())?;
         self.device.memory_changed(&self.host);
         Ok(Default::default())
     }
 
-    fn dma_unmap(&mut self, mut b: Body<'_>, payload: &[u8]) -> Done {
+    fn dma_unmap(&mut self, mut b: PayloadReader<'_>, payload: &[u8]) -> VfioOutcome {
         let _argsz = b.u32()?;
         let flags = b.u32()?;
         let address = b.u64()?;
@@ -170,7 +170,7 @@ impl<D: Device> Session<D> {
         Ok((payload.get(..24).unwrap_or_default().to_vec(), Vec::new()))
     }
 
-    fn region_info(&mut self, mut b: Body<'_>) -> Done {
+    fn region_info(&mut self, mut b: PayloadReader<'_>) -> VfioOutcome {
         let argsz = b.u32()?;
         let _flags = b.u32()?;
         let index = b.u32()?;
@@ -185,7 +185,7 @@ impl<D: Device> Session<D> {
             _ => return Err(Errno::INVAL.into()),
         };
         let access = if size > 0 { 0b11 } else { 0 };
-        let mut w = Writer::default();
+        let mut w = WireWriter::default();
         let Some((fd, offset)) = memory else {
             w.u32(32).u32(access).u32(index).u32(0).u64(size).u64(0);
             return Ok((w.0, fds));
@@ -202,7 +202,7 @@ impl<D: Device> Session<D> {
         Ok((w.0, fds))
     }
 
-    fn irq_info(&mut self, mut b: Body<'_>) -> Done {
+    fn irq_info(&mut self, mut b: PayloadReader<'_>) -> VfioOutcome {
         let _argsz = b.u32()?;
         let _flags = b.u32()?;
         let index = b.u32()?;
@@ -212,25 +212,25 @@ impl<D: Device> Session<D> {
         }
         // Its handler masks the pin; messages are not masked.
         let flags = if kind == INTX { 0b0111 } else { 0b1001 };
-        let mut w = Writer::default();
+        let mut w = WireWriter::default();
         w.u32(16).u32(flags).u32(index).u32(self.host.irqs.count(kind));
         Ok((w.0, Vec::new()))
     }
 
-    fn set_irqs(&mut self, mut b: Body<'_>, fds: Vec<OwnedFd>) -> Done {
+    fn set_irqs(&mut self, mut b: PayloadReader<'_>, fds: Vec<OwnedFd>) -> VfioOutcome {
         let _argsz = b.u32()?;
         let flags = b.u32()?;
-        let set = Set { flags, index: b.u32()?, start: b.u32()?, count: b.u32()? };
+        let set = IrqRequest { flags, index: b.u32()?, start: b.u32()?, count: b.u32()? };
         match self.host.irqs.set(set, b.r.rest(), fds)? {
-            Changed::Bells => self.device.interrupts_changed(&self.host),
-            Changed::Pin => self.device.pin_changed(&self.host),
-            Changed::Nothing => {}
+            IrqEffect::Bells => self.device.interrupts_changed(&self.host),
+            IrqEffect::Pin => self.device.pin_changed(&self.host),
+            IrqEffect::Nothing => {}
         }
         Ok(Default::default())
     }
 
     /// Offset, region and length of an access inside the region.
-    fn access(&mut self, b: &mut Body<'_>) -> Result<(u64, u32, usize), Failed> {
+    fn access(&mut self, b: &mut PayloadReader<'_>) -> Result<(u64, u32, usize), VfioFailure> {
         let offset = b.u64()?;
         let region = b.u32()?;
         let count = b.u32()? as usize;
@@ -246,7 +246,7 @@ impl<D: Device> Session<D> {
         Ok((offset, region, count))
     }
 
-    fn region_read(&mut self, mut b: Body<'_>) -> Done {
+    fn region_read(&mut self, mut b: PayloadReader<'_>) -> VfioOutcome {
         let (offset, region, count) = self.access(&mut b)?;
         let mut data = vec![0; count];
         if region == CONFIG {
@@ -254,43 +254,43 @@ impl<D: Device> Session<D> {
         } else {
             self.device.read(region as usize, offset, &mut data, &self.host);
         }
-        let mut w = Writer::default();
+        let mut w = WireWriter::default();
         w.u64(offset).u32(region).u32(count as u32);
         w.0.extend_from_slice(&data);
         Ok((w.0, Vec::new()))
     }
 
-    fn region_write(&mut self, mut b: Body<'_>) -> Done {
+    fn region_write(&mut self, mut b: PayloadReader<'_>) -> VfioOutcome {
         let (offset, region, count) = self.access(&mut b)?;
         let what = b.what;
-        let data = b.r.rest().get(..count).ok_or(Failed::Refused(Refused::Short(what)))?;
+        let data = b.r.rest().get(..count).ok_or(VfioFailure::Refused(ClientViolation::Short(what)))?;
         if region == CONFIG {
             self.device.config().write(offset, data);
         } else {
             self.device.write(region as usize, offset, data, &self.host);
         }
-        let mut w = Writer::default();
+        let mut w = WireWriter::default();
         w.u64(offset).u32(region).u32(count as u32);
         Ok((w.0, Vec::new()))
     }
 }
 
 /// A payload, read from the front; one that ends too early violates the protocol.
-struct Body<'a> {
+struct PayloadReader<'a> {
     what: u16,
-    r: Reader<'a>,
+    r: WireReader<'a>,
 }
 
-impl Body<'_> {
-    fn u16(&mut self) -> Result<u16, Failed> {
-        self.r.u16().ok_or(Failed::Refused(Refused::Short(self.what)))
+impl PayloadReader<'_> {
+    fn u16(&mut self) -> Result<u16, VfioFailure> {
+        self.r.u16().ok_or(VfioFailure::Refused(ClientViolation::Short(self.what)))
     }
 
-    fn u32(&mut self) -> Result<u32, Failed> {
-        self.r.u32().ok_or(Failed::Refused(Refused::Short(self.what)))
+    fn u32(&mut self) -> Result<u32, VfioFailure> {
+        self.r.u32().ok_or(VfioFailure::Refused(ClientViolation::Short(self.what)))
     }
 
-    fn u64(&mut self) -> Result<u64, Failed> {
-        self.r.u64().ok_or(Failed::Refused(Refused::Short(self.what)))
+    fn u64(&mut self) -> Result<u64, VfioFailure> {
+        self.r.u64().ok_or(VfioFailure::Refused(ClientViolation::Short(self.what)))
     }
 }

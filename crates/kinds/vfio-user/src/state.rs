@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::SIZE;
 use crate::dma::WindowState;
-use crate::inbox::Inbox;
+use crate::inbox::SocketInbox;
 use crate::irqs::KINDS;
-use crate::session::{Answer, Session};
+use crate::session::{DeviceSession, VfioAnswer};
 use crate::wire::{MAX_FDS, MAX_MESSAGE};
-use crate::{Device, Host};
+use crate::{Device, DeviceHost};
 
 /// State of a session.
 #[derive(Default, Serialize, Deserialize)]
@@ -46,7 +46,7 @@ pub struct ClientState<T> {
     pub device: T,
 }
 
-impl<D: Device> Session<D> {
+impl<D: Device> DeviceSession<D> {
     /// State for a successor.
     ///
     /// # Errors
@@ -54,7 +54,7 @@ impl<D: Device> Session<D> {
     pub fn save(&mut self) -> std::io::Result<SessionState> {
         let mut config = vec![0; SIZE];
         self.device.config().read(0, &mut config);
-        let Host { dma, irqs } = &self.host;
+        let DeviceHost { dma, irqs } = &self.host;
         let (windows, files) = dma.state()?;
         let vectors = irqs.connected().map(|(kind, vector, bell)| Ok((kind, vector, Fd::copy_of(bell)?)));
         let vectors = vectors.collect::<std::io::Result<_>>()?;
@@ -73,7 +73,7 @@ impl<D: Device> Session<D> {
     }
 
     /// Restores another process's session with a new device; nothing is rung or written to the guest. The device must
-    /// then take what it uses from the [`Host`].
+    /// then take what it uses from the [`DeviceHost`].
     ///
     /// # Errors
     /// [`BadState`] if a client could not have made this setup.
@@ -82,15 +82,15 @@ impl<D: Device> Session<D> {
         counts: [u32; KINDS],
         fault: &Fault,
         state: SessionState,
-    ) -> Result<Session<D>, BadState> {
-        let mut session = Session::new(device, counts, fault);
+    ) -> Result<DeviceSession<D>, BadState> {
+        let mut session = DeviceSession::new(device, counts, fault);
         if state.config.len() != SIZE {
             return Err(BadState::new(format!("configuration space of {} bytes", state.config.len())));
         }
         // Only guest-writable bits change.
         session.device.config().write(0, &state.config);
         session.greeted = state.greeted;
-        let Host { dma, irqs } = &mut session.host;
+        let DeviceHost { dma, irqs } = &mut session.host;
         let files = Fd::take_all(state.files)?;
         for window in &state.windows {
             let part = || format!("the guest's memory at {:#x}", window.place.address);
@@ -104,11 +104,11 @@ impl<D: Device> Session<D> {
         let unread_fds = state.unread_fds.into_iter().map(|(at, fds)| Ok((at, Fd::take_all(fds)?)));
         let unread_fds = unread_fds.collect::<std::io::Result<_>>()?;
         let impossible = || BadState::new("messages that cannot be");
-        session.inbox = Inbox::restore(state.unread, unread_fds).ok_or_else(impossible)?;
+        session.inbox = SocketInbox::restore(state.unread, unread_fds).ok_or_else(impossible)?;
         if state.unsent.len() > MAX_MESSAGE || state.unsent_fds.len() > MAX_FDS {
             return Err(impossible());
         }
-        let answer = Answer { bytes: state.unsent, fds: Fd::take_all(state.unsent_fds)? };
+        let answer = VfioAnswer { bytes: state.unsent, fds: Fd::take_all(state.unsent_fds)? };
         session.unsent = (!answer.bytes.is_empty()).then_some((answer, 0));
         Ok(session)
     }

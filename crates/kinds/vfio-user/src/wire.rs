@@ -36,7 +36,7 @@ const ERROR: u32 = 1 << 5;
 
 /// The header of every message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Header {
+pub struct VfioHeader {
     /// The sender's number for the message.
     pub id: u16,
     /// The command.
@@ -49,11 +49,11 @@ pub struct Header {
     pub error: u32,
 }
 
-impl Header {
+impl VfioHeader {
     /// Reads a header.
-    pub fn parse(b: &[u8; HEADER]) -> Header {
-        let mut r = Reader(b);
-        Header {
+    pub fn parse(b: &[u8; HEADER]) -> VfioHeader {
+        let mut r = WireReader(b);
+        VfioHeader {
             id: r.u16().unwrap_or(0),
             command: r.u16().unwrap_or(0),
             size: r.u32().unwrap_or(0),
@@ -93,7 +93,7 @@ impl Header {
     }
 
     fn answer(&self, flags: u32, error: u32, payload: &[u8]) -> Vec<u8> {
-        let mut w = Writer(Vec::with_capacity(HEADER + payload.len()));
+        let mut w = WireWriter(Vec::with_capacity(HEADER + payload.len()));
         w.u16(self.id).u16(self.command).u32((HEADER + payload.len()) as u32).u32(flags).u32(error);
         w.0.extend_from_slice(payload);
         w.0
@@ -102,9 +102,9 @@ impl Header {
 
 /// A message of the client.
 #[derive(Debug)]
-pub struct Message {
+pub struct VfioMessage {
     /// The message's header.
-    pub header: Header,
+    pub header: VfioHeader,
     /// The bytes after the header.
     pub payload: Vec<u8>,
     /// The descriptors that arrived with it.
@@ -113,9 +113,9 @@ pub struct Message {
 
 /// Takes numbers off the front of bytes. Both sides run on one machine, so the protocol uses its byte order.
 #[derive(Debug)]
-pub struct Reader<'a>(pub &'a [u8]);
+pub struct WireReader<'a>(pub &'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> WireReader<'a> {
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (first, rest) = self.0.split_first_chunk::<N>()?;
         self.0 = rest;
@@ -145,9 +145,9 @@ impl<'a> Reader<'a> {
 
 /// Appends numbers to bytes.
 #[derive(Debug, Default)]
-pub struct Writer(pub Vec<u8>);
+pub struct WireWriter(pub Vec<u8>);
 
-impl Writer {
+impl WireWriter {
     /// 16 bits.
     pub fn u16(&mut self, v: u16) -> &mut Self {
         self.0.extend_from_slice(&v.to_ne_bytes());
@@ -174,16 +174,16 @@ mod tests {
     /// Objective: headers decode as encoded, replies have their command's name, and truncated bytes give `None`.
     #[test]
     fn headers() {
-        let asked = Header { id: 7, command: command::REGION_READ, size: 32, flags: 0, error: 0 };
+        let asked = VfioHeader { id: 7, command: command::REGION_READ, size: 32, flags: 0, error: 0 };
         assert!(asked.is_command() && asked.wants_reply());
         let bytes = asked.reply(&[1, 2, 3]);
-        let back = Header::parse(bytes.first_chunk().unwrap());
+        let back = VfioHeader::parse(bytes.first_chunk().unwrap());
         assert_eq!((back.id, back.command, back.size, back.flags), (7, 9, 19, REPLY));
         assert!(!back.is_command());
-        let failed = Header::parse(asked.failure(22).first_chunk().unwrap());
+        let failed = VfioHeader::parse(asked.failure(22).first_chunk().unwrap());
         assert_eq!((failed.flags, failed.error, failed.size), (REPLY | ERROR, 22, 16));
-        assert!(!Header { flags: NO_REPLY, ..asked }.wants_reply());
-        let mut r = Reader(&[1, 0, 2]);
+        assert!(!VfioHeader { flags: NO_REPLY, ..asked }.wants_reply());
+        let mut r = WireReader(&[1, 0, 2]);
         assert_eq!((r.u16(), r.u16(), r.0.len()), (Some(1), None, 1));
     }
 }

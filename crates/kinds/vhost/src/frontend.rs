@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
-use netvale_port::folder::Place;
+use netvale_port::folder::UserPath;
 use netvale_port::listener::try_connect;
 use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::path::Path;
-use netvale_virtio::driver::port::{LendError, Session, Transport};
-use netvale_virtio::driver::ram::{QueueRam, Ram};
-use netvale_virtio::driver::started::{Kick, Running, Started, pair_up};
+use netvale_virtio::driver::port::{LendError, PortSession, Transport};
+use netvale_virtio::driver::ram::{DriverRam, QueueRam};
+use netvale_virtio::driver::started::{Kick, RunningQueue, RunningVirtioDevice, pair_up};
 use netvale_virtio::driver::{DriverFeatures, DriverQueue, addresses};
 use netvale_virtio::features::{IN_ORDER, VERSION_1};
 use netvale_virtio::queue::QueueFeatures;
@@ -22,15 +22,15 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 use thiserror::Error;
 
 use crate::features::PROTOCOL_FEATURES;
-use crate::proto::message::{Message, Refused, protocol, put_region, request};
-use crate::proto::wire::{Received, receive, send};
+use crate::proto::message::{FrontEndViolation, VhostMessage, protocol, put_region, request};
+use crate::proto::wire::{ReceiveResult, receive, send};
 
 /// An error that leaves the driver without a device.
 #[derive(Debug, Error)]
 pub enum NoBackEnd {
     /// The back end violated the protocol, or the connection failed.
     #[error("the back end: {0}")]
-    Refused(#[from] Refused),
+    Refused(#[from] FrontEndViolation),
     /// Its queues could not be lent to the workers.
     #[error(transparent)]
     Lend(#[from] LendError),
@@ -60,7 +60,7 @@ pub enum NoBackEnd {
 }
 
 /// The back end listening at a socket.
-pub struct BackEnd(pub Place);
+pub struct BackEnd(pub UserPath);
 
 impl fmt::Display for BackEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -82,7 +82,7 @@ impl Transport for BackEnd {
         is_socket.then_some(by)
     }
 
-    fn serve(&mut self, connection: OwnedFd, session: &Session<'_>) -> Result<(), NoBackEnd> {
+    fn serve(&mut self, connection: OwnedFd, session: &PortSession<'_>) -> Result<(), NoBackEnd> {
         let socket = connection.as_fd();
         // The back end need not send anything: it hung up, or it violated the protocol.
         let news = |_| Err(NoBackEnd::Closed);
@@ -112,7 +112,7 @@ impl<'a> Frontend<'a> {
         Frontend { socket, stop, fault, protocol: 0 }
     }
 
-    fn tell(&self, mut m: Message) -> Result<(), NoBackEnd> {
+    fn tell(&self, mut m: VhostMessage) -> Result<(), NoBackEnd> {
         let acked = self.protocol & protocol::REPLY_ACK != 0;
         let asked = m.request;
         if acked {
@@ -125,22 +125,22 @@ impl<'a> Frontend<'a> {
         }
     }
 
-    fn hear(&self, asked: u32) -> Result<Message, NoBackEnd> {
+    fn hear(&self, asked: u32) -> Result<VhostMessage, NoBackEnd> {
         match receive(self.socket, self.stop)? {
-            Received::Message(m) if m.is_reply() && m.request == asked => Ok(m),
-            Received::Message(m) => Err(NoBackEnd::Answer { asked, got: m.request }),
-            Received::Closed => Err(NoBackEnd::Closed),
-            Received::Stopped => Err(NoBackEnd::Stopped),
+            ReceiveResult::Message(m) if m.is_reply() && m.request == asked => Ok(m),
+            ReceiveResult::Message(m) => Err(NoBackEnd::Answer { asked, got: m.request }),
+            ReceiveResult::Closed => Err(NoBackEnd::Closed),
+            ReceiveResult::Stopped => Err(NoBackEnd::Stopped),
         }
     }
 
     fn ask(&self, request: u32) -> Result<u64, NoBackEnd> {
-        send(self.socket, &Message::new(request, Vec::new()))?;
+        send(self.socket, &VhostMessage::new(request, Vec::new()))?;
         Ok(self.hear(request)?.u64()?)
     }
 
     fn tell_number(&self, request: u32, n: u64) -> Result<(), NoBackEnd> {
-        self.tell(Message::new(request, n.to_le_bytes().to_vec()))
+        self.tell(VhostMessage::new(request, n.to_le_bytes().to_vec()))
     }
 
     /// Negotiates, and starts all queues. `calls` are the eventfds by which the device notifies, two per pair: for
@@ -148,13 +148,13 @@ impl<'a> Frontend<'a> {
     ///
     /// # Errors
     /// [`NoBackEnd`] if the back end refuses or violates the protocol.
-    pub fn start(&mut self, options: DriverOptions, calls: &[Doorbell]) -> Result<Running, NoBackEnd> {
+    pub fn start(&mut self, options: DriverOptions, calls: &[Doorbell]) -> Result<RunningVirtioDevice, NoBackEnd> {
         let (features, pairs) = self.negotiate(options)?;
-        let (ram, queues) = Ram::new(&vec![options.size; 2 * usize::from(pairs)]).map_err(NoBackEnd::System)?;
+        let (ram, queues) = DriverRam::new(&vec![options.size; 2 * usize::from(pairs)]).map_err(NoBackEnd::System)?;
         ram.mapping().blame(self.fault);
         let mut payload = vec![1, 0, 0, 0, 0, 0, 0, 0];
         put_region(&mut payload, &ram.spec());
-        let mut table = Message::new(request::SET_MEM_TABLE, payload);
+        let mut table = VhostMessage::new(request::SET_MEM_TABLE, payload);
         table.fds.push(ram.file().map_err(NoBackEnd::System)?);
         self.tell(table)?;
         let mut started = Vec::new();
@@ -164,7 +164,7 @@ impl<'a> Frontend<'a> {
         for i in 0..started.len() as u64 {
             self.tell_number(request::SET_VRING_ENABLE, i | 1 << 32)?;
         }
-        Ok(Running { features, pairs: pair_up(started), ram })
+        Ok(RunningVirtioDevice { features, pairs: pair_up(started), ram })
     }
 
     fn negotiate(&mut self, options: DriverOptions) -> Result<(u64, u16), NoBackEnd> {
@@ -179,7 +179,7 @@ impl<'a> Frontend<'a> {
         let ours = self.ask(request::GET_PROTOCOL_FEATURES)? & wanted;
         self.tell_number(request::SET_PROTOCOL_FEATURES, ours)?;
         self.protocol = ours;
-        self.tell(Message::new(request::SET_OWNER, Vec::new()))?;
+        self.tell(VhostMessage::new(request::SET_OWNER, Vec::new()))?;
         let most = if ours & protocol::MQ != 0 { self.ask(request::GET_QUEUE_NUM)? } else { 1 };
         let features = offered & (options.features() | PROTOCOL_FEATURES);
         self.tell_number(request::SET_FEATURES, features)?;
@@ -193,7 +193,7 @@ impl<'a> Frontend<'a> {
         call: &Doorbell,
         features: u64,
         options: DriverOptions,
-    ) -> Result<Started, NoBackEnd> {
+    ) -> Result<RunningQueue, NoBackEnd> {
         let index = u64::from(i);
         let layout = QueueFeatures::of(features);
         let in_order = features & IN_ORDER != 0;
@@ -206,14 +206,14 @@ impl<'a> Frontend<'a> {
         self.tell_number(request::SET_VRING_BASE, index | base << 32)?;
         let at = addresses(&ram);
         let words = [index, at.desc, at.used, at.avail, 0];
-        self.tell(Message::new(request::SET_VRING_ADDR, words.iter().flat_map(|w| w.to_le_bytes()).collect()))?;
+        self.tell(VhostMessage::new(request::SET_VRING_ADDR, words.iter().flat_map(|w| w.to_le_bytes()).collect()))?;
         self.tell_fd(request::SET_VRING_CALL, index, call.as_fd())?;
         self.tell_fd(request::SET_VRING_KICK, index, kick.as_fd())?;
-        Ok(Started::new(queue, ram, Kick::Bell(Arc::new(kick)), features, self.fault))
+        Ok(RunningQueue::new(queue, ram, Kick::Bell(Arc::new(kick)), features, self.fault))
     }
 
     fn tell_fd(&self, request: u32, index: u64, fd: BorrowedFd<'_>) -> Result<(), NoBackEnd> {
-        let mut m = Message::new(request, index.to_le_bytes().to_vec());
+        let mut m = VhostMessage::new(request, index.to_le_bytes().to_vec());
         let copy: OwnedFd = rustix::io::fcntl_dupfd_cloexec(fd, 0).map_err(NoBackEnd::System)?;
         m.fds.push(copy);
         self.tell(m)
@@ -225,14 +225,15 @@ mod tests {
     use netvale_mem::fault::LOST;
 
     use super::*;
-    use crate::port::{Mode, VhostOptions, VhostPort};
+    use crate::port::{VhostMode, VhostOptions, VhostPort};
 
     /// Objective: a loss of a driver's memory is attributed to its back end.
     #[test]
     fn losses_are_blamed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        let options = VhostOptions { site: path.clone().into(), mode: Mode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
+        let options =
+            VhostOptions { site: path.clone().into(), mode: VhostMode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
         let (_port, _queues) = VhostPort::new(&options).unwrap();
         let socket = try_connect(&path.into()).unwrap();
         let stop = Doorbell::new().unwrap();

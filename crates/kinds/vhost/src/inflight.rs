@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use netvale_mem::Mapping;
 use netvale_virtio::device::live;
 use netvale_virtio::memory::{MemoryError, map};
-use netvale_virtio::queue::Queue;
-use netvale_virtio::queue::ring_index::RingIndex;
+use netvale_virtio::queue::DeviceQueue;
+use netvale_virtio::queue::ring_index::WrapIndex;
 use serde::{Deserialize, Serialize};
 
 /// Queue regions begin at multiples of this.
@@ -47,12 +47,12 @@ pub struct Inflight {
     map: Mapping,
     base: NonNull<u8>,
     file: Arc<OwnedFd>,
-    shape: Shape,
+    shape: InflightShape,
 }
 
 /// Location and layout of the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shape {
+pub struct InflightShape {
     /// Bytes.
     pub len: u64,
     /// Offset in the file.
@@ -73,8 +73,8 @@ impl Inflight {
     ///
     /// # Errors
     /// [`MemoryError`].
-    pub fn new(file: OwnedFd, shape: Shape) -> Result<Inflight, MemoryError> {
-        let Shape { len, offset, .. } = shape;
+    pub fn new(file: OwnedFd, shape: InflightShape) -> Result<Inflight, MemoryError> {
+        let InflightShape { len, offset, .. } = shape;
         if offset.checked_add(len).is_none() {
             return Err(MemoryError::Wraps { guest: offset, size: len });
         }
@@ -84,24 +84,24 @@ impl Inflight {
     }
 
     /// Its shape and its file.
-    pub fn file(&self) -> (Shape, &Arc<OwnedFd>) {
+    pub fn file(&self) -> (InflightShape, &Arc<OwnedFd>) {
         (self.shape, &self.file)
     }
 }
 
 /// One queue's record.
-pub struct Record {
+pub struct QueueRecord {
     region: Arc<Inflight>,
     from: usize,
     /// Packed: the position that the driver has been shown.
-    old: RingIndex,
+    old: WrapIndex,
 }
 
-impl Record {
+impl QueueRecord {
     /// The record of queue `i`. If we or a predecessor left the queue without notice, it resumes where it stopped, and
     /// the flag is true. `None` if the region has no room for it or does not fit it.
-    pub fn open(region: &Arc<Inflight>, i: usize, queue: &mut Queue) -> Option<(Record, bool)> {
-        let mut record = Record::part(region, i, queue)?;
+    pub fn open(region: &Arc<Inflight>, i: usize, queue: &mut DeviceQueue) -> Option<(QueueRecord, bool)> {
+        let mut record = QueueRecord::part(region, i, queue)?;
         let is_kept = record.is_kept(queue)?;
         if is_kept {
             record.resume(queue)?;
@@ -112,27 +112,27 @@ impl Record {
     }
 
     /// The record of queue `i`, whose position is known. `None` inside: nothing is recorded.
-    pub fn continued(region: &Arc<Inflight>, i: usize, queue: &Queue) -> Option<Option<Record>> {
-        let mut record = Record::part(region, i, queue)?;
-        if let Queue::Packed(q) = queue {
+    pub fn continued(region: &Arc<Inflight>, i: usize, queue: &DeviceQueue) -> Option<Option<QueueRecord>> {
+        let mut record = QueueRecord::part(region, i, queue)?;
+        if let DeviceQueue::Packed(q) = queue {
             record.old = q.done();
         }
         Some(record.is_kept(queue)?.then_some(record))
     }
 
-    fn part(region: &Arc<Inflight>, i: usize, queue: &Queue) -> Option<Record> {
-        let packed = matches!(queue, Queue::Packed(_));
-        let Shape { len, queues, size, .. } = region.shape;
+    fn part(region: &Arc<Inflight>, i: usize, queue: &DeviceQueue) -> Option<QueueRecord> {
+        let packed = matches!(queue, DeviceQueue::Packed(_));
+        let InflightShape { len, queues, size, .. } = region.shape;
         let fits = bytes(queues, size, packed) <= len && (region.base.as_ptr() as u64).is_multiple_of(8);
         if !fits || i >= usize::from(queues) || queue.size() > size {
             return None;
         }
         let from = i * queue_bytes(size, packed) as usize;
-        Some(Record { region: Arc::clone(region), from, old: RingIndex { at: 0, wrap: true } })
+        Some(QueueRecord { region: Arc::clone(region), from, old: WrapIndex { at: 0, wrap: true } })
     }
 
     /// Whether anything is recorded; `None` if the record does not fit the queue.
-    fn is_kept(&self, queue: &Queue) -> Option<bool> {
+    fn is_kept(&self, queue: &DeviceQueue) -> Option<bool> {
         match self.half(VERSION_AT).load(Ordering::Relaxed) {
             0 => Some(false),
             VERSION => (self.half(DESC_NUM_AT).load(Ordering::Relaxed) == queue.size()).then_some(true),
@@ -154,8 +154,8 @@ impl Record {
         unsafe { AtomicU64::from_ptr(self.region.base.as_ptr().add(self.from + PLACES_AT).cast()) }
     }
 
-    fn begin(&mut self, queue: &Queue) {
-        if let Queue::Packed(q) = queue {
+    fn begin(&mut self, queue: &DeviceQueue) {
+        if let DeviceQueue::Packed(q) = queue {
             self.old = q.done();
             self.keep(self.old);
         }
@@ -163,12 +163,12 @@ impl Record {
         self.half(VERSION_AT).store(VERSION, Ordering::Release);
     }
 
-    fn resume(&mut self, queue: &mut Queue) -> Option<()> {
+    fn resume(&mut self, queue: &mut DeviceQueue) -> Option<()> {
         match queue {
-            Queue::Split(q) => q.resume(),
-            Queue::Packed(q) => {
+            DeviceQueue::Split(q) => q.resume(),
+            DeviceQueue::Packed(q) => {
                 let word = self.indices().load(Ordering::Acquire);
-                let index = |idx: u64, wrap: u64| RingIndex { at: (word >> idx) as u16, wrap: word >> wrap & 1 != 0 };
+                let index = |idx: u64, wrap: u64| WrapIndex { at: (word >> idx) as u16, wrap: word >> wrap & 1 != 0 };
                 let new = index(0, 32);
                 let old = index(16, 40);
                 if new.at >= q.size() || old.at >= q.size() {
@@ -185,29 +185,29 @@ impl Record {
     }
 
     /// Packed: stores the position about to be shown, and the previous one.
-    fn keep(&self, new: RingIndex) {
+    fn keep(&self, new: WrapIndex) {
         let old = self.old;
         let word = u64::from(new.at) | u64::from(old.at) << 16 | u64::from(new.wrap) << 32 | u64::from(old.wrap) << 40;
         self.indices().store(word, Ordering::Release);
     }
 }
 
-impl live::Record for Record {
-    fn showing(&mut self, queue: &Queue) {
-        if let Queue::Packed(q) = queue
+impl live::InflightRecord for QueueRecord {
+    fn showing(&mut self, queue: &DeviceQueue) {
+        if let DeviceQueue::Packed(q) = queue
             && q.holds()
         {
             self.keep(q.done());
         }
     }
 
-    fn shown(&mut self, queue: &Queue) {
+    fn shown(&mut self, queue: &DeviceQueue) {
         match queue {
-            Queue::Packed(q) => {
+            DeviceQueue::Packed(q) => {
                 self.old = q.done();
                 self.keep(self.old);
             }
-            Queue::Split(q) => self.half(SPLIT_USED_AT).store(q.done(), Ordering::Release),
+            DeviceQueue::Split(q) => self.half(SPLIT_USED_AT).store(q.done(), Ordering::Release),
         }
     }
 

@@ -8,24 +8,24 @@ use std::sync::Arc;
 use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::KickCounts;
-use netvale_port::listener::{Listener, OpenError, Site, connect};
+use netvale_port::listener::{ListenAddress, Listener, OpenError, connect};
 use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
-use netvale_port::service::{self, Kept, Paused, Peer, Protocol, Service};
+use netvale_port::service::{self, KeptState, PausedService, Protocol, Service, ServicePeer};
 use netvale_port::{Egress, Ingress};
-use netvale_virtio::device::live::Live;
-use netvale_virtio::{MAX_PAIRS, Queues};
+use netvale_virtio::device::live::LiveQueue;
+use netvale_virtio::{MAX_PAIRS, VirtioQueues};
 use rustix::io::Errno;
 use thiserror::Error;
 
-use crate::proto::device::{Device, NetConfig, OfferedMtu};
-use crate::proto::message::{Message, Refused};
-use crate::proto::wire::{Received, send};
+use crate::proto::device::{NetConfig, OfferedMtu, VhostDevice};
+use crate::proto::message::{FrontEndViolation, VhostMessage};
+use crate::proto::wire::{ReceiveResult, send};
 
-use state::{Connected, Front, UnreadState, VhostState};
+use state::{FrontEndConnection, KeptFrontEnd, UnreadState, VhostState};
 
 /// How the port and its front end connect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
+pub enum VhostMode {
     /// It listens; front ends come and go.
     #[default]
     Server,
@@ -37,9 +37,9 @@ pub enum Mode {
 #[derive(Clone, Debug)]
 pub struct VhostOptions {
     /// The socket.
-    pub site: Site,
+    pub site: ListenAddress,
     /// The side that listens at the socket.
-    pub mode: Mode,
+    pub mode: VhostMode,
     /// Number of queue pairs, 1 to [`MAX_PAIRS`].
     pub pairs: u16,
     /// Address offered to the driver.
@@ -77,23 +77,23 @@ impl VhostError {
 
 /// The state of a front end, for `netvale show`.
 #[derive(Clone, Debug, Default)]
-pub struct FrontEnd {
+pub struct FrontEndStatus {
     /// Number of running queues.
     pub queues: usize,
     /// Features the driver acknowledged.
     pub features: u64,
 }
 
-impl FrontEnd {
-    pub(crate) fn of(device: &Device) -> FrontEnd {
-        FrontEnd { queues: device.running(), features: device.features() }
+impl FrontEndStatus {
+    pub(crate) fn of(device: &VhostDevice) -> FrontEndStatus {
+        FrontEndStatus { queues: device.running(), features: device.features() }
     }
 }
 
 /// A port. Dropping it ends the connection and the thread, and removes the socket.
 pub struct VhostPort {
-    pub(crate) service: Service<FrontEnd, Connected>,
-    pub(crate) seats: Seats,
+    pub(crate) service: Service<FrontEndStatus, KeptFrontEnd>,
+    pub(crate) seats: VhostSeats,
     options: VhostOptions,
     mtu: OfferedMtu,
     pub(crate) listener: Option<Arc<Listener>>,
@@ -104,13 +104,13 @@ impl VhostPort {
     ///
     /// # Errors
     /// [`VhostError`] if the options are invalid or the socket cannot be opened.
-    pub fn new(options: &VhostOptions) -> Result<(VhostPort, Queues), VhostError> {
+    pub fn new(options: &VhostOptions) -> Result<(VhostPort, VirtioQueues), VhostError> {
         let (seats, queues) = seats(options)?;
         let (listener, file) = match options.mode {
-            Mode::Server => Listener::listen(&options.site).map(|(l, file)| (Some(Arc::new(l)), Some(file)))?,
-            Mode::Client => (None, None),
+            VhostMode::Server => Listener::listen(&options.site).map(|(l, file)| (Some(Arc::new(l)), Some(file)))?,
+            VhostMode::Client => (None, None),
         };
-        let server = Server::new(options, &seats, listener.clone());
+        let server = VhostServer::new(options, &seats, listener.clone());
         let mtu = server.config.mtu.clone();
         let service = Service::start(THREAD, options.site.path().display(), file, server)?;
         Ok((VhostPort { service, seats, options: options.clone(), mtu, listener }, queues))
@@ -122,9 +122,12 @@ impl VhostPort {
     ///
     /// # Errors
     /// [`BadState`] if that was a different port, or its state is inconsistent.
-    pub fn restore(options: &VhostOptions, state: VhostState) -> Result<(VhostPort, Queues, Paused), BadState> {
+    pub fn restore(
+        options: &VhostOptions,
+        state: VhostState,
+    ) -> Result<(VhostPort, VirtioQueues, PausedService), BadState> {
         let (seats, queues) = seats(options)?;
-        if (options.mode == Mode::Server) != state.listener.is_some() || state.kicks.len() != seats.len() {
+        if (options.mode == VhostMode::Server) != state.listener.is_some() || state.kicks.len() != seats.len() {
             return Err(BadState::new("a port that connects in another way, or has other queues"));
         }
         let (listener, file) = match state.listener {
@@ -133,13 +136,16 @@ impl VhostPort {
             }
             None => (None, None),
         };
-        let mut server = Server::new(options, &seats, listener.clone());
-        let mut kept = Kept { changes: state.changes, last: None };
-        let mut told =
-            service::State { last_error: state.last_error, connections: state.connections, ..Default::default() };
+        let mut server = VhostServer::new(options, &seats, listener.clone());
+        let mut kept = KeptState { changes: state.changes, last: None };
+        let mut told = service::ServiceState {
+            last_error: state.last_error,
+            connections: state.connections,
+            ..Default::default()
+        };
         if let Some(peer) = state.peer {
             let is_lost = peer.device.is_lost();
-            match Front::restore(peer, server.config.clone(), seats.clone()) {
+            match FrontEndConnection::restore(peer, server.config.clone(), seats.clone()) {
                 Ok(front) => {
                     told.connected = true;
                     told.now = front.told();
@@ -170,7 +176,7 @@ impl VhostPort {
     }
 
     /// State of its front ends.
-    pub fn state(&self) -> service::State<FrontEnd> {
+    pub fn state(&self) -> service::ServiceState<FrontEndStatus> {
         self.service.state()
     }
 
@@ -191,10 +197,10 @@ impl VhostPort {
 const THREAD: &str = "netvale-vhost";
 
 /// Two for each queue pair: for frames to the driver, and for frames from it.
-pub(crate) type Seats = Vec<Arc<Seat<Live>>>;
+pub(crate) type VhostSeats = Vec<Arc<Seat<LiveQueue>>>;
 
 /// Creates the seats and queues of a port.
-fn seats(options: &VhostOptions) -> Result<(Seats, Queues), VhostError> {
+fn seats(options: &VhostOptions) -> Result<(VhostSeats, VirtioQueues), VhostError> {
     if options.pairs == 0 || usize::from(options.pairs) > MAX_PAIRS {
         return Err(VhostError::Pairs(options.pairs));
     }
@@ -202,7 +208,7 @@ fn seats(options: &VhostOptions) -> Result<(Seats, Queues), VhostError> {
     let mut egress = Vec::<Arc<dyn Egress>>::new();
     let mut ingress = Vec::<Box<dyn Ingress>>::new();
     for _ in 0..options.pairs {
-        let rx = Arc::<Seat<Live>>::default();
+        let rx = Arc::<Seat<LiveQueue>>::default();
         let tx = Arc::new(Seat::woken().map_err(OpenError::step(options.site.path(), "make a descriptor to wait on"))?);
         egress.push(Arc::new(SeatEgress(Arc::clone(&rx))));
         ingress.push(Box::new(SeatIngress::new(Arc::clone(&tx))));
@@ -212,30 +218,30 @@ fn seats(options: &VhostOptions) -> Result<(Seats, Queues), VhostError> {
 }
 
 /// State of the control thread.
-struct Server {
-    seats: Seats,
+struct VhostServer {
+    seats: VhostSeats,
     config: NetConfig,
-    site: Site,
+    site: ListenAddress,
     /// `None`: the front end listens.
     listener: Option<Arc<Listener>>,
     /// Another process's front end, served first.
-    restored: Option<Front>,
+    restored: Option<FrontEndConnection>,
 }
 
-impl Server {
-    fn new(options: &VhostOptions, seats: &[Arc<Seat<Live>>], listener: Option<Arc<Listener>>) -> Server {
+impl VhostServer {
+    fn new(options: &VhostOptions, seats: &[Arc<Seat<LiveQueue>>], listener: Option<Arc<Listener>>) -> VhostServer {
         let config = NetConfig { mac: options.mac, pairs: options.pairs, mtu: options.mtu.into() };
-        Server { seats: seats.to_vec(), config, site: options.site.clone(), listener, restored: None }
+        VhostServer { seats: seats.to_vec(), config, site: options.site.clone(), listener, restored: None }
     }
 }
 
-impl Protocol for Server {
-    type Connection = Front;
-    type Detail = FrontEnd;
-    type Kept = Connected;
+impl Protocol for VhostServer {
+    type Connection = FrontEndConnection;
+    type Detail = FrontEndStatus;
+    type Kept = KeptFrontEnd;
     const PEER: &'static str = "front end";
 
-    fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<Front, String>> {
+    fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<FrontEndConnection, String>> {
         if let Some(front) = self.restored.take() {
             return Some(Ok(front));
         }
@@ -243,39 +249,47 @@ impl Protocol for Server {
             Some(listener) => listener.accept(stop),
             None => connect(&self.site.place, stop),
         };
-        socket.map(|socket| Ok(Front::new(socket)))
+        socket.map(|socket| Ok(FrontEndConnection::new(socket)))
     }
 
-    fn fault(&self, front: &Front) -> Option<Fault> {
-        front.device.as_ref().map(Device::fault)
+    fn fault(&self, front: &FrontEndConnection) -> Option<Fault> {
+        front.device.as_ref().map(VhostDevice::fault)
     }
 
-    fn serve(&mut self, front: Front, peer: &Peer<FrontEnd, Connected>) -> Result<(), String> {
-        let Front { socket, mut inbox, device } = front;
+    fn serve(
+        &mut self,
+        front: FrontEndConnection,
+        peer: &ServicePeer<FrontEndStatus, KeptFrontEnd>,
+    ) -> Result<(), String> {
+        let FrontEndConnection { socket, mut inbox, device } = front;
         let mut device =
-            device.unwrap_or_else(|| Device::new(self.config.clone(), self.seats.clone(), peer.fault().clone()));
-        peer.keep(Some(Connected::to(&socket, &device)));
+            device.unwrap_or_else(|| VhostDevice::new(self.config.clone(), self.seats.clone(), peer.fault().clone()));
+        peer.keep(Some(KeptFrontEnd::to(&socket, &device)));
         loop {
             match inbox.receive(socket.as_fd(), peer.ends()).map_err(|e| e.to_string())? {
-                Received::Message(m) => {
+                ReceiveResult::Message(m) => {
                     answer(socket.as_fd(), &mut device, m).map_err(|e| e.to_string())?;
-                    peer.told().update(|told| *told = FrontEnd::of(&device));
-                    peer.keep(Some(Connected::to(&socket, &device)));
+                    peer.told().update(|told| *told = FrontEndStatus::of(&device));
+                    peer.keep(Some(KeptFrontEnd::to(&socket, &device)));
                 }
-                Received::Stopped if !peer.is_stopped() && peer.fault().reason().is_none() => {
+                ReceiveResult::Stopped if !peer.is_stopped() && peer.fault().reason().is_none() => {
                     if let Some(pause) = peer.asked_to_pause() {
                         let (bytes, fds) = inbox.unread();
                         let unread = Fd::copies_of(fds).map(|fds| UnreadState { bytes: bytes.to_vec(), fds });
                         pause.with(Box::new(unread));
                     }
                 }
-                Received::Closed | Received::Stopped => return Ok(()),
+                ReceiveResult::Closed | ReceiveResult::Stopped => return Ok(()),
             }
         }
     }
 }
 
-fn answer(connection: BorrowedFd<'_>, device: &mut Device, message: Message) -> Result<(), Refused> {
+fn answer(
+    connection: BorrowedFd<'_>,
+    device: &mut VhostDevice,
+    message: VhostMessage,
+) -> Result<(), FrontEndViolation> {
     tracing::debug!(request = message.request, fds = message.fds.len(), "vhost-user");
     device.handle(message)?.map_or(Ok(()), |answer| send(connection, &answer))
 }

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
-use netvale_pci::{Bar, Function, PciError};
+use netvale_pci::{MappedBar, PciError, PciFunction};
 use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::path::Path;
-use netvale_virtio::driver::port::{LendError, Session, Transport};
-use netvale_virtio::driver::ram::{QueueRam, Ram};
-use netvale_virtio::driver::started::{Kick, Running, Started, pair_up};
+use netvale_virtio::driver::port::{LendError, PortSession, Transport};
+use netvale_virtio::driver::ram::{DriverRam, QueueRam};
+use netvale_virtio::driver::started::{Kick, RunningQueue, RunningVirtioDevice, pair_up};
 use netvale_virtio::driver::{DriverFeatures, DriverQueue};
 use netvale_virtio::features::{ACCESS_PLATFORM, CTRL_VQ, IN_ORDER, MQ, ORDER_PLATFORM, STATUS, VERSION_1};
 use netvale_virtio::queue::QueueFeatures;
@@ -112,26 +112,26 @@ impl NoDevice {
 }
 
 /// A function's address on the bus.
-pub struct OnBus(String);
+pub struct BusAddress(String);
 
-impl OnBus {
+impl BusAddress {
     /// Finds the device, which must exist: this reports an error immediately.
     ///
     /// # Errors
     /// [`NoDevice`] if the device does not exist or cannot be used.
-    pub fn at(address: &str) -> Result<OnBus, NoDevice> {
+    pub fn at(address: &str) -> Result<BusAddress, NoDevice> {
         PciDevice::open(address)?;
-        Ok(OnBus(address.to_owned()))
+        Ok(BusAddress(address.to_owned()))
     }
 }
 
-impl fmt::Display for OnBus {
+impl fmt::Display for BusAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl Transport for OnBus {
+impl Transport for BusAddress {
     type Connection = ();
     type Error = NoDevice;
 
@@ -139,7 +139,7 @@ impl Transport for OnBus {
         Ok(())
     }
 
-    fn serve(&mut self, (): (), session: &Session<'_>) -> Result<(), NoDevice> {
+    fn serve(&mut self, (): (), session: &PortSession<'_>) -> Result<(), NoDevice> {
         let bell = || Doorbell::new().map_err(NoDevice::System);
         let changed = bell()?;
         let wanted = bell()?;
@@ -163,22 +163,22 @@ impl Transport for OnBus {
 
 /// A device that was found.
 pub struct PciDevice {
-    function: Function,
-    common: Bar,
-    notify: Arc<Bar>,
+    function: PciFunction,
+    common: MappedBar,
+    notify: Arc<MappedBar>,
     multiplier: usize,
-    own: Option<Bar>,
+    own: Option<MappedBar>,
 }
 
 /// The control thread's state while the device runs.
-pub struct Registers {
-    common: Bar,
-    own: Option<Bar>,
+pub struct DeviceRegisters {
+    common: MappedBar,
+    own: Option<MappedBar>,
     /// Kept open while the queues are used.
-    _function: Function,
+    _function: PciFunction,
 }
 
-impl Registers {
+impl DeviceRegisters {
     /// Whether the device requests a reset.
     pub fn needs_reset(&self) -> bool {
         self.common.read8(at::STATUS) & status::NEEDS_RESET != 0
@@ -196,7 +196,7 @@ impl PciDevice {
     /// # Errors
     /// [`NoDevice`] if it is not a virtio-net device, or the kernel refuses.
     pub fn open(address: &str) -> Result<PciDevice, NoDevice> {
-        let function = Function::open(address)?;
+        let function = PciFunction::open(address)?;
         let (vendor, device) = function.id();
         if vendor != VENDOR || !DEVICES.contains(&device) {
             return Err(NoDevice::NotVirtio { vendor, device });
@@ -212,8 +212,9 @@ impl PciDevice {
         Ok(PciDevice { function, common, notify: Arc::new(notify), multiplier: multiplier as usize, own })
     }
 
-    /// Negotiates, and starts all queues. `calls` are as for [`Session::calls`]; `changed` is rung when the device's
-    /// state changes, `wanted` when the kernel demands it back. Workers report the device's violations to `fault`.
+    /// Negotiates, and starts all queues. `calls` are as for [`PortSession::calls`]; `changed` is rung when the
+    /// device's state changes, `wanted` when the kernel demands it back. Workers report the device's violations to
+    /// `fault`.
     ///
     /// # Errors
     /// [`NoDevice`] if the device lacks something, fails, or the kernel refuses.
@@ -224,7 +225,7 @@ impl PciDevice {
         changed: &Doorbell,
         wanted: &Doorbell,
         fault: &Fault,
-    ) -> Result<(Running, Registers), NoDevice> {
+    ) -> Result<(RunningVirtioDevice, DeviceRegisters), NoDevice> {
         self.reset()?;
         self.say(status::ACKNOWLEDGE | status::DRIVER);
         let features = self.negotiate(options)?;
@@ -235,7 +236,7 @@ impl PciDevice {
         if features & MQ != 0 {
             sizes.push(CONTROL_SIZE);
         }
-        let (ram, queues) = Ram::new(&sizes).map_err(NoDevice::System)?;
+        let (ram, queues) = DriverRam::new(&sizes).map_err(NoDevice::System)?;
         ram.mapping().blame(fault);
         self.function.give(ram.mapping(), ram.spec().guest)?;
         let mut started = Vec::new();
@@ -252,8 +253,8 @@ impl PciDevice {
             set_pairs(&mut control, pairs)?;
         }
         let own = self.own.filter(|_| features & STATUS != 0);
-        let running = Running { features, pairs: pair_up(started), ram };
-        Ok((running, Registers { common: self.common, own, _function: self.function }))
+        let running = RunningVirtioDevice { features, pairs: pair_up(started), ram };
+        Ok((running, DeviceRegisters { common: self.common, own, _function: self.function }))
     }
 
     fn say(&self, bits: u8) {
@@ -339,7 +340,7 @@ impl PciDevice {
         features: u64,
         options: DriverOptions,
         fault: &Fault,
-    ) -> Result<Started, NoDevice> {
+    ) -> Result<RunningQueue, NoDevice> {
         let c = &self.common;
         c.write16(at::QUEUE_SELECT, place);
         if c.read16(at::QUEUE_SIZE) < ram.size() {
@@ -361,12 +362,12 @@ impl PciDevice {
         c.write16(at::QUEUE_ENABLE, 1);
         let notify = Arc::clone(&self.notify);
         let kick = Kick::Register(Box::new(move || notify.write16(register, place)));
-        Ok(Started::new(queue, ram, kick, features, fault))
+        Ok(RunningQueue::new(queue, ram, kick, features, fault))
     }
 }
 
 /// A structure's registers, and the number after its capability (the notification structure's multiplier).
-fn structure(function: &Function, kind: u8) -> Result<Option<(Bar, u32)>, PciError> {
+fn structure(function: &PciFunction, kind: u8) -> Result<Option<(MappedBar, u32)>, PciError> {
     for capability in function.capabilities() {
         let at = capability.at;
         if capability.id == VENDOR_CAPABILITY && function.config8(at + 3) == kind {
@@ -381,7 +382,7 @@ fn structure(function: &Function, kind: u8) -> Result<Option<(Bar, u32)>, PciErr
 
 /// Sends the command for the number of pairs in use (`VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET`, §5.1.6.5.6): class and command,
 /// the number, and a byte for the answer, 0 for success.
-fn set_pairs(control: &mut Started, pairs: u16) -> Result<(), NoDevice> {
+fn set_pairs(control: &mut RunningQueue, pairs: u16) -> Result<(), NoDevice> {
     let first = control.queue.take(3).ok_or(NoDevice::MissingFeature("room for a command"))?;
     let second = control.queue.link(first).unwrap_or(first);
     let third = control.queue.link(second).unwrap_or(second);

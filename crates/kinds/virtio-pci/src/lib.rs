@@ -2,5 +2,5 @@
 
 mod device;
 
-pub use device::{NoDevice, OnBus};
+pub use device::{BusAddress, NoDevice};
 pub use netvale_pci::IOCTLS;

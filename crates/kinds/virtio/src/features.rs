@@ -1,7 +1,7 @@
 //! Feature bits of virtio and virtio-net, and their effect on frames (virtio 1.3 §5.1.3, §6).
 
 use netvale_port::FrameRef;
-use netvale_port::soft::Form;
+use netvale_port::soft::FrameForm;
 use netvale_wire::offload::{GsoKind, Offload};
 
 /// `VIRTIO_NET_F_CSUM`: the driver may leave checksums to the device.
@@ -56,7 +56,7 @@ pub const GUEST_USO6: u64 = 1 << 55;
 pub const HOST_USO: u64 = 1 << 56;
 
 /// The features for offloads in one direction.
-struct Leave {
+struct OffloadFeatures {
     csum: u64,
     tso4: u64,
     tso6: u64,
@@ -66,14 +66,20 @@ struct Leave {
 }
 
 /// Offloads from the device to the driver.
-const TO_DRIVER: Leave =
-    Leave { csum: GUEST_CSUM, tso4: GUEST_TSO4, tso6: GUEST_TSO6, ecn: GUEST_ECN, uso4: GUEST_USO4, uso6: GUEST_USO6 };
+const TO_DRIVER: OffloadFeatures = OffloadFeatures {
+    csum: GUEST_CSUM,
+    tso4: GUEST_TSO4,
+    tso6: GUEST_TSO6,
+    ecn: GUEST_ECN,
+    uso4: GUEST_USO4,
+    uso6: GUEST_USO6,
+};
 
 /// Offloads from the driver to the device.
-const TO_DEVICE: Leave =
-    Leave { csum: CSUM, tso4: HOST_TSO4, tso6: HOST_TSO6, ecn: HOST_ECN, uso4: HOST_USO, uso6: HOST_USO };
+const TO_DEVICE: OffloadFeatures =
+    OffloadFeatures { csum: CSUM, tso4: HOST_TSO4, tso6: HOST_TSO6, ecn: HOST_ECN, uso4: HOST_USO, uso6: HOST_USO };
 
-impl Leave {
+impl OffloadFeatures {
     /// The features that a frame with this offload needs.
     #[inline]
     fn needed(&self, offload: &Offload) -> u64 {
@@ -123,19 +129,19 @@ impl Framing {
 
     /// The form in which the driver takes a frame.
     #[inline]
-    pub fn to_driver(&self, frame: &FrameRef<'_>) -> Form {
+    pub fn to_driver(&self, frame: &FrameRef<'_>) -> FrameForm {
         self.form(frame, &TO_DRIVER)
     }
 
     /// The form in which the device takes a frame from the driver.
     #[inline]
-    pub fn to_device(&self, frame: &FrameRef<'_>) -> Form {
+    pub fn to_device(&self, frame: &FrameRef<'_>) -> FrameForm {
         self.form(frame, &TO_DEVICE)
     }
 
     #[inline]
-    fn form(&self, frame: &FrameRef<'_>, leave: &Leave) -> Form {
+    fn form(&self, frame: &FrameRef<'_>, leave: &OffloadFeatures) -> FrameForm {
         let needed = leave.needed(&frame.offload());
-        Form::of(frame, self.features & needed == needed)
+        FrameForm::of(frame, self.features & needed == needed)
     }
 }

@@ -25,4 +25,4 @@ pub mod queue;
 pub const MAX_PAIRS: usize = 16;
 
 /// A port's queues for the switch.
-pub type Queues = (Vec<Arc<dyn Egress>>, Vec<Box<dyn Ingress>>);
+pub type VirtioQueues = (Vec<Arc<dyn Egress>>, Vec<Box<dyn Ingress>>);

@@ -83,7 +83,7 @@ pub enum MemoryError {
 }
 
 #[derive(Clone, Debug)]
-struct Region {
+struct GuestRegion {
     spec: RegionSpec,
     /// Our address of its first byte.
     host: NonNull<u8>,
@@ -93,15 +93,15 @@ struct Region {
 }
 
 // SAFETY: the pointer is an address inside `map`, which moves along; its use does not depend on the thread.
-unsafe impl Send for Region {}
+unsafe impl Send for GuestRegion {}
 // SAFETY: a shared region, too, only gives out addresses: the bytes are accessed raw or as atomics.
-unsafe impl Sync for Region {}
+unsafe impl Sync for GuestRegion {}
 
 /// The regions of a guest. A change makes a new value; live queues keep the old one.
 #[derive(Clone, Debug, Default)]
 pub struct GuestMemory {
     /// By guest address.
-    regions: Vec<Region>,
+    regions: Vec<GuestRegion>,
     /// Count of losses anywhere when these regions were last found whole.
     found_whole: Arc<AtomicUsize>,
 }
@@ -169,7 +169,7 @@ impl GuestMemory {
             None => map(copy_of(fd)?, offset, size)?,
         };
         let mut regions = self.regions.clone();
-        regions.push(Region { spec, host: map.start(), map: Arc::new(map), file });
+        regions.push(GuestRegion { spec, host: map.start(), map: Arc::new(map), file });
         regions.sort_by_key(|r| r.spec.guest);
         Ok(GuestMemory { regions, ..GuestMemory::default() })
     }
@@ -179,7 +179,7 @@ impl GuestMemory {
     /// # Errors
     /// [`MemoryError::NoSuch`] if no region has exactly these addresses.
     pub fn without(&self, spec: RegionSpec) -> Result<GuestMemory, MemoryError> {
-        let same = |r: &Region| r.spec.guest == spec.guest && r.spec.size == spec.size && r.spec.user == spec.user;
+        let same = |r: &GuestRegion| r.spec.guest == spec.guest && r.spec.size == spec.size && r.spec.user == spec.user;
         if !self.regions.iter().any(same) {
             return Err(MemoryError::NoSuch(spec.guest));
         }
@@ -269,7 +269,7 @@ impl GuestMemory {
 
     /// The guest address of an address in this process, for the dirty log; `None` outside guest memory.
     pub fn guest_of(&self, p: *const u8) -> Option<u64> {
-        let inside = |r: &Region| (p as u64).wrapping_sub(r.host.as_ptr() as u64);
+        let inside = |r: &GuestRegion| (p as u64).wrapping_sub(r.host.as_ptr() as u64);
         self.regions.iter().find(|r| inside(r) < r.spec.size).map(|r| r.spec.guest + inside(r))
     }
 }

@@ -4,7 +4,7 @@
 use netvale_wire::{checksum, ethernet};
 
 use crate::header;
-use crate::sys::Message;
+use crate::sys::VxlanMessage;
 
 /// Codepoints (RFC 3168 §5): of a transport without ECN, of those with it, and the mark of a congested router.
 pub const NOT_ECT: u8 = 0;
@@ -35,7 +35,7 @@ pub fn is_lost(outer: u8, frame: &[u8]) -> bool {
 }
 
 /// Copies the marks of the outer packets of a message to its frames.
-pub fn mark(message: &mut Message) {
+pub fn mark(message: &mut VxlanMessage) {
     let outer = message.ecn;
     if outer != CE && outer != ECT_1 {
         return;
@@ -87,7 +87,7 @@ mod tests {
     }
 
     fn out_of(outer: u8, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
-        let mut message = Message::empty();
+        let mut message = VxlanMessage::empty();
         let bytes: Vec<u8> = frames.iter().flat_map(|frame| [&header::encode(7)[..], frame].concat()).collect();
         message.data[..bytes.len()].copy_from_slice(&bytes);
         message.len = bytes.len();

@@ -3,19 +3,19 @@
 
 use std::sync::Arc;
 
-use netvale_mem::lent::Guard;
+use netvale_mem::lent::LentGuard;
 use netvale_port::origin::Origin;
 use netvale_port::{Batch, DropReason, Egress, FrameRef, RingCounters, Scratch};
-use netvale_wire::flow::{self, Plain};
+use netvale_wire::flow::{self, PlainFlow};
 use netvale_wire::{Offload, ethernet};
 
 use crate::ecn;
 use crate::endpoint::{ECN_SHIFT, SOURCES};
-use crate::ip::Words;
-use crate::neighbors::{self, Said};
-use crate::sender::{Job, Outcome, Sender};
-use crate::table::Table;
-use crate::too_long::{self, Reply};
+use crate::ip::IpWords;
+use crate::neighbors::{self, NeighborMessage};
+use crate::sender::{TunnelSendContext, TunnelSendResult, TunnelSender};
+use crate::table::VtepTable;
+use crate::too_long::{self, TooLongReply};
 use crate::tunnel::{Tunnel, now};
 
 /// Bytes of a frame that are read: all headers up to the ports, with tags.
@@ -28,16 +28,16 @@ pub struct TunnelEgress {
 }
 
 /// State shared by all frames of a batch.
-struct Pass<'a> {
-    job: Job<'a>,
-    table: &'a Table,
+struct BatchPass<'a> {
+    job: TunnelSendContext<'a>,
+    table: &'a VtepTable,
     now: u32,
     /// The origin of the frames.
     from: Origin,
     /// The longest frame that is sent.
     longest: usize,
     /// The last decision: the VTEP and the socket for frames of that flow.
-    last: Option<(Plain, Words, u8)>,
+    last: Option<(PlainFlow, IpWords, u8)>,
 }
 
 impl TunnelEgress {
@@ -48,13 +48,13 @@ impl TunnelEgress {
     }
 
     /// Memory for sending; waits for another worker's only if all are in use.
-    fn sender(&self) -> Option<Guard<'_, Sender>> {
+    fn sender(&self) -> Option<LentGuard<'_, TunnelSender>> {
         let [first, second] = &self.tunnel.senders;
         first.enter_now().or_else(|_| second.enter_now()).or_else(|_| first.enter()).ok()
     }
 
     #[inline]
-    fn put(&self, pass: &mut Pass<'_>, sender: &mut Sender, pick: u16, frame: &FrameRef<'_>) {
+    fn put(&self, pass: &mut BatchPass<'_>, sender: &mut TunnelSender, pick: u16, frame: &FrameRef<'_>) {
         match self.place(pass, frame) {
             Some((vtep, source)) if length_of(frame) <= pass.longest => sender.add(&pass.job, pick, vtep, source),
             _ => self.put_any(pass, sender, pick, frame),
@@ -64,7 +64,7 @@ impl TunnelEgress {
     /// The VTEP and socket for a plain IPv4 frame, if the table knows its address: the rest of the frame need not be
     /// read.
     #[inline]
-    fn place(&self, pass: &mut Pass<'_>, frame: &FrameRef<'_>) -> Option<(Words, u8)> {
+    fn place(&self, pass: &mut BatchPass<'_>, frame: &FrameRef<'_>) -> Option<(IpWords, u8)> {
         let words = frame.words(flow::WORDS)?;
         // The type of service of plain IPv4.
         let ecn = (words[1] >> 56) as u8 & 3;
@@ -73,7 +73,7 @@ impl TunnelEgress {
         {
             return Some((*vtep, *source | ecn << ECN_SHIFT));
         }
-        let plain = Plain::of(words)?;
+        let plain = PlainFlow::of(words)?;
         let vtep = self.vtep_of(pass, words[0])?;
         let source = source(self.tunnel.flows.hash_plain(&plain));
         pass.last = Some((plain, vtep, source));
@@ -82,13 +82,13 @@ impl TunnelEgress {
 
     /// The VTEP of a frame's destination, from its first eight bytes.
     #[inline]
-    fn vtep_of(&self, pass: &Pass<'_>, first: u64) -> Option<Words> {
+    fn vtep_of(&self, pass: &BatchPass<'_>, first: u64) -> Option<IpWords> {
         let to = first & 0xffff_ffff_ffff;
         (to & 1 == 0).then(|| pass.table.lookup(to, pass.now, self.tunnel.options.ageing)).flatten()
     }
 
     #[inline(never)]
-    fn put_any(&self, pass: &Pass<'_>, sender: &mut Sender, pick: u16, frame: &FrameRef<'_>) {
+    fn put_any(&self, pass: &BatchPass<'_>, sender: &mut TunnelSender, pick: u16, frame: &FrameRef<'_>) {
         let mut head = [0; HEAD];
         let known = frame.copy_out(0, &mut head);
         let head = &head[..known];
@@ -118,7 +118,7 @@ impl TunnelEgress {
 
     /// Replies to the sender of a packet that does not fit.
     #[cold]
-    fn refuse(&self, pass: &Pass<'_>, frame: &FrameRef<'_>) {
+    fn refuse(&self, pass: &BatchPass<'_>, frame: &FrameRef<'_>) {
         self.counters.dropped(DropReason::TooLong, 1);
         let mut head = [0; too_long::HEAD];
         let known = frame.copy_out(0, &mut head);
@@ -129,13 +129,13 @@ impl TunnelEgress {
     }
 
     /// Records claims of addresses, for a control plane.
-    fn hear(&self, head: &[u8], pass: &Pass<'_>) -> Option<Said> {
+    fn hear(&self, head: &[u8], pass: &BatchPass<'_>) -> Option<NeighborMessage> {
         let said = (!self.tunnel.options.learning).then(|| neighbors::read(head)).flatten()?;
         self.tunnel.heard.hear(&said, pass.from, pass.now);
         Some(said)
     }
 
-    fn reply(&self, reply: Reply) {
+    fn reply(&self, reply: TooLongReply) {
         if let Ok(mut replies) = self.tunnel.replies.enter() {
             replies.push(reply);
         }
@@ -167,14 +167,14 @@ impl Egress for TunnelEgress {
         let (whole, longest) = self.tunnel.limits();
         let sources = &self.tunnel.sources;
         let header = &self.tunnel.header;
-        let job = Job { batch, picks, peers: &peers, counters: &self.counters, sources, header, whole };
-        let mut pass = Pass { job, table: &table, now: now(), from: scratch.origin(), longest, last: None };
+        let job = TunnelSendContext { batch, picks, peers: &peers, counters: &self.counters, sources, header, whole };
+        let mut pass = BatchPass { job, table: &table, now: now(), from: scratch.origin(), longest, last: None };
         for (pick, frame) in picks.iter().enumerate() {
             if let Some(frame) = batch.get(usize::from(*frame)) {
                 self.put(&mut pass, &mut sender, pick as u16, &frame);
             }
         }
-        let Outcome { frames, bytes, too_long_to } = sender.finish(&pass.job);
+        let TunnelSendResult { frames, bytes, too_long_to } = sender.finish(&pass.job);
         drop(sender);
         self.counters.passed(frames, bytes);
         self.tunnel.path_is(too_long_to, pass.now);

@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
-use netvale_mem::lent::{Guard, Lent};
-use netvale_port::pace::Pace;
+use netvale_mem::lent::{Lent, LentGuard};
+use netvale_port::pace::QueuePace;
 use netvale_port::wake::WakeSet;
 use thiserror::Error;
 
-use crate::sys::{self, Message};
+use crate::sys::{self, VxlanMessage};
 
 /// Most bytes that wait in the socket: half a millisecond at 100 Gbit/s.
 const RECEIVE_ROOM: i32 = 4 << 20;
@@ -60,18 +60,18 @@ pub struct SendOptions {
 
 /// Sockets to send from, with the same options.
 #[derive(Debug)]
-pub struct Sources {
+pub struct SendSockets {
     sockets: Vec<OwnedFd>,
     /// Type of service, or traffic class, without the codepoint.
     pub class: u8,
     /// Whether the kernel cuts messages into datagrams (UDP GSO).
     gso: AtomicBool,
     /// Pacing of the workers' time for sending.
-    pub(crate) pace: Pace,
+    pub(crate) pace: QueuePace,
 }
 
-impl Sources {
-    fn new(local: IpAddr, options: SendOptions) -> io::Result<Sources> {
+impl SendSockets {
+    fn new(local: IpAddr, options: SendOptions) -> io::Result<SendSockets> {
         let one = |_| {
             let socket = sys::udp(SocketAddr::new(local, 0))?;
             sys::set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, SEND_ROOM)?;
@@ -80,11 +80,11 @@ impl Sources {
         };
         let sockets = (0..SOURCES).map(one).collect::<io::Result<_>>()?;
         // The kernel refuses GSO without checksums.
-        Ok(Sources {
+        Ok(SendSockets {
             sockets,
             class: options.dscp << 2,
             gso: AtomicBool::new(!options.no_checksum || !local.is_ipv4()),
-            pace: Pace::default(),
+            pace: QueuePace::default(),
         })
     }
 
@@ -129,26 +129,28 @@ impl SendOptions {
 }
 
 /// Messages for a tunnel that other tunnels' workers have read.
-pub struct Inbox {
-    content: Lent<Content>,
+pub struct TunnelInbox {
+    content: Lent<InboxContent>,
     wake: Arc<WakeSet>,
 }
 
-struct Content {
-    full: Vec<Message>,
-    spare: Vec<Message>,
+struct InboxContent {
+    full: Vec<VxlanMessage>,
+    spare: Vec<VxlanMessage>,
 }
 
-impl Inbox {
+impl TunnelInbox {
     /// Creates an empty inbox; its owner sleeps on `wake`.
-    fn new(wake: Arc<WakeSet>) -> Inbox {
-        let content =
-            Content { full: Vec::with_capacity(INBOX), spare: (0..INBOX).map(|_| Message::empty()).collect() };
-        Inbox { content: Lent::with(content), wake }
+    fn new(wake: Arc<WakeSet>) -> TunnelInbox {
+        let content = InboxContent {
+            full: Vec::with_capacity(INBOX),
+            spare: (0..INBOX).map(|_| VxlanMessage::empty()).collect(),
+        };
+        TunnelInbox { content: Lent::with(content), wake }
     }
 
     /// Adds a message, made by `fill` from a spare one. Returns whether it had room.
-    fn put(&self, fill: impl FnOnce(&mut Message)) -> bool {
+    fn put(&self, fill: impl FnOnce(&mut VxlanMessage)) -> bool {
         let Ok(mut content) = self.content.enter() else { return false };
         let Some(mut message) = content.spare.pop() else { return false };
         fill(&mut message);
@@ -159,9 +161,9 @@ impl Inbox {
     }
 
     /// Appends messages to `into`, while `free` has buffers. Returns whether some are left.
-    pub fn take(&self, into: &mut Vec<Message>, free: &mut Vec<Message>) -> bool {
+    pub fn take(&self, into: &mut Vec<VxlanMessage>, free: &mut Vec<VxlanMessage>) -> bool {
         let Ok(mut content) = self.content.enter() else { return true };
-        let Content { full, spare } = &mut *content;
+        let InboxContent { full, spare } = &mut *content;
         let count = full.len().min(free.len());
         into.extend(full.drain(..count));
         spare.extend(free.drain(..count));
@@ -170,7 +172,7 @@ impl Inbox {
 }
 
 /// A tunnel of an endpoint: its VNI and its inbox.
-type Member = (u32, Arc<Inbox>);
+type EndpointMember = (u32, Arc<TunnelInbox>);
 
 /// A VTEP of this host.
 pub struct Endpoint {
@@ -179,10 +181,10 @@ pub struct Endpoint {
     socket: OwnedFd,
     /// The turn to read.
     turn: Lent<()>,
-    members: ArcSwap<Vec<Member>>,
+    members: ArcSwap<Vec<EndpointMember>>,
     /// Held during changes of the members.
     changing: Mutex<()>,
-    sources: Mutex<HashMap<SendOptions, Weak<Sources>>>,
+    sources: Mutex<HashMap<SendOptions, Weak<SendSockets>>>,
 }
 
 impl Endpoint {
@@ -249,22 +251,22 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`EndpointError::VniInUse`], or [`EndpointError::Socket`] if the wake set refuses the socket.
-    pub fn join(&self, vni: u32, wake: &Arc<WakeSet>) -> Result<Arc<Inbox>, EndpointError> {
+    pub fn join(&self, vni: u32, wake: &Arc<WakeSet>) -> Result<Arc<TunnelInbox>, EndpointError> {
         if self.members.load().iter().any(|(other, _)| *other == vni) {
             return Err(EndpointError::VniInUse(vni));
         }
         wake.add(&self.socket).map_err(|e| EndpointError::Socket(self.local, e.into()))?;
-        let inbox = Arc::new(Inbox::new(Arc::clone(wake)));
+        let inbox = Arc::new(TunnelInbox::new(Arc::clone(wake)));
         self.change(|members| members.push((vni, Arc::clone(&inbox))));
         Ok(inbox)
     }
 
     /// Removes the tunnel with that inbox: its VNI is free.
-    pub fn leave(&self, inbox: &Arc<Inbox>) {
+    pub fn leave(&self, inbox: &Arc<TunnelInbox>) {
         self.change(|members| members.retain(|(_, other)| !Arc::ptr_eq(other, inbox)));
     }
 
-    fn change(&self, change: impl FnOnce(&mut Vec<Member>)) {
+    fn change(&self, change: impl FnOnce(&mut Vec<EndpointMember>)) {
         // Workers that leave a tunnel, and the control thread.
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut members = Vec::clone(&self.members.load());
@@ -277,12 +279,12 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`EndpointError::Socket`] if the process is out of descriptors, or an option is refused.
-    pub fn sources(&self, options: SendOptions) -> Result<Arc<Sources>, EndpointError> {
+    pub fn sources(&self, options: SendOptions) -> Result<Arc<SendSockets>, EndpointError> {
         let mut all = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sources) = all.get(&options).and_then(Weak::upgrade) {
             return Ok(sources);
         }
-        let sources = Sources::new(self.local, options).map_err(|e| EndpointError::Socket(self.local, e))?;
+        let sources = SendSockets::new(self.local, options).map_err(|e| EndpointError::Socket(self.local, e))?;
         let sources = Arc::new(sources);
         all.retain(|_, other| other.strong_count() > 0);
         all.insert(options, Arc::downgrade(&sources));
@@ -291,13 +293,13 @@ impl Endpoint {
 
     /// The turn to read, unless another worker holds it.
     #[inline]
-    pub fn turn(&self) -> Option<Guard<'_, ()>> {
+    pub fn turn(&self) -> Option<LentGuard<'_, ()>> {
         self.turn.enter_now().ok()
     }
 
     /// Passes a message, made by `fill` from a spare one, to the tunnel of another VNI. Returns whether it had room;
     /// `None` for an unknown VNI.
-    pub fn pass_on(&self, vni: u32, fill: impl FnOnce(&mut Message)) -> Option<bool> {
+    pub fn pass_on(&self, vni: u32, fill: impl FnOnce(&mut VxlanMessage)) -> Option<bool> {
         let members = self.members.load();
         let i = members.binary_search_by_key(&vni, |(vni, _)| *vni).ok()?;
         members.get(i).map(|(_, inbox)| inbox.put(fill))

@@ -1,19 +1,19 @@
 //! Claims *heard* of neighbours behind this host's ports: the IP addresses that stations claim, for a control plane.
 //!
 //! Senders may claim anything. So each owner of ports has its own *claims*, at most one of an address; of several
-//! owners' claims of an address, the oldest whose station is present counts ([`Heard::all`]). Space is shared out: a
-//! secret hash assigns each address to a line of the table, which has room for a few claims. In a full line, a new
-//! claim replaces one of the owner with most claims there, and of that owner's port with most: a flood fills its
+//! owners' claims of an address, the oldest whose station is present counts ([`HeardClaims::all`]). Space is shared
+//! out: a secret hash assigns each address to a line of the table, which has room for a few claims. In a full line, a
+//! new claim replaces one of the owner with most claims there, and of that owner's port with most: a flood fills its
 //! owner's share, and its further claims are ignored.
 
 use std::collections::HashSet;
 
 use netvale_mem::lent::Lent;
-use netvale_port::changes::Changes;
+use netvale_port::changes::ChangeCount;
 use netvale_port::origin::Origin;
 
-use crate::ip::{self, Words};
-use crate::neighbors::{Neighbor, Said};
+use crate::ip::{self, IpWords};
+use crate::neighbors::{NeighborMessage, TunnelNeighbor};
 
 /// Number of lines, and of claims in one.
 const LINES: usize = 512;
@@ -24,7 +24,7 @@ const AGEING: u32 = 1200;
 /// A claim of an address.
 #[derive(Clone, Copy, Debug, Default)]
 struct HeardClaim {
-    ip: Words,
+    ip: IpWords,
     /// The Ethernet address; 0: no claim.
     mac: u64,
     from: Origin,
@@ -47,24 +47,24 @@ struct Claims {
 }
 
 /// All claims. A worker that finds it in use records the claim next time.
-pub struct Heard {
+pub struct HeardClaims {
     table: Lent<Claims>,
     key: u64,
     /// Counts new claims.
-    changes: Changes,
+    changes: ChangeCount,
 }
 
-impl Heard {
+impl HeardClaims {
     /// Creates an empty table; its hash is keyed with `key`.
     #[must_use]
-    pub fn new(key: u64) -> Heard {
+    pub fn new(key: u64) -> HeardClaims {
         let table = Claims { all: vec![HeardClaim::default(); LINES * LINE], count: 0 };
-        Heard { table: Lent::with(table), key: key | 1, changes: Changes::default() }
+        HeardClaims { table: Lent::with(table), key: key | 1, changes: ChangeCount::default() }
     }
 
     /// Records a claim of an address. One of IPv6 counts only once its sender has said whether it is a router, since a
     /// reply on its behalf must say so, too: hosts give up a router that denies being one (RFC 4861 §7.2.5).
-    pub fn hear(&self, said: &Said, from: Origin, now: u32) {
+    pub fn hear(&self, said: &NeighborMessage, from: Origin, now: u32) {
         let Some((address, mac)) = said.has else { return };
         let Ok(mut table) = self.table.enter_now() else { return };
         let Claims { all, count } = &mut *table;
@@ -95,7 +95,7 @@ impl Heard {
 
     /// The owners of addresses. Of several claims of one address, the oldest counts; claims of stations that are not
     /// among their owner's, by `is_there` of Ethernet address and owner, are left out.
-    pub fn all(&self, now: u32, is_there: impl Fn(u64, u32) -> bool) -> Vec<Neighbor> {
+    pub fn all(&self, now: u32, is_there: impl Fn(u64, u32) -> bool) -> Vec<TunnelNeighbor> {
         let Ok(Some(mut claims)) = self.table.control().map(|mut table| table.as_mut().map(|table| table.all.clone()))
         else {
             return Vec::new();
@@ -104,13 +104,14 @@ impl Heard {
         claims.sort_unstable_by_key(|claim| claim.order);
         let mut taken = HashSet::new();
         claims.retain(|claim| taken.insert(claim.ip));
-        let neighbor = |claim: HeardClaim| Neighbor { ip: ip::of(claim.ip), mac: claim.mac, router: claim.router };
+        let neighbor =
+            |claim: HeardClaim| TunnelNeighbor { ip: ip::of(claim.ip), mac: claim.mac, router: claim.router };
         claims.into_iter().map(neighbor).collect()
     }
 
     /// Counts new claims, for those who wait for one.
     #[must_use]
-    pub fn changes(&self) -> &Changes {
+    pub fn changes(&self) -> &ChangeCount {
         &self.changes
     }
 }
@@ -157,7 +158,7 @@ mod tests {
     const OWN: Origin = Origin { port: 1, owner: 1000 };
     const OTHER: Origin = Origin { port: 2, owner: 1001 };
 
-    fn all(heard: &Heard, now: u32) -> Vec<Neighbor> {
+    fn all(heard: &HeardClaims, now: u32) -> Vec<TunnelNeighbor> {
         heard.all(now, |_, _| true)
     }
 
@@ -165,16 +166,16 @@ mod tests {
         IpAddr::from(n.to_be_bytes())
     }
 
-    fn says(ip: IpAddr, mac: u64) -> Said {
-        Said { has: Some((ip, mac)), router: None, wants: None }
+    fn says(ip: IpAddr, mac: u64) -> NeighborMessage {
+        NeighborMessage { has: Some((ip, mac)), router: None, wants: None }
     }
 
     /// Objective: a claim is found once; it moves among an owner's ports; a silent one is forgotten.
     #[test]
     fn found_and_forgotten() {
-        let heard = Heard::new(7);
+        let heard = HeardClaims::new(7);
         let ip = v4(0x0a00_0001);
-        let only = |mac| vec![Neighbor { ip, mac, router: false }];
+        let only = |mac| vec![TunnelNeighbor { ip, mac, router: false }];
         heard.hear(&says(ip, A), OWN, 10);
         heard.hear(&says(ip, A), OWN, 11);
         assert_eq!((all(&heard, 11), heard.changes().count()), (only(A), 1));
@@ -187,19 +188,19 @@ mod tests {
     /// address, until the station leaves; then the next claim counts.
     #[test]
     fn addresses_stay_with_their_owner() {
-        let heard = Heard::new(7);
+        let heard = HeardClaims::new(7);
         let ip = v4(0x0a00_0001);
         heard.hear(&says(ip, A), OWN, 10);
         heard.hear(&says(ip, B), OTHER, 11);
         heard.hear(&says(v4(0x0a00_0002), A), OTHER, 11);
         let stations = [(A, OWN.owner), (B, OTHER.owner)];
         let of = |there: &[(u64, u32)]| heard.all(12, |mac, owner| there.contains(&(mac, owner)));
-        assert_eq!(of(&stations), [Neighbor { ip, mac: A, router: false }]);
-        assert_eq!(of(&stations[1..]), [Neighbor { ip, mac: B, router: false }], "its station is gone");
+        assert_eq!(of(&stations), [TunnelNeighbor { ip, mac: A, router: false }]);
+        assert_eq!(of(&stations[1..]), [TunnelNeighbor { ip, mac: B, router: false }], "its station is gone");
         heard.hear(&says(ip, A), OWN, 13);
-        assert_eq!(of(&stations), [Neighbor { ip, mac: A, router: false }], "it was first");
+        assert_eq!(of(&stations), [TunnelNeighbor { ip, mac: A, router: false }], "it was first");
         heard.hear(&says(ip, B), OTHER, 12 + AGEING);
-        assert_eq!(all(&heard, 13 + AGEING), [Neighbor { ip, mac: B, router: false }], "it was silent");
+        assert_eq!(all(&heard, 13 + AGEING), [TunnelNeighbor { ip, mac: B, router: false }], "it was silent");
     }
 
     /// Objective: a flood from one port, or from many of one owner, leaves room for other owners' hosts; one from one
@@ -207,7 +208,7 @@ mod tests {
     #[test]
     fn floods_leave_room() {
         for (ports, honest) in [(1, OTHER), (1, Origin { port: 99, ..OWN }), (90, OTHER)] {
-            let heard = Heard::new(KEY);
+            let heard = HeardClaims::new(KEY);
             let flood = |from: u32| {
                 for n in from..from + 100_000 {
                     let port = (n % ports) as u8;
@@ -228,7 +229,7 @@ mod tests {
     /// Objective: a flood reports at most as many changes as the table has places: a watcher is not kept busy.
     #[test]
     fn floods_tell_little() {
-        let heard = Heard::new(7);
+        let heard = HeardClaims::new(7);
         (0..200_000).for_each(|n| heard.hear(&says(v4(n), A), OWN, 10));
         assert!(heard.changes().count() <= (LINES * LINE) as u64, "{}", heard.changes().count());
     }
@@ -237,10 +238,10 @@ mod tests {
     /// takes another's address without saying so.
     #[test]
     fn routers() {
-        let heard = Heard::new(7);
+        let heard = HeardClaims::new(7);
         let ip = IpAddr::from(Ipv6Addr::LOCALHOST);
         let hear = |mac, router| {
-            heard.hear(&Said { has: Some((ip, mac)), router, wants: None }, OWN, 10);
+            heard.hear(&NeighborMessage { has: Some((ip, mac)), router, wants: None }, OWN, 10);
             (all(&heard, 10).first().map(|one| (one.mac, one.router)), heard.changes().count())
         };
         assert_eq!(hear(A, None), (None, 0));

@@ -12,12 +12,12 @@ use netvale_wire::half_summed::left_to_do;
 
 use crate::ecn;
 use crate::header;
-use crate::ip::Words;
+use crate::ip::IpWords;
 use crate::partial;
-use crate::peers::Peers;
-use crate::sys::{Message, Receiver};
-use crate::table::Table;
-use crate::too_long::Reply;
+use crate::peers::VtepPeers;
+use crate::sys::{VxlanMessage, VxlanReceiver};
+use crate::table::VtepTable;
+use crate::too_long::TooLongReply;
 use crate::tunnel::{Tunnel, now};
 
 /// Messages read in one pass.
@@ -28,24 +28,24 @@ const KEPT: usize = 3 * READS;
 /// A tunnel's ingress.
 pub struct TunnelIngress {
     tunnel: Arc<Tunnel>,
-    receiver: Receiver,
+    receiver: VxlanReceiver,
     /// Messages with frames to take, in order, and buffers for more. A message is neither moved nor written between
     /// `take` and `release`.
-    messages: Vec<Message>,
-    free: Vec<Message>,
+    messages: Vec<VxlanMessage>,
+    free: Vec<VxlanMessage>,
     /// Number of messages wholly in the batch, and of datagrams of the next one.
     taken: usize,
     datagrams: usize,
     /// Replies in the batch.
-    replies: Vec<Reply>,
+    replies: Vec<TooLongReply>,
     counters: Arc<RingCounters>,
 }
 
 /// State shared by all messages of a pass.
-struct Pass<'a> {
+struct ReceivePass<'a> {
     tunnel: &'a Tunnel,
-    table: &'a Table,
-    peers: &'a Peers,
+    table: &'a VtepTable,
+    peers: &'a VtepPeers,
     counters: &'a RingCounters,
     now: u32,
     whole: usize,
@@ -59,9 +59,9 @@ impl TunnelIngress {
     pub fn new(tunnel: Arc<Tunnel>) -> TunnelIngress {
         TunnelIngress {
             tunnel,
-            receiver: Receiver::new(READS),
+            receiver: VxlanReceiver::new(READS),
             messages: Vec::with_capacity(KEPT),
-            free: (0..KEPT).map(|_| Message::empty()).collect(),
+            free: (0..KEPT).map(|_| VxlanMessage::empty()).collect(),
             taken: 0,
             datagrams: 0,
             replies: Vec::with_capacity(16),
@@ -95,7 +95,7 @@ impl TunnelIngress {
     }
 
     /// Keeps a message, or passes it to its tunnel.
-    fn sort(&mut self, mut message: Message) {
+    fn sort(&mut self, mut message: VxlanMessage) {
         let own = self.tunnel.options.vni;
         let vni = message.datagrams().next().and_then(header::decode).unwrap_or(own);
         if message.datagrams().any(|datagram| header::decode(datagram) != Some(vni)) {
@@ -115,7 +115,7 @@ impl TunnelIngress {
     }
 
     /// Passes `count` datagrams of another network to its tunnel.
-    fn pass_on(&self, vni: u32, count: usize, fill: impl FnOnce(&mut Message)) {
+    fn pass_on(&self, vni: u32, count: usize, fill: impl FnOnce(&mut VxlanMessage)) {
         match self.tunnel.endpoint.pass_on(vni, fill) {
             Some(true) => {}
             Some(false) => self.counters.dropped(DropReason::NoRoom, count as u64),
@@ -130,7 +130,7 @@ impl TunnelIngress {
         let peers = tunnel.peers.load();
         let now = now();
         let (whole, _) = tunnel.limits();
-        let pass = Pass {
+        let pass = ReceivePass {
             tunnel: &tunnel,
             table: &table,
             peers: &peers,
@@ -161,9 +161,9 @@ impl TunnelIngress {
     }
 }
 
-impl Pass<'_> {
+impl ReceivePass<'_> {
     /// Takes the frames of a message from datagram `first` on. Returns the datagram at which it stopped, 0 at the end.
-    fn take(&self, message: &Message, first: usize, batch: &mut Batch) -> usize {
+    fn take(&self, message: &VxlanMessage, first: usize, batch: &mut Batch) -> usize {
         if message.len == 0 {
             self.counters.dropped(DropReason::BadVxlan, 1);
         }
@@ -189,7 +189,7 @@ impl Pass<'_> {
     }
 
     /// The frame in a datagram, if it is for this tunnel.
-    fn frame<'m>(&self, datagram: &'m [u8], message: &Message) -> Option<&'m [u8]> {
+    fn frame<'m>(&self, datagram: &'m [u8], message: &VxlanMessage) -> Option<&'m [u8]> {
         let Some(vni) = header::decode(datagram) else {
             self.counters.dropped(DropReason::BadVxlan, 1);
             return None;
@@ -215,7 +215,7 @@ impl Pass<'_> {
 
     /// Learns the VTEP of an address, unless the batch has learned its share: a later frame will do.
     #[inline]
-    fn learn(&self, mac: u64, from: Words) {
+    fn learn(&self, mac: u64, from: IpWords) {
         if self.table.known(mac, from, self.now).is_none()
             && let Some(left) = self.news.get().checked_sub(1)
         {
@@ -225,7 +225,7 @@ impl Pass<'_> {
     }
 
     /// Adds a frame to the batch. A frame that came alone may have an offload left by its sender's kernel.
-    fn push(&self, frame: &[u8], message: &Message, batch: &mut Batch) {
+    fn push(&self, frame: &[u8], message: &VxlanMessage, batch: &mut Batch) {
         if self.tunnel.options.learning
             && let Some(source) = frame.get(4..).and_then(<[u8]>::first_chunk::<8>)
         {

@@ -3,11 +3,11 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 /// An address as words, the first half first.
-pub type Words = [u64; 2];
+pub type IpWords = [u64; 2];
 
 /// Converts an address to words.
 #[must_use]
-pub fn words(ip: IpAddr) -> Words {
+pub fn words(ip: IpAddr) -> IpWords {
     let bits = match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
         IpAddr::V6(ip) => ip,
@@ -18,7 +18,7 @@ pub fn words(ip: IpAddr) -> Words {
 
 /// Converts words to an address.
 #[must_use]
-pub fn of([high, low]: Words) -> IpAddr {
+pub fn of([high, low]: IpWords) -> IpAddr {
     Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low)).to_canonical()
 }
 

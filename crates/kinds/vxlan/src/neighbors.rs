@@ -9,8 +9,8 @@ use arc_swap::ArcSwap;
 use netvale_wire::checksum::pseudo_v6;
 use netvale_wire::{Layers, MacAddr, arp, ethernet};
 
-use crate::ip::{self, Words};
-use crate::too_long::Reply;
+use crate::ip::{self, IpWords};
+use crate::too_long::TooLongReply;
 
 /// Number of maps of known neighbours, and an odd number that mixes an address's bits.
 const SHARDS: usize = 256;
@@ -30,7 +30,7 @@ const OVERRIDE: u8 = 0x20;
 
 /// A neighbour: an IP address and its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Neighbor {
+pub struct TunnelNeighbor {
     /// Its IP address.
     pub ip: IpAddr,
     /// Its Ethernet address in wire order, first byte lowest.
@@ -39,32 +39,32 @@ pub struct Neighbor {
     pub router: bool,
 }
 
-type Shard = ArcSwap<HashMap<Words, Neighbor>>;
+type NeighborShard = ArcSwap<HashMap<IpWords, TunnelNeighbor>>;
 
 /// Given neighbours behind VTEPs, in many small maps: a change copies few of them.
 #[derive(Debug)]
-pub struct Known(Box<[Shard]>);
+pub struct TunnelNeighbors(Box<[NeighborShard]>);
 
-impl Default for Known {
+impl Default for TunnelNeighbors {
     fn default() -> Self {
-        Known((0..SHARDS).map(|_| Shard::default()).collect())
+        TunnelNeighbors((0..SHARDS).map(|_| NeighborShard::default()).collect())
     }
 }
 
-impl Known {
-    fn shard(&self, [high, low]: Words) -> usize {
+impl TunnelNeighbors {
+    fn shard(&self, [high, low]: IpWords) -> usize {
         ((high ^ low).wrapping_mul(MIX) >> 32) as usize % self.0.len()
     }
 
     /// The neighbour with this address.
     #[must_use]
-    pub fn get(&self, ip: IpAddr) -> Option<Neighbor> {
+    pub fn get(&self, ip: IpAddr) -> Option<TunnelNeighbor> {
         let words = ip::words(ip);
         self.0.get(self.shard(words))?.load().get(&words).copied()
     }
 
     /// All neighbours.
-    pub fn all(&self) -> impl Iterator<Item = Neighbor> + '_ {
+    pub fn all(&self) -> impl Iterator<Item = TunnelNeighbor> + '_ {
         self.0.iter().flat_map(|shard| shard.load().values().copied().collect::<Vec<_>>())
     }
 
@@ -80,8 +80,8 @@ impl Known {
     }
 
     /// Removes some, then adds others.
-    pub fn change(&self, more: &[Neighbor], less: &[IpAddr]) {
-        let mut changed: HashMap<usize, (Vec<Neighbor>, Vec<Words>)> = HashMap::new();
+    pub fn change(&self, more: &[TunnelNeighbor], less: &[IpAddr]) {
+        let mut changed: HashMap<usize, (Vec<TunnelNeighbor>, Vec<IpWords>)> = HashMap::new();
         for ip in less.iter().map(|ip| ip::words(*ip)) {
             changed.entry(self.shard(ip)).or_default().1.push(ip);
         }
@@ -100,7 +100,7 @@ impl Known {
 
 /// A frame's claim and request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct NeighborMessage {
     /// Claimed address: IP and Ethernet address, if any.
     pub has: Option<(IpAddr, u64)>,
     /// Whether the claimant is a router, if the frame says so.
@@ -111,7 +111,7 @@ pub struct Said {
 
 /// Reads a frame that begins with `head`. `None` if it is neither ARP nor neighbour discovery.
 #[must_use]
-pub fn read(head: &[u8]) -> Option<Said> {
+pub fn read(head: &[u8]) -> Option<NeighborMessage> {
     let (ethertype, l3) = ethernet::network(head).ok()?;
     let sender = mac_at(head, 6)?;
     match ethertype {
@@ -122,7 +122,7 @@ pub fn read(head: &[u8]) -> Option<Said> {
             let says = !from.is_unspecified() && mac.to_word() == sender;
             let asks = packet.operation() == arp::REQUEST && from != wanted;
             let has = says.then_some((from.into(), sender));
-            Some(Said { has, router: None, wants: asks.then_some(wanted.into()) })
+            Some(NeighborMessage { has, router: None, wants: asks.then_some(wanted.into()) })
         }
         // It cannot come from off the link (RFC 4861 §7.1).
         ethernet::IPV6 if head.get(l3 + 7) == Some(&255) => read_discovery(head, sender),
@@ -130,25 +130,25 @@ pub fn read(head: &[u8]) -> Option<Said> {
     }
 }
 
-fn read_discovery(head: &[u8], sender: u64) -> Option<Said> {
+fn read_discovery(head: &[u8], sender: u64) -> Option<NeighborMessage> {
     let ip = Layers::parse(head).ok()?.ip.filter(|ip| ip.protocol == ICMPV6 && !ip.fragment)?;
     let message = head.get(ip.l4..)?;
     let kind = *message.first()?;
     if kind == ROUTER_ADVERTISEMENT {
         // From any other address it is invalid (RFC 4861 §6.1.2).
         let is_local = matches!(ip.src, IpAddr::V6(src) if src.is_unicast_link_local());
-        return is_local.then_some(Said { has: Some((ip.src, sender)), router: Some(true), wants: None });
+        return is_local.then_some(NeighborMessage { has: Some((ip.src, sender)), router: Some(true), wants: None });
     }
     let target = Ipv6Addr::from(*message.get(8..)?.first_chunk::<16>()?);
     let option = message.get(24..32).filter(|option| option[1] == 1);
     let of = |kind| option.filter(|option| option[0] == kind).and_then(|option| mac_at(option, 2)) == Some(sender);
     match kind {
-        SOLICITATION => Some(Said {
+        SOLICITATION => Some(NeighborMessage {
             has: (!ip.src.is_unspecified() && of(SOURCE)).then_some((ip.src, sender)),
             router: None,
             wants: Some(target.into()),
         }),
-        ADVERTISEMENT => Some(Said {
+        ADVERTISEMENT => Some(NeighborMessage {
             has: of(TARGET).then_some((target.into(), sender)),
             router: Some(message.get(4)? & ROUTER != 0),
             wants: None,
@@ -159,7 +159,7 @@ fn read_discovery(head: &[u8], sender: u64) -> Option<Said> {
 
 /// The reply to a frame that begins with `head`, if it requests a known neighbour.
 #[must_use]
-pub fn answer(head: &[u8], said: &Said, known: &Known) -> Option<Reply> {
+pub fn answer(head: &[u8], said: &NeighborMessage, known: &TunnelNeighbors) -> Option<TooLongReply> {
     let wanted = said.wants?;
     let neighbor = known.get(wanted)?;
     let mac = MacAddr::from_word(neighbor.mac);
@@ -178,7 +178,7 @@ pub fn answer(head: &[u8], said: &Said, known: &Known) -> Option<Reply> {
             reply.set_sender(mac, wanted);
             let (asker, from) = asks.sender();
             reply.set_target(asker, from);
-            Some(Reply::of(&[link, &bytes]))
+            Some(TooLongReply::of(&[link, &bytes]))
         }
         IpAddr::V6(wanted) => {
             let IpAddr::V6(asker) = Layers::parse(head).ok()?.ip?.src else { return None };
@@ -189,7 +189,7 @@ pub fn answer(head: &[u8], said: &Said, known: &Known) -> Option<Reply> {
             }
             let router = if neighbor.router { ROUTER } else { 0 };
             let flags = OVERRIDE | router | if asker.is_unspecified() { 0 } else { SOLICITED };
-            Some(Reply::of(&[link, &advertisement(wanted, to, mac, flags)]))
+            Some(TooLongReply::of(&[link, &advertisement(wanted, to, mac, flags)]))
         }
     }
 }
@@ -221,9 +221,9 @@ mod tests {
     const A: u64 = 0x0100_0000_0002;
     const B: u64 = 0x0200_0000_0002;
 
-    fn known(ip: IpAddr, router: bool) -> Known {
-        let known = Known::default();
-        known.change(&[Neighbor { ip, mac: B, router }], &[]);
+    fn known(ip: IpAddr, router: bool) -> TunnelNeighbors {
+        let known = TunnelNeighbors::default();
+        known.change(&[TunnelNeighbor { ip, mac: B, router }], &[]);
         known
     }
 
@@ -261,7 +261,7 @@ mod tests {
         let known = known(wanted, false);
         let frame = ask([10, 0, 0, 1], [10, 0, 0, 2]);
         let said = read(&frame).unwrap();
-        assert_eq!(said, Said { has: Some(([10, 0, 0, 1].into(), A)), router: None, wants: Some(wanted) });
+        assert_eq!(said, NeighborMessage { has: Some(([10, 0, 0, 1].into(), A)), router: None, wants: Some(wanted) });
         let reply = answer(&frame, &said, &known).unwrap();
         assert_eq!(
             (&reply.bytes()[..6], &reply.bytes()[6..12]),
@@ -273,7 +273,7 @@ mod tests {
         let other = ask([10, 0, 0, 1], [10, 0, 0, 3]);
         assert!(answer(&other, &read(&other).unwrap(), &known).is_none());
         assert_eq!(read(&ask([10, 0, 0, 2], [10, 0, 0, 2])).unwrap().wants, None, "an announcement");
-        let probe = Said { has: None, router: None, wants: Some(wanted) };
+        let probe = NeighborMessage { has: None, router: None, wants: Some(wanted) };
         assert_eq!(read(&ask([0; 4], [10, 0, 0, 2])).unwrap(), probe);
         let mut liar = ask([10, 0, 0, 1], [10, 0, 0, 2]);
         liar[6] = 4;
@@ -302,8 +302,8 @@ mod tests {
             let by_router = answer(&frame, &said, &router).unwrap();
             assert_eq!(by_router.bytes()[14 + 44] & ROUTER, ROUTER);
             let said = read(reply.bytes()).unwrap();
-            assert_eq!(said, Said { has: Some((wanted, B)), router: Some(false), wants: None });
-            assert_eq!(read(by_router.bytes()).unwrap(), Said { router: Some(true), ..said });
+            assert_eq!(said, NeighborMessage { has: Some((wanted, B)), router: Some(false), wants: None });
+            assert_eq!(read(by_router.bytes()).unwrap(), NeighborMessage { router: Some(true), ..said });
         }
     }
 
@@ -313,7 +313,10 @@ mod tests {
         let from = "fe80::1".parse::<Ipv6Addr>().unwrap();
         let mut frame = solicit(from, "ff02::1".parse().unwrap());
         frame[54] = ROUTER_ADVERTISEMENT;
-        assert_eq!(read(&frame), Some(Said { has: Some((from.into(), A)), router: Some(true), wants: None }));
+        assert_eq!(
+            read(&frame),
+            Some(NeighborMessage { has: Some((from.into(), A)), router: Some(true), wants: None })
+        );
         frame[21] = 254;
         assert_eq!(read(&frame), None, "it may have come from afar");
         for other in ["::", "fd00::1", "ff02::1"].map(|text| text.parse::<Ipv6Addr>().unwrap()) {
@@ -326,15 +329,15 @@ mod tests {
     /// Objective: neighbours are added and removed one by one, and all together.
     #[test]
     fn known_ones() {
-        let one = |n: u32| Neighbor {
+        let one = |n: u32| TunnelNeighbor {
             ip: IpAddr::from(n.to_be_bytes()),
             mac: A + (u64::from(n) << 8),
             router: n.is_multiple_of(2),
         };
-        let known = Known::default();
+        let known = TunnelNeighbors::default();
         let all = (1..=3000).map(one).collect::<Vec<_>>();
         known.change(&all, &[]);
-        known.change(&[Neighbor { mac: B, ..one(7) }], &[one(7).ip, one(8).ip, one(9000).ip]);
+        known.change(&[TunnelNeighbor { mac: B, ..one(7) }], &[one(7).ip, one(8).ip, one(9000).ip]);
         assert_eq!((known.count(), known.all().count()), (2999, 2999));
         assert_eq!(
             (known.get(one(7).ip).unwrap().mac, known.get(one(8).ip), known.get(one(9).ip)),

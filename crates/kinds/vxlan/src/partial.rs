@@ -3,11 +3,11 @@
 use netvale_wire::ethernet;
 
 use crate::header;
-use crate::sys::Message;
+use crate::sys::VxlanMessage;
 
 /// Makes a message one datagram again if its frame stands for several UDP datagrams: the kernel reports their length
 /// like that of datagrams to cut the message into. No part of a frame is then taken for a datagram.
-pub fn whole_again(message: &mut Message) {
+pub fn whole_again(message: &mut VxlanMessage) {
     let first = message.datagrams().next().and_then(|datagram| datagram.get(header::LEN..)).unwrap_or_default();
     let is_cut = message.each > 0 && packet_end(first).is_some_and(|end| end > first.len());
     if is_cut {
@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn inner_lengths() {
         let message = |frames: &[Vec<u8>], each: usize| {
-            let mut message = Message::empty();
+            let mut message = VxlanMessage::empty();
             let bytes: Vec<u8> = frames.iter().flat_map(|frame| [&header::encode(7)[..], frame].concat()).collect();
             message.data[..bytes.len()].copy_from_slice(&bytes);
             message.len = bytes.len();

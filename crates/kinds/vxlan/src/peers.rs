@@ -4,9 +4,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use netvale_port::pace::Pace;
+use netvale_port::pace::QueuePace;
 
-use crate::ip::{self, Words};
+use crate::ip::{self, IpWords};
 
 /// Most VTEPs of a tunnel.
 pub const MAX_PEERS: usize = 4096;
@@ -45,7 +45,7 @@ fn add([frames, bytes]: &[AtomicU64; 2], more: u64, more_bytes: u64) {
 
 /// A VTEP.
 #[derive(Clone, Debug)]
-pub struct Peer {
+pub struct VtepPeer {
     /// Its address.
     pub ip: IpAddr,
     /// Whether it gets flooded frames.
@@ -53,29 +53,29 @@ pub struct Peer {
     /// Traffic between it and this tunnel.
     pub counters: Arc<PeerCounters>,
     /// Pacing of the workers' time for datagrams to it.
-    pub(crate) pace: Arc<Pace>,
+    pub(crate) pace: Arc<QueuePace>,
 }
 
 /// A list of VTEPs, replaced as a whole.
 #[derive(Debug, Default)]
-pub struct Peers {
-    list: Vec<Peer>,
+pub struct VtepPeers {
+    list: Vec<VtepPeer>,
     /// Index in the list, sorted by address: for the usual few, a search is faster than a hash.
-    places: Vec<(Words, usize)>,
-    flood: Vec<Words>,
+    places: Vec<(IpWords, usize)>,
+    flood: Vec<IpWords>,
 }
 
-impl Peers {
+impl VtepPeers {
     /// Creates the list of those VTEPs, with their flood flags; those in `before` keep their counters.
     #[must_use]
-    pub fn new(all: impl IntoIterator<Item = (IpAddr, bool)>, before: &Peers) -> Peers {
-        let mut peers = Peers::default();
+    pub fn new(all: impl IntoIterator<Item = (IpAddr, bool)>, before: &VtepPeers) -> VtepPeers {
+        let mut peers = VtepPeers::default();
         for (ip, floods) in all {
             let words = ip::words(ip);
             let kept = before.get(words).map(|peer| (Arc::clone(&peer.counters), Arc::clone(&peer.pace)));
             let (counters, pace) = kept.unwrap_or_default();
             peers.places.push((words, peers.list.len()));
-            peers.list.push(Peer { ip, floods, counters, pace });
+            peers.list.push(VtepPeer { ip, floods, counters, pace });
             peers.flood.extend(floods.then_some(words));
         }
         peers.places.sort_unstable();
@@ -85,21 +85,21 @@ impl Peers {
     /// Finds a VTEP.
     #[inline]
     #[must_use]
-    pub fn get(&self, words: Words) -> Option<&Peer> {
+    pub fn get(&self, words: IpWords) -> Option<&VtepPeer> {
         let found = self.places.binary_search_by_key(&words, |(words, _)| *words).ok()?;
         self.list.get(self.places[found].1)
     }
 
     /// All VTEPs.
     #[must_use]
-    pub fn all(&self) -> &[Peer] {
+    pub fn all(&self) -> &[VtepPeer] {
         &self.list
     }
 
     /// The VTEPs that get flooded frames.
     #[inline]
     #[must_use]
-    pub fn flood(&self) -> &[Words] {
+    pub fn flood(&self) -> &[IpWords] {
         &self.flood
     }
 }

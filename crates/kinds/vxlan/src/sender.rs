@@ -16,16 +16,16 @@ use std::ops::Range;
 
 use netvale_mem::steps::{Step, step};
 use netvale_port::batch::MAX_FRAME;
-use netvale_port::pace::Pace;
+use netvale_port::pace::QueuePace;
 use netvale_port::{Batch, DropReason, FrameRef, RingCounters};
 use netvale_wire::offload::{MAX_HEADERS, Offload};
 use netvale_wire::segment::{Segmenter, complete_checksum};
 use netvale_wire::{Gso, Sum};
 
-use crate::endpoint::{ECN_SHIFT, Sources};
+use crate::endpoint::{ECN_SHIFT, SendSockets};
 use crate::header;
-use crate::ip::{self, Words};
-use crate::peers::Peers;
+use crate::ip::{self, IpWords};
+use crate::peers::VtepPeers;
 use crate::sys::Outbox;
 
 /// Most messages and parts of a system call; most parts of one message (linux/uio.h, `UIO_MAXIOV`).
@@ -46,8 +46,8 @@ const END: u16 = u16::MAX;
 
 /// Destination, socket and ECN codepoint of frames, and the first and last run of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Lane {
-    to: Words,
+struct SendLane {
+    to: IpWords,
     source: u8,
     first: u16,
     last: u16,
@@ -55,7 +55,7 @@ struct Lane {
 
 /// Consecutive picks for one lane, and the lane's next run.
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct PickRun {
     from: u16,
     end: u16,
     next: u16,
@@ -63,18 +63,18 @@ struct Run {
 
 /// The frames sent in a delivery.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Outcome {
+pub struct TunnelSendResult {
     /// Number of frames.
     pub frames: u64,
     /// Number of bytes.
     pub bytes: u64,
     /// A VTEP whose path takes only shorter packets than assumed.
-    pub too_long_to: Option<Words>,
+    pub too_long_to: Option<IpWords>,
 }
 
 /// A message being packed.
 #[derive(Clone, Copy, Debug, Default)]
-struct Open {
+struct OpenMessage {
     /// Bytes of each datagram; the last one may be shorter.
     each: usize,
     count: usize,
@@ -88,31 +88,31 @@ struct Open {
 
 /// A complete message.
 #[derive(Clone, Copy, Debug)]
-struct Done {
-    to: Words,
+struct CompleteMessage {
+    to: IpWords,
     source: u8,
     frames: u64,
     bytes: u64,
 }
 
 /// Memory for sending, used by one worker at a time.
-pub struct Sender {
+pub struct TunnelSender {
     outbox: Outbox,
-    done: Vec<Done>,
-    runs: Vec<Run>,
-    lanes: Vec<Lane>,
+    done: Vec<CompleteMessage>,
+    runs: Vec<PickRun>,
+    lanes: Vec<SendLane>,
     /// The lane of the frame added last.
     recent: usize,
     /// Private memory, and the number of bytes in use.
     private: Vec<u8>,
     used: usize,
     /// The lane being packed, and its message.
-    lane: Lane,
-    open: Open,
-    outcome: Outcome,
+    lane: SendLane,
+    open: OpenMessage,
+    outcome: TunnelSendResult,
 }
 
-impl Done {
+impl CompleteMessage {
     /// Cost of the message. Datagrams that the kernel cuts are cheaper than as many messages.
     fn weight(&self) -> usize {
         1 + self.frames as usize / 8
@@ -120,27 +120,27 @@ impl Done {
 }
 
 /// Inputs common to all frames of a delivery.
-pub struct Job<'a> {
+pub struct TunnelSendContext<'a> {
     /// The batch of frames.
     pub batch: &'a Batch,
     /// Numbers of the frames to send.
     pub picks: &'a [u16],
     /// The VTEPs, with their counters.
-    pub peers: &'a Peers,
+    pub peers: &'a VtepPeers,
     /// Counts dropped frames.
     pub counters: &'a RingCounters,
     /// The sockets to send from.
-    pub sources: &'a Sources,
+    pub sources: &'a SendSockets,
     /// The header before each frame.
     pub header: &'a [u8; header::LEN],
     /// The longest frame that fits a packet of the path.
     pub whole: usize,
 }
 
-impl Sender {
+impl TunnelSender {
     /// Creates memory for datagrams to `port`.
-    pub fn new(port: u16) -> Sender {
-        Sender {
+    pub fn new(port: u16) -> TunnelSender {
+        TunnelSender {
             outbox: Outbox::new(MESSAGES, PARTS, port),
             done: Vec::with_capacity(MESSAGES),
             runs: Vec::with_capacity(RUNS),
@@ -148,15 +148,15 @@ impl Sender {
             recent: 0,
             private: vec![0; PRIVATE],
             used: 0,
-            lane: Lane { to: [0; 2], source: 0, first: END, last: END },
-            open: Open::default(),
-            outcome: Outcome::default(),
+            lane: SendLane { to: [0; 2], source: 0, first: END, last: END },
+            open: OpenMessage::default(),
+            outcome: TunnelSendResult::default(),
         }
     }
 
     /// Adds a pick's frame for a VTEP.
     #[inline]
-    pub fn add(&mut self, job: &Job<'_>, pick: u16, to: Words, source: u8) {
+    pub fn add(&mut self, job: &TunnelSendContext<'_>, pick: u16, to: IpWords, source: u8) {
         if let Some(lane) = self.lanes.get(self.recent)
             && (lane.to == to && lane.source == source)
             && let Some(run) = self.runs.get_mut(usize::from(lane.last))
@@ -170,7 +170,7 @@ impl Sender {
 
     /// Starts a run.
     #[inline(never)]
-    fn add_run(&mut self, job: &Job<'_>, pick: u16, to: Words, source: u8) {
+    fn add_run(&mut self, job: &TunnelSendContext<'_>, pick: u16, to: IpWords, source: u8) {
         let mut known = self.lanes.iter().rposition(|lane| lane.to == to && lane.source == source);
         if self.runs.len() == RUNS || known.is_none() && self.lanes.len() == LANES {
             self.flush(job);
@@ -182,23 +182,23 @@ impl Sender {
                 let last = std::mem::replace(&mut lane.last, number);
                 self.runs[usize::from(last)].next = number;
             }
-            None => self.lanes.push(Lane { to, source, first: number, last: number }),
+            None => self.lanes.push(SendLane { to, source, first: number, last: number }),
         }
         self.recent = known.unwrap_or(self.lanes.len() - 1);
-        self.runs.push(Run { from: pick, end: pick + 1, next: END });
+        self.runs.push(PickRun { from: pick, end: pick + 1, next: END });
     }
 
     /// Sends all frames added. Returns the outcome since the last call.
-    pub fn finish(&mut self, job: &Job<'_>) -> Outcome {
+    pub fn finish(&mut self, job: &TunnelSendContext<'_>) -> TunnelSendResult {
         self.flush(job);
         std::mem::take(&mut self.outcome)
     }
 
-    fn flush(&mut self, job: &Job<'_>) {
+    fn flush(&mut self, job: &TunnelSendContext<'_>) {
         for i in 0..self.lanes.len() {
             self.lane = self.lanes[i];
             let mut next = self.lane.first;
-            while let Some(&Run { from, end, next: after }) = self.runs.get(usize::from(next)) {
+            while let Some(&PickRun { from, end, next: after }) = self.runs.get(usize::from(next)) {
                 self.put_run(job, job.picks.get(from.into()..end.into()).unwrap_or_default());
                 next = after;
             }
@@ -209,7 +209,7 @@ impl Sender {
         self.runs.clear();
     }
 
-    fn put_run(&mut self, job: &Job<'_>, picks: &[u16]) {
+    fn put_run(&mut self, job: &TunnelSendContext<'_>, picks: &[u16]) {
         for &pick in picks {
             if let Some(frame) = job.batch.get(pick.into())
                 && self.put(job, &frame).is_none()
@@ -221,7 +221,7 @@ impl Sender {
 
     /// Packs a frame. `None`: its offload does not fit it.
     #[inline]
-    fn put(&mut self, job: &Job<'_>, frame: &FrameRef<'_>) -> Option<()> {
+    fn put(&mut self, job: &TunnelSendContext<'_>, frame: &FrameRef<'_>) -> Option<()> {
         match frame.offload() {
             Offload::None => {
                 self.next_datagram(job, header::LEN + frame.len(), 1 + frame.pieces());
@@ -249,7 +249,7 @@ impl Sender {
     }
 
     /// Adds a datagram: the header, and pieces of private memory, unchanged until the messages are sent.
-    fn add_private(&mut self, job: &Job<'_>, pieces: &[(usize, usize)]) {
+    fn add_private(&mut self, job: &TunnelSendContext<'_>, pieces: &[(usize, usize)]) {
         // SAFETY: the header outlives the message; it is sent before `flush` returns.
         unsafe { self.outbox.add(job.header.as_ptr(), header::LEN) };
         for &(at, len) in pieces {
@@ -261,7 +261,7 @@ impl Sender {
     }
 
     /// Takes `len` bytes of the private memory; sends all messages first if it is used up.
-    fn room(&mut self, job: &Job<'_>, len: usize) -> Option<usize> {
+    fn room(&mut self, job: &TunnelSendContext<'_>, len: usize) -> Option<usize> {
         if len > self.private.len() {
             return None;
         }
@@ -281,7 +281,7 @@ impl Sender {
     }
 
     /// Packs the segments of a frame. TCP segments never exceed a packet of the path, whatever length was requested.
-    fn segments(&mut self, job: &Job<'_>, frame: &FrameRef<'_>, gso: Gso) -> Option<()> {
+    fn segments(&mut self, job: &TunnelSendContext<'_>, frame: &FrameRef<'_>, gso: Gso) -> Option<()> {
         let headers = usize::from(gso.hdr_len);
         let fits = job.whole.saturating_sub(headers).clamp(1, u16::MAX.into()) as u16;
         // UDP datagrams keep their sender's length.
@@ -310,7 +310,7 @@ impl Sender {
 
     /// Begins a datagram of `len` bytes: in the open message if it fits, else in a new one.
     #[inline]
-    fn next_datagram(&mut self, job: &Job<'_>, len: usize, parts: usize) {
+    fn next_datagram(&mut self, job: &TunnelSendContext<'_>, len: usize, parts: usize) {
         let open = &self.open;
         if open.count >= open.most || len > open.each || open.parts + parts > open.most_parts {
             self.begin(job, len, parts);
@@ -325,7 +325,7 @@ impl Sender {
     }
 
     /// Begins a message with a datagram of `each` bytes.
-    fn begin(&mut self, job: &Job<'_>, each: usize, parts: usize) {
+    fn begin(&mut self, job: &TunnelSendContext<'_>, each: usize, parts: usize) {
         self.close();
         if !self.outbox.has_room(parts) {
             self.send_but_private(job);
@@ -337,35 +337,36 @@ impl Sender {
         }
         let cut = job.sources.has_gso() && each <= header::LEN + job.whole;
         let most = if cut { (BYTES / each.max(1)).clamp(1, DATAGRAMS) } else { 1 };
-        self.open = Open { each, most, most_parts: MOST_PARTS.min(self.outbox.room()), ..Open::default() };
+        self.open =
+            OpenMessage { each, most, most_parts: MOST_PARTS.min(self.outbox.room()), ..OpenMessage::default() };
     }
 
     /// Completes the open message.
     fn close(&mut self) {
-        let Open { each, count, bytes, .. } = std::mem::take(&mut self.open);
+        let OpenMessage { each, count, bytes, .. } = std::mem::take(&mut self.open);
         if count > 1 {
             self.outbox.set_segment_size(each);
         }
         if count > 0 {
-            let Lane { to, source, .. } = self.lane;
+            let SendLane { to, source, .. } = self.lane;
             let bytes = (bytes - count * header::LEN) as u64;
-            self.done.push(Done { to, source, frames: count as u64, bytes });
+            self.done.push(CompleteMessage { to, source, frames: count as u64, bytes });
         }
     }
 
     /// Sends all messages, and frees private memory.
-    fn send(&mut self, job: &Job<'_>) {
+    fn send(&mut self, job: &TunnelSendContext<'_>) {
         self.send_but_private(job);
         self.used = 0;
     }
 
     /// Sends all messages, but keeps private memory.
-    fn send_but_private(&mut self, job: &Job<'_>) {
+    fn send_but_private(&mut self, job: &TunnelSendContext<'_>) {
         let mut first = 0;
-        while let Some(&Done { to, source, .. }) = self.done.get(first) {
+        while let Some(&CompleteMessage { to, source, .. }) = self.done.get(first) {
             // If datagrams were slow, each VTEP has its own pace.
             let slow_to = job.sources.pace.looks().then_some(to);
-            let is_same = |other: &&Done| other.source == source && slow_to.is_none_or(|to| other.to == to);
+            let is_same = |other: &&CompleteMessage| other.source == source && slow_to.is_none_or(|to| other.to == to);
             let end = first + self.done[first..].iter().take_while(is_same).count();
             let peer = slow_to.and_then(|to| job.peers.get(to));
             self.send_some(job, first..end, peer.map_or(&job.sources.pace, |peer| &peer.pace));
@@ -379,7 +380,7 @@ impl Sender {
     }
 
     /// Sends messages from one socket, within their time limit.
-    fn send_some(&mut self, job: &Job<'_>, messages: Range<usize>, pace: &Pace) {
+    fn send_some(&mut self, job: &TunnelSendContext<'_>, messages: Range<usize>, pace: &QueuePace) {
         let Range { start: mut first, end } = messages;
         let socket = job.sources.get(self.done[first].source.into());
         let mut meter = pace.begin(self.weight(first..end));
@@ -401,15 +402,15 @@ impl Sender {
         meter.end();
     }
 
-    /// Cost of these messages in frames, for a [`Pace`].
+    /// Cost of these messages in frames, for a [`QueuePace`].
     fn weight(&self, messages: Range<usize>) -> usize {
-        self.done[messages].iter().map(Done::weight).sum()
+        self.done[messages].iter().map(CompleteMessage::weight).sum()
     }
 
     /// Number of these messages in a call of `frames` frames; a message is sent whole.
     fn fitting(&self, messages: Range<usize>, frames: usize) -> usize {
         let mut left = frames;
-        let fits = |done: &&Done| {
+        let fits = |done: &&CompleteMessage| {
             let rest = left.checked_sub(done.weight());
             left = rest.unwrap_or(0);
             rest.is_some()
@@ -420,13 +421,13 @@ impl Sender {
 
     /// Drops messages that exceed the time limit.
     #[cold]
-    fn drop_rest(&self, job: &Job<'_>, messages: Range<usize>) {
+    fn drop_rest(&self, job: &TunnelSendContext<'_>, messages: Range<usize>) {
         job.counters.dropped(DropReason::Device, self.done[messages].iter().map(|done| done.frames).sum());
     }
 
     /// Drops a message that the kernel refuses.
     #[cold]
-    fn is_refused(&mut self, job: &Job<'_>, message: usize, error: Option<&io::Error>) {
+    fn is_refused(&mut self, job: &TunnelSendContext<'_>, message: usize, error: Option<&io::Error>) {
         let Some(done) = self.done.get(message) else { return };
         let why = match error.and_then(io::Error::raw_os_error) {
             Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => DropReason::NoRoom,
@@ -445,7 +446,7 @@ impl Sender {
     }
 }
 
-fn count_sent(job: &Job<'_>, done: &Done, outcome: &mut Outcome) {
+fn count_sent(job: &TunnelSendContext<'_>, done: &CompleteMessage, outcome: &mut TunnelSendResult) {
     if let Some(peer) = job.peers.get(done.to) {
         peer.counters.sent(done.frames, done.bytes);
     }

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use netvale_port::FrameRef;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto};
 
-use crate::ip::{self, Words};
+use crate::ip::{self, IpWords};
 
 /// linux/udp.h.
 const UDP_SEGMENT: libc::c_int = 103;
@@ -75,28 +75,28 @@ pub fn set_gro(socket: &impl AsFd) -> io::Result<()> {
 
 /// The needed part of a socket address.
 #[derive(Clone, Copy)]
-union Name {
+union VxlanSocketName {
     v4: libc::sockaddr_in,
     v6: libc::sockaddr_in6,
 }
 
-impl Name {
-    const EMPTY: Name = Name {
+impl VxlanSocketName {
+    const EMPTY: VxlanSocketName = VxlanSocketName {
         // SAFETY: all zeros are a value of this struct of integers.
         v6: unsafe { std::mem::zeroed() },
     };
 
     /// Converts an address. Returns its length, too.
-    fn of(words: Words, port: u16) -> (Name, u32) {
+    fn of(words: IpWords, port: u16) -> (VxlanSocketName, u32) {
         match ip::of(words) {
             std::net::IpAddr::V4(v4) => {
                 let sin_addr = libc::in_addr { s_addr: u32::from_ne_bytes(v4.octets()) };
                 let family = libc::AF_INET as u16;
                 let v4 = libc::sockaddr_in { sin_family: family, sin_port: port.to_be(), sin_addr, sin_zero: [0; 8] };
-                (Name { v4 }, size_of::<libc::sockaddr_in>() as u32)
+                (VxlanSocketName { v4 }, size_of::<libc::sockaddr_in>() as u32)
             }
             std::net::IpAddr::V6(v6) => {
-                let mut name = Name::EMPTY;
+                let mut name = VxlanSocketName::EMPTY;
                 name.v6 = libc::sockaddr_in6 {
                     sin6_family: libc::AF_INET6 as u16,
                     sin6_port: port.to_be(),
@@ -110,7 +110,7 @@ impl Name {
     }
 
     /// The address written by the kernel.
-    fn words(&self) -> Words {
+    fn words(&self) -> IpWords {
         // SAFETY: the union was all zeros or was written by the kernel: each byte is initialized, and both structs are
         // integers. Both begin with the family.
         unsafe {
@@ -126,22 +126,22 @@ impl Name {
 /// Control data, with the alignment of its header.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
-struct Control {
+struct VxlanControl {
     len: usize,
     level: libc::c_int,
     kind: libc::c_int,
     value: [u8; 8],
 }
 
-const _: () = assert!(size_of::<Control>() == CONTROL && size_of::<libc::cmsghdr>() == 16);
+const _: () = assert!(size_of::<VxlanControl>() == CONTROL && size_of::<libc::cmsghdr>() == 16);
 
-const NO_CONTROL: Control = Control { len: 0, level: 0, kind: 0, value: [0; 8] };
+const NO_CONTROL: VxlanControl = VxlanControl { len: 0, level: 0, kind: 0, value: [0; 8] };
 
-impl Control {
+impl VxlanControl {
     /// Creates control data with an int.
-    fn int(level: libc::c_int, kind: libc::c_int, value: libc::c_int) -> Control {
+    fn int(level: libc::c_int, kind: libc::c_int, value: libc::c_int) -> VxlanControl {
         let [a, b, c, d] = value.to_ne_bytes();
-        Control { len: 20, level, kind, value: [a, b, c, d, 0, 0, 0, 0] }
+        VxlanControl { len: 20, level, kind, value: [a, b, c, d, 0, 0, 0, 0] }
     }
 
     fn first_int(&self) -> libc::c_int {
@@ -158,7 +158,7 @@ fn empty() -> libc::mmsghdr {
 
 /// A received datagram, or several of one length merged by the kernel.
 #[derive(Debug)]
-pub struct Message {
+pub struct VxlanMessage {
     /// Its bytes, and the rest of the buffer.
     pub data: Box<[u8]>,
     /// Length of the data in bytes.
@@ -168,19 +168,19 @@ pub struct Message {
     /// Payload bytes of each packet that the frame in a single datagram stands for, if the kernel reports it; else 0.
     pub inner: usize,
     /// Its sender.
-    pub from: Words,
+    pub from: IpWords,
     /// The ECN codepoint of its packet.
     pub ecn: u8,
 }
 
-impl Message {
+impl VxlanMessage {
     /// A buffer without a message.
-    pub fn empty() -> Message {
-        Message { data: vec![0; BUFFER].into_boxed_slice(), len: 0, each: 0, inner: 0, from: [0; 2], ecn: 0 }
+    pub fn empty() -> VxlanMessage {
+        VxlanMessage { data: vec![0; BUFFER].into_boxed_slice(), len: 0, each: 0, inner: 0, from: [0; 2], ecn: 0 }
     }
 
     /// Makes it a copy of a single datagram.
-    pub fn copy_of(&mut self, datagram: &[u8], from: Words, ecn: u8) {
+    pub fn copy_of(&mut self, datagram: &[u8], from: IpWords, ecn: u8) {
         let len = datagram.len().min(self.data.len());
         self.data[..len].copy_from_slice(&datagram[..len]);
         self.len = len;
@@ -191,7 +191,7 @@ impl Message {
     }
 
     /// Reads the kernel's control data about it.
-    fn read_controls(&mut self, controls: &[Control; CONTROLS]) {
+    fn read_controls(&mut self, controls: &[VxlanControl; CONTROLS]) {
         self.each = 0;
         self.inner = 0;
         self.ecn = 0;
@@ -213,21 +213,21 @@ impl Message {
 }
 
 /// Receives messages.
-pub struct Receiver {
-    names: Vec<Name>,
-    controls: Vec<[Control; CONTROLS]>,
+pub struct VxlanReceiver {
+    names: Vec<VxlanSocketName>,
+    controls: Vec<[VxlanControl; CONTROLS]>,
     parts: Vec<libc::iovec>,
     headers: Vec<libc::mmsghdr>,
 }
 
 // SAFETY: its pointers are written before each call, and only used in that call.
-unsafe impl Send for Receiver {}
+unsafe impl Send for VxlanReceiver {}
 
-impl Receiver {
+impl VxlanReceiver {
     /// Creates a receiver of up to `most` messages a call.
-    pub fn new(most: usize) -> Receiver {
-        Receiver {
-            names: vec![Name::EMPTY; most],
+    pub fn new(most: usize) -> VxlanReceiver {
+        VxlanReceiver {
+            names: vec![VxlanSocketName::EMPTY; most],
             controls: vec![[NO_CONTROL; CONTROLS]; most],
             parts: vec![libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; most],
             headers: (0..most).map(|_| empty()).collect(),
@@ -235,15 +235,15 @@ impl Receiver {
     }
 
     /// Receives into the first buffers of `into`. Returns the number of messages.
-    pub fn receive(&mut self, socket: &impl AsFd, into: &mut [Message]) -> usize {
+    pub fn receive(&mut self, socket: &impl AsFd, into: &mut [VxlanMessage]) -> usize {
         let most = into.len().min(self.headers.len());
         for (i, message) in into.iter_mut().take(most).enumerate() {
-            self.names[i] = Name::EMPTY;
+            self.names[i] = VxlanSocketName::EMPTY;
             self.controls[i] = [NO_CONTROL; CONTROLS];
             self.parts[i] = libc::iovec { iov_base: message.data.as_mut_ptr().cast(), iov_len: message.data.len() };
             let header = &mut self.headers[i].msg_hdr;
             header.msg_name = (&raw mut self.names[i]).cast();
-            header.msg_namelen = size_of::<Name>() as u32;
+            header.msg_namelen = size_of::<VxlanSocketName>() as u32;
             header.msg_iov = &raw mut self.parts[i];
             header.msg_iovlen = 1;
             header.msg_control = (&raw mut self.controls[i]).cast();
@@ -272,8 +272,8 @@ fn part(at: *const u8, len: usize) -> libc::iovec {
 
 /// Messages to send together, built piece by piece.
 pub struct Outbox {
-    names: Vec<Name>,
-    controls: Vec<[Control; CONTROLS]>,
+    names: Vec<VxlanSocketName>,
+    controls: Vec<[VxlanControl; CONTROLS]>,
     parts: Vec<libc::iovec>,
     headers: Vec<libc::mmsghdr>,
     /// First part of each message.
@@ -318,8 +318,8 @@ impl Outbox {
     }
 
     /// Begins a message.
-    pub fn begin(&mut self, to: Words) {
-        let (name, len) = Name::of(to, self.port);
+    pub fn begin(&mut self, to: IpWords) {
+        let (name, len) = VxlanSocketName::of(to, self.port);
         let mut header = empty();
         header.msg_hdr.msg_namelen = len;
         self.names.push(name);
@@ -361,17 +361,17 @@ impl Outbox {
     pub fn set_segment_size(&mut self, each: usize) {
         let [a, b] = (each as u16).to_ne_bytes();
         let value = [a, b, 0, 0, 0, 0, 0, 0];
-        self.control(Control { len: 18, level: libc::SOL_UDP, kind: UDP_SEGMENT, value });
+        self.control(VxlanControl { len: 18, level: libc::SOL_UDP, kind: UDP_SEGMENT, value });
     }
 
     /// Sets the type of service, or traffic class, of the last message's packets.
     pub fn set_class(&mut self, is_v4: bool, class: u8) {
         let (level, kind) =
             if is_v4 { (libc::IPPROTO_IP, libc::IP_TOS) } else { (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) };
-        self.control(Control::int(level, kind, class.into()));
+        self.control(VxlanControl::int(level, kind, class.into()));
     }
 
-    fn control(&mut self, control: Control) {
+    fn control(&mut self, control: VxlanControl) {
         if let Some(place) = self.controls.last_mut().and_then(|all| all.iter_mut().find(|one| one.len == 0)) {
             *place = control;
         }

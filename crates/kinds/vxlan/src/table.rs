@@ -8,7 +8,7 @@
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
-use crate::ip::{self, Words};
+use crate::ip::{self, IpWords};
 
 /// Number of slots examined for an address.
 const PROBES: usize = 32;
@@ -35,7 +35,7 @@ struct Slot {
 
 /// A table of a fixed size.
 #[derive(Debug)]
-pub struct Table {
+pub struct VtepTable {
     slots: Box<[Slot]>,
     key: u64,
     /// Slots with a present or former address.
@@ -45,7 +45,7 @@ pub struct Table {
 
 /// An address's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct VtepEntry {
     /// The address in wire order, first byte lowest.
     pub mac: u64,
     /// Its VTEP.
@@ -60,20 +60,20 @@ pub struct Entry {
 
 /// The result of adding an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Put {
+pub enum AddResult {
     /// The address was added.
     Done,
     /// The table has to grow first.
     Full,
 }
 
-impl Table {
+impl VtepTable {
     /// Creates a table for `room` addresses, with its hash keyed by `key` (from a random source).
     #[must_use]
-    pub fn new(room: usize, key: u64) -> Table {
+    pub fn new(room: usize, key: u64) -> VtepTable {
         let slots = room.saturating_mul(2).clamp(PROBES, MOST).next_power_of_two();
         let slots = (0..slots).map(|_| Slot::default()).collect();
-        Table { slots, key: key | 1, used: AtomicUsize::new(0), writing: AtomicBool::new(false) }
+        VtepTable { slots, key: key | 1, used: AtomicUsize::new(0), writing: AtomicBool::new(false) }
     }
 
     /// Whether it cannot grow further.
@@ -112,20 +112,20 @@ impl Table {
     /// The VTEP of an address that was given, or seen within `ageing` seconds before `now`.
     #[inline]
     #[must_use]
-    pub fn lookup(&self, mac: u64, now: u32, ageing: u32) -> Option<Words> {
+    pub fn lookup(&self, mac: u64, now: u32, ageing: u32) -> Option<IpWords> {
         let (state, words) = self.find(mac)?.read(mac)?;
         (state & GIVEN != 0 || is_fresh(state, now, ageing)).then_some(words)
     }
 
     /// Records that an address was seen behind a VTEP. Returns whether the table has that now.
     #[inline]
-    pub fn learn(&self, mac: u64, vtep: Words, now: u32, ageing: u32) -> bool {
+    pub fn learn(&self, mac: u64, vtep: IpWords, now: u32, ageing: u32) -> bool {
         self.known(mac, vtep, now).unwrap_or_else(|| self.learn_anew(mac, vtep, now, ageing))
     }
 
-    /// The result of [`Table::learn`] if it would change nothing.
+    /// The result of [`VtepTable::learn`] if it would change nothing.
     #[inline]
-    pub(crate) fn known(&self, mac: u64, vtep: Words, now: u32) -> Option<bool> {
+    pub(crate) fn known(&self, mac: u64, vtep: IpWords, now: u32) -> Option<bool> {
         if mac & 1 != 0 || mac == 0 {
             return Some(true);
         }
@@ -134,19 +134,19 @@ impl Table {
         (is_given || words == vtep && (state & SEEN) as u32 == now).then_some(!is_given || words == vtep)
     }
 
-    /// Records an address that is not [known](Table::known).
+    /// Records an address that is not [known](VtepTable::known).
     #[cold]
-    pub(crate) fn learn_anew(&self, mac: u64, vtep: Words, now: u32, ageing: u32) -> bool {
+    pub(crate) fn learn_anew(&self, mac: u64, vtep: IpWords, now: u32, ageing: u32) -> bool {
         if self.writing.swap(true, Ordering::Acquire) {
             return false;
         }
         let put = self.put_in(mac, vtep, u64::from(now), Some((now, ageing)));
         self.writing.store(false, Ordering::Release);
-        put == Put::Done
+        put == AddResult::Done
     }
 
-    /// Adds an address that stays until it is [removed](Table::remove).
-    pub fn give(&self, mac: u64, vtep: Words, sticky: bool) -> Put {
+    /// Adds an address that stays until it is [removed](VtepTable::remove).
+    pub fn give(&self, mac: u64, vtep: IpWords, sticky: bool) -> AddResult {
         self.lock();
         let put = self.put_in(mac, vtep, GIVEN | if sticky { STICKY } else { 0 }, None);
         self.writing.store(false, Ordering::Release);
@@ -161,7 +161,7 @@ impl Table {
     }
 
     /// Puts an address in its slot, a free one or, if learned, that of an expired one.
-    fn put_in(&self, mac: u64, vtep: Words, state: u64, learned: Option<(u32, u32)>) -> Put {
+    fn put_in(&self, mac: u64, vtep: IpWords, state: u64, learned: Option<(u32, u32)>) -> AddResult {
         let mut free = None;
         for slot in self.places(mac) {
             match slot.mac.load(Ordering::Relaxed) {
@@ -170,7 +170,7 @@ impl Table {
                     if learned.is_none() || slot.state.load(Ordering::Relaxed) & GIVEN == 0 {
                         slot.write(mac, vtep, state);
                     }
-                    return Put::Done;
+                    return AddResult::Done;
                 }
                 0 => {
                     free = free.or(Some((slot, true)));
@@ -190,14 +190,14 @@ impl Table {
             Some((_, true))
                 if learned.is_none() && self.used.load(Ordering::Relaxed) >= self.room() && !self.is_largest() =>
             {
-                Put::Full
+                AddResult::Full
             }
             Some((slot, is_new)) => {
                 self.used.fetch_add(usize::from(is_new), Ordering::Relaxed);
                 slot.write(mac, vtep, state);
-                Put::Done
+                AddResult::Done
             }
-            None => Put::Full,
+            None => AddResult::Full,
         }
     }
 
@@ -207,11 +207,11 @@ impl Table {
     }
 
     /// Removes the entries for which `gone` is true; returns their number.
-    pub fn remove_all(&self, gone: impl Fn(&Entry) -> bool) -> usize {
+    pub fn remove_all(&self, gone: impl Fn(&VtepEntry) -> bool) -> usize {
         self.remove_where(gone, None)
     }
 
-    fn remove_where(&self, gone: impl Fn(&Entry) -> bool, only: Option<u64>) -> usize {
+    fn remove_where(&self, gone: impl Fn(&VtepEntry) -> bool, only: Option<u64>) -> usize {
         self.lock();
         let remove = |slot: &Slot| {
             let is_gone = slot.entry().is_some_and(|entry| gone(&entry));
@@ -230,14 +230,14 @@ impl Table {
 
     /// All entries, including expired ones.
     #[must_use]
-    pub fn entries(&self) -> Vec<Entry> {
+    pub fn entries(&self) -> Vec<VtepEntry> {
         self.slots.iter().filter_map(Slot::entry).collect()
     }
 
     /// A copy with room for `room` addresses, without expired ones.
     #[must_use]
-    pub fn grown(&self, room: usize, now: u32, ageing: u32) -> Table {
-        let table = Table::new(room, self.key);
+    pub fn grown(&self, room: usize, now: u32, ageing: u32) -> VtepTable {
+        let table = VtepTable::new(room, self.key);
         for entry in self.entries() {
             let state =
                 u64::from(entry.seen) | if entry.given { GIVEN } else { 0 } | if entry.sticky { STICKY } else { 0 };
@@ -256,7 +256,7 @@ fn is_fresh(state: u64, now: u32, ageing: u32) -> bool {
 impl Slot {
     /// State and VTEP, if they belong to this address and no thread is writing.
     #[inline]
-    fn read(&self, mac: u64) -> Option<(u64, Words)> {
+    fn read(&self, mac: u64) -> Option<(u64, IpWords)> {
         let before = self.state.load(Ordering::Acquire);
         let words = [self.high.load(Ordering::Relaxed), self.low.load(Ordering::Relaxed)];
         let still = self.mac.load(Ordering::Relaxed) == mac;
@@ -267,7 +267,7 @@ impl Slot {
     }
 
     /// Writes the slot, for one thread at a time.
-    fn write(&self, mac: u64, [high, low]: Words, state: u64) {
+    fn write(&self, mac: u64, [high, low]: IpWords, state: u64) {
         let version = (self.state.load(Ordering::Relaxed) >> VERSION_SHIFT) & !1;
         self.state.store((version + 1) << VERSION_SHIFT, Ordering::Relaxed);
         fence(Ordering::Release);
@@ -279,7 +279,7 @@ impl Slot {
         self.mac.store(mac, Ordering::Release);
     }
 
-    fn entry(&self) -> Option<Entry> {
+    fn entry(&self) -> Option<VtepEntry> {
         let mac = self.mac.load(Ordering::Acquire);
         if mac == 0 || mac == REMOVED {
             return None;
@@ -287,7 +287,7 @@ impl Slot {
         let (state, words) = self.read(mac)?;
         let given = state & GIVEN != 0;
         let sticky = state & STICKY != 0;
-        Some(Entry { mac, vtep: ip::of(words), given, sticky, seen: (state & SEEN) as u32 })
+        Some(VtepEntry { mac, vtep: ip::of(words), given, sticky, seen: (state & SEEN) as u32 })
     }
 }
 
@@ -299,7 +299,7 @@ mod tests {
 
     const AGEING: u32 = 300;
 
-    fn vtep(n: u8) -> Words {
+    fn vtep(n: u8) -> IpWords {
         ip::words(IpAddr::from([10, 0, 0, n]))
     }
 
@@ -308,13 +308,13 @@ mod tests {
         /// ones.
         #[test]
         fn is_a_map(steps in proptest::collection::vec((0u64..24, 1u8..9, 0u8..4), 0..300)) {
-            let table = Table::new(64, 0x1234_5678_9abc_def1);
+            let table = VtepTable::new(64, 0x1234_5678_9abc_def1);
             let mut model: HashMap<u64, (u8, bool)> = HashMap::new();
             for (n, at, what) in steps {
                 let mac = (n + 1) << 9;
                 match what {
                     0 => {
-                        prop_assert_eq!(table.give(mac, vtep(at), false), Put::Done);
+                        prop_assert_eq!(table.give(mac, vtep(at), false), AddResult::Done);
                         model.insert(mac, (at, true));
                     }
                     1 => prop_assert_eq!(table.remove(mac), model.remove(&mac).is_some()),
@@ -337,11 +337,11 @@ mod tests {
     /// learned.
     #[test]
     fn ageing() {
-        let table = Table::new(16, 99);
+        let table = VtepTable::new(16, 99);
         for n in 1..=16u64 {
             assert!(table.learn(n << 8, vtep(1), 10, AGEING));
         }
-        assert_eq!(table.give(18 << 8, vtep(1), false), Put::Full);
+        assert_eq!(table.give(18 << 8, vtep(1), false), AddResult::Full);
         let learned = (17..1000u64).filter(|n| table.learn(n << 8, vtep(1), 10, AGEING)).count();
         assert_eq!(learned, 16, "as many as there are slots");
         assert_eq!(table.lookup(1 << 8, 309, AGEING), Some(vtep(1)));
@@ -349,7 +349,7 @@ mod tests {
         assert!(table.learn(17 << 8, vtep(2), 310, AGEING));
         let grown = table.grown(100, 310, AGEING);
         assert_eq!(grown.entries().len(), 1);
-        assert_eq!(grown.give(18 << 8, vtep(3), true), Put::Done);
+        assert_eq!(grown.give(18 << 8, vtep(3), true), AddResult::Done);
         assert_eq!(grown.lookup(18 << 8, u32::MAX, AGEING), Some(vtep(3)));
         assert!(!grown.learn(18 << 8, vtep(4), 310, AGEING), "it is given");
         assert!(grown.learn(1, vtep(1), 310, AGEING) && grown.lookup(1, 310, AGEING).is_none());
@@ -360,7 +360,7 @@ mod tests {
     /// slot.
     #[test]
     fn torn_reads() {
-        let table = Table::new(16, 5);
+        let table = VtepTable::new(16, 5);
         let places = [1u64, 2].map(|n| [n << 60 | n, n]);
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {

@@ -25,13 +25,13 @@ const HOPS: u8 = 64;
 pub const HEAD: usize = ETHERNET + QUOTED_V6;
 
 /// A frame that replies to another.
-pub struct Reply {
+pub struct TooLongReply {
     bytes: [u8; LONGEST],
     len: usize,
 }
 
 /// Frames on their way back, in order. Those without room are lost.
-pub struct Replies(Vec<Reply>);
+pub struct Replies(Vec<TooLongReply>);
 
 impl Default for Replies {
     fn default() -> Self {
@@ -47,23 +47,23 @@ impl Replies {
     }
 
     /// Adds a reply, if it has room.
-    pub fn push(&mut self, reply: Reply) {
+    pub fn push(&mut self, reply: TooLongReply) {
         if self.0.len() < WAITING {
             self.0.push(reply);
         }
     }
 
     /// Moves all replies to `to`, which is empty.
-    pub fn take(&mut self, to: &mut Vec<Reply>) {
+    pub fn take(&mut self, to: &mut Vec<TooLongReply>) {
         std::mem::swap(&mut self.0, to);
     }
 }
 
-impl Reply {
+impl TooLongReply {
     /// A reply with these bytes, cut to [`LONGEST`].
     #[must_use]
-    pub fn of(parts: &[&[u8]]) -> Reply {
-        let mut reply = Reply { bytes: [0; LONGEST], len: 0 };
+    pub fn of(parts: &[&[u8]]) -> TooLongReply {
+        let mut reply = TooLongReply { bytes: [0; LONGEST], len: 0 };
         for part in parts {
             let n = part.len().min(LONGEST - reply.len);
             reply.bytes[reply.len..reply.len + n].copy_from_slice(&part[..n]);
@@ -83,7 +83,7 @@ impl Reply {
 /// to `mtu` bytes do. `None` if a reply is not allowed: it is not an IP packet, goes to a group, or is itself an error
 /// message.
 #[must_use]
-pub fn answer(head: &[u8], mtu: usize) -> Option<Reply> {
+pub fn answer(head: &[u8], mtu: usize) -> Option<TooLongReply> {
     let layers = Layers::parse(head).ok()?;
     let ip = layers.ip?;
     let ethernet = head.get(..layers.l3)?;
@@ -109,7 +109,7 @@ pub fn answer(head: &[u8], mtu: usize) -> Option<Reply> {
             header[16..20].copy_from_slice(&src.octets());
             let sum = Sum::of(&header).checksum();
             header[10..12].copy_from_slice(&sum.to_be_bytes());
-            Some(Reply::of(&[back, &header, &icmp, quoted]))
+            Some(TooLongReply::of(&[back, &header, &icmp, quoted]))
         }
         (IpAddr::V6(src), IpAddr::V6(dst)) => {
             let quoted = &packet[..packet.len().min(QUOTED_V6)];
@@ -122,7 +122,7 @@ pub fn answer(head: &[u8], mtu: usize) -> Option<Reply> {
             header[..8].copy_from_slice(&[0x60, 0, 0, 0, (len >> 8) as u8, len as u8, ICMPV6, HOPS]);
             header[8..24].copy_from_slice(&dst.octets());
             header[24..40].copy_from_slice(&src.octets());
-            Some(Reply::of(&[back, &header, &icmp, quoted]))
+            Some(TooLongReply::of(&[back, &header, &icmp, quoted]))
         }
         _ => None,
     }

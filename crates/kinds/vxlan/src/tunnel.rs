@@ -1,5 +1,5 @@
-//! State shared by the queues of one VNI, and its changes while they run: a [`Change`] adds and removes given VTEPs,
-//! addresses and neighbours.
+//! State shared by the queues of one VNI, and its changes while they run: a [`TunnelChange`] adds and removes given
+//! VTEPs, addresses and neighbours.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,15 +13,15 @@ use netvale_wire::MacAddr;
 use netvale_wire::flow::FlowKey;
 use thiserror::Error;
 
-use crate::endpoint::{Endpoint, EndpointError, Inbox, SendOptions, Sources};
+use crate::endpoint::{Endpoint, EndpointError, SendOptions, SendSockets, TunnelInbox};
 use crate::header;
-use crate::heard::Heard;
-use crate::ip::{self, Words};
-use crate::neighbors::{Known, Neighbor};
-use crate::peers::{MAX_PEERS, Peers};
-use crate::sender::Sender;
+use crate::heard::HeardClaims;
+use crate::ip::{self, IpWords};
+use crate::neighbors::{TunnelNeighbor, TunnelNeighbors};
+use crate::peers::{MAX_PEERS, VtepPeers};
+use crate::sender::TunnelSender;
 use crate::sys;
-use crate::table::{Entry, Put, Table};
+use crate::table::{AddResult, VtepEntry, VtepTable};
 use crate::too_long::Replies;
 
 /// Capacity for learned addresses.
@@ -65,7 +65,7 @@ pub struct TunnelOptions {
 
 /// A change, made as a whole or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Change {
+pub struct TunnelChange {
     /// Whether everything given before is removed first.
     pub replace: bool,
     /// VTEPs that get flooded frames from now on, and those that no longer do.
@@ -73,7 +73,7 @@ pub struct Change {
     /// Addresses behind VTEPs to add; those to remove, in wire order.
     pub addresses: (Vec<GivenAddress>, Vec<u64>),
     /// Neighbours behind VTEPs to add; those to remove.
-    pub neighbors: (Vec<Neighbor>, Vec<IpAddr>),
+    pub neighbors: (Vec<TunnelNeighbor>, Vec<IpAddr>),
 }
 
 /// A given address.
@@ -111,14 +111,14 @@ pub enum ChangeError {
 
 /// All that was given rather than learned, for the control thread.
 #[derive(Debug, Default)]
-struct AllGiven {
+struct GivenEntries {
     flood: BTreeSet<IpAddr>,
     addresses: BTreeMap<u64, GivenAddress>,
     /// Number of addresses behind each VTEP.
     vteps: BTreeMap<IpAddr, usize>,
 }
 
-impl AllGiven {
+impl GivenEntries {
     fn put(&mut self, one: GivenAddress) {
         self.take(one.mac);
         *self.vteps.entry(one.vtep).or_default() += 1;
@@ -141,20 +141,20 @@ pub struct Tunnel {
     pub(crate) options: TunnelOptions,
     pub(crate) header: [u8; header::LEN],
     pub(crate) endpoint: Arc<Endpoint>,
-    pub(crate) sources: Arc<Sources>,
+    pub(crate) sources: Arc<SendSockets>,
     pub(crate) wake: Arc<WakeSet>,
-    pub(crate) inbox: Arc<Inbox>,
-    pub(crate) table: ArcSwap<Table>,
-    pub(crate) peers: ArcSwap<Peers>,
-    pub(crate) known: Known,
-    pub(crate) heard: Heard,
+    pub(crate) inbox: Arc<TunnelInbox>,
+    pub(crate) table: ArcSwap<VtepTable>,
+    pub(crate) peers: ArcSwap<VtepPeers>,
+    pub(crate) known: TunnelNeighbors,
+    pub(crate) heard: HeardClaims,
     pub(crate) replies: Lent<Replies>,
-    pub(crate) senders: [Lent<Sender>; 2],
+    pub(crate) senders: [Lent<TunnelSender>; 2],
     pub(crate) flows: FlowKey,
     /// The MTU of the paths, and the time of its last check.
     path: AtomicU32,
     looked: AtomicU32,
-    given: Mutex<AllGiven>,
+    given: Mutex<GivenEntries>,
 }
 
 impl Tunnel {
@@ -168,19 +168,19 @@ impl Tunnel {
         let sources = endpoint.sources(options.send)?;
         let inbox = endpoint.join(options.vni, &wake)?;
         let port = endpoint.port();
-        let given = AllGiven { flood: options.remotes.iter().copied().collect(), ..AllGiven::default() };
+        let given = GivenEntries { flood: options.remotes.iter().copied().collect(), ..GivenEntries::default() };
         let tunnel = Tunnel {
             header: header::encode(options.vni),
             endpoint,
             sources,
             wake,
             inbox,
-            table: ArcSwap::from_pointee(Table::new(ROOM, options.key[0])),
+            table: ArcSwap::from_pointee(VtepTable::new(ROOM, options.key[0])),
             peers: ArcSwap::default(),
-            known: Known::default(),
-            heard: Heard::new(options.key[1]),
+            known: TunnelNeighbors::default(),
+            heard: HeardClaims::new(options.key[1]),
             replies: Lent::with(Replies::new()),
-            senders: [(); 2].map(|()| Lent::with(Sender::new(port))),
+            senders: [(); 2].map(|()| Lent::with(TunnelSender::new(port))),
             flows: FlowKey::new(options.key),
             path: AtomicU32::new(USUAL_MTU),
             looked: AtomicU32::new(now()),
@@ -211,16 +211,16 @@ impl Tunnel {
 
     /// The known VTEPs.
     #[must_use]
-    pub fn peers(&self) -> Arc<Peers> {
+    pub fn peers(&self) -> Arc<VtepPeers> {
         self.peers.load_full()
     }
 
     /// The known addresses without expired ones, and the seconds since each was last seen.
     #[must_use]
-    pub fn addresses(&self) -> Vec<(Entry, u32)> {
+    pub fn addresses(&self) -> Vec<(VtepEntry, u32)> {
         let now = now();
         let table = self.table.load();
-        let with_age = |entry: Entry| (entry, now.saturating_sub(entry.seen));
+        let with_age = |entry: VtepEntry| (entry, now.saturating_sub(entry.seen));
         table.entries().into_iter().map(with_age).filter(|(e, age)| e.given || *age < self.options.ageing).collect()
     }
 
@@ -251,7 +251,7 @@ impl Tunnel {
 
     /// IP addresses claimed by stations behind this host's ports.
     #[must_use]
-    pub fn heard(&self) -> &Heard {
+    pub fn heard(&self) -> &HeardClaims {
         &self.heard
     }
 
@@ -273,11 +273,11 @@ impl Tunnel {
     ///
     /// # Errors
     /// [`ChangeError`] with the first impossible item; nothing is changed then.
-    pub fn change(&self, change: &Change) -> Result<(), ChangeError> {
+    pub fn change(&self, change: &TunnelChange) -> Result<(), ChangeError> {
         let mut given = self.given();
         self.check(&given, change)?;
         if change.replace {
-            *given = AllGiven::default();
+            *given = GivenEntries::default();
             self.known.clear();
         }
         let (more, less) = &change.flood;
@@ -292,18 +292,18 @@ impl Tunnel {
         Ok(())
     }
 
-    fn given(&self) -> MutexGuard<'_, AllGiven> {
+    fn given(&self) -> MutexGuard<'_, GivenEntries> {
         self.given.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn check(&self, given: &AllGiven, change: &Change) -> Result<(), ChangeError> {
+    fn check(&self, given: &GivenEntries, change: &TunnelChange) -> Result<(), ChangeError> {
         let vteps = change.addresses.0.iter().map(|one| one.vtep);
         change.flood.0.iter().copied().chain(vteps).try_for_each(|vtep| check_vtep(vtep, self.endpoint.local()))?;
         let stations = change.addresses.0.iter().map(|one| one.mac);
         let mut stations = stations.chain(change.neighbors.0.iter().map(|one| one.mac));
         let none = stations.find(|mac| !is_station(*mac)).map(MacAddr::from_word);
         none.map_or(Ok(()), |mac| Err(ChangeError::NoStation(mac)))?;
-        let none = AllGiven::default();
+        let none = GivenEntries::default();
         let before = if change.replace { &none } else { given };
         let new = change.addresses.0.iter().filter(|one| !before.addresses.contains_key(&one.mac)).count();
         if before.addresses.len() + new > MAX_GIVEN {
@@ -325,21 +325,21 @@ impl Tunnel {
     }
 
     /// Rebuilds the list of VTEPs if others are known now.
-    fn look_at_peers(&self, given: &AllGiven) {
+    fn look_at_peers(&self, given: &GivenEntries) {
         let mut all: BTreeMap<IpAddr, bool> = given.vteps.keys().map(|vtep| (*vtep, false)).collect();
         all.extend(given.flood.iter().map(|ip| (*ip, true)));
         let before = self.peers.load_full();
         let is_same =
             before.all().len() == all.len() && before.all().iter().all(|peer| all.get(&peer.ip) == Some(&peer.floods));
         if !is_same {
-            self.peers.store(Arc::new(Peers::new(all, &before)));
+            self.peers.store(Arc::new(VtepPeers::new(all, &before)));
             self.look_at_paths();
         }
     }
 
     /// Called after a delivery: a path takes shorter packets than assumed, or a check for longer ones is due.
     #[inline]
-    pub(crate) fn path_is(&self, shorter: Option<Words>, now: u32) {
+    pub(crate) fn path_is(&self, shorter: Option<IpWords>, now: u32) {
         if shorter.is_some() || now.wrapping_sub(self.looked.load(Ordering::Relaxed)) >= LOOK_AGAIN {
             self.look_again(shorter, now);
         }
@@ -347,7 +347,7 @@ impl Tunnel {
 
     /// Makes system calls for a few VTEPs, at most once a second, or every few minutes.
     #[cold]
-    fn look_again(&self, shorter: Option<Words>, now: u32) {
+    fn look_again(&self, shorter: Option<IpWords>, now: u32) {
         if self.looked.swap(now, Ordering::Relaxed) == now {
             return;
         }
@@ -368,7 +368,7 @@ impl Tunnel {
     }
 
     /// Applies a change to the table, or to a larger copy if it is full.
-    fn fill_table(&self, given: &AllGiven, change: &Change) {
+    fn fill_table(&self, given: &GivenEntries, change: &TunnelChange) {
         let mut table = self.table.load_full();
         if change.replace {
             table.remove_all(|entry| entry.given && !given.addresses.contains_key(&entry.mac));
@@ -381,7 +381,7 @@ impl Tunnel {
             .for_each(|mac| _ = table.remove(*mac));
         for GivenAddress { mac, vtep, sticky, .. } in &change.addresses.0 {
             // The largest table only lacks room for one by chance: frames for it are flooded.
-            while table.give(*mac, ip::words(*vtep), *sticky) == Put::Full && !table.is_largest() {
+            while table.give(*mac, ip::words(*vtep), *sticky) == AddResult::Full && !table.is_largest() {
                 table = Arc::new(table.grown(table.room() * 2, now(), self.options.ageing));
                 self.table.store(Arc::clone(&table));
             }
@@ -390,11 +390,11 @@ impl Tunnel {
 
     /// State for a successor: given items, and learned addresses.
     #[must_use]
-    pub fn state(&self) -> (Change, Vec<(u64, IpAddr)>) {
+    pub fn state(&self) -> (TunnelChange, Vec<(u64, IpAddr)>) {
         let given = self.given();
         let addresses = given.addresses.values().copied().collect();
         let flood = given.flood.iter().copied().collect();
-        let change = Change {
+        let change = TunnelChange {
             replace: true,
             flood: (flood, Vec::new()),
             addresses: (addresses, Vec::new()),
@@ -416,7 +416,7 @@ impl Tunnel {
 
     /// Whether a frame from that VTEP is accepted.
     #[inline]
-    pub(crate) fn takes_from(&self, peers: &Peers, from: Words) -> bool {
+    pub(crate) fn takes_from(&self, peers: &VtepPeers, from: IpWords) -> bool {
         peers.get(from).is_some() || self.options.any_peer
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use netvale_port::{Batch, DropReason, Egress, Ingress, Scratch, Source};
 use netvale_vxlan::endpoint::SendOptions;
-use netvale_vxlan::tunnel::{Change, ChangeError, GivenAddress};
+use netvale_vxlan::tunnel::{ChangeError, GivenAddress, TunnelChange};
 use netvale_vxlan::{Endpoint, EndpointError, Tunnel, TunnelEgress, TunnelIngress, TunnelOptions};
 use netvale_wire::build::{Udp, udp4};
 use netvale_wire::{MacAddr, Sum, VnetHdr, vnet};
@@ -266,7 +266,7 @@ fn strangers() {
     assert_eq!(b.drops(DropReason::UnknownVtep), 1);
     b.send(&[frame(0xff, 1, 60, 1)]);
     assert_eq!(b.drops(DropReason::NoVtep), 1);
-    let change = Change { flood: (vec![ip(21)], Vec::new()), ..Change::default() };
+    let change = TunnelChange { flood: (vec![ip(21)], Vec::new()), ..TunnelChange::default() };
     b.tunnel.change(&change).unwrap();
     a.send(&[frame(0xff, 1, 60, 2)]);
     assert_eq!(b.bytes(1), [frame(0xff, 1, 60, 2)]);
@@ -464,13 +464,13 @@ fn given() {
     let mut others: Vec<_> = hub[1..].iter().map(|at| end(at, options(9, &[61]))).collect();
     let mac = |n: u8| u64::from_le_bytes([2, 0, 0, 0, 0, n, 0, 0]);
     let at = |n: u8, vtep| GivenAddress { mac: mac(n), vtep, sticky: false, sequence: 1 };
-    let give = |all: Vec<GivenAddress>| Change { addresses: (all, Vec::new()), ..Change::default() };
+    let give = |all: Vec<GivenAddress>| TunnelChange { addresses: (all, Vec::new()), ..TunnelChange::default() };
     a.tunnel.change(&give(vec![at(1, ip(62)), at(2, ip(63))])).unwrap();
     a.send(&[frame(1, 9, 60, 1), frame(2, 9, 60, 2), frame(3, 9, 60, 3)]);
     assert_eq!(others[0].bytes(1), [frame(1, 9, 60, 1)]);
     assert_eq!(others[1].bytes(1), [frame(2, 9, 60, 2)]);
     assert_eq!(a.drops(DropReason::NoVtep), 1);
-    let refused = |change: Change| a.tunnel.change(&change).unwrap_err();
+    let refused = |change: TunnelChange| a.tunnel.change(&change).unwrap_err();
     assert_eq!(refused(give(vec![at(3, ip(62)), at(4, ip(61))])), ChangeError::Own(ip(61)));
     assert!(matches!(refused(give(vec![at(3, "fd00::1".parse().unwrap())])), ChangeError::Version(..)));
     assert!(matches!(refused(give(vec![at(3, [224, 0, 0, 1].into())])), ChangeError::NoHost(_)));
@@ -483,7 +483,7 @@ fn given() {
     let many = |n: u32| GivenAddress { mac: u64::from(n) << 16 | 2, ..at(0, ip(62)) };
     a.tunnel.change(&give((1..50_000).map(many).collect())).unwrap();
     assert!((1..50_000).all(|n| a.tunnel.knows(many(n).mac)));
-    a.tunnel.change(&Change { replace: true, ..give(vec![at(1, ip(63))]) }).unwrap();
+    a.tunnel.change(&TunnelChange { replace: true, ..give(vec![at(1, ip(63))]) }).unwrap();
     assert!(a.tunnel.knows(mac(1)) && !a.tunnel.knows(many(7).mac) && a.tunnel.count_given() == 1);
     a.send(&[frame(1, 9, 60, 4)]);
     assert_eq!(others[1].bytes(1), [frame(1, 9, 60, 4)]);

@@ -10,21 +10,21 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDNORM, POLLWRNORM, c_int};
-use netvale::raw::Attached;
+use netvale::raw::AttachedRings;
 use netvale::{RxRing, TxRing};
 use netvale_abi::nmreq::{NR_DO_RX_POLL, NR_NO_TX_POLL};
 use netvale_control::attach::{AttachReply, Role};
 use netvale_mem::RingMem;
-use netvale_mem::appl::Sync as Synced;
+use netvale_mem::appl::SyncResult;
 
 use crate::csb::UserCsb;
 use crate::loop_state::LoopState;
-use crate::starving::Full;
+use crate::starving::FullRing;
 
 /// The operations that a ring of either direction supports here.
-pub trait Ring {
+pub trait DirectedRing {
     /// See [`TxRing::sync_header`].
-    fn sync_header(&mut self) -> Synced;
+    fn sync_header(&mut self) -> SyncResult;
     /// See [`TxRing::ask_kick`].
     fn ask_kick(&self);
     /// See [`TxRing::disarm`].
@@ -37,8 +37,8 @@ pub trait Ring {
 
 macro_rules! ring {
     ($t:ty, |$ring:ident| $sync:expr) => {
-        impl Ring for $t {
-            fn sync_header(&mut self) -> Synced {
+        impl DirectedRing for $t {
+            fn sync_header(&mut self) -> SyncResult {
                 let $ring = self;
                 $sync
             }
@@ -61,14 +61,14 @@ ring!(TxRing, |ring| ring.sync_header(crate::indirect::fetch));
 ring!(RxRing, |ring| ring.sync_header());
 
 /// A bound ring, shared by the program's threads.
-pub struct Lane<R> {
-    ring: Mutex<Shared<R>>,
+pub struct BoundRing<R> {
+    ring: Mutex<SharedRing<R>>,
     header: RingMem,
     wake: c_int,
-    full: Full,
+    full: FullRing,
 }
 
-struct Shared<R> {
+struct SharedRing<R> {
     ring: R,
     /// Threads asleep on the ring, plus a waiting loop that is not interposed.
     sleepers: u32,
@@ -76,14 +76,19 @@ struct Shared<R> {
     resting: bool,
 }
 
-impl<R: Ring> Lane<R> {
+impl<R: DirectedRing> BoundRing<R> {
     fn new(ring: R) -> Self {
         let header = ring.mem().clone();
         let wake = ring.wake();
-        Lane { ring: Mutex::new(Shared { ring, sleepers: 0, resting: false }), header, wake, full: Full::default() }
+        BoundRing {
+            ring: Mutex::new(SharedRing { ring, sleepers: 0, resting: false }),
+            header,
+            wake,
+            full: FullRing::default(),
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shared<R>> {
+    fn lock(&self) -> MutexGuard<'_, SharedRing<R>> {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -92,7 +97,7 @@ impl<R: Ring> Lane<R> {
     #[inline]
     pub fn sync(&self) -> bool {
         match self.ring.try_lock() {
-            Ok(mut shared) => matches!(shared.ring.sync_header(), Synced::Reinit | Synced::Refused),
+            Ok(mut shared) => matches!(shared.ring.sync_header(), SyncResult::Reinit | SyncResult::Refused),
             Err(_) => false,
         }
     }
@@ -143,7 +148,7 @@ impl<R: Ring> Lane<R> {
     }
 }
 
-impl<R: Ring> Shared<R> {
+impl<R: DirectedRing> SharedRing<R> {
     fn wake_up(&mut self) {
         self.sleepers = self.sleepers.saturating_sub(1);
         if self.sleepers == 0 {
@@ -160,11 +165,11 @@ impl<R: Ring> Shared<R> {
 }
 
 /// A registered port.
-pub struct Bound {
+pub struct BoundPort {
     /// Rings to send on.
-    pub tx: Vec<Lane<TxRing>>,
+    pub tx: Vec<BoundRing<TxRing>>,
     /// Rings to receive on.
-    pub rx: Vec<Lane<RxRing>>,
+    pub rx: Vec<BoundRing<RxRing>>,
     /// The daemon's reply.
     pub reply: AttachReply,
     /// The region's memfd, for mmap.
@@ -181,12 +186,12 @@ pub struct Bound {
 /// Interval of that report: a program that ignores it would poll without pause.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 
-impl Bound {
+impl BoundPort {
     /// Takes over an attachment.
-    pub fn new(attached: Attached, flags: u64) -> Self {
-        Bound {
-            tx: attached.tx.into_iter().map(Lane::new).collect(),
-            rx: attached.rx.into_iter().map(Lane::new).collect(),
+    pub fn new(attached: AttachedRings, flags: u64) -> Self {
+        BoundPort {
+            tx: attached.tx.into_iter().map(BoundRing::new).collect(),
+            rx: attached.rx.into_iter().map(BoundRing::new).collect(),
             reply: attached.reply,
             region: attached.region,
             flags,
@@ -228,16 +233,16 @@ impl Bound {
             bad |= self.sync_rx();
         }
         let mut found = if bad { POLLERR } else { 0 };
-        if want_tx != 0 && self.tx.iter().any(Lane::is_ready) {
+        if want_tx != 0 && self.tx.iter().any(BoundRing::is_ready) {
             found |= want_tx;
         }
-        if want_rx != 0 && self.rx.iter().any(Lane::is_ready) {
+        if want_rx != 0 && self.rx.iter().any(BoundRing::is_ready) {
             found |= want_rx;
         }
         found
     }
 
-    fn lanes_for(&self, events: i16) -> (&[Lane<TxRing>], &[Lane<RxRing>]) {
+    fn lanes_for(&self, events: i16) -> (&[BoundRing<TxRing>], &[BoundRing<RxRing>]) {
         let (want_tx, want_rx) = wants(events);
         (if want_tx != 0 { &self.tx } else { &[] }, if want_rx != 0 { &self.rx } else { &[] })
     }
@@ -245,29 +250,29 @@ impl Bound {
     /// Asks for wake-ups for `events`; poll once more before sleeping.
     pub fn go_to_sleep(&self, events: i16) {
         let (tx, rx) = self.lanes_for(events);
-        tx.iter().for_each(Lane::go_to_sleep);
-        rx.iter().for_each(Lane::go_to_sleep);
+        tx.iter().for_each(BoundRing::go_to_sleep);
+        rx.iter().for_each(BoundRing::go_to_sleep);
     }
 
     /// Withdraws [`Self::go_to_sleep`].
     pub fn wake_up(&self, events: i16) {
         let (tx, rx) = self.lanes_for(events);
-        tx.iter().for_each(Lane::wake_up);
-        rx.iter().for_each(Lane::wake_up);
+        tx.iter().for_each(BoundRing::wake_up);
+        rx.iter().for_each(BoundRing::wake_up);
     }
 
     /// Asks for wake-ups until the next call, or until [`Self::stir`]; poll once more before sleeping.
     pub fn rest(&self, events: i16) {
         let (tx, rx) = self.lanes_for(events);
-        tx.iter().for_each(Lane::rest);
-        rx.iter().for_each(Lane::rest);
+        tx.iter().for_each(BoundRing::rest);
+        rx.iter().for_each(BoundRing::rest);
     }
 
     /// Withdraws [`Self::rest`].
     pub fn stir(&self, events: i16) {
         let (tx, rx) = self.lanes_for(events);
-        tx.iter().for_each(Lane::stir);
-        rx.iter().for_each(Lane::stir);
+        tx.iter().for_each(BoundRing::stir);
+        rx.iter().for_each(BoundRing::stir);
     }
 
     /// The descriptors that become readable on a wake-up.
@@ -310,7 +315,7 @@ fn wants(events: i16) -> (i16, i16) {
 /// An open `/dev/netmap`.
 #[derive(Default)]
 pub struct Descriptor {
-    bound: ArcSwapOption<Bound>,
+    bound: ArcSwapOption<BoundPort>,
     /// Held during a registration: one at a time.
     pub registering: Mutex<()>,
     /// Descriptor numbers of this process that refer to it.
@@ -323,18 +328,18 @@ pub struct Descriptor {
 impl Descriptor {
     /// The registered port.
     #[inline]
-    pub fn bound(&self) -> Option<Arc<Bound>> {
+    pub fn bound(&self) -> Option<Arc<BoundPort>> {
         self.bound.load_full()
     }
 
     /// Calls `f` with the registered port, without keeping it.
     #[inline]
-    pub fn with<T>(&self, f: impl FnOnce(&Bound) -> T) -> Option<T> {
+    pub fn with<T>(&self, f: impl FnOnce(&BoundPort) -> T) -> Option<T> {
         self.bound.load().as_ref().map(|b| f(b))
     }
 
     /// Records the registered port.
-    pub fn bind(&self, bound: Bound) {
+    pub fn bind(&self, bound: BoundPort) {
         self.bound.store(Some(Arc::new(bound)));
     }
 
@@ -364,7 +369,7 @@ impl Descriptor {
 /// Rings one of the library's eventfds, as the daemon would.
 #[allow(unsafe_code)]
 fn ring(fd: c_int) {
-    // SAFETY: the number belongs to a lane of a live `Bound`, which owns the descriptor.
+    // SAFETY: the number belongs to a lane of a live `BoundPort`, which owns the descriptor.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
 }

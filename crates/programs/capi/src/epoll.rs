@@ -14,39 +14,39 @@ use libc::{
 use rustix::io::Errno;
 
 use crate::descriptor::Descriptor;
-use crate::marks::Marks;
-use crate::output::Room;
+use crate::marks::FdMarks;
+use crate::output::SendQueue;
 use crate::real;
-use crate::wait::{Source, Watched, wait};
+use crate::wait::{EventSource, WatchedFd, wait};
 
 /// A member of a set.
-enum Held {
+enum EpollMember {
     /// A netmap descriptor, or room to send on another one.
-    Source(Source),
+    Source(EventSource),
     /// Another set.
     Set,
 }
 
-struct Entry {
+struct EpollEntry {
     fd: c_int,
-    member: Held,
+    member: EpollMember,
     events: u32,
     data: u64,
     /// False once a one-shot entry has been reported.
     enabled: bool,
-    /// [`Source::news`] of each descriptor at its last report: the entry's own, or those of an inner set.
+    /// [`EventSource::news`] of each descriptor at its last report: the entry's own, or those of an inner set.
     reported: Vec<(c_int, Option<u64>)>,
 }
 
-type Sets = BTreeMap<c_int, Vec<Entry>>;
+type EpollSets = BTreeMap<c_int, Vec<EpollEntry>>;
 
-static SETS: Mutex<Sets> = Mutex::new(BTreeMap::new());
+static SETS: Mutex<EpollSets> = Mutex::new(BTreeMap::new());
 /// Number of sets that hold netmap descriptors themselves; at zero, lookups are skipped.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Descriptor numbers that are epoll sets.
-static MADE: Marks = Marks::new();
+static MADE: FdMarks = FdMarks::new();
 
-fn sets() -> MutexGuard<'static, Sets> {
+fn sets() -> MutexGuard<'static, EpollSets> {
     SETS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -57,7 +57,7 @@ pub fn is_ours(epoll: c_int) -> bool {
 }
 
 /// Whether netmap descriptors are reachable from `epoll`. The recursion ends: the kernel refuses cycles of sets.
-fn reaches(sets: &Sets, epoll: c_int) -> bool {
+fn reaches(sets: &EpollSets, epoll: c_int) -> bool {
     sets.get(&epoll).is_some_and(|set| set.iter().any(|e| e.is_source() || reaches(sets, e.fd)))
 }
 
@@ -88,11 +88,11 @@ pub fn control(
     let known = sets.get(&epoll).and_then(|set| set.iter().position(|e| e.fd == fd));
     match (op, known, event) {
         (EPOLL_CTL_ADD, None, Some(e)) => {
-            sets.entry(epoll).or_default().push(Entry::new(fd, Held::Source(Source::Port(port)), e));
+            sets.entry(epoll).or_default().push(EpollEntry::new(fd, EpollMember::Source(EventSource::Port(port)), e));
         }
         (EPOLL_CTL_MOD, Some(at), Some(e)) => {
             if let Some(entry) = sets.get_mut(&epoll).and_then(|s| s.get_mut(at)) {
-                *entry = Entry::new(fd, Held::Source(Source::Port(port)), e);
+                *entry = EpollEntry::new(fd, EpollMember::Source(EventSource::Port(port)), e);
             }
         }
         (EPOLL_CTL_DEL, Some(at), _) => {
@@ -109,32 +109,32 @@ pub fn control(
     Ok(())
 }
 
-impl Entry {
-    fn new(fd: c_int, member: Held, event: epoll_event) -> Entry {
-        Entry { fd, member, events: event.events, data: event.u64, enabled: true, reported: Vec::new() }
+impl EpollEntry {
+    fn new(fd: c_int, member: EpollMember, event: epoll_event) -> EpollEntry {
+        EpollEntry { fd, member, events: event.events, data: event.u64, enabled: true, reported: Vec::new() }
     }
 
     fn is_source(&self) -> bool {
-        matches!(self.member, Held::Source(_))
+        matches!(self.member, EpollMember::Source(_))
     }
 
     fn is(&self, port: &Arc<Descriptor>) -> bool {
-        matches!(&self.member, Held::Source(source) if source.is(port))
+        matches!(&self.member, EpollMember::Source(source) if source.is(port))
     }
 
     /// Adds the descriptors that decide whether this entry is ready.
-    fn watch(&self, sets: &Sets, watched: &mut Vec<Watched>) {
+    fn watch(&self, sets: &EpollSets, watched: &mut Vec<WatchedFd>) {
         let before = watched.len();
         match &self.member {
-            Held::Source(source) => {
+            EpollMember::Source(source) => {
                 // The low event bits of epoll are those of poll.
                 let events = (self.events & 0x7ff) as i16;
-                watched.push(Watched { fd: self.fd, source: source.clone(), events, found: 0, ended: 0, seen: None });
+                watched.push(WatchedFd { fd: self.fd, source: source.clone(), events, found: 0, ended: 0, seen: None });
             }
-            Held::Set if self.events & EPOLLIN as u32 != 0 => {
+            EpollMember::Set if self.events & EPOLLIN as u32 != 0 => {
                 enabled(sets, self.fd).for_each(|e| e.watch(sets, watched))
             }
-            Held::Set => {}
+            EpollMember::Set => {}
         }
         if self.events & EPOLLET as u32 != 0 {
             for w in &mut watched[before..] {
@@ -145,7 +145,7 @@ impl Entry {
     }
 
     /// The event of ready members. They are reported again after further news only, or never if one-shot.
-    fn report<'a>(&mut self, ready: impl Iterator<Item = &'a Watched>) -> epoll_event {
+    fn report<'a>(&mut self, ready: impl Iterator<Item = &'a WatchedFd>) -> epoll_event {
         self.enabled = self.events & EPOLLONESHOT as u32 == 0;
         let mut found = 0;
         for member in ready {
@@ -159,18 +159,18 @@ impl Entry {
 }
 
 /// The entries of a set that may be reported.
-fn enabled(sets: &Sets, epoll: c_int) -> impl Iterator<Item = &Entry> {
+fn enabled(sets: &EpollSets, epoll: c_int) -> impl Iterator<Item = &EpollEntry> {
     sets.get(&epoll).into_iter().flatten().filter(|e| e.enabled)
 }
 
 /// Adds the descriptors that decide whether a set is ready.
-pub fn watch(epoll: c_int, watched: &mut Vec<Watched>) {
+pub fn watch(epoll: c_int, watched: &mut Vec<WatchedFd>) {
     let sets = sets();
     enabled(&sets, epoll).for_each(|e| e.watch(&sets, watched));
 }
 
 /// The descriptors that decide whether a set is ready, each with the number of its entry.
-fn members(epoll: c_int) -> (Vec<Watched>, Vec<c_int>) {
+fn members(epoll: c_int) -> (Vec<WatchedFd>, Vec<c_int>) {
     let sets = sets();
     let mut watched = Vec::new();
     let mut owners = Vec::new();
@@ -186,16 +186,16 @@ pub fn control_inner(epoll: c_int, inner: c_int, event: Option<epoll_event>) {
     let mut sets = sets();
     let set = sets.entry(epoll).or_default();
     set.retain(|e| e.fd != inner);
-    set.extend(event.map(|event| Entry::new(inner, Held::Set, event)));
+    set.extend(event.map(|event| EpollEntry::new(inner, EpollMember::Set, event)));
     tidy(&mut sets);
 }
 
 /// Records the events that report room to send on `fd`; all its other events are the kernel's. `None` forgets them.
-pub fn watch_output(epoll: c_int, fd: c_int, event: Option<(Arc<dyn Room>, epoll_event)>) {
+pub fn watch_output(epoll: c_int, fd: c_int, event: Option<(Arc<dyn SendQueue>, epoll_event)>) {
     let mut sets = sets();
     let gone = sets.get_mut(&epoll).map(|set| take_output(set, fd));
     if let Some((room, event)) = event {
-        sets.entry(epoll).or_default().push(Entry::new(fd, Held::Source(Source::Output(room)), event));
+        sets.entry(epoll).or_default().push(EpollEntry::new(fd, EpollMember::Source(EventSource::Output(room)), event));
     }
     tidy(&mut sets);
     drop(sets);
@@ -204,8 +204,8 @@ pub fn watch_output(epoll: c_int, fd: c_int, event: Option<(Arc<dyn Room>, epoll
 }
 
 /// Takes the entry for room on `fd` out of a set.
-fn take_output(set: &mut Vec<Entry>, fd: c_int) -> Vec<Entry> {
-    let is_output = |e: &Entry| e.fd == fd && matches!(e.member, Held::Source(Source::Output(_)));
+fn take_output(set: &mut Vec<EpollEntry>, fd: c_int) -> Vec<EpollEntry> {
+    let is_output = |e: &EpollEntry| e.fd == fd && matches!(e.member, EpollMember::Source(EventSource::Output(_)));
     let (gone, rest) = std::mem::take(set).into_iter().partition(is_output);
     *set = rest;
     gone
@@ -217,15 +217,15 @@ pub fn forget_output(fd: c_int) {
         return;
     }
     let mut sets = sets();
-    let gone: Vec<Entry> = sets.values_mut().flat_map(|set| take_output(set, fd)).collect();
+    let gone: Vec<EpollEntry> = sets.values_mut().flat_map(|set| take_output(set, fd)).collect();
     tidy(&mut sets);
     drop(sets);
     drop(gone);
 }
 
-fn tidy(sets: &mut Sets) {
+fn tidy(sets: &mut EpollSets) {
     sets.retain(|_, set| !set.is_empty());
-    let count = sets.values().filter(|set| set.iter().any(Entry::is_source)).count();
+    let count = sets.values().filter(|set| set.iter().any(EpollEntry::is_source)).count();
     COUNT.store(count, Ordering::Relaxed);
 }
 
@@ -289,12 +289,12 @@ pub fn wait_events(
 
 /// Turns ready descriptors into events. `owners` are the entries that `ports` belong to. The kernel may report an inner
 /// set a second time, for its other descriptors.
-fn report(epoll: c_int, owners: &[c_int], ports: &[Watched], events: &mut [epoll_event]) -> usize {
+fn report(epoll: c_int, owners: &[c_int], ports: &[WatchedFd], events: &mut [epoll_event]) -> usize {
     let mut sets = sets();
     let mut count = 0;
     for entry in sets.get_mut(&epoll).into_iter().flatten().filter(|e| e.enabled) {
         let fd = entry.fd;
-        let is_its = move |(owner, port): &(&c_int, &Watched)| **owner == fd && port.found != 0;
+        let is_its = move |(owner, port): &(&c_int, &WatchedFd)| **owner == fd && port.found != 0;
         let mut ready = owners.iter().zip(ports).filter(is_its).map(|(_, port)| port).peekable();
         if ready.peek().is_none() {
             continue;

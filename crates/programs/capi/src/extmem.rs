@@ -6,19 +6,19 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
 
 use netvale_abi::nmreq::{NmreqOptExtmem, NmreqPoolsInfo};
-use netvale_control::attach::{FileAsked, IN_FILE, Pools};
+use netvale_control::attach::{FilePlacement, IN_FILE, PoolSizes};
 use rustix::io::Errno;
 
-use crate::descriptor::Bound;
+use crate::descriptor::BoundPort;
 use crate::maps::{FileMemory, Inode};
 use crate::{real, user};
 
 /// The program's memory, and the pools it requests there.
-pub struct Extmem {
+pub struct ProgramExtmem {
     addr: u64,
     option: NmreqOptExtmem,
     /// The requested pools.
-    pub pools: Pools,
+    pub pools: PoolSizes,
     /// The region that already lies in this memory: in netmap, the same memory is the same region.
     pub known: Option<u32>,
     /// Set if the memory is part of a file: the region then lies in the file, for every process that maps it.
@@ -30,21 +30,21 @@ const PAGE: u64 = 4096;
 
 /// Memory that a region replaced.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct ReplacedMemory {
     start: u64,
     len: u64,
     file: Inode,
 }
 
 /// The places of this program's regions, with their numbers.
-static PLACES: Mutex<Vec<(Place, u32)>> = Mutex::new(Vec::new());
+static PLACES: Mutex<Vec<(ReplacedMemory, u32)>> = Mutex::new(Vec::new());
 
-impl Extmem {
+impl ProgramExtmem {
     /// Reads the option at `addr`. Fields that the program left zero get netmap's numbers for a small region.
     ///
     /// # Errors
     /// `EFAULT` for unmapped memory, `ENOMEM` for an empty range, `EINVAL` for too little memory.
-    pub fn read(addr: u64) -> Result<Extmem, Errno> {
+    pub fn read(addr: u64) -> Result<ProgramExtmem, Errno> {
         let mut option: NmreqOptExtmem = user::read(addr)?;
         fill_in(&mut option.nro_info);
         let (start, len) = pages(option.nro_usrptr, option.nro_info.nr_memsize)?;
@@ -55,17 +55,17 @@ impl Extmem {
             user::probe(start, usize::try_from(len).map_err(|_| Errno::NOMEM)?)?;
         }
         let pools = pools(&option.nro_info, len)?;
-        Ok(Extmem { addr, option, pools, known, file, room: len })
+        Ok(ProgramExtmem { addr, option, pools, known, file, room: len })
     }
 
     /// The file for the region, and the place in it.
-    pub fn file(&self) -> Option<(BorrowedFd<'_>, FileAsked)> {
+    pub fn file(&self) -> Option<(BorrowedFd<'_>, FilePlacement)> {
         let memory = self.file.as_ref()?;
-        Some((memory.file.as_fd(), FileAsked { offset: memory.offset, len: self.room }))
+        Some((memory.file.as_fd(), FilePlacement { offset: memory.offset, len: self.room }))
     }
 
     /// Whether the program's memory holds that region already.
-    fn is_there(&self, bound: &Bound) -> Result<bool, Errno> {
+    fn is_there(&self, bound: &BoundPort) -> Result<bool, Errno> {
         if self.known == Some(bound.reply.mem_id) {
             return Ok(true);
         }
@@ -80,7 +80,7 @@ impl Extmem {
     ///
     /// # Errors
     /// The error of mmap(2).
-    pub fn place(&self, bound: &Bound) -> Result<(), Errno> {
+    pub fn place(&self, bound: &BoundPort) -> Result<(), Errno> {
         let r = &bound.reply;
         let (start, room) = pages(self.option.nro_usrptr, self.option.nro_info.nr_memsize)?;
         if !self.is_there(bound)? {
@@ -96,7 +96,7 @@ impl Extmem {
             if mapped == libc::MAP_FAILED {
                 return Err(crate::errno::last());
             }
-            remember(Place { start, len: room, file: Inode::of(bound.region.as_fd())? }, r.mem_id);
+            remember(ReplacedMemory { start, len: room, file: Inode::of(bound.region.as_fd())? }, r.mem_id);
         }
         let info = self.addr + offset_of!(NmreqOptExtmem, nro_info) as u64;
         user::write_bytes(info, &user::bytes_of::<_, { size_of::<NmreqPoolsInfo>() }>(&self.option.nro_info))
@@ -127,7 +127,7 @@ fn pages(at: u64, len: u64) -> Result<(u64, u64), Errno> {
 }
 
 /// Objects of the requested size, rounded up to cache lines; each pool holds as many as fit behind the previous pool.
-fn pools(info: &NmreqPoolsInfo, room: u64) -> Result<Pools, Errno> {
+fn pools(info: &NmreqPoolsInfo, room: u64) -> Result<PoolSizes, Errno> {
     const LINE: u64 = 64;
     const RING_ALIGN: u64 = 128;
     let mut at = 0u64;
@@ -138,7 +138,7 @@ fn pools(info: &NmreqPoolsInfo, room: u64) -> Result<Pools, Errno> {
         at = if fits < num.into() { room } else { (at + fits * size).next_multiple_of(RING_ALIGN) };
         Ok::<_, Errno>((fits as u32, u32::try_from(size).map_err(|_| Errno::INVAL)?))
     };
-    let pools = Pools {
+    let pools = PoolSizes {
         ifs: fit(info.nr_if_pool_objtotal, info.nr_if_pool_objsize)?,
         rings: fit(info.nr_ring_pool_objtotal, info.nr_ring_pool_objsize)?,
         bufs: fit(info.nr_buf_pool_objtotal, info.nr_buf_pool_objsize)?,
@@ -154,7 +154,7 @@ fn known(start: u64, len: u64) -> Option<u32> {
     (Inode::at(start)? == same.0.file).then_some(same.1)
 }
 
-fn remember(place: Place, mem_id: u32) {
+fn remember(place: ReplacedMemory, mem_id: u32) {
     let mut places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
     places.retain(|(p, _)| p.start != place.start);
     places.push((place, mem_id));
@@ -178,7 +178,7 @@ mod tests {
             ..NmreqPoolsInfo::default()
         };
         let room = 2 * 1024 + 64 * 512 + 4096 * 2048;
-        assert_eq!(pools(&info, room).unwrap(), Pools { ifs: (2, 1024), rings: (64, 512), bufs: (4096, 2048) });
+        assert_eq!(pools(&info, room).unwrap(), PoolSizes { ifs: (2, 1024), rings: (64, 512), bufs: (4096, 2048) });
         info.nr_buf_pool_objsize = 2049;
         let rounded = pools(&info, room).unwrap().bufs;
         assert_eq!(rounded.1, 2112);
@@ -195,7 +195,7 @@ mod tests {
         let mut info = NmreqPoolsInfo { nr_memsize: 1 << 24, nr_ring_pool_objtotal: 7, ..NmreqPoolsInfo::default() };
         fill_in(&mut info);
         let pools = pools(&info, 1 << 24).unwrap();
-        assert_eq!(pools, Pools { ifs: (2, 1024), rings: (7, 20_480), bufs: (4098, 2048) });
+        assert_eq!(pools, PoolSizes { ifs: (2, 1024), rings: (7, 20_480), bufs: (4098, 2048) });
     }
 
     /// Objective: memory that begins within a page counts from the start of that page.

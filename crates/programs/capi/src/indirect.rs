@@ -26,7 +26,7 @@ static REFUSED: AtomicBool = AtomicBool::new(false);
 pub fn fetch(ring: &RingMem, first: u32, end: u32) {
     // A successful sync leaves the program's errno alone.
     let errno = crate::errno::get();
-    let mut batch = Batch { ring, slots: [0; AT_ONCE], from: [NOTHING; AT_ONCE], to: [NOTHING; AT_ONCE], len: 0 };
+    let mut batch = MsgBatch { ring, slots: [0; AT_ONCE], from: [NOTHING; AT_ONCE], to: [NOTHING; AT_ONCE], len: 0 };
     let mut i = first;
     while i != end {
         batch.look_at(i);
@@ -36,7 +36,7 @@ pub fn fetch(ring: &RingMem, first: u32, end: u32) {
     crate::errno::set(errno);
 }
 
-struct Batch<'a> {
+struct MsgBatch<'a> {
     ring: &'a RingMem,
     slots: [u32; AT_ONCE],
     /// Addresses in the program's memory.
@@ -46,7 +46,7 @@ struct Batch<'a> {
     len: usize,
 }
 
-impl Batch<'_> {
+impl MsgBatch<'_> {
     fn look_at(&mut self, i: u32) {
         let slot = self.ring.slot(i);
         if slot.flags & NS_INDIRECT == 0 {

@@ -13,9 +13,9 @@ use netvale_mem::RingMem;
 use rustix::io::Errno;
 
 use crate::csb::UserCsb;
-use crate::descriptor::{Bound, Descriptor, Lane, Ring};
+use crate::descriptor::{BoundPort, BoundRing, Descriptor, DirectedRing};
 use crate::loop_state::LoopState;
-use crate::options::Options;
+use crate::options::RequestOptions;
 use crate::{user, wait};
 
 /// Upper bound on the delay until a stop is noticed.
@@ -25,7 +25,7 @@ const LOOK_UP: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// `ENXIO` if unregistered, `EINVAL` without CSB or with the wrong number of eventfds, `EBUSY` if a loop already runs.
-pub fn start(descriptor: &Descriptor, sleep_us: u32, options: &mut Options) -> Result<(), Errno> {
+pub fn start(descriptor: &Descriptor, sleep_us: u32, options: &mut RequestOptions) -> Result<(), Errno> {
     let bound = descriptor.bound().ok_or(Errno::NXIO)?;
     let csb = bound.csb.get().ok_or(Errno::INVAL)?;
     // The modes choose the thread that copies; here no copy is made.
@@ -44,7 +44,7 @@ pub fn start(descriptor: &Descriptor, sleep_us: u32, options: &mut Options) -> R
         return Err(Errno::BUSY);
     }
     let nap = if eventfds.is_empty() { Duration::from_micros(sleep_us.into()) } else { LOOK_UP };
-    Loop { bound: &bound, csb, eventfds, nap: nap.min(LOOK_UP), tails: vec![u32::MAX; rings] }.run(kloop);
+    KloopRun { bound: &bound, csb, eventfds, nap: nap.min(LOOK_UP), tails: vec![u32::MAX; rings] }.run(kloop);
     kloop.end();
     Ok(())
 }
@@ -71,8 +71,8 @@ fn read_eventfds(addr: u64, size: u64, rings: usize, direct: bool) -> Result<Vec
     Ok(eventfds)
 }
 
-struct Loop<'a> {
-    bound: &'a Arc<Bound>,
+struct KloopRun<'a> {
+    bound: &'a Arc<BoundPort>,
     csb: &'a UserCsb,
     eventfds: Vec<NmEventfds>,
     nap: Duration,
@@ -80,7 +80,7 @@ struct Loop<'a> {
     tails: Vec<u32>,
 }
 
-impl Loop<'_> {
+impl KloopRun<'_> {
     fn run(&mut self, state: &LoopState) {
         while !state.is_stopping() {
             if self.round() {
@@ -104,7 +104,7 @@ impl Loop<'_> {
         (0..bound.rx.len()).fold(tx, |news, i| self.ring(n + i, &bound.rx[i], false) | news)
     }
 
-    fn ring<R: Ring>(&mut self, i: usize, lane: &Lane<R>, is_tx: bool) -> bool {
+    fn ring<R: DirectedRing>(&mut self, i: usize, lane: &BoundRing<R>, is_tx: bool) -> bool {
         let header: &RingMem = lane.header();
         let (head, cur) = self.csb.head_cur(i);
         let (before, _, tail) = header.indices();

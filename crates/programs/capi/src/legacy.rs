@@ -21,7 +21,7 @@ use netvale_control::device::BODY_LEN;
 use rustix::io::Errno;
 
 use crate::descriptor::Descriptor;
-use crate::options::Options;
+use crate::options::RequestOptions;
 use crate::request::{ask, port_name};
 use crate::{register, user};
 
@@ -77,7 +77,7 @@ fn register_legacy(fd: BorrowedFd<'_>, descriptor: &Arc<Descriptor>, nmr: &mut N
         nr_flags: u64::from(nmr.nr_flags & !NR_REG_MASK) | poll_flags(nmr.nr_ringid),
         ..NmreqRegister::default()
     };
-    register::register(fd, descriptor, port_name(&field)?, &mut reg, &mut Options::default())?;
+    register::register(fd, descriptor, port_name(&field)?, &mut reg, &mut RequestOptions::default())?;
     nmr.nr_offset = u32::try_from(reg.nr_offset).map_err(|_| Errno::OVERFLOW)?;
     nmr.nr_memsize = u32::try_from(reg.nr_memsize).unwrap_or(u32::MAX);
     nmr.nr_tx_slots = reg.nr_tx_slots;
@@ -105,11 +105,11 @@ fn poll_flags(ringid: u16) -> u64 {
 }
 
 /// A request's body, field by field.
-struct Body([u8; BODY_LEN]);
+struct RequestBody([u8; BODY_LEN]);
 
-impl Body {
+impl RequestBody {
     fn new() -> Self {
-        Body([0; BODY_LEN])
+        RequestBody([0; BODY_LEN])
     }
     fn put16(&mut self, at: usize, v: u16) -> &mut Self {
         self.0[at..at + 2].copy_from_slice(&v.to_ne_bytes());
@@ -130,7 +130,7 @@ impl Body {
 fn info(fd: BorrowedFd<'_>, nmr: &mut Nmreq) -> Result<(), Errno> {
     let field = nmr.nr_name;
     let port = port_name(&field)?;
-    let mut body = Body::new();
+    let mut body = RequestBody::new();
     body.put32(offset_of!(NmreqPortInfoGet, nr_tx_slots), nmr.nr_tx_slots);
     body.put32(offset_of!(NmreqPortInfoGet, nr_rx_slots), nmr.nr_rx_slots);
     body.put16(offset_of!(NmreqPortInfoGet, nr_tx_rings), nmr.nr_tx_rings);
@@ -150,7 +150,7 @@ fn info(fd: BorrowedFd<'_>, nmr: &mut Nmreq) -> Result<(), Errno> {
 fn switch_command(fd: BorrowedFd<'_>, cmd: u16, nmr: &mut Nmreq) -> Result<(), Errno> {
     let field = nmr.nr_name;
     let port = port_name(&field)?;
-    let mut body = Body::new();
+    let mut body = RequestBody::new();
     match cmd {
         NETMAP_BDG_ATTACH => attach(fd, port, nmr),
         NETMAP_BDG_DETACH => ask(fd, NETMAP_REQ_VALE_DETACH, port, &mut body.0[..8]).map(drop),
@@ -182,7 +182,7 @@ fn switch_command(fd: BorrowedFd<'_>, cmd: u16, nmr: &mut Nmreq) -> Result<(), E
 fn attach(fd: BorrowedFd<'_>, port: &str, nmr: &mut Nmreq) -> Result<(), Errno> {
     let reg = |at: usize| offset_of!(NmreqValeAttach, reg) + at;
     let mode = if nmr.nr_arg1 & NETMAP_BDG_HOST != 0 { NR_REG_NIC_SW } else { NR_REG_ALL_NIC };
-    let mut body = Body::new();
+    let mut body = RequestBody::new();
     body.put32(reg(offset_of!(NmreqRegister, nr_mode)), mode);
     body.put16(reg(offset_of!(NmreqRegister, nr_mem_id)), nmr.nr_arg2);
     ask(fd, NETMAP_REQ_VALE_ATTACH, port, &mut body.0)?;
@@ -191,7 +191,7 @@ fn attach(fd: BorrowedFd<'_>, port: &str, nmr: &mut Nmreq) -> Result<(), Errno> 
 }
 
 fn newif(fd: BorrowedFd<'_>, port: &str, nmr: &mut Nmreq) -> Result<(), Errno> {
-    let mut body = Body::new();
+    let mut body = RequestBody::new();
     body.put32(offset_of!(NmreqValeNewif, nr_tx_slots), nmr.nr_tx_slots);
     body.put32(offset_of!(NmreqValeNewif, nr_rx_slots), nmr.nr_rx_slots);
     body.put16(offset_of!(NmreqValeNewif, nr_tx_rings), nmr.nr_tx_rings);
@@ -204,7 +204,7 @@ fn polling(fd: BorrowedFd<'_>, port: &str, on: bool, nmr: &Nmreq) -> Result<(), 
     // nr_flags selects one CPU for all rings or one per ring, nr_ringid is the first CPU, nr_arg1 their number.
     let single = nmr.nr_flags & NR_REG_MASK != NR_REG_ONE_NIC;
     let mode = if single { NETMAP_POLLING_MODE_SINGLE_CPU } else { NETMAP_POLLING_MODE_MULTI_CPU };
-    let mut body = Body::new();
+    let mut body = RequestBody::new();
     body.put32(offset_of!(NmreqValePolling, nr_mode), mode);
     body.put32(offset_of!(NmreqValePolling, nr_first_cpu_id), (nmr.nr_ringid & NETMAP_RING_MASK).into());
     body.put32(offset_of!(NmreqValePolling, nr_num_polling_cpus), nmr.nr_arg1.into());

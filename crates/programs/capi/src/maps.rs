@@ -26,7 +26,7 @@ pub struct FileMemory {
 
 /// A line of /proc/self/maps.
 #[derive(Debug)]
-struct Line<'a> {
+struct MapsLine<'a> {
     range: Range<u64>,
     rights: &'a str,
     offset: u64,
@@ -64,7 +64,7 @@ impl FileMemory {
 }
 
 /// The first of the mappings that make up a range, if they map one part of a file, and the part's offset.
-fn part<'a>(lines: impl Iterator<Item = Line<'a>>, range: &Range<u64>) -> Option<(Line<'a>, u64)> {
+fn part<'a>(lines: impl Iterator<Item = MapsLine<'a>>, range: &Range<u64>) -> Option<(MapsLine<'a>, u64)> {
     let mut within = lines.filter(|l| l.range.end > range.start && l.range.start < range.end);
     let first = within.next().filter(|l| l.range.start <= range.start && l.rights == "rw-s" && l.inode.inode != 0)?;
     let offset = first.offset.checked_add(range.start - first.range.start)?;
@@ -80,14 +80,14 @@ fn part<'a>(lines: impl Iterator<Item = Line<'a>>, range: &Range<u64>) -> Option
 }
 
 /// Whether `fd` is the mapping's file, on a file system in memory, open for reading and writing.
-fn is_that(fd: BorrowedFd<'_>, line: &Line<'_>) -> bool {
+fn is_that(fd: BorrowedFd<'_>, line: &MapsLine<'_>) -> bool {
     let writable = rustix::fs::fcntl_getfl(fd).is_ok_and(|mode| mode & OFlags::RWMODE == OFlags::RDWR);
     // Only files in memory support seals.
     writable && rustix::fs::fcntl_get_seals(fd).is_ok() && Inode::of(fd) == Ok(line.inode)
 }
 
 /// The file through a descriptor of the program.
-fn opened(line: &Line<'_>) -> Option<OwnedFd> {
+fn opened(line: &MapsLine<'_>) -> Option<OwnedFd> {
     let numbers = std::fs::read_dir("/proc/self/fd").ok()?;
     let numbers = numbers.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let found = numbers.filter_map(crate::borrow).find(|fd| is_that(*fd, line))?;
@@ -96,7 +96,7 @@ fn opened(line: &Line<'_>) -> Option<OwnedFd> {
 }
 
 /// The file by its name.
-fn named(line: &Line<'_>) -> Option<OwnedFd> {
+fn named(line: &MapsLine<'_>) -> Option<OwnedFd> {
     if !line.path.starts_with('/') {
         return None;
     }
@@ -104,7 +104,7 @@ fn named(line: &Line<'_>) -> Option<OwnedFd> {
 }
 
 /// The file through its mapping, which the kernel allows to privileged processes.
-fn by_address(line: &Line<'_>) -> Option<OwnedFd> {
+fn by_address(line: &MapsLine<'_>) -> Option<OwnedFd> {
     let path = format!("/proc/self/map_files/{:x}-{:x}", line.range.start, line.range.end);
     open(&path).filter(|fd| is_that(fd.as_fd(), line))
 }
@@ -114,12 +114,12 @@ fn open(path: &str) -> Option<OwnedFd> {
     OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).ok().map(File::into)
 }
 
-fn lines(maps: &str) -> impl Iterator<Item = Line<'_>> {
+fn lines(maps: &str) -> impl Iterator<Item = MapsLine<'_>> {
     maps.lines().filter_map(line)
 }
 
 /// Parses a line: addresses, rights, offset, device, inode, name.
-fn line(text: &str) -> Option<Line<'_>> {
+fn line(text: &str) -> Option<MapsLine<'_>> {
     let hex = |text: &str| u64::from_str_radix(text, 16).ok();
     let small = |text: &str| u32::from_str_radix(text, 16).ok();
     let mut words = text.splitn(6, ' ');
@@ -129,7 +129,7 @@ fn line(text: &str) -> Option<Line<'_>> {
     let (major, minor) = words.next()?.split_once(':')?;
     let inode = Inode { major: small(major)?, minor: small(minor)?, inode: words.next()?.parse().ok()? };
     let path = words.next().unwrap_or("").trim_start();
-    Some(Line { range: hex(from)?..hex(to)?, rights, offset, inode, path })
+    Some(MapsLine { range: hex(from)?..hex(to)?, rights, offset, inode, path })
 }
 
 #[cfg(test)]

@@ -7,12 +7,12 @@ use libc::c_int;
 use crate::table::MAX_FDS;
 
 /// The set of marked numbers.
-pub struct Marks([AtomicU64; MAX_FDS / 64]);
+pub struct FdMarks([AtomicU64; MAX_FDS / 64]);
 
-impl Marks {
+impl FdMarks {
     /// An empty set.
-    pub const fn new() -> Marks {
-        Marks([const { AtomicU64::new(0) }; MAX_FDS / 64])
+    pub const fn new() -> FdMarks {
+        FdMarks([const { AtomicU64::new(0) }; MAX_FDS / 64])
     }
 
     #[inline]

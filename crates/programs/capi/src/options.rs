@@ -14,7 +14,7 @@ use crate::user;
 
 /// An option, as read.
 #[derive(Clone, Copy, Debug)]
-pub struct Opt {
+pub struct NmOption {
     /// Address of the option.
     pub addr: u64,
     /// The option's header.
@@ -25,7 +25,7 @@ pub struct Opt {
 
 /// The options of a request.
 #[derive(Debug, Default)]
-pub struct Options(Vec<Opt>);
+pub struct RequestOptions(Vec<NmOption>);
 
 /// `nro_status` is its third field.
 const STATUS_AT: u64 = std::mem::offset_of!(NmreqOption, nro_status) as u64;
@@ -38,21 +38,21 @@ const POINTER: usize = size_of::<u64>();
 const BUFFER: usize = (2 + KINDS) * POINTER + NETMAP_REQ_MAXSIZE + KINDS * POINTER;
 
 /// The used part of netmap's buffer.
-struct Room {
+struct OptionRoom {
     /// Bytes of the buffer, with pointers and table.
     buffer: usize,
     /// Bytes of the request alone, which may be `NETMAP_REQ_MAXSIZE` long.
     request: usize,
 }
 
-impl Options {
+impl RequestOptions {
     /// Reads the list of a request whose body is `body` bytes long. An error is recorded in the options read so far.
     ///
     /// # Errors
     /// `EFAULT`; `EINVAL` for an option of type 0 and for two of one type; `EMSGSIZE` if request and options together
     /// exceed netmap's buffer, as an endless list of unknown options does.
-    pub fn read(addr: u64, body: usize) -> Result<Options, Errno> {
-        let mut this = Options::default();
+    pub fn read(addr: u64, body: usize) -> Result<RequestOptions, Errno> {
+        let mut this = RequestOptions::default();
         match this.fill(addr, body) {
             Ok(()) => {
                 this.0.iter_mut().for_each(|o| o.status = number(Errno::OPNOTSUPP));
@@ -63,7 +63,7 @@ impl Options {
     }
 
     fn fill(&mut self, mut addr: u64, body: usize) -> Result<(), Errno> {
-        let mut room = Room { buffer: 2 * POINTER + body + KINDS * POINTER, request: body };
+        let mut room = OptionRoom { buffer: 2 * POINTER + body + KINDS * POINTER, request: body };
         while addr != 0 {
             if room.buffer + POINTER + HEADER > BUFFER {
                 // The list may contain a loop: report nothing.
@@ -73,7 +73,7 @@ impl Options {
             let header: NmreqOption = user::read(addr)?;
             room.buffer += POINTER + HEADER;
             room.request += HEADER;
-            self.0.push(Opt { addr, header, status: 0 });
+            self.0.push(NmOption { addr, header, status: 0 });
             if header.nro_reqtype == 0 {
                 self.set(0, Err(Errno::INVAL));
                 return Err(Errno::INVAL);
@@ -87,7 +87,7 @@ impl Options {
     }
 
     /// Reads the rest of an option of a known type.
-    fn known(&mut self, header: &NmreqOption, addr: u64, room: &mut Room) -> Result<(), Errno> {
+    fn known(&mut self, header: &NmreqOption, addr: u64, room: &mut OptionRoom) -> Result<(), Errno> {
         if self.0.iter().filter(|o| o.header.nro_reqtype == header.nro_reqtype).count() > 1 {
             self.set(header.nro_reqtype, Err(Errno::INVAL));
             return Err(Errno::INVAL);
@@ -104,7 +104,7 @@ impl Options {
     }
 
     /// The option of a type, if present.
-    pub fn find(&self, kind: u32) -> Option<Opt> {
+    pub fn find(&self, kind: u32) -> Option<NmOption> {
         self.0.iter().find(|o| o.header.nro_reqtype == kind).copied()
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use libc::{POLLOUT, POLLWRBAND, POLLWRNORM, c_int, c_short};
-use netvale::Outgoing;
+use netvale::OutgoingRing;
 
 use crate::packet::socket;
 
@@ -15,18 +15,18 @@ use crate::packet::socket;
 pub const ROOM: c_short = POLLOUT | POLLWRNORM | POLLWRBAND;
 
 /// A queue to send frames on.
-pub trait Room: Send + Sync {
+pub trait SendQueue: Send + Sync {
     /// Whether there is room, or an error that sending would report; checked afresh.
     fn has_room(&self) -> bool;
     /// A number that changes when there is room again.
     fn news(&self) -> u64;
     /// Asks to be woken through the returned descriptors; check once more before sleeping.
     fn go_to_sleep(&self) -> Vec<c_int>;
-    /// Withdraws [`Room::go_to_sleep`].
+    /// Withdraws [`SendQueue::go_to_sleep`].
     fn wake_up(&self);
 }
 
-impl Room for Outgoing {
+impl SendQueue for OutgoingRing {
     fn has_room(&self) -> bool {
         self.has_room()
     }
@@ -45,7 +45,7 @@ impl Room for Outgoing {
     }
 }
 
-static OUTPUTS: Mutex<BTreeMap<c_int, Arc<dyn Room>>> = Mutex::new(BTreeMap::new());
+static OUTPUTS: Mutex<BTreeMap<c_int, Arc<dyn SendQueue>>> = Mutex::new(BTreeMap::new());
 /// Number of outputs; at zero, lookups are skipped.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -56,16 +56,16 @@ pub fn any() -> bool {
 }
 
 /// The queue that `fd` sends to, if registered.
-pub fn get(fd: c_int) -> Option<Arc<dyn Room>> {
+pub fn get(fd: c_int) -> Option<Arc<dyn SendQueue>> {
     if !any() {
         return None;
     }
     let outputs = || OUTPUTS.lock().unwrap_or_else(PoisonError::into_inner).get(&fd).cloned();
-    socket::sender(fd).map(|sender| sender as Arc<dyn Room>).or_else(outputs)
+    socket::sender(fd).map(|sender| sender as Arc<dyn SendQueue>).or_else(outputs)
 }
 
 /// Registers the queue that `fd` sends to; `None` removes it.
-pub fn watch(fd: c_int, room: Option<Arc<dyn Room>>) {
+pub fn watch(fd: c_int, room: Option<Arc<dyn SendQueue>>) {
     let old = {
         let mut outputs = OUTPUTS.lock().unwrap_or_else(PoisonError::into_inner);
         let old = match room {

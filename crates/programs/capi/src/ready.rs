@@ -9,11 +9,11 @@ use std::sync::Arc;
 use libc::{c_int, c_short};
 use rustix::io::Errno;
 
-use crate::descriptor::Bound;
+use crate::descriptor::BoundPort;
 use crate::{errno, table};
 
 /// The registered port behind `fd`, and `events` as poll's.
-fn port(fd: c_int, events: c_int) -> Result<(Arc<Bound>, c_short), Errno> {
+fn port(fd: c_int, events: c_int) -> Result<(Arc<BoundPort>, c_short), Errno> {
     let descriptor = table::get(fd).ok_or(Errno::BADF)?;
     let bound = descriptor.bound().ok_or(Errno::NXIO)?;
     Ok((bound, c_short::try_from(events).map_err(|_| Errno::INVAL)?))

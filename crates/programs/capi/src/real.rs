@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use libc::c_void;
 
 /// A function of the next library, looked up at its first call.
-pub struct Real {
+pub struct NextFunction {
     name: &'static CStr,
     found: AtomicPtr<c_void>,
 }
 
-impl Real {
+impl NextFunction {
     /// The function of that name.
-    pub const fn new(name: &'static CStr) -> Real {
-        Real { name, found: AtomicPtr::new(std::ptr::null_mut()) }
+    pub const fn new(name: &'static CStr) -> NextFunction {
+        NextFunction { name, found: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
     /// The function's address; null if no library defines it.
@@ -45,7 +45,7 @@ macro_rules! real {
         /// As for the C library's function.
         #[inline]
         pub unsafe fn $name($($arg: $ty),*) -> $ret {
-            static REAL: Real = Real::new($symbol);
+            static REAL: NextFunction = NextFunction::new($symbol);
             let found = REAL.get();
             if found.is_null() {
                 crate::errno::set(libc::ENOSYS);
@@ -155,13 +155,17 @@ real! {
     /// select(2).
     fn select(n: c_int, r: *mut fd_set, w: *mut fd_set, e: *mut fd_set, timeout: *mut timeval) -> c_int = c"select";
     /// pselect(2).
-    fn pselect(n: c_int, r: *mut fd_set, w: *mut fd_set, e: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int = c"pselect";
+    fn pselect(
+        n: c_int, r: *mut fd_set, w: *mut fd_set, e: *mut fd_set, timeout: *const timespec, mask: *const sigset_t
+    ) -> c_int = c"pselect";
     /// bind(2).
     fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int = c"bind";
     /// send(2).
     fn send(fd: c_int, at: *const c_void, len: size_t, flags: c_int) -> ssize_t = c"send";
     /// sendto(2).
-    fn sendto(fd: c_int, at: *const c_void, len: size_t, flags: c_int, addr: *const sockaddr, addr_len: socklen_t) -> ssize_t = c"sendto";
+    fn sendto(
+        fd: c_int, at: *const c_void, len: size_t, flags: c_int, addr: *const sockaddr, addr_len: socklen_t
+    ) -> ssize_t = c"sendto";
     /// sendmsg(2).
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t = c"sendmsg";
     /// sendmmsg(2).
@@ -189,13 +193,18 @@ real! {
     /// recv(2).
     fn recv(fd: c_int, at: *mut c_void, len: size_t, flags: c_int) -> ssize_t = c"recv";
     /// recvfrom(2).
-    fn recvfrom(fd: c_int, at: *mut c_void, len: size_t, flags: c_int, addr: *mut sockaddr, addr_len: *mut socklen_t) -> ssize_t = c"recvfrom";
+    fn recvfrom(
+        fd: c_int, at: *mut c_void, len: size_t, flags: c_int, addr: *mut sockaddr, addr_len: *mut socklen_t
+    ) -> ssize_t = c"recvfrom";
     /// recvmsg(2).
     fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t = c"recvmsg";
     /// recv(2), as glibc's fortified headers call it.
     fn recv_chk(fd: c_int, at: *mut c_void, len: size_t, room: size_t, flags: c_int) -> ssize_t = c"__recv_chk";
     /// recvfrom(2), as glibc's fortified headers call it.
-    fn recvfrom_chk(fd: c_int, at: *mut c_void, len: size_t, room: size_t, flags: c_int, addr: *mut sockaddr, addr_len: *mut socklen_t) -> ssize_t = c"__recvfrom_chk";
+    fn recvfrom_chk(
+        fd: c_int, at: *mut c_void, len: size_t, room: size_t, flags: c_int,
+        addr: *mut sockaddr, addr_len: *mut socklen_t
+    ) -> ssize_t = c"__recvfrom_chk";
     /// shutdown(2).
     fn shutdown(fd: c_int, how: c_int) -> c_int = c"shutdown";
     /// getsockname(2).
@@ -203,7 +212,8 @@ real! {
     /// getpeername(2).
     fn getpeername(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int = c"getpeername";
     /// getsockopt(2).
-    fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int = c"getsockopt";
+    fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int =
+        c"getsockopt";
     /// setsockopt(2).
     fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int = c"setsockopt";
     /// lseek(2).
@@ -217,7 +227,11 @@ real! {
     /// epoll_wait(2).
     fn epoll_wait(epoll: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int = c"epoll_wait";
     /// epoll_pwait(2).
-    fn epoll_pwait(epoll: c_int, events: *mut epoll_event, most: c_int, timeout: c_int, mask: *const sigset_t) -> c_int = c"epoll_pwait";
+    fn epoll_pwait(
+        epoll: c_int, events: *mut epoll_event, most: c_int, timeout: c_int, mask: *const sigset_t
+    ) -> c_int = c"epoll_pwait";
     /// epoll_pwait2(2).
-    fn epoll_pwait2(epoll: c_int, events: *mut epoll_event, most: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int = c"epoll_pwait2";
+    fn epoll_pwait2(
+        epoll: c_int, events: *mut epoll_event, most: c_int, timeout: *const timespec, mask: *const sigset_t
+    ) -> c_int = c"epoll_pwait2";
 }

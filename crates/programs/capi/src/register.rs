@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::mem::offset_of;
 use std::os::fd::BorrowedFd;
 
-use netvale::raw::{self, Attached};
+use netvale::raw::{self, AttachedRings};
 use netvale_abi::nmreq::{
     NETMAP_REQ_OPT_CSB, NETMAP_REQ_OPT_EXTMEM, NETMAP_REQ_OPT_OFFSETS, NR_ACCEPT_VNET_HDR, NR_EXCLUSIVE, NR_MONITOR_RX,
     NR_MONITOR_TX, NR_REG_ALL_NIC, NR_REG_NIC_SW, NR_REG_NULL, NR_REG_ONE_NIC, NR_REG_ONE_SW, NR_REG_PIPE_MASTER,
@@ -12,15 +12,15 @@ use netvale_abi::nmreq::{
     NmreqRegister,
 };
 use netvale_control::attach::{
-    AttachRequest, FLAG_NETMAP, FLAG_NO_HEADER, FLAG_NULL, FLAG_SHARED, IN_FILE, NOTE_LEN, OffsetsAsked, Pools,
+    AttachRequest, FLAG_NETMAP, FLAG_NO_HEADER, FLAG_NULL, FLAG_SHARED, IN_FILE, NOTE_LEN, OffsetsRequest, PoolSizes,
 };
 use netvale_portspec::{PortName, PortSpec, Rings};
 use rustix::io::Errno;
 
 use crate::csb::UserCsb;
-use crate::descriptor::{Bound, Descriptor};
-use crate::extmem::Extmem;
-use crate::options::Options;
+use crate::descriptor::{BoundPort, Descriptor};
+use crate::extmem::ProgramExtmem;
+use crate::options::RequestOptions;
 use crate::user;
 
 /// Registers `name` on the connection `fd`; leaves `reg` as netmap would.
@@ -32,7 +32,7 @@ pub fn register(
     descriptor: &Descriptor,
     name: &str,
     reg: &mut NmreqRegister,
-    options: &mut Options,
+    options: &mut RequestOptions,
 ) -> Result<(), Errno> {
     let _one_at_a_time = descriptor.registering.lock().map_err(|_| Errno::IO)?;
     if descriptor.bound().is_some() {
@@ -41,7 +41,7 @@ pub fn register(
     if name.is_empty() && reg.nr_mode != NR_REG_NULL {
         return Err(Errno::NXIO);
     }
-    let extmem = options.find(NETMAP_REQ_OPT_EXTMEM).map(|o| Extmem::read(o.addr)).transpose();
+    let extmem = options.find(NETMAP_REQ_OPT_EXTMEM).map(|o| ProgramExtmem::read(o.addr)).transpose();
     options.set(NETMAP_REQ_OPT_EXTMEM, extmem.as_ref().map(drop).map_err(|e| *e));
     let extmem = extmem?;
     let offsets = options.find(NETMAP_REQ_OPT_OFFSETS);
@@ -73,7 +73,11 @@ pub fn register(
 }
 
 /// Registers a port in the program's own memory: in its existing region, or in a new one.
-fn attach_over(fd: BorrowedFd<'_>, request: AttachRequest, extmem: &Extmem) -> Result<Attached, netvale::Error> {
+fn attach_over(
+    fd: BorrowedFd<'_>,
+    request: AttachRequest,
+    extmem: &ProgramExtmem,
+) -> Result<AttachedRings, netvale::Error> {
     let fresh = AttachRequest { mem_id: 0, pools: extmem.pools, ..request };
     if let Some((file, place)) = extmem.file() {
         match raw::attach_in(fd, &fresh, file, place) {
@@ -84,18 +88,18 @@ fn attach_over(fd: BorrowedFd<'_>, request: AttachRequest, extmem: &Extmem) -> R
     }
     let Some(mem_id) = extmem.known else { return raw::attach(fd, &fresh) };
     // A region ends with its last port, and its memory then counts as ordinary memory.
-    raw::attach(fd, &AttachRequest { mem_id, pools: Pools::default(), ..fresh.clone() })
+    raw::attach(fd, &AttachRequest { mem_id, pools: PoolSizes::default(), ..fresh.clone() })
         .or_else(|_| raw::attach(fd, &fresh))
 }
 
 fn finish(
     descriptor: &Descriptor,
-    attached: Attached,
+    attached: AttachedRings,
     reg: &mut NmreqRegister,
-    options: &mut Options,
-    extmem: Option<&Extmem>,
+    options: &mut RequestOptions,
+    extmem: Option<&ProgramExtmem>,
 ) -> Result<(), Errno> {
-    let bound = Bound::new(attached, reg.nr_flags);
+    let bound = BoundPort::new(attached, reg.nr_flags);
     if let Some(csb) = options.find(NETMAP_REQ_OPT_CSB) {
         let done = enable_csb(&bound, csb.addr);
         options.set(NETMAP_REQ_OPT_CSB, done);
@@ -126,20 +130,20 @@ fn finish(
 }
 
 /// Reads the option at `addr`. Alignment and gap are for hardware: netvale's ports need neither.
-fn read_offsets(addr: u64) -> Result<OffsetsAsked, Errno> {
+fn read_offsets(addr: u64) -> Result<OffsetsRequest, Errno> {
     let option: NmreqOptOffsets = user::read(addr)?;
     // A value that does not fit is refused as too large all the same.
     let small = |v: u64| u32::try_from(v).unwrap_or(u32::MAX);
     let max = small(option.nro_max_offset);
     let initial = small(option.nro_initial_offset);
-    Ok(OffsetsAsked { bits: option.nro_offset_bits, max, initial })
+    Ok(OffsetsRequest { bits: option.nro_offset_bits, max, initial })
 }
 
 /// Enters CSB mode with the option at `addr`.
 ///
 /// # Errors
 /// `EINVAL` without `NR_EXCLUSIVE`, `EBUSY` if already in CSB mode, `EINVAL` and `EFAULT` for bad addresses.
-pub fn enable_csb(bound: &Bound, addr: u64) -> Result<(), Errno> {
+pub fn enable_csb(bound: &BoundPort, addr: u64) -> Result<(), Errno> {
     if bound.flags & NR_EXCLUSIVE == 0 {
         return Err(Errno::INVAL);
     }
@@ -160,7 +164,7 @@ pub fn enable_csb(bound: &Bound, addr: u64) -> Result<(), Errno> {
 pub fn resume(fd: BorrowedFd<'_>, descriptor: &Descriptor) {
     if let Ok(attached) = raw::resume(fd) {
         let flags = attached.reply.note.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
-        descriptor.bind(Bound::new(attached, flags));
+        descriptor.bind(BoundPort::new(attached, flags));
     }
 }
 

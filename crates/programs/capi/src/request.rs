@@ -18,7 +18,7 @@ use netvale_control::device::{BODY_LEN, DeviceRequest};
 use rustix::io::Errno;
 
 use crate::descriptor::Descriptor;
-use crate::options::Options;
+use crate::options::RequestOptions;
 use crate::{kloop, register, user};
 
 /// Carries out the request whose header is at `addr`.
@@ -35,7 +35,7 @@ pub fn control(fd: BorrowedFd<'_>, descriptor: &Arc<Descriptor>, addr: u64) -> R
         return Err(Errno::INVAL);
     }
     user::read_bytes(header.nr_body, &mut vec![0; body])?;
-    let mut options = Options::read(header.nr_options, body)?;
+    let mut options = RequestOptions::read(header.nr_options, body)?;
     end_name(&header, addr)?;
     let done = carry_out(fd, descriptor, &header, addr, &mut options);
     // The options' status is written in any case; the request's own result takes precedence.
@@ -74,7 +74,7 @@ fn carry_out(
     descriptor: &Arc<Descriptor>,
     header: &NmreqHeader,
     addr: u64,
-    options: &mut Options,
+    options: &mut RequestOptions,
 ) -> Result<(), Errno> {
     let name = port_name(&header.nr_name)?;
     match header.nr_reqtype {

@@ -17,7 +17,7 @@ const LOOK_EVERY: u32 = 64;
 
 /// The state of a full tx ring; other rings need none.
 #[derive(Debug, Default)]
-pub struct Full {
+pub struct FullRing {
     syncs: AtomicU32,
     /// The unchanged tail, the start of its standstill, and its last check, in nanoseconds of the process's clock.
     tail: AtomicU32,
@@ -27,7 +27,7 @@ pub struct Full {
 
 static SAID: AtomicBool = AtomicBool::new(false);
 
-impl Full {
+impl FullRing {
     /// Records a sync that found the ring full, with this tail.
     #[cold]
     pub fn found(&self, tail: u32) {
@@ -84,8 +84,9 @@ fn warn() {
         return;
     }
     netvale_control::note!(
-        "netvale: a thread at {policy} priority {priority} has spun for {} ms on a full ring that the daemon does not empty: it may keep the \
-         daemon's worker from its CPU. Start the daemon with 'netvale up --rt-priority {}', or leave the worker a CPU of its own (--cpu).",
+        "netvale: a thread at {policy} priority {priority} has spun for {} ms on a full ring that the \
+         daemon does not empty: it may keep the daemon's worker from its CPU. Start the daemon with \
+         'netvale up --rt-priority {}', or leave the worker a CPU of its own (--cpu).",
         PATIENCE.as_millis(),
         (priority + 1).clamp(1, 99)
     );
@@ -98,7 +99,7 @@ mod tests {
     /// Objective: a ring counts as stuck after 100 ms of checks close together, not before, and not after a pause.
     #[test]
     fn stuck() {
-        let full = Full::default();
+        let full = FullRing::default();
         let ms = |n: u64| 1 + n * 1_000_000;
         assert!((0..=100).all(|n| !full.stands(ms(n))));
         assert!(full.stands(ms(101)));

@@ -10,24 +10,24 @@ use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, c_int, c_short, pollfd, sigset_t,
 use netvale_mem::spin::Spin;
 use rustix::io::Errno;
 
-use crate::descriptor::{Bound, Descriptor};
-use crate::output::{ROOM, Room};
+use crate::descriptor::{BoundPort, Descriptor};
+use crate::output::{ROOM, SendQueue};
 use crate::real;
 
 /// A source of events.
 #[derive(Clone)]
-pub enum Source {
+pub enum EventSource {
     /// A netmap descriptor.
     Port(Arc<Descriptor>),
     /// Room to send on a descriptor of another kind.
-    Output(Arc<dyn Room>),
+    Output(Arc<dyn SendQueue>),
 }
 
-impl Source {
+impl EventSource {
     fn poll(&self, events: c_short) -> c_short {
         match self {
-            Source::Port(port) => port.poll(events),
-            Source::Output(room) => {
+            EventSource::Port(port) => port.poll(events),
+            EventSource::Output(room) => {
                 if events & ROOM != 0 && room.has_room() {
                     events & ROOM
                 } else {
@@ -40,90 +40,90 @@ impl Source {
     /// A number that changes with each update.
     pub fn news(&self) -> Option<u64> {
         match self {
-            Source::Port(port) => port.with(|b| b.news()),
-            Source::Output(room) => Some(room.news()),
+            EventSource::Port(port) => port.with(|b| b.news()),
+            EventSource::Output(room) => Some(room.news()),
         }
     }
 
     /// The events that are reported once the daemon has hung up.
     fn hung_up(&self) -> c_short {
         match self {
-            Source::Port(port) => port.with(Bound::hung_up).unwrap_or(POLLHUP),
-            Source::Output(_) => POLLHUP,
+            EventSource::Port(port) => port.with(BoundPort::hung_up).unwrap_or(POLLHUP),
+            EventSource::Output(_) => POLLHUP,
         }
     }
 
     /// Time until the end of its connection may be reported again.
     fn until_end_is_told(&self) -> Duration {
         match self {
-            Source::Port(port) => port.with(Bound::until_end_is_told).unwrap_or_default(),
-            Source::Output(_) => Duration::ZERO,
+            EventSource::Port(port) => port.with(BoundPort::until_end_is_told).unwrap_or_default(),
+            EventSource::Output(_) => Duration::ZERO,
         }
     }
 
     fn end_is_told(&self) {
-        if let Source::Port(port) = self {
-            port.with(Bound::end_is_told);
+        if let EventSource::Port(port) = self {
+            port.with(BoundPort::end_is_told);
         }
     }
 
     /// Whether this is the given netmap descriptor.
     pub fn is(&self, other: &Arc<Descriptor>) -> bool {
-        matches!(self, Source::Port(port) if Arc::ptr_eq(port, other))
+        matches!(self, EventSource::Port(port) if Arc::ptr_eq(port, other))
     }
 
     /// The rings to arm; `None` if unregistered.
-    fn armed(&self, events: c_short) -> Option<Armed> {
+    fn armed(&self, events: c_short) -> Option<WakeArming> {
         match self {
-            Source::Port(port) => port.bound().map(|bound| Armed::Port(bound, events)),
-            Source::Output(room) => Some(Armed::Output(Arc::clone(room))),
+            EventSource::Port(port) => port.bound().map(|bound| WakeArming::Port(bound, events)),
+            EventSource::Output(room) => Some(WakeArming::Output(Arc::clone(room))),
         }
     }
 }
 
 /// Rings that ask for wake-ups.
-enum Armed {
-    Port(Arc<Bound>, c_short),
-    Output(Arc<dyn Room>),
+enum WakeArming {
+    Port(Arc<BoundPort>, c_short),
+    Output(Arc<dyn SendQueue>),
 }
 
-impl Armed {
+impl WakeArming {
     /// Asks for wake-ups, which arrive through the returned descriptors.
     fn go_to_sleep(&self) -> Vec<c_int> {
         match self {
-            Armed::Port(bound, events) => {
+            WakeArming::Port(bound, events) => {
                 bound.go_to_sleep(*events);
                 bound.wake_fds(*events).collect()
             }
-            Armed::Output(room) => room.go_to_sleep(),
+            WakeArming::Output(room) => room.go_to_sleep(),
         }
     }
 
     fn wake_up(&self) {
         match self {
-            Armed::Port(bound, events) => bound.wake_up(*events),
-            Armed::Output(room) => room.wake_up(),
+            WakeArming::Port(bound, events) => bound.wake_up(*events),
+            WakeArming::Output(room) => room.wake_up(),
         }
     }
 }
 
 /// A descriptor to wait for.
-pub struct Watched {
+pub struct WatchedFd {
     /// The program's number for it.
     pub fd: c_int,
     /// Its source of events.
-    pub source: Source,
+    pub source: EventSource,
     /// The events to wait for: `POLLIN`, `POLLOUT`, …
     pub events: c_short,
     /// The events found.
     pub found: c_short,
     /// Events reported whatever the rings' state, because the peer hung up.
     pub ended: c_short,
-    /// [`Source::news`] at its last report: without a change it is not ready again (edge-triggered epoll).
+    /// [`EventSource::news`] at its last report: without a change it is not ready again (edge-triggered epoll).
     pub seen: Option<u64>,
 }
 
-impl Watched {
+impl WatchedFd {
     /// Syncs the source. Returns its ready events, unless they were reported before.
     fn poll(&self) -> c_short {
         let found = self.source.poll(self.events);
@@ -138,7 +138,7 @@ impl Watched {
 /// # Errors
 /// The error of ppoll(2), most often `EINTR`.
 pub fn wait(
-    ports: &mut [Watched],
+    ports: &mut [WatchedFd],
     others: &mut [pollfd],
     limit: Option<Duration>,
     mask: *const sigset_t,
@@ -161,7 +161,7 @@ pub fn wait(
 }
 
 /// Syncs the ports and records ready events. A descriptor found hung up stays so.
-fn look(ports: &mut [Watched]) -> bool {
+fn look(ports: &mut [WatchedFd]) -> bool {
     let mut any = false;
     for p in ports.iter_mut() {
         p.found = p.ended | p.poll();
@@ -172,13 +172,13 @@ fn look(ports: &mut [Watched]) -> bool {
 
 /// Arms the ports, checks once more, and sleeps.
 fn sleep(
-    ports: &mut [Watched],
+    ports: &mut [WatchedFd],
     others: &mut [pollfd],
     left: Option<Duration>,
     mask: *const sigset_t,
 ) -> Result<(), Errno> {
-    let armed: Vec<Armed> = ports.iter().filter_map(|p| p.source.armed(p.events)).collect();
-    let wakes: Vec<c_int> = armed.iter().flat_map(Armed::go_to_sleep).collect();
+    let armed: Vec<WakeArming> = ports.iter().filter_map(|p| p.source.armed(p.events)).collect();
+    let wakes: Vec<c_int> = armed.iter().flat_map(WakeArming::go_to_sleep).collect();
     let ready = ports.iter().any(|p| p.poll() != 0);
     let mut fds: Vec<pollfd> = others.to_vec();
     // A connection that the daemon closed: the port was taken away, or the daemon ended. For other descriptors the
@@ -189,12 +189,12 @@ fn sleep(
         if !silent.is_zero() {
             left = Some(left.map_or(silent, |left| left.min(silent)));
         }
-        let fd = if matches!(p.source, Source::Port(_)) && silent.is_zero() { p.fd } else { -1 };
+        let fd = if matches!(p.source, EventSource::Port(_)) && silent.is_zero() { p.fd } else { -1 };
         fds.push(pollfd { fd, events: 0, revents: 0 });
     }
     fds.extend(wakes.into_iter().map(|fd| pollfd { fd, events: POLLIN, revents: 0 }));
     let result = kernel(&mut fds, if ready { Some(Duration::ZERO) } else { left }, mask);
-    armed.iter().for_each(Armed::wake_up);
+    armed.iter().for_each(WakeArming::wake_up);
     result?;
     others.iter_mut().zip(&fds).for_each(|(o, f)| o.revents = f.revents);
     for (p, f) in ports.iter_mut().zip(fds.iter().skip(others.len())) {
@@ -220,7 +220,7 @@ pub fn kernel(fds: &mut [pollfd], limit: Option<Duration>, mask: *const sigset_t
 }
 
 /// Polls the ports while polling pays. Returns whether any became ready.
-fn poll(ports: &mut [Watched], limit: Option<Duration>) -> bool {
+fn poll(ports: &mut [WatchedFd], limit: Option<Duration>) -> bool {
     let most = limit.map_or(most(), |l| l.min(most()));
     if most.is_zero() {
         return false;

@@ -19,7 +19,7 @@ const PREFIX: usize = 128;
 
 /// A set of flows: a `None` field matches anything.
 #[derive(Default)]
-struct Rule {
+struct FlowRule {
     protocol: Option<u8>,
     src: Option<IpAddr>,
     src_port: Option<u16>,
@@ -32,8 +32,8 @@ fn given<T: FromStr<Err: Error + 'static>>(field: &str) -> Result<Option<T>, Box
     if field == "-" { Ok(None) } else { Ok(Some(field.parse()?)) }
 }
 
-impl Rule {
-    fn parse(text: &str) -> Result<Rule, Box<dyn Error>> {
+impl FlowRule {
+    fn parse(text: &str) -> Result<FlowRule, Box<dyn Error>> {
         let fields: Vec<&str> = text.split(',').collect();
         let [protocol, src, src_port, dst, dst_port] = fields[..] else {
             return Err(format!("{text}: a rule is PROTOCOL,SOURCE,PORT,DESTINATION,PORT").into());
@@ -45,7 +45,7 @@ impl Rule {
         };
         let src = given(src)?;
         let src_port = given(src_port)?;
-        Ok(Rule { protocol, src, src_port, dst: given(dst)?, dst_port: given(dst_port)? })
+        Ok(FlowRule { protocol, src, src_port, dst: given(dst)?, dst_port: given(dst_port)? })
     }
 
     fn matches(&self, frame: &[u8]) -> bool {
@@ -64,7 +64,7 @@ impl Rule {
 }
 
 /// Moves the frames that no rule matches.
-fn filter(from: &mut RxRing, to: &mut TxRing, rules: &[Rule]) {
+fn filter(from: &mut RxRing, to: &mut TxRing, rules: &[FlowRule]) {
     let mut prefix = [0u8; PREFIX];
     while from.space() > 0 && to.space() > 0 {
         let slot = from.at(0);
@@ -80,7 +80,7 @@ fn filter(from: &mut RxRing, to: &mut TxRing, rules: &[Rule]) {
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
     let interface = args.next().ok_or("usage: firewall INTERFACE [RULE…]")?;
-    let rules: Vec<Rule> = args.map(|text| Rule::parse(&text)).collect::<Result<_, _>>()?;
+    let rules: Vec<FlowRule> = args.map(|text| FlowRule::parse(&text)).collect::<Result<_, _>>()?;
     // The interface's rings, and behind them the host ring.
     let mut port = Port::open(&format!("netmap:{interface}*"))?;
     loop {

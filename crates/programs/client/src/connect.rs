@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use netvale_control::attach::{
-    AttachReply, AttachRequest, FILE_AT_FAULT, FileAsked, IN_FILE, OFFSETS_AT_FAULT, PORT_OF_SWITCH, REPLY_LEN, Role,
+    AttachReply, AttachRequest, FILE_AT_FAULT, FilePlacement, IN_FILE, OFFSETS_AT_FAULT, PORT_OF_SWITCH, REPLY_LEN,
+    Role,
 };
 use netvale_control::client::ClientError;
-use netvale_control::device::{DeviceReply, DeviceRequest, Holding};
+use netvale_control::device::{DeviceReply, DeviceRequest, HoldRequest};
 use netvale_control::dirs;
 use netvale_mem::Mapping;
 use netvale_mem::appl::{AppRing, Dir};
@@ -33,8 +34,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const AGAIN: i32 = Errno::AGAIN.raw_os_error();
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The parts of an attachment, apart from the connection.
-pub struct Attached {
+/// What an attachment holds apart from its connection: the reply, the mapping and the rings.
+pub struct AttachedRings {
     /// The daemon's description of the port.
     pub reply: AttachReply,
     /// The region's mapping.
@@ -60,8 +61,9 @@ pub fn connect_to(run_dir: Option<&Path>) -> Result<OwnedFd, Error> {
 ///
 /// # Errors
 /// [`Error::Refused`] if the daemon refuses; another [`Error`] if its answer is unusable.
-pub fn attach(conn: BorrowedFd<'_>, request: &AttachRequest) -> Result<Attached, Error> {
-    resumed(attached(ask(conn, &request.encode(), None)?)?)
+pub fn attach(conn: BorrowedFd<'_>, request: &AttachRequest) -> Result<AttachedRings, Error> {
+    let (bytes, fds) = ask(conn, &request.encode(), None)?;
+    resumed(attached(&bytes, fds)?)
 }
 
 /// Like [`attach`], with the region in the user's file. A region already in the file is used.
@@ -72,12 +74,12 @@ pub fn attach_in(
     conn: BorrowedFd<'_>,
     request: &AttachRequest,
     file: BorrowedFd<'_>,
-    place: FileAsked,
-) -> Result<Attached, Error> {
+    place: FilePlacement,
+) -> Result<AttachedRings, Error> {
     let request = AttachRequest { file: Some(place), ..request.clone() }.encode();
     let begun = Instant::now();
     loop {
-        match ask(conn, &request, Some(file)).and_then(attached) {
+        match ask(conn, &request, Some(file)).and_then(|(bytes, fds)| attached(&bytes, fds)) {
             Err(Error::File { errno, .. }) if errno == AGAIN && begun.elapsed() < TIMEOUT => {
                 std::thread::sleep(PAUSE);
             }
@@ -86,7 +88,7 @@ pub fn attach_in(
     }
 }
 
-fn resumed(mut attached: Attached) -> Result<Attached, Error> {
+fn resumed(mut attached: AttachedRings) -> Result<AttachedRings, Error> {
     if attached.reply.alone {
         attached.tx.iter_mut().for_each(TxRing::resume);
         attached.rx.iter_mut().for_each(RxRing::resume);
@@ -99,8 +101,9 @@ fn resumed(mut attached: Attached) -> Result<Attached, Error> {
 ///
 /// # Errors
 /// Like [`attach`]; `ENXIO` if the connection holds no port.
-pub fn resume(conn: BorrowedFd<'_>) -> Result<Attached, Error> {
-    attached(ask(conn, &Holding::Resume.encode(), None)?)
+pub fn resume(conn: BorrowedFd<'_>) -> Result<AttachedRings, Error> {
+    let (bytes, fds) = ask(conn, &HoldRequest::Resume.encode(), None)?;
+    attached(&bytes, fds)
 }
 
 /// Releases the port of a connection; the connection can then be used for another port.
@@ -108,7 +111,7 @@ pub fn resume(conn: BorrowedFd<'_>) -> Result<Attached, Error> {
 /// # Errors
 /// Like [`attach`]; `ENXIO` if the connection holds no port.
 pub fn release(conn: BorrowedFd<'_>) -> Result<(), Error> {
-    let (bytes, _) = ask(conn, &Holding::Release.encode(), None)?;
+    let (bytes, _) = ask(conn, &HoldRequest::Release.encode(), None)?;
     let reply = AttachReply::decode(&bytes)?;
     if reply.status == 0 { Ok(()) } else { Err(Error::Refused { errno: reply.status, text: reply.text }) }
 }
@@ -122,8 +125,8 @@ pub fn request(conn: BorrowedFd<'_>, request: &DeviceRequest) -> Result<DeviceRe
     Ok(DeviceReply::decode(&bytes)?)
 }
 
-fn attached((bytes, mut fds): (Vec<u8>, Vec<OwnedFd>)) -> Result<Attached, Error> {
-    let reply = AttachReply::decode(&bytes)?;
+fn attached(bytes: &[u8], mut fds: Vec<OwnedFd>) -> Result<AttachedRings, Error> {
+    let reply = AttachReply::decode(bytes)?;
     match (reply.status, reply.port_flags) {
         (0, _) => {}
         (errno, flags) if flags & OFFSETS_AT_FAULT != 0 => return Err(Error::Offsets { errno, text: reply.text }),
@@ -142,12 +145,12 @@ fn attached((bytes, mut fds): (Vec<u8>, Vec<OwnedFd>)) -> Result<Attached, Error
         Some(csb) => mapped(csb, len, || {
             let room = usize::try_from(reply.csb_atok).map_err(|_| Errno::NOMEM)?;
             let rest = len.checked_sub(room).ok_or(Errno::INVAL)?;
-            Mapping::joined((region.as_fd(), reply.file_offset, room), (csb.as_fd(), rest))
+            Mapping::joined(region.as_fd(), reply.file_offset, room, csb.as_fd(), rest)
         })?,
     };
     let mut bells = fds.into_iter().map(Doorbell::from_fd);
     let (tx, rx) = rings(&reply, &map, &mut bells)?;
-    Ok(Attached { reply, map, tx, rx, region })
+    Ok(AttachedRings { reply, map, tx, rx, region })
 }
 
 /// Sends a message and waits for its answer, which arrives on a socket of its own: other threads may use the connection
@@ -196,10 +199,10 @@ fn receive(conn: &OwnedFd) -> Result<(Vec<u8>, Vec<OwnedFd>), Error> {
 
 /// Regions this program has mapped, by device and inode of each region's memfd. While a mapping lives, its inode is not
 /// reused.
-static MAPPED: Mutex<Vec<(Inode, Weak<Mapping>)>> = Mutex::new(Vec::new());
+static MAPPED: Mutex<Vec<(InodeNumbers, Weak<Mapping>)>> = Mutex::new(Vec::new());
 
 /// Device and inode numbers.
-type Inode = (u64, u64);
+type InodeNumbers = (u64, u64);
 
 /// Maps a region once for all of this program's ports in it, so that buffers can be swapped between their rings.
 fn mapped(
@@ -211,7 +214,7 @@ fn mapped(
     let key = (stat.st_dev, stat.st_ino);
     let mut known = MAPPED.lock().unwrap_or_else(PoisonError::into_inner);
     known.retain(|(_, map)| map.strong_count() > 0);
-    let same = |(k, map): &(Inode, Weak<Mapping>)| (*k == key).then(|| map.upgrade()).flatten();
+    let same = |(k, map): &(InodeNumbers, Weak<Mapping>)| (*k == key).then(|| map.upgrade()).flatten();
     if let Some(map) = known.iter().find_map(same).filter(|map| map.len() == len) {
         return Ok(map);
     }
@@ -240,7 +243,7 @@ pub(crate) fn rings(
         let doorbell = bell()?;
         let wake = bell()?;
         if of_nic(i, reply.tx_rings - reply.host_tx_rings) {
-            tx.push(nics::tx(reply, map, own, (doorbell, wake))?);
+            tx.push(nics::tx(reply, map, own, doorbell)?);
             continue;
         }
         let kind = match reply.role {
@@ -259,7 +262,7 @@ pub(crate) fn rings(
         let doorbell = bell()?;
         let wake = bell()?;
         if of_nic(i, reply.rx_rings - reply.host_rx_rings) {
-            rx.push(nics::rx(reply, map, own, (doorbell, wake))?);
+            rx.push(nics::rx(reply, map, own, doorbell, wake)?);
             continue;
         }
         let ring = AppRing::new(own, Dir::Rx, doorbell).mirrored(Mirror::new(map, places, Moment::Released));

@@ -5,15 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use netvale_afxdp::Nic;
 use netvale_afxdp::iface::Interface;
-use netvale_afxdp::nic::{Queue, Sending};
-use netvale_afxdp::sizes::{self, Needs};
-use netvale_afxdp::socket::{Buffers, Socket};
+use netvale_afxdp::nic::{NicQueue, SendClaim};
+use netvale_afxdp::sizes::{self, RegionNeeds};
+use netvale_afxdp::socket::{BufferLayout, XdpSocket};
 use netvale_control::attach::{AttachReply, Role};
 use netvale_guest::passthrough::device_of;
-use netvale_mem::mapping::Pages;
+use netvale_mem::mapping::PageKind;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::{Binding, RingRanges, RingSide};
-use netvale_mem::{Mapping, PortMem, Region};
+use netvale_mem::{Mapping, PortMem, PortShape, Region};
 use netvale_portspec::{Base, Directions, PortSpec, Rings};
 
 use crate::error::Error;
@@ -53,14 +53,19 @@ pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
     let queues = nic.interface().queues;
     let (which, rings) = ranges(spec, queues);
     let RingRanges { tx, rx } = &rings;
-    let slots = (spec.conf.tx_slots.max(options.slots), spec.conf.rx_slots.max(options.slots));
-    let shape = sizes::shape(queues, (0, 0), slots);
+    let host = PortShape {
+        tx_rings: 0,
+        rx_rings: 0,
+        tx_slots: spec.conf.tx_slots.max(options.slots),
+        rx_slots: spec.conf.rx_slots.max(options.slots),
+    };
+    let shape = sizes::shape(queues, host);
     let used = (tx.len() as u32, rx.len() as u32);
-    let needs = Needs { shape, host: (0, 0), used, buf_size: options.buf_size, extra_bufs: options.extra_bufs };
+    let needs = RegionNeeds { shape, host: (0, 0), used, buf_size: options.buf_size, extra_bufs: options.extra_bufs };
     let (region, mem_id) = region(&needs)?;
-    let mem = Arc::new(region.port_in_part(shape, (0, 0), &rings)?);
+    let mem = Arc::new(region.port_in_part(shape, 0, 0, &rings)?);
     let binding = mem.bind(&spec.name.to_string(), tx.clone(), rx.clone(), options.extra_bufs)?;
-    let mut port = Opening {
+    let mut port = PortOpening {
         reply: reply(&nic, &mem, &binding, mem_id, &rings),
         map: Arc::clone(region.mapping()),
         sockets: Vec::new(),
@@ -71,13 +76,15 @@ pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
     for queue in which {
         port.queue(&nic, queue, &mem, &rings)?;
     }
-    let Opening { reply, map, sockets, sending, mut tx, mut rx } = port;
+    let PortOpening { reply, map, sockets, sending, mut tx, mut rx } = port;
     nics::bind(&reply, ifname.as_str(), &mut tx, &mut rx)?;
     Ok(Port::new(
         spec.name.to_string(),
         None,
-        (reply, map),
-        (tx, rx),
+        reply,
+        map,
+        tx,
+        rx,
         Some(Arc::new(Mutex::new((sending, sockets, binding, mem)))),
     ))
 }
@@ -123,52 +130,53 @@ fn reply(nic: &Nic, mem: &PortMem, binding: &Binding, mem_id: u32, rings: &RingR
 }
 
 /// The region shared by this program's interfaces while it has room, otherwise a new one; returned with its number.
-fn region(needs: &Needs) -> Result<(Arc<Region>, u32), Error> {
+fn region(needs: &RegionNeeds) -> Result<(Arc<Region>, u32), Error> {
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
     if needs.is_usual() {
         let common = match shared.0.upgrade() {
             Some(common) => common,
-            None => Region::shared("netvale-direct", needs.common(), Pages::Ordinary)?,
+            None => Region::shared("netvale-direct", needs.common(), PageKind::Ordinary)?,
         };
         if needs.fit(&common) {
             shared.0 = Arc::downgrade(&common);
             return Ok((common, COMMON_REGION));
         }
     }
-    let region = Region::shared("netvale-direct", needs.region(), Pages::Ordinary)?;
+    let region = Region::shared("netvale-direct", needs.region(), PageKind::Ordinary)?;
     shared.1 = shared.1.checked_add(1).unwrap_or(COMMON_REGION + 1);
     Ok((region, shared.1))
 }
 
 /// The parts of a port during opening.
-struct Opening {
+struct PortOpening {
     reply: AttachReply,
     map: Arc<Mapping>,
-    sockets: Vec<(Arc<Socket>, Arc<Queue>)>,
-    sending: Vec<Sending>,
+    sockets: Vec<(Arc<XdpSocket>, Arc<NicQueue>)>,
+    sending: Vec<SendClaim>,
     tx: Vec<TxRing>,
     rx: Vec<RxRing>,
 }
 
-impl Opening {
+impl PortOpening {
     /// Opens a queue and makes its rings in the bound directions.
     fn queue(&mut self, nic: &Arc<Nic>, queue: u32, mem: &PortMem, rings: &RingRanges) -> Result<(), Error> {
-        let buffers = Buffers { first: self.reply.buf_pool, stride: self.reply.buf_size, count: self.reply.num_bufs };
-        let opened = nic.queue(queue, self.reply.nic_entries, (&self.map, buffers))?;
+        let buffers =
+            BufferLayout { first: self.reply.buf_pool, stride: self.reply.buf_size, count: self.reply.num_bufs };
+        let opened = nic.queue(queue, self.reply.nic_entries, &self.map, buffers)?;
         if rings.rx.contains(&queue) {
             opened.receive()?;
         }
-        let fds = || -> Result<(Doorbell, Doorbell), Error> {
-            let copy = || rustix::io::fcntl_dupfd_cloexec(&*opened.socket, 0).map_err(Error::system("copy a socket"));
-            Ok((Doorbell::from_fd(copy()?), Doorbell::from_fd(copy()?)))
+        let copy = || -> Result<Doorbell, Error> {
+            let copy = rustix::io::fcntl_dupfd_cloexec(&*opened.socket, 0).map_err(Error::system("copy a socket"))?;
+            Ok(Doorbell::from_fd(copy))
         };
         let side = |sides: &[RingSide]| sides.get(queue as usize).cloned();
         if let Some(side) = side(&mem.tx).filter(|_| rings.tx.contains(&queue)) {
             self.sending.push(nic.send_on(queue)?);
-            self.tx.push(nics::tx(&self.reply, &self.map, side, fds()?)?);
+            self.tx.push(nics::tx(&self.reply, &self.map, side, copy()?)?);
         }
         if let Some(side) = side(&mem.rx).filter(|_| rings.rx.contains(&queue)) {
-            self.rx.push(nics::rx(&self.reply, &self.map, side, fds()?)?);
+            self.rx.push(nics::rx(&self.reply, &self.map, side, copy()?, copy()?)?);
         }
         self.sockets.push((opened.socket, opened.queue));
         Ok(())

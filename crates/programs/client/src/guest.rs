@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use netvale_control::attach::AttachReply;
 use netvale_guest::passthrough::Passthrough;
-use netvale_guest::pci::{self, Found};
-use netvale_guest::published::Published;
-use netvale_guest::{Error as GuestError, Guest};
+use netvale_guest::pci::{self, FoundDevice};
+use netvale_guest::published::PublishedDevice;
+use netvale_guest::{BareGuest, GuestError};
 use netvale_mem::Mapping;
 use netvale_mem::notify::Doorbell;
 use netvale_portspec::{Directions, PortSpec, Rings};
@@ -50,7 +50,7 @@ pub(crate) fn open_passthrough(spec: &PortSpec, device: &Path, options: &Options
     let (mut tx, mut rx) = rings(&reply, &map, &mut bells.into_iter())?;
     tx.iter_mut().for_each(TxRing::resume);
     rx.iter_mut().for_each(RxRing::resume);
-    Ok(Port::new(spec.name.to_string(), None, (reply, map), (tx, rx), Some(Arc::new(passthrough))))
+    Ok(Port::new(spec.name.to_string(), None, reply, map, tx, rx, Some(Arc::new(passthrough))))
 }
 
 /// Opens the device at an address of the PCI bus, which has no driver.
@@ -60,12 +60,12 @@ pub(crate) fn open_passthrough(spec: &PortSpec, device: &Path, options: &Options
 /// [`Error::Refused`] if the host refuses.
 pub(crate) fn open_function(address: &str, hdr_len: u32) -> Result<Port, Error> {
     match pci::open(address, hdr_len)? {
-        Found::Ptnet(guest) => Port::of_guest(guest, hdr_len),
-        Found::Published(device) => {
-            let Published { reply, map, tx, rx, keep } = *device;
+        FoundDevice::Ptnet(guest) => Port::of_guest(guest, hdr_len),
+        FoundDevice::Published(device) => {
+            let PublishedDevice { reply, map, tx, rx, keep } = *device;
             let tx = tx.into_iter().map(|(ring, wake)| TxRing::new(TxKind::Switch(ring), wake));
             let rx = rx.into_iter().map(|(ring, wake)| RxRing::new(ring, wake));
-            Ok(Port::new("ptnet-pci".to_owned(), None, (reply, map), (tx.collect(), rx.collect()), Some(keep)))
+            Ok(Port::new("ptnet-pci".to_owned(), None, reply, map, tx.collect(), rx.collect(), Some(keep)))
         }
     }
 }
@@ -78,7 +78,7 @@ impl Port {
     /// [`Error::System`] if a step fails; [`Error::Device`] if the other end is not a ptnet port; [`Error::Refused`] if
     /// the host refuses.
     pub fn as_guest(path: &Path, hdr_len: u32) -> Result<Port, Error> {
-        Port::of_guest(Guest::connect(path)?, hdr_len)
+        Port::of_guest(BareGuest::connect(path)?, hdr_len)
     }
 
     /// Starts a guest's rings, with `hdr_len` (0 or 12) bytes of virtio-net header before each frame.
@@ -86,10 +86,10 @@ impl Port {
     /// # Errors
     /// [`Error::Refused`] if the host refuses; [`Error::System`] if a step fails; [`Error::Inconsistent`] if the host's
     /// description contradicts itself.
-    pub fn of_guest(guest: Guest, hdr_len: u32) -> Result<Port, Error> {
+    pub fn of_guest(guest: BareGuest, hdr_len: u32) -> Result<Port, Error> {
         let running = guest.start(hdr_len)?;
         let (tx, rx) = rings(&running.reply, &running.map, &mut running.bells.into_iter())?;
-        Ok(Port::new("ptnet".to_owned(), None, (running.reply, running.map), (tx, rx), Some(running.keep)))
+        Ok(Port::new("ptnet".to_owned(), None, running.reply, running.map, tx, rx, Some(running.keep)))
     }
 }
 

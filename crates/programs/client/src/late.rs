@@ -9,10 +9,10 @@ use crate::{Error, Options, Port};
 /// up their rights before they send.
 pub struct LatePort {
     name: String,
-    state: State,
+    state: LateState,
 }
 
-enum State {
+enum LateState {
     /// Connected, not yet open: the daemon knows the caller's credentials.
     Named(OwnedFd),
     Open(Box<Port>),
@@ -26,12 +26,12 @@ impl LatePort {
     /// # Errors
     /// [`Error::NoDaemon`] if no daemon listens.
     pub fn new(name: &str) -> Result<LatePort, Error> {
-        Ok(LatePort { name: name.to_owned(), state: State::Named(connect_to(None)?) })
+        Ok(LatePort { name: name.to_owned(), state: LateState::Named(connect_to(None)?) })
     }
 
     /// The port, if already open.
     pub fn opened(&mut self) -> Option<&mut Port> {
-        if let State::Open(port) = &mut self.state { Some(port) } else { None }
+        if let LateState::Open(port) = &mut self.state { Some(port) } else { None }
     }
 
     /// The port, opened now if necessary.
@@ -39,13 +39,13 @@ impl LatePort {
     /// # Errors
     /// Like [`Port::open`]; [`Error::Closed`] if that failed before.
     pub fn open(&mut self) -> Result<&mut Port, Error> {
-        if let State::Named(_) = self.state
-            && let State::Named(conn) = std::mem::replace(&mut self.state, State::Failed)
+        if let LateState::Named(_) = self.state
+            && let LateState::Named(conn) = std::mem::replace(&mut self.state, LateState::Failed)
         {
-            self.state = State::Open(Box::new(Port::open_on(conn, &self.name, &Options::default())?));
+            self.state = LateState::Open(Box::new(Port::open_on(conn, &self.name, &Options::default())?));
         }
         match &mut self.state {
-            State::Open(port) => Ok(port),
+            LateState::Open(port) => Ok(port),
             _ => Err(Error::Closed),
         }
     }

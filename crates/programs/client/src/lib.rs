@@ -38,7 +38,7 @@
 
 /// Attachments without the conveniences of [`Port`]: for interfaces built on top, such as netmap's.
 pub mod raw {
-    pub use crate::connect::{Attached, attach, attach_in, connect_to, release, request, resume};
+    pub use crate::connect::{AttachedRings, attach, attach_in, connect_to, release, request, resume};
 }
 
 mod connect;
@@ -62,7 +62,7 @@ pub use netvale_mem::slice::shorten as shorten_slices;
 pub use error::Error;
 pub use interface::interface;
 pub use late::LatePort;
-pub use netvale_guest::Guest;
-pub use outgoing::{Outgoing, SendError, Wakes};
+pub use netvale_guest::BareGuest;
+pub use outgoing::{OutgoingRing, SendError, Wakes};
 pub use port::{Interest, Options, Port};
 pub use ring::{RxRing, TxRing, swap_buffers};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use netvale_afxdp::outlet::Outlet;
 use netvale_afxdp::rx_end::RxEnd;
-use netvale_afxdp::socket::{Buffers, QueueAddress, Socket};
+use netvale_afxdp::socket::{BufferLayout, QueueAddress, XdpSocket};
 use netvale_afxdp::through::{ThroughRx, ThroughTx};
 use netvale_control::attach::{AttachReply, NIC_BOUND, NIC_FORWARDS, NIC_MULTI_BUFFER, NIC_RESUMED};
 use netvale_mem::Mapping;
@@ -21,24 +21,19 @@ use crate::nic_tx::NicTx;
 use crate::parts::{bell, places};
 use crate::ring::{RxRing, TxKind, TxRing};
 
-fn buffers(reply: &AttachReply) -> Buffers {
-    Buffers { first: reply.buf_pool, stride: reply.buf_size, count: reply.num_bufs }
+fn buffers(reply: &AttachReply) -> BufferLayout {
+    BufferLayout { first: reply.buf_pool, stride: reply.buf_size, count: reply.num_bufs }
 }
 
-/// Makes a tx ring whose first descriptor is its queue's socket.
+/// Makes a tx ring of a queue with this socket.
 ///
 /// # Errors
 /// [`Error::System`] if a system call fails.
-pub(crate) fn tx(
-    reply: &AttachReply,
-    map: &Arc<Mapping>,
-    side: RingSide,
-    (socket, _): (Doorbell, Doorbell),
-) -> Result<TxRing, Error> {
-    let socket = Socket::adopt(socket.into_fd(), reply.nic_entries, map);
+pub(crate) fn tx(reply: &AttachReply, map: &Arc<Mapping>, side: RingSide, socket: Doorbell) -> Result<TxRing, Error> {
+    let socket = XdpSocket::adopt(socket.into_fd(), reply.nic_entries, map);
     let sender = socket.sender().map_err(Error::system("map the interface's rings"))?;
     let host = HostTx::new(side.clone(), bell()?);
-    let through = ThroughTx::new(host, (sender, buffers(reply))).map_err(Error::system("wait for the interface"))?;
+    let through = ThroughTx::new(host, sender, buffers(reply)).map_err(Error::system("wait for the interface"))?;
     let wake = copied(through.wake_fd().try_clone_to_owned())?;
     let mirror = |moment| Mirror::new(map, places(reply), moment);
     let through = through.mirrored(mirror(Moment::Passing), mirror(Moment::Released));
@@ -46,7 +41,7 @@ pub(crate) fn tx(
     Ok(TxRing::new(TxKind::Nic(Box::new(NicTx { ring, through })), wake))
 }
 
-/// Makes an rx ring. Its first descriptor is its queue's socket; to the second its frames are forwarded.
+/// Makes an rx ring of a queue with this socket. Its frames are forwarded to `forward`.
 ///
 /// # Errors
 /// [`Error::System`] if a system call fails.
@@ -54,14 +49,15 @@ pub(crate) fn rx(
     reply: &AttachReply,
     map: &Arc<Mapping>,
     side: RingSide,
-    (socket, forward): (Doorbell, Doorbell),
+    socket: Doorbell,
+    forward: Doorbell,
 ) -> Result<RxRing, Error> {
-    let socket = Socket::adopt(socket.into_fd(), reply.nic_entries, map);
+    let socket = XdpSocket::adopt(socket.into_fd(), reply.nic_entries, map);
     let receiver = socket.receiver().map_err(Error::system("map the interface's rings"))?;
     let forwards = reply.nic_flags & NIC_FORWARDS != 0;
     let outlet = forwards.then(|| Outlet::tap(Arc::new(forward.into_fd())));
     let mirror = |moment| Mirror::new(map, places(reply), moment);
-    let mut through = ThroughRx::new(RxEnd::new(side.clone(), bell()?), (receiver, buffers(reply)), outlet)
+    let mut through = ThroughRx::new(RxEnd::new(side.clone(), bell()?), receiver, buffers(reply), outlet)
         .mirrored(mirror(Moment::Passing));
     if reply.nic_flags & NIC_RESUMED == 0 {
         through.begin();

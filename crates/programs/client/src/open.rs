@@ -7,7 +7,7 @@ use std::sync::Arc;
 use netvale_control::attach::{AttachReply, AttachRequest, FLAG_HUGE, FLAG_LOSSLESS};
 use netvale_mem::appl::{AppRing, Dir};
 use netvale_mem::layout::{DEFAULT_BUF_SIZE, RegionSizes};
-use netvale_mem::mapping::Pages;
+use netvale_mem::mapping::PageKind;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::pipe::PipeTx;
 use netvale_mem::{PortMem, PortShape, Region};
@@ -64,7 +64,7 @@ impl Port {
             ..AttachRequest::default()
         };
         let a = attach(conn.as_fd(), &request)?;
-        Ok(Port::new(name.to_owned(), Some(conn), (a.reply, a.map), (a.tx, a.rx), None))
+        Ok(Port::new(name.to_owned(), Some(conn), a.reply, a.map, a.tx, a.rx, None))
     }
 
     /// Opens both ends of a pipe inside this program (and its forked children), without a daemon. If `slots` or
@@ -75,7 +75,8 @@ impl Port {
     pub fn pipe_pair(slots: u32, buf_size: u32) -> Result<(Port, Port), Error> {
         let slots = if slots == 0 { 256 } else { slots };
         let buf_size = if buf_size == 0 { DEFAULT_BUF_SIZE } else { buf_size };
-        let region = Region::shared("netvale-pipe", RegionSizes::for_port(4, slots, buf_size, 0, 0), Pages::Ordinary)?;
+        let region =
+            Region::shared("netvale-pipe", RegionSizes::for_port(4, slots, buf_size, 0, 0), PageKind::Ordinary)?;
         let shape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: slots, rx_slots: slots };
         let ends = Arc::new((region.port(shape)?, region.port(shape)?));
         let bells = || -> Result<[Doorbell; 2], Error> { Ok([bell()?, bell()?]) };
@@ -121,5 +122,5 @@ fn local_end(
     let rx = RxRing::new(ring, arrived_here);
     let map = Arc::clone(own.region().mapping());
     let keep = Arc::clone(ends) as Arc<dyn Any + Send + Sync>;
-    Ok(Port::new(name.to_owned(), None, (reply, map), (vec![tx], vec![rx]), Some(keep)))
+    Ok(Port::new(name.to_owned(), None, reply, map, vec![tx], vec![rx], Some(keep)))
 }

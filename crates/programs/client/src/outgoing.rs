@@ -57,12 +57,12 @@ impl SendError {
 }
 
 /// A tx ring that several threads send on.
-pub struct Outgoing {
-    inner: Mutex<Inner>,
+pub struct OutgoingRing {
+    inner: Mutex<OutgoingInner>,
 }
 
-struct Inner {
-    end: End,
+struct OutgoingInner {
+    end: RingEnd,
     /// Number of threads asleep until there is room.
     sleepers: u32,
     /// The descriptors they sleep on, made at the first sleep.
@@ -71,7 +71,7 @@ struct Inner {
     spin: Spin,
 }
 
-enum End {
+enum RingEnd {
     /// A port of its own, opened by the first frame.
     Late(Box<LatePort>),
     /// Rings of a port that also receives, and its connection.
@@ -91,29 +91,29 @@ impl Wakes {
     }
 }
 
-impl Outgoing {
+impl OutgoingRing {
     /// Sends on the port named `name`, which is opened with the first frame, with the program's current rights.
     ///
     /// # Errors
     /// [`Error::NoDaemon`] if no daemon listens.
-    pub fn late(name: &str) -> Result<Outgoing, Error> {
-        Ok(Outgoing::new(End::Late(Box::new(LatePort::new(name)?))))
+    pub fn late(name: &str) -> Result<OutgoingRing, Error> {
+        Ok(OutgoingRing::new(RingEnd::Late(Box::new(LatePort::new(name)?))))
     }
 
     /// Sends on the tx rings of a port that continues to receive: they are taken out of it.
     ///
     /// # Errors
     /// [`Error::System`] if no descriptor is left.
-    pub fn of(port: &mut Port) -> Result<Outgoing, Error> {
+    pub fn of(port: &mut Port) -> Result<OutgoingRing, Error> {
         let connection = port.connection().map(|c| copied(c)).transpose()?;
-        Ok(Outgoing::new(End::Rings(port.take_tx(), connection)))
+        Ok(OutgoingRing::new(RingEnd::Rings(port.take_tx(), connection)))
     }
 
-    fn new(end: End) -> Outgoing {
-        Outgoing { inner: Mutex::new(Inner { end, sleepers: 0, wakes: None, spin: Spin::default() }) }
+    fn new(end: RingEnd) -> OutgoingRing {
+        OutgoingRing { inner: Mutex::new(OutgoingInner { end, sleepers: 0, wakes: None, spin: Spin::default() }) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, OutgoingInner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -173,7 +173,7 @@ impl Outgoing {
         self.lock().opened().map_or(0, |(ring, _)| ring.mem().indices().2.into())
     }
 
-    /// Asks to be woken; check once more before sleeping on the returned descriptors. [`Outgoing::wake_up`] must
+    /// Asks to be woken; check once more before sleeping on the returned descriptors. [`OutgoingRing::wake_up`] must
     /// follow.
     pub fn go_to_sleep(&self) -> Option<Arc<Wakes>> {
         let mut inner = self.lock();
@@ -185,7 +185,7 @@ impl Outgoing {
         wakes
     }
 
-    /// Ends a sleep that [`Outgoing::go_to_sleep`] began.
+    /// Ends a sleep that [`OutgoingRing::go_to_sleep`] began.
     pub fn wake_up(&self) {
         let mut inner = self.lock();
         inner.sleepers = inner.sleepers.saturating_sub(1);
@@ -197,18 +197,18 @@ impl Outgoing {
     }
 }
 
-impl Inner {
+impl OutgoingInner {
     /// The ring, if the port is open.
     fn opened(&mut self) -> Option<(&mut TxRing, Option<BorrowedFd<'_>>)> {
         match &mut self.end {
-            End::Late(late) => late.opened()?.first_tx(),
-            End::Rings(rings, connection) => Some((rings.first_mut()?, connection.as_ref().map(AsFd::as_fd))),
+            RingEnd::Late(late) => late.opened()?.first_tx(),
+            RingEnd::Rings(rings, connection) => Some((rings.first_mut()?, connection.as_ref().map(AsFd::as_fd))),
         }
     }
 
     /// Puts a frame into the ring and publishes it. Returns whether there was room.
     fn put(&mut self, frame: &[u8]) -> Result<bool, SendError> {
-        if let End::Late(late) = &mut self.end {
+        if let RingEnd::Late(late) = &mut self.end {
             late.open()?;
         }
         let (ring, connection) = self.opened().ok_or(SendError::ReceiveOnly)?;
@@ -259,12 +259,12 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(20);
 
-    fn ends() -> (Outgoing, Port, Port) {
+    fn ends() -> (OutgoingRing, Port, Port) {
         let (mut a, b) = Port::pipe_pair(16, 128).unwrap();
-        (Outgoing::of(&mut a).unwrap(), a, b)
+        (OutgoingRing::of(&mut a).unwrap(), a, b)
     }
 
-    fn fill_up(to: &Outgoing) -> u32 {
+    fn fill_up(to: &OutgoingRing) -> u32 {
         let mut count = 0;
         while to.send(&[7; 60], Duration::ZERO).is_ok() {
             count += 1;
@@ -291,7 +291,7 @@ mod tests {
         assert!(matches!(full, SendError::NoRoom) && full.errno() == Errno::AGAIN);
         let (mut watching, _) = Port::pipe_pair(16, 128).unwrap();
         let _ = watching.take_rings();
-        let none = Outgoing::of(&mut watching).unwrap().send(&[0; 60], LONG).unwrap_err();
+        let none = OutgoingRing::of(&mut watching).unwrap().send(&[0; 60], LONG).unwrap_err();
         assert!(matches!(none, SendError::ReceiveOnly), "{none}");
     }
 

@@ -2,13 +2,13 @@
 
 use netvale_control::attach::AttachReply;
 use netvale_mem::notify::Doorbell;
-use netvale_mem::view::Places;
+use netvale_mem::view::RegionLayout;
 
 use crate::error::Error;
 
 /// The places of a reply's rings in its region.
-pub(crate) fn places(reply: &AttachReply) -> Places {
-    Places {
+pub(crate) fn places(reply: &AttachReply) -> RegionLayout {
+    RegionLayout {
         csb_atok: reply.csb_atok,
         csb_ktoa: reply.csb_ktoa,
         ring_pool: reply.ring_pool,

@@ -68,8 +68,10 @@ impl Port {
     pub(crate) fn new(
         name: String,
         conn: Option<OwnedFd>,
-        (reply, map): (AttachReply, Arc<Mapping>),
-        (tx, rx): (Vec<TxRing>, Vec<RxRing>),
+        reply: AttachReply,
+        map: Arc<Mapping>,
+        tx: Vec<TxRing>,
+        rx: Vec<RxRing>,
         keep: Option<Arc<dyn Any + Send + Sync>>,
     ) -> Port {
         Port { name, conn, reply, map, tx, rx, spin: Spin::default(), _local: keep }

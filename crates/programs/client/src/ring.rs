@@ -15,7 +15,7 @@ pub(crate) use tx::TxKind;
 pub use tx::TxRing;
 
 /// A ring to wait for.
-trait Awaited {
+trait WaitableRing {
     /// State of its adaptive polling.
     fn spin(&mut self) -> &mut Spin;
 
@@ -34,12 +34,12 @@ trait Awaited {
 
 /// Polls for up to `most`, as long as polling pays, then sleeps for up to `limit` until the ring is ready. Returns
 /// whether it is ready.
-fn wait_on<R: Awaited>(ring: &mut R, most: Duration, limit: Duration) -> bool {
+fn wait_on<R: WaitableRing>(ring: &mut R, most: Duration, limit: Duration) -> bool {
     ring.spin().set_most(most);
     ring.look() || poll_for(ring, R::spin, R::look) || sleep_on(ring, limit)
 }
 
-fn sleep_on<R: Awaited>(ring: &mut R, limit: Duration) -> bool {
+fn sleep_on<R: WaitableRing>(ring: &mut R, limit: Duration) -> bool {
     let slept = Instant::now();
     loop {
         if !ring.ask() {

@@ -4,7 +4,7 @@ use thiserror::Error;
 
 /// Why a device cannot be opened.
 #[derive(Debug, Error)]
-pub enum Error {
+pub enum GuestError {
     /// A PCI function cannot be opened.
     #[error(transparent)]
     Pci(#[from] netvale_pci::PciError),
@@ -32,8 +32,8 @@ pub enum Error {
     },
 }
 
-impl Error {
-    pub(crate) fn system(what: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
-        move |e| Error::System { what, source: e.into() }
+impl GuestError {
+    pub(crate) fn system(what: &'static str) -> impl Fn(rustix::io::Errno) -> GuestError {
+        move |e| GuestError::System { what, source: e.into() }
     }
 }

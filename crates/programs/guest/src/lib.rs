@@ -2,7 +2,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`ptnet`] | a device without a driver: memory, doorbells, commands; also reached from the host in a guest's place |
+//! | [`ptnet`] | a device without a driver: memory, doorbells, commands; also reached on the host in a guest's place |
 //! | [`pci`] | its place on the bus |
 //! | [`bus`] | the identity of functions on the bus |
 //! | [`published`] | a device as netmap published it |
@@ -19,5 +19,5 @@ pub mod pci;
 pub mod ptnet;
 pub mod published;
 
-pub use error::Error;
-pub use ptnet::Guest;
+pub use error::GuestError;
+pub use ptnet::BareGuest;

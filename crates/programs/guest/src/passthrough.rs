@@ -74,19 +74,19 @@ pub fn devices() -> Vec<PathBuf> {
 }
 
 /// The words of a device's header.
-pub type Header = [u32; size_of::<PtnetHeader>() / 4];
+pub type DeviceHeader = [u32; size_of::<PtnetHeader>() / 4];
 
 /// The rings of a ptnet device, held until dropped.
 #[derive(Debug)]
 pub struct Passthrough {
     file: OwnedFd,
     bells: Vec<OwnedFd>,
-    header: Header,
+    header: DeviceHeader,
 }
 
 /// `struct nvpt_start` of the driver.
 #[repr(C)]
-struct Start {
+struct StartRequest {
     features: u32,
     extra_bufs: u32,
 }
@@ -96,7 +96,7 @@ const fn iow(number: u32, size: usize) -> libc::Ioctl {
     (1 << 30 | (size as u32) << 16 | (b'N' as u32) << 8 | number) as libc::Ioctl
 }
 
-const START: libc::Ioctl = iow(1, size_of::<Start>());
+const START: libc::Ioctl = iow(1, size_of::<StartRequest>());
 const RING_BELL: libc::Ioctl = iow(2, 4);
 
 /// The ioctl requests issued here, for system call filters.
@@ -123,7 +123,7 @@ impl Passthrough {
             Err(Errno::BUSY) => return Err(PassthroughError::Busy(device.into())),
             other => other.map_err(step("open it"))?,
         };
-        let start = Start { features: if hdr_len > 0 { FEATURE_VNET_HDR } else { 0 }, extra_bufs };
+        let start = StartRequest { features: if hdr_len > 0 { FEATURE_VNET_HDR } else { 0 }, extra_bufs };
         match ioctl(file.as_fd(), START, &start) {
             Err(Errno::OPNOTSUPP) => return Err(PassthroughError::NoHeader(device.into())),
             other => other.map_err(step("start the rings"))?,
@@ -131,7 +131,7 @@ impl Passthrough {
         let page = Mapping::of_device(file.as_fd(), HEADER_BYTES as usize).map_err(step("map its memory"))?;
         let words = Words::new(&Arc::new(page), 0, size_of::<PtnetHeader>() / 4);
         let words = words.ok_or_else(|| PassthroughError::Header(device.into()))?;
-        let header: Header = std::array::from_fn(|i| words.load(i));
+        let header: DeviceHeader = std::array::from_fn(|i| words.load(i));
         let rings = rings_of(&header).ok_or_else(|| PassthroughError::Header(device.into()))?;
         let mut this = Passthrough { file, bells: Vec::new(), header };
         for ring in 0..rings {
@@ -143,7 +143,7 @@ impl Passthrough {
     }
 
     /// The header, as read once the rings were started.
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &DeviceHeader {
         &self.header
     }
 
@@ -159,7 +159,7 @@ impl Passthrough {
 }
 
 /// Number of rings of both directions; `None` if it is impossible.
-fn rings_of(header: &Header) -> Option<u32> {
+fn rings_of(header: &DeviceHeader) -> Option<u32> {
     let of = |at: usize| header.get(at).copied().filter(|n| (1..=64).contains(n));
     let known = [header[0], header[1]] == ptnet::MAGIC && header[2] == ptnet::VERSION;
     let tx = of(word(offset_of!(PtnetHeader, tx_rings)))?;

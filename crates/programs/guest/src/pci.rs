@@ -12,12 +12,12 @@ use netvale_abi::ptnet::published::{PTNET_DEVICE, VENDOR};
 use netvale_mem::Mapping;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;
-use netvale_pci::Function;
+use netvale_pci::PciFunction;
 
-use crate::Error;
+use crate::GuestError;
 use crate::bus::{id, ticking};
-use crate::ptnet::{Guest, header};
-use crate::published::{self, Published};
+use crate::ptnet::{BareGuest, header};
+use crate::published::{self, PublishedDevice};
 
 /// PCI ID of QEMU's ivshmem.
 const ID: (u16, u16) = (0x1af4, 0x1110);
@@ -29,68 +29,70 @@ const REGISTERS: usize = 4096;
 const BARS: (u32, u32) = (0, 2);
 
 /// A device found on the bus.
-pub enum Found {
+pub enum FoundDevice {
     /// netvale's: its rings are yet to be started.
-    Ptnet(Guest),
+    Ptnet(BareGuest),
     /// netmap's, already running.
-    Published(Box<Published>),
+    Published(Box<PublishedDevice>),
 }
 
 /// The device at `address` (`0000:00:05.0`); netmap's is started with `hdr_len` bytes of header before each frame.
 ///
 /// # Errors
-/// [`Error::Pci`], [`Error::System`]; [`Error::Device`] if it is not a ptnet device.
-pub fn open(address: &str, hdr_len: u32) -> Result<Found, Error> {
+/// [`GuestError::Pci`], [`GuestError::System`]; [`GuestError::Device`] if it is not a ptnet device.
+pub fn open(address: &str, hdr_len: u32) -> Result<FoundDevice, GuestError> {
     if !address.chars().all(|c| c.is_ascii_hexdigit() || c == ':' || c == '.') {
-        return Err(Error::Device("not a PCI address: it looks like 0000:00:05.0"));
+        return Err(GuestError::Device("not a PCI address: it looks like 0000:00:05.0"));
     }
     let folder = PathBuf::from("/sys/bus/pci/devices").join(address);
     let id = id(&folder);
     let is_published = id == Some((VENDOR, PTNET_DEVICE));
     if id != Some(ID) && !is_published {
-        return Err(Error::Device("there is no ptnet device: 'lspci -d 1af4:1110' and 'lspci -d 1b36:000d' show them"));
+        return Err(GuestError::Device(
+            "there is no ptnet device: 'lspci -d 1af4:1110' and 'lspci -d 1b36:000d' show them",
+        ));
     }
     let driver = folder.join("driver").read_link().ok();
     if is_published && driver.is_none() {
-        return published::open(&folder, hdr_len).map(|device| Found::Published(Box::new(device)));
+        return published::open(&folder, hdr_len).map(|device| FoundDevice::Published(Box::new(device)));
     }
     match driver.as_ref().and_then(|d| d.file_name()).map(|name| name.to_string_lossy().into_owned()) {
-        None => polled(&folder).map(Found::Ptnet),
-        Some(name) if name == "vfio-pci" => interrupting(address).map(Found::Ptnet),
-        Some(_) => Err(Error::Device(
+        None => polled(&folder).map(FoundDevice::Ptnet),
+        Some(name) if name == "vfio-pci" => interrupting(address).map(FoundDevice::Ptnet),
+        Some(_) => Err(GuestError::Device(
             "the device has a driver: open its network interface (netmap:eth0), or unbind the driver",
         )),
     }
 }
 
 /// Opens the device through sysfs.
-fn polled(folder: &Path) -> Result<Guest, Error> {
-    let io = |what: &'static str| move |source| Error::System { what, source };
+fn polled(folder: &Path) -> Result<BareGuest, GuestError> {
+    let io = |what: &'static str| move |source| GuestError::System { what, source };
     std::fs::write(folder.join("enable"), "1").map_err(io("switch the device on"))?;
-    let map = |bar: u32, len: Option<usize>| -> Result<Arc<Mapping>, Error> {
+    let map = |bar: u32, len: Option<usize>| -> Result<Arc<Mapping>, GuestError> {
         let file = OpenOptions::new().read(true).write(true).open(folder.join(format!("resource{bar}")));
         let file = file.map_err(io("open the device's memory"))?;
         let all = usize::try_from(file.metadata().map_err(io("look at the device's memory"))?.len()).unwrap_or(0);
         let map = Mapping::of_function(file.as_fd(), 0, len.unwrap_or(all));
-        Ok(Arc::new(map.map_err(Error::system("map the device's memory"))?))
+        Ok(Arc::new(map.map_err(GuestError::system("map the device's memory"))?))
     };
     let registers = map(BARS.0, Some(REGISTERS))?;
     let memory = map(BARS.1, None)?;
     let (_, count) = header(&memory)?;
     let vectors = (0..count).map(|_| ticking()).collect::<rustix::io::Result<Vec<_>>>();
-    let vectors = vectors.map_err(Error::system("make a timer"))?;
+    let vectors = vectors.map_err(GuestError::system("make a timer"))?;
     guest(Arc::new(()), &registers, memory, vectors)
 }
 
 /// Opens the device through vfio.
-fn interrupting(address: &str) -> Result<Guest, Error> {
-    let function = Function::open(address)?;
+fn interrupting(address: &str) -> Result<BareGuest, GuestError> {
+    let function = PciFunction::open(address)?;
     function.enable()?;
     let registers = Arc::new(function.memory(BARS.0)?);
     let memory = Arc::new(function.memory(BARS.1)?);
     let (_, count) = header(&memory)?;
     let vectors = (0..count).map(|_| Doorbell::new()).collect::<rustix::io::Result<Vec<_>>>();
-    let vectors = vectors.map_err(Error::system("make an eventfd"))?;
+    let vectors = vectors.map_err(GuestError::system("make an eventfd"))?;
     function.interrupts(&vectors.iter().collect::<Vec<_>>())?;
     guest(Arc::new(function), &registers, memory, vectors)
 }
@@ -100,12 +102,12 @@ fn guest(
     registers: &Arc<Mapping>,
     map: Arc<Mapping>,
     vectors: Vec<Doorbell>,
-) -> Result<Guest, Error> {
-    let registers = Words::new(registers, 0, DOORBELL + 1).ok_or(Error::Device("no registers"))?;
+) -> Result<BareGuest, GuestError> {
+    let registers = Words::new(registers, 0, DOORBELL + 1).ok_or(GuestError::Device("no registers"))?;
     let (header, count) = header(&map)?;
     // The host is peer 0: the upper half of the written value.
     let bell = |vector| Doorbell::register(registers.clone(), DOORBELL, vector);
     let doorbells = (0..count as u32).map(bell).collect::<rustix::io::Result<Vec<_>>>();
-    let doorbells = doorbells.map_err(Error::system("make a doorbell"))?;
-    Ok(Guest { keep, map, header, doorbells, vectors })
+    let doorbells = doorbells.map_err(GuestError::system("make a doorbell"))?;
+    Ok(BareGuest { keep, map, header, doorbells, vectors })
 }

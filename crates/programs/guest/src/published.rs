@@ -22,7 +22,7 @@ use netvale_mem::region::RingSide;
 use netvale_mem::ring::{RingMem, RingPlace};
 use netvale_mem::words::Words;
 
-use crate::Error;
+use crate::GuestError;
 use crate::bus::{self, ticking};
 
 const PAGE: usize = 4096;
@@ -30,38 +30,38 @@ const PAGE: usize = 4096;
 const CSB: u64 = 64;
 
 /// I/O ports, read and written through sysfs.
-struct Registers(File);
+struct IoPorts(File);
 
-impl Registers {
-    fn open(folder: &Path) -> Result<Registers, Error> {
-        let io = |what: &'static str| move |source| Error::System { what, source };
+impl IoPorts {
+    fn open(folder: &Path) -> Result<IoPorts, GuestError> {
+        let io = |what: &'static str| move |source| GuestError::System { what, source };
         std::fs::write(folder.join("enable"), "1").map_err(io("switch the device on"))?;
         let file = OpenOptions::new().read(true).write(true).open(folder.join("resource0"));
-        file.map(Registers).map_err(io("open the device's registers"))
+        file.map(IoPorts).map_err(io("open the device's registers"))
     }
 
-    fn read(&self, at: u64) -> Result<u32, Error> {
+    fn read(&self, at: u64) -> Result<u32, GuestError> {
         let mut bytes = [0; 4];
         let done = self.0.read_exact_at(&mut bytes, at);
-        done.map_err(|source| Error::System { what: "read the device's registers", source })?;
+        done.map_err(|source| GuestError::System { what: "read the device's registers", source })?;
         Ok(u32::from_le_bytes(bytes))
     }
 
-    fn write(&self, at: u64, value: u32) -> Result<(), Error> {
+    fn write(&self, at: u64, value: u32) -> Result<(), GuestError> {
         let done = self.0.write_all_at(&value.to_le_bytes(), at);
-        done.map_err(|source| Error::System { what: "write the device's registers", source })
+        done.map_err(|source| GuestError::System { what: "write the device's registers", source })
     }
 }
 
 /// Finds the memory device of that number.
-fn memory_device(id: u32) -> Result<(PathBuf, Registers), Error> {
-    let none = Error::Device("there is no memory device for it: give the machine both devices");
+fn memory_device(id: u32) -> Result<(PathBuf, IoPorts), GuestError> {
+    let none = GuestError::Device("there is no memory device for it: give the machine both devices");
     let Ok(all) = std::fs::read_dir("/sys/bus/pci/devices") else { return Err(none) };
     for folder in all.flatten().map(|entry| entry.path()) {
         if bus::id(&folder) != Some((VENDOR, MEMORY_DEVICE)) {
             continue;
         }
-        let registers = Registers::open(&folder)?;
+        let registers = IoPorts::open(&folder)?;
         if registers.read(mem::ID)? == id {
             return Ok((folder, registers));
         }
@@ -70,11 +70,11 @@ fn memory_device(id: u32) -> Result<(PathBuf, Registers), Error> {
 }
 
 /// Owner of everything that must live as long as the rings. Dropping it stops them.
-struct Keep {
-    registers: Arc<Registers>,
+struct RingOwner {
+    registers: Arc<IoPorts>,
 }
 
-impl Drop for Keep {
+impl Drop for RingOwner {
     fn drop(&mut self) {
         // In a drop there is no caller to report an error to.
         let _ = self.registers.write(reg::CONTROL, DELETE);
@@ -82,18 +82,18 @@ impl Drop for Keep {
 }
 
 /// A ring, and the descriptor that becomes readable repeatedly for its waiter.
-pub type Ticking = (AppRing, Doorbell);
+pub type TickingRing = (AppRing, Doorbell);
 
 /// A device with running rings.
-pub struct Published {
+pub struct PublishedDevice {
     /// Its description.
     pub reply: AttachReply,
     /// Its memory.
     pub map: Arc<Mapping>,
     /// Its tx rings.
-    pub tx: Vec<Ticking>,
+    pub tx: Vec<TickingRing>,
     /// Its rx rings.
-    pub rx: Vec<Ticking>,
+    pub rx: Vec<TickingRing>,
     /// Owner of everything that must live as long as the rings.
     pub keep: Arc<dyn Any + Send + Sync>,
 }
@@ -101,24 +101,24 @@ pub struct Published {
 /// Opens the rings of the ptnet device in `folder` of sysfs.
 ///
 /// # Errors
-/// [`Error::System`] if a step fails; [`Error::Device`] if the devices contradict themselves; [`Error::Refused`] if the
-/// host refuses.
-pub(crate) fn open(folder: &Path, hdr_len: u32) -> Result<Published, Error> {
-    let registers = Arc::new(Registers::open(folder)?);
+/// [`GuestError::System`] if a step fails; [`GuestError::Device`] if the devices contradict themselves;
+/// [`GuestError::Refused`] if the host refuses.
+pub(crate) fn open(folder: &Path, hdr_len: u32) -> Result<PublishedDevice, GuestError> {
+    let registers = Arc::new(IoPorts::open(folder)?);
     let r = |at| registers.read(at);
     let (memory_folder, memory) = memory_device(r(reg::MEMORY_ID)?)?;
     let map = mapped(&memory_folder)?;
     let tx_rings = r(reg::TX_RINGS)?;
     let rx_rings = r(reg::RX_RINGS)?;
     if tx_rings == 0 || rx_rings == 0 || tx_rings.saturating_add(rx_rings) > 32 {
-        return Err(Error::Device("rings that cannot be"));
+        return Err(GuestError::Device("rings that cannot be"));
     }
-    let csbs = Arc::new(Mapping::private(2 * PAGE).ok_or(Error::Device("no memory"))?);
+    let csbs = Arc::new(Mapping::private(2 * PAGE).ok_or(GuestError::Device("no memory"))?);
     let addresses = locked(&csbs)?;
     registers.write(reg::FEATURES, u32::from(hdr_len > 0))?;
     if r(reg::FEATURES)? != u32::from(hdr_len > 0) {
         let text = "the host offers no virtio-net header: attach the port there with --vnet-hdr".to_owned();
-        return Err(Error::Refused { errno: rustix::io::Errno::IO.raw_os_error(), text });
+        return Err(GuestError::Refused { errno: rustix::io::Errno::IO.raw_os_error(), text });
     }
     registers.write(reg::HEADER_LEN, hdr_len)?;
     for (half, at) in addresses.iter().flat_map(|a| [(a >> 32) as u32, *a as u32]).zip(reg::CSB.step_by(4)) {
@@ -128,13 +128,13 @@ pub(crate) fn open(folder: &Path, hdr_len: u32) -> Result<Published, Error> {
     match r(reg::CONTROL)? {
         0 => {}
         errno => {
-            return Err(Error::Refused {
+            return Err(GuestError::Refused {
                 errno: errno.cast_signed(),
                 text: "the host does not start the rings".into(),
             });
         }
     }
-    let keep = Keep { registers: Arc::clone(&registers) };
+    let keep = RingOwner { registers: Arc::clone(&registers) };
     let reply = AttachReply {
         role: Role::Switch,
         memsize: map.len() as u64,
@@ -153,23 +153,23 @@ pub(crate) fn open(folder: &Path, hdr_len: u32) -> Result<Published, Error> {
         ..AttachReply::default()
     };
     let (tx, rx) = rings(&reply, &map, &csbs, &registers)?;
-    Ok(Published { reply, map, tx, rx, keep: Arc::new(keep) })
+    Ok(PublishedDevice { reply, map, tx, rx, keep: Arc::new(keep) })
 }
 
 /// netmap's memory: base address register 1 of the memory device.
-fn mapped(folder: &Path) -> Result<Arc<Mapping>, Error> {
-    let io = |what: &'static str| move |source| Error::System { what, source };
+fn mapped(folder: &Path) -> Result<Arc<Mapping>, GuestError> {
+    let io = |what: &'static str| move |source| GuestError::System { what, source };
     let file = OpenOptions::new().read(true).write(true).open(folder.join("resource1"));
     let file = file.map_err(io("open netmap's memory"))?;
     let len = usize::try_from(file.metadata().map_err(io("look at netmap's memory"))?.len()).unwrap_or(0);
-    let map = Mapping::of_function(file.as_fd(), 0, len).map_err(Error::system("map netmap's memory"))?;
+    let map = Mapping::of_function(file.as_fd(), 0, len).map_err(GuestError::system("map netmap's memory"))?;
     Ok(Arc::new(map))
 }
 
 /// Physical addresses of a mapping's two pages, which are locked in place.
-fn locked(pages: &Mapping) -> Result<[u64; 2], Error> {
-    let io = |what: &'static str| move |source| Error::System { what, source };
-    pages.lock().map_err(Error::system("lock memory"))?;
+fn locked(pages: &Mapping) -> Result<[u64; 2], GuestError> {
+    let io = |what: &'static str| move |source| GuestError::System { what, source };
+    pages.lock().map_err(GuestError::system("lock memory"))?;
     let table = File::open("/proc/self/pagemap").map_err(io("open the page table"))?;
     let mut found = [0; 2];
     for (i, place) in found.iter_mut().enumerate() {
@@ -180,7 +180,7 @@ fn locked(pages: &Mapping) -> Result<[u64; 2], Error> {
         let entry = u64::from_le_bytes(entry);
         let frame = entry & ((1 << 55) - 1);
         if entry >> 63 == 0 || frame == 0 {
-            return Err(Error::Device("physical addresses are shown to root only"));
+            return Err(GuestError::Device("physical addresses are shown to root only"));
         }
         *place = frame * PAGE as u64;
     }
@@ -191,28 +191,29 @@ fn rings(
     reply: &AttachReply,
     map: &Arc<Mapping>,
     csbs: &Arc<Mapping>,
-    registers: &Arc<Registers>,
-) -> Result<(Vec<Ticking>, Vec<Ticking>), Error> {
+    registers: &Arc<IoPorts>,
+) -> Result<(Vec<TickingRing>, Vec<TickingRing>), GuestError> {
     let n_tx = reply.tx_rings;
     let n_rx = reply.rx_rings;
     // Behind the netmap_if: offsets of tx rings, an absent host ring, rx rings (netmap.h).
     let count = 2 * (n_tx + n_rx + 2) as usize;
-    let offsets = Words::new(map, reply.nifp.saturating_add(56), count).ok_or(Error::Device("no netmap_if"))?;
-    let side = |csb: u32, entry: u32, slots: u32| -> Result<RingSide, Error> {
+    let offsets = Words::new(map, reply.nifp.saturating_add(56), count).ok_or(GuestError::Device("no netmap_if"))?;
+    let side = |csb: u32, entry: u32, slots: u32| -> Result<RingSide, GuestError> {
         let ring = reply.nifp.wrapping_add(offsets.load_wide(2 * entry as usize));
         let place = RingPlace { ring, slots, bufs: reply.buf_pool, num_bufs: reply.num_bufs, buf_size: reply.buf_size };
-        let ring = RingMem::new(map, place).ok_or(Error::Device("a ring outside the memory"))?;
+        let ring = RingMem::new(map, place).ok_or(GuestError::Device("a ring outside the memory"))?;
         let at = CSB * u64::from(csb);
-        let csb_block = Csb::new(csbs, at, PAGE as u64 + at).ok_or(Error::Device("a status block"))?;
+        let csb_block = Csb::new(csbs, at, PAGE as u64 + at).ok_or(GuestError::Device("a status block"))?;
         // The host begins with interrupts requested; this device has none.
         disarm(csb_block.appl_need_kick());
         Ok(RingSide { ring, csb: csb_block, csb_index: csb, offsets: Arc::default() })
     };
-    let bell = |i: u32| -> Result<Doorbell, Error> {
-        let file = registers.0.try_clone().map_err(|source| Error::System { what: "copy a descriptor", source })?;
-        Doorbell::file(file.into(), reg::KICKS + 4 * u64::from(i)).map_err(Error::system("make a doorbell"))
+    let bell = |i: u32| -> Result<Doorbell, GuestError> {
+        let file =
+            registers.0.try_clone().map_err(|source| GuestError::System { what: "copy a descriptor", source })?;
+        Doorbell::file(file.into(), reg::KICKS + 4 * u64::from(i)).map_err(GuestError::system("make a doorbell"))
     };
-    let wake = || ticking().map_err(Error::system("make a timer"));
+    let wake = || ticking().map_err(GuestError::system("make a timer"));
     let mut tx = Vec::new();
     let mut rx = Vec::new();
     for i in 0..n_tx {

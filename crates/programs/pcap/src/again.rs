@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use netvale::{Error, Outgoing, Port};
-use netvale_portspec::{Conf, Directions, Flags, Memory, Monitor, PortSpec};
+use netvale::{Error, OutgoingRing, Port};
+use netvale_portspec::{Conf, Directions, Flags, Memory, MonitorSpec, PortSpec};
 
 /// A port that this program has open.
 #[derive(Default)]
@@ -13,7 +13,7 @@ pub struct PortInUse {
     handles: usize,
     /// Number of handles that are monitors.
     copies: usize,
-    sender: Weak<Outgoing>,
+    sender: Weak<OutgoingRing>,
     /// The port of the first handle, if closed before the others.
     left: Option<Port>,
 }
@@ -32,7 +32,7 @@ pub fn ports() -> MutexGuard<'static, PortsInUse> {
 pub fn copies_of(spec: &PortSpec) -> Option<String> {
     let receives = spec.flags.monitor.is_none() && spec.flags.directions != Directions::Tx;
     receives.then(|| {
-        let monitor = Some(Monitor { directions: Directions::Rx, zero_copy: false });
+        let monitor = Some(MonitorSpec { directions: Directions::Rx, zero_copy: false });
         let mut copies = spec.clone();
         copies.flags = Flags { monitor, ..Flags::default() };
         copies.memory = Memory::default();
@@ -57,12 +57,12 @@ pub fn open(ports: &PortsInUse, name: &str, copies: Option<&str>) -> Result<(Por
 }
 
 /// The sender of a port's other handles.
-pub fn sender(ports: &PortsInUse, copies: Option<&str>) -> Option<Arc<Outgoing>> {
+pub fn sender(ports: &PortsInUse, copies: Option<&str>) -> Option<Arc<OutgoingRing>> {
     ports.get(copies?)?.sender.upgrade()
 }
 
 /// Adds a handle of a port.
-pub fn enter(ports: &mut PortsInUse, copies: &str, is_copy: bool, sender: &Arc<Outgoing>) {
+pub fn enter(ports: &mut PortsInUse, copies: &str, is_copy: bool, sender: &Arc<OutgoingRing>) {
     let shared = ports.entry(copies.to_owned()).or_default();
     shared.handles += 1;
     shared.copies += usize::from(is_copy);

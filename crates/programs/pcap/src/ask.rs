@@ -6,7 +6,7 @@ use netvale_control::client::Client;
 use netvale_control::dirs;
 
 use crate::handle::Handle;
-use crate::sys::{self, DLT_EN10MB, Dumper, Handler, PktHdr, Stat};
+use crate::sys::{self, DLT_EN10MB, Dumper, PcapHandler, PcapStat, PktHdr};
 use crate::{on_handle, read, text};
 
 fn after(h: &Handle, value: c_int) -> c_int {
@@ -29,11 +29,11 @@ fn dropped(name: &str) -> u64 {
 
 on_handle! {
     /// Passes frames to a callback, for ever or until `count`.
-    fn pcap_loop(p, h, count: c_int, callback: Handler, user: *mut u8) -> c_int = c"pcap_loop" {
+    fn pcap_loop(p, h, count: c_int, callback: PcapHandler, user: *mut u8) -> c_int = c"pcap_loop" {
         read::run(h, count, callback, user)
     }
     /// Passes the available frames to a callback.
-    fn pcap_dispatch(p, h, count: c_int, callback: Handler, user: *mut u8) -> c_int = c"pcap_dispatch" {
+    fn pcap_dispatch(p, h, count: c_int, callback: PcapHandler, user: *mut u8) -> c_int = c"pcap_dispatch" {
         read::dispatch(h, count, callback, user)
     }
     /// The next frame.
@@ -55,12 +55,12 @@ on_handle! {
     fn pcap_breakloop(p, h) = c"pcap_breakloop" { crate::handle::break_off(h) }
 
     /// Frames received and dropped.
-    fn pcap_stats(p, h, stat: *mut Stat) -> c_int = c"pcap_stats" {
+    fn pcap_stats(p, h, stat: *mut PcapStat) -> c_int = c"pcap_stats" {
         if !h.is_active() {
             return h.fail(sys::ERROR_NOT_ACTIVATED, "not activated");
         }
         // 32-bit counters wrap, as the system's do.
-        let stats = Stat { recv: h.received.get() as u32, drop: dropped(&h.name) as u32, ifdrop: 0 };
+        let stats = PcapStat { recv: h.received.get() as u32, drop: dropped(&h.name) as u32, ifdrop: 0 };
         // SAFETY: the caller's place.
         unsafe { stat.write(stats) };
         0
@@ -115,7 +115,9 @@ on_handle! {
     /// Becomes readable when frames arrive and, under `netvale run`, writable when there is room to send.
     fn pcap_get_selectable_fd(p, h) -> c_int = c"pcap_get_selectable_fd" { selectable(h) }
     /// The descriptor needs no timeout.
-    fn pcap_get_required_select_timeout(p, _h) -> *const timeval = c"pcap_get_required_select_timeout" { std::ptr::null() }
+    fn pcap_get_required_select_timeout(p, _h) -> *const timeval = c"pcap_get_required_select_timeout" {
+        std::ptr::null()
+    }
 
     /// A capture file of this link type.
     fn pcap_dump_open(p, h, name: *const c_char) -> *mut Dumper = c"pcap_dump_open" {

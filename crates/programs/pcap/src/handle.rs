@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use libc::{c_char, c_int};
-use netvale::{Error, Outgoing, Port, interface};
+use netvale::{Error, OutgoingRing, Port, interface};
 use netvale_mem::notify::Doorbell;
 use netvale_mem::spin::{Spin, poll_for};
 use netvale_portspec::Directions;
@@ -54,11 +54,11 @@ pub struct Handle {
     /// activation.
     pub dead: Cell<*mut Pcap>,
     /// The open port.
-    pub active: UnsafeCell<Option<Active>>,
+    pub active: UnsafeCell<Option<ActivePort>>,
 }
 
 /// An open port.
-pub struct Active {
+pub struct ActivePort {
     /// The port, or a monitor of it, for receiving.
     pub port: ManuallyDrop<Port>,
     /// The name of the port's monitor; `None` for a monitor.
@@ -67,7 +67,7 @@ pub struct Active {
     is_copy: bool,
     /// The port for sending. Where it can be opened apart, it is opened at its first use, so that listeners leave it to
     /// other users, such as this program's packet sockets.
-    pub sender: Arc<Outgoing>,
+    pub sender: Arc<OutgoingRing>,
     /// The next ring to read.
     pub ring: usize,
     /// Slots of that ring whose frame the program may still read.
@@ -139,7 +139,7 @@ impl Handle {
     /// # Safety
     /// No other borrow of it is alive.
     #[expect(clippy::mut_from_ref, reason = "the cell is what makes callbacks possible that use the handle")]
-    pub unsafe fn active(&self) -> Option<&mut Active> {
+    pub unsafe fn active(&self) -> Option<&mut ActivePort> {
         // SAFETY: the caller's; a handle is used by one thread at a time, as libpcap demands.
         unsafe { (*self.active.get()).as_mut() }
     }
@@ -157,7 +157,7 @@ impl Handle {
         }
         let snaplen = if self.snaplen.get() <= 0 { 262_144 } else { self.snaplen.get().min(262_144) };
         self.snaplen.set(snaplen);
-        match Active::open(&self.name) {
+        match ActivePort::open(&self.name) {
             Ok(active) => {
                 let precision = if self.nano.get() { sys::PRECISION_NANO } else { sys::PRECISION_MICRO };
                 // SAFETY: makes a handle from numbers.
@@ -214,7 +214,7 @@ pub unsafe fn put_text(into: *mut c_char, text: &str) {
 
 /// The result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waited {
+pub enum WaitResult {
     /// Frames are there.
     Frames,
     /// The time limit passed.
@@ -230,8 +230,8 @@ const BROKEN_OFF: u64 = 2;
 /// Upper bound on polling before a read sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 
-impl Active {
-    fn open(name: &str) -> Result<Active, Error> {
+impl ActivePort {
+    fn open(name: &str) -> Result<ActivePort, Error> {
         let spec = netvale::interface(name).ok_or(Error::Inconsistent("not a port's name"))?;
         let way = |way| interface::one_way(&spec, way).map(|s| s.to_string());
         let copies = again::copies_of(&spec);
@@ -240,8 +240,8 @@ impl Active {
         let (mut port, is_copy) = again::open(&ports, &name, copies.as_deref())?;
         let sender = match (again::sender(&ports, copies.as_deref()), way(Directions::Tx)) {
             (Some(sender), _) => sender,
-            (None, Some(name)) => Arc::new(Outgoing::late(&name)?),
-            (None, None) => Arc::new(Outgoing::of(&mut port)?),
+            (None, Some(name)) => Arc::new(OutgoingRing::late(&name)?),
+            (None, None) => Arc::new(OutgoingRing::of(&mut port)?),
         };
         let system = |e: Errno| Error::System { what: "make a descriptor to wait on", source: e.into() };
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
@@ -261,7 +261,7 @@ impl Active {
         if let Some(copies) = &copies {
             again::enter(&mut ports, copies, is_copy, &sender);
         }
-        Ok(Active {
+        Ok(ActivePort {
             port: ManuallyDrop::new(port),
             copies,
             is_copy,
@@ -310,33 +310,33 @@ impl Active {
     }
 
     /// Waits for frames until `until` (`None`: no limit).
-    pub fn wait(&mut self, until: Option<Instant>) -> Waited {
+    pub fn wait(&mut self, until: Option<Instant>) -> WaitResult {
         let start = Instant::now();
         self.spin.set_most(until.map_or(SPIN, |u| SPIN.min(u.saturating_duration_since(start))));
-        if self.look() || poll_for(self, |active| &mut active.spin, Active::look) {
-            return Waited::Frames;
+        if self.look() || poll_for(self, |active| &mut active.spin, ActivePort::look) {
+            return WaitResult::Frames;
         }
         let ready = self.port.rx().iter_mut().fold(false, |any, ring| ring.arm() | any);
-        let waited = if ready { Waited::Frames } else { self.sleep(until) };
+        let waited = if ready { WaitResult::Frames } else { self.sleep(until) };
         self.port.rx().iter().for_each(|ring| ring.disarm());
-        if waited == Waited::TimedOut && self.look() { Waited::Frames } else { waited }
+        if waited == WaitResult::TimedOut && self.look() { WaitResult::Frames } else { waited }
     }
 
-    fn sleep(&mut self, until: Option<Instant>) -> Waited {
+    fn sleep(&mut self, until: Option<Instant>) -> WaitResult {
         use rustix::event::Timespec;
         let left = until.map(|u| u.saturating_duration_since(Instant::now()));
         let left = left.map(|d| Timespec { tv_sec: d.as_secs() as i64, tv_nsec: d.subsec_nanos().into() });
         let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 8];
         match epoll::wait(&self.epoll, &mut events[..], left.as_ref()) {
-            Ok(([], _)) => Waited::TimedOut,
+            Ok(([], _)) => WaitResult::TimedOut,
             Ok((events, _)) if events.iter().any(|e| e.data.u64() == BROKEN_OFF) => {
                 self.breaker.drain();
-                Waited::Interrupted
+                WaitResult::Interrupted
             }
-            Ok((events, _)) if events.iter().all(|e| e.data.u64() == 1) => Waited::Closed,
-            Ok(_) => Waited::Frames,
-            Err(Errno::INTR) => Waited::Interrupted,
-            Err(_) => Waited::Closed,
+            Ok((events, _)) if events.iter().all(|e| e.data.u64() == 1) => WaitResult::Closed,
+            Ok(_) => WaitResult::Frames,
+            Err(Errno::INTR) => WaitResult::Interrupted,
+            Err(_) => WaitResult::Closed,
         }
     }
 
@@ -370,7 +370,7 @@ impl Active {
     }
 }
 
-impl Drop for Active {
+impl Drop for ActivePort {
     fn drop(&mut self) {
         if self.shows_room {
             crate::output::hide(self.epoll.as_raw_fd());

@@ -5,8 +5,8 @@
 //! are the system's.
 //!
 //! ```text
-//!   program ──pcap_*──► this library: a netvale name or handle? ──no──► libpcap-system.so, a link to the system's libpcap
-//!                          │ yes
+//!   program ──pcap_*──► this library: a netvale name or handle? ──no──► libpcap-system.so,
+//!                          │ yes                                        a link to the system's libpcap
 //!                       netvale::Port: frames are read where they lie
 //! ```
 //!
@@ -36,7 +36,10 @@ mod sys;
 /// Defines functions of libpcap that take a handle first: the given block runs for a netvale handle, the system's
 /// function of the same name for any other.
 macro_rules! on_handle {
-    ($($(#[$doc:meta])* fn $name:ident($p:ident, $h:ident $(, $arg:ident: $ty:ty)*) $(-> $ret:ty)? = $symbol:literal $body:block)*) => { $(
+    ($(
+        $(#[$doc:meta])*
+        fn $name:ident($p:ident, $h:ident $(, $arg:ident: $ty:ty)*) $(-> $ret:ty)? = $symbol:literal $body:block
+    )*) => { $(
         $(#[$doc])*
         ///
         /// # Safety
@@ -46,10 +49,13 @@ macro_rules! on_handle {
             if let Some($h) = crate::handle::ours($p) {
                 return $body;
             }
-            static REAL: crate::sys::Real = crate::sys::Real::new($symbol);
+            static REAL: crate::sys::LibpcapFunction = crate::sys::LibpcapFunction::new($symbol);
             // SAFETY: a function of this name has this type in every libpcap.
             let f = unsafe {
-                std::mem::transmute::<*mut libc::c_void, unsafe extern "C" fn(*mut crate::sys::Pcap $(, $ty)*) $(-> $ret)?>(REAL.get())
+                std::mem::transmute::<
+                    *mut libc::c_void,
+                    unsafe extern "C" fn(*mut crate::sys::Pcap $(, $ty)*) $(-> $ret)?,
+                >(REAL.get())
             };
             // SAFETY: the caller's.
             unsafe { f($p $(, $arg)*) }

@@ -9,7 +9,7 @@ use netvale_control::client::Client;
 use netvale_control::dirs;
 
 use crate::handle::{Handle, put_text};
-use crate::sys::{self, Interface, Pcap};
+use crate::sys::{self, Pcap, PcapInterface};
 use crate::{is_port, on_handle, text};
 
 /// A handle for an interface, to be set up and activated.
@@ -70,7 +70,7 @@ on_handle! {
 /// # Safety
 /// As libpcap's manual says.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn pcap_findalldevs(list: *mut *mut Interface, errbuf: *mut c_char) -> c_int {
+pub unsafe extern "C" fn pcap_findalldevs(list: *mut *mut PcapInterface, errbuf: *mut c_char) -> c_int {
     // SAFETY: the caller's.
     let found = unsafe { sys::findalldevs(list, errbuf) };
     if found == 0 {
@@ -110,7 +110,7 @@ fn ports() -> Vec<(String, String)> {
 ///
 /// # Safety
 /// None beyond malloc's.
-unsafe fn node(name: &str, description: &str) -> *mut Interface {
+unsafe fn node(name: &str, description: &str) -> *mut PcapInterface {
     const UP: c_uint = 2;
     const RUNNING: c_uint = 4;
     let (Ok(name), Ok(description)) = (CString::new(name), CString::new(description)) else {
@@ -118,9 +118,9 @@ unsafe fn node(name: &str, description: &str) -> *mut Interface {
     };
     // SAFETY: the node is written whole before it is linked; strdup gives the list memory of its own.
     unsafe {
-        let node = libc::malloc(size_of::<Interface>()).cast::<Interface>();
+        let node = libc::malloc(size_of::<PcapInterface>()).cast::<PcapInterface>();
         if !node.is_null() {
-            node.write(Interface {
+            node.write(PcapInterface {
                 next: std::ptr::null_mut(),
                 name: libc::strdup(name.as_ptr()),
                 description: libc::strdup(description.as_ptr()),

@@ -6,11 +6,11 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use libc::{c_int, c_void};
-use netvale::Outgoing;
+use netvale::OutgoingRing;
 
 /// `struct netvale_output` (netvale_output.h).
 #[repr(C)]
-struct Output {
+struct PcapOutput {
     of: *mut c_void,
     room: unsafe extern "C" fn(*mut c_void) -> c_int,
     news: unsafe extern "C" fn(*mut c_void) -> u64,
@@ -19,22 +19,22 @@ struct Output {
     release: unsafe extern "C" fn(*mut c_void),
 }
 
-type Watch = unsafe extern "C" fn(c_int, *const Output) -> c_int;
+type WatchFn = unsafe extern "C" fn(c_int, *const PcapOutput) -> c_int;
 
 /// `netvale_watch_output`, if that library is loaded.
-fn watch() -> Option<Watch> {
+fn watch() -> Option<WatchFn> {
     // SAFETY: dlsym takes any NUL-terminated name; the function of this name has this type.
     unsafe {
         let found = libc::dlsym(libc::RTLD_DEFAULT, c"netvale_watch_output".as_ptr());
-        (!found.is_null()).then(|| std::mem::transmute::<*mut c_void, Watch>(found))
+        (!found.is_null()).then(|| std::mem::transmute::<*mut c_void, WatchFn>(found))
     }
 }
 
 /// Shows on `fd` whether `sender` has room. Returns whether the other library watches it.
-pub fn show(fd: c_int, sender: &Arc<Outgoing>) -> bool {
+pub fn show(fd: c_int, sender: &Arc<OutgoingRing>) -> bool {
     let Some(watch) = watch() else { return false };
     let of = Arc::into_raw(Arc::clone(sender)).cast_mut().cast();
-    let output = Output { of, room, news, sleep, awake, release };
+    let output = PcapOutput { of, room, news, sleep, awake, release };
     // SAFETY: the structure is copied; what it points at lives until `release`.
     let done = unsafe { watch(fd, &raw const output) } == 0;
     if !done {
@@ -54,9 +54,9 @@ pub fn hide(fd: c_int) {
 
 /// # Safety
 /// `of` comes from `show` and is not released.
-unsafe fn outgoing<'a>(of: *mut c_void) -> &'a Outgoing {
+unsafe fn outgoing<'a>(of: *mut c_void) -> &'a OutgoingRing {
     // SAFETY: the caller's: an Arc's, whose count `show` left raised.
-    unsafe { &*of.cast_const().cast::<Outgoing>() }
+    unsafe { &*of.cast_const().cast::<OutgoingRing>() }
 }
 
 /// `room` of the structure.
@@ -108,5 +108,5 @@ unsafe extern "C" fn awake(of: *mut c_void) {
 /// As for [`outgoing`].
 unsafe extern "C" fn release(of: *mut c_void) {
     // SAFETY: the count that `show` left raised.
-    drop(unsafe { Arc::from_raw(of.cast_const().cast::<Outgoing>()) });
+    drop(unsafe { Arc::from_raw(of.cast_const().cast::<OutgoingRing>()) });
 }

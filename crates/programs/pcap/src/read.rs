@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use libc::{c_int, timeval};
 use netvale_abi::slot::NS_MOREFRAG;
 
-use crate::handle::{Active, Handle, Waited, is_breaking, take_break};
-use crate::sys::{self, Handler, PktHdr};
+use crate::handle::{ActivePort, Handle, WaitResult, is_breaking, take_break};
+use crate::sys::{self, PcapHandler, PktHdr};
 
 /// A received frame, in its buffer.
-struct Frame {
+struct ReceivedFrame {
     at: *const u8,
     /// Readable bytes at `at`.
     there: u32,
@@ -24,7 +24,7 @@ const AHEAD: u32 = 8;
 /// Slots released together, so that the sender does not run out of room while a full ring is read.
 const GIVE_BACK: u32 = 64;
 
-impl Active {
+impl ActivePort {
     /// Releases the frame that the program has finished with.
     fn release(&mut self) {
         let held = std::mem::take(&mut self.held);
@@ -43,7 +43,7 @@ impl Active {
     }
 
     /// The next frame, if any; moves to the next ring once one is empty.
-    fn next(&mut self, snaplen: u32) -> Option<Frame> {
+    fn next(&mut self, snaplen: u32) -> Option<ReceivedFrame> {
         let count = self.port.rx().len();
         for _ in 0..count {
             if let Some(frame) = self.at_head(snaplen) {
@@ -55,7 +55,7 @@ impl Active {
     }
 
     #[inline]
-    fn at_head(&mut self, snaplen: u32) -> Option<Frame> {
+    fn at_head(&mut self, snaplen: u32) -> Option<ReceivedFrame> {
         let at = self.ring;
         let ring = self.port.rx().get(at)?;
         if ring.space() == 0 {
@@ -71,12 +71,12 @@ impl Active {
         let len = u32::from(slot.len).min(ring.mem().buf_size());
         // A slot without a buffer, put there by the program itself or by a bug: an empty frame.
         let (at, len) = ring.mem().buf(slot.buf_idx).map_or((std::ptr::null(), 0), |p| (p.as_ptr().cast_const(), len));
-        Some(Frame { at, there: len, len, slots: 1 })
+        Some(ReceivedFrame { at, there: len, len, slots: 1 })
     }
 
     /// A frame of several slots, assembled up to the snapshot length.
     #[cold]
-    fn assemble(&mut self, snaplen: u32) -> Option<Frame> {
+    fn assemble(&mut self, snaplen: u32) -> Option<ReceivedFrame> {
         let at = self.ring;
         let mut whole = std::mem::take(&mut self.whole);
         whole.clear();
@@ -96,7 +96,7 @@ impl Active {
             k += 1;
             last = slot.flags & NS_MOREFRAG == 0;
         }
-        let frame = Frame { at: whole.as_ptr(), there: whole.len() as u32, len, slots: k };
+        let frame = ReceivedFrame { at: whole.as_ptr(), there: whole.len() as u32, len, slots: k };
         self.whole = whole;
         last.then_some(frame)
     }
@@ -140,7 +140,7 @@ unsafe fn take(h: &Handle) -> Option<(PktHdr, *const u8)> {
 }
 
 /// Passes available frames to `callback`, at most `most` (0: all). Returns their number.
-fn deliver(h: &Handle, most: c_int, callback: Handler, user: *mut u8) -> c_int {
+fn deliver(h: &Handle, most: c_int, callback: PcapHandler, user: *mut u8) -> c_int {
     let mut count = 0;
     while most <= 0 || count < most {
         if is_breaking(h) {
@@ -178,18 +178,18 @@ fn ready(h: &Handle, wait: bool) -> c_int {
         let found = if wait {
             a.wait(until)
         } else if a.look() {
-            Waited::Frames
+            WaitResult::Frames
         } else {
-            Waited::TimedOut
+            WaitResult::TimedOut
         };
         match found {
-            Waited::Frames if a.look() => {
+            WaitResult::Frames if a.look() => {
                 a.stamp(h.nano.get());
                 return 1;
             }
-            Waited::Frames | Waited::Interrupted => {}
-            Waited::TimedOut => return 0,
-            Waited::Closed => return h.fail(sys::ERROR, "the daemon took the port away, or ended"),
+            WaitResult::Frames | WaitResult::Interrupted => {}
+            WaitResult::TimedOut => return 0,
+            WaitResult::Closed => return h.fail(sys::ERROR, "the daemon took the port away, or ended"),
         }
     }
 }
@@ -202,7 +202,7 @@ fn settle(h: &Handle) {
 }
 
 /// `pcap_dispatch`: one round.
-pub fn dispatch(h: &Handle, most: c_int, callback: Handler, user: *mut u8) -> c_int {
+pub fn dispatch(h: &Handle, most: c_int, callback: PcapHandler, user: *mut u8) -> c_int {
     let result = match ready(h, !h.nonblock.get()) {
         1 => deliver(h, most, callback, user),
         other => other,
@@ -212,7 +212,7 @@ pub fn dispatch(h: &Handle, most: c_int, callback: Handler, user: *mut u8) -> c_
 }
 
 /// `pcap_loop`: until `most` frames (0 or less: for ever), a break, or an error. Time limits do not end it.
-pub fn run(h: &Handle, most: c_int, callback: Handler, user: *mut u8) -> c_int {
+pub fn run(h: &Handle, most: c_int, callback: PcapHandler, user: *mut u8) -> c_int {
     let mut left = most;
     let result = loop {
         match ready(h, true) {

@@ -87,7 +87,9 @@ on_handle! {
         }
     }
     /// Compiles a filter's text.
-    fn pcap_compile(p, h, program: *mut BpfProgram, filter: *const c_char, optimize: c_int, mask: u32) -> c_int = c"pcap_compile" {
+    fn pcap_compile(
+        p, h, program: *mut BpfProgram, filter: *const c_char, optimize: c_int, mask: u32
+    ) -> c_int = c"pcap_compile" {
         if !h.is_active() {
             return h.fail(sys::ERROR, "not-yet-activated pcap_t passed to pcap_compile");
         }
@@ -95,7 +97,11 @@ on_handle! {
         // SAFETY: the system's function on the system's handle; it leaves its error text there.
         unsafe {
             let done = sys::compile(dead, program, filter, optimize, mask);
-            if done == 0 { 0 } else { h.fail(done, text(sys::geterr(dead)).unwrap_or("syntax error in filter expression")) }
+            if done == 0 {
+                0
+            } else {
+                h.fail(done, text(sys::geterr(dead)).unwrap_or("syntax error in filter expression"))
+            }
         }
     }
     /// Sets the filter that frames must pass.

@@ -24,7 +24,7 @@ pub struct PktHdr {
 }
 
 /// `pcap_handler`.
-pub type Handler = unsafe extern "C" fn(*mut u8, *const PktHdr, *const u8);
+pub type PcapHandler = unsafe extern "C" fn(*mut u8, *const PktHdr, *const u8);
 
 /// `struct bpf_insn`.
 #[repr(C)]
@@ -51,7 +51,7 @@ pub struct BpfProgram {
 /// `struct pcap_stat`.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Stat {
+pub struct PcapStat {
     /// Frames received.
     pub recv: c_uint,
     /// Frames dropped for lack of room.
@@ -62,9 +62,9 @@ pub struct Stat {
 
 /// `struct pcap_if`.
 #[repr(C)]
-pub struct Interface {
+pub struct PcapInterface {
     /// The next interface.
-    pub next: *mut Interface,
+    pub next: *mut PcapInterface,
     /// The interface's name.
     pub name: *mut c_char,
     /// A description.
@@ -99,15 +99,15 @@ pub const PRECISION_MICRO: c_int = 0;
 pub const PRECISION_NANO: c_int = 1;
 
 /// A function of the system's libpcap, looked up at its first call.
-pub struct Real {
+pub struct LibpcapFunction {
     name: &'static CStr,
     found: AtomicPtr<c_void>,
 }
 
-impl Real {
+impl LibpcapFunction {
     /// The function of that name.
-    pub const fn new(name: &'static CStr) -> Real {
-        Real { name, found: AtomicPtr::new(std::ptr::null_mut()) }
+    pub const fn new(name: &'static CStr) -> LibpcapFunction {
+        LibpcapFunction { name, found: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
     /// The function's address. Ends the program if the system's libpcap has no such function, as the loader would.
@@ -139,9 +139,11 @@ macro_rules! real {
         /// As libpcap's manual says.
         #[inline]
         pub unsafe fn $name($($arg: $ty),*) $(-> $ret)? {
-            static REAL: Real = Real::new($symbol);
+            static REAL: LibpcapFunction = LibpcapFunction::new($symbol);
             // SAFETY: a function of this name has this type in every libpcap.
-            let f = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) $(-> $ret)?>(REAL.get()) };
+            let f = unsafe {
+                std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) $(-> $ret)?>(REAL.get())
+            };
             // SAFETY: passed on to the caller.
             unsafe { f($($arg),*) }
         }
@@ -149,15 +151,18 @@ macro_rules! real {
 }
 
 real! {
-    fn open_dead(linktype: c_int, snaplen: c_int, precision: c_uint) -> *mut Pcap = c"pcap_open_dead_with_tstamp_precision";
+    fn open_dead(linktype: c_int, snaplen: c_int, precision: c_uint) -> *mut Pcap =
+        c"pcap_open_dead_with_tstamp_precision";
     fn close(p: *mut Pcap) = c"pcap_close";
-    fn compile(p: *mut Pcap, program: *mut BpfProgram, text: *const c_char, optimize: c_int, mask: u32) -> c_int = c"pcap_compile";
+    fn compile(p: *mut Pcap, program: *mut BpfProgram, text: *const c_char, optimize: c_int, mask: u32) -> c_int =
+        c"pcap_compile";
     fn geterr(p: *mut Pcap) -> *mut c_char = c"pcap_geterr";
     fn bpf_filter(insns: *const BpfInsn, frame: *const u8, len: c_uint, caplen: c_uint) -> c_uint = c"bpf_filter";
     fn bpf_validate(insns: *const BpfInsn, len: c_int) -> c_int = c"bpf_validate";
     fn create(name: *const c_char, errbuf: *mut c_char) -> *mut Pcap = c"pcap_create";
-    fn open_live(name: *const c_char, snaplen: c_int, promisc: c_int, ms: c_int, errbuf: *mut c_char) -> *mut Pcap = c"pcap_open_live";
-    fn findalldevs(list: *mut *mut Interface, errbuf: *mut c_char) -> c_int = c"pcap_findalldevs";
+    fn open_live(name: *const c_char, snaplen: c_int, promisc: c_int, ms: c_int, errbuf: *mut c_char) -> *mut Pcap =
+        c"pcap_open_live";
+    fn findalldevs(list: *mut *mut PcapInterface, errbuf: *mut c_char) -> c_int = c"pcap_findalldevs";
     fn lookupnet(name: *const c_char, net: *mut u32, mask: *mut u32, errbuf: *mut c_char) -> c_int = c"pcap_lookupnet";
     fn dump_open(p: *mut Pcap, name: *const c_char) -> *mut Dumper = c"pcap_dump_open";
     fn dump_open_append(p: *mut Pcap, name: *const c_char) -> *mut Dumper = c"pcap_dump_open_append";

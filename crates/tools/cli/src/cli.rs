@@ -7,16 +7,16 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use clap_complete::CompleteEnv;
 
-use crate::cmd::{Command, extcap};
+use crate::cmd::{CliCommand, extcap};
 use crate::complete;
-use crate::error::{EXIT_CODES, Kind};
-use crate::{CliError, Ctx};
+use crate::error::{EXIT_CODES, FailureKind};
+use crate::{CliContext, CliError};
 
 /// netmap rings and VALE switches on stock Linux: one daemon, and everything attaches to it.
 #[derive(Debug, Parser)]
 #[command(name = "netvale", version, after_help = EXIT_CODES, max_term_width = 100)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
-pub struct Cli {
+pub struct NetvaleCli {
     /// Folder of the daemon's sockets.
     ///
     /// Without it: $NETVALE_RUN_DIR, else /run/netvale for root, else $XDG_RUNTIME_DIR/netvale, else
@@ -26,13 +26,13 @@ pub struct Cli {
 
     /// The subcommand.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: CliCommand,
 }
 
 /// The command, with the exit codes at the end of every subcommand's help.
 #[must_use]
 pub fn command() -> clap::Command {
-    crate::groups::grouped(Cli::command()).mut_subcommands(with_exit_codes)
+    crate::groups::grouped(NetvaleCli::command()).mut_subcommands(with_exit_codes)
 }
 
 fn with_exit_codes(sub: clap::Command) -> clap::Command {
@@ -53,11 +53,11 @@ pub fn main() -> ExitCode {
         .shells(complete::SHELLS)
         .complete();
     let matches = command().get_matches_from(words(std::env::args_os()));
-    let cli = match <Cli as clap::FromArgMatches>::from_arg_matches(&matches) {
+    let cli = match <NetvaleCli as clap::FromArgMatches>::from_arg_matches(&matches) {
         Ok(cli) => cli,
         Err(error) => error.exit(),
     };
-    let ctx = Ctx { run_dir: cli.run_dir, definition: command };
+    let ctx = CliContext { run_dir: cli.run_dir, definition: command };
     cli.command.run(&ctx).unwrap_or_else(|error| report(&error))
 }
 
@@ -72,7 +72,7 @@ fn words(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
 }
 
 fn report(error: &CliError) -> ExitCode {
-    if error.kind() != Kind::OutputClosed {
+    if error.kind() != FailureKind::OutputClosed {
         netvale_control::note!("netvale: {error}\n  {}", error.next());
     }
     ExitCode::from(error.code())

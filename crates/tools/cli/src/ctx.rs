@@ -3,21 +3,21 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use netvale_control::client::{Client, ClientError, Failure};
+use netvale_control::client::{Client, ClientError, ClientErrorKind};
 use netvale_control::dirs;
 
 use crate::CliError;
 
 /// The run directory of the daemon, and the definition of the command line.
 #[derive(Clone, Debug)]
-pub struct Ctx {
+pub struct CliContext {
     /// `--run-dir`: the folder of the daemon's sockets; `None`: the default folder.
     pub run_dir: Option<PathBuf>,
     /// The definition of the command line, the source of manual pages and completions.
     pub definition: fn() -> clap::Command,
 }
 
-impl Ctx {
+impl CliContext {
     /// The folder of the daemon's sockets.
     #[must_use]
     pub fn dir(&self) -> PathBuf {
@@ -28,19 +28,19 @@ impl Ctx {
     ///
     /// # Errors
     /// [`CliError::unreachable`] if no daemon answers.
-    pub fn daemon(&self) -> Result<Daemon, CliError> {
+    pub fn daemon(&self) -> Result<DaemonClient, CliError> {
         let client = Client::connect(&self.dir()).map_err(to_cli)?;
-        Ok(Daemon { client })
+        Ok(DaemonClient { client })
     }
 }
 
 /// A control connection, with errors worded for the command line.
 #[derive(Debug)]
-pub struct Daemon {
+pub struct DaemonClient {
     client: Client,
 }
 
-impl Daemon {
+impl DaemonClient {
     /// Asks one question: `daemon.ask(Client::stats)`.
     ///
     /// # Errors
@@ -66,9 +66,9 @@ impl Daemon {
 /// Converts an error of the control client to the command line's form.
 pub fn to_cli(error: ClientError) -> CliError {
     let kind = match error.failure() {
-        Failure::Unreachable => CliError::unreachable,
-        Failure::Refused => CliError::refused,
-        Failure::Protocol => CliError::failed,
+        ClientErrorKind::Unreachable => CliError::unreachable,
+        ClientErrorKind::Refused => CliError::refused,
+        ClientErrorKind::Protocol => CliError::failed,
     };
     let hint = Some(error.hint()).filter(|hint| !hint.is_empty());
     kind(error.what(), hint.unwrap_or_else(|| "look at the daemon's log".to_owned()))

@@ -14,7 +14,7 @@ Exit codes:
 
 /// The kind of failure; it decides the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FailureKind {
     /// The work failed.
     Failed,
     /// Options or values are invalid.
@@ -31,39 +31,40 @@ pub enum Kind {
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct CliError {
-    kind: Kind,
+    kind: FailureKind,
     what: String,
     next: String,
 }
 
 impl CliError {
-    fn new(kind: Kind, what: impl Into<String>, next: impl Into<String>) -> Self {
+    fn new(kind: FailureKind, what: impl Into<String>, next: impl Into<String>) -> Self {
         Self { kind, what: what.into(), next: next.into() }
     }
 
     /// The work failed: exit code 1. `next` is advice for the user.
     pub fn failed<W: Into<String>, N: Into<String>>(what: W, next: N) -> Self {
-        Self::new(Kind::Failed, what, next)
+        Self::new(FailureKind::Failed, what, next)
     }
 
     /// Invalid options or values: exit code 2.
     pub fn usage<W: Into<String>, N: Into<String>>(what: W, next: N) -> Self {
-        Self::new(Kind::Usage, what, next)
+        Self::new(FailureKind::Usage, what, next)
     }
 
     /// No daemon answers: exit code 3.
     pub fn unreachable<W: Into<String>, N: Into<String>>(what: W, next: N) -> Self {
-        Self::new(Kind::Unreachable, what, next)
+        Self::new(FailureKind::Unreachable, what, next)
     }
 
     /// The daemon refused: exit code 4.
     pub fn refused<W: Into<String>, N: Into<String>>(what: W, next: N) -> Self {
-        Self::new(Kind::Refused, what, next)
+        Self::new(FailureKind::Refused, what, next)
     }
 
-    /// Standard output could not be written. A reader that has closed is [`Kind::OutputClosed`].
+    /// Standard output could not be written. A reader that has closed is [`FailureKind::OutputClosed`].
     pub fn output(error: &io::Error) -> Self {
-        let kind = if error.kind() == io::ErrorKind::BrokenPipe { Kind::OutputClosed } else { Kind::Failed };
+        let kind =
+            if error.kind() == io::ErrorKind::BrokenPipe { FailureKind::OutputClosed } else { FailureKind::Failed };
         Self::new(
             kind,
             format!("cannot write to standard output: {error}"),
@@ -72,7 +73,7 @@ impl CliError {
     }
 
     /// The kind of failure.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> FailureKind {
         self.kind
     }
 
@@ -84,11 +85,11 @@ impl CliError {
     /// The exit code, as in [`EXIT_CODES`].
     pub fn code(&self) -> u8 {
         match self.kind {
-            Kind::OutputClosed => 0,
-            Kind::Failed => 1,
-            Kind::Usage => 2,
-            Kind::Unreachable => 3,
-            Kind::Refused => 4,
+            FailureKind::OutputClosed => 0,
+            FailureKind::Failed => 1,
+            FailureKind::Usage => 2,
+            FailureKind::Unreachable => 3,
+            FailureKind::Refused => 4,
         }
     }
 }

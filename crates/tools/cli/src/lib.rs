@@ -1,7 +1,7 @@
 //! The `netvale` command line.
 //!
-//! Each subcommand is one file in [`cmd`]: an `Args` struct, the source of the help, the manual page and the shell
-//! completions, and a `run` function. Start reading at [`cli`], then [`cmd::list`].
+//! Each subcommand is one file in [`cmd`]: a struct of its arguments, the source of the help, the manual page and the
+//! shell completions, and a `run` function. Start reading at [`cli`], then [`cmd::list`].
 //!
 //! | file | holds |
 //! |---|---|
@@ -38,5 +38,5 @@ pub mod units;
 pub mod values;
 
 pub use cli::main;
-pub use ctx::Ctx;
+pub use ctx::CliContext;
 pub use error::CliError;

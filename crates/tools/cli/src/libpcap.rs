@@ -5,14 +5,14 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 
 use libloading::{Library, Symbol};
-use netvale_policy::bpf::{Insn, Program};
+use netvale_policy::bpf::{FilterProgram, Insn};
 
 use crate::CliError;
 
 /// `struct bpf_insn`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct BpfInsn {
+struct LibpcapInsn {
     code: u16,
     jt: u8,
     jf: u8,
@@ -21,19 +21,19 @@ struct BpfInsn {
 
 /// `struct bpf_program`.
 #[repr(C)]
-struct BpfProgram {
+struct LibpcapProgram {
     len: c_uint,
-    insns: *mut BpfInsn,
+    insns: *mut LibpcapInsn,
 }
 
 /// `pcap_t`: opaque.
-enum Pcap {}
+enum PcapHandle {}
 
-type OpenDead = unsafe extern "C" fn(c_int, c_int) -> *mut Pcap;
-type Compile = unsafe extern "C" fn(*mut Pcap, *mut BpfProgram, *const c_char, c_int, u32) -> c_int;
-type GetErr = unsafe extern "C" fn(*mut Pcap) -> *mut c_char;
-type FreeCode = unsafe extern "C" fn(*mut BpfProgram);
-type Close = unsafe extern "C" fn(*mut Pcap);
+type OpenDeadFn = unsafe extern "C" fn(c_int, c_int) -> *mut PcapHandle;
+type CompileFn = unsafe extern "C" fn(*mut PcapHandle, *mut LibpcapProgram, *const c_char, c_int, u32) -> c_int;
+type GetErrFn = unsafe extern "C" fn(*mut PcapHandle) -> *mut c_char;
+type FreeCodeFn = unsafe extern "C" fn(*mut LibpcapProgram);
+type CloseFn = unsafe extern "C" fn(*mut PcapHandle);
 
 /// Names of the library: Debian's, and all others'.
 const NAMES: [&str; 2] = ["libpcap.so.0.8", "libpcap.so.1"];
@@ -48,14 +48,14 @@ const NO_MASK: u32 = u32::MAX;
 ///
 /// # Errors
 /// libpcap is missing or reports an error in the expression; or the program cannot be run here.
-pub fn compile(expression: &str) -> Result<Program, CliError> {
+pub fn compile(expression: &str) -> Result<FilterProgram, CliError> {
     let wrong = |why: String| CliError::usage(format!("{expression:?}: {why}"), "pcap-filter(7) has the language");
     let text = CString::new(expression).map_err(|_| wrong("it has a byte 0".into()))?;
     let library = library()?;
     // SAFETY: functions of these names have these types in every libpcap; the library stays open for as long as they
     // are used.
     let insns = unsafe { with_library(&library, &text) }.map_err(wrong)?;
-    Program::verify(&insns).map_err(|why| wrong(why.to_string()))
+    FilterProgram::verify(&insns).map_err(|why| wrong(why.to_string()))
 }
 
 fn library() -> Result<Library, CliError> {
@@ -73,16 +73,16 @@ unsafe fn with_library(library: &Library, text: &CStr) -> Result<Vec<Insn>, Stri
     // SAFETY: the caller's contract; each pointer is used as pcap(3) says: the handle until it is closed, the program
     // until it is freed, the message until the handle is.
     unsafe {
-        let open: Symbol<'_, OpenDead> = library.get(b"pcap_open_dead\0").map_err(missing)?;
-        let compile: Symbol<'_, Compile> = library.get(b"pcap_compile\0").map_err(missing)?;
-        let geterr: Symbol<'_, GetErr> = library.get(b"pcap_geterr\0").map_err(missing)?;
-        let free: Symbol<'_, FreeCode> = library.get(b"pcap_freecode\0").map_err(missing)?;
-        let close: Symbol<'_, Close> = library.get(b"pcap_close\0").map_err(missing)?;
+        let open: Symbol<'_, OpenDeadFn> = library.get(b"pcap_open_dead\0").map_err(missing)?;
+        let compile: Symbol<'_, CompileFn> = library.get(b"pcap_compile\0").map_err(missing)?;
+        let geterr: Symbol<'_, GetErrFn> = library.get(b"pcap_geterr\0").map_err(missing)?;
+        let free: Symbol<'_, FreeCodeFn> = library.get(b"pcap_freecode\0").map_err(missing)?;
+        let close: Symbol<'_, CloseFn> = library.get(b"pcap_close\0").map_err(missing)?;
         let handle = open(ETHERNET, LENGTH);
         if handle.is_null() {
             return Err("libpcap has no memory".into());
         }
-        let mut program = BpfProgram { len: 0, insns: std::ptr::null_mut() };
+        let mut program = LibpcapProgram { len: 0, insns: std::ptr::null_mut() };
         let result = if compile(handle, &raw mut program, text.as_ptr(), 1, NO_MASK) == 0 {
             let insns = std::slice::from_raw_parts(program.insns, program.len as usize);
             let insns = insns.iter().map(|i| Insn { code: i.code, jt: i.jt, jf: i.jf, k: i.k }).collect();

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 /// The rates between two samples.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Rates {
+pub struct DaemonRates {
     /// Seconds between the two.
     pub seconds: f64,
     /// One entry for each port of the later sample, in its order.
@@ -51,7 +51,7 @@ impl PortRates {
 /// A port missing from the earlier sample began at zero. A counter that fell belongs to a new port of the same name,
 /// and also began at zero.
 #[must_use]
-pub fn between(earlier: &AllStats, later: &AllStats) -> Option<Rates> {
+pub fn between(earlier: &AllStats, later: &AllStats) -> Option<DaemonRates> {
     let passed_ns = later.now_ns.checked_sub(earlier.now_ns).filter(|&passed| passed > 0)?;
     let seconds = passed_ns as f64 / 1e9;
     let ports = later.ports.iter().map(|port| {
@@ -65,7 +65,7 @@ pub fn between(earlier: &AllStats, later: &AllStats) -> Option<Rates> {
         };
         later.workers.iter().map(share).collect()
     };
-    Some(Rates {
+    Some(DaemonRates {
         seconds,
         ports: ports.collect(),
         workers_busy: percent(|worker| worker.busy_ns),

@@ -12,7 +12,7 @@ pub const NEWEST: &str = "1.1.0";
 
 /// The requested operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command {
+pub enum CniCommand {
     /// Make the container's interface.
     Add,
     /// Remove it.
@@ -44,13 +44,13 @@ pub struct Container {
 
 /// The recognized part of `CNI_ARGS`.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct SaidArgs<'a> {
+struct CniArgs<'a> {
     mac: Option<Mac>,
     pod: Option<&'a str>,
     namespace: Option<&'a str>,
 }
 
-impl SaidArgs<'_> {
+impl CniArgs<'_> {
     fn about(&self, id: &str) -> String {
         // As much of an id as people type, and as fits a port's `info`.
         const KNOWN_BY: usize = 12;
@@ -82,19 +82,19 @@ fn needed(name: &str) -> Result<String, CniError> {
     variable(name)?.ok_or_else(|| bad(format!("{name} is not set")))
 }
 
-impl Command {
+impl CniCommand {
     /// Reads `CNI_COMMAND`.
     ///
     /// # Errors
     /// [`Code::Environment`] if it is missing or unknown.
-    pub fn read() -> Result<Command, CniError> {
+    pub fn read() -> Result<CniCommand, CniError> {
         Ok(match needed("CNI_COMMAND")?.as_str() {
-            "ADD" => Command::Add,
-            "DEL" => Command::Del,
-            "CHECK" => Command::Check,
-            "GC" => Command::Gc,
-            "STATUS" => Command::Status,
-            "VERSION" => Command::Version,
+            "ADD" => CniCommand::Add,
+            "DEL" => CniCommand::Del,
+            "CHECK" => CniCommand::Check,
+            "GC" => CniCommand::Gc,
+            "STATUS" => CniCommand::Status,
+            "VERSION" => CniCommand::Version,
             other => return Err(bad(format!("CNI_COMMAND is {other:?}: ADD, DEL, CHECK, GC, STATUS or VERSION"))),
         })
     }
@@ -102,9 +102,9 @@ impl Command {
     /// The version of the specification that introduced it.
     pub fn since(self) -> &'static str {
         match self {
-            Command::Add | Command::Del | Command::Version => "0.3.0",
-            Command::Check => "0.4.0",
-            Command::Gc | Command::Status => "1.1.0",
+            CniCommand::Add | CniCommand::Del | CniCommand::Version => "0.3.0",
+            CniCommand::Check => "0.4.0",
+            CniCommand::Gc | CniCommand::Status => "1.1.0",
         }
     }
 }
@@ -140,8 +140,8 @@ pub fn is_name(text: &str) -> bool {
 }
 
 /// Parses `CNI_ARGS`. Unknown keys are an error, unless `IgnoreUnknown` is set.
-fn args(text: &str) -> Result<SaidArgs<'_>, CniError> {
-    let mut args = SaidArgs::default();
+fn args(text: &str) -> Result<CniArgs<'_>, CniError> {
+    let mut args = CniArgs::default();
     let mut unknown = None;
     let mut ignore = false;
     for pair in text.split(';').filter(|pair| !pair.is_empty()) {

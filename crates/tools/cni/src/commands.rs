@@ -6,11 +6,11 @@ use netvale_control::types::Mac;
 use netvale_netns::Namespace;
 use serde_json::{Map, Value, json};
 
-use crate::call::{Command, Container, NEWEST, VERSIONS};
-use crate::config::{Config, Mode};
+use crate::call::{CniCommand, Container, NEWEST, VERSIONS};
+use crate::config::{CniConfig, InterfaceMode};
 use crate::error::{CniError, Code};
 use crate::kinds::{tap, vhost};
-use crate::result::{Addresses, Interface, expected};
+use crate::result::{ContainerAddresses, ContainerInterface, expected};
 use crate::{ipam, name};
 
 /// The key of the list of existing containers.
@@ -21,22 +21,22 @@ const VALID: &str = "cni.dev/valid-attachments";
 /// # Errors
 /// [`CniError`], for the runtime.
 pub fn run(input: &Value) -> Result<Option<Value>, CniError> {
-    let command = Command::read()?;
-    if command == Command::Version {
+    let command = CniCommand::read()?;
+    if command == CniCommand::Version {
         let said = input.get("cniVersion").and_then(Value::as_str).unwrap_or(NEWEST);
         return Ok(Some(json!({"cniVersion": said, "supportedVersions": VERSIONS})));
     }
-    let config = Config::read(input, command)?;
+    let config = CniConfig::read(input, command)?;
     match command {
-        Command::Add => add(&config, input).map(Some),
-        Command::Del => del(&config, input).map(|()| None),
-        Command::Check => check(&config, input).map(|()| None),
-        Command::Gc => gc(&config, input).map(|()| None),
-        Command::Status | Command::Version => status(&config, input).map(|()| None),
+        CniCommand::Add => add(&config, input).map(Some),
+        CniCommand::Del => del(&config, input).map(|()| None),
+        CniCommand::Check => check(&config, input).map(|()| None),
+        CniCommand::Gc => gc(&config, input).map(|()| None),
+        CniCommand::Status | CniCommand::Version => status(&config, input).map(|()| None),
     }
 }
 
-fn add(config: &Config, input: &Value) -> Result<Value, CniError> {
+fn add(config: &CniConfig, input: &Value) -> Result<Value, CniError> {
     let container = Container::read(true)?;
     let port = name::of_port(&config.name, &container.id, &container.ifname);
     let mut daemon = connect(config)?;
@@ -49,20 +49,20 @@ fn add(config: &Config, input: &Value) -> Result<Value, CniError> {
         return Err(CniError::advised(Code::Exists, text, "DEL comes before the next ADD"));
     }
     let namespace = Namespace::open(&container.netns)?;
-    if config.mode == Mode::Tap {
+    if config.mode == InterfaceMode::Tap {
         tap::attach(config, &container, &port, &namespace)?;
     }
-    let made = || -> Result<(Addresses, Interface), CniError> {
+    let made = || -> Result<(ContainerAddresses, ContainerInterface), CniError> {
         let addresses = addresses(config, input)?;
         let mut daemon = connect(config)?;
         let interface = match config.mode {
-            Mode::Tap => {
+            InterfaceMode::Tap => {
                 // Before the interface is up, so that every frame passes under its policies.
                 let mac = tap::address(&namespace, &container.ifname)?;
                 set_policies(config, &container, &port, mac, &addresses, &mut daemon)?;
                 tap::configure(&namespace, &container.ifname, &addresses)?
             }
-            Mode::VhostUser => {
+            InterfaceMode::VhostUser => {
                 let interface = vhost::attach(config, &container, &port, &addresses, &mut daemon)?;
                 set_policies(config, &container, &port, interface.mac, &addresses, &mut daemon)?;
                 interface
@@ -73,7 +73,7 @@ fn add(config: &Config, input: &Value) -> Result<Value, CniError> {
     let version = input["cniVersion"].as_str().unwrap_or_default();
     match made() {
         Ok((addresses, interface)) => {
-            let interface = Interface { sandbox: container.netns, ..interface };
+            let interface = ContainerInterface { sandbox: container.netns, ..interface };
             Ok(addresses.result(version, &interface, config.dns.as_ref()))
         }
         Err(error) => {
@@ -87,11 +87,11 @@ fn add(config: &Config, input: &Value) -> Result<Value, CniError> {
 
 /// Sets the configured policies on the container's port.
 fn set_policies(
-    config: &Config,
+    config: &CniConfig,
     container: &Container,
     port: &str,
     mac: Mac,
-    addresses: &Addresses,
+    addresses: &ContainerAddresses,
     daemon: &mut Client,
 ) -> Result<(), CniError> {
     let full = format!("{}:{port}", config.bridge);
@@ -105,13 +105,13 @@ fn set_policies(
 }
 
 /// Requests addresses from the address plugin.
-fn addresses(config: &Config, input: &Value) -> Result<Addresses, CniError> {
+fn addresses(config: &CniConfig, input: &Value) -> Result<ContainerAddresses, CniError> {
     if config.ipam.kind.is_empty() {
-        return Ok(Addresses::default());
+        return Ok(ContainerAddresses::default());
     }
     let result = ipam::run(&config.ipam.kind, "ADD", input)?;
     let text = format!("{} handed out nothing", config.ipam.kind);
-    let mut addresses = Addresses::read(&result.ok_or_else(|| CniError::new(Code::Decode, text.clone()))?)?;
+    let mut addresses = ContainerAddresses::read(&result.ok_or_else(|| CniError::new(Code::Decode, text.clone()))?)?;
     if addresses.ips.is_empty() {
         return Err(CniError::new(Code::Config, text));
     }
@@ -121,11 +121,11 @@ fn addresses(config: &Config, input: &Value) -> Result<Addresses, CniError> {
     Ok(addresses)
 }
 
-fn release(config: &Config, input: &Value) -> Result<(), CniError> {
+fn release(config: &CniConfig, input: &Value) -> Result<(), CniError> {
     if config.ipam.kind.is_empty() { Ok(()) } else { ipam::run(&config.ipam.kind, "DEL", input).map(drop) }
 }
 
-fn del(config: &Config, input: &Value) -> Result<(), CniError> {
+fn del(config: &CniConfig, input: &Value) -> Result<(), CniError> {
     let container = Container::read(false)?;
     let port = name::of_port(&config.name, &container.id, &container.ifname);
     let removed = match Client::connect(&config.daemon_dir()) {
@@ -143,7 +143,7 @@ fn del(config: &Config, input: &Value) -> Result<(), CniError> {
 }
 
 /// Removes a port and everything that belongs to it. Returns whether it existed; its absence is no error.
-fn remove(config: &Config, port: &str, daemon: &mut Client) -> Result<bool, CniError> {
+fn remove(config: &CniConfig, port: &str, daemon: &mut Client) -> Result<bool, CniError> {
     let done = found(daemon.detach(&config.bridge, port)).map(|done| done.is_some());
     vhost::remove(config, port);
     done
@@ -156,7 +156,7 @@ fn wait(was_there: bool, container: &Container) {
     }
 }
 
-fn check(config: &Config, input: &Value) -> Result<(), CniError> {
+fn check(config: &CniConfig, input: &Value) -> Result<(), CniError> {
     let container = Container::read(true)?;
     let port = name::of_port(&config.name, &container.id, &container.ifname);
     let Some(previous) = &config.prev_result else {
@@ -170,7 +170,7 @@ fn check(config: &Config, input: &Value) -> Result<(), CniError> {
         let full = format!("{}:{port}", config.bridge);
         return Err(CniError::new(Code::Broken, format!("the container's port {full} is not on the switch")));
     }
-    if config.mode == Mode::VhostUser {
+    if config.mode == InterfaceMode::VhostUser {
         return Ok(());
     }
     let (mac, addresses) = expected(previous, &container.ifname, &container.netns)?;
@@ -178,7 +178,7 @@ fn check(config: &Config, input: &Value) -> Result<(), CniError> {
 }
 
 /// Removes the network's ports of containers that are not on the list of existing ones.
-fn gc(config: &Config, input: &Value) -> Result<(), CniError> {
+fn gc(config: &CniConfig, input: &Value) -> Result<(), CniError> {
     // Some runtimes send null for an empty list.
     if input.get(VALID).is_none() {
         return Err(CniError::new(
@@ -201,18 +201,18 @@ fn gc(config: &Config, input: &Value) -> Result<(), CniError> {
     if config.ipam.kind.is_empty() { Ok(()) } else { ipam::run(&config.ipam.kind, "GC", input).map(drop) }
 }
 
-fn status(config: &Config, input: &Value) -> Result<(), CniError> {
+fn status(config: &CniConfig, input: &Value) -> Result<(), CniError> {
     let answer = Client::connect(&config.daemon_dir()).and_then(|mut daemon| daemon.version());
     answer.map_err(|error| CniError::advised(Code::Unavailable, error.what(), error.hint()))?;
     if config.ipam.kind.is_empty() { Ok(()) } else { ipam::run(&config.ipam.kind, "STATUS", input).map(drop) }
 }
 
-fn connect(config: &Config) -> Result<Client, CniError> {
+fn connect(config: &CniConfig) -> Result<Client, CniError> {
     Ok(Client::connect(&config.daemon_dir())?)
 }
 
 /// Whether the container's port is on the switch.
-fn is_attached(config: &Config, port: &str, daemon: &mut Client) -> Result<bool, CniError> {
+fn is_attached(config: &CniConfig, port: &str, daemon: &mut Client) -> Result<bool, CniError> {
     Ok(found(daemon.show(&format!("{}:{port}", config.bridge)))?.is_some())
 }
 

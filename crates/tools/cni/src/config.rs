@@ -8,14 +8,14 @@ use netvale_portspec::SwitchName;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::call::{Command, VERSIONS, is_name};
+use crate::call::{CniCommand, VERSIONS, is_name};
 use crate::error::{CniError, Code};
 use crate::policies::PodPolicies;
 
 /// The kind of attachment that the container gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Mode {
+pub enum InterfaceMode {
     /// An interface: a TAP in its network namespace.
     #[default]
     Tap,
@@ -26,7 +26,7 @@ pub enum Mode {
 /// The parsed part of the configuration.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Config {
+pub struct CniConfig {
     /// The network's name.
     #[serde(default)]
     pub name: String,
@@ -41,7 +41,7 @@ pub struct Config {
     pub is_default_gateway: bool,
     /// The kind of attachment.
     #[serde(default)]
-    pub mode: Mode,
+    pub mode: InterfaceMode,
     /// Queues of the TAP, or queue pairs of the vhost device; 0: 1.
     #[serde(default)]
     pub queues: u32,
@@ -67,12 +67,12 @@ pub struct Config {
     pub runtime_config: RuntimeConfig,
     /// The older form of those parameters.
     #[serde(default)]
-    pub args: Args,
+    pub args: ConfigArgs,
     /// The result of the previous plugin, or of ADD.
     pub prev_result: Option<Value>,
     /// The existing containers; `None` if missing or null.
     #[serde(rename = "cni.dev/valid-attachments", default)]
-    pub valid: Option<Vec<Attachment>>,
+    pub valid: Option<Vec<ContainerAttachment>>,
 }
 
 /// The address plugin.
@@ -92,7 +92,7 @@ pub struct RuntimeConfig {
 
 /// The parsed part of `args`.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub struct Args {
+pub struct ConfigArgs {
     /// The parameters under CNI's conventions.
     #[serde(default)]
     pub cni: RuntimeConfig,
@@ -100,7 +100,7 @@ pub struct Args {
 
 /// An existing container, and its interface.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Attachment {
+pub struct ContainerAttachment {
     /// The container.
     #[serde(rename = "containerID")]
     pub container: String,
@@ -146,15 +146,15 @@ fn refuse_missing(input: &Value) -> Result<(), CniError> {
     }
 }
 
-impl Config {
+impl CniConfig {
     /// Reads the configuration of an operation.
     ///
     /// # Errors
     /// [`CniError`] if the version is not supported, or an option is invalid or not supported.
-    pub fn read(input: &Value, command: Command) -> Result<Config, CniError> {
+    pub fn read(input: &Value, command: CniCommand) -> Result<CniConfig, CniError> {
         check_version(input, command)?;
         let bad = |text: String| CniError::new(Code::Config, text);
-        let mut config: Config =
+        let mut config: CniConfig =
             serde_json::from_value(input.clone()).map_err(|e| bad(format!("the configuration: {e}")))?;
         if !is_name(&config.name) {
             let text =
@@ -168,11 +168,11 @@ impl Config {
         if config.ipam.kind.contains('/') {
             return Err(bad("ipam.type is a plugin's name, without a folder".into()));
         }
-        if config.mode == Mode::VhostUser && config.is_default_gateway {
+        if config.mode == InterfaceMode::VhostUser && config.is_default_gateway {
             return Err(bad("isDefaultGateway: with mode vhostuser the virtual machine sets its routes".into()));
         }
         // Ports made with an option that is now refused can still be removed.
-        if matches!(command, Command::Add | Command::Status) {
+        if matches!(command, CniCommand::Add | CniCommand::Status) {
             refuse_missing(input)?;
             config.policies = PodPolicies::read(input)?;
         }
@@ -195,7 +195,7 @@ impl Config {
     }
 }
 
-fn check_version(input: &Value, command: Command) -> Result<(), CniError> {
+fn check_version(input: &Value, command: CniCommand) -> Result<(), CniError> {
     let said = input.get("cniVersion").and_then(Value::as_str).unwrap_or("0.1.0");
     let text = match VERSIONS.iter().position(|version| *version == said) {
         None => format!("cniVersion {said} is not spoken here"),
@@ -212,12 +212,12 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn read(more: Value) -> Result<Config, CniError> {
+    fn read(more: Value) -> Result<CniConfig, CniError> {
         let mut input = json!({"cniVersion": "1.0.0", "name": "n", "type": "netvale-cni"});
         for (key, value) in more.as_object().expect("members") {
             input[key] = value.clone();
         }
-        Config::read(&input, Command::Add)
+        CniConfig::read(&input, CniCommand::Add)
     }
 
     fn code(more: Value) -> u64 {
@@ -229,7 +229,7 @@ mod tests {
     fn defaults() {
         let config =
             read(json!({"capabilities": {"mac": true}, "vlan": 0, "ipMasq": false, "hairpinMode": null})).unwrap();
-        assert_eq!((config.bridge.as_str(), config.asked_mtu(), config.mode), ("vale0", None, Mode::Tap));
+        assert_eq!((config.bridge.as_str(), config.asked_mtu(), config.mode), ("vale0", None, InterfaceMode::Tap));
         assert_eq!(config.ipam.kind, "");
     }
 
@@ -253,7 +253,7 @@ mod tests {
             assert_eq!(code(wrong.clone()), 7, "{wrong}");
         }
         let input = json!({"cniVersion": "1.0.0", "name": "n", "ipMasq": true, "vlan": 70_000});
-        assert!(Config::read(&input, Command::Del).is_ok());
+        assert!(CniConfig::read(&input, CniCommand::Del).is_ok());
     }
 
     /// Objective: a version that is not supported, or that lacks the command, is refused with its code.
@@ -262,8 +262,9 @@ mod tests {
         for version in ["0.1.0", "0.2.0", "1.2.0", "", "2"] {
             assert_eq!(code(json!({"cniVersion": version})), 1, "{version}");
         }
-        let of = |version: &str, command| Config::read(&json!({"cniVersion": version, "name": "n"}), command).is_ok();
-        assert!(of("0.3.0", Command::Add) && of("1.1.0", Command::Gc) && of("0.4.0", Command::Check));
-        assert!(!of("0.3.1", Command::Check) && !of("1.0.0", Command::Gc) && !of("1.0.0", Command::Status));
+        let of =
+            |version: &str, command| CniConfig::read(&json!({"cniVersion": version, "name": "n"}), command).is_ok();
+        assert!(of("0.3.0", CniCommand::Add) && of("1.1.0", CniCommand::Gc) && of("0.4.0", CniCommand::Check));
+        assert!(!of("0.3.1", CniCommand::Check) && !of("1.0.0", CniCommand::Gc) && !of("1.0.0", CniCommand::Status));
     }
 }

@@ -1,6 +1,6 @@
 //! Errors in the runtime's format.
 
-use netvale_control::client::{ClientError, Failure};
+use netvale_control::client::{ClientError, ClientErrorKind};
 use netvale_netns::NetnsError;
 use serde_json::{Value, json};
 
@@ -80,8 +80,8 @@ impl CniError {
 impl From<ClientError> for CniError {
     fn from(error: ClientError) -> CniError {
         let code = match error.failure() {
-            Failure::Unreachable => Code::TryAgain,
-            Failure::Refused | Failure::Protocol => Code::Refused,
+            ClientErrorKind::Unreachable => Code::TryAgain,
+            ClientErrorKind::Refused | ClientErrorKind::Protocol => Code::Refused,
         };
         CniError::advised(code, error.what(), error.hint())
     }

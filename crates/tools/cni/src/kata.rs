@@ -8,11 +8,11 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::call::Container;
-use crate::result::{Addresses, Interface};
+use crate::result::{ContainerAddresses, ContainerInterface};
 
 /// A device for a sandbox.
-pub fn device(interface: &Interface, socket: &str, pairs: u32, addresses: &Addresses) -> Value {
-    let own = |ip: &crate::result::Ip| format!("{}/{}", ip.own.address, ip.own.length);
+pub fn device(interface: &ContainerInterface, socket: &str, pairs: u32, addresses: &ContainerAddresses) -> Value {
+    let own = |ip: &crate::result::ContainerIp| format!("{}/{}", ip.own.address, ip.own.length);
     let ips: Vec<_> = addresses.ips.iter().map(own).collect();
     let routes = addresses.routes.iter().map(|route| {
         // Kata omits the destination of the default route.
@@ -92,8 +92,8 @@ mod tests {
             mac: None,
             about: String::new(),
         };
-        let interface = Interface { name: "eth0".into(), mtu: 1500, ..Interface::default() };
-        let all = Addresses::read(
+        let interface = ContainerInterface { name: "eth0".into(), mtu: 1500, ..ContainerInterface::default() };
+        let all = ContainerAddresses::read(
             &json!({"ips": [{"address": "10.1.0.2/24", "gateway": "10.1.0.1"}], "routes": [{"dst": "0.0.0.0/0"}]}),
         );
         let all = all.unwrap();

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::error::{CniError, Code};
-use crate::result::Addresses;
+use crate::result::ContainerAddresses;
 
 /// The policies in a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -27,12 +27,12 @@ pub struct PodPolicies {
     /// Rates, in the bandwidth plugin's form.
     bandwidth: Option<Bandwidth>,
     /// Parameters set by the runtime.
-    runtime_config: AtRunTime,
+    runtime_config: RuntimePolicies,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
-struct AtRunTime {
+struct RuntimePolicies {
     bandwidth: Option<Bandwidth>,
 }
 
@@ -100,7 +100,7 @@ impl PodPolicies {
     ///
     /// # Errors
     /// [`Code::Config`] with the mistake.
-    pub fn options(&self, mac: Mac, addresses: &Addresses) -> Result<Map<String, Value>, CniError> {
+    pub fn options(&self, mac: Mac, addresses: &ContainerAddresses) -> Result<Map<String, Value>, CniError> {
         let mut set = Map::new();
         let vlan = self.vlan.filter(|vlan| *vlan != 0);
         match self.trunk()? {
@@ -145,7 +145,7 @@ mod tests {
 
     fn options(input: Value) -> Result<Map<String, Value>, CniError> {
         let text = json!({"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.5/24"}, {"address": "fd00::5/64"}]});
-        let addresses = Addresses::read(&text).unwrap();
+        let addresses = ContainerAddresses::read(&text).unwrap();
         PodPolicies::read(&input)?.options(Mac([2, 0, 0, 0, 0, 5]), &addresses)
     }
 
@@ -166,7 +166,10 @@ mod tests {
                 json!({"guard": "ip,arp,nd,mac", "addresses": "02:00:00:00:00:05,10.1.0.5,fd00::5"}),
             ),
             (
-                json!({"bandwidth": {"ingressRate": 1000}, "runtimeConfig": {"bandwidth": {"egressRate": 8000, "egressBurst": 17}}}),
+                json!({
+                    "bandwidth": {"ingressRate": 1000},
+                    "runtimeConfig": {"bandwidth": {"egressRate": 8000, "egressBurst": 17}},
+                }),
                 json!({"rate_in": "8000bit", "burst_in": "3b"}),
             ),
             (json!({"bandwidth": {"ingressRate": 1000}}), json!({"rate_out": "1000bit"})),

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use netvale_control::types::Mac;
-use netvale_netns::netlink::{Prefix, Route};
+use netvale_netns::netlink::{AddressPrefix, Route};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -13,18 +13,18 @@ use crate::error::{CniError, Code};
 
 /// An address of the container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ip {
+pub struct ContainerIp {
     /// The address with its network's prefix.
-    pub own: Prefix,
+    pub own: AddressPrefix,
     /// The network's gateway.
     pub gateway: Option<IpAddr>,
 }
 
 /// The addresses from the address plugin.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Addresses {
+pub struct ContainerAddresses {
     /// The addresses.
-    pub ips: Vec<Ip>,
+    pub ips: Vec<ContainerIp>,
     /// The routes to set: one without a gateway gets that of its address family.
     pub routes: Vec<Route>,
     /// DNS settings.
@@ -35,7 +35,7 @@ pub struct Addresses {
 
 /// The interface of a result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Interface {
+pub struct ContainerInterface {
     /// Its name.
     pub name: String,
     /// Its Ethernet address.
@@ -50,18 +50,18 @@ pub struct Interface {
 
 /// A result in output format.
 #[derive(Deserialize)]
-struct Said {
+struct CniResult {
     #[serde(default)]
-    interfaces: Vec<SaidInterface>,
+    interfaces: Vec<ResultInterface>,
     #[serde(default)]
-    ips: Vec<SaidIp>,
+    ips: Vec<ResultIp>,
     #[serde(default)]
-    routes: Vec<SaidRoute>,
+    routes: Vec<ResultRoute>,
     dns: Option<Value>,
 }
 
 #[derive(Deserialize)]
-struct SaidInterface {
+struct ResultInterface {
     name: String,
     #[serde(default)]
     mac: String,
@@ -70,14 +70,14 @@ struct SaidInterface {
 }
 
 #[derive(Deserialize)]
-struct SaidIp {
+struct ResultIp {
     address: String,
     gateway: Option<String>,
     interface: Option<usize>,
 }
 
 #[derive(Deserialize)]
-struct SaidRoute {
+struct ResultRoute {
     dst: String,
     gw: Option<String>,
     mtu: Option<u32>,
@@ -90,7 +90,7 @@ fn bad(text: String) -> CniError {
     CniError::new(Code::Decode, text)
 }
 
-fn prefix(text: &str) -> Result<Prefix, CniError> {
+fn prefix(text: &str) -> Result<AddressPrefix, CniError> {
     let wrong = || bad(format!("{text:?} is no address with a prefix, such as 10.1.0.2/24"));
     let (address, length) = text.split_once('/').ok_or_else(wrong)?;
     let address = IpAddr::from_str(address).map_err(|_| wrong())?;
@@ -98,7 +98,7 @@ fn prefix(text: &str) -> Result<Prefix, CniError> {
     if length > if address.is_ipv4() { 32 } else { 128 } {
         return Err(wrong());
     }
-    Ok(Prefix { address, length })
+    Ok(AddressPrefix { address, length })
 }
 
 fn gateway(text: Option<&str>) -> Result<Option<IpAddr>, CniError> {
@@ -106,31 +106,33 @@ fn gateway(text: Option<&str>) -> Result<Option<IpAddr>, CniError> {
     text.filter(|text| !text.is_empty()).map(parse).transpose()
 }
 
-fn read(result: &Value) -> Result<Said, CniError> {
+fn read(result: &Value) -> Result<CniResult, CniError> {
     serde_json::from_value(result.clone()).map_err(|e| bad(format!("a result cannot be read: {e}")))
 }
 
-impl Addresses {
+impl ContainerAddresses {
     /// Parses an address plugin's result.
     ///
     /// # Errors
     /// [`Code::Decode`] if it is not a result.
-    pub fn read(result: &Value) -> Result<Addresses, CniError> {
+    pub fn read(result: &Value) -> Result<ContainerAddresses, CniError> {
         let said = read(result)?;
-        let ips =
-            said.ips.iter().map(|ip| Ok(Ip { own: prefix(&ip.address)?, gateway: gateway(ip.gateway.as_deref())? }));
+        let ips = said
+            .ips
+            .iter()
+            .map(|ip| Ok(ContainerIp { own: prefix(&ip.address)?, gateway: gateway(ip.gateway.as_deref())? }));
         let ips = ips.collect::<Result<Vec<_>, CniError>>()?;
         let routes = said.routes.iter().map(|route| {
             let to = prefix(&route.dst)?;
-            let same = |ip: &&Ip| ip.own.address.is_ipv4() == to.address.is_ipv4() && ip.gateway.is_some();
+            let same = |ip: &&ContainerIp| ip.own.address.is_ipv4() == to.address.is_ipv4() && ip.gateway.is_some();
             let default = || ips.iter().find(same).and_then(|ip| ip.gateway);
             let gateway = gateway(route.gw.as_deref())?.or_else(default);
-            let SaidRoute { mtu, advmss, priority, table, .. } = *route;
+            let ResultRoute { mtu, advmss, priority, table, .. } = *route;
             Ok(Route { to, gateway, mtu, advmss, priority, table })
         });
         let routes = routes.collect::<Result<Vec<_>, CniError>>()?;
         let listed = result["routes"].as_array().cloned().unwrap_or_default();
-        Ok(Addresses { ips, routes, dns: said.dns, said: listed })
+        Ok(ContainerAddresses { ips, routes, dns: said.dns, said: listed })
     }
 
     /// Adds a default route through each gateway, where it is missing.
@@ -144,7 +146,7 @@ impl Addresses {
         for ip in self.ips.clone() {
             let Some(gateway) = ip.gateway else { continue };
             let any: IpAddr = if gateway.is_ipv4() { [0u8; 4].into() } else { [0u8; 16].into() };
-            let to = Prefix { address: any, length: 0 };
+            let to = AddressPrefix { address: any, length: 0 };
             if self.routes.iter().all(|route| route.to != to) {
                 let mtu = None;
                 let advmss = None;
@@ -158,7 +160,7 @@ impl Addresses {
     }
 
     /// The result of ADD in the format of that version.
-    pub fn result(&self, version: &str, interface: &Interface, dns: Option<&Value>) -> Value {
+    pub fn result(&self, version: &str, interface: &ContainerInterface, dns: Option<&Value>) -> Value {
         let is_newest = version == NEWEST;
         let mut link = json!({"name": interface.name, "mac": interface.mac.to_string()});
         if !interface.sandbox.is_empty() {
@@ -170,8 +172,8 @@ impl Addresses {
                 link["socketPath"] = json!(socket);
             }
         }
-        let ip = |ip: &Ip| {
-            let Prefix { address, length } = ip.own;
+        let ip = |ip: &ContainerIp| {
+            let AddressPrefix { address, length } = ip.own;
             let mut said = json!({"address": format!("{address}/{length}"), "interface": 0});
             if version.starts_with("0.") {
                 said["version"] = json!(if address.is_ipv4() { "4" } else { "6" });
@@ -200,13 +202,13 @@ fn known_members(route: &Value, is_newest: bool) -> Value {
 ///
 /// # Errors
 /// [`Code::Decode`] if it is not a result, [`Code::Config`] if it lacks the interface.
-pub fn expected(previous: &Value, ifname: &str, netns: &str) -> Result<(Option<Mac>, Addresses), CniError> {
+pub fn expected(previous: &Value, ifname: &str, netns: &str) -> Result<(Option<Mac>, ContainerAddresses), CniError> {
     let said = read(previous)?;
     let at = said.interfaces.iter().position(|one| one.name == ifname && one.sandbox == netns);
     let at =
         at.ok_or_else(|| CniError::new(Code::Config, format!("prevResult has no interface {ifname} in {netns}")))?;
     let mac = said.interfaces.get(at).and_then(|one| one.mac.parse().ok());
-    let mut addresses = Addresses::read(previous)?;
+    let mut addresses = ContainerAddresses::read(previous)?;
     let is_ours: Vec<bool> = said.ips.iter().map(|ip| ip.interface.is_none_or(|index| index == at)).collect();
     let mut next = is_ours.iter();
     addresses.ips.retain(|_| next.next().copied().unwrap_or(false));
@@ -228,7 +230,7 @@ mod tests {
     /// family, if there is one.
     #[test]
     fn addresses() {
-        let mut all = Addresses::read(&said()).unwrap();
+        let mut all = ContainerAddresses::read(&said()).unwrap();
         let gateways: Vec<_> = all.routes.iter().map(|route| route.gateway.map(|ip| ip.to_string())).collect();
         assert_eq!(gateways, [Some("10.1.0.1".to_owned()), None]);
         all.add_default_routes().unwrap();
@@ -236,18 +238,22 @@ mod tests {
         all.add_default_routes().unwrap();
         assert_eq!(all.routes.len(), 3, "it is there already");
         for wrong in ["10.1.0.2", "10.1.0.2/33", "x/8", "10.1.0.2/-1", "fd00::/129"] {
-            assert!(Addresses::read(&json!({"ips": [{"address": wrong}]})).is_err(), "{wrong}");
+            assert!(ContainerAddresses::read(&json!({"ips": [{"address": wrong}]})).is_err(), "{wrong}");
         }
-        assert!(Addresses::default().add_default_routes().is_err());
-        assert!(Addresses::read(&json!([])).is_err() && Addresses::read(&json!({"ips": 7})).is_err());
+        assert!(ContainerAddresses::default().add_default_routes().is_err());
+        assert!(ContainerAddresses::read(&json!([])).is_err() && ContainerAddresses::read(&json!({"ips": 7})).is_err());
     }
 
     /// Objective: the result for each version has that version's members.
     #[test]
     fn versions() {
-        let all = Addresses::read(&said()).unwrap();
-        let interface =
-            Interface { name: "eth0".into(), mtu: 1500, sandbox: "/run/netns/x".into(), ..Interface::default() };
+        let all = ContainerAddresses::read(&said()).unwrap();
+        let interface = ContainerInterface {
+            name: "eth0".into(),
+            mtu: 1500,
+            sandbox: "/run/netns/x".into(),
+            ..ContainerInterface::default()
+        };
         let old = all.result("0.4.0", &interface, None);
         assert_eq!((&old["ips"][0]["version"], &old["ips"][1]["version"]), (&json!("4"), &json!("6")));
         assert!(old["routes"][0].get("mtu").is_none() && old["interfaces"][0].get("mtu").is_none());
@@ -260,8 +266,10 @@ mod tests {
     /// Objective: from an earlier result, only the addresses of the given interface count.
     #[test]
     fn earlier() {
-        let previous = json!({"interfaces": [{"name": "host0"}, {"name": "eth0", "sandbox": "/n", "mac": "02:00:00:00:00:01"}],
-            "ips": [{"address": "10.1.0.1/24", "interface": 0}, {"address": "10.1.0.2/24", "interface": 1}]});
+        let previous = json!({
+            "interfaces": [{"name": "host0"}, {"name": "eth0", "sandbox": "/n", "mac": "02:00:00:00:00:01"}],
+            "ips": [{"address": "10.1.0.1/24", "interface": 0}, {"address": "10.1.0.2/24", "interface": 1}],
+        });
         let (mac, all) = expected(&previous, "eth0", "/n").unwrap();
         assert_eq!((mac, all.ips.len()), (Some(Mac([2, 0, 0, 0, 0, 1])), 1));
         assert_eq!(all.ips[0].own.address.to_string(), "10.1.0.2");

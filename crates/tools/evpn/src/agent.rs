@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 
 use netlink_packet_route::neighbour::NeighbourMessage;
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
-use netvale_netlink::{ATTEMPTS, Events, Netlink, Read};
+use netvale_netlink::{ATTEMPTS, NetlinkEvents, NetlinkSocket, ReadResult};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use thiserror::Error;
 use tracing::{info, warn};
 
-use crate::devices::{self, DeviceError, Plan};
-use crate::entry::{Entry, Seen, seen};
-use crate::instance::{Instance, Outcome};
-use crate::session::{EvpnPort, Session, SessionError};
+use crate::devices::{self, DeviceError, MirrorPlan};
+use crate::entry::{KernelEntry, KernelRecord, seen};
+use crate::instance::{VniInstance, VniPassResult};
+use crate::session::{DaemonSession, EvpnPort, SessionError};
 use crate::{HOLD, MAX_INSTANCES, MIRROR_UDP_PORT};
 
 /// Interval of the requests for the daemon's ports, and of the checks of the devices.
@@ -39,7 +39,7 @@ const MAX_DATAGRAMS: usize = 4096;
 
 /// Settings of the agent.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct AgentOptions {
     /// The folder of the daemon's sockets.
     pub run_dir: PathBuf,
     /// UDP port of the mirrors' VXLAN devices.
@@ -49,11 +49,11 @@ pub struct Options {
     pub hold: Duration,
 }
 
-impl Options {
+impl AgentOptions {
     /// The defaults, for the daemon with sockets in that folder.
     #[must_use]
-    pub fn new(run_dir: PathBuf) -> Options {
-        Options { run_dir, udp_port: MIRROR_UDP_PORT, hold: HOLD }
+    pub fn new(run_dir: PathBuf) -> AgentOptions {
+        AgentOptions { run_dir, udp_port: MIRROR_UDP_PORT, hold: HOLD }
     }
 }
 
@@ -72,8 +72,8 @@ pub enum AgentError {
 ///
 /// # Errors
 /// [`AgentError`] if netlink fails.
-pub fn run(options: Options, stop: &AtomicBool) -> Result<(), AgentError> {
-    let mut agent = Agent::new(options)?;
+pub fn run(options: AgentOptions, stop: &AtomicBool) -> Result<(), AgentError> {
+    let mut agent = EvpnAgent::new(options)?;
     while !stop.load(Ordering::Relaxed) {
         agent.wait()?;
         agent.turn(Instant::now())?;
@@ -86,7 +86,7 @@ pub fn run(options: Options, stop: &AtomicBool) -> Result<(), AgentError> {
 /// # Errors
 /// [`AgentError`]
 pub fn clean() -> Result<Vec<u32>, AgentError> {
-    let mut netlink = Netlink::open()?;
+    let mut netlink = NetlinkSocket::open()?;
     let vnis = marked(&mut netlink)?;
     for vni in &vnis {
         devices::remove(&mut netlink, *vni)?;
@@ -95,7 +95,7 @@ pub fn clean() -> Result<Vec<u32>, AgentError> {
 }
 
 /// The VNIs with marked devices.
-fn marked(netlink: &mut Netlink) -> rustix::io::Result<Vec<u32>> {
+fn marked(netlink: &mut NetlinkSocket) -> rustix::io::Result<Vec<u32>> {
     let vni = |name: &str| name.get(3..).and_then(|digits| digits.parse().ok());
     let mut vnis: Vec<u32> = devices::all(netlink)?.iter().filter_map(|device| vni(&device.name)).collect();
     vnis.sort_unstable();
@@ -107,7 +107,10 @@ fn marked(netlink: &mut Netlink) -> rustix::io::Result<Vec<u32>> {
 ///
 /// # Errors
 /// The kernel's error.
-pub fn entries(netlink: &mut Netlink, wanted: &dyn Fn(&Entry) -> bool) -> rustix::io::Result<Vec<Entry>> {
+pub fn entries(
+    netlink: &mut NetlinkSocket,
+    wanted: &dyn Fn(&KernelEntry) -> bool,
+) -> rustix::io::Result<Vec<KernelEntry>> {
     let mut all = Vec::new();
     for family in [AddressFamily::Bridge, AddressFamily::Inet, AddressFamily::Inet6] {
         match table(netlink, family, wanted) {
@@ -122,17 +125,17 @@ pub fn entries(netlink: &mut Netlink, wanted: &dyn Fn(&Entry) -> bool) -> rustix
 
 /// The entries of one family. After several attempts at a consistent dump, notifications must supply the rest.
 fn table(
-    netlink: &mut Netlink,
+    netlink: &mut NetlinkSocket,
     family: AddressFamily,
-    wanted: &dyn Fn(&Entry) -> bool,
-) -> rustix::io::Result<Vec<Entry>> {
+    wanted: &dyn Fn(&KernelEntry) -> bool,
+) -> rustix::io::Result<Vec<KernelEntry>> {
     let mut entries = Vec::new();
     for _ in 0..ATTEMPTS {
         entries.clear();
         let mut message = NeighbourMessage::default();
         message.header.family = family;
         let is_whole = netlink.dump(RouteNetlinkMessage::GetNeighbour(message), &mut |answer| match seen(&answer) {
-            Some(Seen::Is(entry)) if wanted(&entry) => entries.push(entry),
+            Some(KernelRecord::Is(entry)) if wanted(&entry) => entries.push(entry),
             _ => {}
         })?;
         if is_whole {
@@ -144,11 +147,11 @@ fn table(
 
 /// The agent.
 #[derive(Debug)]
-struct Agent {
-    options: Options,
-    netlink: Netlink,
-    events: Events,
-    session: Option<Session>,
+struct EvpnAgent {
+    options: AgentOptions,
+    netlink: NetlinkSocket,
+    events: NetlinkEvents,
+    session: Option<DaemonSession>,
     /// Start or end of the connection.
     since: Instant,
     backoff: Duration,
@@ -160,18 +163,18 @@ struct Agent {
     is_touched: bool,
     /// Time of the next reading of tables that changed while they were read, and the delay before it.
     again: Option<(Instant, Duration)>,
-    instances: BTreeMap<u32, Instance>,
+    instances: BTreeMap<u32, VniInstance>,
     /// Ports without a mirror, with the reason.
     failed: BTreeMap<u32, String>,
 }
 
-impl Agent {
-    fn new(options: Options) -> Result<Agent, AgentError> {
+impl EvpnAgent {
+    fn new(options: AgentOptions) -> Result<EvpnAgent, AgentError> {
         let now = Instant::now();
-        Ok(Agent {
+        Ok(EvpnAgent {
             options,
-            netlink: Netlink::open()?,
-            events: Events::open()?,
+            netlink: NetlinkSocket::open()?,
+            events: NetlinkEvents::open()?,
             session: None,
             since: now,
             backoff: BACKOFF[0],
@@ -202,7 +205,7 @@ impl Agent {
         }
     }
 
-    fn wants_list(&self, instance: &Instance) -> bool {
+    fn wants_list(&self, instance: &VniInstance) -> bool {
         self.session.as_ref().is_some_and(|s| s.changed().contains_key(&instance.port.name))
     }
 
@@ -226,16 +229,16 @@ impl Agent {
         let instances = &mut self.instances;
         let is_touched = &mut self.is_touched;
         let read = self.events.read(MAX_DATAGRAMS, &mut |message| match seen(&message) {
-            Some(Seen::Is(entry)) => instances.values_mut().for_each(|one| one.see(entry, false)),
-            Some(Seen::Gone(entry)) => instances.values_mut().for_each(|one| one.see(entry, true)),
-            Some(Seen::Device(index)) => {
+            Some(KernelRecord::Is(entry)) => instances.values_mut().for_each(|one| one.see(entry, false)),
+            Some(KernelRecord::Gone(entry)) => instances.values_mut().for_each(|one| one.see(entry, true)),
+            Some(KernelRecord::Device(index)) => {
                 let owns =
-                    |one: &Instance| [one.devices.bridge, one.devices.tunnel, one.devices.locals].contains(&index);
+                    |one: &VniInstance| [one.devices.bridge, one.devices.tunnel, one.devices.locals].contains(&index);
                 *is_touched |= instances.values().any(owns);
             }
             None => {}
         })?;
-        if read == Read::Lost {
+        if read == ReadResult::Lost {
             warn!("notifications of the kernel's were lost; its tables are read anew");
             self.read_tables()?;
         }
@@ -261,7 +264,7 @@ impl Agent {
         if self.session.is_some() || now < self.retry_at {
             return;
         }
-        match Session::connect(&self.options.run_dir) {
+        match DaemonSession::connect(&self.options.run_dir) {
             Ok(session) => {
                 info!("connected to the daemon");
                 self.session = Some(session);
@@ -269,7 +272,7 @@ impl Agent {
                 self.keeps = true;
                 self.backoff = BACKOFF[0];
                 self.tick_at = now;
-                self.instances.values_mut().for_each(Instance::reconnected);
+                self.instances.values_mut().for_each(VniInstance::reconnected);
             }
             Err(error) => {
                 if self.backoff == BACKOFF[0] {
@@ -313,7 +316,7 @@ impl Agent {
         if self.session.is_some() && is_over && self.keeps {
             self.keeps = false;
             self.instances.retain(|_, one| one.is_present());
-            self.instances.values_mut().for_each(Instance::recheck);
+            self.instances.values_mut().for_each(VniInstance::recheck);
             self.sweep()?;
         }
         Ok(())
@@ -338,7 +341,7 @@ impl Agent {
             }
         }
         let keeps = self.keeps;
-        let stays = |one: &Instance| wanted.contains_key(&one.port.vni) || (keeps && !one.is_present());
+        let stays = |one: &VniInstance| wanted.contains_key(&one.port.vni) || (keeps && !one.is_present());
         let gone: Vec<u32> = self.instances.iter().filter(|(_, one)| !stays(one)).map(|(vni, _)| *vni).collect();
         for vni in gone {
             info!(vni, "the port is gone: its VNI is withdrawn");
@@ -368,7 +371,7 @@ impl Agent {
             self.fail(vni, format!("{} has UDP port {}; choose another with --udp-port", port.name, port.udp_port));
             return false;
         }
-        let plan = Plan { vni, local: port.local, udp_port: self.options.udp_port };
+        let plan = MirrorPlan { vni, local: port.local, udp_port: self.options.udp_port };
         match devices::make(&mut self.netlink, &plan) {
             Ok((devices, is_made)) => {
                 self.failed.remove(&vni);
@@ -382,7 +385,7 @@ impl Agent {
         }
     }
 
-    fn adopt(&mut self, port: EvpnPort, devices: devices::Devices, is_made: bool) -> bool {
+    fn adopt(&mut self, port: EvpnPort, devices: devices::MirrorDevices, is_made: bool) -> bool {
         let known = self.instances.get_mut(&port.vni).filter(|one| one.devices == devices && one.port.is_like(&port));
         if let Some(instance) = known {
             instance.found(port.tunnel);
@@ -390,7 +393,7 @@ impl Agent {
         }
         let what = if is_made { "made" } else { "continued" };
         info!(vni = port.vni, port = port.name, vtep = %port.local, "mirror {what}");
-        self.instances.insert(port.vni, Instance::new(port, devices));
+        self.instances.insert(port.vni, VniInstance::new(port, devices));
         true
     }
 
@@ -419,10 +422,10 @@ impl Agent {
         session.receive()?;
         for instance in self.instances.values_mut().filter(|one| one.is_present()) {
             let mut outcome = instance.tell(session, now, self.options.hold)?;
-            if outcome == Outcome::Done && instance.wants_list(session, now) {
+            if outcome == VniPassResult::Done && instance.wants_list(session, now) {
                 outcome = instance.list(session, now)?;
             }
-            if outcome == Outcome::NoPort {
+            if outcome == VniPassResult::NoPort {
                 self.tick_at = now;
             }
         }

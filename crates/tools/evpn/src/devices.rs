@@ -13,19 +13,19 @@ use netlink_packet_route::link::{
 use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netvale_control::types::Mac;
-use netvale_netlink::{ATTEMPTS, Mode, Netlink};
+use netvale_netlink::{ATTEMPTS, NetlinkSocket, RequestMode};
 use rustix::io::Errno;
 use thiserror::Error;
 
-use crate::entry::Entry;
-use crate::tables::{Fact, Neighbor, Place, Remote};
+use crate::entry::KernelEntry;
+use crate::tables::{AddressPlace, Fact, NeighborEntry, RemoteAddress};
 
 mod kind;
 mod seen;
 mod vxlan;
 
-pub use kind::Kind;
-pub use seen::Device;
+pub use kind::DeviceKind;
+pub use seen::KernelDevice;
 
 /// The mark of the agent's devices, their alias.
 pub const MARK: &str = "netvale evpn";
@@ -70,7 +70,7 @@ fn kernel<'a>(what: &'static str, name: &'a str) -> impl FnOnce(Errno) -> Device
 
 /// The parameters of a mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct MirrorPlan {
     /// The VNI.
     pub vni: u32,
     /// The VTEP address of the port.
@@ -81,7 +81,7 @@ pub struct Plan {
 
 /// The devices' interface indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Devices {
+pub struct MirrorDevices {
     /// The bridge, which is also the SVI.
     pub bridge: u32,
     /// The VXLAN device.
@@ -101,7 +101,7 @@ pub fn names(vni: u32) -> [String; 4] {
 ///
 /// # Errors
 /// [`DeviceError`]; a partial mirror is removed again.
-pub fn make(netlink: &mut Netlink, plan: &Plan) -> Result<(Devices, bool), DeviceError> {
+pub fn make(netlink: &mut NetlinkSocket, plan: &MirrorPlan) -> Result<(MirrorDevices, bool), DeviceError> {
     if plan.local.is_ipv6() {
         return Err(DeviceError::Ipv6(plan.local));
     }
@@ -139,7 +139,7 @@ pub fn make(netlink: &mut Netlink, plan: &Plan) -> Result<(Devices, bool), Devic
 ///
 /// # Errors
 /// [`DeviceError::Kernel`]
-pub fn remove(netlink: &mut Netlink, vni: u32) -> Result<(), DeviceError> {
+pub fn remove(netlink: &mut NetlinkSocket, vni: u32) -> Result<(), DeviceError> {
     let [bridge, tunnel, locals, peer] = names(vni);
     // The VXLAN device first: zebra then drops the whole VNI. A peer is removed with the port.
     for name in [tunnel, locals, peer, bridge] {
@@ -147,7 +147,7 @@ pub fn remove(netlink: &mut Netlink, vni: u32) -> Result<(), DeviceError> {
         let Some(device) = device.filter(|device| device.is_marked) else { continue };
         let mut message = LinkMessage::default();
         message.header.index = device.index;
-        match netlink.request(RouteNetlinkMessage::DelLink(message), Mode::Change) {
+        match netlink.request(RouteNetlinkMessage::DelLink(message), RequestMode::Change) {
             Ok(()) | Err(Errno::NODEV) => {}
             Err(error) => return Err(kernel("remove", &name)(error)),
         }
@@ -159,13 +159,13 @@ pub fn remove(netlink: &mut Netlink, vni: u32) -> Result<(), DeviceError> {
 ///
 /// # Errors
 /// The kernel's error.
-pub fn all(netlink: &mut Netlink) -> rustix::io::Result<Vec<Device>> {
+pub fn all(netlink: &mut NetlinkSocket) -> rustix::io::Result<Vec<KernelDevice>> {
     let mut devices = Vec::new();
     for _ in 0..ATTEMPTS {
         devices.clear();
         let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
         let is_whole = netlink.dump(request, &mut |answer| {
-            devices.extend(Device::read(&answer).filter(|device| device.is_marked));
+            devices.extend(KernelDevice::read(&answer).filter(|device| device.is_marked));
         })?;
         if is_whole {
             break;
@@ -176,22 +176,22 @@ pub fn all(netlink: &mut Netlink) -> rustix::io::Result<Vec<Device>> {
 }
 
 /// The existing devices, if they match the plan, and whether the VXLAN device accepts frames.
-fn continued(netlink: &mut Netlink, plan: &Plan, names: &[String; 4]) -> Option<(Devices, bool)> {
+fn continued(netlink: &mut NetlinkSocket, plan: &MirrorPlan, names: &[String; 4]) -> Option<(MirrorDevices, bool)> {
     let [bridge, tunnel, locals, _] = names.each_ref().map(|name| seen::find(netlink, name).ok().flatten());
     let bridge = bridge?;
     let tunnel = tunnel?;
     let locals = locals?;
-    let wanted = Kind::Tunnel { vni: plan.vni, local: Some(plan.local), udp_port: plan.udp_port, learns: false };
-    let is_right = bridge.kind == Kind::Bridge
+    let wanted = DeviceKind::Tunnel { vni: plan.vni, local: Some(plan.local), udp_port: plan.udp_port, learns: false };
+    let is_right = bridge.kind == DeviceKind::Bridge
         && tunnel.kind == wanted
-        && matches!(locals.kind, Kind::Dummy | Kind::Veth)
+        && matches!(locals.kind, DeviceKind::Dummy | DeviceKind::Veth)
         && [&tunnel, &locals].iter().all(|port| port.controller == Some(bridge.index))
         && [&bridge, &tunnel, &locals].iter().all(|device| device.is_up);
-    let devices = Devices { bridge: bridge.index, tunnel: tunnel.index, locals: locals.index };
+    let devices = MirrorDevices { bridge: bridge.index, tunnel: tunnel.index, locals: locals.index };
     is_right.then_some((devices, tunnel.is_open))
 }
 
-fn made(netlink: &mut Netlink, plan: &Plan, names: &[String; 4]) -> Result<Devices, DeviceError> {
+fn made(netlink: &mut NetlinkSocket, plan: &MirrorPlan, names: &[String; 4]) -> Result<MirrorDevices, DeviceError> {
     let [bridge, tunnel, locals, peer] = names;
     let settings = vec![
         InfoBridge::AgeingTime(NEVER),
@@ -209,11 +209,11 @@ fn made(netlink: &mut Netlink, plan: &Plan, names: &[String; 4]) -> Result<Devic
     // port.
     join(netlink, locals, locals_index, bridge_index, false)?;
     join(netlink, tunnel, tunnel_index, bridge_index, true)?;
-    Ok(Devices { bridge: bridge_index, tunnel: tunnel_index, locals: locals_index })
+    Ok(MirrorDevices { bridge: bridge_index, tunnel: tunnel_index, locals: locals_index })
 }
 
 /// A substitute for a dummy device: one end of a veth pair whose other end stays unused.
-fn pair(netlink: &mut Netlink, name: &str, peer: &str) -> Result<u32, DeviceError> {
+fn pair(netlink: &mut NetlinkSocket, name: &str, peer: &str) -> Result<u32, DeviceError> {
     let mut other = LinkMessage::default();
     other.attributes.push(LinkAttribute::IfName(peer.to_owned()));
     let index = create(netlink, name, InfoKind::Veth, Some(InfoData::Veth(InfoVeth::Peer(other))))?;
@@ -223,57 +223,57 @@ fn pair(netlink: &mut Netlink, name: &str, peer: &str) -> Result<u32, DeviceErro
     Ok(index)
 }
 
-fn create(netlink: &mut Netlink, name: &str, kind: InfoKind, data: Option<InfoData>) -> Result<u32, DeviceError> {
+fn create(netlink: &mut NetlinkSocket, name: &str, kind: InfoKind, data: Option<InfoData>) -> Result<u32, DeviceError> {
     let mut message = LinkMessage::default();
     let info = std::iter::once(LinkInfo::Kind(kind)).chain(data.map(LinkInfo::Data)).collect();
     message.attributes.push(LinkAttribute::IfName(name.to_owned()));
     message.attributes.push(LinkAttribute::LinkInfo(info));
-    netlink.request(RouteNetlinkMessage::NewLink(message), Mode::New).map_err(kernel("make", name))?;
+    netlink.request(RouteNetlinkMessage::NewLink(message), RequestMode::New).map_err(kernel("make", name))?;
     let index = found(netlink, name)?;
     mark(netlink, name, index)?;
     Ok(index)
 }
 
-fn found(netlink: &mut Netlink, name: &str) -> Result<u32, DeviceError> {
+fn found(netlink: &mut NetlinkSocket, name: &str) -> Result<u32, DeviceError> {
     let device = seen::find(netlink, name).and_then(|device| device.ok_or(Errno::NODEV));
     device.map(|device| device.index).map_err(kernel("find", name))
 }
 
 /// Marks a device, and keeps it from having an address of its own and so from sending anything.
-fn mark(netlink: &mut Netlink, name: &str, index: u32) -> Result<(), DeviceError> {
+fn mark(netlink: &mut NetlinkSocket, name: &str, index: u32) -> Result<(), DeviceError> {
     let mut message = LinkMessage::default();
     message.header.index = index;
     message.attributes.push(LinkAttribute::IfAlias(MARK.to_owned()));
-    netlink.request(RouteNetlinkMessage::SetLink(message), Mode::Change).map_err(kernel("mark", name))?;
+    netlink.request(RouteNetlinkMessage::SetLink(message), RequestMode::Change).map_err(kernel("mark", name))?;
     let mut message = LinkMessage::default();
     message.header.index = index;
     let none = AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)]);
     message.attributes.push(LinkAttribute::AfSpecUnspec(vec![none]));
-    match netlink.request(RouteNetlinkMessage::SetLink(message), Mode::Change) {
+    match netlink.request(RouteNetlinkMessage::SetLink(message), RequestMode::Change) {
         // A kernel without IPv6 sends nothing either.
         Ok(()) | Err(Errno::AFNOSUPPORT | Errno::OPNOTSUPP) => Ok(()),
         Err(error) => Err(kernel("quieten", name)(error)),
     }
 }
 
-fn up(netlink: &mut Netlink, name: &str, index: u32) -> Result<(), DeviceError> {
+fn up(netlink: &mut NetlinkSocket, name: &str, index: u32) -> Result<(), DeviceError> {
     let mut message = LinkMessage::default();
     message.header.index = index;
     message.header.flags = LinkFlags::Up;
     message.header.change_mask = LinkFlags::Up;
-    netlink.request(RouteNetlinkMessage::SetLink(message), Mode::Change).map_err(kernel("bring up", name))
+    netlink.request(RouteNetlinkMessage::SetLink(message), RequestMode::Change).map_err(kernel("bring up", name))
 }
 
 /// Puts a device on the bridge. The port learns nothing from frames.
 ///
 /// The VXLAN device is closed: frames sent to its UDP port get no further. A locked port accepts no frames from
 /// addresses that it does not have; a disabled one accepts none, but the bridge may re-enable it.
-fn join(netlink: &mut Netlink, name: &str, index: u32, bridge: u32, closed: bool) -> Result<(), DeviceError> {
+fn join(netlink: &mut NetlinkSocket, name: &str, index: u32, bridge: u32, closed: bool) -> Result<(), DeviceError> {
     up(netlink, name, index)?;
     let mut message = LinkMessage::default();
     message.header.index = index;
     message.attributes.push(LinkAttribute::Controller(bridge));
-    let done = netlink.request(RouteNetlinkMessage::SetLink(message), Mode::Change);
+    let done = netlink.request(RouteNetlinkMessage::SetLink(message), RequestMode::Change);
     done.map_err(kernel("put on its bridge the device", name))?;
     let settings = vec![InfoBridgePort::Learning(false), InfoBridgePort::Locked(closed)];
     let mut message = LinkMessage::default();
@@ -282,36 +282,38 @@ fn join(netlink: &mut Netlink, name: &str, index: u32, bridge: u32, closed: bool
         LinkInfo::PortKind(InfoPortKind::Bridge),
         LinkInfo::PortData(InfoPortData::BridgePort(settings)),
     ]));
-    let done = netlink.request(RouteNetlinkMessage::NewLink(message), Mode::Change);
+    let done = netlink.request(RouteNetlinkMessage::NewLink(message), RequestMode::Change);
     done.map_err(kernel("set as a port the device", name))?;
     if closed { disable(netlink, name, index) } else { Ok(()) }
 }
 
 /// Sets a port's state, which takes the bridge's own message.
-fn disable(netlink: &mut Netlink, name: &str, index: u32) -> Result<(), DeviceError> {
+fn disable(netlink: &mut NetlinkSocket, name: &str, index: u32) -> Result<(), DeviceError> {
     let mut message = LinkMessage::default();
     message.header.interface_family = AddressFamily::Bridge;
     message.header.index = index;
     let state = DefaultNla::new(BRPORT_STATE, vec![BridgePortState::Disabled.into()]);
     message.attributes.push(LinkAttribute::ProtoInfoBridge(vec![LinkProtoInfoBridge::Other(state)]));
-    netlink.request(RouteNetlinkMessage::SetLink(message), Mode::Change).map_err(kernel("close", name))
+    netlink.request(RouteNetlinkMessage::SetLink(message), RequestMode::Change).map_err(kernel("close", name))
 }
 
-impl Devices {
+impl MirrorDevices {
     /// The fact that an entry states about this VNI; `None` if it belongs to other devices.
     #[must_use]
-    pub fn fact(&self, entry: Entry) -> Option<Fact> {
+    pub fn fact(&self, entry: KernelEntry) -> Option<Fact> {
         match entry {
-            Entry::Bridge { device, mac, .. } if device == self.tunnel => Some(Fact::Place(mac, Place::Tunnel)),
-            Entry::Bridge { device, mac, sticky } if device == self.locals => {
-                Some(Fact::Place(mac, Place::Local { sticky }))
+            KernelEntry::Bridge { device, mac, .. } if device == self.tunnel => {
+                Some(Fact::Place(mac, AddressPlace::Tunnel))
             }
-            Entry::Remote { device, mac, vtep, sticky } if device == self.tunnel => {
-                Some(Fact::Remote(mac, Remote { vtep, sticky }))
+            KernelEntry::Bridge { device, mac, sticky } if device == self.locals => {
+                Some(Fact::Place(mac, AddressPlace::Local { sticky }))
             }
-            Entry::Flood { device, vtep } if device == self.tunnel => Some(Fact::Flood(vtep)),
-            Entry::Neighbor { device, ip, mac, remote, router } if device == self.bridge => {
-                Some(Fact::Neighbor(ip, mac.map(|mac| Neighbor { mac, remote, router })))
+            KernelEntry::Remote { device, mac, vtep, sticky } if device == self.tunnel => {
+                Some(Fact::Remote(mac, RemoteAddress { vtep, sticky }))
+            }
+            KernelEntry::Flood { device, vtep } if device == self.tunnel => Some(Fact::Flood(vtep)),
+            KernelEntry::Neighbor { device, ip, mac, remote, router } if device == self.bridge => {
+                Some(Fact::Neighbor(ip, mac.map(|mac| NeighborEntry { mac, remote, router })))
             }
             _ => None,
         }
@@ -321,39 +323,54 @@ impl Devices {
     ///
     /// # Errors
     /// `EEXIST` if it is remote, unless it `moves`.
-    pub fn add_local(&self, netlink: &mut Netlink, mac: Mac, sticky: bool, moves: bool) -> rustix::io::Result<()> {
+    pub fn add_local(
+        &self,
+        netlink: &mut NetlinkSocket,
+        mac: Mac,
+        sticky: bool,
+        moves: bool,
+    ) -> rustix::io::Result<()> {
         let mut message = self.forwarding(mac);
         message.header.flags.set(NeighbourFlags::Sticky, sticky);
-        netlink.request(RouteNetlinkMessage::NewNeighbour(message), if moves { Mode::Replace } else { Mode::New })
+        netlink.request(
+            RouteNetlinkMessage::NewNeighbour(message),
+            if moves { RequestMode::Replace } else { RequestMode::New },
+        )
     }
 
     /// Removes a local address.
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn remove_local(&self, netlink: &mut Netlink, mac: Mac) -> rustix::io::Result<()> {
-        netlink.request(RouteNetlinkMessage::DelNeighbour(self.forwarding(mac)), Mode::Change)
+    pub fn remove_local(&self, netlink: &mut NetlinkSocket, mac: Mac) -> rustix::io::Result<()> {
+        netlink.request(RouteNetlinkMessage::DelNeighbour(self.forwarding(mac)), RequestMode::Change)
     }
 
     /// Adds an IP address of a local address, which may be a router.
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn add_neighbor(&self, netlink: &mut Netlink, ip: IpAddr, mac: Mac, router: bool) -> rustix::io::Result<()> {
+    pub fn add_neighbor(
+        &self,
+        netlink: &mut NetlinkSocket,
+        ip: IpAddr,
+        mac: Mac,
+        router: bool,
+    ) -> rustix::io::Result<()> {
         let mut message = self.neighbor(ip);
         // zebra treats permanent ones as local, and the kernel never collects them, whatever their number.
         message.header.state = NeighbourState::Permanent;
         message.header.flags.set(NeighbourFlags::Router, router);
         message.attributes.push(NeighbourAttribute::LinkLayerAddress(mac.0.to_vec()));
-        netlink.request(RouteNetlinkMessage::NewNeighbour(message), Mode::Replace)
+        netlink.request(RouteNetlinkMessage::NewNeighbour(message), RequestMode::Replace)
     }
 
     /// Removes an IP address.
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn remove_neighbor(&self, netlink: &mut Netlink, ip: IpAddr) -> rustix::io::Result<()> {
-        netlink.request(RouteNetlinkMessage::DelNeighbour(self.neighbor(ip)), Mode::Change)
+    pub fn remove_neighbor(&self, netlink: &mut NetlinkSocket, ip: IpAddr) -> rustix::io::Result<()> {
+        netlink.request(RouteNetlinkMessage::DelNeighbour(self.neighbor(ip)), RequestMode::Change)
     }
 
     fn forwarding(&self, mac: Mac) -> NeighbourMessage {

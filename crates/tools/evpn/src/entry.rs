@@ -13,7 +13,7 @@ use netvale_control::types::Mac;
 
 /// An entry of one of the kernel's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum KernelEntry {
     /// A bridge has the address on that port.
     Bridge {
         /// Interface index of the port's device.
@@ -58,27 +58,27 @@ pub enum Entry {
 
 /// The content of a notification or a part of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum KernelRecord {
     /// The entry exists, newly or still.
-    Is(Entry),
+    Is(KernelEntry),
     /// The entry is gone.
-    Gone(Entry),
+    Gone(KernelEntry),
     /// The device of that index has changed, or is gone.
     Device(u32),
 }
 
 /// Reads a message.
 #[must_use]
-pub fn seen(message: &RouteNetlinkMessage) -> Option<Seen> {
+pub fn seen(message: &RouteNetlinkMessage) -> Option<KernelRecord> {
     match message {
-        RouteNetlinkMessage::NewNeighbour(m) => entry(m).map(Seen::Is),
-        RouteNetlinkMessage::DelNeighbour(m) => entry(m).map(Seen::Gone),
-        RouteNetlinkMessage::NewLink(m) | RouteNetlinkMessage::DelLink(m) => Some(Seen::Device(m.header.index)),
+        RouteNetlinkMessage::NewNeighbour(m) => entry(m).map(KernelRecord::Is),
+        RouteNetlinkMessage::DelNeighbour(m) => entry(m).map(KernelRecord::Gone),
+        RouteNetlinkMessage::NewLink(m) | RouteNetlinkMessage::DelLink(m) => Some(KernelRecord::Device(m.header.index)),
         _ => None,
     }
 }
 
-fn entry(message: &NeighbourMessage) -> Option<Entry> {
+fn entry(message: &NeighbourMessage) -> Option<KernelEntry> {
     match message.header.family {
         AddressFamily::Bridge => forwarding(message),
         AddressFamily::Inet | AddressFamily::Inet6 => neighbor(message),
@@ -87,7 +87,7 @@ fn entry(message: &NeighbourMessage) -> Option<Entry> {
 }
 
 /// An entry of a forwarding table: a bridge's if the message names the bridge, else a VXLAN device's.
-fn forwarding(message: &NeighbourMessage) -> Option<Entry> {
+fn forwarding(message: &NeighbourMessage) -> Option<KernelEntry> {
     let device = message.header.ifindex;
     let flags = message.header.flags;
     let mac = mac_of(message)?;
@@ -96,17 +96,17 @@ fn forwarding(message: &NeighbourMessage) -> Option<Entry> {
     if is_bridges {
         // Permanent entries are the devices' own addresses.
         let is_own = message.header.state == NeighbourState::Permanent;
-        return (!is_own && is_station(mac)).then_some(Entry::Bridge { device, mac, sticky });
+        return (!is_own && is_station(mac)).then_some(KernelEntry::Bridge { device, mac, sticky });
     }
     let vtep = destination(message).filter(|&vtep| is_host(vtep))?;
     match mac {
-        Mac([0, 0, 0, 0, 0, 0]) => Some(Entry::Flood { device, vtep }),
-        mac if is_station(mac) => Some(Entry::Remote { device, mac, vtep, sticky }),
+        Mac([0, 0, 0, 0, 0, 0]) => Some(KernelEntry::Flood { device, vtep }),
+        mac if is_station(mac) => Some(KernelEntry::Remote { device, mac, vtep, sticky }),
         _ => None,
     }
 }
 
-fn neighbor(message: &NeighbourMessage) -> Option<Entry> {
+fn neighbor(message: &NeighbourMessage) -> Option<KernelEntry> {
     let header = &message.header;
     let ip = destination(message).filter(|&ip| is_host(ip))?;
     let is_valid = !matches!(
@@ -117,7 +117,7 @@ fn neighbor(message: &NeighbourMessage) -> Option<Entry> {
     let has = |flag| header.flags.contains(flag);
     let remote = has(NeighbourFlags::ExtLearned);
     let router = has(NeighbourFlags::Router);
-    Some(Entry::Neighbor { device: header.ifindex, ip, mac, remote, router })
+    Some(KernelEntry::Neighbor { device: header.ifindex, ip, mac, remote, router })
 }
 
 fn mac_of(message: &NeighbourMessage) -> Option<Mac> {

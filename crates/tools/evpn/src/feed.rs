@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use netvale_control::types::Mac;
 
-use crate::tables::{Key, Remote, Tables};
+use crate::tables::{EntryKey, RemoteAddress, Tables};
 
 /// Withdrawals are judged after this long without another …
 const PAUSE: Duration = Duration::from_millis(500);
@@ -29,7 +29,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// A change to send to the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Change {
+pub enum FeedChange {
     /// Flood frames to that VTEP, too.
     Flood(IpAddr),
     /// Stop flooding to that VTEP.
@@ -48,11 +48,11 @@ pub enum Change {
 #[derive(Debug, Default)]
 pub struct Feed {
     flood: BTreeSet<IpAddr>,
-    addresses: HashMap<Mac, Remote>,
+    addresses: HashMap<Mac, RemoteAddress>,
     neighbors: HashMap<IpAddr, (Mac, bool)>,
-    touched: HashSet<Key>,
+    touched: HashSet<EntryKey>,
     /// Withdrawn entries not yet passed on, with the time of withdrawal.
-    held: HashMap<Key, Instant>,
+    held: HashMap<EntryKey, Instant>,
     last_withdrawal: Option<Instant>,
     /// Whether all held entries were checked since the last withdrawal and the last change of a VTEP.
     is_judged: bool,
@@ -62,7 +62,7 @@ pub struct Feed {
 
 /// Counts of entries sent to the daemon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct FeedCounts {
     /// VTEPs on the flood list.
     pub vteps: usize,
     /// Remote addresses.
@@ -75,16 +75,16 @@ pub struct Told {
 
 impl Feed {
     /// Records that an entry may have changed.
-    pub fn touch(&mut self, key: Key) {
+    pub fn touch(&mut self, key: EntryKey) {
         self.touched.insert(key);
     }
 
     /// Records that every entry may have changed, after the tables were read again.
     pub fn touch_all(&mut self, tables: &Tables) {
         self.touched.extend(tables.keys());
-        self.touched.extend(self.flood.iter().copied().map(Key::Vtep));
-        self.touched.extend(self.addresses.keys().copied().map(Key::Address));
-        self.touched.extend(self.neighbors.keys().copied().map(Key::Neighbor));
+        self.touched.extend(self.flood.iter().copied().map(EntryKey::Vtep));
+        self.touched.extend(self.addresses.keys().copied().map(EntryKey::Address));
+        self.touched.extend(self.neighbors.keys().copied().map(EntryKey::Neighbor));
     }
 
     /// Whether no entry waits to be sent or judged.
@@ -95,8 +95,8 @@ impl Feed {
 
     /// Counts.
     #[must_use]
-    pub fn told(&self) -> Told {
-        Told {
+    pub fn told(&self) -> FeedCounts {
+        FeedCounts {
             vteps: self.flood.len(),
             addresses: self.addresses.len(),
             neighbors: self.neighbors.len(),
@@ -105,10 +105,10 @@ impl Feed {
     }
 
     /// The changes to send now. They then count as sent.
-    pub fn changes(&mut self, tables: &Tables, now: Instant, hold: Duration) -> Vec<Change> {
+    pub fn changes(&mut self, tables: &Tables, now: Instant, hold: Duration) -> Vec<FeedChange> {
         let mut changes = Vec::new();
         for key in std::mem::take(&mut self.touched) {
-            self.is_judged &= !matches!(key, Key::Vtep(_));
+            self.is_judged &= !matches!(key, EntryKey::Vtep(_));
             self.take_up(key, tables, now, hold, &mut changes);
         }
         self.judge(tables, now, hold, &mut changes);
@@ -119,29 +119,29 @@ impl Feed {
 
     /// All entries sent so far, for another daemon.
     #[must_use]
-    pub fn everything(&self) -> Vec<Change> {
-        let flood = self.flood.iter().map(|vtep| Change::Flood(*vtep));
-        let addresses = self.addresses.iter().map(|(mac, r)| Change::Address(*mac, r.vtep, r.sticky));
-        let neighbors = self.neighbors.iter().map(|(ip, (mac, router))| Change::Neighbor(*ip, *mac, *router));
+    pub fn everything(&self) -> Vec<FeedChange> {
+        let flood = self.flood.iter().map(|vtep| FeedChange::Flood(*vtep));
+        let addresses = self.addresses.iter().map(|(mac, r)| FeedChange::Address(*mac, r.vtep, r.sticky));
+        let neighbors = self.neighbors.iter().map(|(ip, (mac, router))| FeedChange::Neighbor(*ip, *mac, *router));
         flood.chain(addresses).chain(neighbors).collect()
     }
 
     /// Drops held entries, as if their time were up, without sending their removal. Returns whether any were held: if
     /// so, everything must be sent again.
     pub fn forget_held(&mut self) -> bool {
-        let held: Vec<Key> = self.held.keys().copied().collect();
+        let held: Vec<EntryKey> = self.held.keys().copied().collect();
         let mut changes = Vec::new();
         held.iter().for_each(|key| self.drop_told(*key, &mut changes));
         !held.is_empty()
     }
 
-    fn take_up(&mut self, key: Key, tables: &Tables, now: Instant, hold: Duration, changes: &mut Vec<Change>) {
+    fn take_up(&mut self, key: EntryKey, tables: &Tables, now: Instant, hold: Duration, changes: &mut Vec<FeedChange>) {
         let (is_there, change) = self.compare(key, tables);
         if is_there {
             self.held.remove(&key);
             changes.extend(change);
         } else if self.was_told(key) {
-            if matches!(key, Key::Address(mac) if tables.is_local(mac)) {
+            if matches!(key, EntryKey::Address(mac) if tables.is_local(mac)) {
                 self.drop_told(key, changes);
             } else if let Entry::Vacant(place) = self.held.entry(key) {
                 place.insert(now);
@@ -154,45 +154,45 @@ impl Feed {
     }
 
     /// Whether the tables have the entry, and the change from its last sent state.
-    fn compare(&mut self, key: Key, tables: &Tables) -> (bool, Option<Change>) {
+    fn compare(&mut self, key: EntryKey, tables: &Tables) -> (bool, Option<FeedChange>) {
         match key {
-            Key::Vtep(vtep) => {
+            EntryKey::Vtep(vtep) => {
                 let is_there = tables.floods_to(vtep);
-                (is_there, (is_there && self.flood.insert(vtep)).then_some(Change::Flood(vtep)))
+                (is_there, (is_there && self.flood.insert(vtep)).then_some(FeedChange::Flood(vtep)))
             }
-            Key::Address(mac) => {
+            EntryKey::Address(mac) => {
                 let Some(remote) = tables.remote(mac) else { return (false, None) };
                 let is_new = self.addresses.insert(mac, remote) != Some(remote);
-                (true, is_new.then_some(Change::Address(mac, remote.vtep, remote.sticky)))
+                (true, is_new.then_some(FeedChange::Address(mac, remote.vtep, remote.sticky)))
             }
-            Key::Neighbor(ip) => {
+            EntryKey::Neighbor(ip) => {
                 let Some(n) = tables.neighbor(ip).filter(|n| n.remote) else { return (false, None) };
                 let is_new = self.neighbors.insert(ip, (n.mac, n.router)) != Some((n.mac, n.router));
-                (true, is_new.then_some(Change::Neighbor(ip, n.mac, n.router)))
+                (true, is_new.then_some(FeedChange::Neighbor(ip, n.mac, n.router)))
             }
         }
     }
 
-    fn was_told(&self, key: Key) -> bool {
+    fn was_told(&self, key: EntryKey) -> bool {
         match key {
-            Key::Vtep(vtep) => self.flood.contains(&vtep),
-            Key::Address(mac) => self.addresses.contains_key(&mac),
-            Key::Neighbor(ip) => self.neighbors.contains_key(&ip),
+            EntryKey::Vtep(vtep) => self.flood.contains(&vtep),
+            EntryKey::Address(mac) => self.addresses.contains_key(&mac),
+            EntryKey::Neighbor(ip) => self.neighbors.contains_key(&ip),
         }
     }
 
-    fn drop_told(&mut self, key: Key, changes: &mut Vec<Change>) {
+    fn drop_told(&mut self, key: EntryKey, changes: &mut Vec<FeedChange>) {
         self.held.remove(&key);
         changes.extend(match key {
-            Key::Vtep(vtep) => self.flood.remove(&vtep).then_some(Change::Unflood(vtep)),
-            Key::Address(mac) => self.addresses.remove(&mac).map(|_| Change::NoAddress(mac)),
-            Key::Neighbor(ip) => self.neighbors.remove(&ip).map(|_| Change::NoNeighbor(ip)),
+            EntryKey::Vtep(vtep) => self.flood.remove(&vtep).then_some(FeedChange::Unflood(vtep)),
+            EntryKey::Address(mac) => self.addresses.remove(&mac).map(|_| FeedChange::NoAddress(mac)),
+            EntryKey::Neighbor(ip) => self.neighbors.remove(&ip).map(|_| FeedChange::NoNeighbor(ip)),
         });
     }
 
     /// Passes on the withdrawals whose meaning is clear. Very many entries may be held: they are checked only when the
     /// outcome can differ.
-    fn judge(&mut self, tables: &Tables, now: Instant, hold: Duration, changes: &mut Vec<Change>) {
+    fn judge(&mut self, tables: &Tables, now: Instant, hold: Duration, changes: &mut Vec<FeedChange>) {
         let has_paused = self.last_withdrawal.is_none_or(|last| now.saturating_duration_since(last) >= PAUSE.min(hold));
         let is_late = self.look_at.is_some_and(|at| now >= at);
         if self.held.is_empty() || !(is_late || (has_paused && !self.is_judged)) {
@@ -200,7 +200,7 @@ impl Feed {
         }
         self.is_judged = has_paused;
         let mut next: Option<Instant> = None;
-        let is_due = |key: &Key, since: &Instant| {
+        let is_due = |key: &EntryKey, since: &Instant| {
             let age = now.saturating_duration_since(*since);
             age >= hold || ((has_paused || age >= LONGEST_PAUSE) && !self.is_for_hold(*key, tables))
         };
@@ -219,12 +219,12 @@ impl Feed {
     }
 
     /// Whether a withdrawn entry is held because of its VTEP.
-    fn is_for_hold(&self, key: Key, tables: &Tables) -> bool {
+    fn is_for_hold(&self, key: EntryKey, tables: &Tables) -> bool {
         let lost = |mac: &Mac| self.addresses.get(mac).is_some_and(|remote| !tables.floods_to(remote.vtep));
         match key {
-            Key::Vtep(_) => true,
-            Key::Address(mac) => lost(&mac),
-            Key::Neighbor(ip) => self.neighbors.get(&ip).is_some_and(|(mac, _)| lost(mac)),
+            EntryKey::Vtep(_) => true,
+            EntryKey::Address(mac) => lost(&mac),
+            EntryKey::Neighbor(ip) => self.neighbors.get(&ip).is_some_and(|(mac, _)| lost(mac)),
         }
     }
 }

@@ -4,16 +4,16 @@
 use std::time::{Duration, Instant};
 
 use netvale_control::error::ErrorCode;
-use netvale_netlink::Netlink;
+use netvale_netlink::NetlinkSocket;
 use rustix::io::Errno;
 use tracing::{debug, info, warn};
 
-use crate::devices::Devices;
-use crate::entry::Entry;
-use crate::feed::{Change, Feed, Told};
-use crate::listed::{Act, Listed};
-use crate::session::{EvpnPort, MAX_ITEMS, MAX_ITEMS_REPLACED, Session, SessionError};
-use crate::tables::{Fact, Place, Remote, Tables};
+use crate::devices::MirrorDevices;
+use crate::entry::KernelEntry;
+use crate::feed::{Feed, FeedChange, FeedCounts};
+use crate::listed::{ListedState, TableChange};
+use crate::session::{DaemonSession, EvpnPort, MAX_ITEMS, MAX_ITEMS_REPLACED, SessionError};
+use crate::tables::{AddressPlace, Fact, RemoteAddress, Tables};
 
 /// Minimum interval of requests for the daemon's list.
 const LIST_INTERVAL: Duration = Duration::from_millis(50);
@@ -25,14 +25,14 @@ const MAX_REFUSALS: usize = 64;
 
 /// One VNI.
 #[derive(Debug)]
-pub struct Instance {
+pub struct VniInstance {
     /// The daemon's port.
     pub port: EvpnPort,
     /// The mirror.
-    pub devices: Devices,
+    pub devices: MirrorDevices,
     tables: Tables,
     feed: Feed,
-    listed: Listed,
+    listed: ListedState,
     generation: Option<u64>,
     listed_at: Option<Instant>,
     mirrored_at: Option<Instant>,
@@ -49,23 +49,23 @@ pub struct Instance {
 
 /// The result of a pass over a VNI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum VniPassResult {
     /// All work done.
     Done,
     /// The daemon has no such port.
     NoPort,
 }
 
-impl Instance {
+impl VniInstance {
     /// A VNI without any entries yet.
     #[must_use]
-    pub fn new(port: EvpnPort, devices: Devices) -> Instance {
-        Instance {
+    pub fn new(port: EvpnPort, devices: MirrorDevices) -> VniInstance {
+        VniInstance {
             port,
             devices,
             tables: Tables::default(),
             feed: Feed::default(),
-            listed: Listed::default(),
+            listed: ListedState::default(),
             generation: None,
             listed_at: None,
             mirrored_at: None,
@@ -77,7 +77,7 @@ impl Instance {
     }
 
     /// Applies one of the kernel's entries, if it belongs to this VNI.
-    pub fn see(&mut self, entry: Entry, is_gone: bool) {
+    pub fn see(&mut self, entry: KernelEntry, is_gone: bool) {
         let Some(fact) = self.fact(entry) else { return };
         let key = if is_gone { self.tables.take(fact) } else { self.tables.put(fact) };
         if let Some(key) = key {
@@ -88,7 +88,7 @@ impl Instance {
     }
 
     /// Applies freshly read tables, see [`Tables::read`].
-    pub fn take_tables(&mut self, fresh: &[Entry], is_whole: bool) {
+    pub fn take_tables(&mut self, fresh: &[KernelEntry], is_whole: bool) {
         let facts: Vec<Fact> = fresh.iter().filter_map(|entry| self.fact(*entry)).collect();
         self.tables.read(facts, is_whole);
         self.feed.touch_all(&self.tables);
@@ -101,16 +101,16 @@ impl Instance {
 
     /// Whether an entry belongs to this VNI.
     #[must_use]
-    pub fn owns(&self, entry: &Entry) -> bool {
+    pub fn owns(&self, entry: &KernelEntry) -> bool {
         self.fact(*entry).is_some()
     }
 
     /// The fact that an entry states about this VNI. Entries behind its own VTEP are ignored: the daemon would refuse
     /// them.
-    fn fact(&self, entry: Entry) -> Option<Fact> {
+    fn fact(&self, entry: KernelEntry) -> Option<Fact> {
         let fact = self.devices.fact(entry)?;
         let is_own = match fact {
-            Fact::Remote(_, Remote { vtep, .. }) | Fact::Flood(vtep) => vtep == self.port.local,
+            Fact::Remote(_, RemoteAddress { vtep, .. }) | Fact::Flood(vtep) => vtep == self.port.local,
             Fact::Place(..) | Fact::Neighbor(..) => false,
         };
         (!is_own).then_some(fact)
@@ -136,7 +136,7 @@ impl Instance {
 
     /// Counts of entries sent to the daemon.
     #[must_use]
-    pub fn told(&self) -> Told {
+    pub fn told(&self) -> FeedCounts {
         self.feed.told()
     }
 
@@ -173,7 +173,12 @@ impl Instance {
     ///
     /// # Errors
     /// [`SessionError`] if the connection is unusable.
-    pub fn tell(&mut self, session: &mut Session, now: Instant, hold: Duration) -> Result<Outcome, SessionError> {
+    pub fn tell(
+        &mut self,
+        session: &mut DaemonSession,
+        now: Instant,
+        hold: Duration,
+    ) -> Result<VniPassResult, SessionError> {
         let mut changes = self.feed.changes(&self.tables, now, hold);
         let replace = !self.is_told;
         if replace {
@@ -184,48 +189,50 @@ impl Instance {
         let mut refusals = 0;
         // If the port is missing, entries that count as sent were not: everything is sent again once the port exists.
         self.is_told = false;
-        if replace && self.push(session, true, first, &mut refusals)? == Outcome::NoPort {
-            return Ok(Outcome::NoPort);
+        if replace && self.push(session, true, first, &mut refusals)? == VniPassResult::NoPort {
+            return Ok(VniPassResult::NoPort);
         }
         for chunk in rest.chunks(MAX_ITEMS) {
-            if self.push(session, false, chunk, &mut refusals)? == Outcome::NoPort {
-                return Ok(Outcome::NoPort);
+            if self.push(session, false, chunk, &mut refusals)? == VniPassResult::NoPort {
+                return Ok(VniPassResult::NoPort);
             }
         }
         // Held entries may be taking the room of the refused ones: the rest is sent without them.
         self.is_told = refusals == 0 || !self.feed.forget_held();
-        Ok(Outcome::Done)
+        Ok(VniPassResult::Done)
     }
 
     /// Sends changes. The daemon applies all of a request or none: after a refusal, each half is tried by itself.
     fn push(
         &mut self,
-        session: &mut Session,
+        session: &mut DaemonSession,
         replace: bool,
-        changes: &[Change],
+        changes: &[FeedChange],
         refusals: &mut usize,
-    ) -> Result<Outcome, SessionError> {
+    ) -> Result<VniPassResult, SessionError> {
         let error = match session.set(&self.port.name, replace, changes) {
-            Ok(()) => return Ok(Outcome::Done),
-            Err(SessionError::Refused { error, .. }) if error.is(ErrorCode::NotFound) => return Ok(Outcome::NoPort),
+            Ok(()) => return Ok(VniPassResult::Done),
+            Err(SessionError::Refused { error, .. }) if error.is(ErrorCode::NotFound) => {
+                return Ok(VniPassResult::NoPort);
+            }
             Err(SessionError::Refused { error, .. }) => error,
             Err(error) => return Err(error),
         };
         *refusals += 1;
         if changes.len() <= 1 || *refusals > MAX_REFUSALS {
             warn!(port = self.port.name, entries = changes.len(), first = ?changes.first(), "refused: {error}");
-            return Ok(Outcome::Done);
+            return Ok(VniPassResult::Done);
         }
         let (first, second) = changes.split_at(changes.len() / 2);
         match self.push(session, replace, first, refusals)? {
-            Outcome::Done => self.push(session, false, second, refusals),
-            Outcome::NoPort => Ok(Outcome::NoPort),
+            VniPassResult::Done => self.push(session, false, second, refusals),
+            VniPassResult::NoPort => Ok(VniPassResult::NoPort),
         }
     }
 
     /// Whether the daemon's list must be requested.
     #[must_use]
-    pub fn wants_list(&self, session: &Session, now: Instant) -> bool {
+    pub fn wants_list(&self, session: &DaemonSession, now: Instant) -> bool {
         let has_changed = self.generation.is_none() || session.changed().contains_key(&self.port.name);
         let age = self.listed_at.map_or(REFRESH, |at| now.saturating_duration_since(at));
         age >= REFRESH || (has_changed && age >= LIST_INTERVAL)
@@ -235,7 +242,7 @@ impl Instance {
     ///
     /// # Errors
     /// [`SessionError`] if the connection is unusable.
-    pub fn list(&mut self, session: &mut Session, now: Instant) -> Result<Outcome, SessionError> {
+    pub fn list(&mut self, session: &mut DaemonSession, now: Instant) -> Result<VniPassResult, SessionError> {
         let is_refresh = self.listed_at.is_none_or(|at| now.saturating_duration_since(at) >= REFRESH);
         self.listed_at = Some(now);
         let since = self.generation.filter(|_| !is_refresh);
@@ -246,20 +253,20 @@ impl Instance {
                     self.listed.take(addresses);
                     self.needs_mirror = true;
                 }
-                Ok(Outcome::Done)
+                Ok(VniPassResult::Done)
             }
-            Err(SessionError::Refused { error, .. }) if error.is(ErrorCode::NotFound) => Ok(Outcome::NoPort),
+            Err(SessionError::Refused { error, .. }) if error.is(ErrorCode::NotFound) => Ok(VniPassResult::NoPort),
             Err(SessionError::Refused { error, .. }) => {
                 warn!(port = self.port.name, "local addresses: {error}");
                 // Requested again when they change, or by the next connection.
                 self.generation = Some(0);
-                Ok(Outcome::Done)
+                Ok(VniPassResult::Done)
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Makes the next [`Instance::mirror`] check the kernel's tables again.
+    /// Makes the next [`VniInstance::mirror`] check the kernel's tables again.
     pub fn recheck(&mut self) {
         self.needs_mirror = true;
     }
@@ -272,7 +279,7 @@ impl Instance {
 
     /// Changes the kernel's tables to match the daemon's list, with a minimum interval. `keeps`: entries never listed
     /// stay.
-    pub fn mirror(&mut self, netlink: &mut Netlink, now: Instant, keeps: bool) {
+    pub fn mirror(&mut self, netlink: &mut NetlinkSocket, now: Instant, keeps: bool) {
         let is_early = self.mirrored_at.is_some_and(|at| now.saturating_duration_since(at) < LIST_INTERVAL);
         if !self.needs_mirror || is_early {
             return;
@@ -292,12 +299,12 @@ impl Instance {
         }
     }
 
-    fn act(&self, netlink: &mut Netlink, act: Act) -> rustix::io::Result<()> {
+    fn act(&self, netlink: &mut NetlinkSocket, act: TableChange) -> rustix::io::Result<()> {
         match act {
-            Act::AddAddress { mac, sticky, moves } => self.devices.add_local(netlink, mac, sticky, moves),
-            Act::RemoveAddress(mac) => self.devices.remove_local(netlink, mac),
-            Act::AddNeighbor(ip, mac, router) => self.devices.add_neighbor(netlink, ip, mac, router),
-            Act::RemoveNeighbor(ip) => self.devices.remove_neighbor(netlink, ip),
+            TableChange::AddAddress { mac, sticky, moves } => self.devices.add_local(netlink, mac, sticky, moves),
+            TableChange::RemoveAddress(mac) => self.devices.remove_local(netlink, mac),
+            TableChange::AddNeighbor(ip, mac, router) => self.devices.add_neighbor(netlink, ip, mac, router),
+            TableChange::RemoveNeighbor(ip) => self.devices.remove_neighbor(netlink, ip),
         }
     }
 }
@@ -305,7 +312,7 @@ impl Instance {
 /// Whether the agent may have made the entry.
 fn concerns_locals(fact: &Fact) -> bool {
     match fact {
-        Fact::Place(_, place) => *place != Place::Tunnel,
+        Fact::Place(_, place) => *place != AddressPlace::Tunnel,
         Fact::Neighbor(_, neighbor) => neighbor.is_none_or(|n| !n.remote),
         Fact::Remote(..) | Fact::Flood(_) => false,
     }

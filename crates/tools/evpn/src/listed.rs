@@ -9,12 +9,12 @@ use std::net::IpAddr;
 use netvale_control::types::{LocalAddress, Mac};
 
 use crate::entry::{is_host, is_station};
-use crate::tables::{Key, Neighbor, Tables};
+use crate::tables::{EntryKey, NeighborEntry, Tables};
 use crate::{MAX_ADDRESSES, MAX_IPS_OF_ADDRESS, MAX_NEIGHBORS};
 
 /// A change of the kernel's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Act {
+pub enum TableChange {
     /// Removes a local address's IP address.
     RemoveNeighbor(IpAddr),
     /// Removes a local address.
@@ -33,7 +33,7 @@ pub enum Act {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Address {
+struct ListedAddress {
     /// Its IP addresses, each with whether it is a router.
     ips: BTreeMap<IpAddr, bool>,
     sticky: bool,
@@ -41,8 +41,8 @@ struct Address {
 
 /// The daemon's list.
 #[derive(Debug, Default)]
-pub struct Listed {
-    addresses: HashMap<Mac, Address>,
+pub struct ListedState {
+    addresses: HashMap<Mac, ListedAddress>,
     owners: HashMap<IpAddr, Mac>,
     /// IP addresses that zebra has given to another address: they are not claimed again while only the previous list
     /// contains them.
@@ -52,12 +52,12 @@ pub struct Listed {
     is_given: bool,
 }
 
-impl Listed {
+impl ListedState {
     /// Applies a new list. It must have been requested after the daemon received all remote addresses.
     pub fn take(&mut self, list: Vec<LocalAddress>) {
-        let mut fresh = Listed { is_given: true, lost: std::mem::take(&mut self.lost), ..Listed::default() };
+        let mut fresh = ListedState { is_given: true, lost: std::mem::take(&mut self.lost), ..ListedState::default() };
         for one in list.into_iter().filter(|one| is_station(one.mac)).take(MAX_ADDRESSES) {
-            let mut address = Address { sticky: one.sticky, ..Address::default() };
+            let mut address = ListedAddress { sticky: one.sticky, ..ListedAddress::default() };
             for ip in one.ips.into_iter().filter(|ip| is_host(*ip)).take(MAX_IPS_OF_ADDRESS) {
                 // The first address to claim an IP address gets it; the daemon lists each once.
                 let is_free = fresh.owners.len() < MAX_NEIGHBORS && !fresh.owners.contains_key(&ip);
@@ -77,18 +77,18 @@ impl Listed {
     }
 
     /// Records zebra's changes: an address that it has made remote is not local until the next list.
-    pub fn note(&mut self, key: Key, tables: &Tables) {
+    pub fn note(&mut self, key: EntryKey, tables: &Tables) {
         match key {
-            Key::Address(mac) if tables.remote(mac).is_some() => {
+            EntryKey::Address(mac) if tables.remote(mac).is_some() => {
                 self.addresses.remove(&mac);
             }
-            Key::Neighbor(ip) if tables.neighbor(ip).is_some_and(|n| n.remote) => {
+            EntryKey::Neighbor(ip) if tables.neighbor(ip).is_some_and(|n| n.remote) => {
                 if let Some(mac) = self.owners.get(&ip) {
                     self.lost.insert(ip, *mac);
                 }
             }
             // It has no owner any more: a station that claims it may be believed.
-            Key::Neighbor(ip) if tables.neighbor(ip).is_none() => {
+            EntryKey::Neighbor(ip) if tables.neighbor(ip).is_none() => {
                 self.lost.remove(&ip);
             }
             _ => {}
@@ -97,7 +97,7 @@ impl Listed {
 
     /// Forgets the list after a change of daemon.
     pub fn forget(&mut self) {
-        *self = Listed::default();
+        *self = ListedState::default();
     }
 
     /// Number of local addresses.
@@ -114,25 +114,25 @@ impl Listed {
 
     /// The changes to the kernel. `keeps`: entries never listed stay, since the daemon may have just started.
     #[must_use]
-    pub fn plan(&self, tables: &Tables, keeps: bool) -> Vec<Act> {
+    pub fn plan(&self, tables: &Tables, keeps: bool) -> Vec<TableChange> {
         if !self.is_given {
             return Vec::new();
         }
         let mut acts = Vec::new();
         let is_kept = |mac: &Mac| keeps && !self.dropped.contains(mac);
         let gone = tables.locals().filter(|mac| !self.addresses.contains_key(mac) && !is_kept(mac));
-        acts.extend(gone.map(Act::RemoveAddress));
+        acts.extend(gone.map(TableChange::RemoveAddress));
         let gone = tables.local_neighbors().filter(|(ip, mac)| !self.has(*ip, *mac) && !is_kept(mac));
-        acts.extend(gone.map(|(ip, _)| Act::RemoveNeighbor(ip)));
+        acts.extend(gone.map(|(ip, _)| TableChange::RemoveNeighbor(ip)));
         for (mac, address) in &self.addresses {
             // The bridge already has a remote address whose VTEP is not known yet: the VXLAN device's entry is on its
             // way.
             let is_coming = tables.is_known(*mac) && !tables.is_local(*mac) && tables.remote(*mac).is_none();
             if !tables.is_local_as(*mac, address.sticky) && !is_coming {
-                acts.push(Act::AddAddress { mac: *mac, sticky: address.sticky, moves: tables.is_known(*mac) });
+                acts.push(TableChange::AddAddress { mac: *mac, sticky: address.sticky, moves: tables.is_known(*mac) });
             }
             let missing = address.ips.iter().filter(|(ip, router)| self.is_missing(**ip, *mac, **router, tables));
-            acts.extend(missing.map(|(ip, router)| Act::AddNeighbor(*ip, *mac, *router)));
+            acts.extend(missing.map(|(ip, router)| TableChange::AddNeighbor(*ip, *mac, *router)));
         }
         // zebra must learn an address before its neighbours, and lose the neighbours first.
         acts.sort_unstable();
@@ -144,7 +144,7 @@ impl Listed {
     }
 
     fn is_missing(&self, ip: IpAddr, mac: Mac, router: bool, tables: &Tables) -> bool {
-        let is_there = tables.neighbor(ip) == Some(Neighbor { mac, remote: false, router });
+        let is_there = tables.neighbor(ip) == Some(NeighborEntry { mac, remote: false, router });
         !is_there && !self.lost.contains_key(&ip)
     }
 }

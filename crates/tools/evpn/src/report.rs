@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use netvale_control::types::Mac;
-use netvale_netlink::Netlink;
+use netvale_netlink::NetlinkSocket;
 use serde::Serialize;
 
 use crate::agent::{AgentError, entries};
-use crate::devices::{self, Device, Devices, Kind};
-use crate::entry::Entry;
-use crate::tables::{Remote, Tables};
+use crate::devices::{self, DeviceKind, KernelDevice, MirrorDevices};
+use crate::entry::KernelEntry;
+use crate::tables::{RemoteAddress, Tables};
 
 /// The status of a VNI.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Status {
+pub struct VniStatus {
     /// The VNI.
     pub vni: u32,
     /// Its VTEP address.
@@ -57,19 +57,19 @@ pub struct RemoteStatus {
 ///
 /// # Errors
 /// [`AgentError`]
-pub fn read() -> Result<Vec<Status>, AgentError> {
-    let mut netlink = Netlink::open()?;
+pub fn read() -> Result<Vec<VniStatus>, AgentError> {
+    let mut netlink = NetlinkSocket::open()?;
     let devices = devices::all(&mut netlink)?;
     let all = entries(&mut netlink, &|_| true)?;
     Ok(devices.iter().filter_map(|device| status(device, &devices, &all)).collect())
 }
 
 /// The status of a VXLAN device's VNI.
-fn status(tunnel: &Device, devices: &[Device], all: &[Entry]) -> Option<Status> {
-    let Kind::Tunnel { vni, local, .. } = tunnel.kind else { return None };
+fn status(tunnel: &KernelDevice, devices: &[KernelDevice], all: &[KernelEntry]) -> Option<VniStatus> {
+    let DeviceKind::Tunnel { vni, local, .. } = tunnel.kind else { return None };
     let [bridge, _, locals, _] = devices::names(vni);
     let index = |name: &str| devices.iter().find(|device| device.name == name).map(|device| device.index);
-    let numbers = Devices { bridge: index(&bridge)?, tunnel: tunnel.index, locals: index(&locals)? };
+    let numbers = MirrorDevices { bridge: index(&bridge)?, tunnel: tunnel.index, locals: index(&locals)? };
     let mut tables = Tables::default();
     all.iter().filter_map(|entry| numbers.fact(*entry)).for_each(|fact| {
         tables.put(fact);
@@ -81,7 +81,7 @@ fn status(tunnel: &Device, devices: &[Device], all: &[Entry]) -> Option<Status> 
     let mut remotes: Vec<_> = tables.remotes().map(|(mac, r)| remote(mac, r, ips_of(mac))).collect();
     remotes.sort_unstable();
     let devices = [bridge, tunnel.name.clone(), locals];
-    Some(Status {
+    Some(VniStatus {
         vni,
         local,
         devices,
@@ -92,7 +92,7 @@ fn status(tunnel: &Device, devices: &[Device], all: &[Entry]) -> Option<Status> 
     })
 }
 
-fn remote(mac: Mac, remote: Remote, ips: Vec<IpAddr>) -> RemoteStatus {
+fn remote(mac: Mac, remote: RemoteAddress, ips: Vec<IpAddr>) -> RemoteStatus {
     RemoteStatus { mac, vtep: remote.vtep, sticky: remote.sticky, ips }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use netvale_control::dirs::{self, CONTROL_SOCKET};
 use netvale_control::error::RpcError;
-use netvale_control::framing::Lines;
+use netvale_control::framing::LineSplitter;
 use netvale_control::types::{VxlanAddress, VxlanLocal, VxlanLocalParams, VxlanNeighbor, VxlanSetParams};
 use rustix::net::{SendFlags, sockopt};
 use serde::de::DeserializeOwned;
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::feed::Change;
+use crate::feed::FeedChange;
 
 /// Maximum bytes of an answer.
 const MAX_LINE: usize = 64 << 20;
@@ -91,14 +91,14 @@ impl EvpnPort {
 }
 
 #[derive(Deserialize)]
-struct Listing {
+struct SessionPort {
     name: String,
     #[serde(default)]
-    vxlan: Option<Tunnel>,
+    vxlan: Option<TunnelInfo>,
 }
 
 #[derive(Deserialize)]
-struct Tunnel {
+struct TunnelInfo {
     vni: u32,
     local: IpAddr,
     port: u16,
@@ -109,7 +109,7 @@ struct Tunnel {
 }
 
 #[derive(Deserialize)]
-struct Line {
+struct SessionMessage {
     #[serde(default)]
     id: Option<u64>,
     #[serde(default)]
@@ -123,26 +123,26 @@ struct Line {
 }
 
 #[derive(Deserialize)]
-struct Changed {
+struct ChangeNotice {
     port: String,
     generation: u64,
 }
 
 /// A connection. Unusable after any error but a refusal.
 #[derive(Debug)]
-pub struct Session {
+pub struct DaemonSession {
     stream: UnixStream,
-    lines: Lines,
+    lines: LineSplitter,
     last_id: u64,
     changed: BTreeMap<String, u64>,
 }
 
-impl Session {
+impl DaemonSession {
     /// Connects to the daemon with sockets in that folder.
     ///
     /// # Errors
     /// [`SessionError::Connect`] or [`SessionError::Foreign`].
-    pub fn connect(run_dir: &Path) -> Result<Session, SessionError> {
+    pub fn connect(run_dir: &Path) -> Result<DaemonSession, SessionError> {
         if dirs::is_foreign(run_dir) {
             return Err(SessionError::Foreign(run_dir.into()));
         }
@@ -152,7 +152,7 @@ impl Session {
             return Err(SessionError::Foreign(run_dir.into()));
         }
         sockopt::set_socket_timeout(&stream, sockopt::Timeout::Send, Some(LIMIT)).map_err(io::Error::from)?;
-        Ok(Session { stream, lines: Lines::new(MAX_LINE), last_id: 0, changed: BTreeMap::new() })
+        Ok(DaemonSession { stream, lines: LineSplitter::new(MAX_LINE), last_id: 0, changed: BTreeMap::new() })
     }
 
     /// The ports with EVPN, by name.
@@ -160,13 +160,13 @@ impl Session {
     /// # Errors
     /// [`SessionError`]
     pub fn ports(&mut self) -> Result<Vec<EvpnPort>, SessionError> {
-        let listings: Vec<Listing> = self.call("port.list", &serde_json::json!({}))?;
+        let listings: Vec<SessionPort> = self.call("port.list", &serde_json::json!({}))?;
         let mut ports: Vec<EvpnPort> = listings.into_iter().filter_map(evpn_port).collect();
         ports.sort_unstable();
         Ok(ports)
     }
 
-    /// The local addresses of a port's VNI; once they change, [`Session::changed`] contains the port.
+    /// The local addresses of a port's VNI; once they change, [`DaemonSession::changed`] contains the port.
     ///
     /// # Errors
     /// [`SessionError`]
@@ -179,7 +179,7 @@ impl Session {
     ///
     /// # Errors
     /// [`SessionError`]
-    pub fn set(&mut self, port: &str, replace: bool, changes: &[Change]) -> Result<(), SessionError> {
+    pub fn set(&mut self, port: &str, replace: bool, changes: &[FeedChange]) -> Result<(), SessionError> {
         self.call::<Value>("vxlan.set", &set_of(port, replace, changes)).map(drop)
     }
 
@@ -220,7 +220,7 @@ impl Session {
         }
     }
 
-    fn answer(&mut self, method: &'static str) -> Result<Line, SessionError> {
+    fn answer(&mut self, method: &'static str) -> Result<SessionMessage, SessionError> {
         let deadline = Instant::now() + LIMIT;
         loop {
             while let Some(line) = self.line(method)? {
@@ -239,15 +239,15 @@ impl Session {
         }
     }
 
-    fn line(&mut self, method: &'static str) -> Result<Option<Line>, SessionError> {
+    fn line(&mut self, method: &'static str) -> Result<Option<SessionMessage>, SessionError> {
         let protocol = |detail: String| SessionError::Protocol { method, detail };
         let Some(line) = self.lines.next_line().map_err(|error| protocol(error.to_string()))? else { return Ok(None) };
         serde_json::from_slice(line).map(Some).map_err(|error| protocol(error.to_string()))
     }
 
-    fn note(&mut self, line: Line) {
+    fn note(&mut self, line: SessionMessage) {
         let (Some("vxlan.changed"), Some(params)) = (line.method.as_deref(), line.params) else { return };
-        let Ok(Changed { port, generation }) = serde_json::from_value(params) else { return };
+        let Ok(ChangeNotice { port, generation }) = serde_json::from_value(params) else { return };
         if self.changed.len() < MAX_CHANGED || self.changed.contains_key(&port) {
             self.changed.insert(port, generation);
         }
@@ -279,13 +279,13 @@ impl Session {
     }
 }
 
-impl AsFd for Session {
+impl AsFd for DaemonSession {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
 }
 
-fn evpn_port(listing: Listing) -> Option<EvpnPort> {
+fn evpn_port(listing: SessionPort) -> Option<EvpnPort> {
     let tunnel = listing.vxlan.filter(|tunnel| tunnel.evpn && (1..1 << 24).contains(&tunnel.vni))?;
     Some(EvpnPort {
         name: listing.name,
@@ -296,19 +296,19 @@ fn evpn_port(listing: Listing) -> Option<EvpnPort> {
     })
 }
 
-fn set_of(port: &str, replace: bool, changes: &[Change]) -> VxlanSetParams {
+fn set_of(port: &str, replace: bool, changes: &[FeedChange]) -> VxlanSetParams {
     let mut set = VxlanSetParams { port: port.to_owned(), replace, ..VxlanSetParams::default() };
     for change in changes {
         match *change {
-            Change::Flood(vtep) => set.flood.add.push(vtep),
-            Change::Unflood(vtep) => set.flood.remove.push(vtep),
+            FeedChange::Flood(vtep) => set.flood.add.push(vtep),
+            FeedChange::Unflood(vtep) => set.flood.remove.push(vtep),
             // The kernel does not expose sequence numbers; they are BGP's business.
-            Change::Address(mac, vtep, sticky) => {
+            FeedChange::Address(mac, vtep, sticky) => {
                 set.addresses.add.push(VxlanAddress { mac, vtep, sticky, sequence: 0 })
             }
-            Change::NoAddress(mac) => set.addresses.remove.push(mac),
-            Change::Neighbor(ip, mac, router) => set.neighbors.add.push(VxlanNeighbor { ip, mac, router }),
-            Change::NoNeighbor(ip) => set.neighbors.remove.push(ip),
+            FeedChange::NoAddress(mac) => set.addresses.remove.push(mac),
+            FeedChange::Neighbor(ip, mac, router) => set.neighbors.add.push(VxlanNeighbor { ip, mac, router }),
+            FeedChange::NoNeighbor(ip) => set.neighbors.remove.push(ip),
         }
     }
     set

@@ -10,7 +10,7 @@ use crate::{MAX_ADDRESSES, MAX_NEIGHBORS, MAX_VTEPS};
 
 /// The port of the mirror's bridge that an address is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum AddressPlace {
     /// The VXLAN device: zebra reports it as remote.
     Tunnel,
     /// The port for local addresses: the agent put it there.
@@ -22,7 +22,7 @@ pub enum Place {
 
 /// A remote address as given to the VXLAN device by zebra.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Remote {
+pub struct RemoteAddress {
     /// Its VTEP.
     pub vtep: IpAddr,
     /// Whether it is announced as sticky.
@@ -31,7 +31,7 @@ pub struct Remote {
 
 /// The owner of an IP address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Neighbor {
+pub struct NeighborEntry {
     /// The MAC address.
     pub mac: Mac,
     /// Whether zebra reports it as remote.
@@ -42,7 +42,7 @@ pub struct Neighbor {
 
 /// The key of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Key {
+pub enum EntryKey {
     /// A VTEP of the flood list.
     Vtep(IpAddr),
     /// A MAC address.
@@ -55,13 +55,13 @@ pub enum Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fact {
     /// The bridge has an address on a port.
-    Place(Mac, Place),
+    Place(Mac, AddressPlace),
     /// The VXLAN device has an address behind a VTEP.
-    Remote(Mac, Remote),
+    Remote(Mac, RemoteAddress),
     /// The VXLAN device floods to a VTEP.
     Flood(IpAddr),
     /// An IP address belongs to a MAC address; `None`: not any more.
-    Neighbor(IpAddr, Option<Neighbor>),
+    Neighbor(IpAddr, Option<NeighborEntry>),
 }
 
 /// The tables of one VNI.
@@ -71,10 +71,10 @@ pub enum Fact {
 /// address is remote if both say so.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tables {
-    places: HashMap<Mac, Place>,
-    remotes: HashMap<Mac, Remote>,
+    places: HashMap<Mac, AddressPlace>,
+    remotes: HashMap<Mac, RemoteAddress>,
     flood: BTreeSet<IpAddr>,
-    neighbors: HashMap<IpAddr, Neighbor>,
+    neighbors: HashMap<IpAddr, NeighborEntry>,
     /// Number of these entries for each VTEP.
     vteps: HashMap<IpAddr, usize>,
     refused: u64,
@@ -82,43 +82,45 @@ pub struct Tables {
 
 impl Tables {
     /// Applies an entry. Returns the key that may have changed.
-    pub fn put(&mut self, fact: Fact) -> Option<Key> {
+    pub fn put(&mut self, fact: Fact) -> Option<EntryKey> {
         match fact {
             Fact::Place(mac, place) => {
                 self.room(self.places.len() < MAX_ADDRESSES * 2 || self.places.contains_key(&mac))?;
-                (self.places.insert(mac, place) != Some(place)).then_some(Key::Address(mac))
+                (self.places.insert(mac, place) != Some(place)).then_some(EntryKey::Address(mac))
             }
             Fact::Remote(mac, remote) => self.put_remote(mac, remote),
             Fact::Flood(vtep) => {
                 self.room(self.has_room_for(vtep))?;
                 self.flood.insert(vtep).then(|| self.count(vtep))?;
-                Some(Key::Vtep(vtep))
+                Some(EntryKey::Vtep(vtep))
             }
-            Fact::Neighbor(ip, None) => self.neighbors.remove(&ip).map(|_| Key::Neighbor(ip)),
+            Fact::Neighbor(ip, None) => self.neighbors.remove(&ip).map(|_| EntryKey::Neighbor(ip)),
             Fact::Neighbor(ip, Some(neighbor)) => {
                 self.room(self.neighbors.len() < MAX_NEIGHBORS * 2 || self.neighbors.contains_key(&ip))?;
-                (self.neighbors.insert(ip, neighbor) != Some(neighbor)).then_some(Key::Neighbor(ip))
+                (self.neighbors.insert(ip, neighbor) != Some(neighbor)).then_some(EntryKey::Neighbor(ip))
             }
         }
     }
 
     /// Removes an entry, unless it has changed since. Returns the key that has changed.
-    pub fn take(&mut self, fact: Fact) -> Option<Key> {
+    pub fn take(&mut self, fact: Fact) -> Option<EntryKey> {
         match fact {
             Fact::Place(mac, place) => {
-                let is_there = |there: &Place| matches!(there, Place::Tunnel) == matches!(place, Place::Tunnel);
+                let is_there = |there: &AddressPlace| {
+                    matches!(there, AddressPlace::Tunnel) == matches!(place, AddressPlace::Tunnel)
+                };
                 self.places.get(&mac).is_some_and(is_there).then(|| self.places.remove(&mac))?;
-                Some(Key::Address(mac))
+                Some(EntryKey::Address(mac))
             }
             Fact::Remote(mac, remote) => {
                 (self.remotes.get(&mac)?.vtep == remote.vtep).then(|| self.drop_remote(mac))?;
-                Some(Key::Address(mac))
+                Some(EntryKey::Address(mac))
             }
             Fact::Flood(vtep) => {
                 self.flood.remove(&vtep).then(|| self.uncount(vtep))?;
-                Some(Key::Vtep(vtep))
+                Some(EntryKey::Vtep(vtep))
             }
-            Fact::Neighbor(ip, _) => self.neighbors.remove(&ip).map(|_| Key::Neighbor(ip)),
+            Fact::Neighbor(ip, _) => self.neighbors.remove(&ip).map(|_| EntryKey::Neighbor(ip)),
         }
     }
 
@@ -134,20 +136,20 @@ impl Tables {
         before.into_iter().chain(new).for_each(|fact| _ = self.put(fact));
     }
 
-    fn put_remote(&mut self, mac: Mac, remote: Remote) -> Option<Key> {
+    fn put_remote(&mut self, mac: Mac, remote: RemoteAddress) -> Option<EntryKey> {
         let is_known = self.remotes.contains_key(&mac);
         if self.room((is_known || self.remotes.len() < MAX_ADDRESSES) && self.has_room_for(remote.vtep)).is_none() {
             // It has left its former VTEP: frames for it are flooded.
-            return is_known.then(|| self.drop_remote(mac)).map(|()| Key::Address(mac));
+            return is_known.then(|| self.drop_remote(mac)).map(|()| EntryKey::Address(mac));
         }
         let before = self.remotes.insert(mac, remote);
         self.count(remote.vtep);
         before.iter().for_each(|before| self.uncount(before.vtep));
-        (before != Some(remote)).then_some(Key::Address(mac))
+        (before != Some(remote)).then_some(EntryKey::Address(mac))
     }
 
     fn drop_remote(&mut self, mac: Mac) {
-        if let Some(Remote { vtep, .. }) = self.remotes.remove(&mac) {
+        if let Some(RemoteAddress { vtep, .. }) = self.remotes.remove(&mac) {
             self.uncount(vtep);
         }
     }
@@ -197,20 +199,20 @@ impl Tables {
 
     /// The place of an address, if remote.
     #[must_use]
-    pub fn remote(&self, mac: Mac) -> Option<Remote> {
-        self.remotes.get(&mac).copied().filter(|_| self.places.get(&mac) == Some(&Place::Tunnel))
+    pub fn remote(&self, mac: Mac) -> Option<RemoteAddress> {
+        self.remotes.get(&mac).copied().filter(|_| self.places.get(&mac) == Some(&AddressPlace::Tunnel))
     }
 
     /// Whether the mirror has it as a local address.
     #[must_use]
     pub fn is_local(&self, mac: Mac) -> bool {
-        matches!(self.places.get(&mac), Some(Place::Local { .. }))
+        matches!(self.places.get(&mac), Some(AddressPlace::Local { .. }))
     }
 
     /// Whether the mirror has it as a local address, sticky or not as given.
     #[must_use]
     pub fn is_local_as(&self, mac: Mac, sticky: bool) -> bool {
-        self.places.get(&mac) == Some(&Place::Local { sticky })
+        self.places.get(&mac) == Some(&AddressPlace::Local { sticky })
     }
 
     /// Whether the bridge has any entry for it.
@@ -227,13 +229,13 @@ impl Tables {
 
     /// The owner of an IP address.
     #[must_use]
-    pub fn neighbor(&self, ip: IpAddr) -> Option<Neighbor> {
+    pub fn neighbor(&self, ip: IpAddr) -> Option<NeighborEntry> {
         self.neighbors.get(&ip).copied()
     }
 
     /// The local addresses.
     pub fn locals(&self) -> impl Iterator<Item = Mac> {
-        self.places.iter().filter(|(_, place)| matches!(place, Place::Local { .. })).map(|(mac, _)| *mac)
+        self.places.iter().filter(|(_, place)| matches!(place, AddressPlace::Local { .. })).map(|(mac, _)| *mac)
     }
 
     /// The IP addresses of local addresses.
@@ -242,12 +244,12 @@ impl Tables {
     }
 
     /// The remote addresses.
-    pub fn remotes(&self) -> impl Iterator<Item = (Mac, Remote)> {
+    pub fn remotes(&self) -> impl Iterator<Item = (Mac, RemoteAddress)> {
         self.remotes.keys().filter_map(|mac| Some((*mac, self.remote(*mac)?)))
     }
 
     /// The IP addresses with their owners.
-    pub fn neighbors(&self) -> impl Iterator<Item = (IpAddr, Neighbor)> {
+    pub fn neighbors(&self) -> impl Iterator<Item = (IpAddr, NeighborEntry)> {
         self.neighbors.iter().map(|(ip, neighbor)| (*ip, *neighbor))
     }
 
@@ -257,10 +259,10 @@ impl Tables {
     }
 
     /// The keys of all entries.
-    pub fn keys(&self) -> impl Iterator<Item = Key> {
-        let addresses = self.places.keys().copied().map(Key::Address);
-        let neighbors = self.neighbors.keys().copied().map(Key::Neighbor);
-        self.flood.iter().copied().map(Key::Vtep).chain(addresses).chain(neighbors)
+    pub fn keys(&self) -> impl Iterator<Item = EntryKey> {
+        let addresses = self.places.keys().copied().map(EntryKey::Address);
+        let neighbors = self.neighbors.keys().copied().map(EntryKey::Neighbor);
+        self.flood.iter().copied().map(EntryKey::Vtep).chain(addresses).chain(neighbors)
     }
 
     /// Number of entries refused for lack of room.
@@ -276,8 +278,8 @@ mod tests {
 
     const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 
-    fn remote(last: u8) -> Remote {
-        Remote { vtep: IpAddr::from([10, 0, 0, last]), sticky: false }
+    fn remote(last: u8) -> RemoteAddress {
+        RemoteAddress { vtep: IpAddr::from([10, 0, 0, last]), sticky: false }
     }
 
     /// Objective: an address is remote only while bridge and VXLAN device agree; one that became local is not, though
@@ -285,14 +287,14 @@ mod tests {
     #[test]
     fn both_say_so() {
         let mut tables = Tables::default();
-        assert_eq!(tables.put(Fact::Remote(MAC, remote(2))), Some(Key::Address(MAC)));
+        assert_eq!(tables.put(Fact::Remote(MAC, remote(2))), Some(EntryKey::Address(MAC)));
         assert_eq!(tables.remote(MAC), None);
-        tables.put(Fact::Place(MAC, Place::Tunnel));
+        tables.put(Fact::Place(MAC, AddressPlace::Tunnel));
         assert_eq!(tables.remote(MAC), Some(remote(2)));
-        tables.put(Fact::Place(MAC, Place::Local { sticky: false }));
+        tables.put(Fact::Place(MAC, AddressPlace::Local { sticky: false }));
         assert_eq!((tables.remote(MAC), tables.is_local(MAC)), (None, true));
         tables.put(Fact::Remote(MAC, remote(3)));
-        tables.put(Fact::Place(MAC, Place::Tunnel));
+        tables.put(Fact::Place(MAC, AddressPlace::Tunnel));
         assert_eq!((tables.remote(MAC), tables.is_local(MAC)), (Some(remote(3)), false));
     }
 
@@ -302,12 +304,12 @@ mod tests {
     fn late() {
         let mut tables = Tables::default();
         tables.put(Fact::Remote(MAC, remote(3)));
-        tables.put(Fact::Place(MAC, Place::Tunnel));
+        tables.put(Fact::Place(MAC, AddressPlace::Tunnel));
         assert_eq!(tables.take(Fact::Remote(MAC, remote(2))), None);
-        assert_eq!(tables.take(Fact::Place(MAC, Place::Local { sticky: false })), None);
+        assert_eq!(tables.take(Fact::Place(MAC, AddressPlace::Local { sticky: false })), None);
         assert_eq!(tables.put(Fact::Remote(MAC, remote(3))), None);
         assert_eq!(tables.remote(MAC), Some(remote(3)));
-        assert_eq!(tables.take(Fact::Place(MAC, Place::Tunnel)), Some(Key::Address(MAC)));
+        assert_eq!(tables.take(Fact::Place(MAC, AddressPlace::Tunnel)), Some(EntryKey::Address(MAC)));
         assert_eq!(tables.remote(MAC), None);
     }
 
@@ -331,11 +333,12 @@ mod tests {
     fn read() {
         let mut tables = Tables::default();
         let other = Mac([2, 0, 0, 0, 0, 2]);
-        for fact in [Fact::Remote(MAC, remote(2)), Fact::Place(MAC, Place::Tunnel), Fact::Flood(remote(2).vtep)] {
+        for fact in [Fact::Remote(MAC, remote(2)), Fact::Place(MAC, AddressPlace::Tunnel), Fact::Flood(remote(2).vtep)]
+        {
             tables.put(fact);
         }
         tables.refused = 7;
-        let fresh = vec![Fact::Remote(other, remote(3)), Fact::Place(other, Place::Tunnel)];
+        let fresh = vec![Fact::Remote(other, remote(3)), Fact::Place(other, AddressPlace::Tunnel)];
         tables.read(fresh.clone(), false);
         assert_eq!((tables.remote(MAC), tables.remote(other)), (Some(remote(2)), Some(remote(3))));
         assert!(tables.floods_to(remote(2).vtep));
@@ -352,14 +355,15 @@ mod tests {
     #[test]
     fn vteps() {
         let mut tables = Tables::default();
-        let at = |n: usize| Remote { vtep: IpAddr::from(u32::try_from(n + 1).unwrap().to_be_bytes()), sticky: false };
+        let at =
+            |n: usize| RemoteAddress { vtep: IpAddr::from(u32::try_from(n + 1).unwrap().to_be_bytes()), sticky: false };
         let mac = |n: usize| Mac([2, 0, 0, 0, (n >> 8) as u8, n as u8]);
         (0..MAX_VTEPS).for_each(|n| assert!(tables.put(Fact::Remote(mac(n), at(n))).is_some()));
-        tables.put(Fact::Place(mac(0), Place::Tunnel));
+        tables.put(Fact::Place(mac(0), AddressPlace::Tunnel));
         assert_eq!(tables.put(Fact::Flood(at(MAX_VTEPS).vtep)), None);
         assert!(tables.put(Fact::Flood(at(1).vtep)).is_some());
         assert_eq!((tables.remote(mac(0)), tables.refused()), (Some(at(0)), 1));
-        assert_eq!(tables.put(Fact::Remote(mac(0), at(MAX_VTEPS))), Some(Key::Address(mac(0))));
+        assert_eq!(tables.put(Fact::Remote(mac(0), at(MAX_VTEPS))), Some(EntryKey::Address(mac(0))));
         assert_eq!((tables.remote(mac(0)), tables.refused(), tables.has_room()), (None, 2, true));
         assert!(tables.put(Fact::Remote(mac(0), at(MAX_VTEPS))).is_some());
         assert!(!tables.has_room());

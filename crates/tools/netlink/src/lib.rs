@@ -31,7 +31,7 @@ pub const ATTEMPTS: usize = 5;
 
 /// A request's handling of existing objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum RequestMode {
     /// Changes an existing object.
     Change,
     /// Fails if the object exists.
@@ -42,30 +42,30 @@ pub enum Mode {
 
 /// A socket for requests.
 #[derive(Debug)]
-pub struct Netlink {
+pub struct NetlinkSocket {
     fd: OwnedFd,
     place: Vec<u8>,
     number: u32,
 }
 
-impl Netlink {
+impl NetlinkSocket {
     /// Opens a socket.
     ///
     /// # Errors
     /// Whatever socket(2) returns.
-    pub fn open() -> rustix::io::Result<Netlink> {
-        Ok(Netlink { fd: socket(SocketFlags::CLOEXEC)?, place: vec![0; LONGEST], number: 0 })
+    pub fn open() -> rustix::io::Result<NetlinkSocket> {
+        Ok(NetlinkSocket { fd: socket(SocketFlags::CLOEXEC)?, place: vec![0; LONGEST], number: 0 })
     }
 
     /// Sends a request and waits for its acknowledgement.
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn request(&mut self, request: RouteNetlinkMessage, mode: Mode) -> rustix::io::Result<()> {
+    pub fn request(&mut self, request: RouteNetlinkMessage, mode: RequestMode) -> rustix::io::Result<()> {
         let flags = match mode {
-            Mode::Change => 0,
-            Mode::New => NLM_F_CREATE | NLM_F_EXCL,
-            Mode::Replace => NLM_F_CREATE | NLM_F_REPLACE,
+            RequestMode::Change => 0,
+            RequestMode::New => NLM_F_CREATE | NLM_F_EXCL,
+            RequestMode::Replace => NLM_F_CREATE | NLM_F_REPLACE,
         };
         self.send(request, flags | NLM_F_ACK)?;
         self.answers(&mut |_| {}).map(drop)
@@ -139,46 +139,46 @@ impl Netlink {
 
 /// A socket for notifications of devices, forwarding entries and neighbours.
 #[derive(Debug)]
-pub struct Events {
+pub struct NetlinkEvents {
     fd: OwnedFd,
     place: Vec<u8>,
 }
 
 /// The result of reading notifications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Read {
+pub enum ReadResult {
     /// All were read.
     All,
     /// Some were lost: the tables must be read again.
     Lost,
 }
 
-impl Events {
+impl NetlinkEvents {
     /// Opens a socket.
     ///
     /// # Errors
     /// Whatever socket(2) and bind(2) return.
-    pub fn open() -> rustix::io::Result<Events> {
+    pub fn open() -> rustix::io::Result<NetlinkEvents> {
         let fd = socket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
         // The first call takes a privilege; without it, the second sets the permitted size.
         if sockopt::set_socket_recv_buffer_size_force(&fd, QUEUE).is_err() {
             sockopt::set_socket_recv_buffer_size(&fd, QUEUE)?;
         }
         rustix::net::bind(&fd, &SocketAddrNetlink::new(0, GROUPS))?;
-        Ok(Events { fd, place: vec![0; LONGEST] })
+        Ok(NetlinkEvents { fd, place: vec![0; LONGEST] })
     }
 
     /// Reads notifications, at most `limit` datagrams.
     ///
     /// # Errors
     /// Whatever recvmsg(2) returns.
-    pub fn read(&mut self, limit: usize, each: &mut dyn FnMut(RouteNetlinkMessage)) -> rustix::io::Result<Read> {
+    pub fn read(&mut self, limit: usize, each: &mut dyn FnMut(RouteNetlinkMessage)) -> rustix::io::Result<ReadResult> {
         for _ in 0..limit {
             let length = match receive(&self.fd, &mut self.place, RecvFlags::DONTWAIT) {
                 Ok(Some(length)) => length,
                 Ok(None) => continue,
-                Err(Errno::AGAIN) => return Ok(Read::All),
-                Err(Errno::NOBUFS | Errno::MSGSIZE) => return Ok(Read::Lost),
+                Err(Errno::AGAIN) => return Ok(ReadResult::All),
+                Err(Errno::NOBUFS | Errno::MSGSIZE) => return Ok(ReadResult::Lost),
                 Err(error) => return Err(error),
             };
             let mut messages = Messages(self.place.get(..length).unwrap_or(&[]));
@@ -188,7 +188,7 @@ impl Events {
                 }
             }
         }
-        Ok(Read::All)
+        Ok(ReadResult::All)
     }
 
     /// Whether unread notifications exist.
@@ -207,7 +207,7 @@ impl Events {
     }
 }
 
-impl AsFd for Events {
+impl AsFd for NetlinkEvents {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use thiserror::Error;
 
-use crate::netlink::Netlink;
+use crate::netlink::NamespaceSocket;
 
 /// `NS_GET_USERNS` of linux/nsfs.h.
 const NS_GET_USERNS: libc::Ioctl = 0xb701;
@@ -153,7 +153,7 @@ impl Namespace {
 /// [`NetnsError`] if the TAP cannot be made or moved.
 pub fn make_tap(namespace: &Namespace, options: &TapOptions) -> Result<Tap, NetnsError> {
     let tap = Tap::open(&TapOptions { name: INTERIM.into(), up: false, ..options.clone() })?;
-    let moved = Netlink::open().and_then(|mut netlink| {
+    let moved = NamespaceSocket::open().and_then(|mut netlink| {
         let link = netlink.link(tap.name())?;
         netlink.hand_to(link.index, namespace.file.as_fd(), &options.name)
     });

@@ -13,12 +13,12 @@ use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
-use netvale_netlink::{ATTEMPTS, Mode, Netlink as Socket};
+use netvale_netlink::{ATTEMPTS, NetlinkSocket as Socket, RequestMode};
 use rustix::io::Errno;
 
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Link {
+pub struct LinkInfo {
     /// Interface index.
     pub index: u32,
     /// Its Ethernet address.
@@ -31,7 +31,7 @@ pub struct Link {
 
 /// An address with the length of its network's prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Prefix {
+pub struct AddressPrefix {
     /// The address.
     pub address: IpAddr,
     /// Bits of the prefix.
@@ -42,7 +42,7 @@ pub struct Prefix {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     /// Destination; the length 0 is the default route.
-    pub to: Prefix,
+    pub to: AddressPrefix,
     /// The next hop; `None` if the destination is on the link.
     pub gateway: Option<IpAddr>,
     /// MTU of the route.
@@ -57,22 +57,22 @@ pub struct Route {
 
 /// A socket for requests.
 #[derive(Debug)]
-pub struct Netlink(Socket);
+pub struct NamespaceSocket(Socket);
 
-impl Netlink {
+impl NamespaceSocket {
     /// Opens a socket in the calling thread's network namespace.
     ///
     /// # Errors
     /// Whatever socket(2) returns.
-    pub fn open() -> rustix::io::Result<Netlink> {
-        Socket::open().map(Netlink)
+    pub fn open() -> rustix::io::Result<NamespaceSocket> {
+        Socket::open().map(NamespaceSocket)
     }
 
     /// Finds an interface by name.
     ///
     /// # Errors
     /// `ENODEV` if it does not exist.
-    pub fn link(&mut self, name: &str) -> rustix::io::Result<Link> {
+    pub fn link(&mut self, name: &str) -> rustix::io::Result<LinkInfo> {
         let mut message = LinkMessage::default();
         message.attributes.push(LinkAttribute::IfName(name.to_owned()));
         let mut link = None;
@@ -90,7 +90,7 @@ impl Netlink {
         message.header.index = index;
         message.attributes.push(LinkAttribute::NetNsFd(namespace.as_raw_fd()));
         message.attributes.push(LinkAttribute::IfName(name.to_owned()));
-        self.0.request(RouteNetlinkMessage::SetLink(message), Mode::Change)
+        self.0.request(RouteNetlinkMessage::SetLink(message), RequestMode::Change)
     }
 
     /// Brings an interface up.
@@ -102,14 +102,14 @@ impl Netlink {
         message.header.index = index;
         message.header.flags = LinkFlags::Up;
         message.header.change_mask = LinkFlags::Up;
-        self.0.request(RouteNetlinkMessage::SetLink(message), Mode::Change)
+        self.0.request(RouteNetlinkMessage::SetLink(message), RequestMode::Change)
     }
 
     /// Adds an address to an interface. It is valid immediately, without duplicate address detection.
     ///
     /// # Errors
     /// `EEXIST` if the interface already has the address.
-    pub fn add_address(&mut self, index: u32, own: Prefix) -> rustix::io::Result<()> {
+    pub fn add_address(&mut self, index: u32, own: AddressPrefix) -> rustix::io::Result<()> {
         let mut message = AddressMessage::default();
         message.header.family = family(own.address);
         message.header.prefix_len = own.length;
@@ -124,14 +124,14 @@ impl Netlink {
             IpAddr::V4(_) => {}
             IpAddr::V6(_) => message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad)),
         }
-        self.0.request(RouteNetlinkMessage::NewAddress(message), Mode::New)
+        self.0.request(RouteNetlinkMessage::NewAddress(message), RequestMode::New)
     }
 
     /// The addresses of an interface.
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn addresses(&mut self, index: u32) -> rustix::io::Result<Vec<Prefix>> {
+    pub fn addresses(&mut self, index: u32) -> rustix::io::Result<Vec<AddressPrefix>> {
         let all = RouteNetlinkMessage::GetAddress(AddressMessage::default());
         self.dump(&all, |answer| address_of(answer, index))
     }
@@ -142,14 +142,14 @@ impl Netlink {
     /// `EEXIST` if the route exists, `ENETUNREACH` if the gateway is not on the link.
     pub fn add_route(&mut self, index: u32, route: &Route) -> rustix::io::Result<()> {
         let message = route_message(index, route);
-        self.0.request(RouteNetlinkMessage::NewRoute(message), Mode::New)
+        self.0.request(RouteNetlinkMessage::NewRoute(message), RequestMode::New)
     }
 
     /// Destinations and gateways of the routes through an interface.
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn routes(&mut self, index: u32) -> rustix::io::Result<Vec<(Prefix, Option<IpAddr>)>> {
+    pub fn routes(&mut self, index: u32) -> rustix::io::Result<Vec<(AddressPrefix, Option<IpAddr>)>> {
         let all = RouteNetlinkMessage::GetRoute(RouteMessage::default());
         self.dump(&all, |answer| route_of(answer, index))
     }
@@ -171,10 +171,10 @@ impl Netlink {
     }
 }
 
-fn found(answer: RouteNetlinkMessage) -> Option<Link> {
+fn found(answer: RouteNetlinkMessage) -> Option<LinkInfo> {
     let RouteNetlinkMessage::NewLink(message) = answer else { return None };
     let is_up = message.header.flags.contains(LinkFlags::Up);
-    let mut link = Link { index: message.header.index, mac: None, mtu: 0, is_up };
+    let mut link = LinkInfo { index: message.header.index, mac: None, mtu: 0, is_up };
     for attribute in message.attributes {
         match attribute {
             LinkAttribute::Address(bytes) => link.mac = bytes.as_slice().try_into().ok(),
@@ -185,7 +185,7 @@ fn found(answer: RouteNetlinkMessage) -> Option<Link> {
     Some(link)
 }
 
-fn address_of(answer: &RouteNetlinkMessage, index: u32) -> Option<Prefix> {
+fn address_of(answer: &RouteNetlinkMessage, index: u32) -> Option<AddressPrefix> {
     let RouteNetlinkMessage::NewAddress(message) = answer else { return None };
     // For IPv4 the local address; IPv6 has only one.
     let local =
@@ -193,10 +193,10 @@ fn address_of(answer: &RouteNetlinkMessage, index: u32) -> Option<Prefix> {
     let any =
         || message.attributes.iter().find_map(|a| if let AddressAttribute::Address(ip) = a { Some(*ip) } else { None });
     let address = local.or_else(any)?;
-    (message.header.index == index).then_some(Prefix { address, length: message.header.prefix_len })
+    (message.header.index == index).then_some(AddressPrefix { address, length: message.header.prefix_len })
 }
 
-fn route_of(answer: &RouteNetlinkMessage, index: u32) -> Option<(Prefix, Option<IpAddr>)> {
+fn route_of(answer: &RouteNetlinkMessage, index: u32) -> Option<(AddressPrefix, Option<IpAddr>)> {
     let RouteNetlinkMessage::NewRoute(message) = answer else { return None };
     let any: IpAddr = match message.header.address_family {
         AddressFamily::Inet => [0u8; 4].into(),
@@ -214,7 +214,7 @@ fn route_of(answer: &RouteNetlinkMessage, index: u32) -> Option<(Prefix, Option<
             _ => {}
         }
     }
-    is_ours.then_some((Prefix { address: to, length: message.header.destination_prefix_length }, gateway))
+    is_ours.then_some((AddressPrefix { address: to, length: message.header.destination_prefix_length }, gateway))
 }
 
 fn route_message(index: u32, route: &Route) -> RouteMessage {

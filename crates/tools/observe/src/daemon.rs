@@ -10,16 +10,16 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The daemon of a run directory; it need not run yet.
 #[derive(Debug)]
-pub struct Daemon {
+pub struct ObservedDaemon {
     run_dir: PathBuf,
     client: Option<Client>,
 }
 
-impl Daemon {
+impl ObservedDaemon {
     /// The daemon of that run directory.
     #[must_use]
-    pub fn new(run_dir: PathBuf) -> Daemon {
-        Daemon { run_dir, client: None }
+    pub fn new(run_dir: PathBuf) -> ObservedDaemon {
+        ObservedDaemon { run_dir, client: None }
     }
 
     /// Asks one question: `daemon.ask(Client::all_stats)`. Retries once if the connection has ended, as it does when

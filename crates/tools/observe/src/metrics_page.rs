@@ -1,11 +1,11 @@
 //! The page `/metrics`.
 
-use crate::http::answer::{Answer, Status};
-use crate::http::handler::Handler;
-use crate::http::head::Head;
+use crate::http::answer::{HttpAnswer, HttpStatus};
+use crate::http::handler::HttpHandler;
+use crate::http::head::RequestHead;
 use crate::http::hosts::ServerNames;
-use crate::metrics::format::Format;
-use crate::source::Source;
+use crate::metrics::format::TextFormat;
+use crate::source::FiguresSource;
 
 /// Path of the page.
 pub const PATH: &str = "/metrics";
@@ -20,26 +20,26 @@ pub struct MetricsPage {
     /// Its host names.
     pub hosts: ServerNames,
     /// All counters.
-    pub source: Source,
+    pub source: FiguresSource,
 }
 
-impl Handler for MetricsPage {
+impl HttpHandler for MetricsPage {
     fn hosts(&self) -> &ServerNames {
         &self.hosts
     }
 
-    fn answer(&self, head: &Head) -> Answer {
+    fn answer(&self, head: &RequestHead) -> HttpAnswer {
         if head.path == "/" {
-            return Answer::page("text/html; charset=utf-8", ROOT);
+            return HttpAnswer::page("text/html; charset=utf-8", ROOT);
         }
         if head.path != PATH {
-            return Answer::only(Status::NotFound, "there is only /metrics");
+            return HttpAnswer::only(HttpStatus::NotFound, "there is only /metrics");
         }
-        let format = Format::accepted(head.all("accept"));
+        let format = TextFormat::accepted(head.all("accept"));
         match self.source.figures() {
-            Ok(figures) => Answer::page(format.content_type(), figures.text(format)),
+            Ok(figures) => HttpAnswer::page(format.content_type(), figures.text(format)),
             // The reason is logged, not shown to every client.
-            Err(_) => Answer::only(Status::Unavailable, "the daemon does not answer"),
+            Err(_) => HttpAnswer::only(HttpStatus::Unavailable, "the daemon does not answer"),
         }
     }
 }

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use netvale_control::client::{Client, ClientError};
 use netvale_control::types::AllStats;
 
-use crate::daemon::Daemon;
-use crate::metrics::format::Format;
+use crate::daemon::ObservedDaemon;
+use crate::metrics::format::TextFormat;
 
 /// Maximum age of an answer.
 pub const FRESH: Duration = Duration::from_millis(100);
@@ -33,9 +33,9 @@ impl Figures {
     }
 
     /// Its text in a format, made once.
-    pub fn text(&self, format: Format) -> Arc<str> {
+    pub fn text(&self, format: TextFormat) -> Arc<str> {
         let [open, own] = &self.texts;
-        let known = if format == Format::OpenMetrics { open } else { own };
+        let known = if format == TextFormat::OpenMetrics { open } else { own };
         Arc::clone(known.get_or_init(|| format.encode(&self.stats).into()))
     }
 
@@ -54,32 +54,32 @@ impl From<AllStats> for Figures {
 }
 
 /// The daemon's figures, or the error.
-pub type Outcome = Result<Arc<Figures>, Arc<ClientError>>;
+pub type FiguresResult = Result<Arc<Figures>, Arc<ClientError>>;
 
 /// The source of figures.
 #[derive(Debug)]
-pub struct Source {
-    state: Mutex<State>,
+pub struct FiguresSource {
+    state: Mutex<SourceState>,
 }
 
 #[derive(Debug)]
-struct State {
-    daemon: Daemon,
-    last: Option<(Instant, Outcome)>,
+struct SourceState {
+    daemon: ObservedDaemon,
+    last: Option<(Instant, FiguresResult)>,
 }
 
-impl Source {
+impl FiguresSource {
     /// The daemon of that run directory; it need not run yet.
     #[must_use]
-    pub fn new(run_dir: PathBuf) -> Source {
-        Source { state: Mutex::new(State { daemon: Daemon::new(run_dir), last: None }) }
+    pub fn new(run_dir: PathBuf) -> FiguresSource {
+        FiguresSource { state: Mutex::new(SourceState { daemon: ObservedDaemon::new(run_dir), last: None }) }
     }
 
     /// The daemon's current figures.
     ///
     /// # Errors
     /// The daemon does not answer, or refuses to.
-    pub fn figures(&self) -> Outcome {
+    pub fn figures(&self) -> FiguresResult {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, known)) = state.last.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
             return known.clone();

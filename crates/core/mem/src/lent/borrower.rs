@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use super::sealed::Mode;
-use super::{Away, Lent, One};
+use super::sealed::LentMode;
+use super::{EntryError, Lent, OneWorker};
 
 /// A worker's handle to a cell, for staying inside across calls: from taking a batch to releasing it.
 ///
@@ -32,14 +32,14 @@ impl<T> Borrower<T> {
     /// Enters, without waiting, and stays until [`Borrower::leave`].
     ///
     /// # Errors
-    /// [`Away`] if there is no content, or an excluding thread is inside.
+    /// [`EntryError`] if there is no content, or an excluding thread is inside.
     #[inline]
-    pub fn enter(&mut self) -> Result<&mut T, Away> {
+    pub fn enter(&mut self) -> Result<&mut T, EntryError> {
         if !self.inside {
             self.lent.step_in()?;
             self.inside = true;
         }
-        self.content().ok_or(Away::Empty)
+        self.content().ok_or(EntryError::Empty)
     }
 
     /// The content, if the handle is inside.
@@ -54,7 +54,7 @@ impl<T> Borrower<T> {
     #[inline]
     pub fn leave(&mut self) {
         if std::mem::take(&mut self.inside) {
-            One::leave(&self.lent.users);
+            OneWorker::leave(&self.lent.users);
         }
     }
 
@@ -73,9 +73,9 @@ impl<T> Borrower<T> {
     /// Enters, calls `look`, and leaves, for a worker that does not stay.
     ///
     /// # Errors
-    /// [`Away::Busy`] also if it is inside already.
-    pub fn visit<R>(&mut self, look: impl FnOnce(&mut T) -> R) -> Result<R, Away> {
-        if self.inside { Err(Away::Busy) } else { self.lent.enter().map(|mut content| look(&mut content)) }
+    /// [`EntryError::Busy`] also if it is inside already.
+    pub fn visit<R>(&mut self, look: impl FnOnce(&mut T) -> R) -> Result<R, EntryError> {
+        if self.inside { Err(EntryError::Busy) } else { self.lent.enter().map(|mut content| look(&mut content)) }
     }
 }
 

@@ -5,16 +5,16 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-use super::sealed::Mode;
-use super::{Guard, Lent, Many};
+use super::sealed::LentMode;
+use super::{Lent, LentGuard, ManyWorkers};
 
 /// A value to use for a while: a plain reference, or a lent content that the worker keeps until this is dropped.
 ///
 /// Using it costs the same for both. A lent content cannot outlive the loan:
 ///
 /// ```compile_fail,E0505
-/// use netvale_mem::lent::{Lent, Loan, Many};
-/// let lent: Lent<u32, Many> = Lent::with(1);
+/// use netvale_mem::lent::{Lent, Loan, ManyWorkers};
+/// let lent: Lent<u32, ManyWorkers> = Lent::with(1);
 /// let loan = Loan::from(lent.enter().unwrap());
 /// let content: &u32 = &loan;
 /// drop(loan);
@@ -34,7 +34,7 @@ pub struct Loan<'a, T> {
     /// Not a reference, as its target may be gone before the drop of the loan ends.
     content: NonNull<T>,
     /// The cell, if the content is lent.
-    lent: Option<&'a Lent<T, Many>>,
+    lent: Option<&'a Lent<T, ManyWorkers>>,
     /// Makes the loan as `Send` and `Sync` as a reference.
     reference: PhantomData<&'a T>,
 }
@@ -50,9 +50,9 @@ impl<'a, T> From<&'a T> for Loan<'a, T> {
     }
 }
 
-impl<'a, T> From<Guard<'a, T, Many>> for Loan<'a, T> {
+impl<'a, T> From<LentGuard<'a, T, ManyWorkers>> for Loan<'a, T> {
     #[inline]
-    fn from(guard: Guard<'a, T, Many>) -> Self {
+    fn from(guard: LentGuard<'a, T, ManyWorkers>) -> Self {
         let content = NonNull::from(&*guard);
         let lent = guard.lent;
         // The loan leaves in place of the guard.
@@ -77,7 +77,7 @@ impl<T> Drop for Loan<'_, T> {
     #[inline]
     fn drop(&mut self) {
         if let Some(lent) = self.lent {
-            Many::leave(&lent.users);
+            ManyWorkers::leave(&lent.users);
         }
     }
 }

@@ -19,12 +19,12 @@ impl Drop for Content {
 #[test]
 fn put_and_take() {
     let lent = Lent::<u32>::default();
-    assert_eq!(lent.enter().unwrap_err(), Away::Empty);
+    assert_eq!(lent.enter().unwrap_err(), EntryError::Empty);
     lent.put(1).unwrap();
     *lent.enter().unwrap() += 1;
     lent.control().unwrap().iter_mut().for_each(|n| *n += 1);
     assert_eq!(lent.take(), Ok(Some(3)));
-    assert_eq!(lent.enter().unwrap_err(), Away::Empty);
+    assert_eq!(lent.enter().unwrap_err(), EntryError::Empty);
     assert_eq!(lent.take(), Ok(None));
 }
 
@@ -37,7 +37,7 @@ fn a_borrower_stays() {
     assert_eq!(one.content(), None);
     *one.enter().unwrap() += 1;
     assert_eq!((one.enter().copied(), one.content().copied(), one.is_inside()), (Ok(2), Some(2), true));
-    assert_eq!(other.enter(), Err(Away::Busy));
+    assert_eq!(other.enter(), Err(EntryError::Busy));
     assert_eq!(lent.control_within(SHORT, 0).map(|_| ()), Err(InUse));
     one.leave();
     assert_eq!((one.content(), other.enter().copied()), (None, Ok(2)));
@@ -49,7 +49,7 @@ fn a_borrower_stays() {
 /// nothing.
 #[test]
 fn a_loan_stays() {
-    let lent = Lent::<u32, Many>::with(1);
+    let lent = Lent::<u32, ManyWorkers>::with(1);
     let loan = Loan::from(lent.enter().unwrap());
     let own = 2;
     assert_eq!((*loan, *Loan::from(&own)), (1, 2));
@@ -66,20 +66,21 @@ fn a_loan_stays() {
 fn the_control_thread_stays() {
     let lent = Lent::<u32>::with(1);
     let control = lent.control().unwrap();
-    assert_eq!(lent.enter().unwrap_err(), Away::Busy);
+    assert_eq!(lent.enter().unwrap_err(), EntryError::Busy);
     drop(control);
     assert_eq!(*lent.enter().unwrap(), 1);
-    let lent = Lent::<u32, Many>::with(1);
+    let lent = Lent::<u32, ManyWorkers>::with(1);
     let control = lent.control().unwrap();
-    assert_eq!(lent.enter().unwrap_err(), Away::Busy);
+    assert_eq!(lent.enter().unwrap_err(), EntryError::Busy);
     drop(control);
     assert_eq!(*lent.enter().unwrap(), 1);
 }
 
-/// Objective: several workers are inside together in mode `Many`, and the control thread enters when the last has left.
+/// Objective: several workers are inside together in mode `ManyWorkers`, and the control thread enters when the last
+/// has left.
 #[test]
 fn many() {
-    let lent = Lent::<u32, Many>::with(1);
+    let lent = Lent::<u32, ManyWorkers>::with(1);
     let one = lent.enter().unwrap();
     let other = lent.enter().unwrap();
     assert_eq!((*one, *other), (1, 1));
@@ -102,21 +103,21 @@ fn a_worker_drops_what_is_retired() {
     assert!(lent.take_within(SHORT).is_err() && worker.is_wanted());
     assert_eq!(dropped.load(Ordering::Relaxed), 0, "a worker is at it");
     worker.leave();
-    assert_eq!(worker.enter().err(), Some(Away::Empty));
+    assert_eq!(worker.enter().err(), Some(EntryError::Empty));
     assert_eq!(dropped.load(Ordering::Relaxed), 1);
     lent.put(Content(Arc::clone(&dropped))).unwrap();
     assert!(worker.enter().is_ok(), "the next one is as good as new");
 }
 
-/// Objective: the same in mode `Many`, with the control thread as the next one.
+/// Objective: the same in mode `ManyWorkers`, with the control thread as the next one.
 #[test]
 fn the_control_thread_drops_what_is_retired() {
-    let lent = Lent::<_, Many>::default();
+    let lent = Lent::<_, ManyWorkers>::default();
     let dropped = Arc::<AtomicU64>::default();
     lent.put(Content(Arc::clone(&dropped))).unwrap();
     let worker = lent.enter().unwrap();
     assert!(lent.take_within(SHORT).is_err());
-    assert_eq!(lent.enter().err(), Some(Away::Empty), "while the other one is inside");
+    assert_eq!(lent.enter().err(), Some(EntryError::Empty), "while the other one is inside");
     assert_eq!(lent.take_within(SHORT).err(), Some(InUse));
     assert_eq!(dropped.load(Ordering::Relaxed), 0);
     drop(worker);
@@ -201,7 +202,7 @@ fn taken_away_and_put_back() {
 #[test]
 fn taken_away_from_many() {
     let rounds = if cfg!(miri) { 50 } else { 10_000 };
-    let lent = Lent::<_, Many>::default();
+    let lent = Lent::<_, ManyWorkers>::default();
     let stop = AtomicBool::new(false);
     let done = AtomicU64::new(0);
     let total = std::thread::scope(|s| {

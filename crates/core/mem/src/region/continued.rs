@@ -10,7 +10,7 @@ use std::sync::Arc;
 use netvale_fdio::state::Fd;
 use rustix::io::Errno;
 
-use super::{Apart, PortMem, PortShape, Region, RegionError};
+use super::{ClientFileParts, PortMem, PortShape, Region, RegionError};
 use crate::holes::may_be_mapped;
 use crate::layout::{Layout, RESERVED_BUFS, RegionSizes};
 use crate::mapping::Mapping;
@@ -37,7 +37,7 @@ impl Region {
     /// # Errors
     /// The system error if the process is out of descriptors.
     pub fn save(&self) -> std::io::Result<RegionState> {
-        let pools_len = |apart: &Apart| (apart.offset, self.layout.csb_atok);
+        let pools_len = |apart: &ClientFileParts| (apart.offset, self.layout.csb_atok);
         let files = self.fd.iter().chain(self.apart.as_ref().map(|apart| &apart.csb));
         Ok(RegionState {
             sizes: self.layout.sizes,
@@ -74,8 +74,8 @@ impl Region {
                 let csb = next()?;
                 let csb_len = size(layout.total - room)?;
                 drop(Mapping::map(csb.as_fd(), csb_len).map_err(memory)?);
-                let map = Mapping::joined((fd.as_fd(), offset, size(room)?), (csb.as_fd(), csb_len)).map_err(memory)?;
-                (map, Some(Apart { offset, csb }))
+                let map = Mapping::joined(fd.as_fd(), offset, size(room)?, csb.as_fd(), csb_len).map_err(memory)?;
+                (map, Some(ClientFileParts { offset, csb }))
             }
         };
         let this = Self::with(Arc::new(map.watched()), Some(fd), apart, layout, state.huge);
@@ -85,15 +85,16 @@ impl Region {
         Ok(this)
     }
 
-    /// Continues a port whose rings start at `first`; the last `host` of each direction are host rings. Their contents
-    /// stay unchanged.
+    /// Continues a port whose rings start at `first`; the last `host_tx` and `host_rx` are host rings. Their
+    /// contents stay unchanged.
     ///
     /// # Errors
     /// [`RegionError`] if the region has no such rings, or another port owns one of them.
     pub fn continue_port(
         self: &Arc<Self>,
         shape: PortShape,
-        host: (u32, u32),
+        host_tx: u32,
+        host_rx: u32,
         first: u32,
     ) -> Result<PortMem, RegionError> {
         self.check_slots(shape.tx_slots)?;
@@ -101,9 +102,10 @@ impl Region {
         let count = shape.tx_rings.saturating_add(shape.rx_rings);
         let none = |free| RegionError::Exhausted { what: "rings", asked: count, free };
         let end = first.checked_add(count).ok_or(none(0))?;
-        if host.0 > shape.tx_rings || host.1 > shape.rx_rings {
+        if host_tx > shape.tx_rings || host_rx > shape.rx_rings {
             return Err(none(0));
         }
+        let host = (host_tx, host_rx);
         let mut mem = PortMem { region: Arc::clone(self), shape, host, ids: first..first, tx: vec![], rx: vec![] };
         for (k, id) in (0..).zip(first..end) {
             let mut pools = self.pools();
@@ -123,10 +125,10 @@ impl Region {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::mapping::Pages;
+    use crate::mapping::PageKind;
 
     fn region() -> Arc<Region> {
-        Region::shared("test", RegionSizes::for_port(2, 8, 64, 0, 4), Pages::Ordinary).unwrap()
+        Region::shared("test", RegionSizes::for_port(2, 8, 64, 0, 4), PageKind::Ordinary).unwrap()
     }
 
     const SHAPE: PortShape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: 8, rx_slots: 8 };
@@ -147,8 +149,8 @@ mod tests {
         std::mem::forget((port, binding));
 
         let after = Region::restore(state).unwrap();
-        let port = after.continue_port(SHAPE, (0, 0), 0).unwrap();
-        assert!(after.continue_port(SHAPE, (0, 0), 1).is_err(), "one of its rings is taken");
+        let port = after.continue_port(SHAPE, 0, 0, 0).unwrap();
+        assert!(after.continue_port(SHAPE, 0, 0, 1).is_err(), "one of its rings is taken");
         let binding = port.continue_binding(0, 3).unwrap();
         assert!(port.continue_binding(0, 0).is_err());
         assert_eq!((after.free(), binding.nifp()), (free, before.layout().if_at(0)));
@@ -166,7 +168,7 @@ mod tests {
         std::mem::forget(before.port(SHAPE).unwrap());
         let state = before.save().unwrap();
         let after = Region::restore(RegionState { used_bufs: None, ..state }).unwrap();
-        let port = after.continue_port(SHAPE, (0, 0), 0).unwrap();
+        let port = after.continue_port(SHAPE, 0, 0, 0).unwrap();
         assert_eq!(after.free().2, 0);
         assert!(after.port(SHAPE).is_err());
         drop(port);
@@ -189,7 +191,7 @@ mod tests {
         rustix::fs::ftruncate(&unsealed, 1 << 20).unwrap();
         assert!(Region::restore(RegionState { memory: vec![unsealed.into()], ..state.clone() }).is_err());
         let after = Region::restore(state.clone()).unwrap();
-        let port = |shape, host, first| after.continue_port(shape, host, first).is_ok();
+        let port = |shape, host: (u32, u32), first| after.continue_port(shape, host.0, host.1, first).is_ok();
         assert!(!port(SHAPE, (0, 0), u32::MAX) && !port(SHAPE, (0, 0), 1) && !port(SHAPE, (2, 0), 0));
         assert!(!port(PortShape { tx_slots: 4096, ..SHAPE }, (0, 0), 0));
         let used = RegionState { used_bufs: Some(vec![0..u32::MAX, Range { start: 7, end: 3 }]), ..state };

@@ -88,14 +88,14 @@ impl PortMem {
     ///
     /// # Errors
     /// [`RegionError::Exhausted`] if the region has too few.
-    pub fn furnish(self: &Arc<Self>, rings: RingRanges) -> Result<Furnished, RegionError> {
+    pub fn furnish(self: &Arc<Self>, rings: RingRanges) -> Result<FurnishedRings, RegionError> {
         let mem = Arc::clone(self);
         self.region.touch(move || mem.furnish_here(rings))?
     }
 
-    fn furnish_here(self: &Arc<Self>, rings: RingRanges) -> Result<Furnished, RegionError> {
+    fn furnish_here(self: &Arc<Self>, rings: RingRanges) -> Result<FurnishedRings, RegionError> {
         let PortShape { tx_slots, rx_slots, .. } = self.shape;
-        let furnished = Furnished::of(self, rings);
+        let furnished = FurnishedRings::of(self, rings);
         for i in furnished.rings.tx.clone() {
             self.region.fresh_ring(self.ids.start + i, tx_slots, i as u16, false, true)?;
         }
@@ -189,15 +189,15 @@ impl PortMem {
 
 /// Rings of a port with buffers, which go back to the region when this is dropped.
 #[derive(Debug)]
-pub struct Furnished {
+pub struct FurnishedRings {
     mem: Arc<PortMem>,
     rings: RingRanges,
 }
 
-impl Furnished {
+impl FurnishedRings {
     /// Takes over rings that already have buffers.
-    pub fn of(mem: &Arc<PortMem>, rings: RingRanges) -> Furnished {
-        Furnished { mem: Arc::clone(mem), rings }
+    pub fn of(mem: &Arc<PortMem>, rings: RingRanges) -> FurnishedRings {
+        FurnishedRings { mem: Arc::clone(mem), rings }
     }
 
     /// The port.
@@ -206,7 +206,7 @@ impl Furnished {
     }
 }
 
-impl Drop for Furnished {
+impl Drop for FurnishedRings {
     fn drop(&mut self) {
         let RingRanges { tx, rx } = self.rings.clone();
         let mem = Arc::clone(&self.mem);

@@ -9,7 +9,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
-use netvale_mem::lent::{Away, Borrower, InUse, Lent, Loan, Many, One};
+use netvale_mem::lent::{Borrower, EntryError, InUse, Lent, Loan, ManyWorkers, OneWorker};
 use std::sync::atomic::AtomicU32 as StdAtomicU32;
 
 /// A queue that records its uses in a loom cell.
@@ -76,17 +76,17 @@ type Cell<M> = std::sync::Arc<Lent<Queue, M>>;
 /// A cell with a queue inside, and a count of queues dropped.
 fn lent<M>() -> (Cell<M>, Arc<AtomicU32>)
 where
-    M: netvale_mem::lent::Mode,
+    M: netvale_mem::lent::LentMode,
 {
     let dropped = Arc::new(AtomicU32::new(0));
     (std::sync::Arc::new(Lent::with(Queue::new(&dropped))), dropped)
 }
 
-/// Objective: two workers in mode `One` never use the queue together, whether they stay or visit.
+/// Objective: two workers in mode `OneWorker` never use the queue together, whether they stay or visit.
 #[test]
 fn one_worker_at_a_time() {
     loom::model(|| {
-        let (lent, _) = lent::<One>();
+        let (lent, _) = lent::<OneWorker>();
         let other = {
             let mut worker = Borrower::new(lent.clone());
             thread::spawn(move || {
@@ -107,7 +107,7 @@ fn one_worker_at_a_time() {
 fn control_changes_it() {
     let outcomes = std::sync::Arc::new(Outcomes::default());
     loom::model(move || {
-        let (lent, dropped) = lent::<One>();
+        let (lent, dropped) = lent::<OneWorker>();
         let worker = {
             let mut worker = Borrower::new(lent.clone());
             thread::spawn(move || {
@@ -142,7 +142,7 @@ fn control_changes_it() {
 fn retired_while_a_worker_is_inside() {
     let outcomes = std::sync::Arc::new(Outcomes::default());
     loom::model(move || {
-        let (lent, dropped) = lent::<One>();
+        let (lent, dropped) = lent::<OneWorker>();
         let worker = {
             let mut worker = Borrower::new(lent.clone());
             thread::spawn(move || {
@@ -155,23 +155,23 @@ fn retired_while_a_worker_is_inside() {
         outcomes.note(&taken);
         if taken.is_err() {
             let late = lent.enter().map(|_| ()).err();
-            assert_eq!(late, Some(Away::Empty), "used after it was given up");
+            assert_eq!(late, Some(EntryError::Empty), "used after it was given up");
         }
         let mut worker = worker.join().unwrap();
-        assert_eq!(worker.enter().err(), Some(Away::Empty));
+        assert_eq!(worker.enter().err(), Some(EntryError::Empty));
         assert_eq!(dropped.load(Ordering::Relaxed), 1);
         lent.put(Queue::new(&dropped)).unwrap();
         assert!(worker.enter().is_ok());
     });
 }
 
-/// Objective: in mode `Many` two workers use the queue together, and the control thread changes it only after both
-/// left.
+/// Objective: in mode `ManyWorkers` two workers use the queue together, and the control thread changes it only after
+/// both left.
 #[test]
 fn many_workers() {
     loom::model(|| {
-        let (lent, dropped) = lent::<Many>();
-        let work = |lent: &Lent<Queue, Many>| lent.enter().map(|queue| queue.look()).is_ok();
+        let (lent, dropped) = lent::<ManyWorkers>();
+        let work = |lent: &Lent<Queue, ManyWorkers>| lent.enter().map(|queue| queue.look()).is_ok();
         let other = {
             let lent = lent.clone();
             thread::spawn(move || work(&lent))
@@ -187,13 +187,13 @@ fn many_workers() {
     });
 }
 
-/// Objective: two workers that find a retired queue in mode `Many` drop it once, and not while the other, or the late
-/// one, uses it.
+/// Objective: two workers that find a retired queue in mode `ManyWorkers` drop it once, and not while the other, or the
+/// late one, uses it.
 #[test]
 fn retired_from_many() {
     let outcomes = std::sync::Arc::new(Outcomes::default());
     loom::model(move || {
-        let (lent, dropped) = lent::<Many>();
+        let (lent, dropped) = lent::<ManyWorkers>();
         let other = {
             let lent = lent.clone();
             thread::spawn(move || {
@@ -217,7 +217,7 @@ fn retired_from_many() {
 fn looking_in() {
     let outcomes = std::sync::Arc::new(Outcomes::default());
     loom::model(move || {
-        let (lent, dropped) = lent::<One>();
+        let (lent, dropped) = lent::<OneWorker>();
         let other = {
             let mut worker = Borrower::new(lent.clone());
             thread::spawn(move || worker.visit(|queue| queue.change()).is_ok())
@@ -237,7 +237,7 @@ fn looking_in() {
 #[test]
 fn two_control_threads() {
     loom::model(|| {
-        let (lent, _) = lent::<One>();
+        let (lent, _) = lent::<OneWorker>();
         let other = {
             let lent = lent.clone();
             thread::spawn(move || lent.control().map(|control| control.iter().for_each(Queue::change)).is_ok())
@@ -255,7 +255,7 @@ fn two_control_threads() {
 fn on_loan() {
     let outcomes = std::sync::Arc::new(Outcomes::default());
     loom::model(move || {
-        let (lent, dropped) = lent::<Many>();
+        let (lent, dropped) = lent::<ManyWorkers>();
         let other = {
             let lent = lent.clone();
             thread::spawn(move || {

@@ -4,7 +4,7 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use netvale_mem::mapping::{Mapping, Pages, sealed_memfd, unmap_apart};
+use netvale_mem::mapping::{Mapping, PageKind, sealed_memfd, unmap_apart};
 
 fn is_mapped(name: &str) -> bool {
     std::fs::read_to_string("/proc/self/maps").unwrap().contains(name)
@@ -18,7 +18,7 @@ fn all_is_unmapped() {
     unmap_apart().unwrap();
     let name = format!("netvale-unmapping-{}", std::process::id());
     for len in [4096, 64 << 20] {
-        let (fd, map, _) = sealed_memfd(&name, len, Pages::Ordinary).unwrap();
+        let (fd, map, _) = sealed_memfd(&name, len, PageKind::Ordinary).unwrap();
         let again = Mapping::map(fd.as_fd(), len as usize).unwrap();
         drop(map);
         assert!(is_mapped(&name));

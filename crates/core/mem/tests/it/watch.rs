@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use netvale_mem::Mapping;
 use netvale_mem::fault::{Fault, LOST};
-use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_mem::mapping::{PageKind, sealed_memfd};
 use netvale_mem::watch::losses;
 use rustix::fs::FallocateFlags;
 
@@ -128,7 +128,7 @@ fn free_huge_pages() -> u64 {
 #[test]
 fn huge_pages_given_back() {
     be_first();
-    let (fd, map, huge) = sealed_memfd("netvale-test", HUGE, Pages::PreferHuge).unwrap();
+    let (fd, map, huge) = sealed_memfd("netvale-test", HUGE, PageKind::PreferHuge).unwrap();
     if !huge {
         eprintln!("needs a free huge page (vm.nr_hugepages)");
         return;
@@ -139,7 +139,7 @@ fn huge_pages_given_back() {
     // It stays reserved for this file until it is used.
     assert_eq!((peek(&map), map.is_damaged()), (0, false));
     rustix::fs::fallocate(&fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, HUGE).unwrap();
-    let _others = sealed_memfd("netvale-test", free_huge_pages() * HUGE, Pages::PreferHuge).unwrap();
+    let _others = sealed_memfd("netvale-test", free_huge_pages() * HUGE, PageKind::PreferHuge).unwrap();
     assert_eq!((peek(&map), map.is_damaged()), (0, true));
     assert_eq!(fault.reason().as_deref(), Some(LOST));
 }

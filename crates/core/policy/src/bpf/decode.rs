@@ -7,7 +7,7 @@ const ANCILLARY: u32 = 0xffff_f000;
 
 /// Why a program is refused. Instructions are counted from 0, as `tcpdump -d` counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unverified {
+pub enum VerificationError {
     /// The program has no instructions.
     #[error("a filter has at least one instruction")]
     Empty,
@@ -146,9 +146,9 @@ pub(super) enum Op {
     /// Jumps to an instruction.
     Jump(u16),
     /// Compares A with a constant and jumps accordingly.
-    If { test: Test, k: u32, yes: u16, no: u16 },
+    If { test: Comparison, k: u32, yes: u16, no: u16 },
     /// Compares A with X and jumps accordingly.
-    IfX { test: Test, yes: u16, no: u16 },
+    IfX { test: Comparison, yes: u16, no: u16 },
     /// Ends with a constant.
     Return(u32),
     /// Ends with A.
@@ -181,7 +181,7 @@ pub(super) enum Alu {
 
 /// Comparisons of two words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Test {
+pub(super) enum Comparison {
     /// The first equals the second.
     Eq,
     /// The first is greater.
@@ -193,17 +193,17 @@ pub(super) enum Test {
 }
 
 /// Decodes all instructions of a program; each by itself is then valid, and the last one is a return.
-pub(super) fn decode(insns: &[Insn]) -> Result<Vec<Op>, Unverified> {
+pub(super) fn decode(insns: &[Insn]) -> Result<Vec<Op>, VerificationError> {
     let ops: Vec<Op> =
         insns.iter().enumerate().map(|(at, insn)| decode_one(at, insn, insns.len())).collect::<Result<_, _>>()?;
     match ops.last() {
         Some(Op::Return(_) | Op::ReturnA) => Ok(ops),
-        _ => Err(Unverified::NoReturn { at: insns.len().saturating_sub(1) }),
+        _ => Err(VerificationError::NoReturn { at: insns.len().saturating_sub(1) }),
     }
 }
 
 /// Codes as in linux/bpf_common.h: the low three bits are the class.
-fn decode_one(at: usize, insn: &Insn, len: usize) -> Result<Op, Unverified> {
+fn decode_one(at: usize, insn: &Insn, len: usize) -> Result<Op, VerificationError> {
     let k = insn.k;
     Ok(match insn.code {
         0x00 => Op::Const(k),
@@ -229,14 +229,14 @@ fn decode_one(at: usize, insn: &Insn, len: usize) -> Result<Op, Unverified> {
         0x05 => Op::Jump(target(at, k, len)?),
         code if code & 7 == 4 => arithmetic(at, code, k)?,
         code if code & 7 == 5 => conditional(at, insn, len)?,
-        code => return Err(Unverified::UnknownCode { at, code }),
+        code => return Err(VerificationError::UnknownCode { at, code }),
     })
 }
 
 /// Flag of arithmetic and jumps that take X instead of the constant.
 const WITH_X: u16 = 8;
 
-fn arithmetic(at: usize, code: u16, k: u32) -> Result<Op, Unverified> {
+fn arithmetic(at: usize, code: u16, k: u32) -> Result<Op, VerificationError> {
     let alu = match code & !(7 | WITH_X) {
         0x00 => Alu::Add,
         0x10 => Alu::Sub,
@@ -248,23 +248,23 @@ fn arithmetic(at: usize, code: u16, k: u32) -> Result<Op, Unverified> {
         0x70 => Alu::Shr,
         0x90 => Alu::Rem,
         0xa0 => Alu::Xor,
-        _ => return Err(Unverified::UnknownCode { at, code }),
+        _ => return Err(VerificationError::UnknownCode { at, code }),
     };
     match alu {
         _ if code & WITH_X != 0 => Ok(Op::AluX(alu)),
-        Alu::Div | Alu::Rem if k == 0 => Err(Unverified::DivisionByZero { at }),
-        Alu::Shl | Alu::Shr if k >= u32::BITS => Err(Unverified::ShiftTooFar { at, by: k }),
+        Alu::Div | Alu::Rem if k == 0 => Err(VerificationError::DivisionByZero { at }),
+        Alu::Shl | Alu::Shr if k >= u32::BITS => Err(VerificationError::ShiftTooFar { at, by: k }),
         _ => Ok(Op::Alu(alu, k)),
     }
 }
 
-fn conditional(at: usize, insn: &Insn, len: usize) -> Result<Op, Unverified> {
+fn conditional(at: usize, insn: &Insn, len: usize) -> Result<Op, VerificationError> {
     let test = match insn.code & !(7 | WITH_X) {
-        0x10 => Test::Eq,
-        0x20 => Test::Gt,
-        0x30 => Test::Ge,
-        0x40 => Test::Set,
-        _ => return Err(Unverified::UnknownCode { at, code: insn.code }),
+        0x10 => Comparison::Eq,
+        0x20 => Comparison::Gt,
+        0x30 => Comparison::Ge,
+        0x40 => Comparison::Set,
+        _ => return Err(VerificationError::UnknownCode { at, code: insn.code }),
     };
     let yes = target(at, insn.jt.into(), len)?;
     let no = target(at, insn.jf.into(), len)?;
@@ -272,18 +272,18 @@ fn conditional(at: usize, insn: &Insn, len: usize) -> Result<Op, Unverified> {
 }
 
 /// The target of a jump over `over` instructions, in a program of `len`.
-fn target(at: usize, over: u32, len: usize) -> Result<u16, Unverified> {
+fn target(at: usize, over: u32, len: usize) -> Result<u16, VerificationError> {
     let target = usize::try_from(over).ok().and_then(|over| over.checked_add(at + 1)).filter(|&target| target < len);
-    target.and_then(|target| u16::try_from(target).ok()).ok_or(Unverified::JumpOut { at })
+    target.and_then(|target| u16::try_from(target).ok()).ok_or(VerificationError::JumpOut { at })
 }
 
-fn cell(at: usize, k: u32) -> Result<u8, Unverified> {
+fn cell(at: usize, k: u32) -> Result<u8, VerificationError> {
     let cell = u8::try_from(k).ok().filter(|&cell| usize::from(cell) < CELLS);
-    cell.ok_or(Unverified::NoSuchCell { at, cell: k })
+    cell.ok_or(VerificationError::NoSuchCell { at, cell: k })
 }
 
 /// A fixed offset in the frame. No frame has a byte at so high an offset; but the kernel would load metadata there, and
 /// a program written for it would silently mean something else here.
-fn place(at: usize, k: u32) -> Result<u32, Unverified> {
-    if k < ANCILLARY { Ok(k) } else { Err(Unverified::Ancillary { at, offset: k }) }
+fn place(at: usize, k: u32) -> Result<u32, VerificationError> {
+    if k < ANCILLARY { Ok(k) } else { Err(VerificationError::Ancillary { at, offset: k }) }
 }

@@ -1,10 +1,10 @@
 //! The interpreter.
 
-use super::decode::{Alu, Op, Test};
-use super::{Beyond, CELLS};
+use super::decode::{Alu, Comparison, Op};
+use super::{BeyondReach, CELLS};
 
 /// The reason why a program stops early.
-pub(super) enum Stop {
+pub(super) enum RunOutcome {
     /// Ends with 0: a load past the frame's end, a division by zero.
     Zero,
     /// The load lies in the frame, but in a part that was not passed.
@@ -12,30 +12,30 @@ pub(super) enum Stop {
 }
 
 /// The frame as a program reads it.
-trait Frame: Copy {
+trait ProgramFrame: Copy {
     /// `N` bytes at an offset.
-    fn load<const N: usize>(self, at: u32) -> Result<[u8; N], Stop>;
+    fn load<const N: usize>(self, at: u32) -> Result<[u8; N], RunOutcome>;
 
     /// Length of the whole frame in bytes.
     fn len(self) -> u32;
 
     /// `N` bytes at the sum of two numbers; a sum of more than 32 bits is past any frame's end.
     #[inline(always)]
-    fn load_at_sum<const N: usize>(self, x: u32, k: u32) -> Result<[u8; N], Stop> {
-        x.checked_add(k).ok_or(Stop::Zero).and_then(|at| self.load(at))
+    fn load_at_sum<const N: usize>(self, x: u32, k: u32) -> Result<[u8; N], RunOutcome> {
+        x.checked_add(k).ok_or(RunOutcome::Zero).and_then(|at| self.load(at))
     }
 }
 
 /// A frame with known first bytes.
 #[derive(Clone, Copy)]
-struct Beginning<'a> {
+struct FrameStart<'a> {
     head: &'a [u8],
     len: u32,
 }
 
-impl Frame for Beginning<'_> {
+impl ProgramFrame for FrameStart<'_> {
     #[inline(always)]
-    fn load<const N: usize>(self, at: u32) -> Result<[u8; N], Stop> {
+    fn load<const N: usize>(self, at: u32) -> Result<[u8; N], RunOutcome> {
         let bytes = self.head.get(at as usize..).and_then(<[u8]>::first_chunk::<N>);
         bytes.copied().ok_or_else(|| self.missing(u64::from(at) + N as u64))
     }
@@ -50,13 +50,13 @@ impl Frame for Beginning<'_> {
 #[derive(Clone, Copy)]
 struct TwoParts<'a>(&'a [u8], &'a [u8]);
 
-impl Frame for TwoParts<'_> {
-    fn load<const N: usize>(self, at: u32) -> Result<[u8; N], Stop> {
+impl ProgramFrame for TwoParts<'_> {
+    fn load<const N: usize>(self, at: u32) -> Result<[u8; N], RunOutcome> {
         let TwoParts(first, second) = self;
         let byte = |at: usize| first.get(at).or_else(|| second.get(at.checked_sub(first.len())?));
         let mut bytes = [0; N];
         for (i, to) in bytes.iter_mut().enumerate() {
-            *to = *byte((at as usize).saturating_add(i)).ok_or(Stop::Zero)?;
+            *to = *byte((at as usize).saturating_add(i)).ok_or(RunOutcome::Zero)?;
         }
         Ok(bytes)
     }
@@ -66,22 +66,22 @@ impl Frame for TwoParts<'_> {
     }
 }
 
-impl Beginning<'_> {
+impl FrameStart<'_> {
     /// The reason why a load that ends at `end` fails.
     #[cold]
-    fn missing(self, end: u64) -> Stop {
-        if end > u64::from(self.len) { Stop::Zero } else { Stop::Beyond }
+    fn missing(self, end: u64) -> RunOutcome {
+        if end > u64::from(self.len) { RunOutcome::Zero } else { RunOutcome::Beyond }
     }
 }
 
 /// Runs a decoded program.
 #[inline]
-pub(super) fn run(ops: &[Op], head: &[u8], len: u32) -> Result<u32, Beyond> {
+pub(super) fn run(ops: &[Op], head: &[u8], len: u32) -> Result<u32, BeyondReach> {
     let head = head.get(..len as usize).unwrap_or(head);
-    match steps(ops, Beginning { head, len }) {
+    match steps(ops, FrameStart { head, len }) {
         Ok(answer) => Ok(answer),
-        Err(Stop::Zero) => Ok(0),
-        Err(Stop::Beyond) => Err(Beyond),
+        Err(RunOutcome::Zero) => Ok(0),
+        Err(RunOutcome::Beyond) => Err(BeyondReach),
     }
 }
 
@@ -91,7 +91,7 @@ pub(super) fn run_parts(ops: &[Op], first: &[u8], second: &[u8]) -> u32 {
     steps(ops, TwoParts(first, second)).unwrap_or(0)
 }
 
-fn steps(ops: &[Op], frame: impl Frame) -> Result<u32, Stop> {
+fn steps(ops: &[Op], frame: impl ProgramFrame) -> Result<u32, RunOutcome> {
     let mut a = 0_u32;
     let mut x = 0_u32;
     let mut cells = [0_u32; CELLS];
@@ -158,27 +158,27 @@ fn way(holds: bool, yes: u16, no: u16) -> usize {
     }
 }
 
-impl Test {
+impl Comparison {
     #[inline(always)]
     fn holds(self, a: u32, b: u32) -> bool {
         match self {
-            Test::Eq => a == b,
-            Test::Gt => a > b,
-            Test::Ge => a >= b,
-            Test::Set => a & b != 0,
+            Comparison::Eq => a == b,
+            Comparison::Gt => a > b,
+            Comparison::Ge => a >= b,
+            Comparison::Set => a & b != 0,
         }
     }
 }
 
 impl Alu {
     #[inline(always)]
-    pub(super) fn apply(self, a: u32, b: u32) -> Result<u32, Stop> {
+    pub(super) fn apply(self, a: u32, b: u32) -> Result<u32, RunOutcome> {
         match self {
             Alu::Add => Ok(a.wrapping_add(b)),
             Alu::Sub => Ok(a.wrapping_sub(b)),
             Alu::Mul => Ok(a.wrapping_mul(b)),
-            Alu::Div => a.checked_div(b).ok_or(Stop::Zero),
-            Alu::Rem => a.checked_rem(b).ok_or(Stop::Zero),
+            Alu::Div => a.checked_div(b).ok_or(RunOutcome::Zero),
+            Alu::Rem => a.checked_rem(b).ok_or(RunOutcome::Zero),
             Alu::And => Ok(a & b),
             Alu::Or => Ok(a | b),
             Alu::Xor => Ok(a ^ b),
@@ -199,7 +199,7 @@ pub(super) fn fuse(ops: &mut [Op]) {
 }
 
 fn fused(load: Op, test: Op) -> Option<Op> {
-    let Op::If { test: Test::Eq, k, yes, no } = test else { return None };
+    let Op::If { test: Comparison::Eq, k, yes, no } = test else { return None };
     Some(match load {
         Op::Word(place) => Op::WordIfEq { place: place.try_into().ok()?, k, yes, no },
         Op::Half(place) => Op::HalfIfEq { place: place.try_into().ok()?, k: k.try_into().ok()?, yes, no },

@@ -1,4 +1,4 @@
-use super::{Beyond, Insn, MAX_INSNS, Program, Unparsed, Unverified};
+use super::{BeyondReach, BpfTextError, FilterProgram, Insn, MAX_INSNS, VerificationError};
 
 /// Returns the whole frame.
 const RETURN: Insn = insn(0x06, 0, 0, u32::MAX);
@@ -11,45 +11,45 @@ const fn insn(code: u16, jt: u8, jf: u8, k: u32) -> Insn {
     Insn { code, jt, jf, k }
 }
 
-fn refusal(insns: &[Insn]) -> Unverified {
-    Program::verify(insns).expect_err("has to be refused")
+fn refusal(insns: &[Insn]) -> VerificationError {
+    FilterProgram::verify(insns).expect_err("has to be refused")
 }
 
 /// The value of A after these instructions.
 fn result(insns: &[Insn], frame: &[u8]) -> u32 {
     let insns = [insns, &[RETURN_A]].concat();
-    Program::verify(&insns).unwrap().run(frame, frame.len() as u32).unwrap()
+    FilterProgram::verify(&insns).unwrap().run(frame, frame.len() as u32).unwrap()
 }
 
 /// Objective: everything that bpf_check_classic of Linux's kernel lists is refused, each with its own reason.
 #[test]
 fn each_refusal_has_its_reason() {
     let many = vec![RETURN; MAX_INSNS + 1];
-    assert_eq!(refusal(&[]), Unverified::Empty);
-    assert_eq!(refusal(&many), Unverified::TooLong { len: 4097 });
-    assert!(Program::verify(&many[1..]).is_ok());
+    assert_eq!(refusal(&[]), VerificationError::Empty);
+    assert_eq!(refusal(&many), VerificationError::TooLong { len: 4097 });
+    assert!(FilterProgram::verify(&many[1..]).is_ok());
     for (insn, reason) in [
-        (insn(0xffff, 0, 0, 0), Unverified::UnknownCode { at: 0, code: 0xffff }),
-        (insn(0x0e, 0, 0, 0), Unverified::UnknownCode { at: 0, code: 0x0e }),
-        (insn(0x104, 0, 0, 0), Unverified::UnknownCode { at: 0, code: 0x104 }),
-        (insn(0x0d, 0, 0, 0), Unverified::UnknownCode { at: 0, code: 0x0d }),
-        (insn(0x05, 0, 0, 1), Unverified::JumpOut { at: 0 }),
-        (insn(0x05, 0, 0, u32::MAX), Unverified::JumpOut { at: 0 }),
-        (insn(0x15, 1, 0, 0), Unverified::JumpOut { at: 0 }),
-        (insn(0x1d, 0, 255, 0), Unverified::JumpOut { at: 0 }),
-        (insn(0x34, 0, 0, 0), Unverified::DivisionByZero { at: 0 }),
-        (insn(0x94, 0, 0, 0), Unverified::DivisionByZero { at: 0 }),
-        (insn(0x64, 0, 0, 32), Unverified::ShiftTooFar { at: 0, by: 32 }),
-        (insn(0x74, 0, 0, 33), Unverified::ShiftTooFar { at: 0, by: 33 }),
-        (insn(0x60, 0, 0, 16), Unverified::NoSuchCell { at: 0, cell: 16 }),
-        (insn(0x02, 0, 0, 256), Unverified::NoSuchCell { at: 0, cell: 256 }),
-        (insn(0x61, 0, 0, 15), Unverified::UnwrittenCell { at: 0, cell: 15 }),
-        (insn(0x28, 0, 0, 0xffff_f000), Unverified::Ancillary { at: 0, offset: 0xffff_f000 }),
-        (insn(0x20, 0, 0, u32::MAX), Unverified::Ancillary { at: 0, offset: u32::MAX }),
+        (insn(0xffff, 0, 0, 0), VerificationError::UnknownCode { at: 0, code: 0xffff }),
+        (insn(0x0e, 0, 0, 0), VerificationError::UnknownCode { at: 0, code: 0x0e }),
+        (insn(0x104, 0, 0, 0), VerificationError::UnknownCode { at: 0, code: 0x104 }),
+        (insn(0x0d, 0, 0, 0), VerificationError::UnknownCode { at: 0, code: 0x0d }),
+        (insn(0x05, 0, 0, 1), VerificationError::JumpOut { at: 0 }),
+        (insn(0x05, 0, 0, u32::MAX), VerificationError::JumpOut { at: 0 }),
+        (insn(0x15, 1, 0, 0), VerificationError::JumpOut { at: 0 }),
+        (insn(0x1d, 0, 255, 0), VerificationError::JumpOut { at: 0 }),
+        (insn(0x34, 0, 0, 0), VerificationError::DivisionByZero { at: 0 }),
+        (insn(0x94, 0, 0, 0), VerificationError::DivisionByZero { at: 0 }),
+        (insn(0x64, 0, 0, 32), VerificationError::ShiftTooFar { at: 0, by: 32 }),
+        (insn(0x74, 0, 0, 33), VerificationError::ShiftTooFar { at: 0, by: 33 }),
+        (insn(0x60, 0, 0, 16), VerificationError::NoSuchCell { at: 0, cell: 16 }),
+        (insn(0x02, 0, 0, 256), VerificationError::NoSuchCell { at: 0, cell: 256 }),
+        (insn(0x61, 0, 0, 15), VerificationError::UnwrittenCell { at: 0, cell: 15 }),
+        (insn(0x28, 0, 0, 0xffff_f000), VerificationError::Ancillary { at: 0, offset: 0xffff_f000 }),
+        (insn(0x20, 0, 0, u32::MAX), VerificationError::Ancillary { at: 0, offset: u32::MAX }),
     ] {
         assert_eq!(refusal(&[insn, RETURN]), reason);
     }
-    assert_eq!(refusal(&[RETURN, insn(0x87, 0, 0, 0)]), Unverified::NoReturn { at: 1 });
+    assert_eq!(refusal(&[RETURN, insn(0x87, 0, 0, 0)]), VerificationError::NoReturn { at: 1 });
 }
 
 /// Objective: a refusal is a sentence that names the instruction and its fault.
@@ -73,12 +73,12 @@ fn cells_are_written_on_each_way_to_where_they_are_read() {
     let store = insn(0x02, 0, 0, 7);
     let load = insn(0x60, 0, 0, 7);
     let around = [insn(0x15, 1, 0, 0), store, load, RETURN_A];
-    assert_eq!(refusal(&around), Unverified::UnwrittenCell { at: 2, cell: 7 });
+    assert_eq!(refusal(&around), VerificationError::UnwrittenCell { at: 2, cell: 7 });
     let both = [insn(0x15, 0, 2, 0), store, insn(0x05, 0, 0, 1), store, load, RETURN_A];
-    assert!(Program::verify(&both).is_ok());
+    assert!(FilterProgram::verify(&both).is_ok());
     let behind_return = [insn(0x15, 0, 2, 0), store, insn(0x05, 0, 0, 1), RETURN, load, RETURN_A];
-    assert_eq!(refusal(&behind_return), Unverified::UnwrittenCell { at: 4, cell: 7 });
-    assert!(Program::verify(&[insn(0x05, 0, 0, 1), load, RETURN]).is_ok(), "nothing leads to the load");
+    assert_eq!(refusal(&behind_return), VerificationError::UnwrittenCell { at: 4, cell: 7 });
+    assert!(FilterProgram::verify(&[insn(0x05, 0, 0, 1), load, RETURN]).is_ok(), "nothing leads to the load");
 }
 
 /// Objective: arithmetic uses 32-bit words and never fails: it wraps, shifts away, or ends the program.
@@ -111,16 +111,20 @@ fn arithmetic_wraps_or_ends() {
 /// 0.
 #[test]
 fn loads_ask_for_more_only_within_the_frame() {
-    let word_at = |k| Program::verify(&[insn(0x20, 0, 0, k), RETURN]).unwrap();
+    let word_at = |k| FilterProgram::verify(&[insn(0x20, 0, 0, k), RETURN]).unwrap();
     let head = [0; 8];
     assert_eq!(word_at(4).run(&head, 12), Ok(u32::MAX));
-    assert_eq!(word_at(5).run(&head, 12), Err(Beyond));
-    assert_eq!(word_at(8).run(&head, 12), Err(Beyond));
+    assert_eq!(word_at(5).run(&head, 12), Err(BeyondReach));
+    assert_eq!(word_at(8).run(&head, 12), Err(BeyondReach));
     assert_eq!(word_at(9).run(&head, 12), Ok(0));
     assert_eq!(word_at(0xfff0_0000).run(&head, 12), Ok(0));
     assert_eq!(word_at(4).run(&head, 7), Ok(0), "what is behind the frame's end is not looked at");
     let overflow = [insn(0x01, 0, 0, u32::MAX), insn(0x50, 0, 0, 1), RETURN];
-    assert_eq!(Program::verify(&overflow).unwrap().run(&head, u32::MAX), Ok(0), "X and k are not added modulo 2^32");
+    assert_eq!(
+        FilterProgram::verify(&overflow).unwrap().run(&head, u32::MAX),
+        Ok(0),
+        "X and k are not added modulo 2^32"
+    );
 }
 
 /// Objective: a program returns the same for a frame in two parts as for the whole, wherever it is split, even within a
@@ -139,7 +143,7 @@ fn parts_are_as_the_whole() {
     ];
     let frame: Vec<u8> = (1..=12).collect();
     for insns in &programs {
-        let program = Program::verify(insns).unwrap();
+        let program = FilterProgram::verify(insns).unwrap();
         let whole = program.run(&frame, 12).unwrap();
         for at in 0..=frame.len() {
             let (first, second) = frame.split_at(at);
@@ -160,7 +164,7 @@ fn a_jump_may_lead_between_a_load_and_its_comparison() {
         RETURN_A,
         insn(0x06, 0, 0, 9),
     ];
-    let program = Program::verify(&insns).unwrap();
+    let program = FilterProgram::verify(&insns).unwrap();
     assert_eq!(program.run(&[1, 0, 8, 0], 4), Ok(1), "the byte jumps to the comparison of the halfword");
     assert_eq!(program.run(&[2, 0, 0, 1], 4), Ok(1), "A keeps the halfword");
     assert_eq!(program.run(&[2, 0, 8, 0], 4), Ok(9));
@@ -169,10 +173,10 @@ fn a_jump_may_lead_between_a_load_and_its_comparison() {
 /// Objective: the reach is that of the possible loads, and given only if the program limits it.
 #[test]
 fn the_reach_covers_fixed_places_and_ip_headers() {
-    let reach = |insns: &[Insn]| Program::verify(&[insns, &[RETURN]].concat()).unwrap().reach();
+    let reach = |insns: &[Insn]| FilterProgram::verify(&[insns, &[RETURN]].concat()).unwrap().reach();
     let header = insn(0xb1, 0, 0, 14);
     let port = insn(0x48, 0, 0, 16);
-    assert_eq!(Program::parse(IP).unwrap().reach(), Some(14));
+    assert_eq!(FilterProgram::parse(IP).unwrap().reach(), Some(14));
     assert_eq!(reach(&[]), Some(0));
     assert_eq!(reach(&[header]), Some(15));
     assert_eq!(reach(&[header, port]), Some(60 + 18));
@@ -188,7 +192,7 @@ fn the_reach_covers_fixed_places_and_ip_headers() {
 /// Objective: a printed program reads back as the same program; line ends and commas are equivalent.
 #[test]
 fn text_goes_both_ways() {
-    let program = Program::parse(IP).unwrap();
+    let program = FilterProgram::parse(IP).unwrap();
     assert_eq!(program.to_string(), IP);
     assert_eq!(program.insns()[1], insn(21, 0, 1, 2048));
     for text in
@@ -201,21 +205,21 @@ fn text_goes_both_ways() {
 /// Objective: an error in a text is named.
 #[test]
 fn wrong_text_is_named() {
-    let no_number = |word: &str| Unparsed::NoNumber { word: word.into() };
+    let no_number = |word: &str| BpfTextError::NoNumber { word: word.into() };
     for (text, reason) in [
-        ("", Unparsed::Empty),
-        (" ,\n", Unparsed::Empty),
+        ("", BpfTextError::Empty),
+        (" ,\n", BpfTextError::Empty),
         ("one", no_number("one")),
         ("1,6 0 0 -1", no_number("-1")),
         ("1,6 0 0 4294967296", no_number("4294967296")),
         ("1,6 256 0 0", no_number("256")),
         ("1,65536 0 0 0", no_number("65536")),
-        ("1,6 0 0", Unparsed::Unfinished { at: 0 }),
-        ("2,6 0 0 0", Unparsed::Count { announced: 2, found: 1 }),
-        ("1,6 0 0 0,6 0 0 0", Unparsed::Count { announced: 1, found: 2 }),
-        ("0", Unparsed::Unverified(Unverified::Empty)),
-        ("1,7 0 0 0", Unparsed::Unverified(Unverified::NoReturn { at: 0 })),
+        ("1,6 0 0", BpfTextError::Unfinished { at: 0 }),
+        ("2,6 0 0 0", BpfTextError::Count { announced: 2, found: 1 }),
+        ("1,6 0 0 0,6 0 0 0", BpfTextError::Count { announced: 1, found: 2 }),
+        ("0", BpfTextError::Unverified(VerificationError::Empty)),
+        ("1,7 0 0 0", BpfTextError::Unverified(VerificationError::NoReturn { at: 0 })),
     ] {
-        assert_eq!(Program::parse(text), Err(reason), "{text:?}");
+        assert_eq!(FilterProgram::parse(text), Err(reason), "{text:?}");
     }
 }

@@ -4,11 +4,11 @@
 use core::fmt;
 use core::str::FromStr;
 
-use super::{Insn, Program, Unverified};
+use super::{FilterProgram, Insn, VerificationError};
 
 /// Why a text is not a program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unparsed {
+pub enum BpfTextError {
     /// The text is empty.
     #[error("a filter is the number of its instructions and then each of them, as `tcpdump -ddd` prints it")]
     Empty,
@@ -34,48 +34,48 @@ pub enum Unparsed {
     },
     /// A valid text of an invalid program.
     #[error(transparent)]
-    Unverified(#[from] Unverified),
+    Unverified(#[from] VerificationError),
 }
 
-impl Program {
+impl FilterProgram {
     /// Reads a program from decimal numbers separated by commas or blanks, including line ends.
     ///
     /// # Errors
-    /// [`Unparsed`] if the text is not a program, or [`Program::verify`] refuses it.
-    pub fn parse(text: &str) -> Result<Program, Unparsed> {
+    /// [`BpfTextError`] if the text is not a program, or [`FilterProgram::verify`] refuses it.
+    pub fn parse(text: &str) -> Result<FilterProgram, BpfTextError> {
         let mut words = text.split(|c: char| c == ',' || c.is_ascii_whitespace()).filter(|word| !word.is_empty());
-        let announced = number(words.next().ok_or(Unparsed::Empty)?)?;
+        let announced = number(words.next().ok_or(BpfTextError::Empty)?)?;
         let mut insns = Vec::new();
         while let Some(code) = words.next() {
             insns.push(insn(insns.len(), code, &mut words)?);
         }
         if announced != insns.len() {
-            return Err(Unparsed::Count { announced, found: insns.len() });
+            return Err(BpfTextError::Count { announced, found: insns.len() });
         }
-        Ok(Program::verify(&insns)?)
+        Ok(FilterProgram::verify(&insns)?)
     }
 }
 
 /// The instruction with the given `code`, completed by the next three words.
-fn insn<'a>(at: usize, code: &str, words: &mut impl Iterator<Item = &'a str>) -> Result<Insn, Unparsed> {
-    let mut next = || words.next().ok_or(Unparsed::Unfinished { at });
+fn insn<'a>(at: usize, code: &str, words: &mut impl Iterator<Item = &'a str>) -> Result<Insn, BpfTextError> {
+    let mut next = || words.next().ok_or(BpfTextError::Unfinished { at });
     Ok(Insn { code: number(code)?, jt: number(next()?)?, jf: number(next()?)?, k: number(next()?)? })
 }
 
-fn number<T: FromStr>(word: &str) -> Result<T, Unparsed> {
-    word.parse().map_err(|_| Unparsed::NoNumber { word: word.to_owned() })
+fn number<T: FromStr>(word: &str) -> Result<T, BpfTextError> {
+    word.parse().map_err(|_| BpfTextError::NoNumber { word: word.to_owned() })
 }
 
-impl FromStr for Program {
-    type Err = Unparsed;
+impl FromStr for FilterProgram {
+    type Err = BpfTextError;
 
-    fn from_str(text: &str) -> Result<Program, Unparsed> {
-        Program::parse(text)
+    fn from_str(text: &str) -> Result<FilterProgram, BpfTextError> {
+        FilterProgram::parse(text)
     }
 }
 
-/// One line in the format of `tc`, which [`Program::parse`] reads.
-impl fmt::Display for Program {
+/// One line in the format of `tc`, which [`FilterProgram::parse`] reads.
+impl fmt::Display for FilterProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.insns.len())?;
         self.insns.iter().try_for_each(|Insn { code, jt, jf, k }| write!(f, ",{code} {jt} {jf} {k}"))

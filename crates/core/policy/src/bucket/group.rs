@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::{Bucket, Limit, PARTS, Weight};
+use super::{Bucket, PARTS, RateLimit, Weight};
 
 /// Maximum number of members of a group.
 pub const MEMBERS: usize = 256;
@@ -21,7 +21,7 @@ const PATIENCE: u64 = 50_000_000;
 const PAUSE: u64 = 100_000;
 
 #[derive(Debug, Default)]
-struct Member {
+struct BucketMember {
     is_there: AtomicBool,
     served: AtomicU64,
     /// End of its wait; 0: it does not wait.
@@ -31,21 +31,21 @@ struct Member {
 /// A group.
 #[derive(Debug)]
 pub struct Group {
-    limit: Limit,
+    limit: RateLimit,
     /// Bytes by which a returning member may be behind.
     credit: u64,
     bucket: Bucket,
-    members: Box<[Member]>,
+    members: Box<[BucketMember]>,
 }
 
 /// A member's share of a group.
 #[derive(Debug)]
-pub struct Share {
+pub struct GroupShare {
     group: Arc<Group>,
     number: usize,
 }
 
-impl Drop for Share {
+impl Drop for GroupShare {
     fn drop(&mut self) {
         let me = self.me();
         me.waits_until.store(0, Ordering::Relaxed);
@@ -56,18 +56,18 @@ impl Drop for Share {
 impl Group {
     /// Creates a group without members.
     #[must_use]
-    pub fn new(limit: Limit) -> Arc<Group> {
-        let members = (0..MEMBERS).map(|_| Member::default()).collect();
+    pub fn new(limit: RateLimit) -> Arc<Group> {
+        let members = (0..MEMBERS).map(|_| BucketMember::default()).collect();
         let credit = AHEAD.max((CREDIT * PARTS / limit.per_byte) as u64);
         Arc::new(Group { limit, credit, bucket: Bucket::default(), members })
     }
 
     /// Adds a member; `None` if there are already [`MEMBERS`].
     #[must_use]
-    pub fn join(self: &Arc<Group>) -> Option<Share> {
-        let is_free = |member: &Member| !member.is_there.swap(true, Ordering::Acquire);
+    pub fn join(self: &Arc<Group>) -> Option<GroupShare> {
+        let is_free = |member: &BucketMember| !member.is_there.swap(true, Ordering::Acquire);
         let number = self.members.iter().position(is_free)?;
-        Some(Share { group: Arc::clone(self), number })
+        Some(GroupShare { group: Arc::clone(self), number })
     }
 
     /// The least service of the members that wait at `now`, except `besides`.
@@ -78,8 +78,8 @@ impl Group {
     }
 }
 
-impl Share {
-    fn me(&self) -> &Member {
+impl GroupShare {
+    fn me(&self) -> &BucketMember {
         &self.group.members[self.number]
     }
 
@@ -137,7 +137,7 @@ mod tests {
     /// Runs members that always want to send frames of these lengths, asked in an order that favours the first, for ten
     /// seconds; returns the bytes of each.
     fn compete(lens: &[usize], rate: u64) -> Vec<u64> {
-        let group = Group::new(Limit::bits(rate, 128 << 10));
+        let group = Group::new(RateLimit::bits(rate, 128 << 10));
         let shares: Vec<_> = lens.iter().map(|_| group.join().unwrap()).collect();
         let mut now = 0;
         let mut got = vec![0; lens.len()];
@@ -173,7 +173,7 @@ mod tests {
     /// share from then on, and nothing for the time before.
     #[test]
     fn parts_that_nobody_wants() {
-        let group = Group::new(Limit::bits(80_000_000, 128 << 10));
+        let group = Group::new(RateLimit::bits(80_000_000, 128 << 10));
         let a = group.join().unwrap();
         let b = group.join().unwrap();
         let _idle = group.join().unwrap();
@@ -195,7 +195,7 @@ mod tests {
     /// Objective: a member that leaves makes room for another one, and no member waits for it.
     #[test]
     fn members_come_and_go() {
-        let group = Group::new(Limit::bits(1_000_000, 1000));
+        let group = Group::new(RateLimit::bits(1_000_000, 1000));
         let mut shares: Vec<_> = (0..MEMBERS).map(|_| group.join().unwrap()).collect();
         assert!(group.join().is_none());
         assert_eq!(shares[0].may(0, [Weight::frame(10_000); 2].into_iter()), 1);

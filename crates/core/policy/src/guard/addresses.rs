@@ -9,7 +9,7 @@ use netvale_wire::MacAddr;
 
 /// IP addresses that start with the same bits; a single address is a prefix of full length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Prefix {
+pub struct IpPrefix {
     addr: IpAddr,
     len: u8,
 }
@@ -34,20 +34,20 @@ pub enum BadAddresses {
         /// The given length, in bits.
         len: u8,
         /// The prefix that contains it.
-        prefix: Prefix,
+        prefix: IpPrefix,
     },
-    /// More than [`Addresses::MAX_MACS`] MAC addresses.
-    #[error("a port can have no more than {} MAC addresses: list fewer", Addresses::MAX_MACS)]
+    /// More than [`AllowedAddresses::MAX_MACS`] MAC addresses.
+    #[error("a port can have no more than {} MAC addresses: list fewer", AllowedAddresses::MAX_MACS)]
     TooManyMacs,
-    /// More than [`Addresses::MAX_PREFIXES`] IP addresses and prefixes.
+    /// More than [`AllowedAddresses::MAX_PREFIXES`] IP addresses and prefixes.
     #[error(
         "a port can have no more than {} IP addresses and prefixes: list fewer, or shorter prefixes",
-        Addresses::MAX_PREFIXES
+        AllowedAddresses::MAX_PREFIXES
     )]
     TooManyPrefixes,
 }
 
-impl Prefix {
+impl IpPrefix {
     /// The addresses that share the first `len` bits of `addr`; its other bits must be zero.
     pub fn new(addr: IpAddr, len: u8) -> Result<Self, BadAddresses> {
         let bits = if addr.is_ipv4() { 32 } else { 128 };
@@ -87,13 +87,13 @@ pub(super) fn mask128(len: u8) -> u128 {
     u128::MAX.checked_shl(128 - u32::from(len.min(128))).unwrap_or(0)
 }
 
-impl From<IpAddr> for Prefix {
+impl From<IpAddr> for IpPrefix {
     fn from(addr: IpAddr) -> Self {
         Self { addr, len: if addr.is_ipv4() { 32 } else { 128 } }
     }
 }
 
-impl FromStr for Prefix {
+impl FromStr for IpPrefix {
     type Err = BadAddresses;
 
     /// Reads an address, or a prefix as `ADDRESS/LENGTH`.
@@ -110,7 +110,7 @@ impl FromStr for Prefix {
     }
 }
 
-impl fmt::Display for Prefix {
+impl fmt::Display for IpPrefix {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == Self::from(self.addr) {
             return fmt::Display::fmt(&self.addr, out);
@@ -121,12 +121,12 @@ impl fmt::Display for Prefix {
 
 /// The addresses that a port may send from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Addresses {
+pub struct AllowedAddresses {
     macs: Vec<MacAddr>,
-    prefixes: Vec<Prefix>,
+    prefixes: Vec<IpPrefix>,
 }
 
-impl Addresses {
+impl AllowedAddresses {
     /// Maximum number of MAC addresses.
     pub const MAX_MACS: usize = 64;
     /// Maximum number of IP addresses and prefixes, of both versions together.
@@ -146,7 +146,7 @@ impl Addresses {
     }
 
     /// Adds IP addresses. Duplicate prefixes are ignored.
-    pub fn add_prefix(&mut self, prefix: Prefix) -> Result<(), BadAddresses> {
+    pub fn add_prefix(&mut self, prefix: IpPrefix) -> Result<(), BadAddresses> {
         add(&mut self.prefixes, prefix, Self::MAX_PREFIXES).ok_or(BadAddresses::TooManyPrefixes)
     }
 
@@ -156,7 +156,7 @@ impl Addresses {
     }
 
     /// The IP addresses, in the order of their addition.
-    pub fn prefixes(&self) -> &[Prefix] {
+    pub fn prefixes(&self) -> &[IpPrefix] {
         &self.prefixes
     }
 }
@@ -173,7 +173,7 @@ pub(super) fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| c == ',' || c.is_whitespace()).filter(|word| !word.is_empty())
 }
 
-impl FromStr for Addresses {
+impl FromStr for AllowedAddresses {
     type Err = BadAddresses;
 
     /// Reads MAC addresses, IP addresses and prefixes in any order, separated by commas or blanks. No text fits both
@@ -190,7 +190,7 @@ impl FromStr for Addresses {
     }
 }
 
-impl fmt::Display for Addresses {
+impl fmt::Display for AllowedAddresses {
     /// MAC addresses, then IP addresses, separated by `, `.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut between = "";

@@ -4,19 +4,19 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use netvale_wire::MacAddr;
 
-use super::addresses::{Addresses, mask32, mask128};
+use super::addresses::{AllowedAddresses, mask32, mask128};
 
 /// Addresses, and the rules for comparing them.
 #[derive(Clone, Debug)]
-pub(super) struct Allowed {
+pub(super) struct AddressSet {
     macs: Box<[u64]>,
     /// First address and mask of each prefix.
     v4: Box<[(u32, u32)]>,
     v6: Box<[(u128, u128)]>,
 }
 
-impl Allowed {
-    pub fn of(addresses: &Addresses) -> Self {
+impl AddressSet {
+    pub fn of(addresses: &AllowedAddresses) -> Self {
         let mut v4 = Vec::new();
         let mut v6 = Vec::new();
         for prefix in addresses.prefixes() {

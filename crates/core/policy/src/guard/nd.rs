@@ -4,8 +4,8 @@ use std::net::Ipv6Addr;
 
 use netvale_wire::MacAddr;
 
-use super::allowed::Allowed;
-use super::packet::{ICMPV6, Upper, V6};
+use super::allowed::AddressSet;
+use super::packet::{ICMPV6, Ipv6Packet, UpperPayload};
 
 /// ICMPv6 types.
 const ROUTER_SOLICITATION: u8 = 133;
@@ -25,17 +25,17 @@ const TARGET: std::ops::Range<usize> = 8..24;
 
 /// The type of the ICMPv6 message that `upper` starts with: `None` if it is not one, `Some(None)` if its type is not
 /// visible.
-fn icmp_type(upper: &Upper<'_>) -> Option<Option<u8>> {
+fn icmp_type(upper: &UpperPayload<'_>) -> Option<Option<u8>> {
     match upper {
-        Upper::Start { protocol: ICMPV6, bytes, .. } => Some(bytes.first().copied()),
+        UpperPayload::Start { protocol: ICMPV6, bytes, .. } => Some(bytes.first().copied()),
         _ => None,
     }
 }
 
 /// Whether a message may come from the address `::`: of a host that is about to take an address (RFC 4862 §5.4.2, RFC
 /// 3590 §4) or that has none and looks for a router (RFC 4861 §4.1).
-pub(super) fn may_be_from_nowhere(upper: &Upper<'_>) -> bool {
-    let Upper::Start { fragment: false, .. } = upper else {
+pub(super) fn may_be_from_nowhere(upper: &UpperPayload<'_>) -> bool {
+    let UpperPayload::Start { fragment: false, .. } = upper else {
         return false;
     };
     match icmp_type(upper) {
@@ -45,12 +45,12 @@ pub(super) fn may_be_from_nowhere(upper: &Upper<'_>) -> bool {
 }
 
 /// Whether a message is a router advertisement or a redirect, or may be.
-pub(super) fn may_be_a_routers(upper: &Upper<'_>) -> bool {
+pub(super) fn may_be_a_routers(upper: &UpperPayload<'_>) -> bool {
     matches!(icmp_type(upper), Some(None | Some(ROUTER_ADVERTISEMENT | REDIRECT)))
 }
 
 /// Whether a packet from the Ethernet address `source` is not neighbour discovery, or claims only allowed addresses.
-pub(super) fn is_honest(packet: &V6<'_>, source: Option<MacAddr>, allowed: &Allowed) -> bool {
+pub(super) fn is_honest(packet: &Ipv6Packet<'_>, source: Option<MacAddr>, allowed: &AddressSet) -> bool {
     let kind = match icmp_type(&packet.upper) {
         None => return true,
         Some(None) => return false,
@@ -60,7 +60,7 @@ pub(super) fn is_honest(packet: &V6<'_>, source: Option<MacAddr>, allowed: &Allo
         return true;
     };
     // RFC 6980 §5: neighbour discovery is never fragmented. Bytes beyond those given may be a false option.
-    let Upper::Start { bytes, whole: true, fragment: false, .. } = packet.upper else {
+    let UpperPayload::Start { bytes, whole: true, fragment: false, .. } = packet.upper else {
         return false;
     };
     let (Some(options), Some(source)) = (bytes.get(fixed..), source) else {
@@ -84,7 +84,7 @@ fn fixed_len(kind: u8) -> Option<usize> {
 }
 
 /// Receivers note the sender's address (RFC 4861 §6.2.6, §7.2.3). A sender without an address must not state one.
-fn is_sender_honest(src: Ipv6Addr, kind: u8, mut options: &[u8], allowed: &Allowed) -> bool {
+fn is_sender_honest(src: Ipv6Addr, kind: u8, mut options: &[u8], allowed: &AddressSet) -> bool {
     if !src.is_unspecified() {
         return allowed.v6_if_any(src);
     }
@@ -92,13 +92,13 @@ fn is_sender_honest(src: Ipv6Addr, kind: u8, mut options: &[u8], allowed: &Allow
     asks && std::iter::from_fn(|| next_option(&mut options)).all(|option| option.kind != SOURCE_LINK_LAYER)
 }
 
-fn is_target_allowed(bytes: &[u8], allowed: &Allowed) -> bool {
+fn is_target_allowed(bytes: &[u8], allowed: &AddressSet) -> bool {
     let target = bytes.get(TARGET).and_then(|target| target.first_chunk::<16>());
     target.is_some_and(|&target| allowed.v6_if_any(target.into()))
 }
 
 /// Whether the options are readable to their end and name only the port's MAC addresses.
-fn are_options_honest(mut options: &[u8], source: MacAddr, allowed: &Allowed) -> bool {
+fn are_options_honest(mut options: &[u8], source: MacAddr, allowed: &AddressSet) -> bool {
     while !options.is_empty() {
         let Some(option) = next_option(&mut options) else {
             return false;
@@ -117,18 +117,18 @@ fn are_options_honest(mut options: &[u8], source: MacAddr, allowed: &Allowed) ->
 }
 
 /// An option without its type and length.
-struct Opt<'a> {
+struct NdOption<'a> {
     kind: u8,
     body: &'a [u8],
 }
 
 /// Takes the first option off `options`; `None` if none is left or it is unreadable. Its length is in units of 8 bytes
 /// and not zero (RFC 4861 §4.6).
-fn next_option<'a>(options: &mut &'a [u8]) -> Option<Opt<'a>> {
+fn next_option<'a>(options: &mut &'a [u8]) -> Option<NdOption<'a>> {
     let [kind, units, ..] = **options else {
         return None;
     };
     let (option, rest) = options.split_at_checked(usize::from(units) * 8)?;
     *options = rest;
-    Some(Opt { kind, body: option.get(2..)? })
+    Some(NdOption { kind, body: option.get(2..)? })
 }

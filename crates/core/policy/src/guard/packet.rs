@@ -50,7 +50,7 @@ fn past_snap(llc: &[u8], length: u16, l3: usize) -> Option<(u16, usize)> {
 
 /// An IP packet's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Upper<'a> {
+pub(super) enum UpperPayload<'a> {
     /// The start of an upper layer's message.
     Start {
         protocol: u8,
@@ -69,7 +69,7 @@ pub(super) enum Upper<'a> {
 
 /// The ports of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ports {
+pub(super) enum PacketPorts {
     /// Source and destination.
     Are(u16, u16),
     /// UDP, or possibly UDP, but its ports are not visible.
@@ -78,50 +78,55 @@ pub(super) enum Ports {
     None,
 }
 
-impl Upper<'_> {
+impl UpperPayload<'_> {
     /// The ports of UDP.
-    pub fn ports(&self) -> Ports {
+    pub fn ports(&self) -> PacketPorts {
         match *self {
             Self::Start { protocol: layers::UDP, bytes, .. } => match bytes.first_chunk() {
-                Some(&[a, b, c, d]) => Ports::Are(u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])),
-                None => Ports::Hidden,
+                Some(&[a, b, c, d]) => PacketPorts::Are(u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])),
+                None => PacketPorts::Hidden,
             },
-            Self::Start { .. } | Self::Rest => Ports::None,
-            Self::Hidden => Ports::Hidden,
+            Self::Start { .. } | Self::Rest => PacketPorts::None,
+            Self::Hidden => PacketPorts::Hidden,
         }
     }
 }
 
 /// An IPv4 packet.
-pub(super) struct V4<'a> {
+pub(super) struct Ipv4Packet<'a> {
     pub src: Ipv4Addr,
-    pub upper: Upper<'a>,
+    pub upper: UpperPayload<'a>,
 }
 
-impl<'a> V4<'a> {
+impl<'a> Ipv4Packet<'a> {
     /// Reads the packet that `bytes` starts with, unless its header is unreadable.
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let header = ipv4::Header::parse(bytes).ok()?;
         let fragment = u16::from_be_bytes([*bytes.get(6)?, *bytes.get(7)?]);
         let upper = if fragment & V4_FRAGMENT_OFFSET != 0 {
-            Upper::Rest
+            UpperPayload::Rest
         } else {
             // Bytes behind the packet are padding, which must not pass for the ports of a short fragment.
             let total = usize::from(header.total_len());
             let payload = bytes.get(header.header_len()..total.min(bytes.len())).unwrap_or_default();
-            Upper::Start { protocol: header.protocol(), bytes: payload, whole: total <= bytes.len(), fragment: false }
+            UpperPayload::Start {
+                protocol: header.protocol(),
+                bytes: payload,
+                whole: total <= bytes.len(),
+                fragment: false,
+            }
         };
         Some(Self { src: header.src(), upper })
     }
 }
 
 /// An IPv6 packet.
-pub(super) struct V6<'a> {
+pub(super) struct Ipv6Packet<'a> {
     pub src: Ipv6Addr,
-    pub upper: Upper<'a>,
+    pub upper: UpperPayload<'a>,
 }
 
-impl<'a> V6<'a> {
+impl<'a> Ipv6Packet<'a> {
     /// Reads the packet that `bytes` starts with, of which the frame has `len` bytes, unless its header is unreadable.
     pub fn parse(bytes: &'a [u8], len: usize) -> Option<Self> {
         let header = ipv6::Header::parse(bytes).ok()?;
@@ -137,32 +142,32 @@ impl<'a> V6<'a> {
 }
 
 /// Walks the extension headers. Unlike [`ipv6::upper`] this stops at a later fragment, which continues with payload.
-fn walk(packet: &[u8], mut next: u8, whole: bool) -> Upper<'_> {
+fn walk(packet: &[u8], mut next: u8, whole: bool) -> UpperPayload<'_> {
     let mut rest = packet.get(ipv6::HEADER_LEN..).unwrap_or_default();
     let mut fragment = false;
     for _ in 0..=ipv6::MAX_EXTENSIONS {
         if !is_extension(next) {
-            return Upper::Start { protocol: next, bytes: rest, whole, fragment };
+            return UpperPayload::Start { protocol: next, bytes: rest, whole, fragment };
         }
         let Some(&[following, units, high, low, ..]) = rest.first_chunk::<8>() else {
-            return Upper::Hidden;
+            return UpperPayload::Hidden;
         };
         if next == FRAGMENT {
             if fragment {
-                return Upper::Hidden;
+                return UpperPayload::Hidden;
             }
             fragment = true;
             if u16::from_be_bytes([high, low]) & V6_FRAGMENT_OFFSET != 0 {
-                return Upper::Rest;
+                return UpperPayload::Rest;
             }
         }
         let Some(after) = rest.get(extension_len(next, units)..) else {
-            return Upper::Hidden;
+            return UpperPayload::Hidden;
         };
         next = following;
         rest = after;
     }
-    Upper::Hidden
+    UpperPayload::Hidden
 }
 
 /// Whether an extension header has a next header (RFC 7045 §4 without ESP, which hides the rest from all but its

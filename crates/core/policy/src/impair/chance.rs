@@ -7,13 +7,13 @@ use super::spec;
 
 /// A sequence of numbers from 0 to `u32::MAX`, each correlated with the one before.
 #[derive(Clone, Debug)]
-pub(super) struct Source {
+pub(super) struct RandomSource {
     last: u32,
     /// The part of the last number in the next one, in units of 2^-32. 0: independent, which costs nothing.
     rho: u64,
 }
 
-impl Source {
+impl RandomSource {
     /// A sequence with this correlation and a random start.
     pub fn new(correlation: crate::units::Share, rng: &mut Pcg32) -> Self {
         let rho = match correlation.raw() {
@@ -39,15 +39,15 @@ impl Source {
 
 /// An event that hits a share of the frames.
 #[derive(Clone, Debug)]
-pub(super) struct Event {
+pub(super) struct ChanceEvent {
     share: u32,
-    source: Source,
+    source: RandomSource,
 }
 
-impl Event {
+impl ChanceEvent {
     /// An event with this chance.
     pub fn new(chance: spec::Chance, rng: &mut Pcg32) -> Self {
-        Self { share: chance.share.raw(), source: Source::new(chance.correlation, rng) }
+        Self { share: chance.share.raw(), source: RandomSource::new(chance.correlation, rng) }
     }
 
     /// Whether it hits this frame.

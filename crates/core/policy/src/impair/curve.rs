@@ -6,7 +6,7 @@
 
 use std::sync::LazyLock;
 
-use super::spec::Shape;
+use super::spec::DelayShape;
 
 /// The value of a deviation of 1 in a table.
 pub(super) const SCALE: i64 = 8192;
@@ -16,15 +16,15 @@ pub(super) const STEPS: usize = 1 << STEPS_BITS;
 const STEPS_BITS: u32 = 12;
 
 /// Equally likely deviations from the mean, from lowest to highest, in units of 1 / [`SCALE`].
-pub(super) type Table = [i32; STEPS];
+pub(super) type DeviationTable = [i32; STEPS];
 
 /// The maximum in netem's 16-bit tables. It cuts the tail of the Pareto curves.
 const MOST: f64 = i16::MAX as f64 / SCALE as f64;
 
-static NORMAL: LazyLock<Table> = LazyLock::new(|| normal().map(scaled));
-static PARETO: LazyLock<Table> = LazyLock::new(|| pareto().map(scaled));
-static EXPONENTIAL: LazyLock<Table> = LazyLock::new(|| middles().map(exponential).map(scaled));
-static PARETO_NORMAL: LazyLock<Table> = LazyLock::new(|| {
+static NORMAL: LazyLock<DeviationTable> = LazyLock::new(|| normal().map(scaled));
+static PARETO: LazyLock<DeviationTable> = LazyLock::new(|| pareto().map(scaled));
+static EXPONENTIAL: LazyLock<DeviationTable> = LazyLock::new(|| middles().map(exponential).map(scaled));
+static PARETO_NORMAL: LazyLock<DeviationTable> = LazyLock::new(|| {
     let mut values = pareto();
     for (value, normal) in values.iter_mut().zip(normal()) {
         *value = 0.75 * *value + 0.25 * normal;
@@ -32,9 +32,9 @@ static PARETO_NORMAL: LazyLock<Table> = LazyLock::new(|| {
     values.map(scaled)
 });
 
-impl Shape {
+impl DelayShape {
     /// The table of this shape, made on first use. `None` for a uniform one, which needs none.
-    pub fn table(self) -> Option<&'static Table> {
+    pub fn table(self) -> Option<&'static DeviationTable> {
         match self {
             Self::Uniform => None,
             Self::Normal => Some(&NORMAL),
@@ -47,7 +47,7 @@ impl Shape {
 
 /// The entry at the same relative position in `table` as `drawn` in its range.
 #[inline]
-pub(super) fn pick(table: &Table, drawn: u32) -> i64 {
+pub(super) fn pick(table: &DeviationTable, drawn: u32) -> i64 {
     i64::from(table[(drawn >> (u32::BITS - STEPS_BITS)) as usize])
 }
 
@@ -96,24 +96,24 @@ mod tests {
     /// Objective: the tables agree with printed quantiles of the distributions.
     #[test]
     fn known_quantiles() {
-        let at = |table: &Table, part: f64| table[(part * STEPS as f64) as usize] as f64 / SCALE as f64;
-        let normal = Shape::Normal.table().unwrap();
+        let at = |table: &DeviationTable, part: f64| table[(part * STEPS as f64) as usize] as f64 / SCALE as f64;
+        let normal = DelayShape::Normal.table().unwrap();
         for (part, value) in [(0.5, 0.0), (0.8413, 1.0), (0.975, 1.96), (0.0228, -2.0), (0.999, 3.09)] {
             assert!((at(normal, part) - value).abs() < 0.05, "{part}: {} for {value}", at(normal, part));
         }
-        let pareto = Shape::Pareto.table().unwrap();
+        let pareto = DelayShape::Pareto.table().unwrap();
         assert!((at(pareto, 0.0) + 2.0 / 3.0).abs() < 0.001);
         assert!((at(pareto, 0.875) - 2.0 / 3.0).abs() < 0.01);
         assert_eq!(pareto[STEPS - 1], i32::from(i16::MAX));
-        let exponential = Shape::Exponential.table().unwrap();
+        let exponential = DelayShape::Exponential.table().unwrap();
         assert!((at(exponential, 0.5) - (core::f64::consts::LN_2 - 1.0)).abs() < 0.001);
-        assert!(Shape::Uniform.table().is_none());
+        assert!(DelayShape::Uniform.table().is_none());
     }
 
     /// Objective: tables rise, so that neighbouring random numbers pick neighbouring delays.
     #[test]
     fn tables_rise() {
-        for (_, shape) in Shape::NAMES {
+        for (_, shape) in DelayShape::NAMES {
             if let Some(table) = shape.table() {
                 assert!(table.is_sorted());
                 assert_eq!(pick(table, 0), i64::from(table[0]));

@@ -6,7 +6,7 @@ const NANOS: u64 = 1_000_000_000;
 
 /// A link that sends one frame after the other at its rate.
 #[derive(Clone, Debug)]
-pub(super) struct Link {
+pub(super) struct LinkModel {
     /// Bits per second, at least 1.
     rate: u64,
     overhead: i32,
@@ -20,15 +20,15 @@ pub(super) struct Link {
     rest: u64,
 }
 
-impl Link {
+impl LinkModel {
     /// An idle link.
-    pub fn new(spec: spec::Link) -> Self {
+    pub fn new(spec: spec::LinkSpec) -> Self {
         let rate = spec.rate.bits().max(1);
         let queue = spec.queue.map(|queue| {
             let nanos = u128::from(queue.bytes()) * 8 * u128::from(NANOS) / u128::from(rate);
             u64::try_from(nanos).unwrap_or(u64::MAX)
         });
-        let spec::Link { overhead, cell, cell_overhead, .. } = spec;
+        let spec::LinkSpec { overhead, cell, cell_overhead, .. } = spec;
         Self { rate, overhead, cell, cell_overhead, queue, free: 0, rest: 0 }
     }
 
@@ -81,8 +81,8 @@ mod tests {
     use super::*;
     use crate::units::{Rate, Size};
 
-    fn link(rate: u64, overhead: i32, cell: u32, cell_overhead: i32) -> Link {
-        Link::new(spec::Link { rate: Rate::from_bits(rate), overhead, cell, cell_overhead, queue: None })
+    fn link(rate: u64, overhead: i32, cell: u32, cell_overhead: i32) -> LinkModel {
+        LinkModel::new(spec::LinkSpec { rate: Rate::from_bits(rate), overhead, cell, cell_overhead, queue: None })
     }
 
     /// Objective: overheads and cells count as in netem, for ATM as in tc-netem(8): 53 bytes for each 48.
@@ -120,7 +120,7 @@ mod tests {
     fn queue_ends() {
         let queue = Some(Size::from_bytes(3000));
         let rate = Rate::from_bits(12_000_000);
-        let mut link = Link::new(spec::Link { rate, overhead: 0, cell: 0, cell_overhead: 0, queue });
+        let mut link = LinkModel::new(spec::LinkSpec { rate, overhead: 0, cell: 0, cell_overhead: 0, queue });
         for _ in 0..3 {
             assert!(!link.is_full(0));
             link.send(0, 1500);

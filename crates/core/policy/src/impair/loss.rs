@@ -6,26 +6,26 @@
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
-use super::chance::{self, Event};
+use super::chance::{self, ChanceEvent};
 use super::spec;
 
 /// A loss model, and its state.
 #[derive(Clone, Debug)]
-pub(super) enum Loss {
-    Random(Event),
-    State(FourStates),
-    Elliott(Elliott),
-    Bits(BitErrors),
+pub(super) enum LossModel {
+    Random(ChanceEvent),
+    State(FourStateModel),
+    Elliott(ElliottModel),
+    Bits(BitErrorModel),
 }
 
-impl Loss {
+impl LossModel {
     /// The model of `spec`, in its first state.
     pub fn new(spec: spec::Loss, rng: &mut Pcg32) -> Self {
         match spec {
-            spec::Loss::Random(chance) => Self::Random(Event::new(chance, rng)),
-            spec::Loss::State(chances) => Self::State(FourStates { chances, state: State::Arriving }),
-            spec::Loss::Elliott(chances) => Self::Elliott(Elliott { chances, bad: false }),
-            spec::Loss::Bits(errors) => Self::Bits(BitErrors::new(errors, rng)),
+            spec::Loss::Random(chance) => Self::Random(ChanceEvent::new(chance, rng)),
+            spec::Loss::State(chances) => Self::State(FourStateModel { chances, state: ChainState::Arriving }),
+            spec::Loss::Elliott(chances) => Self::Elliott(ElliottModel { chances, bad: false }),
+            spec::Loss::Bits(errors) => Self::Bits(BitErrorModel::new(errors, rng)),
         }
     }
 
@@ -43,7 +43,7 @@ impl Loss {
 
 /// A state of the chain, named by the fate of its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ChainState {
     /// 1: frames arrive.
     Arriving,
     /// 2: frames arrive within a burst of losses.
@@ -56,12 +56,12 @@ enum State {
 
 /// A Markov chain of four states.
 #[derive(Clone, Debug)]
-pub(super) struct FourStates {
+pub(super) struct FourStateModel {
     chances: spec::FourStates,
-    state: State,
+    state: ChainState,
 }
 
-impl FourStates {
+impl FourStateModel {
     /// Moves to the next state by the random number `drawn`. Returns whether a frame is lost there.
     fn takes(&mut self, drawn: u32) -> bool {
         // If the chances of two exits of a state sum up to more than 1, the second gets less.
@@ -70,26 +70,26 @@ impl FourStates {
         let none = crate::units::Share::NONE;
         let chances = &self.chances;
         self.state = match self.state {
-            State::Arriving if below(chances.p14, none) => State::LostAlone,
-            State::Arriving if below(chances.p14, chances.p13) => State::LostInBurst,
-            State::ArrivingInBurst if below(chances.p23, none) => State::LostInBurst,
-            State::LostInBurst if below(chances.p32, none) => State::ArrivingInBurst,
-            State::LostInBurst if below(chances.p32, chances.p31) => State::Arriving,
-            State::LostAlone => State::Arriving,
+            ChainState::Arriving if below(chances.p14, none) => ChainState::LostAlone,
+            ChainState::Arriving if below(chances.p14, chances.p13) => ChainState::LostInBurst,
+            ChainState::ArrivingInBurst if below(chances.p23, none) => ChainState::LostInBurst,
+            ChainState::LostInBurst if below(chances.p32, none) => ChainState::ArrivingInBurst,
+            ChainState::LostInBurst if below(chances.p32, chances.p31) => ChainState::Arriving,
+            ChainState::LostAlone => ChainState::Arriving,
             same => same,
         };
-        matches!(self.state, State::LostInBurst | State::LostAlone)
+        matches!(self.state, ChainState::LostInBurst | ChainState::LostAlone)
     }
 }
 
 /// The model of Gilbert and Elliott: a good and a bad state, each of which loses its own share of frames.
 #[derive(Clone, Debug)]
-pub(super) struct Elliott {
+pub(super) struct ElliottModel {
     chances: spec::Elliott,
     bad: bool,
 }
 
-impl Elliott {
+impl ElliottModel {
     /// Moves to the next state. Returns whether the frame is lost, which depends on the previous state, as in the
     /// kernel.
     fn takes(&mut self, rng: &mut Pcg32) -> bool {
@@ -105,14 +105,14 @@ impl Elliott {
 /// The number of correct bits until the next error is drawn: a frame that arrives then costs a subtraction, whatever
 /// its length.
 #[derive(Clone, Debug)]
-pub(super) struct BitErrors {
+pub(super) struct BitErrorModel {
     /// Correct bits before the next error.
     right: u64,
     /// 1 / ln(1 - share of wrong bits), or `None` without bit errors.
     scale: Option<f64>,
 }
 
-impl BitErrors {
+impl BitErrorModel {
     fn new(errors: spec::BitErrors, rng: &mut Pcg32) -> Self {
         let share = errors.0 as f64 / spec::BitErrors::ALL as f64;
         let mut new = Self { right: u64::MAX, scale: (errors.0 != 0).then(|| 1.0 / libm::log1p(-share)) };

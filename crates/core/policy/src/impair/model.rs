@@ -4,10 +4,10 @@ use rand_pcg::Pcg32;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
 use super::Spec;
-use super::chance::{Event, Source};
-use super::curve::{self, Table};
-use super::link::Link;
-use super::loss::Loss;
+use super::chance::{ChanceEvent, RandomSource};
+use super::curve::{self, DeviationTable};
+use super::link::LinkModel;
+use super::loss::LossModel;
 use super::spec;
 
 /// The fate of a frame.
@@ -33,14 +33,14 @@ pub struct Model {
     /// The delay of each frame, if that is the only setting: such a frame needs no random number.
     plain: Option<u64>,
     rng: Pcg32,
-    duplicate: Option<Event>,
-    loss: Option<Loss>,
-    corrupt: Option<Event>,
-    reorder: Option<Reorder>,
-    delay: Delay,
+    duplicate: Option<ChanceEvent>,
+    loss: Option<LossModel>,
+    corrupt: Option<ChanceEvent>,
+    reorder: Option<ReorderModel>,
+    delay: DelayModel,
     /// Whether frames wait for earlier ones.
     ordered: bool,
-    link: Option<Link>,
+    link: Option<LinkModel>,
     /// Arrival time of the last frame so far.
     last: u64,
 }
@@ -55,13 +55,13 @@ impl Model {
         let delay = spec.delay.unwrap_or_default();
         Self {
             plain: plain(spec),
-            duplicate: spec.duplicate.map(|chance| Event::new(chance, &mut rng)),
-            loss: spec.loss.map(|loss| Loss::new(loss, &mut rng)),
-            corrupt: spec.corrupt.map(|chance| Event::new(chance, &mut rng)),
-            reorder: spec.reorder.map(|reorder| Reorder::new(reorder, &mut rng)),
-            delay: Delay::new(delay, &mut rng),
+            duplicate: spec.duplicate.map(|chance| ChanceEvent::new(chance, &mut rng)),
+            loss: spec.loss.map(|loss| LossModel::new(loss, &mut rng)),
+            corrupt: spec.corrupt.map(|chance| ChanceEvent::new(chance, &mut rng)),
+            reorder: spec.reorder.map(|reorder| ReorderModel::new(reorder, &mut rng)),
+            delay: DelayModel::new(delay, &mut rng),
             ordered: delay.ordered,
-            link: spec.link.map(Link::new),
+            link: spec.link.map(LinkModel::new),
             last: 0,
             rng,
         }
@@ -167,22 +167,22 @@ fn in_order(sent: u64, delay: i64, time: u64, last: u64) -> u64 {
 
 /// Draws delays.
 #[derive(Clone, Debug)]
-struct Delay {
+struct DelayModel {
     mean: i64,
     jitter: i64,
-    table: Option<&'static Table>,
-    source: Source,
+    table: Option<&'static DeviationTable>,
+    source: RandomSource,
 }
 
-impl Delay {
-    fn new(spec: spec::Delay, rng: &mut Pcg32) -> Self {
+impl DelayModel {
+    fn new(spec: spec::DelaySpec, rng: &mut Pcg32) -> Self {
         // Far beyond any clock, and twice the jitter still fits.
         let nanos = |time: crate::units::Time| i64::try_from(time.nanos()).unwrap_or(i64::MAX).min(i64::MAX / 2);
         Self {
             mean: nanos(spec.mean),
             jitter: nanos(spec.jitter),
             table: spec.shape.table(),
-            source: Source::new(spec.correlation, rng),
+            source: RandomSource::new(spec.correlation, rng),
         }
     }
 
@@ -207,16 +207,16 @@ impl Delay {
 
 /// Picks frames that overtake others.
 #[derive(Clone, Debug)]
-struct Reorder {
-    event: Event,
+struct ReorderModel {
+    event: ChanceEvent,
     gap: u32,
     /// Frames since the last overtaking.
     behind: u32,
 }
 
-impl Reorder {
+impl ReorderModel {
     fn new(spec: spec::Reorder, rng: &mut Pcg32) -> Self {
-        Self { event: Event::new(spec.chance, rng), gap: spec.gap, behind: 0 }
+        Self { event: ChanceEvent::new(spec.chance, rng), gap: spec.gap, behind: 0 }
     }
 
     /// Whether the next frame skips the delay. At least `gap` - 1 frames before it did not.

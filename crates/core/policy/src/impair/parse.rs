@@ -4,12 +4,12 @@ use core::iter::Peekable;
 use core::str::{FromStr, SplitWhitespace};
 
 use super::Spec;
-use super::spec::{BitErrors, Chance, Delay, Elliott, FourStates, Link, Loss, Reorder, Shape};
+use super::spec::{BitErrors, Chance, DelayShape, DelaySpec, Elliott, FourStates, LinkSpec, Loss, Reorder};
 use crate::units::{self, Decimal, Rate, Share, Size, Time};
 
 /// Why words are not a valid specification.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum NetemError {
     /// An unknown word.
     #[error(
         "{0:?} is no word of a link: there are delay, distribution, ordered, loss, duplicate, corrupt, reorder, gap, \
@@ -31,7 +31,7 @@ pub enum Error {
         /// The word.
         word: &'static str,
         /// The fault of its value.
-        reason: units::Error,
+        reason: units::QuantityError,
     },
     /// A word without meaning unless another is present.
     #[error("{word} needs {other}")]
@@ -55,11 +55,11 @@ pub enum Error {
 }
 
 impl FromStr for Spec {
-    type Err = Error;
+    type Err = NetemError;
 
-    fn from_str(text: &str) -> Result<Self, Error> {
+    fn from_str(text: &str) -> Result<Self, NetemError> {
         let mut draft = Draft::default();
-        let mut words = Words(text.split_whitespace().peekable());
+        let mut words = SpecWords(text.split_whitespace().peekable());
         while let Some(word) = words.0.next() {
             draft.read(word, &mut words)?;
         }
@@ -68,13 +68,13 @@ impl FromStr for Spec {
 }
 
 /// The words yet to be read.
-struct Words<'a>(Peekable<SplitWhitespace<'a>>);
+struct SpecWords<'a>(Peekable<SplitWhitespace<'a>>);
 
-impl Words<'_> {
+impl SpecWords<'_> {
     /// The value of `word`.
-    fn value<T: FromStr<Err = units::Error>>(&mut self, word: &'static str) -> Result<T, Error> {
-        let text = self.0.next().ok_or(Error::Missing(word))?;
-        text.parse().map_err(|reason| Error::Value { word, reason })
+    fn value<T: FromStr<Err = units::QuantityError>>(&mut self, word: &'static str) -> Result<T, NetemError> {
+        let text = self.0.next().ok_or(NetemError::Missing(word))?;
+        text.parse().map_err(|reason| NetemError::Value { word, reason })
     }
 
     /// Whether the next word is a number, and thus a further value of the previous word.
@@ -84,39 +84,46 @@ impl Words<'_> {
     }
 
     /// A further value of `word`, or `default`.
-    fn further<T: FromStr<Err = units::Error>>(&mut self, word: &'static str, default: T) -> Result<T, Error> {
+    fn further<T: FromStr<Err = units::QuantityError>>(
+        &mut self,
+        word: &'static str,
+        default: T,
+    ) -> Result<T, NetemError> {
         if self.goes_on() { self.value(word) } else { Ok(default) }
     }
 
-    fn chance(&mut self, word: &'static str) -> Result<Chance, Error> {
+    fn chance(&mut self, word: &'static str) -> Result<Chance, NetemError> {
         Ok(Chance { share: self.value(word)?, correlation: self.further(word, Share::NONE)? })
     }
 
-    fn delay(&mut self) -> Result<Delay, Error> {
+    fn delay(&mut self) -> Result<DelaySpec, NetemError> {
         let mean = self.value("delay")?;
         let jitter = self.further("delay", Time::default())?;
         let correlation = self.further("delay", Share::NONE)?;
-        Ok(Delay { mean, jitter, correlation, ..Delay::default() })
+        Ok(DelaySpec { mean, jitter, correlation, ..DelaySpec::default() })
     }
 
-    fn loss(&mut self) -> Result<Loss, Error> {
+    fn loss(&mut self) -> Result<Loss, NetemError> {
         let word = "loss";
         if self.goes_on() {
             return self.chance(word).map(Loss::Random);
         }
-        match self.0.next().ok_or(Error::Missing(word))? {
+        match self.0.next().ok_or(NetemError::Missing(word))? {
             "random" => self.chance(word).map(Loss::Random),
             "state" => self.states().map(Loss::State),
             "gemodel" => self.elliott().map(Loss::Elliott),
             "ber" => self.value(word).map(Loss::Bits),
             other => {
                 let expected = "percentage such as 0.1%, or one of random, state, gemodel and ber";
-                Err(Error::Value { word, reason: units::Error::Malformed { text: other.to_string(), expected } })
+                Err(NetemError::Value {
+                    word,
+                    reason: units::QuantityError::Malformed { text: other.to_string(), expected },
+                })
             }
         }
     }
 
-    fn states(&mut self) -> Result<FourStates, Error> {
+    fn states(&mut self) -> Result<FourStates, NetemError> {
         let word = "loss";
         let default = FourStates::new(self.value(word)?);
         let p31 = self.further(word, default.p31)?;
@@ -126,7 +133,7 @@ impl Words<'_> {
         Ok(FourStates { p31, p32, p23, p14, ..default })
     }
 
-    fn elliott(&mut self) -> Result<Elliott, Error> {
+    fn elliott(&mut self) -> Result<Elliott, NetemError> {
         let word = "loss";
         let default = Elliott::new(self.value(word)?);
         let r = self.further(word, default.r)?;
@@ -135,40 +142,40 @@ impl Words<'_> {
         Ok(Elliott { r, bad, good, ..default })
     }
 
-    fn link(&mut self) -> Result<Link, Error> {
+    fn link(&mut self) -> Result<LinkSpec, NetemError> {
         let word = "rate";
         let rate: Rate = self.value(word)?;
         if rate.bits() == 0 {
-            return Err(Error::Zero(word));
+            return Err(NetemError::Zero(word));
         }
-        let Whole(overhead) = self.further(word, Whole(0))?;
-        let Whole(cell) = self.further(word, Whole(0))?;
-        let Whole(cell_overhead) = self.further(word, Whole(0))?;
-        Ok(Link { rate, overhead, cell, cell_overhead, queue: None })
+        let WholeNumber(overhead) = self.further(word, WholeNumber(0))?;
+        let WholeNumber(cell) = self.further(word, WholeNumber(0))?;
+        let WholeNumber(cell_overhead) = self.further(word, WholeNumber(0))?;
+        Ok(LinkSpec { rate, overhead, cell, cell_overhead, queue: None })
     }
 }
 
 /// The words read so far. Words come in any order, so their dependencies are checked at the end.
 #[derive(Default)]
 struct Draft {
-    delay: Option<Delay>,
-    shape: Option<Shape>,
+    delay: Option<DelaySpec>,
+    shape: Option<DelayShape>,
     ordered: Option<bool>,
     loss: Option<Loss>,
     duplicate: Option<Chance>,
     corrupt: Option<Chance>,
     reorder: Option<Chance>,
-    gap: Option<Whole<u32>>,
-    link: Option<Link>,
+    gap: Option<WholeNumber<u32>>,
+    link: Option<LinkSpec>,
     queue: Option<Size>,
-    limit: Option<Whole<u32>>,
+    limit: Option<WholeNumber<u32>>,
     bytes: Option<Size>,
-    seed: Option<Whole<u64>>,
+    seed: Option<WholeNumber<u64>>,
 }
 
 impl Draft {
     /// Reads `word` and the values that follow it.
-    fn read(&mut self, word: &str, words: &mut Words<'_>) -> Result<(), Error> {
+    fn read(&mut self, word: &str, words: &mut SpecWords<'_>) -> Result<(), NetemError> {
         match word {
             "delay" | "latency" => once(&mut self.delay, "delay", words.delay()?),
             "distribution" => once(&mut self.shape, "distribution", words.value("distribution")?),
@@ -183,12 +190,12 @@ impl Draft {
             "limit" => once(&mut self.limit, "limit", words.value("limit")?),
             "bytes" => once(&mut self.bytes, "bytes", words.value("bytes")?),
             "seed" => once(&mut self.seed, "seed", words.value("seed")?),
-            "slot" | "ecn" => Err(Error::Unsupported(word.to_string())),
-            _ => Err(Error::Unknown(word.to_string())),
+            "slot" | "ecn" => Err(NetemError::Unsupported(word.to_string())),
+            _ => Err(NetemError::Unknown(word.to_string())),
         }
     }
 
-    fn finish(self) -> Result<Spec, Error> {
+    fn finish(self) -> Result<Spec, NetemError> {
         let spec = Spec::default();
         Ok(Spec {
             delay: self.delay()?,
@@ -205,98 +212,100 @@ impl Draft {
     }
 
     /// The delay with its shape; a shape alone is refused.
-    fn delay(&self) -> Result<Option<Delay>, Error> {
+    fn delay(&self) -> Result<Option<DelaySpec>, NetemError> {
         let Some(delay) = self.delay else {
             return match (self.shape, self.ordered) {
-                (Some(_), _) => Err(Error::Needs { word: "distribution", other: "a delay with jitter" }),
-                (None, Some(_)) => Err(Error::Needs { word: "ordered", other: "a delay" }),
+                (Some(_), _) => Err(NetemError::Needs { word: "distribution", other: "a delay with jitter" }),
+                (None, Some(_)) => Err(NetemError::Needs { word: "ordered", other: "a delay" }),
                 (None, None) => Ok(None),
             };
         };
         let nothing = Time::default();
         if self.shape.is_some() && (delay.mean == nothing || delay.jitter == nothing) {
-            return Err(Error::Needs { word: "distribution", other: "a delay with jitter" });
+            return Err(NetemError::Needs { word: "distribution", other: "a delay with jitter" });
         }
-        Ok(Some(Delay { shape: self.shape.unwrap_or_default(), ordered: self.ordered.is_some(), ..delay }))
+        Ok(Some(DelaySpec { shape: self.shape.unwrap_or_default(), ordered: self.ordered.is_some(), ..delay }))
     }
 
     /// The overtaking frames; requires a delay for the others.
-    fn reorder(&self) -> Result<Option<Reorder>, Error> {
+    fn reorder(&self) -> Result<Option<Reorder>, NetemError> {
         let Some(chance) = self.reorder else {
             return match self.gap {
-                Some(_) => Err(Error::Needs { word: "gap", other: "reorder" }),
+                Some(_) => Err(NetemError::Needs { word: "gap", other: "reorder" }),
                 None => Ok(None),
             };
         };
         if self.delay.is_none_or(|delay| delay.mean == Time::default()) {
-            return Err(Error::Needs { word: "reorder", other: "a delay" });
+            return Err(NetemError::Needs { word: "reorder", other: "a delay" });
         }
         if self.ordered.is_some() {
-            return Err(Error::Contradicts { word: "reorder", other: "ordered" });
+            return Err(NetemError::Contradicts { word: "reorder", other: "ordered" });
         }
         Ok(Some(Reorder { chance, gap: self.gap.map_or(1, |gap| gap.0.max(1)) }))
     }
 
-    fn link(&self) -> Result<Option<Link>, Error> {
+    fn link(&self) -> Result<Option<LinkSpec>, NetemError> {
         match (self.link, self.queue) {
-            (None, Some(_)) => Err(Error::Needs { word: "queue", other: "a rate" }),
-            (link, queue) => Ok(link.map(|link| Link { queue, ..link })),
+            (None, Some(_)) => Err(NetemError::Needs { word: "queue", other: "a rate" }),
+            (link, queue) => Ok(link.map(|link| LinkSpec { queue, ..link })),
         }
     }
 }
 
 impl Spec {
     /// Returns this unless it has no room for frames.
-    fn with_room(self) -> Result<Self, Error> {
+    fn with_room(self) -> Result<Self, NetemError> {
         match (self.limit, self.bytes.bytes()) {
-            (0, _) => Err(Error::Zero("limit")),
-            (_, 0) => Err(Error::Zero("bytes")),
+            (0, _) => Err(NetemError::Zero("limit")),
+            (_, 0) => Err(NetemError::Zero("bytes")),
             _ => Ok(self),
         }
     }
 }
 
 /// Sets the value of `word`, unless already set.
-fn once<T>(place: &mut Option<T>, word: &'static str, value: T) -> Result<(), Error> {
+fn once<T>(place: &mut Option<T>, word: &'static str, value: T) -> Result<(), NetemError> {
     match place.replace(value) {
         None => Ok(()),
-        Some(_) => Err(Error::Twice(word)),
+        Some(_) => Err(NetemError::Twice(word)),
     }
 }
 
 /// A whole number.
 #[derive(Clone, Copy)]
-struct Whole<T>(T);
+struct WholeNumber<T>(T);
 
-impl<T: FromStr> FromStr for Whole<T> {
-    type Err = units::Error;
+impl<T: FromStr> FromStr for WholeNumber<T> {
+    type Err = units::QuantityError;
 
-    fn from_str(text: &str) -> Result<Self, units::Error> {
+    fn from_str(text: &str) -> Result<Self, units::QuantityError> {
         let expected = "whole number that is not too large";
-        text.parse().map(Self).map_err(|_| units::Error::Malformed { text: text.to_string(), expected })
+        text.parse().map(Self).map_err(|_| units::QuantityError::Malformed { text: text.to_string(), expected })
     }
 }
 
-impl FromStr for Shape {
-    type Err = units::Error;
+impl FromStr for DelayShape {
+    type Err = units::QuantityError;
 
-    fn from_str(text: &str) -> Result<Self, units::Error> {
+    fn from_str(text: &str) -> Result<Self, units::QuantityError> {
         let expected = "uniform, normal, pareto, paretonormal or exponential distribution";
         let named = Self::NAMES.into_iter().find(|(name, _)| *name == text);
-        named.map(|(_, shape)| shape).ok_or_else(|| units::Error::Malformed { text: text.to_string(), expected })
+        named
+            .map(|(_, shape)| shape)
+            .ok_or_else(|| units::QuantityError::Malformed { text: text.to_string(), expected })
     }
 }
 
 impl FromStr for BitErrors {
-    type Err = units::Error;
+    type Err = units::QuantityError;
 
-    fn from_str(text: &str) -> Result<Self, units::Error> {
+    fn from_str(text: &str) -> Result<Self, units::QuantityError> {
         let malformed =
-            || units::Error::Malformed { text: text.to_string(), expected: "rate of bit errors such as 1e-6" };
+            || units::QuantityError::Malformed { text: text.to_string(), expected: "rate of bit errors such as 1e-6" };
         let (number, "") = Decimal::read(text).ok_or_else(malformed)? else { return Err(malformed()) };
         let errors = number.times(u128::from(Self::ALL), 1).and_then(|errors| u64::try_from(errors).ok());
         let most = |errors: &u64| *errors <= Self::ALL;
-        errors.filter(most).map(Self).ok_or_else(|| units::Error::TooMuch { text: text.to_string(), most: "1" })
+        errors.filter(most).map(Self).ok_or_else(|| units::QuantityError::TooMuch { text: text.to_string(), most: "1" })
     }
 }
 

@@ -17,12 +17,12 @@ pub const DEFAULT_BYTES: Size = Size::from_bytes(64 << 20);
 /// default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
-    pub(super) delay: Option<Delay>,
+    pub(super) delay: Option<DelaySpec>,
     pub(super) loss: Option<Loss>,
     pub(super) duplicate: Option<Chance>,
     pub(super) corrupt: Option<Chance>,
     pub(super) reorder: Option<Reorder>,
-    pub(super) link: Option<Link>,
+    pub(super) link: Option<LinkSpec>,
     pub(super) limit: u32,
     pub(super) bytes: Size,
     pub(super) seed: Option<u64>,
@@ -30,17 +30,17 @@ pub struct Spec {
 
 /// `delay`, `distribution` and `ordered`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Delay {
+pub(super) struct DelaySpec {
     pub mean: Time,
     pub jitter: Time,
     pub correlation: Share,
-    pub shape: Shape,
+    pub shape: DelayShape,
     pub ordered: bool,
 }
 
 /// The spread of delays around their mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum DelayShape {
     /// Evenly spread, from mean - jitter to mean + jitter.
     #[default]
     Uniform,
@@ -54,7 +54,7 @@ pub(super) enum Shape {
     Exponential,
 }
 
-impl Shape {
+impl DelayShape {
     /// All shapes and their names.
     pub const NAMES: [(&'static str, Self); 5] = [
         ("uniform", Self::Uniform),
@@ -142,7 +142,7 @@ pub(super) struct Reorder {
 
 /// `rate` and `queue`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Link {
+pub(super) struct LinkSpec {
     pub rate: Rate,
     /// Bytes added to each frame, or (below 0) subtracted.
     pub overhead: i32,
@@ -190,7 +190,7 @@ impl Spec {
 impl fmt::Display for Spec {
     /// Shows the canonical words, which read back as this value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut words = Words { f, started: false };
+        let mut words = WordWriter { f, started: false };
         if self.limit != DEFAULT_LIMIT {
             words.part(format_args!("limit {}", self.limit))?;
         }
@@ -208,12 +208,12 @@ impl fmt::Display for Spec {
 }
 
 /// Separates parts by spaces.
-struct Words<'a, 'f> {
+struct WordWriter<'a, 'f> {
     f: &'a mut fmt::Formatter<'f>,
     started: bool,
 }
 
-impl Words<'_, '_> {
+impl WordWriter<'_, '_> {
     fn part(&mut self, part: fmt::Arguments<'_>) -> fmt::Result {
         if self.started {
             self.f.write_str(" ")?;
@@ -227,7 +227,7 @@ impl Words<'_, '_> {
     }
 }
 
-impl fmt::Display for Delay {
+impl fmt::Display for DelaySpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "delay {}", self.mean)?;
         if self.correlation != Share::NONE {
@@ -235,7 +235,7 @@ impl fmt::Display for Delay {
         } else if self.jitter != Time::default() {
             write!(f, " {}", self.jitter)?;
         }
-        if self.shape != Shape::Uniform {
+        if self.shape != DelayShape::Uniform {
             write!(f, " distribution {}", self.shape.name())?;
         }
         if self.ordered { f.write_str(" ordered") } else { Ok(()) }
@@ -294,7 +294,7 @@ impl fmt::Display for Reorder {
     }
 }
 
-impl fmt::Display for Link {
+impl fmt::Display for LinkSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.rate)?;
         match (self.overhead, self.cell, self.cell_overhead) {

@@ -17,7 +17,7 @@
 //! but not frames, and so do these specs.
 
 use super::Spec;
-use super::spec::{BitErrors, Chance, DEFAULT_BYTES, Delay, Link, Loss, Shape};
+use super::spec::{BitErrors, Chance, DEFAULT_BYTES, DelayShape, DelaySpec, LinkSpec, Loss};
 use crate::units::{self, Decimal, Rate, Share, Size, Time};
 
 /// Bytes that Ethernet adds to a frame: preamble and gap (20 bytes), and the checksum.
@@ -28,7 +28,7 @@ const DEFAULT_QUEUE: Size = Size::from_bytes(50_000);
 
 /// Why options are not a valid specification.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum TlemError {
     /// An option that does not concern the link, or an unknown one.
     #[error("{0:?} is no option of a link: there are -D, -B, -L and -Q")]
     Unknown(String),
@@ -52,7 +52,7 @@ pub enum Error {
 
 /// The options of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options<'a> {
+pub struct TlemOptions<'a> {
     /// The value of `-D`.
     pub delay: Option<&'a str>,
     /// The value of `-B`.
@@ -64,16 +64,16 @@ pub struct Options<'a> {
 }
 
 /// Accessor of one option's value.
-type Place<'a> = for<'o> fn(&'o mut Options<'a>) -> &'o mut Option<&'a str>;
+type OptionAccessor<'a> = for<'o> fn(&'o mut TlemOptions<'a>) -> &'o mut Option<&'a str>;
 
 /// Reads the words of a command line, such as `-D 20ms -B 10m -B 1m`. Returns the settings of both directions.
-pub fn directions<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<[Spec; 2], Error> {
-    let mut both = [Options::default(); 2];
+pub fn directions<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<[Spec; 2], TlemError> {
+    let mut both = [TlemOptions::default(); 2];
     let mut words = words.into_iter();
     while let Some(word) = words.next() {
-        let unknown = || Error::Unknown(word.to_string());
+        let unknown = || TlemError::Unknown(word.to_string());
         let (option, value) = word.split_at_checked(2).ok_or_else(unknown)?;
-        let (name, place): (_, Place<'a>) = match option {
+        let (name, place): (_, OptionAccessor<'a>) = match option {
             "-D" => ("-D", |options| &mut options.delay),
             "-B" => ("-B", |options| &mut options.bandwidth),
             "-L" => ("-L", |options| &mut options.loss),
@@ -81,15 +81,15 @@ pub fn directions<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<[Spec;
             _ => return Err(unknown()),
         };
         let value = Some(value).filter(|value| !value.is_empty()).or_else(|| words.next());
-        let value = value.ok_or_else(|| Error::Missing(word.to_string()))?;
+        let value = value.ok_or_else(|| TlemError::Missing(word.to_string()))?;
         let free = both.iter_mut().map(place).find(|place| place.is_none());
-        *free.ok_or(Error::TooOften(name))? = Some(value);
+        *free.ok_or(TlemError::TooOften(name))? = Some(value);
     }
     let [there, back] = both;
     Ok([there.spec()?, back.or(there).spec()?])
 }
 
-impl Options<'_> {
+impl TlemOptions<'_> {
     /// These options, completed by `others`.
     fn or(self, others: Self) -> Self {
         Self {
@@ -101,11 +101,11 @@ impl Options<'_> {
     }
 
     /// The specification of these options.
-    pub fn spec(self) -> Result<Spec, Error> {
+    pub fn spec(self) -> Result<Spec, TlemError> {
         let delay = self.delay.map(delay).transpose()?;
         let queue = self.queue.map(queue).transpose()?.filter(|queue| queue.bytes() != 0).unwrap_or(DEFAULT_QUEUE);
         let link = self.bandwidth.map(bandwidth).transpose()?.filter(|link| link.rate.bits() != 0);
-        let link = link.map(|link| Link { queue: Some(queue), ..link });
+        let link = link.map(|link| LinkSpec { queue: Some(queue), ..link });
         let loss = self.loss.map(loss).transpose()?;
         let bytes = room(delay.unwrap_or_default(), link);
         Ok(Spec { delay, link, loss, bytes, limit: u32::MAX, ..Spec::default() })
@@ -115,8 +115,8 @@ impl Options<'_> {
 /// Bytes in flight. With a rate, the maximum possible, as tlem computes it: the bytes at that rate within the longest
 /// delay plus a millisecond, and the queue. At least the default, and exactly that without a rate, for which tlem
 /// reserves memory for 200 Gbit/s.
-fn room(delay: Delay, link: Option<Link>) -> Size {
-    let spread = if delay.shape == Shape::Exponential { 3 } else { 1 };
+fn room(delay: DelaySpec, link: Option<LinkSpec>) -> Size {
+    let spread = if delay.shape == DelayShape::Exponential { 3 } else { 1 };
     let longest = delay.mean.nanos().saturating_add(delay.jitter.nanos().saturating_mul(spread));
     let full = link.map(|link| {
         let bits = u128::from(link.rate.bits()) * (u128::from(longest) + 1_000_000) / 1_000_000_000;
@@ -126,11 +126,11 @@ fn room(delay: Delay, link: Option<Link>) -> Size {
     full.unwrap_or_default().max(DEFAULT_BYTES)
 }
 
-fn delay(value: &str) -> Result<Delay, Error> {
+fn delay(value: &str) -> Result<DelaySpec, TlemError> {
     let expected = "constant,T or uniform,MIN,MAX or exp,AVG,MIN in seconds, such as constant,20ms";
-    let wrong = || Error::Value { option: "-D", value: value.to_string(), expected };
+    let wrong = || TlemError::Value { option: "-D", value: value.to_string(), expected };
     let time = |text| number(text, &TIMES).ok_or_else(wrong);
-    let jittered = |mean, jitter, shape| Delay {
+    let jittered = |mean, jitter, shape| DelaySpec {
         mean: Time::from_nanos(mean),
         jitter: Time::from_nanos(jitter),
         correlation: Share::NONE,
@@ -138,50 +138,52 @@ fn delay(value: &str) -> Result<Delay, Error> {
         ordered: true,
     };
     match split(value)[..] {
-        [text] | ["const" | "constant", text] => Ok(Delay { mean: Time::from_nanos(time(text)?), ..Delay::default() }),
+        [text] | ["const" | "constant", text] => {
+            Ok(DelaySpec { mean: Time::from_nanos(time(text)?), ..DelaySpec::default() })
+        }
         ["uniform", min, max] => {
             let min = time(min)?;
             let max = time(max)?;
             let range = max.checked_sub(min).ok_or_else(wrong)?;
-            Ok(jittered(min + range / 2, range / 2, Shape::Uniform))
+            Ok(jittered(min + range / 2, range / 2, DelayShape::Uniform))
         }
         ["exp", average, min] => {
             let average = time(average)?;
             let min = time(min)?;
             let jitter = average.checked_sub(min).ok_or_else(wrong)?;
-            Ok(jittered(average, jitter, if jitter == 0 { Shape::Uniform } else { Shape::Exponential }))
+            Ok(jittered(average, jitter, if jitter == 0 { DelayShape::Uniform } else { DelayShape::Exponential }))
         }
         _ => Err(wrong()),
     }
 }
 
-fn bandwidth(value: &str) -> Result<Link, Error> {
+fn bandwidth(value: &str) -> Result<LinkSpec, TlemError> {
     let expected = "constant,RATE or ether,RATE in bits per second, such as ether,10m";
-    let wrong = || Error::Value { option: "-B", value: value.to_string(), expected };
+    let wrong = || TlemError::Value { option: "-B", value: value.to_string(), expected };
     let (overhead, text) = match split(value)[..] {
         [text] | ["const" | "constant", text] => (0, text),
         ["ether", text] => (FRAMING, text),
         _ => return Err(wrong()),
     };
     let rate = Rate::from_bits(number(text, &RATES).ok_or_else(wrong)?);
-    Ok(Link { rate, overhead, cell: 0, cell_overhead: 0, queue: None })
+    Ok(LinkSpec { rate, overhead, cell: 0, cell_overhead: 0, queue: None })
 }
 
-fn loss(value: &str) -> Result<Loss, Error> {
+fn loss(value: &str) -> Result<Loss, TlemError> {
     let expected = "plr,PART of frames or ber,PART of bits, from 0 to 1";
-    let wrong = |_: units::Error| Error::Value { option: "-L", value: value.to_string(), expected };
+    let wrong = |_: units::QuantityError| TlemError::Value { option: "-L", value: value.to_string(), expected };
     match split(value)[..] {
         [text] | ["plr", text] => {
             let share = Share::from_part(text).map_err(wrong)?;
             Ok(Loss::Random(Chance { share, correlation: Share::NONE }))
         }
         ["ber", text] => text.parse::<BitErrors>().map(Loss::Bits).map_err(wrong),
-        _ => Err(Error::Value { option: "-L", value: value.to_string(), expected }),
+        _ => Err(TlemError::Value { option: "-L", value: value.to_string(), expected }),
     }
 }
 
-fn queue(value: &str) -> Result<Size, Error> {
-    let wrong = || Error::Value { option: "-Q", value: value.to_string(), expected: "bytes, such as 50k" };
+fn queue(value: &str) -> Result<Size, TlemError> {
+    let wrong = || TlemError::Value { option: "-Q", value: value.to_string(), expected: "bytes, such as 50k" };
     number(value, &SIZES).map(Size::from_bytes).ok_or_else(wrong)
 }
 
@@ -191,21 +193,25 @@ fn split(value: &str) -> Vec<&str> {
 }
 
 /// The possible suffixes of a number: a unit, and then a tail without meaning.
-struct Kind {
+struct NumberSuffixes {
     units: [(&'static str, u64); 4],
     tails: &'static [&'static str],
 }
 
 /// Times, in nanoseconds. A number alone is in seconds.
-const TIMES: Kind = Kind { units: [("", 1_000_000_000), ("m", 1_000_000), ("u", 1_000), ("n", 1)], tails: &["", "s"] };
+const TIMES: NumberSuffixes =
+    NumberSuffixes { units: [("", 1_000_000_000), ("m", 1_000_000), ("u", 1_000), ("n", 1)], tails: &["", "s"] };
 /// Rates, in bits per second.
-const RATES: Kind =
-    Kind { units: [("", 1), ("k", 1_000), ("m", 1_000_000), ("g", 1_000_000_000)], tails: &["", "b", "bit", "bps"] };
+const RATES: NumberSuffixes = NumberSuffixes {
+    units: [("", 1), ("k", 1_000), ("m", 1_000_000), ("g", 1_000_000_000)],
+    tails: &["", "b", "bit", "bps"],
+};
 /// Sizes, in bytes.
-const SIZES: Kind = Kind { units: [("", 1), ("k", 1 << 10), ("m", 1 << 20), ("g", 1 << 30)], tails: &["", "b"] };
+const SIZES: NumberSuffixes =
+    NumberSuffixes { units: [("", 1), ("k", 1 << 10), ("m", 1 << 20), ("g", 1 << 30)], tails: &["", "b"] };
 
 /// Reads a number with a unit of `kind`.
-fn number(text: &str, kind: &Kind) -> Option<u64> {
+fn number(text: &str, kind: &NumberSuffixes) -> Option<u64> {
     let (number, suffix) = Decimal::read(text)?;
     let suffix = suffix.to_ascii_lowercase();
     let is_unit = |(name, _): &&(&str, u64)| suffix.strip_prefix(name).is_some_and(|tail| kind.tails.contains(&tail));

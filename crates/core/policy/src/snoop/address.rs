@@ -6,14 +6,14 @@ use netvale_wire::MacAddr;
 
 /// IGMP's groups or MLD's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Family {
+pub enum GroupFamily {
     /// IPv4.
     V4,
     /// IPv6.
     V6,
 }
 
-impl Family {
+impl GroupFamily {
     /// The family of an IP address.
     pub fn of(addr: IpAddr) -> Self {
         if addr.is_ipv4() { Self::V4 } else { Self::V6 }
@@ -78,18 +78,18 @@ mod tests {
     #[test]
     fn groups_have_mac_addresses() {
         for (group, mac, family) in [
-            ("224.1.2.3", "01:00:5e:01:02:03", Family::V4),
-            ("239.255.2.3", "01:00:5e:7f:02:03", Family::V4),
-            ("ff05::1:abcd:ef01", "33:33:ab:cd:ef:01", Family::V6),
+            ("224.1.2.3", "01:00:5e:01:02:03", GroupFamily::V4),
+            ("239.255.2.3", "01:00:5e:7f:02:03", GroupFamily::V4),
+            ("ff05::1:abcd:ef01", "33:33:ab:cd:ef:01", GroupFamily::V6),
         ] {
             assert_eq!(mac_of(addr(group)), mac.parse().unwrap());
-            assert_eq!(Family::of_mac(mac.parse().unwrap()), Some(family));
-            assert_eq!(Family::of(addr(group)), family);
+            assert_eq!(GroupFamily::of_mac(mac.parse().unwrap()), Some(family));
+            assert_eq!(GroupFamily::of(addr(group)), family);
         }
         for other in
             ["01:00:5e:80:00:00", "01:80:c2:00:00:00", "ff:ff:ff:ff:ff:ff", "33:32:00:00:00:01", "01:01:5e:00:00:01"]
         {
-            assert_eq!(Family::of_mac(other.parse().unwrap()), None, "{other}");
+            assert_eq!(GroupFamily::of_mac(other.parse().unwrap()), None, "{other}");
         }
     }
 

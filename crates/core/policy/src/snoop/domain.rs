@@ -2,9 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::address::{self, Family};
+use super::address::{self, GroupFamily};
 use super::message::HeardQuery;
-use super::settings::Settings;
+use super::settings::SnoopSettings;
 use super::timers::Timers;
 
 /// Queriers and routers of a family in a VLAN.
@@ -13,9 +13,9 @@ pub(super) struct Domain {
     /// The source address of this switch's queries.
     own_addr: IpAddr,
     /// The general queries of this switch, if it queries.
-    own: Option<Own>,
+    own: Option<OwnQuerier>,
     /// The other querier, if one has taken over.
-    other: Option<Other>,
+    other: Option<OtherQuerier>,
     /// When hosts have had the time to answer.
     settled_at: u64,
     active: bool,
@@ -26,20 +26,20 @@ pub(super) struct Domain {
 }
 
 #[derive(Debug)]
-struct Own {
+struct OwnQuerier {
     next: u64,
     /// Number of queries left at the shorter startup interval.
     startup_left: u8,
 }
 
-impl Own {
-    fn start(now_ns: u64, settings: &Settings) -> Self {
+impl OwnQuerier {
+    fn start(now_ns: u64, settings: &SnoopSettings) -> Self {
         Self { next: now_ns, startup_left: settings.startup_query_count }
     }
 }
 
 #[derive(Debug)]
-struct Other {
+struct OtherQuerier {
     addr: IpAddr,
     until: u64,
 }
@@ -47,14 +47,14 @@ struct Other {
 impl Domain {
     /// A domain without any knowledge. Like Linux, it waits for the answers to the first query before groups are
     /// forwarded separately.
-    pub fn start(now_ns: u64, family: Family, settings: &Settings) -> Self {
+    pub fn start(now_ns: u64, family: GroupFamily, settings: &SnoopSettings) -> Self {
         let own_addr = match family {
-            Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
-            Family::V6 => address::link_local(settings.mac).into(),
+            GroupFamily::V4 => Ipv4Addr::UNSPECIFIED.into(),
+            GroupFamily::V6 => address::link_local(settings.mac).into(),
         };
         Self {
             own_addr,
-            own: settings.querier.then(|| Own::start(now_ns, settings)),
+            own: settings.querier.then(|| OwnQuerier::start(now_ns, settings)),
             other: None,
             settled_at: now_ns.saturating_add(settings.query_response_interval_ns),
             active: false,
@@ -80,7 +80,7 @@ impl Domain {
 
     /// Handles a general query. The lowest address wins (RFC 2236 §3, RFC 3810 §7.6.2); a querier without an address
     /// loses to all others, and replaces another without one.
-    pub fn elect(&mut self, now_ns: u64, query: &HeardQuery, settings: &Settings) {
+    pub fn elect(&mut self, now_ns: u64, query: &HeardQuery, settings: &SnoopSettings) {
         let holder = match &self.other {
             Some(other) => Some(other.addr),
             None => self.own.as_ref().map(|_| self.own_addr),
@@ -94,11 +94,11 @@ impl Domain {
             }
         }
         let until = now_ns.saturating_add(settings.other_querier_interval_ns);
-        self.other = Some(Other { addr: query.source, until });
+        self.other = Some(OtherQuerier { addr: query.source, until });
     }
 
     /// Whether a general query is due; counts it as sent.
-    pub fn take_general_query(&mut self, now_ns: u64, settings: &Settings) -> bool {
+    pub fn take_general_query(&mut self, now_ns: u64, settings: &SnoopSettings) -> bool {
         let asking = self.is_asking();
         let Some(own) = self.own.as_mut().filter(|own| asking && own.next <= now_ns) else {
             return false;
@@ -111,10 +111,10 @@ impl Domain {
     }
 
     /// Ends what has expired. Returns whether frames have other destinations now.
-    pub fn expire(&mut self, now_ns: u64, settings: &Settings) -> bool {
+    pub fn expire(&mut self, now_ns: u64, settings: &SnoopSettings) -> bool {
         if self.other.as_ref().is_some_and(|other| other.until <= now_ns) {
             self.other = None;
-            self.own = self.own.as_ref().map(|_| Own::start(now_ns, settings));
+            self.own = self.own.as_ref().map(|_| OwnQuerier::start(now_ns, settings));
         }
         let active = (self.own.is_some() || self.other.is_some()) && self.settled_at <= now_ns;
         let turned = std::mem::replace(&mut self.active, active) != active;

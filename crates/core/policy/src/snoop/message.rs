@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use netvale_wire::layers::Ip;
-use netvale_wire::{Layers, Malformed, Sum, checksum, ethernet, ipv4, ipv6};
+use netvale_wire::layers::IpLayer;
+use netvale_wire::{Layers, MalformedPacket, Sum, checksum, ethernet, ipv4, ipv6};
 
-use super::address::Family;
+use super::address::GroupFamily;
 
 /// IP protocol numbers.
 pub(super) const IGMP: u8 = 2;
@@ -68,11 +68,11 @@ fn is_control_v6(packet: &[u8]) -> bool {
 }
 
 /// A message.
-pub(super) enum Control<'a> {
+pub(super) enum ControlMessage<'a> {
     Query(HeardQuery),
-    Report(Report<'a>),
+    Report(HostReport<'a>),
     /// A router's hello.
-    Hello(Family),
+    Hello(GroupFamily),
     Other,
 }
 
@@ -88,7 +88,7 @@ pub(super) struct HeardQuery {
 
 /// A host's message about a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum GroupChange {
     Join(IpAddr),
     Leave(IpAddr),
     /// It wants fewer sources, perhaps none.
@@ -96,15 +96,15 @@ pub(super) enum Change {
 }
 
 /// A host's report, group by group.
-pub(super) enum Report<'a> {
-    One(Option<Change>),
-    Records(Records<'a>),
+pub(super) enum HostReport<'a> {
+    One(Option<GroupChange>),
+    Records(ReportRecords<'a>),
 }
 
-impl Iterator for Report<'_> {
-    type Item = Change;
+impl Iterator for HostReport<'_> {
+    type Item = GroupChange;
 
-    fn next(&mut self) -> Option<Change> {
+    fn next(&mut self) -> Option<GroupChange> {
         match self {
             Self::One(change) => change.take(),
             Self::Records(records) => records.by_ref().find_map(|record| record.change()),
@@ -113,136 +113,144 @@ impl Iterator for Report<'_> {
 }
 
 /// Reads the frame. A message that is truncated, has a wrong checksum or an impossible value is malformed.
-pub(super) fn parse(frame: &[u8]) -> Result<Control<'_>, Malformed> {
+pub(super) fn parse(frame: &[u8]) -> Result<ControlMessage<'_>, MalformedPacket> {
     let layers = Layers::parse(frame)?;
     let Some(ip) = layers.ip else {
-        return Ok(Control::Other);
+        return Ok(ControlMessage::Other);
     };
     if !matches!(ip.protocol, IGMP | ICMPV6 | PIM) {
-        return Ok(Control::Other);
+        return Ok(ControlMessage::Other);
     }
     let end = layers.l3 + packet_len(frame.get(layers.l3..).unwrap_or_default(), ip.src)?;
-    let message = frame.get(ip.l4..end).ok_or(Malformed::Truncated)?;
+    let message = frame.get(ip.l4..end).ok_or(MalformedPacket::Truncated)?;
     // No message is long enough for fragments, and a switch does not reassemble them.
     if ip.fragment || !ip.dst.is_multicast() {
-        return Err(Malformed::BadField);
+        return Err(MalformedPacket::BadField);
     }
     match (ip.protocol, ip.src) {
         (IGMP, IpAddr::V4(_)) => igmp(message, &ip),
         (ICMPV6, IpAddr::V6(_)) => mld(message, &ip),
         (PIM, _) => pim(message, &ip),
-        _ => Ok(Control::Other),
+        _ => Ok(ControlMessage::Other),
     }
 }
 
 /// Length in bytes of the packet that starts with a valid IP header.
-fn packet_len(packet: &[u8], src: IpAddr) -> Result<usize, Malformed> {
+fn packet_len(packet: &[u8], src: IpAddr) -> Result<usize, MalformedPacket> {
     if src.is_ipv6() {
         return Ok(ipv6::HEADER_LEN + usize::from(ipv6::Header::parse(packet)?.payload_len()));
     }
     let header = ipv4::Header::parse(packet)?;
-    let sum = Sum::of(packet.get(..header.header_len()).ok_or(Malformed::Truncated)?);
-    (sum.fold() == 0xffff).then_some(header.total_len().into()).ok_or(Malformed::BadField)
+    let sum = Sum::of(packet.get(..header.header_len()).ok_or(MalformedPacket::Truncated)?);
+    (sum.fold() == 0xffff).then_some(header.total_len().into()).ok_or(MalformedPacket::BadField)
 }
 
 /// Checks the sum of `message`, including a pseudo header with IPv6.
-fn check_sum(message: &[u8], ip: &Ip) -> Result<(), Malformed> {
+fn check_sum(message: &[u8], ip: &IpLayer) -> Result<(), MalformedPacket> {
     let before = match (ip.src, ip.dst) {
         (IpAddr::V6(src), IpAddr::V6(dst)) => checksum::pseudo_v6(src, dst, ip.protocol, message.len() as u32),
         _ => Sum::ZERO,
     };
-    (before.add_bytes(message).fold() == 0xffff).then_some(()).ok_or(Malformed::BadField)
+    (before.add_bytes(message).fold() == 0xffff).then_some(()).ok_or(MalformedPacket::BadField)
 }
 
-fn pim<'a>(message: &[u8], ip: &Ip) -> Result<Control<'a>, Malformed> {
+fn pim<'a>(message: &[u8], ip: &IpLayer) -> Result<ControlMessage<'a>, MalformedPacket> {
     if message.first() != Some(&PIM_HELLO) {
-        return Ok(Control::Other);
+        return Ok(ControlMessage::Other);
     }
     check_sum(message, ip)?;
-    Ok(Control::Hello(Family::of(ip.src)))
+    Ok(ControlMessage::Hello(GroupFamily::of(ip.src)))
 }
 
-fn igmp<'a>(message: &'a [u8], ip: &Ip) -> Result<Control<'a>, Malformed> {
+fn igmp<'a>(message: &'a [u8], ip: &IpLayer) -> Result<ControlMessage<'a>, MalformedPacket> {
     check_sum(message, ip)?;
     // The shortest messages of all types have 8 bytes (RFC 2236 §2), also those of router discovery.
-    let &[kind, _, _, _, a, b, c, d] = message.first_chunk().ok_or(Malformed::Truncated)?;
+    let &[kind, _, _, _, a, b, c, d] = message.first_chunk().ok_or(MalformedPacket::Truncated)?;
     let group = Ipv4Addr::from([a, b, c, d]);
-    let one = |change: fn(IpAddr) -> Change| match group.is_multicast() {
-        true => Ok(Control::Report(Report::One(Some(change(group.into()))))),
-        false => Err(Malformed::BadField),
+    let one = |change: fn(IpAddr) -> GroupChange| match group.is_multicast() {
+        true => Ok(ControlMessage::Report(HostReport::One(Some(change(group.into()))))),
+        false => Err(MalformedPacket::BadField),
     };
     match kind {
         igmp::QUERY => igmp_query(message, group, ip),
-        igmp::REPORT_V1 | igmp::REPORT_V2 => one(Change::Join),
-        igmp::LEAVE => one(Change::Leave),
-        igmp::REPORT_V3 => Records::parse(message, Family::V4).map(|records| Control::Report(Report::Records(records))),
-        igmp::ROUTER => Ok(Control::Hello(Family::V4)),
-        _ => Ok(Control::Other),
+        igmp::REPORT_V1 | igmp::REPORT_V2 => one(GroupChange::Join),
+        igmp::LEAVE => one(GroupChange::Leave),
+        igmp::REPORT_V3 => ReportRecords::parse(message, GroupFamily::V4)
+            .map(|records| ControlMessage::Report(HostReport::Records(records))),
+        igmp::ROUTER => Ok(ControlMessage::Hello(GroupFamily::V4)),
+        _ => Ok(ControlMessage::Other),
     }
 }
 
 /// A query of version 1 or 2 has 8 bytes, one of version 3 has 12 or more (RFC 3376 §7.1).
-fn igmp_query<'a>(message: &[u8], group: Ipv4Addr, ip: &Ip) -> Result<Control<'a>, Malformed> {
+fn igmp_query<'a>(message: &[u8], group: Ipv4Addr, ip: &IpLayer) -> Result<ControlMessage<'a>, MalformedPacket> {
     let code = message.get(1).copied().unwrap_or_default();
     let (tenths, flags, sources) = match *message {
         [_, _, _, _, _, _, _, _] => (u32::from(code), 0, 0),
         [_, _, _, _, _, _, _, _, flags, _, high, low, ..] => (decode8(code), flags, u16::from_be_bytes([high, low])),
-        _ => return Err(Malformed::BadField),
+        _ => return Err(MalformedPacket::BadField),
     };
     let v1 = message.len() == 8 && code == 0;
     let max_response_ns = if v1 { V1_RESPONSE_NS } else { u64::from(tenths) * 100_000_000 };
     query(ip, group.into(), max_response_ns, flags, sources)
 }
 
-fn mld<'a>(message: &'a [u8], ip: &Ip) -> Result<Control<'a>, Malformed> {
-    let kind = *message.first().ok_or(Malformed::Truncated)?;
+fn mld<'a>(message: &'a [u8], ip: &IpLayer) -> Result<ControlMessage<'a>, MalformedPacket> {
+    let kind = *message.first().ok_or(MalformedPacket::Truncated)?;
     if !matches!(kind, mld::QUERY | mld::REPORT_V1 | mld::DONE | mld::REPORT_V2 | mld::ROUTER) {
-        return Ok(Control::Other);
+        return Ok(ControlMessage::Other);
     }
     check_sum(message, ip)?;
     let group = || message.get(8..24).and_then(|group| group.first_chunk::<16>()).map(|&group| Ipv6Addr::from(group));
-    let one = |change: fn(IpAddr) -> Change| match group().ok_or(Malformed::Truncated)? {
-        group if group.is_multicast() => Ok(Control::Report(Report::One(Some(change(group.into()))))),
-        _ => Err(Malformed::BadField),
+    let one = |change: fn(IpAddr) -> GroupChange| match group().ok_or(MalformedPacket::Truncated)? {
+        group if group.is_multicast() => Ok(ControlMessage::Report(HostReport::One(Some(change(group.into()))))),
+        _ => Err(MalformedPacket::BadField),
     };
     match kind {
-        mld::QUERY => mld_query(message, group().ok_or(Malformed::Truncated)?, ip),
-        mld::REPORT_V1 => one(Change::Join),
-        mld::DONE => one(Change::Leave),
-        mld::REPORT_V2 => Records::parse(message, Family::V6).map(|records| Control::Report(Report::Records(records))),
-        _ => Ok(Control::Hello(Family::V6)),
+        mld::QUERY => mld_query(message, group().ok_or(MalformedPacket::Truncated)?, ip),
+        mld::REPORT_V1 => one(GroupChange::Join),
+        mld::DONE => one(GroupChange::Leave),
+        mld::REPORT_V2 => ReportRecords::parse(message, GroupFamily::V6)
+            .map(|records| ControlMessage::Report(HostReport::Records(records))),
+        _ => Ok(ControlMessage::Hello(GroupFamily::V6)),
     }
 }
 
 /// A query of version 1 has 24 bytes, one of version 2 has 28 or more (RFC 3810 §8.1); both come from link-local
 /// addresses.
-fn mld_query<'a>(message: &[u8], group: Ipv6Addr, ip: &Ip) -> Result<Control<'a>, Malformed> {
+fn mld_query<'a>(message: &[u8], group: Ipv6Addr, ip: &IpLayer) -> Result<ControlMessage<'a>, MalformedPacket> {
     let local = matches!(ip.src, IpAddr::V6(src) if src.is_unicast_link_local());
     let code = match *message {
         [_, _, _, _, high, low, ..] if local => u16::from_be_bytes([high, low]),
-        _ => return Err(Malformed::BadField),
+        _ => return Err(MalformedPacket::BadField),
     };
     let (milliseconds, flags, sources) = match message.get(24..).unwrap_or_default() {
         [] => (u32::from(code), 0, 0),
         [flags, _, high, low, ..] => (decode16(code), *flags, u16::from_be_bytes([*high, *low])),
-        _ => return Err(Malformed::BadField),
+        _ => return Err(MalformedPacket::BadField),
     };
     query(ip, group.into(), u64::from(milliseconds) * 1_000_000, flags, sources)
 }
 
 /// A query for all groups must go to all hosts; a query that only some hear could keep others from sending theirs.
-fn query<'a>(ip: &Ip, group: IpAddr, response: u64, flags: u8, sources: u16) -> Result<Control<'a>, Malformed> {
+fn query<'a>(
+    ip: &IpLayer,
+    group: IpAddr,
+    response: u64,
+    flags: u8,
+    sources: u16,
+) -> Result<ControlMessage<'a>, MalformedPacket> {
     let all_hosts = match ip.dst {
         IpAddr::V4(dst) => dst == Ipv4Addr::new(224, 0, 0, 1),
         IpAddr::V6(dst) => dst == Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1),
     };
     let general = group.is_unspecified();
     if general && (!all_hosts || sources > 0) || !general && !group.is_multicast() {
-        return Err(Malformed::BadField);
+        return Err(MalformedPacket::BadField);
     }
     let lowers_timers = sources == 0 && flags & SUPPRESS == 0;
     let group = (!general).then_some(group);
-    Ok(Control::Query(HeardQuery { source: ip.src, group, max_response_ns: response, lowers_timers }))
+    Ok(ControlMessage::Query(HeardQuery { source: ip.src, group, max_response_ns: response, lowers_timers }))
 }
 
 /// The number in a byte (RFC 3376 §4.1.1): the inverse of what queries encode.
@@ -259,60 +267,60 @@ pub(super) fn decode16(code: u16) -> u32 {
 
 /// The records of a report of IGMPv3 or MLDv2 (RFC 3376 §4.2, RFC 3810 §5.2), all complete.
 #[derive(Clone)]
-pub(super) struct Records<'a> {
+pub(super) struct ReportRecords<'a> {
     rest: &'a [u8],
     left: u16,
-    family: Family,
+    family: GroupFamily,
 }
 
 /// One of them.
-pub(super) struct Record {
+pub(super) struct ReportRecord {
     kind: u8,
     group: IpAddr,
     sources: u16,
 }
 
-impl<'a> Records<'a> {
+impl<'a> ReportRecords<'a> {
     /// The records of `message`. A truncated record makes all of them malformed.
-    fn parse(message: &'a [u8], family: Family) -> Result<Self, Malformed> {
-        let &[_, _, _, _, _, _, high, low] = message.first_chunk().ok_or(Malformed::Truncated)?;
+    fn parse(message: &'a [u8], family: GroupFamily) -> Result<Self, MalformedPacket> {
+        let &[_, _, _, _, _, _, high, low] = message.first_chunk().ok_or(MalformedPacket::Truncated)?;
         let left = u16::from_be_bytes([high, low]);
         let records = Self { rest: message.get(8..).unwrap_or_default(), left, family };
         let whole = records.clone().count() == usize::from(left);
         let groups = records.clone().all(|record| record.group.is_multicast());
-        (whole && groups).then_some(records).ok_or(Malformed::BadField)
+        (whole && groups).then_some(records).ok_or(MalformedPacket::BadField)
     }
 }
 
-impl Iterator for Records<'_> {
-    type Item = Record;
+impl Iterator for ReportRecords<'_> {
+    type Item = ReportRecord;
 
-    fn next(&mut self) -> Option<Record> {
+    fn next(&mut self) -> Option<ReportRecord> {
         self.left = self.left.checked_sub(1)?;
         let (&[kind, aux, high, low], rest) = self.rest.split_first_chunk()?;
         let sources = u16::from_be_bytes([high, low]);
         let (group, rest, addr_len): (IpAddr, _, _) = match self.family {
-            Family::V4 => {
+            GroupFamily::V4 => {
                 rest.split_first_chunk::<4>().map(|(&group, rest)| (Ipv4Addr::from(group).into(), rest, 4))?
             }
-            Family::V6 => {
+            GroupFamily::V6 => {
                 rest.split_first_chunk::<16>().map(|(&group, rest)| (Ipv6Addr::from(group).into(), rest, 16))?
             }
         };
         self.rest = rest.get(usize::from(sources) * addr_len + usize::from(aux) * 4..)?;
-        Some(Record { kind, group, sources })
+        Some(ReportRecord { kind, group, sources })
     }
 }
 
-impl Record {
+impl ReportRecord {
     /// Its meaning for the group as a whole. A host that names wanted sources wants the group; one that names none does
     /// not. A host that blocks sources may have none left, or may still want all others.
-    fn change(&self) -> Option<Change> {
+    fn change(&self) -> Option<GroupChange> {
         match (self.kind, self.sources) {
-            (1 | 3, 0) => Some(Change::Leave(self.group)),
-            (1 | 3, _) | (2 | 4, _) => Some(Change::Join(self.group)),
-            (5, 1..) => Some(Change::Join(self.group)),
-            (6, _) => Some(Change::Ask(self.group)),
+            (1 | 3, 0) => Some(GroupChange::Leave(self.group)),
+            (1 | 3, _) | (2 | 4, _) => Some(GroupChange::Join(self.group)),
+            (5, 1..) => Some(GroupChange::Join(self.group)),
+            (6, _) => Some(GroupChange::Ask(self.group)),
             _ => None,
         }
     }

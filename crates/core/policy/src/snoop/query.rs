@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use netvale_wire::{Malformed, Sum, checksum, ethernet, ipv4, ipv6};
+use netvale_wire::{MalformedPacket, Sum, checksum, ethernet, ipv4, ipv6};
 
-use super::address::{self, Family};
+use super::address::{self, GroupFamily};
 use super::message::{ICMPV6, IGMP};
-use super::settings::{IgmpVersion, MldVersion, Settings};
+use super::settings::{IgmpVersion, MldVersion, SnoopSettings};
 
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MILLISECOND;
@@ -37,7 +37,7 @@ pub struct Query {
 }
 
 /// The contents of a query.
-struct Asked {
+struct QueryContents {
     group: Option<IpAddr>,
     response_ns: u64,
 }
@@ -49,22 +49,28 @@ impl Query {
     }
 
     /// A query for all groups.
-    pub(super) fn general(settings: &Settings, vlan: u16, family: Family) -> Self {
-        let asked = Asked { group: None, response_ns: settings.query_response_interval_ns };
+    pub(super) fn general(settings: &SnoopSettings, vlan: u16, family: GroupFamily) -> Self {
+        let asked = QueryContents { group: None, response_ns: settings.query_response_interval_ns };
         Self::build(settings, vlan, None, family, &asked)
     }
 
     /// A query whether any host behind `port` wants `group`.
-    pub(super) fn specific(settings: &Settings, vlan: u16, port: u8, group: IpAddr) -> Self {
-        let asked = Asked { group: Some(group), response_ns: settings.last_member_interval_ns };
-        Self::build(settings, vlan, Some(port), Family::of(group), &asked)
+    pub(super) fn specific(settings: &SnoopSettings, vlan: u16, port: u8, group: IpAddr) -> Self {
+        let asked = QueryContents { group: Some(group), response_ns: settings.last_member_interval_ns };
+        Self::build(settings, vlan, Some(port), GroupFamily::of(group), &asked)
     }
 
-    fn build(settings: &Settings, vlan: u16, port: Option<u8>, family: Family, asked: &Asked) -> Self {
+    fn build(
+        settings: &SnoopSettings,
+        vlan: u16,
+        port: Option<u8>,
+        family: GroupFamily,
+        asked: &QueryContents,
+    ) -> Self {
         let mut query = Self { vlan, port, bytes: [0; MAX_LEN], len: 0 };
         let built = match family {
-            Family::V4 => build_v4(&mut query.bytes, settings, asked),
-            Family::V6 => build_v6(&mut query.bytes, settings, asked),
+            GroupFamily::V4 => build_v4(&mut query.bytes, settings, asked),
+            GroupFamily::V6 => build_v6(&mut query.bytes, settings, asked),
         };
         // A frame is never too long for its array; a test builds every kind.
         query.len = built.unwrap_or_default().max(ethernet::MIN_FRAME_LEN);
@@ -72,7 +78,11 @@ impl Query {
     }
 }
 
-fn build_v4(frame: &mut [u8; MAX_LEN], settings: &Settings, asked: &Asked) -> Result<usize, Malformed> {
+fn build_v4(
+    frame: &mut [u8; MAX_LEN],
+    settings: &SnoopSettings,
+    asked: &QueryContents,
+) -> Result<usize, MalformedPacket> {
     const HEADER_LEN: usize = ipv4::HEADER_LEN + ROUTER_ALERT.len();
     let (dst, group) = match asked.group {
         Some(IpAddr::V4(group)) => (group, group),
@@ -81,7 +91,7 @@ fn build_v4(frame: &mut [u8; MAX_LEN], settings: &Settings, asked: &Asked) -> Re
     fill_ethernet(frame, settings, dst.into(), ethernet::IPV4)?;
     let (message, len) = igmp(settings, asked, group);
     let message = message.get(..len).unwrap_or_default();
-    let packet = frame.get_mut(ethernet::HEADER_LEN..).ok_or(Malformed::Truncated)?;
+    let packet = frame.get_mut(ethernet::HEADER_LEN..).ok_or(MalformedPacket::Truncated)?;
     let mut ip = ipv4::Header::init(packet)?;
     ip.set_total_len((HEADER_LEN + len) as u16);
     ip.set_fragment(ipv4::DONT_FRAGMENT);
@@ -92,13 +102,13 @@ fn build_v4(frame: &mut [u8; MAX_LEN], settings: &Settings, asked: &Asked) -> Re
     store(packet, 0, &[0x40 | (HEADER_LEN / 4) as u8, TOS])?;
     store(packet, ipv4::HEADER_LEN, &ROUTER_ALERT)?;
     store(packet, HEADER_LEN, message)?;
-    let sum = Sum::of(packet.get(..HEADER_LEN).ok_or(Malformed::Truncated)?);
+    let sum = Sum::of(packet.get(..HEADER_LEN).ok_or(MalformedPacket::Truncated)?);
     store(packet, 10, &sum.checksum().to_be_bytes())?;
     Ok(ethernet::HEADER_LEN + HEADER_LEN + len)
 }
 
 /// The message and its length in bytes.
-fn igmp(settings: &Settings, asked: &Asked, group: Ipv4Addr) -> ([u8; 12], usize) {
+fn igmp(settings: &SnoopSettings, asked: &QueryContents, group: Ipv4Addr) -> ([u8; 12], usize) {
     let tenths = asked.response_ns / (100 * MILLISECOND);
     let [a, b, c, d] = group.octets();
     let (code, len) = match settings.igmp {
@@ -112,7 +122,11 @@ fn igmp(settings: &Settings, asked: &Asked, group: Ipv4Addr) -> ([u8; 12], usize
     (message, len)
 }
 
-fn build_v6(frame: &mut [u8; MAX_LEN], settings: &Settings, asked: &Asked) -> Result<usize, Malformed> {
+fn build_v6(
+    frame: &mut [u8; MAX_LEN],
+    settings: &SnoopSettings,
+    asked: &QueryContents,
+) -> Result<usize, MalformedPacket> {
     let (dst, group) = match asked.group {
         Some(IpAddr::V6(group)) => (group, group),
         _ => (Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), Ipv6Addr::UNSPECIFIED),
@@ -123,7 +137,7 @@ fn build_v6(frame: &mut [u8; MAX_LEN], settings: &Settings, asked: &Asked) -> Re
     let message = message.get_mut(..len).unwrap_or_default();
     let sum = checksum::pseudo_v6(src, dst, ICMPV6, len as u32).add_bytes(message).checksum();
     store(message, 2, &sum.to_be_bytes())?;
-    let packet = frame.get_mut(ethernet::HEADER_LEN..).ok_or(Malformed::Truncated)?;
+    let packet = frame.get_mut(ethernet::HEADER_LEN..).ok_or(MalformedPacket::Truncated)?;
     let mut ip = ipv6::Header::init(packet)?;
     ip.set_payload_len((HOP_BY_HOP.len() + len) as u16);
     ip.set_next_header(0);
@@ -136,7 +150,7 @@ fn build_v6(frame: &mut [u8; MAX_LEN], settings: &Settings, asked: &Asked) -> Re
 }
 
 /// The message without its checksum, and its length in bytes.
-fn mld(settings: &Settings, asked: &Asked, group: Ipv6Addr) -> ([u8; 28], usize) {
+fn mld(settings: &SnoopSettings, asked: &QueryContents, group: Ipv6Addr) -> ([u8; 28], usize) {
     let milliseconds = asked.response_ns / MILLISECOND;
     let (code, len) = match settings.mld {
         MldVersion::V1 => (milliseconds.clamp(1, 0xffff) as u16, 24),
@@ -151,7 +165,12 @@ fn mld(settings: &Settings, asked: &Asked, group: Ipv6Addr) -> ([u8; 28], usize)
     (message, len)
 }
 
-fn fill_ethernet(frame: &mut [u8], settings: &Settings, dst: IpAddr, ethertype: u16) -> Result<(), Malformed> {
+fn fill_ethernet(
+    frame: &mut [u8],
+    settings: &SnoopSettings,
+    dst: IpAddr,
+    ethertype: u16,
+) -> Result<(), MalformedPacket> {
     let mut header = ethernet::Header::parse_mut(frame)?;
     header.set_dst(address::mac_of(dst));
     header.set_src(settings.mac);
@@ -159,8 +178,8 @@ fn fill_ethernet(frame: &mut [u8], settings: &Settings, dst: IpAddr, ethertype: 
     Ok(())
 }
 
-fn store(bytes: &mut [u8], at: usize, part: &[u8]) -> Result<(), Malformed> {
-    let place = bytes.get_mut(at..).and_then(|rest| rest.get_mut(..part.len())).ok_or(Malformed::Truncated)?;
+fn store(bytes: &mut [u8], at: usize, part: &[u8]) -> Result<(), MalformedPacket> {
+    let place = bytes.get_mut(at..).and_then(|rest| rest.get_mut(..part.len())).ok_or(MalformedPacket::Truncated)?;
     place.copy_from_slice(part);
     Ok(())
 }

@@ -87,9 +87,9 @@ impl Multicast {
     }
 }
 
-/// A switch's snooping settings. [`Settings::new`] has the Linux bridge's defaults; times are in ns.
+/// A switch's snooping settings. [`SnoopSettings::new`] has the Linux bridge's defaults; times are in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct SnoopSettings {
     /// The source address of queries.
     pub mac: MacAddr,
     /// Whether the switch queries in the absence of another querier (`mcast_querier`).
@@ -120,7 +120,7 @@ pub struct Settings {
     pub per_port: usize,
 }
 
-impl Settings {
+impl SnoopSettings {
     /// The defaults, for a switch whose queries come from `mac`.
     pub const fn new(mac: MacAddr) -> Self {
         Self {
@@ -168,11 +168,12 @@ mod tests {
     /// Objective: intervals of zero do not make queries endless.
     #[test]
     fn intervals_are_not_zero() {
-        let zero = Settings { query_interval_ns: 0, startup_query_interval_ns: 0, ..Settings::new(MacAddr::ZERO) };
-        let clamped = Settings { last_member_interval_ns: 0, ..zero }.clamped();
+        let zero =
+            SnoopSettings { query_interval_ns: 0, startup_query_interval_ns: 0, ..SnoopSettings::new(MacAddr::ZERO) };
+        let clamped = SnoopSettings { last_member_interval_ns: 0, ..zero }.clamped();
         assert_eq!((clamped.query_interval_ns, clamped.startup_query_interval_ns), (SECOND, SECOND));
         assert_eq!(clamped.last_member_interval_ns, SECOND / 10);
-        let default = Settings::new(MacAddr::ZERO);
+        let default = SnoopSettings::new(MacAddr::ZERO);
         assert_eq!(default.clamped(), default);
     }
 }

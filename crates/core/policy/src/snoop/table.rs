@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::settings::Settings;
+use super::settings::SnoopSettings;
 use super::{Membership, PortSet};
 
 /// A VLAN and a group. Groups that share a MAC address are distinct here: leaving one is not leaving the other.
-pub(super) type Key = (u16, IpAddr);
+pub(super) type MemberKey = (u16, IpAddr);
 
 /// The outcome of a join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Joined {
+pub(super) enum JoinResult {
     Anew,
     Again,
     /// There are too many groups, or the port has too many.
@@ -20,12 +20,12 @@ pub(super) enum Joined {
 
 /// Members of groups, within limits.
 #[derive(Debug)]
-pub(super) struct Table {
-    groups: BTreeMap<Key, Vec<Member>>,
+pub(super) struct MemberTable {
+    groups: BTreeMap<MemberKey, Vec<MemberEntry>>,
     /// Number of groups of each port.
     per_port: [usize; 256],
     /// Queries to send, by time: one for each member that may have left.
-    questions: BTreeSet<(u64, Key, u8)>,
+    questions: BTreeSet<(u64, MemberKey, u8)>,
     /// No membership ends before this.
     wake: u64,
     max_groups: usize,
@@ -35,7 +35,7 @@ pub(super) struct Table {
 }
 
 #[derive(Debug)]
-struct Member {
+struct MemberEntry {
     port: u8,
     expires: u64,
     /// When to query next, if the member may have left, and how many times.
@@ -43,8 +43,8 @@ struct Member {
     asks_left: u8,
 }
 
-impl Table {
-    pub fn new(settings: &Settings) -> Self {
+impl MemberTable {
+    pub fn new(settings: &SnoopSettings) -> Self {
         Self {
             groups: BTreeMap::new(),
             per_port: [0; 256],
@@ -58,25 +58,25 @@ impl Table {
     }
 
     /// Makes `port` a member until `expires`, or lets it stay one until then.
-    pub fn join(&mut self, key: Key, port: u8, expires: u64) -> Joined {
+    pub fn join(&mut self, key: MemberKey, port: u8, expires: u64) -> JoinResult {
         if let Some(member) = self.groups.get_mut(&key).and_then(|members| find(members, port)) {
             forget_question(&mut self.questions, key, member);
             member.expires = expires;
             self.wake = self.wake.min(expires);
-            return Joined::Again;
+            return JoinResult::Again;
         }
         let full = self.groups.len() >= self.max_groups && !self.groups.contains_key(&key);
         if full || self.per_port[usize::from(port)] >= self.max_per_port {
-            return Joined::Refused;
+            return JoinResult::Refused;
         }
-        self.groups.entry(key).or_default().push(Member { port, expires, ask_at: 0, asks_left: 0 });
+        self.groups.entry(key).or_default().push(MemberEntry { port, expires, ask_at: 0, asks_left: 0 });
         self.per_port[usize::from(port)] += 1;
         self.wake = self.wake.min(expires);
-        Joined::Anew
+        JoinResult::Anew
     }
 
     /// Ends the membership of `port`. Returns whether it was a member.
-    pub fn leave(&mut self, key: Key, port: u8) -> bool {
+    pub fn leave(&mut self, key: MemberKey, port: u8) -> bool {
         let Some(members) = self.groups.get_mut(&key) else {
             return false;
         };
@@ -94,7 +94,7 @@ impl Table {
 
     /// Handles a leave that may not be the last member's: queries some times, and ends the membership if there is no
     /// answer. Further leaves meanwhile change nothing.
-    pub fn question(&mut self, now_ns: u64, key: Key, port: u8) {
+    pub fn question(&mut self, now_ns: u64, key: MemberKey, port: u8) {
         let Some(member) = self.groups.get_mut(&key).and_then(|members| find(members, port)) else {
             return;
         };
@@ -110,7 +110,7 @@ impl Table {
     }
 
     /// Takes a query that is due.
-    pub fn take_question(&mut self, now_ns: u64) -> Option<(Key, u8)> {
+    pub fn take_question(&mut self, now_ns: u64) -> Option<(MemberKey, u8)> {
         let &(at, key, port) = self.questions.first().filter(|question| question.0 <= now_ns)?;
         self.questions.remove(&(at, key, port));
         if let Some(member) = self.groups.get_mut(&key).and_then(|members| find(members, port)) {
@@ -124,7 +124,7 @@ impl Table {
     }
 
     /// Ends all memberships of a group at `until` unless renewed.
-    pub fn lower(&mut self, key: Key, until: u64) {
+    pub fn lower(&mut self, key: MemberKey, until: u64) {
         for member in self.groups.get_mut(&key).into_iter().flatten() {
             member.expires = member.expires.min(until);
             self.wake = self.wake.min(member.expires);
@@ -143,11 +143,11 @@ impl Table {
     }
 
     /// Ends the memberships that `keep` rejects. Returns whether there were any.
-    pub fn retain(&mut self, keep: impl Fn(&Key, u8) -> bool) -> bool {
+    pub fn retain(&mut self, keep: impl Fn(&MemberKey, u8) -> bool) -> bool {
         self.keep(|key, member| keep(key, member.port))
     }
 
-    fn keep(&mut self, keep: impl Fn(&Key, &Member) -> bool) -> bool {
+    fn keep(&mut self, keep: impl Fn(&MemberKey, &MemberEntry) -> bool) -> bool {
         let mut ended = false;
         let questions = &mut self.questions;
         let per_port = &mut self.per_port;
@@ -172,7 +172,7 @@ impl Table {
     }
 
     /// The groups and their members.
-    pub fn groups(&self) -> impl Iterator<Item = (&Key, PortSet)> {
+    pub fn groups(&self) -> impl Iterator<Item = (&MemberKey, PortSet)> {
         self.groups.iter().map(|(key, members)| (key, members.iter().map(|member| member.port).collect()))
     }
 
@@ -189,12 +189,12 @@ impl Table {
     }
 }
 
-fn find(members: &mut [Member], port: u8) -> Option<&mut Member> {
+fn find(members: &mut [MemberEntry], port: u8) -> Option<&mut MemberEntry> {
     members.iter_mut().find(|member| member.port == port)
 }
 
 /// Cancels the query about `member`: a member that comes and goes leaves no query behind.
-fn forget_question(questions: &mut BTreeSet<(u64, Key, u8)>, key: Key, member: &mut Member) {
+fn forget_question(questions: &mut BTreeSet<(u64, MemberKey, u8)>, key: MemberKey, member: &mut MemberEntry) {
     if member.asks_left > 0 {
         questions.remove(&(member.ask_at, key, member.port));
         member.asks_left = 0;

@@ -3,7 +3,7 @@
 mod frames;
 
 use frames::*;
-use netvale_policy::guard::{Addresses, BadGuard, Checks, Guard, Violation};
+use netvale_policy::guard::{AllowedAddresses, BadGuard, Checks, Guard, Violation};
 use proptest::prelude::*;
 
 /// A guard of the port's addresses that makes the checks named.
@@ -57,12 +57,13 @@ fn violations_have_names() {
 fn mac_is_the_source() {
     let guard = guard("mac");
     assert_eq!(guard.head_len(), 14);
-    assert_eq!(verdict(&guard, &udp4("1.2.3.4", (67, 68))), Ok(()));
+    assert_eq!(verdict(&guard, &udp4("1.2.3.4", 67, 68)), Ok(()));
     assert_eq!(verdict(&guard, &ethernet(ALIEN, 0x1234, &[])), Err(Violation::SpoofedMac));
     assert_eq!(verdict(&guard, &ethernet([0xff; 6], 0x1234, &[])), Err(Violation::SpoofedMac));
     assert_eq!(guard.check(&[2; 13], 13), Err(Violation::SpoofedMac));
     assert_eq!(guard.check(&[], 0), Err(Violation::SpoofedMac));
-    let many: Addresses = (1..=64).map(|n| format!("02:00:00:00:00:{n:x} ")).collect::<String>().parse().unwrap();
+    let many: AllowedAddresses =
+        (1..=64).map(|n| format!("02:00:00:00:00:{n:x} ")).collect::<String>().parse().unwrap();
     let guard = Guard::new("mac".parse().unwrap(), many).unwrap();
     assert!((0..=255).all(|n| guard.check(&ethernet([2, 0, 0, 0, 0, n], 0, &[]), 60).is_ok() == (1..=64).contains(&n)));
 }
@@ -87,7 +88,7 @@ fn arp_is_the_ports() {
             ("cut", false, own(arp(1, OWN, "10.0.0.5")[..27].to_vec())),
             ("QEMU's announcement", true, ethernet(OWN, RARP, &arp(3, OWN, "0.0.0.0"))),
             ("RARP of another", false, ethernet(OWN, RARP, &arp(3, ALIEN, "0.0.0.0"))),
-            ("IP, which is not looked at", true, udp4("1.2.3.4", (1, 2))),
+            ("IP, which is not looked at", true, udp4("1.2.3.4", 1, 2)),
         ],
     );
 }
@@ -115,25 +116,25 @@ fn ip_sources_are_the_ports() {
         "ip",
         Violation::SpoofedIp,
         &[
-            ("address", true, udp4("10.0.0.5", (1, 2))),
-            ("in a prefix", true, udp4("10.1.0.255", (1, 2))),
-            ("beside it", false, udp4("10.1.1.0", (1, 2))),
-            ("another's", false, udp4("10.0.0.6", (1, 2))),
-            ("a DHCP client", true, udp4("0.0.0.0", (68, 67))),
-            ("a DHCP server", false, udp4("0.0.0.0", (67, 68))),
-            ("no address", false, udp4("0.0.0.0", (1, 2))),
-            ("no address, first fragment", true, ipv4("0.0.0.0", &[], 0x2000, 17, &udp((68, 67)))),
-            ("no address, other fragment", false, ipv4("0.0.0.0", &[], 0x2001, 17, &udp((68, 67)))),
-            ("no address, cut", false, ipv4("0.0.0.0", &[], 0, 17, &udp((68, 67))[..3])),
+            ("address", true, udp4("10.0.0.5", 1, 2)),
+            ("in a prefix", true, udp4("10.1.0.255", 1, 2)),
+            ("beside it", false, udp4("10.1.1.0", 1, 2)),
+            ("another's", false, udp4("10.0.0.6", 1, 2)),
+            ("a DHCP client", true, udp4("0.0.0.0", 68, 67)),
+            ("a DHCP server", false, udp4("0.0.0.0", 67, 68)),
+            ("no address", false, udp4("0.0.0.0", 1, 2)),
+            ("no address, first fragment", true, ipv4("0.0.0.0", &[], 0x2000, 17, &udp(68, 67))),
+            ("no address, other fragment", false, ipv4("0.0.0.0", &[], 0x2001, 17, &udp(68, 67))),
+            ("no address, cut", false, ipv4("0.0.0.0", &[], 0, 17, &udp(68, 67)[..3])),
             ("wrong version", false, ethernet(OWN, V4, &ipv6("2001:db8::5", 59, &[])[14..])),
-            ("address 6", true, udp6("2001:db8::5", (1, 2))),
-            ("link-local 6", true, udp6("febf::1", (1, 2))),
-            ("another's 6", false, udp6("2001:db8::6", (1, 2))),
+            ("address 6", true, udp6("2001:db8::5", 1, 2)),
+            ("link-local 6", true, udp6("febf::1", 1, 2)),
+            ("another's 6", false, udp6("2001:db8::6", 1, 2)),
             ("DAD", true, ipv6("::", 58, &solicitation)),
             ("DAD, fragmented", false, ipv6("::", 44, &atomic)),
             ("MLD", true, ipv6("::", 0, &mld)),
             ("router solicitation", true, ipv6("::", 58, &icmp6(133, &[0; 4]))),
-            ("no address 6", false, udp6("::", (1, 2))),
+            ("no address 6", false, udp6("::", 1, 2)),
             ("no address, echo", false, ipv6("::", 58, &icmp6(128, &[0; 4]))),
             ("no address, nothing", false, ipv6("::", 58, &[])),
             ("ARP, which is not looked at", true, ethernet(OWN, ARP, &[])),
@@ -141,45 +142,45 @@ fn ip_sources_are_the_ports() {
         ],
     );
     let v4_only = Guard::new("ip".parse().unwrap(), "10.0.0.5".parse().unwrap()).unwrap();
-    assert_eq!(verdict(&v4_only, &udp6("fe80::1", (1, 2))), Err(Violation::SpoofedIp), "nothing is implied");
+    assert_eq!(verdict(&v4_only, &udp6("fe80::1", 1, 2)), Err(Violation::SpoofedIp), "nothing is implied");
 }
 
 /// Objective: messages of a DHCP server are refused, however its ports are wrapped.
 #[test]
 fn no_dhcp_server_is_there() {
-    let server = udp((67, 68));
+    let server = udp(67, 68);
     let mut padded = ipv4("10.0.0.5", &[], 0x2000, 17, &[]);
-    padded.extend(udp((1, 2)));
+    padded.extend(udp(1, 2));
     let fragment = |offset: u16, rest: &[u8]| [&[17, 0], &offset.to_be_bytes()[..], &[0, 0, 0, 1], rest].concat();
     table(
         "dhcp",
         Violation::RogueDhcp,
         &[
-            ("offer", false, udp4("10.0.0.5", (67, 68))),
-            ("relay", false, udp4("10.0.0.5", (67, 67))),
-            ("to the client's port from elsewhere", false, udp4("10.0.0.5", (1067, 68))),
-            ("client", true, udp4("0.0.0.0", (68, 67))),
-            ("other from 67", true, udp4("10.0.0.5", (67, 5000))),
+            ("offer", false, udp4("10.0.0.5", 67, 68)),
+            ("relay", false, udp4("10.0.0.5", 67, 67)),
+            ("to the client's port from elsewhere", false, udp4("10.0.0.5", 1067, 68)),
+            ("client", true, udp4("0.0.0.0", 68, 67)),
+            ("other from 67", true, udp4("10.0.0.5", 67, 5000)),
             ("with IP options", false, ipv4("10.0.0.5", &[1; 40], 0, 17, &server)),
-            ("client with IP options", true, ipv4("10.0.0.5", &[1; 40], 0, 17, &udp((68, 67)))),
+            ("client with IP options", true, ipv4("10.0.0.5", &[1; 40], 0, 17, &udp(68, 67))),
             ("first fragment", false, ipv4("10.0.0.5", &[], 0x2000, 17, &server)),
             ("first fragment, ports cut", false, ipv4("10.0.0.5", &[], 0x2000, 17, &server[..3])),
             ("first fragment, ports in padding", false, padded),
             ("other fragment", true, ipv4("10.0.0.5", &[], 0x2001, 17, &server)),
             ("TCP", true, ipv4("10.0.0.5", &[], 0, 6, &server)),
             ("wrong header", false, ethernet(OWN, V4, &[0x44; 40])),
-            ("advertise 6", false, udp6("2001:db8::5", (547, 546))),
-            ("server to relay 6", false, udp6("2001:db8::5", (547, 547))),
-            ("to the client's port from elsewhere 6", false, udp6("2001:db8::5", (1547, 546))),
-            ("client 6", true, udp6("2001:db8::5", (546, 547))),
+            ("advertise 6", false, udp6("2001:db8::5", 547, 546)),
+            ("server to relay 6", false, udp6("2001:db8::5", 547, 547)),
+            ("to the client's port from elsewhere 6", false, udp6("2001:db8::5", 1547, 546)),
+            ("client 6", true, udp6("2001:db8::5", 546, 547)),
             (
                 "behind options 6",
                 false,
-                ipv6("fe80::1", 60, &[&[17, 0, 1, 4, 0, 0, 0, 0], &udp((547, 546))[..]].concat()),
+                ipv6("fe80::1", 60, &[&[17, 0, 1, 4, 0, 0, 0, 0], &udp(547, 546)[..]].concat()),
             ),
-            ("first fragment 6", false, ipv6("fe80::1", 44, &fragment(1, &udp((547, 546))))),
+            ("first fragment 6", false, ipv6("fe80::1", 44, &fragment(1, &udp(547, 546)))),
             ("first fragment cut 6", false, ipv6("fe80::1", 44, &fragment(1, &[2]))),
-            ("other fragment 6", true, ipv6("fe80::1", 44, &fragment(0x0101, &udp((547, 546))))),
+            ("other fragment 6", true, ipv6("fe80::1", 44, &fragment(0x0101, &udp(547, 546)))),
             ("options beyond the head", false, ipv6("fe80::1", 60, &[&[17, 20, 1, 158], &[0; 172][..]].concat())),
             (
                 "two fragment headers",
@@ -220,8 +221,8 @@ fn no_router_is_there() {
             ("type missing", false, ipv6("fe80::1", 58, &[])),
             ("too long a chain", false, ipv6("fe80::1", 60, &behind(&chain))),
             ("beyond the head", false, ipv6("fe80::1", 60, &behind(&long))),
-            ("UDP", true, udp6("fe80::1", (1, 2))),
-            ("IPv4", true, udp4("10.0.0.5", (1, 2))),
+            ("UDP", true, udp6("fe80::1", 1, 2)),
+            ("IPv4", true, udp4("10.0.0.5", 1, 2)),
             ("IPv6 that is none", false, ethernet(OWN, V6, &[0x45; 60])),
         ],
     );
@@ -294,7 +295,7 @@ fn neighbours_are_the_ports() {
                 true,
                 [from("fe80::1", neighbor(136, "fe80::1", &target)), alien.clone()].concat(),
             ),
-            ("UDP", true, udp6("2001:db8::6", (1, 2))),
+            ("UDP", true, udp6("2001:db8::6", 1, 2)),
         ],
     );
     let by_ip = Guard::new("nd".parse().unwrap(), "fe80::/10".parse().unwrap()).unwrap();
@@ -307,16 +308,16 @@ fn neighbours_are_the_ports() {
 /// A frame for each violation, with its check.
 fn violations() -> Vec<(&'static str, Violation, Vec<u8>)> {
     vec![
-        ("mac", Violation::SpoofedMac, ethernet(ALIEN, V4, &udp4("10.0.0.5", (1, 2))[14..])),
+        ("mac", Violation::SpoofedMac, ethernet(ALIEN, V4, &udp4("10.0.0.5", 1, 2)[14..])),
         ("arp", Violation::SpoofedArp, ethernet(OWN, ARP, &arp(2, OWN, "10.0.0.1"))),
         ("arp", Violation::SpoofedArp, ethernet(OWN, RARP, &arp(3, ALIEN, "0.0.0.0"))),
-        ("ip", Violation::SpoofedIp, udp4("10.0.0.1", (1, 2))),
-        ("ip", Violation::SpoofedIp, udp6("2001:db8::6", (1, 2))),
+        ("ip", Violation::SpoofedIp, udp4("10.0.0.1", 1, 2)),
+        ("ip", Violation::SpoofedIp, udp6("2001:db8::6", 1, 2)),
         ("nd", Violation::SpoofedNd, ipv6("fe80::1", 58, &neighbor(136, "::1", &link_layer(2, OWN)))),
         ("nd", Violation::SpoofedNd, ipv6("fe80::1", 58, &neighbor(135, "::1", &link_layer(1, ALIEN)))),
-        ("dhcp", Violation::RogueDhcp, udp4("10.0.0.5", (67, 68))),
-        ("dhcp", Violation::RogueDhcp, ipv4("10.0.0.5", &[1; 40], 0x2000, 17, &udp((67, 68)))),
-        ("dhcp", Violation::RogueDhcp, udp6("fe80::1", (547, 546))),
+        ("dhcp", Violation::RogueDhcp, udp4("10.0.0.5", 67, 68)),
+        ("dhcp", Violation::RogueDhcp, ipv4("10.0.0.5", &[1; 40], 0x2000, 17, &udp(67, 68))),
+        ("dhcp", Violation::RogueDhcp, udp6("fe80::1", 547, 546)),
         (
             "ra",
             Violation::RogueRa,
@@ -347,7 +348,7 @@ fn what_is_wrapped_is_found() {
             assert_eq!(verdict(&guard(checks), &frame), Err(violation), "{frame:02x?}");
         }
     }
-    for frame in [udp4("10.0.0.5", (68, 67)), udp6("fe80::1", (1, 2)), ethernet(OWN, ARP, &arp(1, OWN, "10.0.0.5"))] {
+    for frame in [udp4("10.0.0.5", 68, 67), udp6("fe80::1", 1, 2), ethernet(OWN, ARP, &arp(1, OWN, "10.0.0.5"))] {
         for frame in wrapped(&frame) {
             assert_eq!(verdict(&guard("all"), &frame), Ok(()), "{frame:02x?}");
         }
@@ -357,7 +358,7 @@ fn what_is_wrapped_is_found() {
 /// Objective: content behind a third tag is unknown, and therefore refused by any check but `mac`.
 #[test]
 fn a_third_tag_is_refused() {
-    let good = udp4("10.0.0.5", (68, 67));
+    let good = udp4("10.0.0.5", 68, 67);
     for frame in
         [tagged(&good, &[TAG; 3]), tagged(&good, &[TAG, SERVICE_TAG, TAG]), snapped(&tagged(&good, &[TAG]), [0; 3])]
     {
@@ -445,12 +446,12 @@ proptest! {
     #[test]
     fn sources_are_compared(first: u32, len in 0u8..=32, src: u32) {
         let prefix = format!("{}/{len}", std::net::Ipv4Addr::from(first));
-        let Ok(addresses) = prefix.parse::<Addresses>() else { return Ok(()) };
+        let Ok(addresses) = prefix.parse::<AllowedAddresses>() else { return Ok(()) };
         let near = if len == 0 { src } else { first ^ (src >> 1 >> (len - 1).min(30)) };
         for src in [src, near] {
             let guard = Guard::new("ip".parse().unwrap(), addresses.clone()).unwrap();
             let same = (0..len).all(|bit| (first ^ src) << bit >> 31 == 0);
-            let frame = udp4(&std::net::Ipv4Addr::from(src).to_string(), (1, 2));
+            let frame = udp4(&std::net::Ipv4Addr::from(src).to_string(), 1, 2);
             prop_assert_eq!(verdict(&guard, &frame).is_ok(), same);
         }
     }

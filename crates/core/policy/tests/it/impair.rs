@@ -373,7 +373,8 @@ proptest! {
     /// Objective: texts of the right words in wrong places are refused or shown, and never cause a panic.
     #[test]
     fn any_words(
-        text in "((delay|loss|rate|reorder|gap|distribution|limit|state|ber|ordered|normal|-?[0-9]{1,3}(ms|%|e9)?) ?){0,8}"
+        text in "((delay|loss|rate|reorder|gap|distribution|limit|state|ber|\
+                 ordered|normal|-?[0-9]{1,3}(ms|%|e9)?) ?){0,8}"
     ) {
         if let Ok(spec) = text.parse::<Spec>() {
             prop_assert_eq!(spec.to_string().parse::<Spec>(), Ok(spec));

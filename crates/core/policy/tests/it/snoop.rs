@@ -5,7 +5,7 @@ mod model;
 mod queries;
 
 use messages::*;
-use netvale_policy::snoop::{Family, Message, PortSet, Router, Settings, Snoop, is_control};
+use netvale_policy::snoop::{GroupFamily, MessageClass, PortSet, Router, Snoop, SnoopSettings, is_control};
 use netvale_wire::MacAddr;
 
 const SECOND: u64 = 1_000_000_000;
@@ -13,7 +13,7 @@ const SWITCH: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xfe]);
 
 /// A switch that has snooped for long enough since port 9's routers queried.
 fn settled() -> Snoop {
-    let mut snoop = Snoop::new(Settings::new(SWITCH));
+    let mut snoop = Snoop::new(SnoopSettings::new(SWITCH));
     hear(&mut snoop, 0, 9, &query("10.0.0.1", "0.0.0.0", 100));
     hear(&mut snoop, 0, 9, &query("fe80::1", "::", 100));
     assert!(snoop.tick(10 * SECOND).changed);
@@ -22,7 +22,7 @@ fn settled() -> Snoop {
 
 /// A switch that has itself queried for long enough.
 fn querying() -> Snoop {
-    let mut snoop = Snoop::new(Settings { querier: true, ..Settings::new(SWITCH) });
+    let mut snoop = Snoop::new(SnoopSettings { querier: true, ..SnoopSettings::new(SWITCH) });
     snoop.watch(0, 0);
     while snoop.next_query(0).is_some() {}
     snoop.tick(10 * SECOND);
@@ -30,7 +30,7 @@ fn querying() -> Snoop {
 }
 
 /// Passes `snoop` a frame, as a switch would, in VLAN 0.
-fn hear(snoop: &mut Snoop, now_ns: u64, port: u8, frame: &[u8]) -> (Message, bool) {
+fn hear(snoop: &mut Snoop, now_ns: u64, port: u8, frame: &[u8]) -> (MessageClass, bool) {
     assert!(is_control(frame), "{frame:02x?}");
     let observed = snoop.observe(now_ns, 0, port, frame);
     (observed.message, observed.changed)
@@ -55,7 +55,7 @@ fn reports_join_and_leave() {
             let frame = report(&[(kind, group, sources)]);
             let mut snoop = settled();
             let joins = sources > 0 && kind <= ALLOW || kind == IS_EXCLUDE || kind == TO_EXCLUDE;
-            assert_eq!(hear(&mut snoop, 10 * SECOND, 3, &frame), (Message::Report, joins), "{kind} {sources}");
+            assert_eq!(hear(&mut snoop, 10 * SECOND, 3, &frame), (MessageClass::Report, joins), "{kind} {sources}");
             let expected = if joins { vec![3, 9] } else { vec![9] };
             assert_eq!(ports(&snoop, group), Some(expected), "{kind} {sources}");
 
@@ -63,7 +63,7 @@ fn reports_join_and_leave() {
             snoop.set_fast_leave(3, true);
             hear(&mut snoop, 10 * SECOND, 3, &join(group));
             let leaves = sources == 0 && (kind == IS_INCLUDE || kind == TO_INCLUDE);
-            assert_eq!(hear(&mut snoop, 10 * SECOND, 3, &frame), (Message::Report, leaves), "{kind} {sources}");
+            assert_eq!(hear(&mut snoop, 10 * SECOND, 3, &frame), (MessageClass::Report, leaves), "{kind} {sources}");
         }
     }
 }
@@ -73,17 +73,20 @@ fn reports_join_and_leave() {
 fn a_report_has_many_records() {
     let mut snoop = settled();
     let frame = report(&[(TO_EXCLUDE, "239.0.1.1", 0), (ALLOW, "239.0.1.2", 4), (TO_INCLUDE, "239.0.1.3", 0)]);
-    assert_eq!(hear(&mut snoop, 10 * SECOND, 1, &frame), (Message::Report, true));
+    assert_eq!(hear(&mut snoop, 10 * SECOND, 1, &frame), (MessageClass::Report, true));
     assert_eq!(ports(&snoop, "239.0.1.1"), Some(vec![1, 9]));
     assert_eq!(ports(&snoop, "239.0.1.2"), Some(vec![1, 9]));
     assert_eq!(ports(&snoop, "239.0.1.3"), Some(vec![9]));
     let mut lying = vec![0x22, 0, 0, 0, 0, 0, 0, 2, TO_EXCLUDE, 0, 0, 0, 239, 0, 1, 9];
     assert_eq!(
         hear(&mut snoop, 10 * SECOND, 1, &over_v4("10.0.0.7", "224.0.0.22", 2, lying.clone())),
-        (Message::Malformed, false)
+        (MessageClass::Malformed, false)
     );
     lying[7] = 1;
-    assert_eq!(hear(&mut snoop, 10 * SECOND, 1, &over_v4("10.0.0.7", "224.0.0.22", 2, lying)), (Message::Report, true));
+    assert_eq!(
+        hear(&mut snoop, 10 * SECOND, 1, &over_v4("10.0.0.7", "224.0.0.22", 2, lying)),
+        (MessageClass::Report, true)
+    );
     assert_eq!((snoop.counters().reports, snoop.counters().malformed), (2, 1));
 }
 
@@ -108,16 +111,16 @@ fn some_groups_go_everywhere() {
 /// until it expires.
 #[test]
 fn groups_are_kept_apart_while_there_is_a_querier() {
-    let mut snoop = Snoop::new(Settings::new(SWITCH));
+    let mut snoop = Snoop::new(SnoopSettings::new(SWITCH));
     hear(&mut snoop, 0, 1, &join("239.1.1.1"));
     assert_eq!(ports(&snoop, "239.1.1.1"), None);
     assert_eq!(snoop.tick(100 * SECOND).next_ns, 260 * SECOND);
-    assert_eq!(snoop.querier(0, Family::V4), None);
-    assert_eq!(hear(&mut snoop, 100 * SECOND, 9, &query("10.0.0.1", "0.0.0.0", 50)), (Message::Query, true));
-    assert_eq!(snoop.querier(0, Family::V4), Some(ip("10.0.0.1")));
+    assert_eq!(snoop.querier(0, GroupFamily::V4), None);
+    assert_eq!(hear(&mut snoop, 100 * SECOND, 9, &query("10.0.0.1", "0.0.0.0", 50)), (MessageClass::Query, true));
+    assert_eq!(snoop.querier(0, GroupFamily::V4), Some(ip("10.0.0.1")));
     assert_eq!(snoop.tick(105 * SECOND - 1).next_ns, 105 * SECOND);
     assert_eq!(ports(&snoop, "239.1.1.1"), None);
-    assert!(snoop.tick(105 * SECOND).changed && snoop.is_active(0, Family::V4));
+    assert!(snoop.tick(105 * SECOND).changed && snoop.is_active(0, GroupFamily::V4));
     assert_eq!(ports(&snoop, "239.1.1.1"), Some(vec![1, 9]));
     assert_eq!(ports(&snoop, "ff05::1:1"), None, "the other family has no querier");
     assert_eq!(snoop.tick(354 * SECOND).next_ns, 355 * SECOND);
@@ -131,7 +134,7 @@ fn members_are_forgotten() {
     let mut snoop = querying();
     hear(&mut snoop, 10 * SECOND, 1, &join("239.1.1.1"));
     hear(&mut snoop, 10 * SECOND, 2, &join("239.1.1.1"));
-    assert_eq!(hear(&mut snoop, 100 * SECOND, 2, &join("239.1.1.1")), (Message::Report, false));
+    assert_eq!(hear(&mut snoop, 100 * SECOND, 2, &join("239.1.1.1")), (MessageClass::Report, false));
     assert!(!snoop.tick(270 * SECOND - 1).changed);
     assert_eq!(ports(&snoop, "239.1.1.1"), Some(vec![1, 2]));
     assert!(snoop.tick(270 * SECOND).changed);
@@ -149,7 +152,7 @@ fn a_querier_asks_after_a_leave() {
         let mut snoop = querying();
         hear(&mut snoop, 10 * SECOND, 1, &join(group));
         hear(&mut snoop, 10 * SECOND, 2, &join(group));
-        assert_eq!(hear(&mut snoop, 20 * SECOND, 1, &leave(group)), (Message::Report, false));
+        assert_eq!(hear(&mut snoop, 20 * SECOND, 1, &leave(group)), (MessageClass::Report, false));
         let asked = |snoop: &mut Snoop, now| snoop.next_query(now).map(|query| (query.vlan, query.port));
         assert_eq!(asked(&mut snoop, 20 * SECOND), Some((0, Some(1))));
         assert_eq!(asked(&mut snoop, 21 * SECOND - 1), None);
@@ -185,8 +188,8 @@ fn others_leave_with_the_querier() {
     for port in [1, 2, 3] {
         hear(&mut snoop, 10 * SECOND, port, &join("239.1.1.1"));
     }
-    assert_eq!(hear(&mut snoop, 20 * SECOND, 1, &leave("239.1.1.1")), (Message::Report, false));
-    assert_eq!(hear(&mut snoop, 20 * SECOND, 2, &leave("239.1.1.1")), (Message::Report, true));
+    assert_eq!(hear(&mut snoop, 20 * SECOND, 1, &leave("239.1.1.1")), (MessageClass::Report, false));
+    assert_eq!(hear(&mut snoop, 20 * SECOND, 2, &leave("239.1.1.1")), (MessageClass::Report, true));
     assert!(snoop.next_query(20 * SECOND).is_none());
     assert_eq!(ports(&snoop, "239.1.1.1"), Some(vec![1, 3, 9]));
     hear(&mut snoop, 20 * SECOND, 9, &query("10.0.0.1", "239.1.1.1", 20));
@@ -216,18 +219,18 @@ fn a_hasty_query_throws_nobody_out() {
 /// Objective: the lowest address is the querier (RFC 2236 §3, RFC 3810 §7.6.2), and a silent one expires.
 #[test]
 fn the_lowest_address_is_the_querier() {
-    let mut snoop = Snoop::new(Settings::new(SWITCH));
+    let mut snoop = Snoop::new(SnoopSettings::new(SWITCH));
     let rows = [("0.0.0.0", "0.0.0.0"), ("10.0.0.9", "10.0.0.9"), ("10.0.0.5", "10.0.0.5"), ("10.0.0.7", "10.0.0.5")];
     for (second, (from, elected)) in
         rows.into_iter().chain([("0.0.0.0", "10.0.0.5"), ("10.0.0.5", "10.0.0.5")]).enumerate()
     {
         hear(&mut snoop, second as u64 * SECOND, 4, &query(from, "0.0.0.0", 100));
-        assert_eq!(snoop.querier(0, Family::V4), Some(ip(elected)), "{from}");
+        assert_eq!(snoop.querier(0, GroupFamily::V4), Some(ip(elected)), "{from}");
     }
     snoop.tick(259 * SECOND);
-    assert_eq!(snoop.querier(0, Family::V4), Some(ip("10.0.0.5")));
+    assert_eq!(snoop.querier(0, GroupFamily::V4), Some(ip("10.0.0.5")));
     snoop.tick(260 * SECOND);
-    assert_eq!(snoop.querier(0, Family::V4), None);
+    assert_eq!(snoop.querier(0, GroupFamily::V4), None);
 }
 
 /// Objective: routers are recognised by queries and hellos, for a time, and by the configuration.
@@ -238,16 +241,16 @@ fn routers_get_all_groups() {
     let hello6 = over_v6("fe80::1", "ff02::d", 103, vec![0x20, 0, 0, 0, 0, 1, 0, 2]);
     let discovery = over_v4("10.0.0.1", "224.0.0.106", 2, vec![0x30, 20, 0, 0, 0, 0, 0, 0]);
     let now = 10 * SECOND;
-    assert_eq!(snoop.observe(now, 0, 1, &hello).message, Message::Router);
-    assert_eq!(snoop.observe(now, 0, 2, &discovery).message, Message::Router);
+    assert_eq!(snoop.observe(now, 0, 1, &hello).message, MessageClass::Router);
+    assert_eq!(snoop.observe(now, 0, 2, &discovery).message, MessageClass::Router);
     assert!(snoop.observe(now, 0, 3, &hello6).changed);
     hear(&mut snoop, now, 4, &query("10.0.0.1", "0.0.0.0", 100));
     hear(&mut snoop, now, 5, &query("0.0.0.0", "0.0.0.0", 100));
     assert!(snoop.set_router(6, Router::Always) && !snoop.set_router(6, Router::Always));
     assert_eq!(ports(&snoop, "239.1.1.1"), Some(vec![1, 2, 4, 6]));
     assert_eq!(ports(&snoop, "ff05::1:1"), Some(vec![3, 6]));
-    assert_eq!(snoop.snapshot().routers(0, Family::V4), Some(&snoop.router_ports(0, Family::V4)));
-    assert_eq!(snoop.snapshot().routers(1, Family::V4), None);
+    assert_eq!(snoop.snapshot().routers(0, GroupFamily::V4), Some(&snoop.router_ports(0, GroupFamily::V4)));
+    assert_eq!(snoop.snapshot().routers(1, GroupFamily::V4), None);
     assert!(snoop.set_router(6, Router::Learned) && snoop.tick(265 * SECOND).changed);
     assert_eq!(ports(&snoop, "239.1.1.1"), Some(vec![]));
     assert_eq!(snoop.counters().hellos, 3);
@@ -260,8 +263,11 @@ fn some_ports_have_no_routers() {
     assert!(snoop.set_router(9, Router::Never));
     assert_eq!(ports(&snoop, "239.1.1.1"), Some(vec![]));
     hear(&mut snoop, 10 * SECOND, 9, &over_v4("10.0.0.1", "224.0.0.13", 103, vec![0x20, 0, 0, 0]));
-    assert_eq!(hear(&mut snoop, 10 * SECOND, 9, &query("1.0.0.1", "0.0.0.0", 100)), (Message::RefusedQuery, false));
-    assert_eq!(snoop.querier(0, Family::V4), Some(ip("10.0.0.1")));
+    assert_eq!(
+        hear(&mut snoop, 10 * SECOND, 9, &query("1.0.0.1", "0.0.0.0", 100)),
+        (MessageClass::RefusedQuery, false)
+    );
+    assert_eq!(snoop.querier(0, GroupFamily::V4), Some(ip("10.0.0.1")));
     assert_eq!(ports(&snoop, "239.1.1.1"), Some(vec![]));
     assert_eq!(snoop.counters().refused_queries, 1);
 }
@@ -284,7 +290,7 @@ fn groups_that_share_a_mac_address_share_frames() {
 /// Objective: VLANs are separate, and can be removed; so can ports.
 #[test]
 fn vlans_and_ports_are_forgotten() {
-    let mut snoop = Snoop::new(Settings { querier: true, ..Settings::new(SWITCH) });
+    let mut snoop = Snoop::new(SnoopSettings { querier: true, ..SnoopSettings::new(SWITCH) });
     snoop.watch(0, 5);
     snoop.observe(0, 6, 1, &join("239.1.1.1"));
     snoop.observe(0, 5, 2, &join("239.1.1.1"));
@@ -303,23 +309,23 @@ fn vlans_and_ports_are_forgotten() {
 /// joins 3000 groups; another joins one of those and one new, the last that the table holds.
 #[test]
 fn joins_are_limited() {
-    let settings = Settings { querier: true, max_groups: 101, per_port: 100, ..Settings::new(SWITCH) };
+    let settings = SnoopSettings { querier: true, max_groups: 101, per_port: 100, ..SnoopSettings::new(SWITCH) };
     let mut snoop = Snoop::new(settings);
     let group = |n: usize| format!("239.1.{}.{}", n / 256, n % 256);
     for n in 0..3000 {
         hear(&mut snoop, 0, 1, &join(&group(n)));
     }
     for joined in [group(5), "239.9.9.9".into()] {
-        assert_eq!(hear(&mut snoop, 0, 2, &join(&joined)), (Message::Report, true));
+        assert_eq!(hear(&mut snoop, 0, 2, &join(&joined)), (MessageClass::Report, true));
     }
     snoop.tick(10 * SECOND);
     assert_eq!((snoop.counters().refused_joins, snoop.memberships().count()), (2900, 102));
     assert_eq!(ports(&snoop, &group(5)), Some(vec![1, 2]));
     assert_eq!(ports(&snoop, &group(2999)), Some(vec![1]));
     assert_eq!(ports(&snoop, "239.9.9.9"), Some(vec![1, 2]));
-    assert_eq!(hear(&mut snoop, 20 * SECOND, 3, &join("239.8.8.8")), (Message::Report, true), "the table is full");
+    assert_eq!(hear(&mut snoop, 20 * SECOND, 3, &join("239.8.8.8")), (MessageClass::Report, true), "the table is full");
     assert_eq!(ports(&snoop, "239.8.8.8"), Some(vec![1, 3]));
-    assert_eq!(snoop.snapshot().routers(0, Family::V4).unwrap().len(), 0, "neither is a router");
+    assert_eq!(snoop.snapshot().routers(0, GroupFamily::V4).unwrap().len(), 0, "neither is a router");
     assert!(snoop.tick(279 * SECOND).changed);
     assert_eq!(ports(&snoop, "239.8.8.8"), Some(vec![3]));
     snoop.tick(280 * SECOND);

@@ -10,9 +10,9 @@ use netvale_mem::notify;
 use netvale_policy::bucket::Weight;
 use netvale_policy::impair::{Fate, Model};
 
-use super::lane::{Found, Placed, Reader};
-use super::schedule::{NO_FLIP, Schedule, UnderWay};
-use super::{Current, Shared, until};
+use super::lane::{FramePlace, LaneFrame, LaneReader};
+use super::schedule::{FrameInFlight, NO_FLIP, Schedule};
+use super::{CurrentSettings, LinkState, until};
 use crate::batch::{BATCH, MAX_FRAME};
 use crate::{Batch, DropReason, Ingress, RingCounters};
 
@@ -21,8 +21,8 @@ const MOST_DECIDED: usize = 2 * BATCH;
 
 /// The ingress at the far end of a link.
 pub struct LinkEnd {
-    shared: Arc<Shared>,
-    readers: Vec<Reader>,
+    shared: Arc<LinkState>,
+    readers: Vec<LaneReader>,
     model: Option<Model>,
     /// Limit of frames in flight, and its upper bound.
     most: usize,
@@ -31,7 +31,7 @@ pub struct LinkEnd {
     changes: u32,
     schedule: Schedule,
     /// The frames in the batch.
-    taken: Vec<UnderWay>,
+    taken: Vec<FrameInFlight>,
     /// The damaged frame of the batch.
     damaged: Box<[u8]>,
     is_hurried: bool,
@@ -39,8 +39,8 @@ pub struct LinkEnd {
 
 impl LinkEnd {
     /// Creates the far end of a link with at most `room` frames in flight. `None` if there is no memory.
-    pub(super) fn new(shared: Arc<Shared>, room: usize) -> Option<LinkEnd> {
-        let readers = shared.lanes.iter().map(|_| Reader::default()).collect();
+    pub(super) fn new(shared: Arc<LinkState>, room: usize) -> Option<LinkEnd> {
+        let readers = shared.lanes.iter().map(|_| LaneReader::default()).collect();
         let damaged = vec![0; MAX_FRAME].into_boxed_slice();
         let taken = Vec::with_capacity(BATCH);
         let schedule = Schedule::new(room)?;
@@ -54,7 +54,7 @@ impl LinkEnd {
         Some(end)
     }
 
-    fn adopt(&mut self, current: &Current) {
+    fn adopt(&mut self, current: &CurrentSettings) {
         self.model.clone_from(&current.model);
         self.most = current.settings.frames().min(self.room);
     }
@@ -68,7 +68,7 @@ impl LinkEnd {
     }
 
     /// The undecided frame that arrived first.
-    fn earliest(&mut self) -> Option<(usize, Found)> {
+    fn earliest(&mut self) -> Option<(usize, LaneFrame)> {
         let lanes = self.shared.lanes.iter().zip(&mut self.readers).enumerate();
         let found = lanes.filter_map(|(number, (lane, reader))| Some((number, reader.peek(lane)?)));
         found.min_by_key(|(_, found)| found.arrived)
@@ -106,17 +106,17 @@ impl LinkEnd {
         }
     }
 
-    fn send(&mut self, number: usize, found: &Found, due: u64, flip: Option<u32>) {
-        let Found { position, size, len, .. } = *found;
+    fn send(&mut self, number: usize, found: &LaneFrame, due: u64, flip: Option<u32>) {
+        let LaneFrame { position, size, len, .. } = *found;
         let lane = number as u16;
         let size = size as u32;
         // Damage to the headers of a later frame becomes damage to the segment's headers.
         let flip = flip.and_then(|flip| flip.checked_rem(len * 8)).unwrap_or(NO_FLIP);
-        self.schedule.push(UnderWay { due, lane, position, size, flip });
+        self.schedule.push(FrameInFlight { due, lane, position, size, flip });
     }
 
     /// Schedules a frame's duplicate, unless it is lost. Returns whether it is in flight.
-    fn send_again(&mut self, number: usize, found: &Found) -> bool {
+    fn send_again(&mut self, number: usize, found: &LaneFrame) -> bool {
         let fate = self.model.as_mut().map(|model| model.copy(found.arrived, found.on_wire));
         let Some(Fate::Sent { due_ns, flip, .. }) = fate.filter(|_| self.schedule.len() < self.most) else {
             return false;
@@ -153,12 +153,12 @@ impl LinkEnd {
     ///
     /// # Safety
     /// As [`Ingress::take`].
-    unsafe fn hand_out(&mut self, frame: UnderWay, batch: &mut Batch, has_damaged: &mut bool) -> bool {
+    unsafe fn hand_out(&mut self, frame: FrameInFlight, batch: &mut Batch, has_damaged: &mut bool) -> bool {
         let number = usize::from(frame.lane);
         let (Some(lane), Some(reader)) = (self.shared.lanes.get(number), self.readers.get(number)) else {
             return false;
         };
-        let Placed { mut at, len, offload, no_learn } = reader.frame(lane, frame.position);
+        let FramePlace { mut at, len, offload, no_learn } = reader.frame(lane, frame.position);
         if frame.flip != NO_FLIP {
             if std::mem::replace(has_damaged, true) {
                 return false;

@@ -17,7 +17,7 @@ use crate::batch::{MAX_FRAME, weight};
 /// The record in front of each frame.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Record {
+struct LaneRecord {
     /// Offset of the next record from this one, in bytes.
     size: u32,
     /// Length of the frame in bytes, or [`GAP`].
@@ -33,7 +33,7 @@ struct Record {
 /// The length in the gap that fills the end of the ring where no frame fits: a gap has only `size` and `len`.
 const GAP: u32 = u32::MAX;
 const ALIGN: u64 = 8;
-const HEADER: u64 = size_of::<Record>() as u64;
+const HEADER: u64 = size_of::<LaneRecord>() as u64;
 /// Least bytes of a frame in a ring: one with nothing behind its Ethernet header.
 pub(super) const LEAST_FRAME: u64 = (HEADER + 14).next_multiple_of(ALIGN);
 /// Bounds of a ring's size in bytes: one frame of any length fits, and offsets fit `size`.
@@ -55,7 +55,7 @@ pub(super) fn own() -> usize {
 }
 
 /// A ring of bytes.
-pub(super) struct Lane {
+pub(super) struct LinkLane {
     memory: NonNull<u8>,
     capacity: u64,
     /// Position of the next record; positions count bytes over all laps.
@@ -66,12 +66,12 @@ pub(super) struct Lane {
 }
 
 // SAFETY: `memory` is this value's own. Its bytes from `tail` to `head` belong to the thread that set `is_written`,
-// those from `head` to `tail` to the reader, of which there is one (`Reader` is neither made twice nor cloned).
-unsafe impl Send for Lane {}
+// those from `head` to `tail` to the reader, of which there is one (`LaneReader` is neither made twice nor cloned).
+unsafe impl Send for LinkLane {}
 // SAFETY: as above.
-unsafe impl Sync for Lane {}
+unsafe impl Sync for LinkLane {}
 
-impl Drop for Lane {
+impl Drop for LinkLane {
     fn drop(&mut self) {
         // SAFETY: allocated in `new` with this layout; no reference to it is left.
         unsafe { dealloc(self.memory.as_ptr(), layout(self.capacity)) };
@@ -83,35 +83,35 @@ fn layout(capacity: u64) -> Layout {
     Layout::from_size_align(capacity as usize, ALIGN as usize).unwrap_or(Layout::new::<u64>())
 }
 
-/// Bytes put into a lane, for [`Writer::publish`].
-pub(super) struct Put {
+/// Bytes put into a lane, for [`LaneWriter::publish`].
+pub(super) struct LanePut {
     pub(super) frames: usize,
     pub(super) bytes: u64,
     tail: u64,
 }
 
 /// The right to write into a lane.
-pub(super) struct Writer<'a>(&'a Lane);
+pub(super) struct LaneWriter<'a>(&'a LinkLane);
 
-impl Drop for Writer<'_> {
+impl Drop for LaneWriter<'_> {
     fn drop(&mut self) {
         self.0.is_written.store(false, Ordering::Release);
     }
 }
 
-impl Lane {
+impl LinkLane {
     /// Size of a ring for a request of `bytes`.
     pub(super) fn capacity_for(bytes: u64) -> u64 {
         bytes.clamp(LEAST, MOST).next_multiple_of(ALIGN)
     }
 
     /// Creates a ring of about `bytes` bytes; `None` if there is no memory. Pages are allocated on first write.
-    pub(super) fn new(bytes: u64) -> Option<Lane> {
+    pub(super) fn new(bytes: u64) -> Option<LinkLane> {
         let capacity = Self::capacity_for(bytes);
         // SAFETY: the layout's size is not 0.
         let memory = NonNull::new(unsafe { alloc_zeroed(layout(capacity)) })?;
         let (tail, head, is_written) = Default::default();
-        Some(Lane { memory, capacity, tail, head, is_written })
+        Some(LinkLane { memory, capacity, tail, head, is_written })
     }
 
     /// Whether a thread holds the right to write.
@@ -120,8 +120,8 @@ impl Lane {
     }
 
     /// Takes the right to write, unless another thread holds it.
-    pub(super) fn write(&self) -> Option<Writer<'_>> {
-        (!self.is_written.swap(true, Ordering::Acquire)).then_some(Writer(self))
+    pub(super) fn write(&self) -> Option<LaneWriter<'_>> {
+        (!self.is_written.swap(true, Ordering::Acquire)).then_some(LaneWriter(self))
     }
 
     /// A pointer to the byte at a position.
@@ -134,25 +134,25 @@ impl Lane {
     ///
     /// # Safety
     /// A record or a gap begins at `position`, and belongs to the caller.
-    unsafe fn record(&self, position: u64) -> Result<Record, u32> {
+    unsafe fn record(&self, position: u64) -> Result<LaneRecord, u32> {
         let at = self.at(position);
         // SAFETY: a gap has at least ALIGN bytes, as positions and the capacity are multiples of it; a record has all
         // of them.
         unsafe {
             let [size, len] = at.cast::<[u32; 2]>().read();
-            if len == GAP { Err(size) } else { Ok(at.cast::<Record>().read()) }
+            if len == GAP { Err(size) } else { Ok(at.cast::<LaneRecord>().read()) }
         }
     }
 }
 
-impl Writer<'_> {
+impl LaneWriter<'_> {
     /// Copies frames behind the previous ones, as long as the lane has room and their total with records is at most
-    /// `room` bytes. The reader sees them once they are [published](Writer::publish).
-    pub(super) fn put(&mut self, batch: &Batch, picks: &[u16], now: u64, room: u64) -> Put {
+    /// `room` bytes. The reader sees them once they are [published](LaneWriter::publish).
+    pub(super) fn put(&mut self, batch: &Batch, picks: &[u16], now: u64, room: u64) -> LanePut {
         let lane = self.0;
         let mut at = lane.tail.load(Ordering::Relaxed);
         let head = lane.head.load(Ordering::Acquire);
-        let mut put = Put { frames: 0, bytes: 0, tail: at };
+        let mut put = LanePut { frames: 0, bytes: 0, tail: at };
         for &pick in picks {
             let Some(frame) = batch.get(pick.into()) else { break };
             let size = (HEADER + frame.len() as u64).next_multiple_of(ALIGN);
@@ -161,7 +161,7 @@ impl Writer<'_> {
             if at + gap + size - head > lane.capacity || put.bytes + size > room {
                 break;
             }
-            let record = Record {
+            let record = LaneRecord {
                 size: size as u32,
                 len: frame.len() as u32,
                 arrived: now,
@@ -177,7 +177,7 @@ impl Writer<'_> {
                     lane.at(at).cast::<[u32; 2]>().write([gap as u32, GAP]);
                 }
                 let to = lane.at(at + gap);
-                to.cast::<Record>().write(record);
+                to.cast::<LaneRecord>().write(record);
                 frame.copy_out_raw(0, to.add(HEADER as usize), frame.len());
             }
             at += gap + size;
@@ -189,14 +189,14 @@ impl Writer<'_> {
     }
 
     /// Passes the frames to the reader.
-    pub(super) fn publish(self, put: &Put) {
+    pub(super) fn publish(self, put: &LanePut) {
         self.0.tail.store(put.tail, Ordering::Release);
     }
 }
 
 /// A frame in a lane.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
+pub(super) struct LaneFrame {
     pub(super) position: u64,
     pub(super) arrived: u64,
     pub(super) len: u32,
@@ -207,7 +207,7 @@ pub(super) struct Found {
 }
 
 /// A frame's place in a lane, and its marks.
-pub(super) struct Placed {
+pub(super) struct FramePlace {
     pub(super) at: *const u8,
     pub(super) len: u32,
     /// The offload pending on it.
@@ -218,28 +218,28 @@ pub(super) struct Placed {
 
 /// The reader's side of a lane; one for each lane.
 #[derive(Default)]
-pub(super) struct Reader {
+pub(super) struct LaneReader {
     /// Position of the next record to read.
     next: u64,
     /// Position of the oldest record still needed.
     oldest: u64,
 }
 
-impl Reader {
+impl LaneReader {
     /// Whether there are unread frames.
-    pub(super) fn has_news(&self, lane: &Lane) -> bool {
+    pub(super) fn has_news(&self, lane: &LinkLane) -> bool {
         self.next != lane.tail.load(Ordering::Acquire)
     }
 
-    /// The next frame. It stays next until it is [taken](Reader::take).
-    pub(super) fn peek(&mut self, lane: &Lane) -> Option<Found> {
+    /// The next frame. It stays next until it is [taken](LaneReader::take).
+    pub(super) fn peek(&mut self, lane: &LinkLane) -> Option<LaneFrame> {
         while self.has_news(lane) {
             // SAFETY: records from `next` to the tail are complete, and belong to the reader.
             match unsafe { lane.record(self.next) } {
                 Ok(record) => {
-                    let Record { size, len, arrived, offload, .. } = record;
+                    let LaneRecord { size, len, arrived, offload, .. } = record;
                     let on_wire = weight(len, offload).bytes;
-                    return Some(Found { position: self.next, arrived, len, on_wire, size: size.into() });
+                    return Some(LaneFrame { position: self.next, arrived, len, on_wire, size: size.into() });
                 }
                 Err(gap) => self.next += u64::from(gap),
             }
@@ -248,31 +248,31 @@ impl Reader {
     }
 
     /// Steps past a frame, which will be handed out `uses` times.
-    pub(super) fn take(&mut self, lane: &Lane, found: &Found, uses: u16) {
+    pub(super) fn take(&mut self, lane: &LinkLane, found: &LaneFrame, uses: u16) {
         self.next = found.position + found.size;
         // SAFETY: the record belongs to the reader until `oldest` has passed it.
-        unsafe { (&raw mut (*lane.at(found.position).cast::<Record>()).uses).write(uses) };
+        unsafe { (&raw mut (*lane.at(found.position).cast::<LaneRecord>()).uses).write(uses) };
         if uses == 0 {
             self.give_back(lane);
         }
     }
 
-    /// A frame's place. Its bytes stay valid until it is [done](Reader::done).
-    pub(super) fn frame(&self, lane: &Lane, position: u64) -> Placed {
+    /// A frame's place. Its bytes stay valid until it is [done](LaneReader::done).
+    pub(super) fn frame(&self, lane: &LinkLane, position: u64) -> FramePlace {
         // SAFETY: as in `take`.
         let record = unsafe { lane.record(position) };
         // SAFETY: the frame lies behind its record, in the same allocation.
         let at = unsafe { lane.at(position).add(HEADER as usize) }.cast_const();
-        let none = Placed { at, len: 0, offload: Offload::None, no_learn: false };
-        let placed = |Record { len, offload, no_learn, .. }: Record| Placed { at, len, offload, no_learn };
+        let none = FramePlace { at, len: 0, offload: Offload::None, no_learn: false };
+        let placed = |LaneRecord { len, offload, no_learn, .. }: LaneRecord| FramePlace { at, len, offload, no_learn };
         record.map_or(none, placed)
     }
 
     /// Counts one use of a frame, handed out or given up. Returns whether it was the last.
-    pub(super) fn done(&mut self, lane: &Lane, position: u64) -> bool {
+    pub(super) fn done(&mut self, lane: &LinkLane, position: u64) -> bool {
         // SAFETY: as in `take`.
         let left = unsafe {
-            let uses = &raw mut (*lane.at(position).cast::<Record>()).uses;
+            let uses = &raw mut (*lane.at(position).cast::<LaneRecord>()).uses;
             uses.write(uses.read().saturating_sub(1));
             uses.read()
         };
@@ -283,7 +283,7 @@ impl Reader {
     }
 
     /// Gives back the oldest records that are no longer needed.
-    fn give_back(&mut self, lane: &Lane) {
+    fn give_back(&mut self, lane: &LinkLane) {
         while self.oldest < self.next {
             // SAFETY: records from the oldest to the next one belong to the reader.
             match unsafe { lane.record(self.oldest) } {

@@ -5,7 +5,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 /// A frame in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct UnderWay {
+pub(super) struct FrameInFlight {
     /// Its arrival time.
     pub(super) due: u64,
     /// Its lane, its position there, and its bytes in the lane.
@@ -21,31 +21,31 @@ pub(super) const NO_FLIP: u32 = u32::MAX;
 
 /// A frame ordered by arrival time.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Early(Reverse<(u64, u64)>, UnderWay);
+struct FrameByArrival(Reverse<(u64, u64)>, FrameInFlight);
 
-impl Ord for Early {
-    fn cmp(&self, other: &Early) -> Ordering {
+impl Ord for FrameByArrival {
+    fn cmp(&self, other: &FrameByArrival) -> Ordering {
         self.0.cmp(&other.0)
     }
 }
 
-impl PartialOrd for Early {
-    fn partial_cmp(&self, other: &Early) -> Option<Ordering> {
+impl PartialOrd for FrameByArrival {
+    fn partial_cmp(&self, other: &FrameByArrival) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
 /// Frames in flight. Nearly all overtake no other frame and are in a queue; the rest is in a heap.
 pub(super) struct Schedule {
-    queue: VecDeque<UnderWay>,
-    others: BinaryHeap<Early>,
+    queue: VecDeque<FrameInFlight>,
+    others: BinaryHeap<FrameByArrival>,
     /// Sequence number: frames of the same arrival time keep their order.
     count: u64,
 }
 
 impl Schedule {
     /// Bytes of memory for each frame: it may be in either place.
-    pub(super) const BYTES: u64 = (size_of::<UnderWay>() + size_of::<Early>()) as u64;
+    pub(super) const BYTES: u64 = (size_of::<FrameInFlight>() + size_of::<FrameByArrival>()) as u64;
 
     /// Creates a schedule with room for `frames`, the only allocation. `None` if there is no memory.
     pub(super) fn new(frames: usize) -> Option<Schedule> {
@@ -60,32 +60,32 @@ impl Schedule {
         self.queue.len() + self.others.len()
     }
 
-    pub(super) fn push(&mut self, frame: UnderWay) {
+    pub(super) fn push(&mut self, frame: FrameInFlight) {
         self.count += 1;
         if self.queue.back().is_none_or(|last| last.due <= frame.due) {
             self.queue.push_back(frame);
         } else {
-            self.others.push(Early(Reverse((frame.due, self.count)), frame));
+            self.others.push(FrameByArrival(Reverse((frame.due, self.count)), frame));
         }
     }
 
     /// The frame that arrives next.
-    pub(super) fn next(&self) -> Option<&UnderWay> {
+    pub(super) fn next(&self) -> Option<&FrameInFlight> {
         match (self.queue.front(), self.others.peek()) {
-            (Some(first), Some(Early(_, other))) if other.due < first.due => Some(other),
+            (Some(first), Some(FrameByArrival(_, other))) if other.due < first.due => Some(other),
             (Some(first), _) => Some(first),
-            (None, other) => other.map(|Early(_, frame)| frame),
+            (None, other) => other.map(|FrameByArrival(_, frame)| frame),
         }
     }
 
     /// Removes the frame that arrives next.
-    pub(super) fn pop(&mut self) -> Option<UnderWay> {
+    pub(super) fn pop(&mut self) -> Option<FrameInFlight> {
         match (self.queue.front(), self.others.peek()) {
-            (Some(first), Some(Early(_, other))) if other.due < first.due => {
-                self.others.pop().map(|Early(_, frame)| frame)
+            (Some(first), Some(FrameByArrival(_, other))) if other.due < first.due => {
+                self.others.pop().map(|FrameByArrival(_, frame)| frame)
             }
             (Some(_), _) => self.queue.pop_front(),
-            (None, _) => self.others.pop().map(|Early(_, frame)| frame),
+            (None, _) => self.others.pop().map(|FrameByArrival(_, frame)| frame),
         }
     }
 }
@@ -102,7 +102,7 @@ mod tests {
         fn by_time(dues in proptest::collection::vec(0u64..20, 0..100)) {
             let mut schedule = Schedule::new(100).unwrap();
             for (n, &due) in dues.iter().enumerate() {
-                schedule.push(UnderWay { due, lane: 0, position: n as u64, size: 0, flip: NO_FLIP });
+                schedule.push(FrameInFlight { due, lane: 0, position: n as u64, size: 0, flip: NO_FLIP });
                 prop_assert_eq!(schedule.len(), n + 1);
             }
             let mut got = Vec::new();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvale_policy::bucket::Limit;
+use netvale_policy::bucket::RateLimit;
 use netvale_wire::offload::{Gso, GsoKind, Offload};
 
 use super::*;
@@ -158,7 +158,7 @@ fn threads() {
 /// they wait; a full one lets its senders wait.
 #[test]
 fn slow() {
-    let rates = vec![Limit::bits(8_000_000, 5000)];
+    let rates = vec![RateLimit::bits(8_000_000, 5000)];
     let (to, from) = crate::loopback::loopback(10_000).unwrap();
     let slow = LinkSettings { impair: None, rates, bytes: 1 << 20, frames: None, seed: 0 };
     let (link, end) = Link::new(slow, 1, Some(Arc::new(to)), Arc::default()).unwrap();

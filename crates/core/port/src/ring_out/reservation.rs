@@ -44,11 +44,11 @@ pub struct Reservation<'b> {
     picks: &'b [u16],
     /// Number of picks that found room.
     room: usize,
-    step: Step,
+    step: ReservationStep,
 }
 
 /// The last step taken.
-enum Step {
+enum ReservationStep {
     Reserved(Lease),
     Filled,
     /// Published; no other thread publishes.
@@ -65,7 +65,7 @@ impl<'b> Reservation<'b> {
     #[inline]
     pub(super) fn new(egress: Loan<'b, RingEgress>, batch: &'b Batch, picks: &'b [u16], lease: Option<Lease>) -> Self {
         let room = lease.as_ref().map_or(0, |lease| lease.count as usize);
-        Reservation { egress, batch, picks, room, step: lease.map_or(Step::Done, Step::Reserved) }
+        Reservation { egress, batch, picks, room, step: lease.map_or(ReservationStep::Done, ReservationStep::Reserved) }
     }
 
     /// The picks of the reservation, and how many of them, from the first on, found room.
@@ -77,7 +77,7 @@ impl<'b> Reservation<'b> {
     /// Copies the frames that found room. A full fence must follow.
     #[inline]
     pub fn fill(&mut self) {
-        if let Step::Reserved(lease) = &self.step {
+        if let ReservationStep::Reserved(lease) = &self.step {
             self.egress.fill_any_plain(self.batch, self.picks, lease, 0);
             self.end();
         }
@@ -86,7 +86,7 @@ impl<'b> Reservation<'b> {
     /// Marks the reserved slots as filled.
     #[inline]
     fn end(&mut self) {
-        if let Step::Reserved(lease) = std::mem::replace(&mut self.step, Step::Filled) {
+        if let ReservationStep::Reserved(lease) = std::mem::replace(&mut self.step, ReservationStep::Filled) {
             self.egress.rx.end(lease);
         }
     }
@@ -94,32 +94,32 @@ impl<'b> Reservation<'b> {
     /// Shows the receiver all filled slots, unless another thread does. A full fence must follow.
     #[inline]
     pub fn publish(&mut self) {
-        if let Step::Filled = self.step {
-            self.step = if self.egress.rx.publish() { Step::Published } else { Step::Done };
+        if let ReservationStep::Filled = self.step {
+            self.step = if self.egress.rx.publish() { ReservationStep::Published } else { ReservationStep::Done };
         }
     }
 
     /// Kicks the receiver if it asked for it, and lets other threads publish. A full fence must follow.
     #[inline]
     pub fn kick_and_stop(&mut self) {
-        if let Step::Published = self.step {
+        if let ReservationStep::Published = self.step {
             self.egress.rx.kick_and_stop();
-            self.step = Step::Kicked;
+            self.step = ReservationStep::Kicked;
         }
     }
 
     /// Publishes slots that others filled in between. The last step.
     #[inline]
     pub fn look_after(&mut self) {
-        if let Step::Kicked = self.step {
+        if let ReservationStep::Kicked = self.step {
             self.egress.rx.look_after();
-            self.step = Step::Done;
+            self.step = ReservationStep::Done;
         }
     }
 
     #[cold]
     fn give_up(&mut self) {
-        if let Step::Reserved(lease) = &self.step {
+        if let ReservationStep::Reserved(lease) = &self.step {
             self.egress.blank_from(lease.slot, lease.count);
             self.end();
         }
@@ -135,7 +135,7 @@ impl<'b> Reservation<'b> {
 impl Drop for Reservation<'_> {
     #[inline]
     fn drop(&mut self) {
-        if !matches!(self.step, Step::Done) {
+        if !matches!(self.step, ReservationStep::Done) {
             self.give_up();
         }
     }

@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use netvale_mem::lent::{Away, Borrower};
+use netvale_mem::lent::{Borrower, EntryError};
 
 use super::Seat;
 use crate::{Batch, DropReason, Egress, Ingress, RingCounters, Scratch};
@@ -65,7 +65,7 @@ impl<Q: Ingress> Ingress for SeatIngress<Q> {
     }
 
     fn arm(&mut self) -> bool {
-        self.queue.visit(Q::arm).unwrap_or_else(Away::is_busy)
+        self.queue.visit(Q::arm).unwrap_or_else(EntryError::is_busy)
     }
 
     fn disarm(&mut self) {
@@ -105,8 +105,8 @@ impl<Q: ToPeer> Egress for SeatEgress<Q> {
         let done = match self.0.queue.enter() {
             Ok(mut queue) => queue.deliver(batch, picks, scratch),
             // A change takes long only on a busy machine: frames for a lossless port wait for its end.
-            Err(Away::Busy) => Some(0),
-            Err(Away::Empty) => None,
+            Err(EntryError::Busy) => Some(0),
+            Err(EntryError::Empty) => None,
         };
         done.unwrap_or_else(|| {
             self.0.counters.dropped(DropReason::Idle, picks.len() as u64);

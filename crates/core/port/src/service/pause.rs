@@ -14,21 +14,21 @@ use crate::listener::Claim;
 const LIMIT: Duration = Duration::from_secs(1);
 
 /// The thread's state for a successor; the protocol knows its type.
-pub type Said = Box<dyn Any + Send>;
+pub type ThreadState = Box<dyn Any + Send>;
 
 /// A request to pause.
 pub struct Pause {
-    said: SyncSender<Option<Said>>,
+    said: SyncSender<Option<ThreadState>>,
     resume: Receiver<()>,
 }
 
 impl Pause {
     /// Passes the successor's state, and waits until this process is to resume after all.
-    pub fn with(self, said: Said) {
+    pub fn with(self, said: ThreadState) {
         self.give(Some(said));
     }
 
-    pub(super) fn give(self, said: Option<Said>) {
+    pub(super) fn give(self, said: Option<ThreadState>) {
         if self.said.try_send(said).is_ok() {
             // The channel carries no message: the sender is dropped when the service resumes.
             let _ = self.resume.recv();
@@ -37,15 +37,15 @@ impl Pause {
 }
 
 /// A paused service; resumes when dropped.
-pub struct Paused {
+pub struct PausedService {
     /// The protocol's state of the connected peer; `None` without a peer.
-    pub said: Option<Said>,
+    pub said: Option<ThreadState>,
     /// The file to claim for this process then.
     claim: Option<Claim>,
     _resume: SyncSender<()>,
 }
 
-impl Paused {
+impl PausedService {
     /// Takes the protocol's state, a `T`; `None` without a peer.
     pub fn take<T: 'static>(&mut self) -> Option<T> {
         self.said.take()?.downcast().ok().map(|said| *said)
@@ -53,9 +53,9 @@ impl Paused {
 }
 
 /// The signal that a thread waits for before it starts.
-pub(super) struct Turn(Receiver<()>);
+pub(super) struct StartSignal(Receiver<()>);
 
-impl Turn {
+impl StartSignal {
     /// Waits for the signal.
     pub(super) fn wait(self) {
         // The channel carries no message.
@@ -63,24 +63,24 @@ impl Turn {
     }
 }
 
-impl Paused {
+impl PausedService {
     /// Creates the wait of a thread, which ends when the second part is dropped; that also claims the file for this
     /// process.
-    pub(super) fn before_begin(claim: Option<Claim>) -> (Turn, Paused) {
+    pub(super) fn before_begin(claim: Option<Claim>) -> (StartSignal, PausedService) {
         let (_resume, resumed) = mpsc::sync_channel(1);
-        (Turn(resumed), Paused { said: None, claim, _resume })
+        (StartSignal(resumed), PausedService { said: None, claim, _resume })
     }
 }
 
-impl Drop for Paused {
+impl Drop for PausedService {
     fn drop(&mut self) {
         self.claim.iter().for_each(Claim::take);
     }
 }
 
 /// A thread that was asked to pause, and is not waited for yet.
-struct Pending {
-    answer: Receiver<Option<Said>>,
+struct PendingPause {
+    answer: Receiver<Option<ThreadState>>,
     resume: SyncSender<()>,
     until: Instant,
 }
@@ -90,7 +90,7 @@ pub(super) struct Pauses {
     /// Readable while a pause is requested.
     pub(super) bell: Doorbell,
     asked: Mutex<Option<Pause>>,
-    pending: Mutex<Option<Pending>>,
+    pending: Mutex<Option<PendingPause>>,
 }
 
 impl Pauses {
@@ -103,7 +103,7 @@ impl Pauses {
         let (said, answer) = mpsc::sync_channel(1);
         let (sender, resume) = mpsc::sync_channel(1);
         *lock(&self.asked) = Some(Pause { said, resume });
-        *lock(&self.pending) = Some(Pending { answer, resume: sender, until: Instant::now() + LIMIT });
+        *lock(&self.pending) = Some(PendingPause { answer, resume: sender, until: Instant::now() + LIMIT });
         self.bell.ring();
     }
 
@@ -115,16 +115,16 @@ impl Pauses {
     }
 
     /// Waits for the thread to pause, and asks first if needed. `None` if it does not within the limit.
-    pub(super) fn wait(&self) -> Option<Paused> {
+    pub(super) fn wait(&self) -> Option<PausedService> {
         if lock(&self.pending).is_none() {
             self.ask();
         }
-        let Pending { answer, resume, until } = lock(&self.pending).take()?;
+        let PendingPause { answer, resume, until } = lock(&self.pending).take()?;
         let said = answer.recv_timeout(until.saturating_duration_since(Instant::now()));
         if said.is_err() {
             self.take();
         }
-        Some(Paused { said: said.ok()?, claim: None, _resume: resume })
+        Some(PausedService { said: said.ok()?, claim: None, _resume: resume })
     }
 
     /// Takes the pending request.
@@ -145,7 +145,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 mod tests {
     use std::os::fd::BorrowedFd;
 
-    use super::super::{Peer, Protocol, Service};
+    use super::super::{Protocol, Service, ServicePeer};
     use super::*;
 
     /// A protocol without peers.
@@ -162,7 +162,7 @@ mod tests {
             None
         }
 
-        fn serve(&mut self, (): (), _peer: &Peer<()>) -> Result<(), String> {
+        fn serve(&mut self, (): (), _peer: &ServicePeer<()>) -> Result<(), String> {
             Ok(())
         }
     }

@@ -220,7 +220,12 @@ proptest! {
     /// Objective: frames made together have the same variants as one by one, with any frames between them; a frame that
     /// ends a run differs from the previous one in its first bytes or in kind; refused frames have no variant.
     #[test]
-    fn runs(sent in proptest::collection::vec(any_frame(), 1..60), retag in 0usize..4, want in proptest::option::of(20usize..HEAD), odd: bool) {
+    fn runs(
+        sent in proptest::collection::vec(any_frame(), 1..60),
+        retag in 0usize..4,
+        want in proptest::option::of(20usize..HEAD),
+        odd: bool,
+    ) {
         let retag = RETAGS[retag];
         let mut frames = Batch::new();
         for (bytes, kind) in &sent {
@@ -257,7 +262,8 @@ proptest! {
                 *kind == 0 && bytes.len() >= 20 && like.len() >= 20 && !is_long && bytes[..ALIKE] == like[..ALIKE]
             };
             prop_assert!((next + 1..end).all(runs) && (end == sent.len() || !runs(end)));
-            expected.extend((next + 1..end).filter(|i| !odd || i.is_multiple_of(2)).map(|i| retagged(&sent[i].0, retag)));
+            let taken = (next + 1..end).filter(|i| !odd || i.is_multiple_of(2));
+            expected.extend(taken.map(|i| retagged(&sent[i].0, retag)));
             next = end;
         }
         prop_assert_eq!(staging.variants(), expected.len());

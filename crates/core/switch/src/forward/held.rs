@@ -6,34 +6,34 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use netvale_mem::steps::{Step, step};
-use netvale_port::kept::Kept;
+use netvale_port::kept::KeptFrames;
 use netvale_port::{BATCH, Batch, DropReason, Egress, Scratch};
 
-use super::{Queue, mirror};
-use crate::entry::Entry;
+use super::{NumberedQueue, mirror};
+use crate::entry::PortEntry;
 use crate::holding::{FOR_A_BATCH, FOR_A_WAKE_UP, WITHOUT_PROGRESS};
 use crate::owners::OwnerId;
 use crate::table::MAX_PORTS;
 
 /// Waiting frames of the batch. Allocated once.
-pub(super) struct Held {
-    waiting: Vec<Waiting>,
+pub(super) struct HeldFrames {
+    waiting: Vec<WaitingPort>,
     /// The lists of `waiting`. A flooded frame may wait at several ports, besides others for those ports.
     picks: Vec<u16>,
     /// Owner of the frames.
     pub(super) from: OwnerId,
     begun: Instant,
-    /// The last time a frame found room.
-    since: Instant,
     /// The receiver that was asked to announce room.
     asked: Option<Arc<dyn Egress>>,
     /// Whether the sender is gone: then no frame waits any more.
     is_last: bool,
+    /// Whether a control thread waits for the frames' queue: then no progress prolongs the wait.
+    pub(super) is_wanted: bool,
 }
 
 /// The reason for waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum WaitReason {
     /// The port is lossless.
     Lossless,
     /// The receiver slept, was woken, and has not run yet: on a busy machine that takes a while, in which it would lose
@@ -41,13 +41,17 @@ pub(super) enum Why {
     Waking,
 }
 
-/// A destination that frames wait for, and its part of [`Held::picks`].
-struct Waiting {
-    to: Arc<Entry>,
+/// A destination that frames wait for, and its part of [`HeldFrames::picks`].
+struct WaitingPort {
+    to: Arc<PortEntry>,
     ring: usize,
     egress: Arc<dyn Egress>,
     picks: Range<usize>,
-    why: Why,
+    why: WaitReason,
+    /// The frames that the ring had received at the last look, from all senders.
+    received: u64,
+    /// When that number last grew. Another sender may have found the room: the receiver moves all the same.
+    moved: Instant,
 }
 
 /// Frames that wait for room at one ring of a port, apart from their ingress.
@@ -57,32 +61,37 @@ pub struct WaitingFrames {
     pub port: String,
     /// The number of the ring.
     pub ring: usize,
-    /// The frames, each behind a virtio-net header of 12 bytes ([`Kept::frame`]).
+    /// The frames, each behind a virtio-net header of 12 bytes ([`KeptFrames::frame`]).
     pub frames: Vec<Vec<u8>>,
 }
 
 /// Decides whether frames of owner `from` without room wait for it; otherwise gives the reason for dropping them.
-pub(super) fn waits_for(to: &Entry, egress: &dyn Egress, may_hold: bool, from: OwnerId) -> Result<Why, DropReason> {
+pub(super) fn waits_for(
+    to: &PortEntry,
+    egress: &dyn Egress,
+    may_hold: bool,
+    from: OwnerId,
+) -> Result<WaitReason, DropReason> {
     if !(may_hold && to.may_hold(from)) {
         return Err(DropReason::NoRoom);
     }
     if to.port.lossless {
-        return if to.holding.is_allowed() { Ok(Why::Lossless) } else { Err(DropReason::Stalled) };
+        return if to.holding.is_allowed() { Ok(WaitReason::Lossless) } else { Err(DropReason::Stalled) };
     }
     let is_waking = egress.room().is_some_and(|room| room.is_waking() && to.holding.is_awaited(room.progress()));
-    if is_waking { Ok(Why::Waking) } else { Err(DropReason::NoRoom) }
+    if is_waking { Ok(WaitReason::Waking) } else { Err(DropReason::NoRoom) }
 }
 
 /// Frames and copies of frames that may wait: all of a batch, and some more for floods.
 const ROOM: usize = 4 * BATCH;
 
-impl Held {
+impl HeldFrames {
     pub(super) fn new() -> Self {
         let waiting = Vec::with_capacity(MAX_PORTS);
         let picks = Vec::with_capacity(ROOM);
         let from = OwnerId::new(0);
         let now = Instant::now();
-        Held { waiting, picks, from, begun: now, since: now, asked: None, is_last: false }
+        HeldFrames { waiting, picks, from, begun: now, asked: None, is_last: false, is_wanted: false }
     }
 
     pub(super) fn is_waiting(&self) -> bool {
@@ -94,29 +103,29 @@ impl Held {
         self.is_last = true;
     }
 
-    fn begin(&mut self) {
-        self.begun = Instant::now();
-        self.since = self.begun;
-    }
-
-    /// Records progress.
-    pub(super) fn goes_on(&mut self) {
-        self.since = Instant::now();
-    }
-
     /// Whether this many more frames may wait.
     pub(super) fn has_room(&self, frames: usize) -> bool {
         self.picks.len() + frames <= ROOM && self.waiting.len() < self.waiting.capacity()
     }
 
-    pub(super) fn hold(&mut self, to: &Arc<Entry>, (ring, egress): Queue<'_>, picks: &[u16], why: Why) {
+    pub(super) fn hold(
+        &mut self,
+        to: &Arc<PortEntry>,
+        (ring, egress): NumberedQueue<'_>,
+        picks: &[u16],
+        why: WaitReason,
+    ) {
+        let now = Instant::now();
         if self.waiting.is_empty() {
-            self.begin();
+            self.begun = now;
         }
         let start = self.picks.len();
         self.picks.extend_from_slice(picks);
         let picks = start..self.picks.len();
-        self.waiting.push(Waiting { to: Arc::clone(to), ring, egress: Arc::clone(egress), picks, why });
+        let received = egress.counters().frames();
+        let to = Arc::clone(to);
+        let egress = Arc::clone(egress);
+        self.waiting.push(WaitingPort { to, ring, egress, picks, why, received, moved: now });
     }
 
     pub(super) fn frames(&self) -> usize {
@@ -125,10 +134,10 @@ impl Held {
 
     /// Delivers the frames that now find room; gives up on receivers that are too slow.
     pub(super) fn retry(&mut self, batch: &Batch, scratch: &mut Scratch) {
-        let Held { waiting, picks: all, begun, since, is_last, .. } = self;
+        let HeldFrames { waiting, picks: all, begun, is_last, is_wanted, .. } = self;
         waiting.retain_mut(|w| {
             let picks = &all[w.picks.clone()];
-            scratch.may_wait(w.why == Why::Lossless);
+            scratch.may_wait(w.why == WaitReason::Lossless);
             let done = w.egress.deliver(batch, picks, scratch);
             mirror(&w.to, w.ring, batch, &picks[..done], scratch);
             w.picks.start += done;
@@ -136,7 +145,7 @@ impl Held {
                 step(Step::Taken);
             }
             !w.picks.is_empty()
-                && !if *is_last { w.drop_rest(DropReason::NoRoom) } else { w.gives_up(done, *begun, *since) }
+                && !if *is_last { w.drop_rest(DropReason::NoRoom) } else { w.gives_up(*begun, *is_wanted) }
         });
         if waiting.is_empty() {
             all.clear();
@@ -145,20 +154,20 @@ impl Held {
 
     /// Copies of the waiting frames.
     pub(super) fn copies(&self, batch: &Batch) -> Vec<WaitingFrames> {
-        let frames = |w: &Waiting| self.picks[w.picks.clone()].iter().filter_map(|&pick| batch.get(pick.into()));
-        let copy = |w: &Waiting| WaitingFrames {
+        let frames = |w: &WaitingPort| self.picks[w.picks.clone()].iter().filter_map(|&pick| batch.get(pick.into()));
+        let copy = |w: &WaitingPort| WaitingFrames {
             port: w.to.port.name.clone(),
             ring: w.ring,
-            frames: frames(w).map(|frame| Kept::frame(&frame)).collect(),
+            frames: frames(w).map(|frame| KeptFrames::frame(&frame)).collect(),
         };
         self.waiting.iter().map(copy).collect()
     }
 
     /// Waits for ring `ring` of a port with the frames `picks`, which waited for it in another process.
-    pub(super) fn go_on(&mut self, to: &Arc<Entry>, ring: usize, picks: Range<u16>) {
+    pub(super) fn go_on(&mut self, to: &Arc<PortEntry>, ring: usize, picks: Range<u16>) {
         let Some(egress) = to.port.egresses.get(ring) else { return };
         let picks: Vec<u16> = picks.collect();
-        self.hold(to, (ring, egress), &picks, if to.port.lossless { Why::Lossless } else { Why::Waking });
+        self.hold(to, (ring, egress), &picks, if to.port.lossless { WaitReason::Lossless } else { WaitReason::Waking });
     }
 
     /// Asks the first receiver to announce room. Others are looked at again after a while.
@@ -176,16 +185,17 @@ impl Held {
     }
 }
 
-impl Waiting {
-    /// Whether to drop the rest of the frames, as the receiver is too slow. `done` of them just found room.
-    fn gives_up(&self, done: usize, begun: Instant, since: Instant) -> bool {
+impl WaitingPort {
+    /// Whether to drop the rest of the frames, as the receiver is too slow.
+    fn gives_up(&mut self, begun: Instant, is_wanted: bool) -> bool {
         let held_for = begun.elapsed();
+        let is_too_slow = held_for > FOR_A_BATCH || self.stands_still(is_wanted);
         let reason = match self.why {
-            Why::Lossless if held_for > FOR_A_BATCH || since.elapsed() > WITHOUT_PROGRESS && done == 0 => {
+            WaitReason::Lossless if is_too_slow => {
                 self.to.holding.suspend(held_for);
                 DropReason::Stalled
             }
-            Why::Waking => match self.egress.room() {
+            WaitReason::Waking => match self.egress.room() {
                 Some(room) if room.is_waking() && held_for <= FOR_A_WAKE_UP => return false,
                 Some(room) if room.is_waking() => {
                     self.to.holding.await_no_more(room.progress());
@@ -194,9 +204,19 @@ impl Waiting {
                 // It runs, and is slower than its senders.
                 _ => DropReason::NoRoom,
             },
-            Why::Lossless => return false,
+            WaitReason::Lossless => return false,
         };
         self.drop_rest(reason)
+    }
+
+    /// Whether the ring has received no frame for too long.
+    fn stands_still(&mut self, is_wanted: bool) -> bool {
+        let received = self.egress.counters().frames();
+        if received != self.received && !is_wanted {
+            self.received = received;
+            self.moved = Instant::now();
+        }
+        self.moved.elapsed() > WITHOUT_PROGRESS
     }
 
     /// Counts the rest of the frames as dropped. Returns true: the wait for them ends.

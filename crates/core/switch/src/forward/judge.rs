@@ -5,22 +5,22 @@ use std::ops::Range;
 use netvale_mem::steps::{Step, step};
 use netvale_policy::guard::{Guard, Violation};
 use netvale_policy::snoop;
-use netvale_policy::vlan::{Refused, Vlan};
+use netvale_policy::vlan::{Vlan, VlanViolation};
 use netvale_port::stage::{ALIKE, HEAD, Retag, Staging, TAG};
 use netvale_port::{DropReason, FrameRef, MOST_NEWS};
 use netvale_wire::MacAddr;
 use netvale_wire::offload::{Gso, Offload};
 
-use super::listener::Listener;
-use super::plan::{ALL, NO_VARIANT, Plan, Planned, Run, Sets};
+use super::listener::GroupKnowledge;
+use super::plan::{ALL, BatchPlan, FramePlan, FrameRun, NO_VARIANT, PortSets};
 use super::sum;
 use crate::classify::FLOOD;
 use crate::clock::now;
-use crate::entry::Entry;
-use crate::fdb::{Fdb, Learned, PortId};
+use crate::entry::PortEntry;
+use crate::fdb::{Fdb, LearnResult, PortId};
 use crate::policies::{Class, CompiledPolicies, KINDS, protocol};
 use crate::summary::PolicySummary;
-use crate::table::{Switch, Table};
+use crate::table::{PortTable, Switch};
 
 /// The previous frame's conversation.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -32,9 +32,9 @@ struct Conversation {
 
 /// Decides about the frames of one port.
 pub(super) struct Judge<'a> {
-    pub(super) table: &'a Table,
+    pub(super) table: &'a PortTable,
     pub(super) policed: &'a PolicySummary,
-    pub(super) me: &'a Entry,
+    pub(super) me: &'a PortEntry,
     pub(super) policies: &'a CompiledPolicies,
     pub(super) fdb: &'a Fdb,
     /// Number of bytes examined of long frames, and whether all are.
@@ -44,7 +44,7 @@ pub(super) struct Judge<'a> {
     /// Changes of addresses that the batch may still make.
     news: u32,
     /// Knowledge of groups, if a port snoops.
-    listener: Option<Listener<'a>>,
+    listener: Option<GroupKnowledge<'a>>,
     /// The retagging of the last planned frame, if it went to one port.
     retag: Retag,
     /// Whether a frame must be examined even if it begins like the previous one.
@@ -59,10 +59,15 @@ const LEAST: usize = 64;
 const CONTROL: usize = 96;
 
 impl<'a> Judge<'a> {
-    pub(super) fn new(table: &'a Table, policed: &'a PolicySummary, me: &'a Entry, switch: &'a Switch) -> Judge<'a> {
+    pub(super) fn new(
+        table: &'a PortTable,
+        policed: &'a PolicySummary,
+        me: &'a PortEntry,
+        switch: &'a Switch,
+    ) -> Judge<'a> {
         let policies = policed.policies(me);
         let fdb = switch.fdb_of(Some(policed));
-        let listener = if policed.snoops { switch.snooping_of().map(Listener::new) } else { None };
+        let listener = if policed.snoops { switch.snooping_of().map(GroupKnowledge::new) } else { None };
         let filtered = policed.is_filtered || !policies.filters[0].rules().is_empty();
         let least = if listener.is_some() { CONTROL } else { LEAST };
         let want = if filtered { HEAD } else { policies.guard.as_ref().map_or(0, Guard::head_len).max(least) };
@@ -92,7 +97,7 @@ impl<'a> Judge<'a> {
     /// Plans the frames of a range. Returns the number of the first unplanned one: the frames planned before have to be
     /// delivered first.
     #[inline]
-    pub(super) fn plan_all(&mut self, range: Range<usize>, staging: &mut Staging<'_>, plan: &mut Plan) -> usize {
+    pub(super) fn plan_all(&mut self, range: Range<usize>, staging: &mut Staging<'_>, plan: &mut BatchPlan) -> usize {
         plan.begin();
         let mut next = range.start;
         while next < range.end {
@@ -117,7 +122,7 @@ impl<'a> Judge<'a> {
 
     /// Plans frames that begin like the last planned one: decisions on the first bytes hold for them, too.
     #[inline]
-    fn plan_run(&self, range: Range<usize>, like: Planned, staging: &mut Staging<'_>, plan: &mut Plan) -> usize {
+    fn plan_run(&self, range: Range<usize>, like: FramePlan, staging: &mut Staging<'_>, plan: &mut BatchPlan) -> usize {
         let mut first = like;
         let start = range.start;
         let kind = like.variants.iter().position(|&variant| variant != NO_VARIANT).unwrap_or(0);
@@ -125,7 +130,7 @@ impl<'a> Judge<'a> {
         let want = (!self.is_deep).then_some(self.want);
         if !self.looks_deeper {
             let next = staging.run(range, self.retag, want, |_, _, _| true);
-            plan.runs.push(Run { frames: start..next, first, kind });
+            plan.runs.push(FrameRun { frames: start..next, first, kind });
             return next;
         }
         staging.run(range, self.retag, want, |i, head, len| {
@@ -146,7 +151,12 @@ impl<'a> Judge<'a> {
 
     /// Plans frame `i`, and makes its variants. `None` if the frames planned before have to be delivered first.
     #[inline]
-    fn plan(&mut self, i: usize, staging: &mut Staging<'_>, sets: &mut Sets) -> Option<Result<Planned, DropReason>> {
+    fn plan(
+        &mut self,
+        i: usize,
+        staging: &mut Staging<'_>,
+        sets: &mut PortSets,
+    ) -> Option<Result<FramePlan, DropReason>> {
         let Some(frame) = staging.frames().get(i) else { return Some(Err(DropReason::Runt)) };
         let len = frame.len();
         let mut head = staging.head(i, self.want);
@@ -178,7 +188,7 @@ impl<'a> Judge<'a> {
         });
         Some(judged.and_then(|(to, vlan, class, members)| {
             let variants = self.variants(i, to, vlan, staging)?;
-            Ok(Planned { to, vlan: vlan.id, class, members, variants })
+            Ok(FramePlan { to, vlan: vlan.id, class, members, variants })
         }))
     }
 
@@ -233,8 +243,8 @@ impl<'a> Judge<'a> {
             return Ok(Vlan { id: 0, priority: 0, tagged: false, stays: false });
         }
         self.policed.vlans(self.policies).of(head).map_err(|why| match why {
-            Refused::NoMember => DropReason::Vlan,
-            Refused::BadTag => DropReason::BadTag,
+            VlanViolation::NoMember => DropReason::Vlan,
+            VlanViolation::BadTag => DropReason::BadTag,
         })
     }
 
@@ -285,8 +295,8 @@ impl<'a> Judge<'a> {
             return self.unlearned(vlan, src);
         }
         match self.fdb.learn_in(vlan, src, self.me.id, &mut self.news) {
-            Learned::Known => Ok(()),
-            Learned::Later => self.later(vlan, src),
+            LearnResult::Known => Ok(()),
+            LearnResult::Later => self.later(vlan, src),
             other => self.not_learned(other),
         }
     }
@@ -306,34 +316,34 @@ impl<'a> Judge<'a> {
     fn unlearned(&self, vlan: u16, src: u64) -> Result<(), DropReason> {
         match self.fdb.lookup_in(vlan, src) {
             Some(port) if port == self.me.id => Ok(()),
-            Some(other) => self.not_learned(Learned::Kept(other)),
-            None => self.not_learned(Learned::TooMany),
+            Some(other) => self.not_learned(LearnResult::Kept(other)),
+            None => self.not_learned(LearnResult::TooMany),
         }
     }
 
     #[cold]
-    fn not_learned(&self, learned: Learned) -> Result<(), DropReason> {
+    fn not_learned(&self, learned: LearnResult) -> Result<(), DropReason> {
         match learned {
-            Learned::Known | Learned::Later => Ok(()),
-            Learned::New => {
+            LearnResult::Known | LearnResult::Later => Ok(()),
+            LearnResult::New => {
                 step(Step::Learned);
                 Ok(())
             }
-            Learned::Moved(from) => {
+            LearnResult::Moved(from) => {
                 step(Step::Moved(from));
                 if self.policies.loop_guard {
                     self.me.state.note_move();
                 }
                 Ok(())
             }
-            Learned::Kept(other) => {
+            LearnResult::Kept(other) => {
                 step(Step::Kept(other));
-                let keeps = |entry: &std::sync::Arc<Entry>| self.policed.policies(entry).sticky;
+                let keeps = |entry: &std::sync::Arc<PortEntry>| self.policed.policies(entry).sticky;
                 // Between owners it is only not learned, as on switches without policies.
                 if self.table.get(other).is_some_and(keeps) { Err(DropReason::AddressTaken) } else { Ok(()) }
             }
-            Learned::TooMany if self.policies.most_addresses.is_some() => Err(DropReason::AddressLimit),
-            Learned::TooMany => {
+            LearnResult::TooMany if self.policies.most_addresses.is_some() => Err(DropReason::AddressLimit),
+            LearnResult::TooMany => {
                 step(Step::NotLearned);
                 Ok(())
             }
@@ -402,7 +412,7 @@ fn addresses(head: &[u8]) -> Option<(u64, u64)> {
 
 /// Whether a port takes a flooded frame, or one for a group.
 #[inline]
-pub(super) fn takes_flood(to: &CompiledPolicies, me: PortId, id: PortId, planned: &Planned, sets: &Sets) -> bool {
+pub(super) fn takes_flood(to: &CompiledPolicies, me: PortId, id: PortId, planned: &FramePlan, sets: &PortSets) -> bool {
     let wanted = if to.multicast.snooping { sets.has(planned.members, id) } else { None };
     id != me && wanted.unwrap_or(*to.flood.of(planned.class))
 }

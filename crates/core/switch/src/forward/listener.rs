@@ -3,22 +3,22 @@
 use std::sync::Arc;
 
 use arc_swap::Guard;
-use netvale_policy::snoop::{self, Groups, Message, PortSet, Router};
+use netvale_policy::snoop::{self, MessageClass, PortSet, Router, SnoopGroups};
 use netvale_port::DropReason;
 
-use crate::entry::Entry;
+use crate::entry::PortEntry;
 use crate::policies::CompiledPolicies;
 use crate::snooping::Snooping;
 
 /// Knowledge of groups.
-pub(super) struct Listener<'a> {
+pub(super) struct GroupKnowledge<'a> {
     snooping: &'a Snooping,
-    groups: Guard<Option<Arc<Groups>>>,
+    groups: Guard<Option<Arc<SnoopGroups>>>,
 }
 
-impl Listener<'_> {
-    pub(super) fn new(snooping: &Arc<Snooping>) -> Listener<'_> {
-        Listener { snooping, groups: snooping.groups() }
+impl GroupKnowledge<'_> {
+    pub(super) fn new(snooping: &Arc<Snooping>) -> GroupKnowledge<'_> {
+        GroupKnowledge { snooping, groups: snooping.groups() }
     }
 
     /// The ports for a frame that does not go to a single one. `None`: all.
@@ -26,7 +26,7 @@ impl Listener<'_> {
     pub(super) fn members(
         &self,
         policies: &CompiledPolicies,
-        me: &Entry,
+        me: &PortEntry,
         vlan: u16,
         head: &[u8],
         is_control: bool,
@@ -42,22 +42,22 @@ impl Listener<'_> {
     fn hear(
         &self,
         policies: &CompiledPolicies,
-        me: &Entry,
+        me: &PortEntry,
         vlan: u16,
         head: &[u8],
     ) -> Result<Option<&PortSet>, DropReason> {
         let (message, family) = snoop::message(head);
         let groups = self.groups.as_ref();
         let to = match message {
-            Message::Query | Message::Router if policies.multicast.router == Router::Never => {
+            MessageClass::Query | MessageClass::Router if policies.multicast.router == Router::Never => {
                 return Err(DropReason::RogueQuery);
             }
-            Message::Report => groups.and_then(|groups| groups.routers(vlan, family)),
-            Message::Query | Message::Router | Message::RefusedQuery => None,
-            Message::Other | Message::Malformed => groups.and_then(|groups| groups.ports_of(vlan, head)),
+            MessageClass::Report => groups.and_then(|groups| groups.routers(vlan, family)),
+            MessageClass::Query | MessageClass::Router | MessageClass::RefusedQuery => None,
+            MessageClass::Other | MessageClass::Malformed => groups.and_then(|groups| groups.ports_of(vlan, head)),
         };
-        if !matches!(message, Message::Other) && me.state.may_report() {
-            self.snooping.hear(vlan, (me.id, me.since), head);
+        if !matches!(message, MessageClass::Other) && me.state.may_report() {
+            self.snooping.hear(vlan, me.id, me.since, head);
         }
         Ok(to)
     }

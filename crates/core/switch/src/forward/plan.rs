@@ -18,12 +18,12 @@ pub(super) const NO_VARIANT: u16 = u16::MAX;
 pub(super) const ALL: u16 = u16::MAX;
 
 /// Sets of ports for frames to groups.
-pub(super) struct Sets {
+pub(super) struct PortSets {
     sets: [PortSet; BATCH],
     used: u16,
 }
 
-impl Sets {
+impl PortSets {
     /// The number of a set; consecutive frames often share one.
     pub(super) fn number(&mut self, set: Option<&PortSet>) -> u16 {
         let Some(set) = set else { return ALL };
@@ -46,7 +46,7 @@ impl Sets {
 
 /// A frame's plan.
 #[derive(Clone, Copy)]
-pub(super) struct Planned {
+pub(super) struct FramePlan {
     /// A port, [`FLOOD`], or [`NOWHERE`].
     pub(super) to: u8,
     pub(super) vlan: u16,
@@ -58,23 +58,23 @@ pub(super) struct Planned {
     pub(super) variants: [u16; KINDS],
 }
 
-const DROPPED: Planned =
-    Planned { to: NOWHERE, vlan: 0, class: Class::Unknown, members: ALL, variants: [NO_VARIANT; KINDS] };
+const DROPPED: FramePlan =
+    FramePlan { to: NOWHERE, vlan: 0, class: Class::Unknown, members: ALL, variants: [NO_VARIANT; KINDS] };
 
 /// Frames of a conversation, with a variant each.
-pub(super) struct Run {
+pub(super) struct FrameRun {
     pub(super) frames: Range<usize>,
     /// The plan of the first frame, and the kind of its only variant. The others' variants follow.
-    pub(super) first: Planned,
+    pub(super) first: FramePlan,
     pub(super) kind: usize,
 }
 
 /// The plans of a batch, and counts of drops.
-pub(super) struct Plan {
-    frames: [Planned; BATCH],
+pub(super) struct BatchPlan {
+    frames: [FramePlan; BATCH],
     /// Frames planned like the one before them; their part of `frames` is filled only when needed.
-    pub(super) runs: Vec<Run>,
-    pub(super) sets: Sets,
+    pub(super) runs: Vec<FrameRun>,
+    pub(super) sets: PortSets,
     /// Flooded frames that reach a port.
     reached: [bool; BATCH],
     drops: [u32; REASONS],
@@ -84,12 +84,12 @@ pub(super) struct Plan {
     only: u8,
 }
 
-impl Default for Plan {
-    fn default() -> Plan {
-        Plan {
+impl Default for BatchPlan {
+    fn default() -> BatchPlan {
+        BatchPlan {
             frames: [DROPPED; BATCH],
             runs: Vec::with_capacity(BATCH),
-            sets: Sets { sets: [PortSet::EMPTY; BATCH], used: 0 },
+            sets: PortSets { sets: [PortSet::EMPTY; BATCH], used: 0 },
             reached: [false; BATCH],
             drops: [0; REASONS],
             has_drops: false,
@@ -98,9 +98,9 @@ impl Default for Plan {
     }
 }
 
-impl Plan {
+impl BatchPlan {
     #[inline]
-    pub(super) fn frame(&self, i: usize) -> &Planned {
+    pub(super) fn frame(&self, i: usize) -> &FramePlan {
         self.frames.get(i).unwrap_or(&DROPPED)
     }
 
@@ -114,7 +114,7 @@ impl Plan {
 
     /// Fills in the plans of frames planned like others before them.
     pub(super) fn fill(&mut self) {
-        for Run { frames, first, kind } in self.runs.drain(..) {
+        for FrameRun { frames, first, kind } in self.runs.drain(..) {
             let mut planned = first;
             for frame in self.frames.get_mut(frames).unwrap_or_default() {
                 *frame = planned;
@@ -160,7 +160,7 @@ impl Plan {
     }
 
     #[inline]
-    pub(super) fn set(&mut self, i: usize, planned: Result<Planned, DropReason>) {
+    pub(super) fn set(&mut self, i: usize, planned: Result<FramePlan, DropReason>) {
         let planned = planned.unwrap_or_else(|reason| {
             self.drop(reason);
             DROPPED

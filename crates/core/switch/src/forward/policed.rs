@@ -8,21 +8,21 @@ use netvale_mem::steps::{self, Step, step};
 use netvale_port::link::Link;
 use netvale_port::{Batch, DropReason, Egress, Scratch, Source};
 
-use super::held::Held;
+use super::held::HeldFrames;
 use super::judge::{Judge, takes_flood};
-use super::plan::{NO_VARIANT, Plan};
+use super::plan::{BatchPlan, NO_VARIANT};
 use super::spread::step_to;
-use super::{ForPolicies, Forwarder, IDENTITY, Sender, Work, deliver, deliver_or_drop};
+use super::{BatchSender, ForPolicies, ForwardMemory, Forwarder, IDENTITY, deliver, deliver_or_drop};
 use crate::clock::now;
-use crate::entry::Entry;
+use crate::entry::PortEntry;
 use crate::filters::Filters;
 use crate::policies::CompiledPolicies;
 use crate::summary::PolicySummary;
-use crate::table::Table;
+use crate::table::PortTable;
 
 /// The frames of a batch not yet examined, as their port's rate makes them wait.
 #[derive(Debug, Default)]
-pub(super) struct Rest {
+pub(super) struct BatchRest {
     pub(super) frames: Range<usize>,
     /// When it may send again.
     until: u64,
@@ -32,7 +32,7 @@ pub(super) struct Rest {
     is_hurried: bool,
 }
 
-impl Rest {
+impl BatchRest {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.frames.start >= self.frames.end
@@ -47,7 +47,7 @@ impl Rest {
 impl Forwarder {
     /// Forwards the taken frames, as far as their port may send.
     #[inline(never)]
-    pub(super) fn forward_policed(&mut self, table: &Table, policed: &PolicySummary, work: &mut Work) {
+    pub(super) fn forward_policed(&mut self, table: &PortTable, policed: &PolicySummary, work: &mut ForwardMemory) {
         let Some(me) = table.get(self.from) else { return };
         let batch = self.source.frames();
         if !me.traces.is_empty() {
@@ -60,12 +60,12 @@ impl Forwarder {
         for to in me.tx_monitors.iter().filter(|_| !self.is_link_end).filter_map(|monitor| monitor.egress(self.ring)) {
             let _ = deliver_or_drop(to, batch, &IDENTITY[..batch.len()], &mut work.scratch);
         }
-        self.rest = Rest { frames: 0..batch.len(), ..Rest::default() };
+        self.rest = BatchRest { frames: 0..batch.len(), ..BatchRest::default() };
         self.forward_rest(table, policed, me, work);
     }
 
     /// Passes frames to their port's link.
-    fn put_on_link(&mut self, link: &Link, until: usize, work: &mut Work) {
+    fn put_on_link(&mut self, link: &Link, until: usize, work: &mut ForwardMemory) {
         let picks = IDENTITY.get(self.rest.frames.start..until).unwrap_or_default();
         // Frames without room are dropped there.
         let _ = link.deliver(self.source.frames(), picks, &mut work.scratch);
@@ -74,7 +74,7 @@ impl Forwarder {
 
     /// Continues with frames that waited for their port's rate. Returns their number.
     #[inline]
-    pub(super) fn go_on_with_rest(&mut self, work: &mut Work) -> usize {
+    pub(super) fn go_on_with_rest(&mut self, work: &mut ForwardMemory) -> usize {
         if self.rest.is_empty() || self.held.is_waiting() {
             return 0;
         }
@@ -82,14 +82,14 @@ impl Forwarder {
     }
 
     #[cold]
-    fn go_on_now(&mut self, work: &mut Work) -> usize {
+    fn go_on_now(&mut self, work: &mut ForwardMemory) -> usize {
         let table = self.switch.table();
         let before = self.rest.frames.len();
         match (table.get(self.from), table.policed()) {
             (Some(me), Some(policed)) => self.forward_rest(&table, policed, me, work),
             // Its policies are gone: the rest passes unchanged.
             (Some(me), None) => self.forward_rest(&table, &PolicySummary::none(), me, work),
-            (None, _) => self.rest = Rest::default(),
+            (None, _) => self.rest = BatchRest::default(),
         }
         before - self.rest.frames.len()
     }
@@ -97,7 +97,7 @@ impl Forwarder {
     /// Sends the frames that wait for the port's rates immediately, as the worker is about to pause. Frames that also
     /// have to wait for a receiver are dropped.
     #[cold]
-    pub(super) fn hurry_rest(&mut self, work: &mut Work) {
+    pub(super) fn hurry_rest(&mut self, work: &mut ForwardMemory) {
         self.rest.is_hurried = true;
         self.go_on_with_rest(work);
         let left = std::mem::take(&mut self.rest).frames;
@@ -109,7 +109,13 @@ impl Forwarder {
     }
 
     #[inline]
-    fn forward_rest(&mut self, table: &Table, policed: &PolicySummary, me: &Arc<Entry>, work: &mut Work) {
+    fn forward_rest(
+        &mut self,
+        table: &PortTable,
+        policed: &PolicySummary,
+        me: &Arc<PortEntry>,
+        work: &mut ForwardMemory,
+    ) {
         if me.traces.is_empty() {
             // All of them, or the rest of a port whose trace has ended.
             self.forward_range(table, policed, me, work);
@@ -118,7 +124,13 @@ impl Forwarder {
         }
     }
 
-    pub(super) fn forward_range(&mut self, table: &Table, policed: &PolicySummary, me: &Arc<Entry>, work: &mut Work) {
+    pub(super) fn forward_range(
+        &mut self,
+        table: &PortTable,
+        policed: &PolicySummary,
+        me: &Arc<PortEntry>,
+        work: &mut ForwardMemory,
+    ) {
         if me.state.is_blocked() {
             let left = std::mem::take(&mut self.rest).frames;
             return self.source.ingress().counters().dropped(DropReason::Loop, left.len() as u64);
@@ -146,7 +158,7 @@ impl Forwarder {
     }
 
     /// The end of the frames that the port may send now. Frames that it may not send at all are dropped.
-    pub(super) fn permitted(&mut self, policies: &CompiledPolicies, me: &Entry) -> usize {
+    pub(super) fn permitted(&mut self, policies: &CompiledPolicies, me: &PortEntry) -> usize {
         let frames = self.rest.frames.clone();
         if frames.start < self.rest.paid {
             return self.rest.paid.min(frames.end);
@@ -195,9 +207,9 @@ impl Forwarder {
     /// Plans frames of a range, as far as there is room. Returns the number of the next one.
     fn plan(
         &mut self,
-        table: &Table,
+        table: &PortTable,
         policed: &PolicySummary,
-        me: &Entry,
+        me: &PortEntry,
         range: Range<usize>,
         memory: &mut ForPolicies,
     ) -> usize {
@@ -209,29 +221,29 @@ impl Forwarder {
     }
 
     /// Delivers all variants to a port.
-    fn deliver_all(&mut self, me: &Entry, to: &Arc<Entry>, work: &mut Work) {
+    fn deliver_all(&mut self, me: &PortEntry, to: &Arc<PortEntry>, work: &mut ForwardMemory) {
         let batch = self.source.variants();
         let picks = IDENTITY.get(..batch.len()).unwrap_or(&IDENTITY);
-        let sender = Sender { port: me, ring: self.ring };
+        let sender = BatchSender { port: me, ring: self.ring };
         hand_over(to, sender, batch, picks, true, &mut work.scratch, &mut self.held);
     }
 
     fn deliver_planned(
         &mut self,
-        table: &Table,
+        table: &PortTable,
         policed: &PolicySummary,
-        me: &Arc<Entry>,
+        me: &Arc<PortEntry>,
         range: Range<usize>,
-        plan: &mut Plan,
-        work: &mut Work,
+        plan: &mut BatchPlan,
+        work: &mut ForwardMemory,
     ) {
-        let Work { groups, picks, scratch, .. } = work;
+        let ForwardMemory { groups, picks, scratch, .. } = work;
         plan.fill();
         groups.sort(range.clone(), |i| plan.frame(i).to);
         let batch = self.source.variants();
         let source = &self.source;
-        let sender = Sender { port: me, ring: self.ring };
-        let select = |to: &Entry, list: &mut [u16], plan: &mut Plan| {
+        let sender = BatchSender { port: me, ring: self.ring };
+        let select = |to: &PortEntry, list: &mut [u16], plan: &mut BatchPlan| {
             let count = select(policed, me, to, list, plan);
             let filters = &policed.policies(to).filters[1];
             if filters.rules().is_empty() { count } else { filter(source, to, filters, &mut list[..count], plan) }
@@ -253,7 +265,15 @@ impl Forwarder {
                 }
                 let count = groups.picks(to.id, false, true, picks).len();
                 let count = select(to, &mut picks[..count], plan);
-                hand_over(to, Sender { ring: 0, ..sender }, batch, &picks[..count], may_hold, scratch, &mut self.held);
+                hand_over(
+                    to,
+                    BatchSender { ring: 0, ..sender },
+                    batch,
+                    &picks[..count],
+                    may_hold,
+                    scratch,
+                    &mut self.held,
+                );
             }
             plan.end_flood(groups.picks(me.id, false, true, picks));
         }
@@ -264,13 +284,13 @@ impl Forwarder {
 /// Delivers, and reports the destination to traces.
 #[inline]
 fn hand_over(
-    to: &Arc<Entry>,
-    sender: Sender<'_>,
+    to: &Arc<PortEntry>,
+    sender: BatchSender<'_>,
     batch: &Batch,
     picks: &[u16],
     may_hold: bool,
     scratch: &mut Scratch,
-    held: &mut Held,
+    held: &mut HeldFrames,
 ) {
     if steps::are_noted() {
         step_to(to, sender, batch, picks);
@@ -279,7 +299,7 @@ fn hand_over(
 }
 
 /// Whether a batch may pass as a whole, as its port may send all of it: nearly always, unless the port is at its limit.
-fn may_pass(policies: &CompiledPolicies, me: &Entry, now: u64, batch: &Batch) -> bool {
+fn may_pass(policies: &CompiledPolicies, me: &PortEntry, now: u64, batch: &Batch) -> bool {
     let together = batch.weight();
     let buckets = || policies.rates.iter().zip(&me.state.rates);
     let may = policies.group.is_none() && buckets().all(|(limit, bucket)| bucket.may_all(limit, now, together));
@@ -290,7 +310,7 @@ fn may_pass(policies: &CompiledPolicies, me: &Entry, now: u64, batch: &Batch) ->
 }
 
 /// Whether a port takes every frame from `me` addressed to it alone.
-fn takes_all(policed: &PolicySummary, me: &Entry, to: &Entry) -> bool {
+fn takes_all(policed: &PolicySummary, me: &PortEntry, to: &PortEntry) -> bool {
     let mine = policed.policies(me);
     let its = policed.policies(to);
     let is_apart = mine.isolated && its.isolated;
@@ -298,7 +318,7 @@ fn takes_all(policed: &PolicySummary, me: &Entry, to: &Entry) -> bool {
 }
 
 /// Leaves only variants that pass the filters of the receiving port. Returns their number.
-fn filter(source: &Source, to: &Entry, filters: &Filters, list: &mut [u16], plan: &mut Plan) -> usize {
+fn filter(source: &Source, to: &PortEntry, filters: &Filters, list: &mut [u16], plan: &mut BatchPlan) -> usize {
     let mut count = 0;
     step(Step::Out(to.id));
     for i in 0..list.len() {
@@ -316,7 +336,7 @@ fn filter(source: &Source, to: &Entry, filters: &Filters, list: &mut [u16], plan
 }
 
 /// Replaces frames for a port by the variants that it gets, without those it does not take. Returns their number.
-fn select(policed: &PolicySummary, me: &Entry, to: &Entry, list: &mut [u16], plan: &mut Plan) -> usize {
+fn select(policed: &PolicySummary, me: &PortEntry, to: &PortEntry, list: &mut [u16], plan: &mut BatchPlan) -> usize {
     let mine = policed.policies(me);
     let its = policed.policies(to);
     let is_apart = mine.isolated && its.isolated;

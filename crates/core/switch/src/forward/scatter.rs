@@ -9,28 +9,34 @@ use std::sync::Arc;
 use netvale_mem::notify::full_fence;
 use netvale_port::{Batch, Reservation};
 
-use super::{Held, Queue, Sender, Work, deliver, queue_of, settle};
-use crate::entry::Entry;
-use crate::table::Table;
+use super::{BatchSender, ForwardMemory, HeldFrames, NumberedQueue, deliver, queue_of, settle};
+use crate::entry::PortEntry;
+use crate::table::PortTable;
 
 /// A destination on its way through the steps.
-pub(super) struct Open<'b> {
-    to: &'b Arc<Entry>,
-    queue: Queue<'b>,
+pub(super) struct OpenDestination<'b> {
+    to: &'b Arc<PortEntry>,
+    queue: NumberedQueue<'b>,
     room: Reservation<'b>,
 }
 
 /// Drops all reservations, and keeps the memory for another batch's.
-fn recycled(mut open: Vec<Open<'_>>) -> Vec<Open<'static>> {
+fn recycled(mut open: Vec<OpenDestination<'_>>) -> Vec<OpenDestination<'static>> {
     open.clear();
     // Collected in place: the types differ only in their lifetimes.
     open.into_iter().map_while(|_| None).collect()
 }
 
 /// Delivers frames that each go to one port.
-pub(super) fn scatter(table: &Table, sender: Sender<'_>, batch: &Batch, work: &mut Work, held: &mut Held) {
-    let Work { groups, picks, scratch, open: kept, stepless, .. } = work;
-    let mut open: Vec<Open<'_>> = std::mem::take(kept);
+pub(super) fn scatter(
+    table: &PortTable,
+    sender: BatchSender<'_>,
+    batch: &Batch,
+    work: &mut ForwardMemory,
+    held: &mut HeldFrames,
+) {
+    let ForwardMemory { groups, picks, scratch, open: kept, stepless, .. } = work;
+    let mut open: Vec<OpenDestination<'_>> = std::mem::take(kept);
     let mut rest = picks.as_mut_slice();
     for to in groups.active().iter().filter_map(|&id| table.get(id)) {
         if sender.spreads(to) {
@@ -43,7 +49,7 @@ pub(super) fn scatter(table: &Table, sender: Sender<'_>, batch: &Batch, work: &m
         rest = behind;
         match queue.1.reserve(batch, picks) {
             None => stepless.push(to.id),
-            Some(room) => open.push(Open { to, queue, room }),
+            Some(room) => open.push(OpenDestination { to, queue, room }),
         }
     }
     open.iter_mut().for_each(|one| one.room.fill());
@@ -53,7 +59,7 @@ pub(super) fn scatter(table: &Table, sender: Sender<'_>, batch: &Batch, work: &m
     open.iter_mut().for_each(|one| one.room.kick_and_stop());
     full_fence();
     open.iter_mut().for_each(|one| one.room.look_after());
-    for Open { to, queue, room } in &open {
+    for OpenDestination { to, queue, room } in &open {
         let (picks, done) = room.picks();
         settle(to, *queue, batch, picks, done, true, scratch, held);
     }
@@ -72,7 +78,7 @@ mod tests {
     /// Objective: lists of destinations are allocated once, whatever they borrow from.
     #[test]
     fn recycling_keeps_the_memory() {
-        let open: Vec<Open<'static>> = Vec::with_capacity(254);
+        let open: Vec<OpenDestination<'static>> = Vec::with_capacity(254);
         let memory = (open.as_ptr().addr(), open.capacity());
         let open = recycled(open);
         assert_eq!((open.as_ptr().addr(), open.capacity()), memory);

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use netvale_mem::steps::{Step, step};
 use netvale_port::{BATCH, Batch, Scratch};
 
-use super::{Held, settle};
-use crate::entry::Entry;
+use super::{HeldFrames, settle};
+use crate::entry::PortEntry;
 
 /// Number of queues over which frames are spread, at most; further ones get no frames.
 const MOST: usize = 64;
@@ -20,17 +20,17 @@ const HEAD: usize = 128;
 
 /// The source of a batch.
 #[derive(Clone, Copy)]
-pub(super) struct Sender<'a> {
+pub(super) struct BatchSender<'a> {
     /// The port.
-    pub(super) port: &'a Entry,
+    pub(super) port: &'a PortEntry,
     /// The ring's number among the port's.
     pub(super) ring: usize,
 }
 
-impl Sender<'_> {
+impl BatchSender<'_> {
     /// The queue of `to` for its frames, unless they are spread.
     #[inline]
-    pub(super) fn queue_of(self, to: &Entry) -> usize {
+    pub(super) fn queue_of(self, to: &PortEntry) -> usize {
         match to.port.egresses.len() {
             0 | 1 => 0,
             _ => to.open_queue(self.ring),
@@ -39,23 +39,23 @@ impl Sender<'_> {
 
     /// Whether its frames are spread over the queues of `to`.
     #[inline]
-    pub(super) fn spreads(self, to: &Entry) -> bool {
+    pub(super) fn spreads(self, to: &PortEntry) -> bool {
         to.port.egresses.len() > 1 && to.open_queues() > self.port.rings_in_use()
     }
 
     /// Whether frames for `to` and flooded frames use the same queue of it, and are thus delivered together.
     #[inline]
-    pub(super) fn joins_flood(self, to: &Entry) -> bool {
+    pub(super) fn joins_flood(self, to: &PortEntry) -> bool {
         to.port.egresses.len() < 2 || self.spreads(to) || self.queue_of(to) == to.open_queue(0)
     }
 
     /// The queue of `to` for a frame, for a trace.
-    pub(super) fn queue_for(self, to: &Entry, batch: &Batch, pick: u16) -> usize {
+    pub(super) fn queue_for(self, to: &PortEntry, batch: &Batch, pick: u16) -> usize {
         if self.spreads(to) { to.open_queue(self.number_of(to, batch, pick)) } else { self.queue_of(to) }
     }
 
     /// The number that chooses among the open queues of `to` for a frame.
-    fn number_of(self, to: &Entry, batch: &Batch, pick: u16) -> usize {
+    fn number_of(self, to: &PortEntry, batch: &Batch, pick: u16) -> usize {
         let Some(frame) = batch.get(usize::from(pick)) else { return 0 };
         let mut head = [0; HEAD];
         let len = frame.copy_out(0, &mut head).min(HEAD);
@@ -63,7 +63,7 @@ impl Sender<'_> {
     }
 }
 
-impl Entry {
+impl PortEntry {
     /// Number of queues that the receiver has open.
     pub(super) fn open_queues(&self) -> usize {
         self.port.egresses.iter().filter(|queue| queue.is_open()).count()
@@ -93,13 +93,13 @@ impl Entry {
 /// Delivers to a port's open queues, each frame by its flow.
 #[inline(never)]
 pub(super) fn deliver_spread(
-    to: &Arc<Entry>,
-    sender: Sender<'_>,
+    to: &Arc<PortEntry>,
+    sender: BatchSender<'_>,
     batch: &Batch,
     picks: &[u16],
     may_hold: bool,
     scratch: &mut Scratch,
-    held: &mut Held,
+    held: &mut HeldFrames,
 ) {
     let mut queues = [0u8; MOST];
     let open = to.port.egresses.iter().enumerate().filter(|(_, queue)| queue.is_open()).take(MOST);
@@ -137,7 +137,7 @@ pub(super) fn deliver_spread(
 }
 
 /// Reports to a trace the queue of a port that frames go to.
-pub(super) fn step_to(to: &Entry, sender: Sender<'_>, batch: &Batch, picks: &[u16]) {
+pub(super) fn step_to(to: &PortEntry, sender: BatchSender<'_>, batch: &Batch, picks: &[u16]) {
     if let Some(&first) = picks.first() {
         step(Step::To(to.id, sender.queue_for(to, batch, first) as u8));
     }

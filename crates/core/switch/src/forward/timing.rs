@@ -6,15 +6,15 @@
 
 use netvale_mem::latency::sampling;
 use netvale_mem::steps;
-use netvale_port::{Passed, RingCounters};
+use netvale_port::{PassResult, RingCounters};
 
-use super::{Forwarder, Work};
+use super::{ForwardMemory, Forwarder};
 use crate::clock::now;
 use crate::trace::spread;
 
 /// The next batch to time, and the one in progress.
 #[derive(Default)]
-pub(super) struct Timing {
+pub(super) struct BatchTiming {
     one_of: u32,
     skip: u64,
     /// Start of the timed batch.
@@ -23,7 +23,7 @@ pub(super) struct Timing {
     open: usize,
 }
 
-impl Timing {
+impl BatchTiming {
     /// Called before a batch is taken.
     fn begin(&mut self) {
         let one_of = sampling();
@@ -73,7 +73,7 @@ impl Forwarder {
     /// Forwards one batch, or continues with a waiting one.
     // Not cold: it would be compiled for size, and with it all code that forwards untimed and untraced batches.
     #[inline(never)]
-    pub(super) fn pass_noting(&mut self, work: &mut Work) -> Passed {
+    pub(super) fn pass_noting(&mut self, work: &mut ForwardMemory) -> PassResult {
         if self.is_held() {
             return self.pass_held(work);
         }

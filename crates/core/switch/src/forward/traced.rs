@@ -7,22 +7,22 @@ use std::sync::Arc;
 use netvale_mem::steps::{self, Step, Steps};
 use netvale_port::DropReason;
 
-use super::{Forwarder, IDENTITY, Sender, Work, deliver};
-use crate::entry::Entry;
+use super::{BatchSender, ForwardMemory, Forwarder, IDENTITY, deliver};
+use crate::entry::PortEntry;
 use crate::summary::PolicySummary;
-use crate::table::Table;
-use crate::trace::{Record, Traced};
+use crate::table::PortTable;
+use crate::trace::{TraceHit, TraceRecord};
 
 /// A forwarder's state of traced frames.
 #[derive(Default)]
-pub(super) struct Tracing {
+pub(super) struct ForwarderTrace {
     /// The numbers of the batch's frames, counted while there is a trace.
     numbers: Range<u64>,
     /// A traced frame that waits for room, and its port at that time.
-    waiting: Option<(Traced, Arc<Entry>)>,
+    waiting: Option<(TraceHit, Arc<PortEntry>)>,
 }
 
-impl Tracing {
+impl ForwarderTrace {
     /// Whether a traced frame waits for room.
     #[inline]
     pub(super) fn is_waiting(&self) -> bool {
@@ -43,20 +43,22 @@ impl Tracing {
 impl Forwarder {
     /// Takes a batch. Drops before a frame exists are recorded without one.
     #[cold]
-    pub(super) fn take_noting(&mut self, work: &mut Work) -> usize {
+    pub(super) fn take_noting(&mut self, work: &mut ForwardMemory) -> usize {
         steps::begin();
         let frames = self.source.take(&mut work.spare).len();
         if let Some(steps) = steps::end() {
             let table = self.switch.table();
             let Some(me) = table.get(self.from) else { return frames };
-            me.traces.iter().for_each(|trace| trace.put_refused(&Record::without_frame(self.from, self.ring, steps)));
+            me.traces
+                .iter()
+                .for_each(|trace| trace.put_refused(&TraceRecord::without_frame(self.from, self.ring, steps)));
         }
         frames
     }
 
     /// Tries again to deliver the waiting frames. They are copies of one traced frame.
     #[cold]
-    pub(super) fn retry_noting(&mut self, work: &mut Work) {
+    pub(super) fn retry_noting(&mut self, work: &mut ForwardMemory) {
         steps::begin();
         self.retry(work);
         let steps = steps::end();
@@ -70,12 +72,12 @@ impl Forwarder {
     }
 
     /// Whether the batch contains a traced frame.
-    pub(super) fn has_traced(&self, me: &Entry) -> bool {
+    pub(super) fn has_traced(&self, me: &PortEntry) -> bool {
         self.next_traced(me, 0..self.source.frames().len()).is_some()
     }
 
     /// The first frame of a range that is due for tracing.
-    fn next_traced(&self, me: &Entry, range: Range<usize>) -> Option<usize> {
+    fn next_traced(&self, me: &PortEntry, range: Range<usize>) -> Option<usize> {
         let number = self.tracing.number(range.start);
         let ahead = me.traces.iter().map(|trace| trace.ahead(number)).min()?;
         let next = range.start + usize::try_from(ahead).ok()?;
@@ -84,7 +86,13 @@ impl Forwarder {
 
     /// Forwards the unexamined frames, as far as their port may send.
     #[cold]
-    pub(super) fn forward_traced(&mut self, table: &Table, policed: &PolicySummary, me: &Arc<Entry>, work: &mut Work) {
+    pub(super) fn forward_traced(
+        &mut self,
+        table: &PortTable,
+        policed: &PolicySummary,
+        me: &Arc<PortEntry>,
+        work: &mut ForwardMemory,
+    ) {
         let paid = self.pay(policed, me);
         let end = self.rest.frames.end;
         while self.rest.frames.start < paid && !self.held.is_waiting() {
@@ -112,7 +120,7 @@ impl Forwarder {
 
     /// The end of the frames that the port may send now, all together as without a trace. Frames that it may not send
     /// at all are dropped.
-    fn pay(&mut self, policed: &PolicySummary, me: &Entry) -> usize {
+    fn pay(&mut self, policed: &PolicySummary, me: &PortEntry) -> usize {
         let end = self.rest.frames.end;
         // The frames of a blocked port are dropped without payment.
         let paid =
@@ -129,13 +137,19 @@ impl Forwarder {
     }
 
     /// The trace state of a frame of the batch, if it is traced.
-    fn traced(&self, me: &Entry, frame: usize) -> Option<Traced> {
+    fn traced(&self, me: &PortEntry, frame: usize) -> Option<TraceHit> {
         let number = self.tracing.number(frame);
-        Traced::of(&me.traces, number, self.from, self.ring, &self.source.frames().get(frame)?)
+        TraceHit::of(&me.traces, number, self.from, self.ring, &self.source.frames().get(frame)?)
     }
 
     /// Forwards the first unexamined frame, alone, and records its steps.
-    fn forward_one(&mut self, table: &Table, policed: &PolicySummary, me: &Arc<Entry>, work: &mut Work) {
+    fn forward_one(
+        &mut self,
+        table: &PortTable,
+        policed: &PolicySummary,
+        me: &Arc<PortEntry>,
+        work: &mut ForwardMemory,
+    ) {
         let traced = self.traced(me, self.rest.frames.start);
         steps::begin();
         self.forward_range(table, policed, me, work);
@@ -150,7 +164,7 @@ impl Forwarder {
     }
 
     /// Forwards untraced frames, on a switch without policies.
-    fn forward_others(&mut self, table: &Table, me: &Entry, range: Range<usize>, work: &mut Work) {
+    fn forward_others(&mut self, table: &PortTable, me: &PortEntry, range: Range<usize>, work: &mut ForwardMemory) {
         if let Some(policed) = &mut work.policed {
             self.source.unstage(&mut policed.stage);
         }
@@ -161,7 +175,7 @@ impl Forwarder {
         match work.groups.only().and_then(|id| table.get(id)) {
             Some(to) => {
                 let picks = IDENTITY.get(range).unwrap_or_default();
-                let sender = Sender { port: me, ring: self.ring };
+                let sender = BatchSender { port: me, ring: self.ring };
                 deliver(to, sender, batch, picks, true, &mut work.scratch, &mut self.held);
             }
             None => self.deliver_groups(table, me, work),

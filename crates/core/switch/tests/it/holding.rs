@@ -13,7 +13,7 @@ use netvale_mem::lent::LIMIT;
 use netvale_port::ring_in::RingIngress;
 use netvale_port::{Batch, DropReason, Egress, Ingress, RingCounters, Task};
 use netvale_switch::holding::{FOR_A_BATCH, FOR_A_WAKE_UP};
-use netvale_switch::{Forwarder, Passed, Settings, Switch, Work};
+use netvale_switch::{ForwardMemory, Forwarder, PassResult, Switch, SwitchSettings};
 
 /// A ring that its control thread waits for.
 struct Wanted(RingIngress);
@@ -55,7 +55,7 @@ impl Ingress for Wanted {
 fn held_by_slow_reader(
     a: &mut TestPort,
     b: &mut TestPort,
-    work: &mut Work,
+    work: &mut ForwardMemory,
     pace: Duration,
     limit: Duration,
 ) -> (u16, u64) {
@@ -91,7 +91,7 @@ fn progress_restarts_no_limit() {
     let host = HostTx::new(a.mem.tx[0].clone(), bell());
     let ring = RingIngress::new(Arc::clone(&a.mem), host, bell(), 0, Arc::clone(&a.sent));
     a.forwarder = Forwarder::new(Arc::clone(&switch), a.id, 0, Box::new(Wanted(ring)));
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     // Reading all frames at this pace would take four seconds.
     let (sent, read) = held_by_slow_reader(&mut a, &mut b, &mut work, Duration::from_millis(20), LIMIT);
     let stalled = b.received.counters().drops(DropReason::Stalled);
@@ -106,7 +106,7 @@ fn a_slow_receiver_loses_its_right() {
     let switch = Switch::new("vale-test");
     let mut a = attach(&switch, "a", Make { slots: 256, ..Make::default() });
     let mut b = attach(&switch, "b", Make { slots: 4, lossless: true, ..Make::default() });
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     // Reading all frames at this pace would take twenty seconds.
     let (sent, read) = held_by_slow_reader(&mut a, &mut b, &mut work, Duration::from_millis(100), 3 * FOR_A_BATCH);
     let stalled = || b.received.counters().drops(DropReason::Stalled);
@@ -126,11 +126,11 @@ fn a_slow_receiver_loses_its_right() {
 #[test]
 fn owners_senders_are_held_back() {
     for holds_others in [false, true] {
-        let switch = Switch::with("vale-test", Settings { holds_others, ..Settings::default() });
+        let switch = Switch::with("vale-test", SwitchSettings { holds_others, ..SwitchSettings::default() });
         let mut own = attach(&switch, "own", Make { slots: 64, owner: 1, ..Make::default() });
         let mut other = attach(&switch, "other", Make { slots: 64, owner: 2, ..Make::default() });
         let mut b = attach(&switch, "b", Make { slots: 4, lossless: true, owner: 1, ..Make::default() });
-        let mut work = Work::default();
+        let mut work = ForwardMemory::default();
         b.send(&frame(255, 2, 0, 60));
         b.forward(&mut work);
         for sender in [&mut own, &mut other] {
@@ -144,18 +144,18 @@ fn owners_senders_are_held_back() {
 }
 
 /// A sender of 250 slots, and a sleeping receiver of 4 (3 frames).
-fn with_sleeper(settings: Settings, owners: [u32; 2]) -> (TestPort, TestPort, Work) {
+fn with_sleeper(settings: SwitchSettings, owners: [u32; 2]) -> (TestPort, TestPort, ForwardMemory) {
     let switch = Switch::with("vale-test", settings);
     let a = attach(&switch, "a", Make { slots: 250, owner: owners[0], ..Make::default() });
     let mut b = attach(&switch, "b", Make { slots: 4, owner: owners[1], ..Make::default() });
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     b.send(&frame(255, 2, 0, 60));
     b.forward(&mut work);
     assert!(!b.rx.arm());
     (a, b, work)
 }
 
-fn send(a: &mut TestPort, tags: std::ops::Range<u16>, work: &mut Work) {
+fn send(a: &mut TestPort, tags: std::ops::Range<u16>, work: &mut ForwardMemory) {
     tags.for_each(|tag| assert!(a.send(&frame(2, 1, tag, 60))));
     a.forward(work);
 }
@@ -168,7 +168,7 @@ fn tags(frames: &[Vec<u8>]) -> Vec<u16> {
 /// in order, however small its ring is.
 #[test]
 fn a_waking_receiver_is_waited_for() {
-    let (mut a, mut b, mut work) = with_sleeper(Settings::default(), [0, 0]);
+    let (mut a, mut b, mut work) = with_sleeper(SwitchSettings::default(), [0, 0]);
     send(&mut a, 0..100, &mut work);
     let mut got = Vec::new();
     while a.forwarder.is_held() {
@@ -185,7 +185,7 @@ fn a_waking_receiver_is_waited_for() {
 /// Objective: a running receiver is not waited for: neither at first, nor when its ring is full again after a wake-up.
 #[test]
 fn one_that_runs_is_not() {
-    let (mut a, mut b, mut work) = with_sleeper(Settings::default(), [0, 0]);
+    let (mut a, mut b, mut work) = with_sleeper(SwitchSettings::default(), [0, 0]);
     let drops = |b: &TestPort| b.received.counters().drops(DropReason::NoRoom);
     b.rx.disarm();
     send(&mut a, 0..10, &mut work);
@@ -204,7 +204,7 @@ fn one_that_runs_is_not() {
 /// batch; once it runs, it is waited for again.
 #[test]
 fn one_that_was_stopped_is_waited_for_once() {
-    let (mut a, mut b, mut work) = with_sleeper(Settings::default(), [0, 0]);
+    let (mut a, mut b, mut work) = with_sleeper(SwitchSettings::default(), [0, 0]);
     let began = Instant::now();
     send(&mut a, 0..10, &mut work);
     while a.forwarder.is_held() {
@@ -228,7 +228,7 @@ fn one_that_was_stopped_is_waited_for_once() {
 /// woken one may.
 #[test]
 fn one_that_claims_to_sleep() {
-    let (mut a, mut b, mut work) = with_sleeper(Settings::default(), [0, 0]);
+    let (mut a, mut b, mut work) = with_sleeper(SwitchSettings::default(), [0, 0]);
     let began = Instant::now();
     let sent = 200;
     let mut read = 0;
@@ -253,7 +253,7 @@ fn one_that_claims_to_sleep() {
 #[test]
 fn a_sleeper_holds_back_its_owners_senders() {
     for (holds_others, owners, held) in [(false, [1, 1], true), (false, [1, 2], false), (true, [1, 2], true)] {
-        let (mut a, b, mut work) = with_sleeper(Settings { holds_others, ..Settings::default() }, owners);
+        let (mut a, b, mut work) = with_sleeper(SwitchSettings { holds_others, ..SwitchSettings::default() }, owners);
         send(&mut a, 0..10, &mut work);
         assert_eq!(a.forwarder.is_held(), held);
         assert_eq!(b.received.counters().drops(DropReason::NoRoom), if held { 0 } else { 7 });
@@ -263,7 +263,7 @@ fn a_sleeper_holds_back_its_owners_senders() {
 /// Objective: a receiver rings when it makes room only if asked; after the request is withdrawn it does not ring.
 #[test]
 fn a_receiver_says_when_there_is_room() {
-    let (mut a, mut b, mut work) = with_sleeper(Settings::default(), [0, 0]);
+    let (mut a, mut b, mut work) = with_sleeper(SwitchSettings::default(), [0, 0]);
     send(&mut a, 0..10, &mut work);
     assert!(a.forwarder.is_held());
     assert!(a.forwarder.ask_for_room().is_some() && !b.room.drain());
@@ -286,7 +286,7 @@ fn a_sender_that_ends() {
     let switch = Switch::new("vale-test");
     let mut a = attach(&switch, "a", Make { slots: 1024, ..Make::default() });
     let mut b = attach(&switch, "b", Make { slots: 8, lossless: true, ..Make::default() });
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     b.send(&frame(255, 2, 0, 60));
     b.forward(&mut work);
     (0..900).for_each(|i| assert!(a.send(&frame(2, 1, i, 60))));
@@ -294,7 +294,7 @@ fn a_sender_that_ends() {
     assert!(a.forwarder.is_held());
     a.forwarder.stop_waiting();
     let mut passes = 0;
-    while a.forwarder.pass(&mut work) != Passed::Idle {
+    while a.forwarder.pass(&mut work) != PassResult::Idle {
         passes += 1;
         assert!(passes < 100, "it comes to an end");
     }

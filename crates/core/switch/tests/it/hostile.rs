@@ -11,7 +11,7 @@ use netvale_mem::offsets::OffsetRule;
 use netvale_policy::guard::Guard;
 use netvale_policy::vlan::Vlans;
 use netvale_port::{DropReason, Egress};
-use netvale_switch::{CompiledPolicies, Switch, Work};
+use netvale_switch::{CompiledPolicies, ForwardMemory, Switch};
 use proptest::prelude::*;
 
 /// Objective: every kind of bad slot has its own named drop, and the valid frames around it pass.
@@ -20,7 +20,7 @@ fn bad_slots_are_named_drops() {
     let switch = Switch::new("vale-test");
     let mut bad = attach(&switch, "bad", Make::default());
     let mut good = attach(&switch, "good", Make::default());
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     let mut poke = |f: &dyn Fn(&common::TestPort, u32), why: DropReason| {
         let before = bad.sent.drops(why);
         let i = bad.tx.at(1);
@@ -50,7 +50,7 @@ fn pointers_are_not_followed() {
     let switch = Switch::new("vale-test");
     let mut bad = attach(&switch, "bad", Make::default());
     let mut good = attach(&switch, "good", Make::default());
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     let secret = frame(255, 1, 0xbad, 200);
     for (tag, ptr) in [0, 1, 0x1000, secret.as_ptr() as u64, u64::MAX, 1 << 63].into_iter().enumerate() {
         let sent = frame(255, 1, tag as u16, 60);
@@ -86,7 +86,7 @@ fn endless_frames() {
         let switch = Switch::new("vale-test");
         let mut bad = attach(&switch, "bad", Make { slots, ..Make::default() });
         let mut good = attach(&switch, "good", Make { slots: 256, ..Make::default() });
-        let mut work = Work::default();
+        let mut work = ForwardMemory::default();
         let n = bad.tx.space();
         (0..n).for_each(|k| bad.tx.mem().set_len_flags(bad.tx.at(k), 60, NS_MOREFRAG));
         bad.tx.advance(n);
@@ -106,7 +106,7 @@ fn bad_heads() {
     let switch = Switch::new("vale-test");
     let mut bad = attach(&switch, "bad", Make::default());
     let mut good = attach(&switch, "good", Make::default());
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     for head in [16, 17, 1 << 31, u32::MAX] {
         bad.mem.tx[0].csb.publish_head(head, head);
         for _ in 0..5 {
@@ -136,7 +136,7 @@ fn bad_receive_slots() {
     let switch = Switch::new("vale-test");
     let mut a = attach(&switch, "a", Make::default());
     let b = attach(&switch, "b", Make::default());
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     b.rx.mem().set_slot_word(1, u32::MAX, 0, 0);
     (0..3).for_each(|t| assert!(a.send(&frame(255, 1, t, 60))));
     a.forward(&mut work);
@@ -152,7 +152,7 @@ fn lost_frames_leave_a_header() {
         let switch = Switch::new("vale-test");
         let mut a = attach(&switch, "a", Make { hdr_len: 12, ..Make::default() });
         let b = attach(&switch, "b", Make { hdr_len, ..Make::default() });
-        let mut work = Work::default();
+        let mut work = ForwardMemory::default();
         let own = b.rx.slot(0).buf_idx;
         // Its place on the receiver's side turns out bad: plainly copied.
         b.rx.mem().write(own, 0, &[0xaa; 12]);
@@ -179,7 +179,7 @@ proptest! {
         let mut bad = attach(&switch, "bad", Make { hdr_len, ..Make::default() });
         let mut a = attach(&switch, "a", Make::default());
         let mut b = attach(&switch, "b", Make::default());
-        let mut work = Work::default();
+        let mut work = ForwardMemory::default();
         for (i, &(buf, len, flags, sane)) in slots.iter().enumerate() {
             let i = i as u32;
             let own = bad.tx.slot(i).buf_idx;
@@ -225,7 +225,7 @@ proptest! {
         let switch = Switch::new("vale-test");
         let mut bad = with_offsets(&switch, "bad", Make::default(), rule);
         let mut good = attach(&switch, "good", Make::default());
-        let mut work = Work::default();
+        let mut work = ForwardMemory::default();
         // Each buffer is filled with its own odd byte, so that frames are flooded.
         let ring = bad.tx.mem().clone();
         (2..ring.num_bufs()).for_each(|buf| assert!(ring.write(buf, 0, &[(2 * buf + 1) as u8; 256])));
@@ -260,7 +260,7 @@ proptest! {
         let switch = Switch::new("vale-test");
         let mut a = attach(&switch, "a", Make::default());
         let mut bad = with_offsets(&switch, "bad", Make { hdr_len, ..Make::default() }, rule);
-        let mut work = Work::default();
+        let mut work = ForwardMemory::default();
         let ring = bad.rx.mem().clone();
         (2..ring.num_bufs()).for_each(|buf| assert!(ring.write(buf, 0, &[0; 256])));
         for (i, &(ptr, small)) in ptrs.iter().enumerate() {
@@ -304,7 +304,7 @@ fn slots_changed_while_forwarding() {
     let switch = Switch::new("vale-test");
     let mut bad = attach(&switch, "bad", Make { slots: 64, ..Make::default() });
     let mut good = attach(&switch, "good", Make { slots: 64, ..Make::default() });
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     let stop = AtomicBool::new(false);
     let ring = bad.tx.mem().clone();
     std::thread::scope(|scope| {
@@ -352,7 +352,7 @@ fn headers_changed_under_policies() {
     );
     let header = |source: u8, vlan: u8| [&mac(source)[..], &[0x81, 0, 0, vlan]].concat();
     let right = header(1, 10);
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     let stop = AtomicBool::new(false);
     let ring = bad.tx.mem().clone();
     let buffers = (0..64).map(|i| bad.tx.slot(i).buf_idx).collect::<Vec<_>>();

@@ -9,7 +9,7 @@ use netvale_abi::slot::NS_MOREFRAG;
 use netvale_port::far_end::FarEnd;
 use netvale_port::ring_in::RingIngress;
 use netvale_port::{DropReason, Egress};
-use netvale_switch::{Forwarder, Passed, Switch, Task, Work};
+use netvale_switch::{ForwardMemory, Forwarder, PassResult, Switch, Task};
 
 /// Frames received by `port` enter `switch` from its port `from`.
 fn over(port: &TestPort, switch: &Arc<Switch>, from: &TestPort) -> Forwarder {
@@ -33,19 +33,19 @@ fn joined() -> ([TestPort; 2], [TestPort; 2], [Forwarder; 2]) {
 #[test]
 fn both_ways() {
     let ([mut a, mut b], _sides, [mut there, mut back]) = joined();
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     for round in 0..20 {
         let frames: Vec<_> = (0..4).map(|t| frame(255, 1, 100 * round + t, 60 + 200 * usize::from(t))).collect();
         frames.iter().for_each(|f| assert!(a.send(f)));
         a.forward(&mut work);
-        assert_eq!(there.pass(&mut work), Passed::Frames(4));
-        assert_eq!(back.pass(&mut work), Passed::Idle);
+        assert_eq!(there.pass(&mut work), PassResult::Frames(4));
+        assert_eq!(back.pass(&mut work), PassResult::Idle);
         assert_eq!(b.take(), frames);
         let answer = frame(1, 2, round, 700);
         assert!(b.send(&answer));
         b.forward(&mut work);
-        assert_eq!(back.pass(&mut work), Passed::Frames(1));
-        assert_eq!(there.pass(&mut work), Passed::Idle);
+        assert_eq!(back.pass(&mut work), PassResult::Frames(1));
+        assert_eq!(there.pass(&mut work), PassResult::Idle);
         assert_eq!(a.take(), [answer]);
         assert!(b.take().is_empty());
     }
@@ -55,14 +55,14 @@ fn both_ways() {
 #[test]
 fn full() {
     let ([mut a, mut b], sides, [mut there, _back]) = joined();
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     for t in 0..20 {
         assert!(a.send(&frame(255, 1, t, 60)));
         a.forward(&mut work);
     }
     let counters = sides[0].received.counters();
     assert_eq!((counters.frames(), counters.drops(DropReason::NoRoom)), (15, 5));
-    assert_eq!(there.pass(&mut work), Passed::Frames(15));
+    assert_eq!(there.pass(&mut work), PassResult::Frames(15));
     assert_eq!(b.take(), (0..15).map(|t| frame(255, 1, t, 60)).collect::<Vec<_>>());
 }
 
@@ -71,7 +71,7 @@ fn full() {
 #[test]
 fn spoilt() {
     let ([mut a, mut b], sides, [mut there, _back]) = joined();
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     let side = &sides[0].mem.rx[0];
     for (head, tail) in [(0, 0), (7, 9), (16, 16), (u32::MAX, u32::MAX), (15, 3)] {
         assert!(a.send(&frame(255, 1, 1, 60)));
@@ -92,7 +92,7 @@ fn spoilt() {
         for t in 0..40 {
             assert!(a.send(&frame(255, 1, t, 60)));
             a.forward(&mut work);
-            while let Passed::Frames(_) = there.pass(&mut work) {}
+            while let PassResult::Frames(_) = there.pass(&mut work) {}
             last = b.take().pop();
         }
         assert_eq!(last, Some(frame(255, 1, 39, 60)), "after {head}, {tail}");
@@ -103,7 +103,7 @@ fn spoilt() {
 #[test]
 fn wakes() {
     let ([mut a, _b], sides, [mut there, _back]) = joined();
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     let kicks = || sides[0].received.host().kicks().sent();
     assert!(!there.arm());
     assert!(a.send(&frame(255, 1, 1, 60)));
@@ -111,7 +111,7 @@ fn wakes() {
     assert_eq!(kicks(), 1);
     there.disarm();
     assert!(there.arm(), "frames are there");
-    assert_eq!(there.pass(&mut work), Passed::Frames(1));
+    assert_eq!(there.pass(&mut work), PassResult::Frames(1));
     assert!(a.send(&frame(255, 1, 2, 60)));
     a.forward(&mut work);
     assert_eq!(kicks(), 1, "it was not armed");

@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 
 use common::{Make, TestPort, attach, frame};
 use netvale_port::DropReason;
-use netvale_switch::{Switch, Work};
+use netvale_switch::{ForwardMemory, Switch};
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ proptest! {
         let switch = Switch::new("vale-test");
         let mut ports: Vec<TestPort> = (0..4).map(|i| attach(&switch, &format!("p{i}"), Make::default())).collect();
         let mut model = Model { table: HashMap::new(), queues: vec![VecDeque::new(); 4], room: 15 };
-        let mut work = Work::default();
+        let mut work = ForwardMemory::default();
         let mut tag = 0;
         for op in ops {
             match op {
@@ -91,7 +91,7 @@ proptest! {
         let switch = Switch::new("vale-test");
         let mut a = attach(&switch, "a", Make { slots: 64, buf_size: sizes.0 * 64, ..Make::default() });
         let mut b = attach(&switch, "b", Make { slots: 64, buf_size: sizes.1 * 64, ..Make::default() });
-        let mut work = Work::default();
+        let mut work = ForwardMemory::default();
         for (i, len) in lens.iter().enumerate() {
             let f = frame(255, 1, i as u16, *len);
             prop_assert!(a.send(&f));
@@ -110,7 +110,7 @@ fn full_receiver_drops_by_name() {
     let mut a = attach(&switch, "a", Make { slots: 64, ..Make::default() });
     let mut slow = attach(&switch, "slow", Make { slots: 4, ..Make::default() });
     let mut fast = attach(&switch, "fast", Make { slots: 64, ..Make::default() });
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     for i in 0..20 {
         a.send(&frame(255, 1, i, 60));
     }
@@ -128,7 +128,7 @@ fn lossless_holds_the_sender_back() {
     let switch = Switch::new("vale-test");
     let mut a = attach(&switch, "a", Make { slots: 32, ..Make::default() });
     let mut b = attach(&switch, "b", Make { slots: 4, lossless: true, ..Make::default() });
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     b.send(&frame(255, 2, 0, 60));
     b.forward(&mut work);
     a.take();
@@ -157,7 +157,7 @@ fn monitors_copy() {
     let one = || -> netvale_switch::MonitorRings { vec![Some(m.received.clone())] };
     switch.monitor("a", "m", one(), one()).unwrap();
     assert!(switch.monitor("nobody", "m", one(), one()).is_err());
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     let f1 = frame(255, 1, 1, 60);
     let f2 = frame(1, 2, 2, 60);
     let f3 = frame(2, 3, 3, 60);
@@ -181,7 +181,7 @@ fn detached_ports_are_forgotten() {
     let mut a = attach(&switch, "a", Make::default());
     let mut b = attach(&switch, "b", Make::default());
     let mut c = attach(&switch, "c", Make::default());
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     b.send(&frame(255, 2, 0, 60));
     b.forward(&mut work);
     a.take();
@@ -201,7 +201,8 @@ fn detached_ports_are_forgotten() {
 #[test]
 fn limits() {
     let switch = Switch::new("vale-test");
-    let port = |n: usize| netvale_switch::Port { name: format!("p{n}"), ..netvale_switch::Port::default() };
+    let port =
+        |n: usize| netvale_switch::AttachedPort { name: format!("p{n}"), ..netvale_switch::AttachedPort::default() };
     (0..254).for_each(|n| assert_eq!(usize::from(switch.attach(port(n)).unwrap()), n));
     assert!(switch.attach(port(254)).unwrap_err().to_string().contains("254"));
     switch.detach(7);

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use common::{Make, TestPort, attach, frame};
 use netvale_mem::notify::Doorbell;
-use netvale_policy::snoop::{Message, Multicast, Router, Settings, Snoop};
+use netvale_policy::snoop::{MessageClass, Multicast, Router, Snoop, SnoopSettings};
 use netvale_policy::vlan::Vlans;
 use netvale_port::DropReason;
 use netvale_switch::snooping::Snooping;
-use netvale_switch::{CompiledPolicies, Passed, QueryTask, Switch, Task, Work};
+use netvale_switch::{CompiledPolicies, ForwardMemory, PassResult, QueryTask, Switch, Task};
 use netvale_wire::{MacAddr, Sum};
 
 /// Long after hosts had time to answer a query.
@@ -20,7 +20,7 @@ const LATER: u64 = 60_000_000_000;
 struct Bed {
     switch: Arc<Switch>,
     ports: [TestPort; 4],
-    work: Work,
+    work: ForwardMemory,
     snoop: Snoop,
 }
 
@@ -32,8 +32,8 @@ impl Bed {
         let mut bed = Bed {
             switch,
             ports,
-            work: Work::default(),
-            snoop: Snoop::new(Settings { querier: true, ..Settings::new(MacAddr([2, 0, 0, 0, 0, 0x73])) }),
+            work: ForwardMemory::default(),
+            snoop: Snoop::new(SnoopSettings { querier: true, ..SnoopSettings::new(MacAddr([2, 0, 0, 0, 0, 0x73])) }),
         };
         (0..4).for_each(|n| bed.set(n, of(n)));
         for port in bed.switch.groups_of().ports {
@@ -54,10 +54,10 @@ impl Bed {
     }
 
     /// Reads the messages heard, and publishes the groups. Returns the messages.
-    fn tell(&mut self) -> Vec<Message> {
+    fn tell(&mut self) -> Vec<MessageClass> {
         let snooping = Arc::clone(self.snooping());
         let heard = std::iter::from_fn(|| snooping.read());
-        let observe = |heard: netvale_switch::snooping::Heard| {
+        let observe = |heard: netvale_switch::snooping::HeardMessage| {
             self.snoop.observe(LATER, heard.vlan, heard.port, heard.frame()).message
         };
         let heard = heard.map(observe).collect();
@@ -120,7 +120,7 @@ fn groups() {
     });
     assert_eq!(bed.send(0, &to_group(1, 5)), [3]);
     assert_eq!(bed.send(1, &igmp(JOIN, 2, Some(5))), [3]);
-    assert_eq!(bed.tell(), [Message::Report]);
+    assert_eq!(bed.tell(), [MessageClass::Report]);
     assert_eq!(bed.send(0, &to_group(1, 5)), [1, 3]);
     assert_eq!(bed.send(0, &to_group(1, 6)), [3]);
     // Hosts need not join this group.
@@ -131,7 +131,7 @@ fn groups() {
     assert_eq!(bed.ports[2].sent.drops(DropReason::RogueQuery), 1);
     assert_eq!(bed.tell(), []);
     assert_eq!(bed.send(0, &igmp(QUERY, 1, None)), [1, 2, 3]);
-    assert_eq!(bed.tell(), [Message::Query]);
+    assert_eq!(bed.tell(), [MessageClass::Query]);
     // A router is now known at port 0.
     assert_eq!(bed.send(2, &igmp(JOIN, 3, Some(7))), [0, 3]);
     bed.tell();
@@ -157,7 +157,7 @@ fn messages() {
     let heard = bed.tell().len();
     assert!((250..1500).contains(&heard), "{heard}");
     bed.send(1, &igmp(JOIN, 2, Some(6)));
-    assert_eq!(bed.tell(), [Message::Report]);
+    assert_eq!(bed.tell(), [MessageClass::Report]);
 }
 
 /// Objective: queries reach the ports of their VLAN, with each port's tag, or only the port that they are for.
@@ -172,13 +172,13 @@ fn queries() {
     let snooping = Arc::clone(bed.snooping());
     let bell = Arc::new(Doorbell::new().unwrap());
     let mut task = QueryTask::new(Arc::clone(&bed.switch), Arc::clone(&snooping), bell);
-    assert!(!task.arm() && task.pass(&mut bed.work) == Passed::Idle);
-    let mut snoop = Snoop::new(Settings { querier: true, ..Settings::new(MacAddr([2, 0, 0, 0, 0, 0x73])) });
+    assert!(!task.arm() && task.pass(&mut bed.work) == PassResult::Idle);
+    let mut snoop = Snoop::new(SnoopSettings { querier: true, ..SnoopSettings::new(MacAddr([2, 0, 0, 0, 0, 0x73])) });
     snoop.watch(0, 10);
     let query = snoop.next_query(0).unwrap();
     snooping.send(query);
     assert!(task.arm());
-    assert_eq!(task.pass(&mut bed.work), Passed::Frames(1));
+    assert_eq!(task.pass(&mut bed.work), PassResult::Frames(1));
     let tagged = [&query.frame()[..12], &[0x81, 0, 0, 10], &query.frame()[12..]].concat();
     assert_eq!(bed.ports[0].take(), [query.frame().to_vec()]);
     assert_eq!(bed.ports[1].take(), [tagged]);

@@ -12,7 +12,7 @@ use netvale_mem::host::{HostRx, HostTx};
 use netvale_port::ring_in::RingIngress;
 use netvale_port::ring_out::RingEgress;
 use netvale_port::{DropReason, Egress, Scratch, Source};
-use netvale_switch::{Switch, Work};
+use netvale_switch::{ForwardMemory, Switch};
 use netvale_wire::vnet::VnetHdr;
 use netvale_wire::{MacAddr, build};
 
@@ -54,19 +54,19 @@ fn header(size: u16) -> VnetHdr {
     }
 }
 
-fn send_with(port: &mut TestPort, work: &mut Work, hdr_len: usize, header: &VnetHdr, frame: &[u8]) {
+fn send_with(port: &mut TestPort, work: &mut ForwardMemory, hdr_len: usize, header: &VnetHdr, frame: &[u8]) {
     let bytes = [&header.to_bytes_mrg()[..hdr_len], frame].concat();
     assert!(port.send(&bytes));
     port.forward(work);
 }
 
-fn ports(hdr_len: u32) -> (TestPort, TestPort, TestPort, Work) {
+fn ports(hdr_len: u32) -> (TestPort, TestPort, TestPort, ForwardMemory) {
     let switch = Switch::new("vale-test");
     let make = |hdr_len| Make { slots: 64, buf_size: 2112, hdr_len, ..Make::default() };
     let a = attach(&switch, "a", make(hdr_len));
     let plain = attach(&switch, "plain", make(0));
     let with = attach(&switch, "with", make(12));
-    (a, plain, with, Work::default())
+    (a, plain, with, ForwardMemory::default())
 }
 
 /// Objective: a frame with pending segmentation reaches a port with a header whole, with the same header, and a port
@@ -136,7 +136,7 @@ fn segments_without_room() {
     let switch = Switch::new("vale-test");
     let mut a = attach(&switch, "a", Make { slots: 64, buf_size: 2112, hdr_len: 12, ..Make::default() });
     let mut small = attach(&switch, "small", Make { slots: 8, buf_size: 2112, ..Make::default() });
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     let frame = udp(255, 1, 4500);
     for _ in 0..2 {
         send_with(&mut a, &mut work, 12, &header(1000), &frame);

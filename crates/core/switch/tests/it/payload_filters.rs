@@ -6,12 +6,12 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use common::{Make, TestPort, attach, mac};
-use netvale_policy::bpf::{Insn, Program};
+use netvale_policy::bpf::{FilterProgram, Insn};
 use netvale_policy::vlan::Vlans;
 use netvale_port::DropReason;
-use netvale_switch::filters::{Filters, Rule};
+use netvale_switch::filters::{FilterRule, Filters};
 use netvale_switch::policies::CompiledPolicies;
-use netvale_switch::{Switch, Work};
+use netvale_switch::{ForwardMemory, Switch};
 use netvale_wire::vnet::VnetHdr;
 use netvale_wire::{MacAddr, build};
 
@@ -40,7 +40,7 @@ fn udp(to: u8, begins: &[[u8; 2]]) -> Vec<u8> {
 }
 
 /// `udp[8:2] = 0xdead`, as compiled by libpcap.
-fn marked() -> Program {
+fn marked() -> FilterProgram {
     let insn = |code, jt, jf, k| Insn { code, jt, jf, k };
     let insns = [
         insn(0x28, 0, 0, 12),
@@ -55,11 +55,11 @@ fn marked() -> Program {
         insn(0x06, 0, 0, 1),
         insn(0x06, 0, 0, 0),
     ];
-    Program::verify(&insns).unwrap()
+    FilterProgram::verify(&insns).unwrap()
 }
 
 /// `udp dst port 9`, which reads only headers.
-fn to_port_9() -> Program {
+fn to_port_9() -> FilterProgram {
     let insn = |code, jt, jf, k| Insn { code, jt, jf, k };
     let insns = [
         insn(0x28, 0, 0, 12),
@@ -71,11 +71,11 @@ fn to_port_9() -> Program {
         insn(0x06, 0, 0, 0),
         insn(0x06, 0, 0, 0),
     ];
-    Program::verify(&insns).unwrap()
+    FilterProgram::verify(&insns).unwrap()
 }
 
-fn drops(program: Program) -> Filters {
-    Filters::new(vec![Rule::new(true, program)])
+fn drops(program: FilterProgram) -> Filters {
+    Filters::new(vec![FilterRule::new(true, program)])
 }
 
 /// A switch with a sender whose frames have virtio-net headers, and two receivers: one with such headers, one without.
@@ -84,7 +84,7 @@ struct Bench {
     from: TestPort,
     with: TestPort,
     plain: TestPort,
-    work: Work,
+    work: ForwardMemory,
 }
 
 impl Bench {
@@ -92,7 +92,7 @@ impl Bench {
         let switch = Switch::new("vale-test");
         let make = |hdr_len| Make { slots: 64, buf_size: 2112, hdr_len, ..Make::default() };
         let [from, with, plain] = [("a", 12), ("with", 12), ("plain", 0)].map(|(n, len)| attach(&switch, n, make(len)));
-        Bench { switch, from, with, plain, work: Work::default() }
+        Bench { switch, from, with, plain, work: ForwardMemory::default() }
     }
 
     fn set(&self, port: &TestPort, policies: CompiledPolicies) {

@@ -6,13 +6,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use common::{Make, TestPort, attach, frame, mac};
-use netvale_policy::bpf::{Insn, Program};
-use netvale_policy::bucket::Limit;
-use netvale_policy::vlan::{Protocol, Tagging, Vlans};
+use netvale_policy::bpf::{FilterProgram, Insn};
+use netvale_policy::bucket::RateLimit;
+use netvale_policy::vlan::{TagProtocol, Tagging, Vlans};
 use netvale_port::{DropReason, Egress};
-use netvale_switch::filters::{Filters, Rule};
+use netvale_switch::filters::{FilterRule, Filters};
 use netvale_switch::policies::Classes;
-use netvale_switch::{CompiledPolicies, Passed, Switch, Task, Work};
+use netvale_switch::{CompiledPolicies, ForwardMemory, PassResult, Switch, Task};
 use proptest::prelude::*;
 
 fn ports<const N: usize>(switch: &Arc<Switch>) -> [TestPort; N] {
@@ -33,7 +33,7 @@ fn tagged(frame: &[u8], tags: &[[u8; 4]]) -> Vec<u8> {
     [&frame[..12], &tags.concat(), &frame[12..]].concat()
 }
 
-fn tag(protocol: Protocol, control: u16) -> [u8; 4] {
+fn tag(protocol: TagProtocol, control: u16) -> [u8; 4] {
     let [a, b] = protocol.bytes();
     let [c, d] = control.to_be_bytes();
     [a, b, c, d]
@@ -41,7 +41,7 @@ fn tag(protocol: Protocol, control: u16) -> [u8; 4] {
 
 /// A port's VLAN settings, as a value to choose from.
 fn any_vlans() -> impl Strategy<Value = Option<Vlans>> {
-    let service = |vlans: Vlans| vlans.with_protocol(Protocol::Dot1ad);
+    let service = |vlans: Vlans| vlans.with_protocol(TagProtocol::Dot1ad);
     prop_oneof![
         Just(None),
         (1u16..4).prop_map(|vlan| Some(Vlans::access(vlan).unwrap())),
@@ -62,7 +62,7 @@ struct Sent {
 
 fn any_sent() -> impl Strategy<Value = Sent> {
     let any_tag =
-        (prop_oneof![Just(Protocol::Dot1q), Just(Protocol::Dot1ad)], prop_oneof![0u16..4, Just(4095)], 0u16..16);
+        (prop_oneof![Just(TagProtocol::Dot1q), Just(TagProtocol::Dot1ad)], prop_oneof![0u16..4, Just(4095)], 0u16..16);
     let any_tag = any_tag.prop_map(|(protocol, vlan, priority)| tag(protocol, priority << 12 | vlan));
     let len = prop_oneof![16usize..20, Just(60), 120usize..136, 200usize..700];
     let to = prop_oneof![Just(255u8), 1u8..7];
@@ -88,10 +88,10 @@ struct Model {
 impl Model {
     /// The frame for each port, or the reason why no port gets it.
     fn forward(&mut self, sent: &Sent, bytes: &[u8]) -> Result<Vec<(usize, Vec<u8>)>, DropReason> {
-        use netvale_policy::vlan::Refused;
+        use netvale_policy::vlan::VlanViolation;
         let vlan = self.vlans[sent.from].of(bytes).map_err(|why| match why {
-            Refused::NoMember => DropReason::Vlan,
-            Refused::BadTag => DropReason::BadTag,
+            VlanViolation::NoMember => DropReason::Vlan,
+            VlanViolation::BadTag => DropReason::BadTag,
         })?;
         self.table.insert((vlan.id, sent.from as u8 + 1), sent.from);
         let to = self.table.get(&(vlan.id, sent.to)).copied();
@@ -114,10 +114,13 @@ proptest! {
     /// Objective: for any VLANs of five ports, any tags and lengths, each port gets exactly the frames of a simple
     /// model, byte for byte; frames that their port refuses are counted by name.
     #[test]
-    fn vlans_as_modelled(vlans in proptest::collection::vec(any_vlans(), 5), sent in proptest::collection::vec(any_sent(), 1..40)) {
+    fn vlans_as_modelled(
+        vlans in proptest::collection::vec(any_vlans(), 5),
+        sent in proptest::collection::vec(any_sent(), 1..40),
+    ) {
         prop_assume!(vlans.iter().any(Option::is_some));
         let switch = Switch::new("vale-test");
-        let mut work = Work::default();
+        let mut work = ForwardMemory::default();
         let mut ports: [TestPort; 5] = ports(&switch);
         for (port, vlans) in ports.iter().zip(&vlans) {
             let policies = vlans.clone().map(|vlans| Arc::new(with_vlans(vlans)));
@@ -152,7 +155,7 @@ proptest! {
     #[test]
     fn batches_are_in_order(sent in proptest::collection::vec((any_sent(), 1usize..6), 1..30), filtered: bool) {
         let switch = Switch::new("vale-test");
-        let mut work = Work::default();
+        let mut work = ForwardMemory::default();
         let mut ports: [TestPort; 5] = ports(&switch);
         let trunk = || with_vlans(Vlans::trunk("1-3".parse().unwrap(), Some(1)).unwrap());
         ports[..2].iter().for_each(|port| set(&switch, port, trunk()));
@@ -194,16 +197,16 @@ proptest! {
 /// A filter that drops frames with an even or missing byte 40.
 fn odd_only() -> Filters {
     let insn = |code, k| Insn { code, jt: 0, jf: 0, k };
-    let odd = Program::verify(&[insn(0x30, 40), insn(0x54, 1), insn(0x16, 0)]).unwrap();
-    let any = Program::verify(&[insn(0x06, 1)]).unwrap();
-    Filters::new(vec![Rule::new(false, odd), Rule::new(true, any)])
+    let odd = FilterProgram::verify(&[insn(0x30, 40), insn(0x54, 1), insn(0x16, 0)]).unwrap();
+    let any = FilterProgram::verify(&[insn(0x06, 1)]).unwrap();
+    Filters::new(vec![FilterRule::new(false, odd), FilterRule::new(true, any)])
 }
 
 /// Objective: the same address in two VLANs is behind two ports; once there are no VLANs, the table starts empty.
 #[test]
 fn addresses_by_vlan() {
     let switch = Switch::new("vale-test");
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     let mut ports: [TestPort; 5] = ports(&switch);
     for (port, vlan) in ports.iter().zip([1, 2, 1, 2, 2]) {
         set(&switch, port, with_vlans(Vlans::access(vlan).unwrap()));
@@ -233,7 +236,7 @@ fn addresses_by_vlan() {
 #[test]
 fn nobody_gets_it() {
     let switch = Switch::new("vale-test");
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     let mut ports: [TestPort; 3] = ports(&switch);
     let access = |vlan| with_vlans(Vlans::access(vlan).unwrap());
     set(&switch, &ports[0], access(10));
@@ -250,7 +253,7 @@ fn nobody_gets_it() {
     assert_eq!((ports[1].take().len(), ports[0].sent.drops(DropReason::NoPort)), (2, 3));
 }
 
-fn send(port: &mut TestPort, work: &mut Work, frames: &[Vec<u8>]) {
+fn send(port: &mut TestPort, work: &mut ForwardMemory, frames: &[Vec<u8>]) {
     frames.iter().for_each(|frame| assert!(port.send(frame)));
     port.forward(work);
 }
@@ -259,7 +262,7 @@ fn send(port: &mut TestPort, work: &mut Work, frames: &[Vec<u8>]) {
 #[test]
 fn port_security() {
     let switch = Switch::new("vale-test");
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     let mut ports: [TestPort; 4] = ports(&switch);
     let from = |n: u8| frame(255, n, 0, 60);
     let drops = |port: &TestPort, reason| port.sent.drops(reason);
@@ -298,7 +301,7 @@ fn port_security() {
 #[test]
 fn unlearned_sources() {
     let switch = Switch::new("vale-test");
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     let mut ports: [TestPort; 4] = ports(&switch);
     let mut send = |port: &mut TestPort, source: u8| {
         assert!(port.send_with(&frame(255, source, 0, 60), netvale_abi::slot::NS_NO_LEARN));
@@ -332,7 +335,7 @@ fn unlearned_sources() {
 #[test]
 fn locked_addresses_stay() {
     let switch = Switch::new("vale-test");
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     let mut ports: [TestPort; 2] = ports(&switch);
     set(&switch, &ports[0], CompiledPolicies { locked: true, ..CompiledPolicies::default() });
     switch.learn(0, word(mac(1)), ports[0].id);
@@ -353,7 +356,7 @@ fn a_batch_brings_bounded_news() {
     let make = Make { slots: 256, buf_size: 256, ..Make::default() };
     for policies in [None, Some(CompiledPolicies::default())] {
         let switch = Switch::new("vale-test");
-        let mut work = Work::default();
+        let mut work = ForwardMemory::default();
         let mut ports: [TestPort; 3] = std::array::from_fn(|n| attach(&switch, &format!("p{n}"), make));
         ports.iter().for_each(|port| switch.set_policies(port.id, policies.clone().map(Arc::new), None));
         let mut counts = Vec::new();
@@ -369,7 +372,7 @@ fn a_batch_brings_bounded_news() {
         assert_eq!(ports[2].sent.drops(DropReason::AddressTaken), 200);
     }
     let switch = Switch::new("vale-test");
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     let mut ports: [TestPort; 2] = std::array::from_fn(|n| attach(&switch, &format!("p{n}"), make));
     set(&switch, &ports[0], CompiledPolicies { most_addresses: Some(100), ..CompiledPolicies::default() });
     send(&mut ports[0], &mut work, &frames);
@@ -393,7 +396,7 @@ fn summed(start: u16, offset: u16) -> Vec<u8> {
 #[test]
 fn sums_where_they_belong() {
     let switch = Switch::new("vale-test");
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     let make = Make { slots: 64, hdr_len: 12, ..Make::default() };
     let mut sender = attach(&switch, "a", make);
     let mut receiver = attach(&switch, "b", Make { slots: 64, ..Make::default() });
@@ -418,9 +421,9 @@ fn sums_where_they_belong() {
 #[test]
 fn rates_let_go_of_what_waits() {
     let switch = Switch::new("vale-test");
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     let mut ports: [TestPort; 2] = ports(&switch);
-    set(&switch, &ports[0], CompiledPolicies { rates: vec![Limit::frames(1, 10)], ..CompiledPolicies::default() });
+    set(&switch, &ports[0], CompiledPolicies { rates: vec![RateLimit::frames(1, 10)], ..CompiledPolicies::default() });
     let frames: Vec<_> = (0..100).map(|i| frame(255, 1, i, 60)).collect();
     send(&mut ports[0], &mut work, &frames);
     assert!(ports[0].forwarder.is_held());
@@ -430,11 +433,11 @@ fn rates_let_go_of_what_waits() {
     assert_eq!(ports[1].take(), frames);
     ports[0].tx.sync();
     assert_eq!(ports[0].tx.space(), 127, "all slots are given back");
-    assert_eq!(ports[0].forwarder.pass(&mut work), Passed::Idle);
+    assert_eq!(ports[0].forwarder.pass(&mut work), PassResult::Idle);
 
     // A full lossless receiver.
     let full = attach(&switch, "full", Make { lossless: true, ..Make::default() });
-    set(&switch, &ports[0], CompiledPolicies { rates: vec![Limit::frames(1, 10)], ..CompiledPolicies::default() });
+    set(&switch, &ports[0], CompiledPolicies { rates: vec![RateLimit::frames(1, 10)], ..CompiledPolicies::default() });
     switch.learn(0, word(mac(9)), full.id);
     let frames: Vec<_> = (0..100).map(|i| frame(9, 1, i, 60)).collect();
     send(&mut ports[0], &mut work, &frames);
@@ -460,17 +463,17 @@ fn rates_let_go_of_what_waits() {
 #[test]
 fn deep_filters_and_tags() {
     let switch = Switch::new("vale-test");
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     let make = Make { slots: 512, buf_size: 2048, ..Make::default() };
     let mut ports: [TestPort; 2] = std::array::from_fn(|n| attach(&switch, &format!("p{n}"), make));
     let insn = |code, k| Insn { code, jt: 0, jf: 0, k };
-    let deep = Program::verify(&[insn(0x30, 1000), insn(0x16, 0)]).unwrap();
-    let filters = [Filters::new(vec![Rule::new(true, deep)]), Filters::default()];
+    let deep = FilterProgram::verify(&[insn(0x30, 1000), insn(0x16, 0)]).unwrap();
+    let filters = [Filters::new(vec![FilterRule::new(true, deep)]), Filters::default()];
     set(&switch, &ports[0], CompiledPolicies { filters, ..with_vlans(Vlans::access(10).unwrap()) });
     set(&switch, &ports[1], with_vlans(Vlans::trunk("10".parse().unwrap(), None).unwrap()));
     let frames: Vec<_> = (0..250).map(|i| frame(255, 1, i, 1400 + usize::from(i))).collect();
     send(&mut ports[0], &mut work, &frames);
-    let expected: Vec<_> = frames.iter().map(|frame| tagged(frame, &[tag(Protocol::Dot1q, 10)])).collect();
+    let expected: Vec<_> = frames.iter().map(|frame| tagged(frame, &[tag(TagProtocol::Dot1q, 10)])).collect();
     assert!(ports[1].take() == expected);
 }
 
@@ -478,7 +481,7 @@ fn deep_filters_and_tags() {
 #[test]
 fn isolated_and_floods() {
     let switch = Switch::new("vale-test");
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     let mut ports: [TestPort; 4] = ports(&switch);
     let isolated = || CompiledPolicies { isolated: true, ..CompiledPolicies::default() };
     ports[..2].iter().for_each(|port| set(&switch, port, isolated()));
@@ -496,9 +499,9 @@ fn isolated_and_floods() {
 #[test]
 fn storms() {
     let switch = Switch::new("vale-test");
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     let mut ports: [TestPort; 2] = ports(&switch);
-    let limit = Some(Limit::frames(1, 5));
+    let limit = Some(RateLimit::frames(1, 5));
     set(&switch, &ports[0], CompiledPolicies { storm: Classes([None, None, limit]), ..CompiledPolicies::default() });
     let frames: Vec<_> = (0..40).map(|i| frame(if i % 2 == 0 { 255 } else { 9 }, 1, i, 60)).collect();
     send(&mut ports[0], &mut work, &frames);
@@ -513,7 +516,7 @@ fn storms() {
 #[test]
 fn loops() {
     let switch = Switch::new("vale-test");
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     let mut ports: [TestPort; 3] = ports(&switch);
     set(&switch, &ports[1], CompiledPolicies { loop_guard: true, ..CompiledPolicies::default() });
     for i in 0..60 {
@@ -536,9 +539,9 @@ fn loops() {
 #[test]
 fn rates_hold_back() {
     let switch = Switch::new("vale-test");
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     let mut ports: [TestPort; 2] = ports(&switch);
-    let rates = vec![Limit::bits(80_000_000, 1000), Limit::frames(1_000_000, 1000)];
+    let rates = vec![RateLimit::bits(80_000_000, 1000), RateLimit::frames(1_000_000, 1000)];
     set(&switch, &ports[0], CompiledPolicies { rates, ..CompiledPolicies::default() });
     let frames: Vec<_> = (0..100).map(|i| frame(255, 1, i, 250)).collect();
     let begun = std::time::Instant::now();
@@ -550,12 +553,12 @@ fn rates_hold_back() {
         assert!(nap <= std::time::Duration::from_micros(26));
         std::thread::sleep(nap);
         let passed = ports[0].forwarder.pass(&mut work);
-        assert!(matches!(passed, Passed::Held | Passed::Frames(_)), "{passed:?}");
+        assert!(matches!(passed, PassResult::Held | PassResult::Frames(_)), "{passed:?}");
         got.extend(ports[1].take());
     }
     // Of 100 frames of 25 µs, four are the burst, and one more may be owed.
     assert!(begun.elapsed() >= std::time::Duration::from_micros(95 * 25), "{:?}", begun.elapsed());
     assert_eq!(got, frames);
     assert_eq!(ports[0].forwarder.nap(), None);
-    assert_eq!(ports[0].forwarder.pass(&mut work), Passed::Idle);
+    assert_eq!(ports[0].forwarder.pass(&mut work), PassResult::Idle);
 }

@@ -15,7 +15,7 @@ use netvale_mem::{PortShape, Region};
 use netvale_port::ring_in::RingIngress;
 use netvale_port::ring_out::RingEgress;
 use netvale_port::{Batch, Egress, RingCounters, Scratch};
-use netvale_switch::{CompiledPolicies, Forwarder, Passed, Port, PortId, Switch, Work};
+use netvale_switch::{AttachedPort, CompiledPolicies, ForwardMemory, Forwarder, PassResult, PortId, Switch};
 
 const QUEUES: usize = 4;
 const RECEIVER: u8 = 9;
@@ -58,7 +58,7 @@ impl Receiver {
         let queue = |_| Arc::new(Queue { open: true.into(), got: Mutex::default(), counters: Arc::default() });
         let queues: Vec<_> = (0..QUEUES).map(queue).collect();
         let egresses = queues.iter().map(|queue| Arc::clone(queue) as Arc<dyn Egress>).collect();
-        let port = Port { name: "receiver".into(), egresses, rings: QUEUES, ..Port::default() };
+        let port = AttachedPort { name: "receiver".into(), egresses, rings: QUEUES, ..AttachedPort::default() };
         Receiver { id: switch.attach(port).unwrap(), queues }
     }
 
@@ -114,7 +114,7 @@ impl Sender {
             Arc::new(RingEgress::new(Arc::clone(&mem), host, 0, Arc::default())) as Arc<dyn Egress>
         };
         let egresses = mem.rx.iter().map(egress).collect();
-        let port = Port { name: "sender".into(), egresses, rings: rings as usize, ..Port::default() };
+        let port = AttachedPort { name: "sender".into(), egresses, rings: rings as usize, ..AttachedPort::default() };
         let id = switch.attach(port).unwrap();
         let forwarder = |(ring, tx): (usize, &RingSide)| {
             let host = HostTx::new(tx.clone(), bell());
@@ -126,7 +126,7 @@ impl Sender {
         Sender { tx, forwarders, id }
     }
 
-    fn send(&mut self, ring: usize, frames: &[Vec<u8>], work: &mut Work) {
+    fn send(&mut self, ring: usize, frames: &[Vec<u8>], work: &mut ForwardMemory) {
         let tx = &mut self.tx[ring];
         for (k, frame) in frames.iter().enumerate() {
             let slot = tx.at(k as u32);
@@ -135,7 +135,7 @@ impl Sender {
         }
         tx.advance(frames.len() as u32);
         tx.sync();
-        while let Passed::Frames(_) = self.forwarders[ring].pass(work) {}
+        while let PassResult::Frames(_) = self.forwarders[ring].pass(work) {}
         tx.sync();
     }
 }
@@ -158,7 +158,7 @@ fn open_queues() {
     for policed in [false, true] {
         let (switch, mut sender, receiver) = bed(QUEUES as u32, policed);
         receiver.learn(&switch);
-        let mut work = Work::default();
+        let mut work = ForwardMemory::default();
         let pair = [1, 2].map(|flow| datagram(RECEIVER, flow, 0));
         for mask in 0..1usize << QUEUES {
             let open: Vec<_> = (0..QUEUES).filter(|queue| mask & 1 << queue != 0).collect();
@@ -179,7 +179,7 @@ fn open_queues() {
 fn floods() {
     for policed in [false, true] {
         let (_switch, mut sender, receiver) = bed(QUEUES as u32, policed);
-        let mut work = Work::default();
+        let mut work = ForwardMemory::default();
         receiver.open(&[2, 3]);
         for ring in 0..QUEUES {
             sender.send(ring, &[datagram(255, 1, 0), datagram(7, 1, 1)], &mut work);
@@ -199,7 +199,7 @@ fn flows() {
         if known {
             receiver.learn(&switch);
         }
-        let mut work = Work::default();
+        let mut work = ForwardMemory::default();
         for open in [&[0, 1, 2, 3][..], &[1, 3], &[2]] {
             receiver.open(open);
             let frames: Vec<_> = (0..EACH)
@@ -231,7 +231,7 @@ fn others_stay_in_order() {
     for policed in [false, true] {
         let (_switch, mut sender, receiver) = bed(1, policed);
         let frames: Vec<_> = (0..50).map(|number| common::frame(RECEIVER, 1, number, 60)).collect();
-        sender.send(0, &frames, &mut Work::default());
+        sender.send(0, &frames, &mut ForwardMemory::default());
         assert_eq!(receiver.take(), [frames, Vec::new(), Vec::new(), Vec::new()], "{policed}");
     }
 }

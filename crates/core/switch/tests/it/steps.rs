@@ -14,9 +14,9 @@ use netvale_mem::{PortMem, PortShape, Region};
 use netvale_port::gro::GroEgress;
 use netvale_port::ring_out::RingEgress;
 use netvale_port::{Batch, DropReason, Egress, Reservation, RingCounters, Scratch};
-use netvale_ptnet::backend::{Backend, Fresh};
+use netvale_ptnet::backend::{Backend, GuestRings};
 use netvale_ptnet::seats::Seats;
-use netvale_switch::{Port, Switch, Work};
+use netvale_switch::{AttachedPort, ForwardMemory, Switch};
 
 const SLOTS: u32 = 256;
 
@@ -67,12 +67,14 @@ fn memory() -> Arc<PortMem> {
 
 fn fill(seats: &Seats, mem: &Arc<PortMem>) {
     let of = |_: usize, side: &RingSide| Ok((side.clone(), Arc::new(bell())));
-    seats.fill(&Fresh { mem, hdr_len: 0.into(), uso: false, goes_on: false, of: &of }).unwrap();
+    seats.fill(&GuestRings { mem, hdr_len: 0.into(), uso: false, goes_on: false, of: &of }).unwrap();
 }
 
 /// Attaches an egress, and teaches the switch the address of host `host` there.
 fn join(switch: &Arc<Switch>, host: u8, egress: Arc<dyn Egress>) {
-    let id = switch.attach(Port { name: format!("host{host}"), egresses: vec![egress], ..Port::default() }).unwrap();
+    let id = switch
+        .attach(AttachedPort { name: format!("host{host}"), egresses: vec![egress], ..AttachedPort::default() })
+        .unwrap();
     let [a, b, c, d, e, f] = mac(host);
     switch.fdb().learn(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]), id);
 }
@@ -122,7 +124,7 @@ fn stations() -> (TestPort, [Station; 6]) {
     (sender, kinds.map(|(is_guest, gro)| station(&switch, hosts.next().unwrap(), is_guest, gro)))
 }
 
-fn send(sender: &mut TestPort, work: &mut Work, frames: &[Vec<u8>]) {
+fn send(sender: &mut TestPort, work: &mut ForwardMemory, frames: &[Vec<u8>]) {
     frames.iter().for_each(|f| assert!(sender.send(f)));
     sender.forward(work);
 }
@@ -132,7 +134,7 @@ fn send(sender: &mut TestPort, work: &mut Work, frames: &[Vec<u8>]) {
 #[test]
 fn to_all_kinds() {
     let (mut sender, mut stations) = stations();
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     let mut sent = [0; 6];
     for round in 0..40 {
         let hosts = |k: u16| 1 + (k * 7 + round) % 13 % 6;
@@ -151,7 +153,7 @@ fn to_all_kinds() {
 #[test]
 fn without_one_of_them() {
     let (mut sender, mut stations) = stations();
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     let frames: Vec<_> = (0..60).map(|k| frame(1 + k as u8 % 6, 100, k, 60)).collect();
     stations[1].seats.as_ref().unwrap().empty().unwrap();
     send(&mut sender, &mut work, &frames);
@@ -172,7 +174,7 @@ fn without_one_of_them() {
 #[test]
 fn full() {
     let (mut sender, mut stations) = stations();
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     let frames: Vec<_> = (0..240).map(|k| frame(1 + (k as u8 % 16).min(5), 100, k, 60)).collect();
     (0..2).for_each(|_| send(&mut sender, &mut work, &frames));
     for station in &mut stations {
@@ -190,7 +192,7 @@ fn full() {
 #[test]
 fn too_long_for_steps() {
     let (mut sender, mut stations) = stations();
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     let frames: Vec<_> = (0..24).map(|k| frame(1 + k as u8 % 6, 100, k, if k == 20 { 400 } else { 200 })).collect();
     send(&mut sender, &mut work, &frames);
     for station in &mut stations {
@@ -227,7 +229,7 @@ fn nobody_is_held_up() {
     let stepless = Arc::new(Stepless { guest: guest.seats.take().unwrap(), counters: Arc::default() });
     join(&switch, 1, stepless.clone());
     let frames: Vec<_> = (0..20).map(|k| frame(2 - k as u8 % 2, 100, k, 60)).collect();
-    send(&mut sender, &mut Work::default(), &frames);
+    send(&mut sender, &mut ForwardMemory::default(), &frames);
     guest.check(&frames);
     assert_eq!(stepless.counters.frames(), 10);
 }

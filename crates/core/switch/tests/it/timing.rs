@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use common::{Make, TestPort, attach, frame};
 use netvale_mem::latency::set_sampling;
-use netvale_policy::bucket::Limit;
+use netvale_policy::bucket::RateLimit;
 use netvale_port::link::{Link, LinkSettings};
 use netvale_switch::trace::{Trace, TraceOptions};
-use netvale_switch::{CompiledPolicies, Forwarder, Passed, Switch, Work};
+use netvale_switch::{CompiledPolicies, ForwardMemory, Forwarder, PassResult, Switch};
 
 /// While it lives, one in this many batches is timed, in this process: one test at a time.
 struct Sampling(#[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
@@ -36,14 +36,14 @@ fn pair(make: Make) -> (TestPort, TestPort) {
 fn pair_on(switch: &Arc<Switch>, make: Make) -> (TestPort, TestPort) {
     let [a, mut b] = ["a", "b"].map(|name| attach(switch, name, make));
     assert!(b.send(&frame(255, 2, 0, 60)));
-    b.forward(&mut Work::default());
+    b.forward(&mut ForwardMemory::default());
     (a, b)
 }
 
 /// Sends frames in one batch.
 fn send(from: &mut TestPort, frames: usize) {
     (0..frames).for_each(|_| assert!(from.send(&frame(2, 1, 0, 60))));
-    from.forward(&mut Work::default());
+    from.forward(&mut ForwardMemory::default());
 }
 
 /// The same once there is room for the frames.
@@ -112,13 +112,13 @@ fn one_of_many() {
 fn waiting() {
     let _alone = sampling(1);
     let (mut a, mut b) = pair(Make { slots: 8, lossless: true, ..Make::default() });
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     send(&mut a, 5);
     let before = timed(&a);
     (0..5).for_each(|_| assert!(a.send(&frame(2, 1, 0, 60))));
     a.tx.sync();
     // Two of five find room.
-    assert!(matches!(a.forwarder.pass(&mut work), Passed::Held), "they wait");
+    assert!(matches!(a.forwarder.pass(&mut work), PassResult::Held), "they wait");
     assert_eq!(timed(&a) - before, 2);
     let at_once = a.sent.latency().sum();
     let wait = Duration::from_millis(3);
@@ -136,7 +136,7 @@ fn waiting() {
 /// Passes until no frame waits.
 fn finish(port: &mut TestPort) {
     let begun = Instant::now();
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     while port.forwarder.is_held() {
         port.forwarder.pass(&mut work);
         assert!(begun.elapsed() < Duration::from_secs(10), "it waits");
@@ -156,17 +156,20 @@ fn copies() {
     // Both rings are full.
     for host in [2, 2, 2, 3, 3, 3] {
         assert!(a.send(&frame(host, 1, 0, 60)));
-        a.forward(&mut Work::default());
+        a.forward(&mut ForwardMemory::default());
     }
     let before = timed(&a);
     for host in [2, 3, 255] {
         assert!(a.send(&frame(host, 1, 0, 60)));
     }
     a.tx.sync();
-    assert!(matches!(a.forwarder.pass(&mut Work::default()), Passed::Held), "four wait: two of them are one");
+    assert!(
+        matches!(a.forwarder.pass(&mut ForwardMemory::default()), PassResult::Held),
+        "four wait: two of them are one"
+    );
     assert_eq!(timed(&a), before);
     b.take();
-    a.forwarder.pass(&mut Work::default());
+    a.forwarder.pass(&mut ForwardMemory::default());
     c.take();
     finish(&mut a);
     assert_eq!(timed(&a) - before, 3);
@@ -184,7 +187,7 @@ fn forgotten() {
     assert_eq!(before, 3);
     assert!(a.send(&frame(2, 1, 0, 60)));
     a.tx.sync();
-    assert!(matches!(a.forwarder.pass(&mut Work::default()), Passed::Held), "it waits");
+    assert!(matches!(a.forwarder.pass(&mut ForwardMemory::default()), PassResult::Held), "it waits");
     set_sampling(1);
     b.take();
     finish(&mut a);
@@ -197,7 +200,7 @@ fn at_a_rate() {
     let _alone = sampling(1);
     let switch = Switch::new("vale0");
     let (mut a, mut b) = pair_on(&switch, Make::default());
-    let policies = CompiledPolicies { rates: vec![Limit::frames(10, 1)], ..CompiledPolicies::default() };
+    let policies = CompiledPolicies { rates: vec![RateLimit::frames(10, 1)], ..CompiledPolicies::default() };
     switch.set_policies(a.id, Some(Arc::new(policies)), None);
     let begun = Instant::now();
     send(&mut a, 4);
@@ -234,7 +237,7 @@ fn over_a_link() {
     assert!(a.sent.latency().sum() <= 5 * took.as_nanos() as u64);
     let mut out = Forwarder::of_link(switch, a.id, end);
     let mut got = 0;
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     while got < 5 {
         _ = out.pass(&mut work);
         got += b.take().len();

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use common::{Make, TestPort, attach, frame};
 use netvale_mem::steps::Step;
-use netvale_policy::bpf::{Insn, Program};
+use netvale_policy::bpf::{FilterProgram, Insn};
 use netvale_policy::vlan::Vlans;
 use netvale_port::DropReason;
-use netvale_switch::filters::{Filters, Rule};
-use netvale_switch::trace::{Record, Trace, TraceOptions};
-use netvale_switch::{CompiledPolicies, Switch, Work};
+use netvale_switch::filters::{FilterRule, Filters};
+use netvale_switch::trace::{Trace, TraceOptions, TraceRecord};
+use netvale_switch::{CompiledPolicies, ForwardMemory, Switch};
 use proptest::prelude::*;
 
 const OPTIONS: TraceOptions = TraceOptions { filter: None, only_drops: false, one_of: 1, room: 256 };
@@ -29,10 +29,10 @@ fn traced(switch: &Switch, port: &str, options: TraceOptions) -> Arc<Trace> {
 
 fn send(port: &mut TestPort, frames: &[Vec<u8>]) {
     frames.iter().for_each(|one| assert!(port.send(one)));
-    port.forward(&mut Work::default());
+    port.forward(&mut ForwardMemory::default());
 }
 
-fn all(trace: &Trace) -> Vec<Record> {
+fn all(trace: &Trace) -> Vec<TraceRecord> {
     std::iter::from_fn(|| trace.next()).collect()
 }
 
@@ -42,11 +42,11 @@ fn steps(trace: &Trace) -> Vec<Vec<Step>> {
 }
 
 /// A filter that matches all frames to host 2.
-fn to_host_2() -> Program {
+fn to_host_2() -> FilterProgram {
     let insn = |code, jt, jf, k| Insn { code, jt, jf, k };
     // ldb [5]; jeq 2, 0, 1; ret 1; ret 0
     let insns = [insn(0x30, 0, 0, 5), insn(0x15, 0, 1, 2), insn(6, 0, 0, 1), insn(6, 0, 0, 0)];
-    Program::verify(&insns).unwrap()
+    FilterProgram::verify(&insns).unwrap()
 }
 
 /// Objective: learning, destinations and drops are recorded, in order, for frames of the port only.
@@ -97,7 +97,7 @@ fn drops() {
     let i = a.tx.at(0);
     a.tx.mem().set_len_flags(i, 9999, 0);
     a.tx.advance(1);
-    a.forward(&mut Work::default());
+    a.forward(&mut ForwardMemory::default());
     let records = all(&drops);
     assert_eq!((records.len(), records[0].len), (1, 0));
     assert_eq!(records[0].steps.list(), [Step::Dropped(DropReason::BadLength, 1)]);
@@ -108,7 +108,7 @@ fn drops() {
 fn policies() {
     let switch = Switch::new("vale0");
     let [mut a, b] = ports(&switch, 16);
-    let rule = Rule::new(true, to_host_2());
+    let rule = FilterRule::new(true, to_host_2());
     let policies = CompiledPolicies {
         vlans: Some(Vlans::access(7).unwrap()),
         filters: [Filters::new(vec![rule]), Filters::default()],
@@ -146,7 +146,7 @@ fn some_of_many() {
 #[test]
 fn waiting() {
     let switch = Switch::new("vale0");
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     let make = Make { slots: 4, ..Make::default() };
     let mut a = attach(&switch, "p0", Make { slots: 16, ..make });
     let mut b = attach(&switch, "p1", Make { lossless: true, ..make });
@@ -180,7 +180,7 @@ fn policies_of(number: u8) -> Option<CompiledPolicies> {
         1 => CompiledPolicies { vlans: Some(Vlans::access(2).unwrap()), ..CompiledPolicies::default() },
         2 => CompiledPolicies { isolated: true, ..CompiledPolicies::default() },
         3 => {
-            let filters = [Filters::default(), Filters::new(vec![Rule::new(true, to_host_2())])];
+            let filters = [Filters::default(), Filters::new(vec![FilterRule::new(true, to_host_2())])];
             CompiledPolicies { filters, ..CompiledPolicies::default() }
         }
         _ => return None,
@@ -195,7 +195,7 @@ type Sent = (usize, Vec<(u8, u8, usize)>);
 
 fn outcome(policies: [u8; 3], sent: &[Sent], slots: u32, by: usize, one_of: Option<u32>) -> Outcome {
     let switch = Switch::new("vale0");
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     let mut ports: [TestPort; 3] = ports(&switch, slots);
     for (port, number) in ports.iter().zip(policies) {
         switch.set_policies(port.id, policies_of(number).map(Arc::new), None);
@@ -226,7 +226,10 @@ proptest! {
     #[test]
     fn nothing_changes(
         policies in prop_oneof![Just([0u8; 3]), [0u8..4, 0u8..4, 0u8..4]],
-        sent in proptest::collection::vec((0usize..3, proptest::collection::vec((1u8..5, 1u8..5, 14usize..250), 1..12)), 1..12),
+        sent in proptest::collection::vec(
+            (0usize..3, proptest::collection::vec((1u8..5, 1u8..5, 14usize..250), 1..12)),
+            1..12,
+        ),
         one_of in 1u32..7,
     ) {
         // Decisions of policies for one frame may hold for a later one of its batch, so batches have one frame there.

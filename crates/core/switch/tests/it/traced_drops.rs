@@ -11,8 +11,8 @@ use guard_frames::{ALIEN, ARP, GUARDED, OWN, arp, ethernet, icmp6, ipv6, neighbo
 use netvale_abi::slot::{NS_INDIRECT, NS_MOREFRAG, NS_UNREADABLE};
 use netvale_mem::steps::Step;
 use netvale_pcapport::{CaptureOptions, PcapEgress};
-use netvale_policy::bpf::{Insn, Program};
-use netvale_policy::bucket::Limit;
+use netvale_policy::bpf::{FilterProgram, Insn};
+use netvale_policy::bucket::RateLimit;
 use netvale_policy::guard::Guard;
 use netvale_policy::snoop::{Multicast, Router};
 use netvale_policy::vlan::Vlans;
@@ -20,10 +20,10 @@ use netvale_port::link::{Link, LinkEnd, LinkSettings};
 use netvale_port::loopback::{LoopbackIngress, loopback};
 use netvale_port::{Batch, DropReason, Egress, Ingress, RingCounters, Scratch};
 use netvale_ptnet::seats::RxSeat;
-use netvale_switch::filters::{Filters, Rule};
+use netvale_switch::filters::{FilterRule, Filters};
 use netvale_switch::policies::Classes;
-use netvale_switch::trace::{Record, Trace, TraceOptions};
-use netvale_switch::{CompiledPolicies, Forwarder, Passed, Port, Switch, Work};
+use netvale_switch::trace::{Trace, TraceOptions, TraceRecord};
+use netvale_switch::{AttachedPort, CompiledPolicies, ForwardMemory, Forwarder, PassResult, Switch};
 use netvale_tap::TapEgress;
 use netvale_vxlan::endpoint::SendOptions;
 use netvale_vxlan::{Endpoint, Tunnel, TunnelEgress, TunnelIngress, TunnelOptions};
@@ -38,9 +38,9 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// How a trace shows frames dropped for a reason, and how to cause the drop.
 enum Told {
     /// At the end of the frame's own line.
-    Frame(fn() -> Vec<Record>),
+    Frame(fn() -> Vec<TraceRecord>),
     /// In a line without a frame, for the reason given.
-    Line(&'static str, fn() -> Vec<Record>),
+    Line(&'static str, fn() -> Vec<TraceRecord>),
 }
 
 use Told::{Frame, Line};
@@ -88,10 +88,10 @@ fn told(why: DropReason) -> Told {
         DropReason::Isolated => Frame(isolated),
         DropReason::Loop => Frame(looped),
         DropReason::SpoofedMac => Frame(|| guarded("mac", ethernet(ALIEN, 0x1234, &[0; 46]))),
-        DropReason::SpoofedIp => Frame(|| guarded("ip", udp4("1.2.3.4", (1, 2)))),
+        DropReason::SpoofedIp => Frame(|| guarded("ip", udp4("1.2.3.4", 1, 2))),
         DropReason::SpoofedArp => Frame(|| guarded("arp", ethernet(OWN, ARP, &arp(2, OWN, "10.9.9.9")))),
         DropReason::SpoofedNd => Frame(|| guarded("nd", ipv6("fe80::1", 58, &neighbor(136, "2001:db8::99", &[])))),
-        DropReason::RogueDhcp => Frame(|| guarded("dhcp", udp4("10.0.0.5", (67, 68)))),
+        DropReason::RogueDhcp => Frame(|| guarded("dhcp", udp4("10.0.0.5", 67, 68))),
         DropReason::RogueRa => Frame(|| guarded("ra", ipv6("fe80::1", 58, &icmp6(134, &[0; 12])))),
         DropReason::RogueQuery => Frame(rogue_query),
         DropReason::LinkLoss => Line(LINK, link_loss),
@@ -121,7 +121,7 @@ fn differs(why: DropReason) -> Option<String> {
     };
     let records = make();
     let drops_it = |step: &Step| matches!(step, Step::Dropped(reason, _) if *reason == why);
-    let is_it = |record: &Record| (record.len > 0) == has_frame && record.steps.list().iter().any(drops_it);
+    let is_it = |record: &TraceRecord| (record.len > 0) == has_frame && record.steps.list().iter().any(drops_it);
     let is_right = records.iter().any(is_it) && records.iter().all(|record| record.steps.has_drop());
     let told: Vec<_> = records.iter().map(|record| (record.len, record.steps.list())).collect();
     (!is_right).then(|| format!("{} {because}: {told:?}", why.name()))
@@ -133,7 +133,7 @@ struct Bed {
     a: TestPort,
     b: TestPort,
     trace: Arc<Trace>,
-    work: Work,
+    work: ForwardMemory,
 }
 
 impl Bed {
@@ -147,7 +147,7 @@ impl Bed {
         let b = attach(&switch, "b", b);
         let trace = Arc::new(Trace::new(TraceOptions { filter: None, only_drops: true, one_of: 1, room: 256 }));
         ["a", "b"].iter().for_each(|port| switch.trace(port, &trace).unwrap());
-        Bed { switch, a, b, trace, work: Work::default() }
+        Bed { switch, a, b, trace, work: ForwardMemory::default() }
     }
 
     /// A sender with these policies, and a known receiver.
@@ -166,14 +166,14 @@ impl Bed {
         (Bed::under(CompiledPolicies { link: Some(link), ..none() }), end)
     }
 
-    fn send(&mut self, frames: &[Vec<u8>]) -> Vec<Record> {
+    fn send(&mut self, frames: &[Vec<u8>]) -> Vec<TraceRecord> {
         frames.iter().for_each(|frame| assert!(self.a.send(frame)));
         self.a.forward(&mut self.work);
         self.told()
     }
 
     /// Sends one slot, changed by `change`.
-    fn send_slot(&mut self, change: impl FnOnce(&TestPort, u32)) -> Vec<Record> {
+    fn send_slot(&mut self, change: impl FnOnce(&TestPort, u32)) -> Vec<TraceRecord> {
         let i = self.a.tx.at(0);
         assert!(self.a.send(&flood()));
         change(&self.a, i);
@@ -182,32 +182,35 @@ impl Bed {
     }
 
     /// Sends a frame to a port behind such a queue, again and again until there is a record.
-    fn to(&mut self, egress: Arc<dyn Egress>) -> Vec<Record> {
-        let id = self.switch.attach(Port { name: "c".into(), egresses: vec![egress], ..Port::default() }).unwrap();
+    fn to(&mut self, egress: Arc<dyn Egress>) -> Vec<TraceRecord> {
+        let id = self
+            .switch
+            .attach(AttachedPort { name: "c".into(), egresses: vec![egress], ..AttachedPort::default() })
+            .unwrap();
         self.switch.learn(0, word(3), id);
         until(|| self.send(&[frame(3, 1, 0, 200)]))
     }
 
     /// The records of frames from an ingress, in place of the sender's own.
-    fn from(&mut self, ingress: Box<dyn Ingress>) -> Vec<Record> {
+    fn from(&mut self, ingress: Box<dyn Ingress>) -> Vec<TraceRecord> {
         self.pass(Forwarder::new(Arc::clone(&self.switch), self.a.id, 0, ingress))
     }
 
-    fn pass(&mut self, mut forwarder: Forwarder) -> Vec<Record> {
+    fn pass(&mut self, mut forwarder: Forwarder) -> Vec<TraceRecord> {
         until(|| {
             let passed = forwarder.pass(&mut self.work);
-            assert!(!matches!(passed, Passed::Held));
+            assert!(!matches!(passed, PassResult::Held));
             self.told()
         })
     }
 
-    fn told(&self) -> Vec<Record> {
+    fn told(&self) -> Vec<TraceRecord> {
         std::iter::from_fn(|| self.trace.next()).collect()
     }
 }
 
 /// Repeats an action until a drop is recorded.
-fn until(mut f: impl FnMut() -> Vec<Record>) -> Vec<Record> {
+fn until(mut f: impl FnMut() -> Vec<TraceRecord>) -> Vec<TraceRecord> {
     let begun = Instant::now();
     loop {
         let records = f();
@@ -222,8 +225,8 @@ fn none() -> CompiledPolicies {
     CompiledPolicies::default()
 }
 
-fn few() -> Option<Limit> {
-    Some(Limit::frames(1, 1))
+fn few() -> Option<RateLimit> {
+    Some(RateLimit::frames(1, 1))
 }
 
 fn flood() -> Vec<u8> {
@@ -250,35 +253,35 @@ fn access(vlan: u16) -> CompiledPolicies {
 
 /// A rule that drops everything.
 fn all() -> Filters {
-    let any = Program::verify(&[Insn { code: 6, jt: 0, jf: 0, k: 1 }]).unwrap();
-    Filters::new(vec![Rule::new(true, any)])
+    let any = FilterProgram::verify(&[Insn { code: 6, jt: 0, jf: 0, k: 1 }]).unwrap();
+    Filters::new(vec![FilterRule::new(true, any)])
 }
 
-fn no_room() -> Vec<Record> {
+fn no_room() -> Vec<TraceRecord> {
     let mut bed = Bed::made(Make::default(), Make { slots: 4, ..Make::default() });
     assert!(bed.b.send(&frame(255, 2, 0, 60)));
     bed.b.forward(&mut bed.work);
     until(|| bed.send(&[known()]))
 }
 
-fn no_port() -> Vec<Record> {
+fn no_port() -> Vec<TraceRecord> {
     let mut bed = Bed::new();
     bed.switch.detach(bed.b.id);
     bed.send(&[flood()])
 }
 
-fn too_long() -> Vec<Record> {
+fn too_long() -> Vec<TraceRecord> {
     let mut bed = Bed::made(Make::default(), Make { slots: 4, buf_size: 128, ..Make::default() });
     bed.send(&[frame(255, 1, 0, 1000)])
 }
 
-fn endless() -> Vec<Record> {
+fn endless() -> Vec<TraceRecord> {
     let mut bed = Bed::made(Make::default(), Make::default());
     (0..15).for_each(|_| assert!(bed.a.send_with(&[0; 60], NS_MOREFRAG)));
     bed.send(&[])
 }
 
-fn bad_header() -> Vec<Record> {
+fn bad_header() -> Vec<TraceRecord> {
     let mut bed = Bed::made(Make { hdr_len: 12, ..Make::default() }, Make::default());
     // A checksum in the Ethernet header.
     let mut bytes = vec![0; 12];
@@ -286,29 +289,29 @@ fn bad_header() -> Vec<Record> {
     bed.send(&[[bytes, flood()].concat()])
 }
 
-fn bad_head() -> Vec<Record> {
+fn bad_head() -> Vec<TraceRecord> {
     let mut bed = Bed::made(Make::default(), Make::default());
     bed.a.mem.tx[0].csb.publish_head(1 << 31, 1 << 31);
     let _ = bed.a.forwarder.pass(&mut bed.work);
     bed.told()
 }
 
-fn bad_rx_buffer() -> Vec<Record> {
+fn bad_rx_buffer() -> Vec<TraceRecord> {
     let mut bed = Bed::new();
     bed.b.rx.mem().set_slot_word(0, u32::MAX, 0, 0);
     bed.send(&[flood()])
 }
 
 /// A device without any space.
-fn refused_by_a_device() -> Vec<Record> {
+fn refused_by_a_device() -> Vec<TraceRecord> {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     Bed::new().to(Arc::new(TapEgress::new(Arc::new(OwnedFd::from(full)), Arc::default())))
 }
 
-fn capture_full() -> Vec<Record> {
+fn capture_full() -> Vec<TraceRecord> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("short.pcap");
-    let limit = netvale_pcapport::Limit { bytes: Some(300), shared: None };
+    let limit = netvale_pcapport::CaptureLimit { bytes: Some(300), shared: None };
     let file = std::fs::File::create(&path).unwrap();
     let capture = PcapEgress::limited(file, &path, CaptureOptions::of(&path), limit, Arc::default()).unwrap();
     Bed::new().to(Arc::new(capture))
@@ -323,7 +326,7 @@ fn ingress_of(frames: &[Vec<u8>]) -> LoopbackIngress {
     ingress
 }
 
-fn stalled() -> Vec<Record> {
+fn stalled() -> Vec<TraceRecord> {
     let lossless = Make { lossless: true, slots: 4, ..Make::default() };
     let mut bed = Bed::made(Make::default(), lossless);
     bed.switch.learn(0, word(2), bed.b.id);
@@ -366,26 +369,26 @@ impl Ingress for NoTime {
     }
 }
 
-fn no_time() -> Vec<Record> {
-    let mut bed = Bed::under(CompiledPolicies { rates: vec![Limit::frames(1, 1)], ..none() });
+fn no_time() -> Vec<TraceRecord> {
+    let mut bed = Bed::under(CompiledPolicies { rates: vec![RateLimit::frames(1, 1)], ..none() });
     bed.from(Box::new(NoTime(ingress_of(&vec![flood(); 9]))))
 }
 
-fn address_taken() -> Vec<Record> {
+fn address_taken() -> Vec<TraceRecord> {
     let mut bed = Bed::new();
     let policies = CompiledPolicies { addresses: vec![word(1)], ..none() };
     bed.switch.set_policies(bed.b.id, Some(Arc::new(policies)), None);
     bed.send(&[flood()])
 }
 
-fn isolated() -> Vec<Record> {
+fn isolated() -> Vec<TraceRecord> {
     let isolated = || CompiledPolicies { isolated: true, ..none() };
     let mut bed = Bed::under(isolated());
     bed.switch.set_policies(bed.b.id, Some(Arc::new(isolated())), None);
     bed.send(&[known()])
 }
 
-fn looped() -> Vec<Record> {
+fn looped() -> Vec<TraceRecord> {
     let mut bed = Bed::under(CompiledPolicies { loop_guard: true, ..none() });
     until(|| {
         assert!(bed.b.send(&flood()));
@@ -396,12 +399,12 @@ fn looped() -> Vec<Record> {
     })
 }
 
-fn guarded(checks: &str, frame: Vec<u8>) -> Vec<Record> {
+fn guarded(checks: &str, frame: Vec<u8>) -> Vec<TraceRecord> {
     let guard = Guard::new(checks.parse().unwrap(), GUARDED.parse().unwrap()).unwrap();
     Bed::under(CompiledPolicies { guard: Some(guard), ..none() }).send(&[frame])
 }
 
-fn rogue_query() -> Vec<Record> {
+fn rogue_query() -> Vec<TraceRecord> {
     let mut query = Vec::new();
     let builder = etherparse::PacketBuilder::ethernet2(mac(1), [1, 0, 0x5e, 0, 0, 1]);
     let builder = builder.ipv4([10, 0, 0, 1], [224, 0, 0, 1], 1);
@@ -410,7 +413,7 @@ fn rogue_query() -> Vec<Record> {
     Bed::under(CompiledPolicies { multicast, ..none() }).send(&[query])
 }
 
-fn link_loss() -> Vec<Record> {
+fn link_loss() -> Vec<TraceRecord> {
     let (mut bed, end) = Bed::linked("loss 100%", 1 << 20);
     assert!(bed.send(&[flood()]).is_empty());
     let far_end = Forwarder::of_link(Arc::clone(&bed.switch), bed.a.id, end);
@@ -438,7 +441,7 @@ fn tunnel(n: u8, remotes: &[&str]) -> Arc<Tunnel> {
 }
 
 /// The records for a datagram from an unknown sender.
-fn datagram(n: u8, bytes: &[u8]) -> Vec<Record> {
+fn datagram(n: u8, bytes: &[u8]) -> Vec<TraceRecord> {
     let tunnel = tunnel(n, &[]);
     let raw = UdpSocket::bind((local(n + 100), 0)).unwrap();
     raw.send_to(bytes, (local(n), 4789)).unwrap();
@@ -446,15 +449,15 @@ fn datagram(n: u8, bytes: &[u8]) -> Vec<Record> {
 }
 
 /// The records for a frame whose packet was marked, although its transport does not support marks.
-fn marked(n: u8) -> Vec<Record> {
+fn marked(n: u8) -> Vec<TraceRecord> {
     let tunnel = tunnel(n, &[&local(n + 100).to_string()]);
     let raw = UdpSocket::bind((local(n + 100), 0)).unwrap();
     rustix::net::sockopt::set_ip_tos(&raw, 3).unwrap();
-    let frame = udp4("10.0.0.1", (1, 2));
+    let frame = udp4("10.0.0.1", 1, 2);
     raw.send_to(&[&[8, 0, 0, 0, 0, 0, 7, 0], &frame[..]].concat(), (local(n), 4789)).unwrap();
     Bed::new().from(Box::new(TunnelIngress::new(tunnel)))
 }
 
-fn tunnelled(n: u8, remotes: &[&str]) -> Vec<Record> {
+fn tunnelled(n: u8, remotes: &[&str]) -> Vec<TraceRecord> {
     Bed::new().to(Arc::new(TunnelEgress::new(tunnel(n, remotes))))
 }

@@ -4,7 +4,7 @@ use crate::common;
 
 use common::{KINDS, config, frame, gso_header};
 use netvale_wire::offload::MAX_SEGMENTS;
-use netvale_wire::vnet::{self, Form, VnetHdr};
+use netvale_wire::vnet::{self, VnetForm, VnetHdr};
 use netvale_wire::{BadVnet, Gso, GsoKind, Offload, Segmenter};
 use proptest::prelude::*;
 
@@ -82,7 +82,7 @@ fn ecn_goes_with_tcp() {
 #[test]
 fn each_reason_to_refuse() {
     let refused = [
-        (VnetHdr::parse(&[0; 9], Form::Plain).map(|_| Offload::None), BadVnet::HeaderShort),
+        (VnetHdr::parse(&[0; 9], VnetForm::Plain).map(|_| Offload::None), BadVnet::HeaderShort),
         (check_edited(|header, _| header.csum_start += 1), BadVnet::CsumStart),
         (check_edited(|header, _| header.csum_offset += 1), BadVnet::CsumOffset),
         (check_edited(|header, _| header.gso_type = vnet::GSO_UDP), BadVnet::GsoType),

@@ -4,7 +4,7 @@ use crate::common;
 
 use common::config;
 use netvale_wire::checksum::{pseudo_v4, pseudo_v6, update16, update32};
-use netvale_wire::vnet::{Form, VnetHdr};
+use netvale_wire::vnet::{VnetForm, VnetHdr};
 use netvale_wire::{FlowKey, Layers, MacAddr, Sum, arp, build, ethernet, ipv4, ipv6, tcp, udp};
 use proptest::prelude::*;
 
@@ -85,7 +85,10 @@ proptest! {
 
     /// Objective: no bytes make a parser panic, and its results lie within them.
     #[test]
-    fn parsers_take_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200), letters in prop::collection::vec(prop::sample::select(&b"09afAFg:+-"[..]), 0..20)) {
+    fn parsers_take_any_bytes(
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
+        letters in prop::collection::vec(prop::sample::select(&b"09afAFg:+-"[..]), 0..20),
+    ) {
         if let Ok(header) = ipv4::Header::parse(&bytes) {
             prop_assert!(header.header_len() <= bytes.len());
         }
@@ -99,9 +102,10 @@ proptest! {
             prop_assert!(offset <= bytes.len());
         }
         ipv4::has_source_route(&bytes);
-        prop_assert_eq!(arp::Packet::parse(&bytes).is_ok(), bytes.starts_with(&[0, 1, 8, 0, 6, 4]) && bytes.len() >= 28);
+        let is_arp = bytes.starts_with(&[0, 1, 8, 0, 6, 4]) && bytes.len() >= 28;
+        prop_assert_eq!(arp::Packet::parse(&bytes).is_ok(), is_arp);
         prop_assert_eq!(udp::Header::parse(&bytes).is_ok(), bytes.len() >= 8);
-        prop_assert_eq!(VnetHdr::parse(&bytes, Form::Plain).is_ok(), bytes.len() >= 10);
+        prop_assert_eq!(VnetHdr::parse(&bytes, VnetForm::Plain).is_ok(), bytes.len() >= 10);
         let text = String::from_utf8(letters).unwrap();
         if let Ok(addr) = text.parse::<MacAddr>() {
             prop_assert_eq!(addr.to_string().parse(), Ok(addr));
@@ -151,11 +155,13 @@ proptest! {
         let dst_mac = MacAddr([4; 6]);
         let mut frame = [0; 80];
         let [src, dst] = v6.map(Into::into);
-        build::udp6(&mut frame, &build::Udp { src_mac, dst_mac, src, dst, src_port, dst_port, ttl: 64, payload: &[] }).unwrap();
+        let udp = build::Udp { src_mac, dst_mac, src, dst, src_port, dst_port, ttl: 64, payload: &[] };
+        build::udp6(&mut frame, &udp).unwrap();
         let key = FlowKey::new(key);
         prop_assert_eq!(key.hash(&frame), key.hash(&reversed(&frame)));
         let [src, dst] = v6.map(|addr| [addr[0], addr[1], addr[2], addr[3]].into());
-        build::udp4(&mut frame, &build::Udp { src_mac, dst_mac, src, dst, src_port, dst_port, ttl: 64, payload: &[] }).unwrap();
+        let udp = build::Udp { src_mac, dst_mac, src, dst, src_port, dst_port, ttl: 64, payload: &[] };
+        build::udp4(&mut frame, &udp).unwrap();
         prop_assert_eq!(key.hash(&frame), key.hash(&reversed(&frame)));
     }
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use netvale_afxdp::iface::Interface;
-use netvale_portspec::{AttachSpec, Base, Needs};
+use netvale_portspec::{AttachNeeds, AttachSpec, Base};
 use netvale_switch::MAX_PORTS;
 use rustix::io::Errno;
 
-use super::difference::{Step, Wanted};
+use super::difference::{ConfigPort, PortStep};
 use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::naming;
@@ -17,7 +17,7 @@ use crate::refusal::{Refusal, refuse};
 use crate::system::sockets::{group_id, user_id};
 
 /// A port of the file that cannot be attached.
-pub(super) struct Fault {
+pub(super) struct ConfigPortFault {
     /// Its index in the file.
     pub index: usize,
     /// The option at fault.
@@ -27,18 +27,18 @@ pub(super) struct Fault {
 }
 
 /// Checks the ports to attach, and the room for all.
-pub(super) fn check(d: &Daemon, steps: &[Step]) -> Result<(), Fault> {
-    steps.iter().filter_map(Step::attaches).try_for_each(|port| check_port(d, port))?;
+pub(super) fn check(d: &Daemon, steps: &[PortStep]) -> Result<(), ConfigPortFault> {
+    steps.iter().filter_map(PortStep::attaches).try_for_each(|port| check_port(d, port))?;
     has_room(d, steps)
 }
 
-fn check_port(d: &Daemon, port: &Wanted) -> Result<(), Fault> {
-    let fault = |key| move |refusal| Fault { index: port.index, key, refusal };
+fn check_port(d: &Daemon, port: &ConfigPort) -> Result<(), ConfigPortFault> {
+    let fault = |key| move |refusal| ConfigPortFault { index: port.index, key, refusal };
     let options = &port.params.options;
     // Parsed before.
     let Ok(spec) = AttachSpec::parse(&port.params.port).map(naming::attached) else { return Ok(()) };
     spec.files().into_iter().try_for_each(|path| reaches(d, Path::new(path))).map_err(fault("port"))?;
-    if let Needs::Interface(name) = spec.needs() {
+    if let AttachNeeds::Interface(name) = spec.needs() {
         has_interface(name).map_err(fault("port"))?;
     }
     if let Some(backend) = options.backend.as_deref() {
@@ -76,16 +76,17 @@ fn check_backend(d: &Daemon, backend: &str) -> Result<(), Refusal> {
 }
 
 /// Whether switches, and ports on each, stay within their limits. The port at fault is the first of its switch.
-fn has_room(d: &Daemon, steps: &[Step]) -> Result<(), Fault> {
+fn has_room(d: &Daemon, steps: &[PortStep]) -> Result<(), ConfigPortFault> {
     let switch_of = |full: &str| d.ports.get(full).and_then(|record| Some(record.switch.as_ref()?.name().to_owned()));
     let mut ports: BTreeMap<String, usize> =
         d.switches.iter().map(|switch| (switch.name().to_owned(), switch.ports().len())).collect();
-    for switch in steps.iter().filter_map(Step::detaches).filter_map(switch_of) {
+    for switch in steps.iter().filter_map(PortStep::detaches).filter_map(switch_of) {
         ports.entry(switch).and_modify(|count| *count = count.saturating_sub(1));
     }
     ports.retain(|_, count| *count > 0);
-    for port in steps.iter().filter_map(Step::attaches).filter(|port| !port.params.switch.is_empty()) {
-        let fault = |text| Err(Fault { index: port.index, key: "switch", refusal: Refusal::new(Errno::NOSPC, text) });
+    for port in steps.iter().filter_map(PortStep::attaches).filter(|port| !port.params.switch.is_empty()) {
+        let fault =
+            |text| Err(ConfigPortFault { index: port.index, key: "switch", refusal: Refusal::new(Errno::NOSPC, text) });
         let count = ports.entry(port.params.switch.clone()).or_default();
         *count += 1;
         if *count > MAX_PORTS {

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use netvale_control::options::AttachOption;
-use netvale_control::types::{Action, AttachParams, Change};
+use netvale_control::types::{AttachParams, ConfigAction, ConfigChange};
 use netvale_portspec::AttachSpec;
 
 use crate::config::{canonical, full_name, words};
-use crate::registry::ports::Declared;
+use crate::registry::ports::DeclaredPort;
 
 /// A port of the file.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Wanted {
+pub(super) struct ConfigPort {
     /// Its full name.
     pub full: String,
     /// Its attach parameters.
@@ -21,21 +21,21 @@ pub(super) struct Wanted {
 }
 
 /// Running ports with their attach parameters; `None` if a program opened the port, or it came with another port.
-pub(super) type There = BTreeMap<String, Option<Declared>>;
+pub(super) type RunningPorts = BTreeMap<String, Option<DeclaredPort>>;
 
 /// A step for one port.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Step {
+pub(super) enum PortStep {
     /// Detach it.
     Detach(String),
     /// Detach it, and attach it with other options.
-    Reattach(Wanted, AttachParams),
+    Reattach(ConfigPort, AttachParams),
     /// Change its options during operation.
-    Adjust(Wanted, AttachParams),
+    Adjust(ConfigPort, AttachParams),
     /// Attach it.
-    Attach(Wanted),
+    Attach(ConfigPort),
     /// Leave it unchanged; it belongs to the file from now on.
-    Keep(Wanted),
+    Keep(ConfigPort),
 }
 
 /// A port of the file whose name is taken.
@@ -47,12 +47,12 @@ pub(super) struct Conflict {
     pub what: String,
 }
 
-impl Wanted {
+impl ConfigPort {
     /// Returns the ports of a checked configuration.
-    pub(super) fn of(ports: &[AttachParams]) -> Vec<Wanted> {
+    pub(super) fn of(ports: &[AttachParams]) -> Vec<ConfigPort> {
         let of = |(index, params): (usize, &AttachParams)| {
             let spec = AttachSpec::parse(&params.port).ok()?;
-            Some(Wanted { full: full_name(params, &spec), params: canonical(params), index })
+            Some(ConfigPort { full: full_name(params, &spec), params: canonical(params), index })
         };
         ports.iter().enumerate().filter_map(of).collect()
     }
@@ -62,16 +62,16 @@ impl Wanted {
 ///
 /// # Errors
 /// The first port of the file whose name another port keeps.
-pub(super) fn compare(there: &There, wanted: Vec<Wanted>, prune: bool) -> Result<Vec<Step>, Conflict> {
+pub(super) fn compare(there: &RunningPorts, wanted: Vec<ConfigPort>, prune: bool) -> Result<Vec<PortStep>, Conflict> {
     let names: BTreeSet<&str> = wanted.iter().map(|port| port.full.as_str()).collect();
-    let goes = |(full, declared): (&String, &Option<Declared>)| {
+    let goes = |(full, declared): (&String, &Option<DeclaredPort>)| {
         let is_ours = declared.as_ref().is_some_and(|declared| declared.from_file || prune);
-        (is_ours && !names.contains(full.as_str())).then(|| Step::Detach(full.clone()))
+        (is_ours && !names.contains(full.as_str())).then(|| PortStep::Detach(full.clone()))
     };
-    let mut steps: Vec<Step> = there.iter().filter_map(goes).collect();
+    let mut steps: Vec<PortStep> = there.iter().filter_map(goes).collect();
     for port in wanted {
         let step = match there.get(&port.full) {
-            None => Step::Attach(port),
+            None => PortStep::Attach(port),
             Some(known) => change(port, known.as_ref(), prune)?,
         };
         steps.push(step);
@@ -80,7 +80,7 @@ pub(super) fn compare(there: &There, wanted: Vec<Wanted>, prune: bool) -> Result
 }
 
 /// The step for a port whose name exists.
-fn change(port: Wanted, known: Option<&Declared>, prune: bool) -> Result<Step, Conflict> {
+fn change(port: ConfigPort, known: Option<&DeclaredPort>, prune: bool) -> Result<PortStep, Conflict> {
     let conflict = |what| Err(Conflict { index: port.index, what });
     let full = &port.full;
     let Some(known) = known else {
@@ -88,14 +88,14 @@ fn change(port: Wanted, known: Option<&Declared>, prune: bool) -> Result<Step, C
     };
     let old = canonical(&known.params);
     if old == port.params {
-        return Ok(Step::Keep(port));
+        return Ok(PortStep::Keep(port));
     }
     if !known.from_file && !prune {
         let is = words(&old, &["name"]);
         let text = "detach it, or let --prune replace it";
         return conflict(format!("{full} was attached by hand, as {is}: {text}"));
     }
-    Ok(if is_adjustable(&old, &port.params) { Step::Adjust(port, old) } else { Step::Reattach(port, old) })
+    Ok(if is_adjustable(&old, &port.params) { PortStep::Adjust(port, old) } else { PortStep::Reattach(port, old) })
 }
 
 /// Whether all changed options can be set during operation: policies, holding senders back, and adjustable options of
@@ -115,38 +115,38 @@ fn is_adjustable(old: &AttachParams, new: &AttachParams) -> bool {
     (&old.switch, &old.port, &as_new) == (&new.switch, &new.port, wanted)
 }
 
-impl Step {
+impl PortStep {
     /// The reported change.
-    pub(super) fn change(&self, there: &There) -> Option<Change> {
+    pub(super) fn change(&self, there: &RunningPorts) -> Option<ConfigChange> {
         let said = |params: &AttachParams| Some(words(params, &["name"]));
         let change =
-            |action, name: &str, from, to| Some(Change { action, name: name.to_owned(), from, to, note: None });
+            |action, name: &str, from, to| Some(ConfigChange { action, name: name.to_owned(), from, to, note: None });
         match self {
-            Step::Detach(full) => {
+            PortStep::Detach(full) => {
                 let was = there.get(full).and_then(Option::as_ref).map(|known| canonical(&known.params));
-                change(Action::Detach, full, was.as_ref().and_then(said), None)
+                change(ConfigAction::Detach, full, was.as_ref().and_then(said), None)
             }
-            Step::Reattach(port, old) => change(Action::Reattach, &port.full, said(old), said(&port.params)),
-            Step::Adjust(port, old) => change(Action::Adjust, &port.full, said(old), said(&port.params)),
-            Step::Attach(port) => change(Action::Attach, &port.full, None, said(&port.params)),
-            Step::Keep(_) => None,
+            PortStep::Reattach(port, old) => change(ConfigAction::Reattach, &port.full, said(old), said(&port.params)),
+            PortStep::Adjust(port, old) => change(ConfigAction::Adjust, &port.full, said(old), said(&port.params)),
+            PortStep::Attach(port) => change(ConfigAction::Attach, &port.full, None, said(&port.params)),
+            PortStep::Keep(_) => None,
         }
     }
 
     /// The port that the step attaches.
-    pub(super) fn attaches(&self) -> Option<&Wanted> {
+    pub(super) fn attaches(&self) -> Option<&ConfigPort> {
         match self {
-            Step::Attach(port) | Step::Reattach(port, _) => Some(port),
-            Step::Detach(_) | Step::Adjust(..) | Step::Keep(_) => None,
+            PortStep::Attach(port) | PortStep::Reattach(port, _) => Some(port),
+            PortStep::Detach(_) | PortStep::Adjust(..) | PortStep::Keep(_) => None,
         }
     }
 
     /// The port that the step detaches.
     pub(super) fn detaches(&self) -> Option<&str> {
         match self {
-            Step::Detach(full) => Some(full),
-            Step::Reattach(port, _) => Some(&port.full),
-            Step::Attach(_) | Step::Adjust(..) | Step::Keep(_) => None,
+            PortStep::Detach(full) => Some(full),
+            PortStep::Reattach(port, _) => Some(&port.full),
+            PortStep::Attach(_) | PortStep::Adjust(..) | PortStep::Keep(_) => None,
         }
     }
 }

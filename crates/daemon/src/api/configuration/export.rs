@@ -1,14 +1,14 @@
 //! Exports the running state as a configuration file.
 
-use netvale_control::types::{AttachParams, Exported, Owner};
+use netvale_control::types::{AttachParams, ExportReply, Owner};
 
 use crate::caller::is_trusted_user;
 use crate::config::{self, canonical};
-use crate::daemon::{Daemon, Record};
+use crate::daemon::{Daemon, DaemonPort};
 
 /// Exports settings and attached ports.
-pub fn export(d: &Daemon) -> Exported {
-    let attached: Vec<(&str, AttachParams, &Record)> = d
+pub fn export(d: &Daemon) -> ExportReply {
+    let attached: Vec<(&str, AttachParams, &DaemonPort)> = d
         .ports
         .iter()
         .filter_map(|(full, record)| Some((full, canonical(&record.declared.as_ref()?.params), record)))
@@ -27,11 +27,11 @@ pub fn export(d: &Daemon) -> Exported {
     }
     above.push(String::new());
     let text = config::text(&file, &above, |index| attached.get(index).and_then(|(_, _, record)| remark(record)));
-    Exported { config: file, text, left_out }
+    ExportReply { config: file, text, left_out }
 }
 
 /// Remark on a port's owner, if a daemon started from the file would be the owner instead.
-fn remark(record: &Record) -> Option<String> {
+fn remark(record: &DaemonPort) -> Option<String> {
     let uid = record.owner.uid;
     (!is_trusted_user(uid)).then(|| format!("User {uid}'s; from a file, it is the daemon's."))
 }
@@ -40,7 +40,7 @@ fn remark(record: &Record) -> Option<String> {
 fn left_out(d: &Daemon) -> Vec<String> {
     let of = |uid: u32, pid: i32| format!("user {uid}, process {pid}");
     let host_stack = |full: &str| full.strip_suffix('^').is_some_and(|port| d.ports.contains(port));
-    let comes_with = |full: &str, record: &Record| host_stack(full) || record.behind.comes_with().is_some();
+    let comes_with = |full: &str, record: &DaemonPort| host_stack(full) || record.behind.comes_with().is_some();
     let undeclared = d.ports.iter().filter(|(full, record)| record.declared.is_none() && !comes_with(full, record));
     let ports = undeclared.map(|(full, record)| {
         let owner = of(record.owner.uid, record.owner.pid);
@@ -60,7 +60,7 @@ fn left_out(d: &Daemon) -> Vec<String> {
 
 /// Ports of the file that are not attached: their files were unavailable at the start, or they were detached.
 fn missing(d: &Daemon) -> impl Iterator<Item = String> {
-    let wanted = super::Wanted::of(&d.config.ports).into_iter();
+    let wanted = super::ConfigPort::of(&d.config.ports).into_iter();
     wanted.filter(|port| !d.ports.contains(&port.full)).map(|port| {
         format!("{}: the last file has it ({}), but it is not attached", port.full, config::words(&port.params, &[]))
     })

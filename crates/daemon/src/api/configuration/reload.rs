@@ -4,12 +4,12 @@ use std::io::Read;
 use std::path::Path;
 
 use netvale_control::framing::MAX_TRUSTED_LINE;
-use netvale_control::types::{Applied, ApplyParams, EventName};
+use netvale_control::types::{ApplyParams, ApplyResult, EventName};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::daemon::Daemon;
-use crate::registry::events::Happened;
+use crate::registry::events::NewEvent;
 
 /// Reads the file and applies it. Faults are logged, and then nothing changes.
 pub fn reload(d: &mut Daemon) {
@@ -25,13 +25,13 @@ pub fn reload(d: &mut Daemon) {
     match super::apply(d, &ApplyParams { text, file: Some(name.clone()), ..ApplyParams::default() }) {
         Ok(applied) => {
             log(&name, &applied);
-            d.events.tell(Happened::to(EventName::DaemonConfigured, 0).with("changes", applied.changes.len()));
+            d.events.tell(NewEvent::to(EventName::DaemonConfigured, 0).with("changes", applied.changes.len()));
         }
         Err(why) => tracing::error!("SIGHUP: {why}; {}", why.hint()),
     }
 }
 
-fn log(name: &str, applied: &Applied) {
+fn log(name: &str, applied: &ApplyResult) {
     for change in &applied.changes {
         tracing::info!(uid = 0, "{name}: {change}");
     }
@@ -40,7 +40,8 @@ fn log(name: &str, applied: &Applied) {
 
 fn advice(d: &Daemon, why: &std::io::Error) -> &'static str {
     if d.config.sandbox && why.raw_os_error() == Some(Errno::ACCESS.raw_os_error()) {
-        "; the daemon's user has to be able to read it, and a file that is replaced has to lie in a folder of its own: 'netvale apply' reads it with your rights"
+        "; the daemon's user has to be able to read it, and a file that is replaced has to lie in a folder of its own: \
+         'netvale apply' reads it with your rights"
     } else {
         ""
     }

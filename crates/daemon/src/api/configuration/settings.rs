@@ -2,7 +2,7 @@
 
 use caps::{CapSet, Capability};
 use netvale_control::dirs::{ATTACH_SOCKET, CONTROL_SOCKET};
-use netvale_control::types::{Action, Change};
+use netvale_control::types::{ConfigAction, ConfigChange};
 use netvale_switch::Fdb;
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -46,25 +46,25 @@ fn owns_sockets(d: &Daemon) -> bool {
 }
 
 /// The reported changes of settings. `kept` are the switches that stay, with their forwarding tables.
-pub(super) fn changes(d: &Daemon, wanted: &Config, kept: &[String]) -> Vec<Change> {
+pub(super) fn changes(d: &Daemon, wanted: &Config, kept: &[String]) -> Vec<ConfigChange> {
     let possible = possible(d, wanted);
     let mut told = Vec::new();
     for setting in SETTINGS {
         let [now, then, wanted] = [&d.config, &possible, wanted].map(|config| setting.value(config));
         if !is_same(&now, &then) {
-            told.push(change(Action::Set, setting, [&now, &then], note(setting, d)));
+            told.push(change(ConfigAction::Set, setting, [&now, &then], note(setting, d)));
         }
         if !is_same(&then, &wanted) {
-            told.push(change(Action::Restart, setting, [&then, &wanted], why(setting, [&then, &wanted], d)));
+            told.push(change(ConfigAction::Restart, setting, [&then, &wanted], why(setting, [&then, &wanted], d)));
         }
     }
     told.extend(small_tables(d, wanted, kept));
     told
 }
 
-fn change(action: Action, setting: &Setting, values: [&Value; 2], note: Option<String>) -> Change {
+fn change(action: ConfigAction, setting: &Setting, values: [&Value; 2], note: Option<String>) -> ConfigChange {
     let [from, to] = values.map(|value| Some(said(value)));
-    Change { action, name: setting.path(), from, to, note }
+    ConfigChange { action, name: setting.path(), from, to, note }
 }
 
 fn said(value: &Value) -> String {
@@ -116,14 +116,14 @@ fn why(setting: &Setting, values: [&Value; 2], d: &Daemon) -> Option<String> {
 }
 
 /// Switches whose forwarding table keeps another size than the wanted one.
-fn small_tables(d: &Daemon, wanted: &Config, kept: &[String]) -> Option<Change> {
+fn small_tables(d: &Daemon, wanted: &Config, kept: &[String]) -> Option<ConfigChange> {
     let entries = Fdb::entries_of(wanted.switch.table_entries);
     let others: Vec<_> = d.switches.iter().filter(|switch| switch.fdb().capacity() != entries).collect();
     let others: Vec<_> = others.into_iter().filter(|switch| kept.iter().any(|name| name == switch.name())).collect();
     let from = others.first()?.fdb().capacity().to_string();
     let names: Vec<_> = others.iter().map(|switch| switch.name()).collect();
-    Some(Change {
-        action: Action::Restart,
+    Some(ConfigChange {
+        action: ConfigAction::Restart,
         name: "switch.table_entries".to_owned(),
         from: Some(from),
         to: Some(entries.to_string()),

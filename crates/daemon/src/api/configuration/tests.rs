@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use netvale_control::types::{Action, AttachParams, PortOptions};
+use netvale_control::types::{AttachParams, ConfigAction, PortOptions};
 use netvale_harness::shapes::{self, samples};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -29,7 +29,7 @@ fn params(text: &str) -> ApplyParams {
     ApplyParams { text: text.to_owned(), file: Some("f.toml".to_owned()), ..ApplyParams::default() }
 }
 
-fn applied(d: &mut Daemon, text: &str) -> Applied {
+fn applied(d: &mut Daemon, text: &str) -> ApplyResult {
     apply(d, &params(text)).unwrap_or_else(|e| panic!("{e} in {text}"))
 }
 
@@ -43,7 +43,7 @@ fn by_hand(d: &mut Daemon, switch: &str, port: &str, options: PortOptions) -> St
 }
 
 /// The changes in short: sign and name.
-fn short(applied: &Applied) -> Vec<String> {
+fn short(applied: &ApplyResult) -> Vec<String> {
     applied.changes.iter().map(|change| format!("{}{}", change.action.sign(), change.name)).collect()
 }
 
@@ -69,7 +69,8 @@ fn file() -> impl Strategy<Value = String> {
     (settings, proptest::collection::vec(port, 0..8)).prop_map(|((ageing, sticky, quota, shared), ports)| {
         let shared = if shared { "['*', 'vale0']" } else { "[]" };
         let mut text = format!(
-            "allow_taps = {shared}\n[switch]\nageing_s = {}\nsticky_addresses = {sticky}\nshared = {shared}\n[quota]\nports = {quota}\n",
+            "allow_taps = {shared}\n[switch]\nageing_s = {}\nsticky_addresses = {sticky}\nshared = {shared}\n[quota]\n\
+             ports = {quota}\n",
             ageing * 100
         );
         let mut seen = Vec::new();
@@ -106,9 +107,12 @@ proptest! {
         prop_assert_eq!(&dry.changes, &done.changes);
         prop_assert_eq!(export(&d), export(&expected));
         prop_assert_eq!(ports(&d), ports(&expected));
-        let touched = |full: &String| done.changes.iter().any(|change| change.name == *full && change.action != Action::Adjust);
+        let touched = |full: &String| {
+            done.changes.iter().any(|change| change.name == *full && change.action != ConfigAction::Adjust)
+        };
         let after = tasks(&d);
-        let (kept, same) = before.into_iter().filter(|(full, _)| !touched(full)).fold((0, true), |(n, same), port| (n + 1, same && after.contains(&port)));
+        let untouched = before.into_iter().filter(|(full, _)| !touched(full));
+        let (kept, same) = untouched.fold((0, true), |(n, same), port| (n + 1, same && after.contains(&port)));
         prop_assert!(same);
         prop_assert!(done.unchanged <= kept);
         prop_assert_eq!(applied(&mut d, &second).changes, []);
@@ -136,7 +140,8 @@ proptest! {
         let before = (export(&d), ports(&d));
         let text = second + "[[port]]\nswitch = 'vale1'\nport = 'impossible'\nslots = 4000000000\n";
         let message = refused(&mut d, &text);
-        prop_assert!(message.contains("vale1:impossible cannot be attached") && !message.contains("NOT"), "{}", message);
+        let is_refused = message.contains("vale1:impossible cannot be attached");
+        prop_assert!(is_refused && !message.contains("NOT"), "{}", message);
         prop_assert_eq!((export(&d), ports(&d)), before);
     }
 }
@@ -254,10 +259,13 @@ fn settings_now_or_later() {
     d.reach = Reach::of([dir.path()]);
     let port = "[[port]]\nswitch = 'vale0'\nport = 'a'\n";
     let text = format!(
-        "run_dir = '/elsewhere'\nworkers = 3\ncpus = [0]\nspin_us = 9\nrt_priority = 9\nuser = 'u'\nsandbox = false\nlatency_sampling = 7\nrequire_ports = true\n\
+        "run_dir = '/elsewhere'\nworkers = 3\ncpus = [0]\nspin_us = 9\nrt_priority = 9\nuser = 'u'\nsandbox = false\n\
+         latency_sampling = 7\nrequire_ports = true\n\
          allow_nics = ['n']\nallow_taps = ['t']\nallow_dirs = ['/elsewhere', '{}']\n[sockets]\nmode = '0666'\n\
-         [switch]\nageing_s = 9\ntable_entries = 64\nshared = ['s']\nsticky_addresses = false\nlossless_between_users = true\n\
-         [quota]\nconnections = 1\nports = 1\nswitches = 1\nmemory_mib = 1\ndescriptors = 1\naddresses = 1\nunread_kib = 1\nlog_lines = 1\ncaptures_mib = 1\n{port}",
+         [switch]\nageing_s = 9\ntable_entries = 64\nshared = ['s']\nsticky_addresses = false\n\
+         lossless_between_users = true\n\
+         [quota]\nconnections = 1\nports = 1\nswitches = 1\nmemory_mib = 1\ndescriptors = 1\naddresses = 1\n\
+         unread_kib = 1\nlog_lines = 1\ncaptures_mib = 1\n{port}",
         dir.path().display()
     );
     let later = ["!run_dir", "!workers", "!cpus", "!spin_us", "!rt_priority", "!user", "!sandbox", "!allow_dirs"];
@@ -266,8 +274,11 @@ fn settings_now_or_later() {
     for change in later.iter().chain(&later_too) {
         assert!(short(&done).contains(&(*change).to_owned()), "{change}");
     }
-    let why =
-        done.changes.iter().find(|change| change.action == Action::Restart && change.name == "allow_dirs").unwrap();
+    let why = done
+        .changes
+        .iter()
+        .find(|change| change.action == ConfigAction::Restart && change.name == "allow_dirs")
+        .unwrap();
     assert_eq!(why.note.as_deref(), Some("the sandbox was entered without /elsewhere"));
     assert_eq!(d.config.allow_dirs, [dir.path()]);
     assert_eq!(
@@ -303,14 +314,14 @@ fn judgements(d: &mut Daemon, setting: &'static Setting, value: &Value) -> Vec<(
     let schema: Value = serde_json::from_str(&config::schema()).unwrap();
     let table = if line == 1 { &schema } else { &schema["properties"][setting.table] };
     let in_schema = admits(&table["properties"][setting.name], value).then_some(()).ok_or_else(String::new);
-    let started = config::File::parse(&text).map_err(|why| why.to_string());
+    let started = config::ConfigFile::parse(&text).map_err(|why| why.to_string());
     let dry = apply(d, &ApplyParams { dry_run: true, ..params(&text) }).map_err(|why| why.message);
     assert!(dry.as_ref().err().is_none_or(|why| why.starts_with(&format!("f.toml:{line}:"))), "{dry:?}");
     let mut all = vec![("schema", in_schema), ("file", started.map(drop)), ("apply", dry.map(drop))];
     let words = shapes::words(setting.shape, value).unwrap_or_default();
     if setting.flag().is_some() && !words.is_empty() {
         let words = vec![(setting, words.into_iter().map(OsString::from).collect())];
-        let behind = Overrides { words, ..Overrides::default() }.over(config::File::default());
+        let behind = Overrides { words, ..Overrides::default() }.over(config::ConfigFile::default());
         all.push(("flag", behind.map(drop).map_err(|why| why.to_string())));
     }
     all

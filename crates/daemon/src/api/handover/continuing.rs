@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvale_control::attach::FileAsked;
+use netvale_control::attach::FilePlacement;
 use netvale_control::types::SubscribeParams;
 use netvale_fdio::state::State;
 use netvale_mem::Region;
@@ -15,29 +15,29 @@ use netvale_switch::WaitingFrames;
 use rustix::io::Errno;
 
 use crate::api::attaching;
-use crate::api::opening::Held;
+use crate::api::opening::AttachHold;
 use crate::caller::{Caller, is_trusted_user};
-use crate::daemon::{Daemon, Record};
+use crate::daemon::{Daemon, DaemonPort};
 use crate::handover::items::{
-    ClientItem, ConnectionItem, CountersItem, Counts, Item, PortItem, RegionItem, SwitchItem, VLAN_SHIFT,
+    ClientItem, ConnectionItem, CountersItem, Item, PortItem, RegionItem, RingCounts, SwitchItem, VLAN_SHIFT,
 };
 use crate::handover::parts::unpack_frames;
-use crate::ports::nic::continued::Interface;
+use crate::ports::nic::continued::ContinuedInterface;
 use crate::ports::{self, continuation};
 use crate::refusal::{Refusal, refuse};
-use crate::registry::ports::Declared;
+use crate::registry::ports::DeclaredPort;
 use crate::registry::regions::FilePlace;
 
 /// Longest wait for resources of a former process that the service manager releases.
 const TAKEN_BACK: Duration = Duration::from_secs(1);
 
 /// A connection: its peer, its protocol state, its socket.
-pub type Client = (Caller, Connected, OwnedFd);
+pub type ContinuedClient = (Caller, ConnectionState, OwnedFd);
 
 /// The protocol state of a connection.
-pub enum Connected {
+pub enum ConnectionState {
     /// The connection's hold.
-    Attach(Option<Held>),
+    Attach(Option<AttachHold>),
     /// Requests of the control protocol.
     Control {
         /// Bytes of an incomplete request.
@@ -53,16 +53,16 @@ pub enum Connected {
 
 /// The restoration so far.
 #[derive(Default)]
-pub struct Continued {
+pub struct ContinuedState {
     /// Whether no predecessor can resume: ports that cannot be restored are attached anew.
     is_last: bool,
-    clients: Vec<Client>,
+    clients: Vec<ContinuedClient>,
     /// Ports to attach anew.
     anew: Vec<PortItem>,
     switches: Vec<SwitchItem>,
     /// Kept alive until their ports are restored.
     regions: Vec<Arc<Region>>,
-    interfaces: Vec<Interface>,
+    interfaces: Vec<ContinuedInterface>,
     counters: CountersItem,
     /// Items to restore after all other ports.
     last: Vec<Item>,
@@ -70,10 +70,10 @@ pub struct Continued {
     waiters: BTreeMap<u32, Rc<HoleWaiter>>,
 }
 
-impl Continued {
+impl ContinuedState {
     /// Starts a restoration after a kill: a port that cannot be restored is attached anew.
-    pub fn after_a_kill() -> Continued {
-        Continued { is_last: true, ..Continued::default() }
+    pub fn after_a_kill() -> ContinuedState {
+        ContinuedState { is_last: true, ..ContinuedState::default() }
     }
 
     /// Restores an item.
@@ -160,7 +160,7 @@ impl Continued {
     }
 
     /// Releases the holds of lost connections, and attaches the remaining ports anew. Returns the connections.
-    pub fn begin_others(mut self, d: &mut Daemon) -> Vec<Client> {
+    pub fn begin_others(mut self, d: &mut Daemon) -> Vec<ContinuedClient> {
         d.interfaces.own();
         let mut last = std::mem::take(&mut self.last);
         last.sort_by_key(Item::rank);
@@ -198,7 +198,7 @@ impl Continued {
 }
 
 fn region(d: &mut Daemon, item: RegionItem) -> Result<Arc<Region>, Refusal> {
-    let asked = |offset, len| FileAsked { offset, len };
+    let asked = |offset, len| FilePlacement { offset, len };
     let place = |[device, inode, offset, len]: [u64; 4]| FilePlace { device, inode, asked: asked(offset, len) };
     let place = item.file.map(place);
     let id = item.id;
@@ -240,14 +240,14 @@ fn port(d: &mut Daemon, item: &mut PortItem, state: State) -> Result<(), Refusal
 }
 
 /// Adds the counts of another process.
-fn count(record: &Record, counts: &[Vec<Counts>; 2]) {
+fn count(record: &DaemonPort, counts: &[Vec<RingCounts>; 2]) {
     for (counters, counts) in [&record.ingress, &record.egress].into_iter().zip(counts) {
         counters.iter().zip(counts).for_each(|(counters, counts)| counts.add_to(counters));
     }
 }
 
-fn declared(item: &PortItem) -> Option<Declared> {
-    item.declared.clone().map(|(params, from_file)| Declared { params, from_file })
+fn declared(item: &PortItem) -> Option<DeclaredPort> {
+    item.declared.clone().map(|(params, from_file)| DeclaredPort { params, from_file })
 }
 
 /// Attaches a port anew once its resources are free: waits until `until`, or longer for the queues of an interface.
@@ -279,18 +279,18 @@ fn learn(d: &Daemon, switch: &str, addresses: &[(u64, String)]) {
 }
 
 /// Restores a connection; one whose port is lost ends.
-fn client(d: &mut Daemon, item: ClientItem) -> Option<Client> {
+fn client(d: &mut Daemon, item: ClientItem) -> Option<ContinuedClient> {
     let caller = Caller::from(item.caller);
     let socket = item.socket.take().ok()?;
     let connected = match item.connection {
         ConnectionItem::Control { pending, unsent, ended, events } => {
-            Connected::Control { pending, unsent, ended, events }
+            ConnectionState::Control { pending, unsent, ended, events }
         }
-        ConnectionItem::Attach { holds: None } => Connected::Attach(None),
-        ConnectionItem::Attach { holds: Some(hold) } => {
-            let held = Held::continued(d, hold, caller);
+        ConnectionItem::Attach { holds: None } => ConnectionState::Attach(None),
+        ConnectionItem::Attach { holds: Some((hold, note)) } => {
+            let held = AttachHold::continued(d, hold, note, caller);
             let lost = |why: &Refusal| tracing::error!(pid = caller.pid, %why, "a program's port is lost");
-            Connected::Attach(Some(held.inspect_err(lost).ok()?))
+            ConnectionState::Attach(Some(held.inspect_err(lost).ok()?))
         }
     };
     Some((caller, connected, socket))

@@ -13,25 +13,25 @@ use netvale_switch::{Switch, WaitingFrames};
 use rustix::net::SendFlags;
 
 use super::{GO, READY};
-use crate::daemon::{Daemon, Record};
-use crate::handover::items::{Counts, Item, PortItem, RegionItem, SwitchItem, VLAN_SHIFT};
+use crate::daemon::{Daemon, DaemonPort};
+use crate::handover::items::{Item, PortItem, RegionItem, RingCounts, SwitchItem, VLAN_SHIFT};
 use crate::handover::parts::pack_frames;
 use crate::handover::wire;
 use crate::ports::{self, plug};
 use crate::registry::ports::PortLink;
-use crate::registry::regions::Entry;
+use crate::registry::regions::RegionEntry;
 use crate::system::closing;
 use crate::worker::TaskId;
 
 /// Frames waiting for room, by task.
-pub type Waiting = BTreeMap<TaskId, Vec<WaitingFrames>>;
+pub type FramesByTask = BTreeMap<TaskId, Vec<WaitingFrames>>;
 
 /// Consumes an item.
 pub type ItemSink<'a> = &'a mut dyn FnMut(Item) -> std::io::Result<()>;
 
 /// Results of a hand-over besides its items.
 #[derive(Default)]
-pub struct Gift {
+pub struct HandoverResult {
     /// Pauses of port threads, besides the workers, until this is dropped.
     pub paused: Vec<Box<dyn Any>>,
     /// Ports that cannot be handed over.
@@ -53,9 +53,13 @@ pub fn regions(d: &Daemon, give: ItemSink<'_>) -> std::io::Result<()> {
 ///
 /// # Errors
 /// Fails if the daemon is out of descriptors or memory; errors of the sink.
-pub fn items(d: &Daemon, waiting: Vec<(TaskId, Vec<WaitingFrames>)>, give: ItemSink<'_>) -> std::io::Result<Gift> {
-    let waiting: Waiting = waiting.into_iter().collect();
-    let mut gift = Gift::default();
+pub fn items(
+    d: &Daemon,
+    waiting: Vec<(TaskId, Vec<WaitingFrames>)>,
+    give: ItemSink<'_>,
+) -> std::io::Result<HandoverResult> {
+    let waiting: FramesByTask = waiting.into_iter().collect();
+    let mut gift = HandoverResult::default();
     // All pause in the time of one.
     let asked: Vec<_> = d.ports.iter().flat_map(|(_, record)| record.behind.ask_to_pause()).collect();
     d.switches.iter().try_for_each(|switch| give(switch_item(d, switch, true)))?;
@@ -79,7 +83,7 @@ pub fn items(d: &Daemon, waiting: Vec<(TaskId, Vec<WaitingFrames>)>, give: ItemS
 }
 
 /// Returns the item of a region.
-pub fn region_item(entry: &Entry, state: RegionState) -> Item {
+pub fn region_item(entry: &RegionEntry, state: RegionState) -> Item {
     let size = |pool: PoolSize| (pool.num, pool.size);
     let file = entry.file.map(|place| [place.device, place.inode, place.asked.offset, place.asked.len]);
     Item::Region(RegionItem {
@@ -110,8 +114,8 @@ pub fn addresses(switch: &Switch) -> Vec<(u64, String)> {
 }
 
 /// Counters of a port's ingresses and egresses.
-pub fn counters(record: &Record) -> [Vec<Counts>; 2] {
-    [&record.ingress, &record.egress].map(|counters| counters.iter().map(|c| Counts::of(c)).collect())
+pub fn counters(record: &DaemonPort) -> [Vec<RingCounts>; 2] {
+    [&record.ingress, &record.egress].map(|counters| counters.iter().map(|c| RingCounts::of(c)).collect())
 }
 
 /// Returns the item of a port, with the state of its kind.
@@ -121,9 +125,9 @@ pub fn counters(record: &Record) -> [Vec<Counts>; 2] {
 pub fn port_item(
     d: &Daemon,
     name: &str,
-    record: &Record,
+    record: &DaemonPort,
     state: Option<State>,
-    waiting: &Waiting,
+    waiting: &FramesByTask,
 ) -> std::io::Result<PortItem> {
     let held = |task: &TaskId| waiting.get(task).map(Vec::as_slice).unwrap_or_default();
     let places = |held: &[WaitingFrames]| held.iter().map(|w| (w.port.clone(), w.ring, w.frames.len())).collect();
@@ -153,7 +157,7 @@ pub fn port_item(
 
 /// Counts the frames on a port's links as lost: those without room at the port, and those sent after the last look. The
 /// others arrived when the workers were parked.
-fn count_lost(record: &Record, waiting: &Waiting, item: &mut PortItem) {
+fn count_lost(record: &DaemonPort, waiting: &FramesByTask, item: &mut PortItem) {
     for (link, counts) in record.links.iter().zip(&mut item.counters) {
         let (Some(PortLink { link, task }), Some(counts)) = (link, counts.first_mut()) else { continue };
         let held: usize = waiting.get(task).into_iter().flatten().map(|w| w.frames.len()).sum();

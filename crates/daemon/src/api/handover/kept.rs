@@ -3,22 +3,22 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::continuing::{Client, Continued};
-use super::give::{self, Waiting};
-use crate::daemon::{Daemon, Record};
+use super::continuing::{ContinuedClient, ContinuedState};
+use super::give::{self, FramesByTask};
+use crate::daemon::{Daemon, DaemonPort};
 use crate::handover::items::{CountersItem, Item};
 use crate::handover::store::Store;
-use crate::handover::touched::Touched;
+use crate::handover::touched::TouchedItems;
 use crate::ports;
-use crate::registry::changes::Changes;
+use crate::registry::changes::UnsavedChanges;
 
 /// Longest wait for the workers of a daemon that has just started and has no predecessor.
 const STARTING: Duration = Duration::from_secs(20);
 
 /// Takes the pending changes; the registries start their notes afresh.
-pub fn touched(d: &mut Daemon) -> Touched {
-    let Changes { everything, clients } = std::mem::take(&mut d.changes);
-    Touched {
+pub fn touched(d: &mut Daemon) -> TouchedItems {
+    let UnsavedChanges { everything, clients } = std::mem::take(&mut d.changes);
+    TouchedItems {
         everything,
         clients,
         ports: d.ports.take_touched(),
@@ -32,7 +32,7 @@ pub fn touched(d: &mut Daemon) -> Touched {
 ///
 /// # Errors
 /// Fails if the daemon is out of descriptors.
-pub fn items(d: &Daemon, touched: &Touched) -> std::io::Result<Vec<Item>> {
+pub fn items(d: &Daemon, touched: &TouchedItems) -> std::io::Result<Vec<Item>> {
     let mut all = Vec::new();
     for (entry, region) in d.regions.iter().filter(|(entry, _)| touched.has_region(entry.id, entry.uid)) {
         all.push(give::region_item(entry, region.save()?));
@@ -53,12 +53,12 @@ pub fn items(d: &Daemon, touched: &Touched) -> std::io::Result<Vec<Item>> {
 }
 
 /// Returns a port's item, if the port is kept.
-fn port(d: &Daemon, name: &str, record: &Record) -> std::io::Result<Option<Item>> {
+fn port(d: &Daemon, name: &str, record: &DaemonPort) -> std::io::Result<Option<Item>> {
     let state = record.behind.save()?;
     if state.is_none() && record.declared.is_none() && ports::lasting_name(d, name, record).is_none() {
         return Ok(None);
     }
-    let mut item = give::port_item(d, name, record, state, &Waiting::new())?;
+    let mut item = give::port_item(d, name, record, state, &FramesByTask::new())?;
     // Counters change with every frame.
     item.counters = Default::default();
     Ok(Some(Item::Port(Box::new(item))))
@@ -75,7 +75,7 @@ pub fn missed(d: &Daemon, store: &Store) -> std::io::Result<Vec<String>> {
         Item::Switch(_) | Item::Pipe(_) => true,
         _ => false,
     };
-    let items = items(d, &Touched::all())?;
+    let items = items(d, &TouchedItems::all())?;
     let missed = items.iter().filter(|item| by_requests(item) && !store.has(item));
     let mut keys: Vec<_> = missed.map(Item::key).collect();
     let there: BTreeSet<_> = items.iter().map(Item::key).collect();
@@ -97,7 +97,7 @@ pub fn counters(d: &Daemon) -> Option<CountersItem> {
 /// Restores the items that an earlier daemon left in the store. An item that cannot be restored is forgotten there, to
 /// free its resources (a queue of an interface), and then attached anew or lost, as the log says. Returns the
 /// connections.
-pub fn continue_all(d: &mut Daemon, store: &mut Store, items: Vec<Item>) -> Vec<Client> {
+pub fn continue_all(d: &mut Daemon, store: &mut Store, items: Vec<Item>) -> Vec<ContinuedClient> {
     let begun = Instant::now();
     let parked =
         std::iter::repeat_with(|| d.workers.park().ok()).find(|parked| parked.is_some() || begun.elapsed() > STARTING);
@@ -105,7 +105,7 @@ pub fn continue_all(d: &mut Daemon, store: &mut Store, items: Vec<Item>) -> Vec<
         tracing::error!("the workers do not start: nothing is continued");
         return Vec::new();
     };
-    let mut continued = Continued::after_a_kill();
+    let mut continued = ContinuedState::after_a_kill();
     for item in items {
         let key = item.key();
         let goes_on = !matches!(&item, Item::Port(port) if port.state.is_none());

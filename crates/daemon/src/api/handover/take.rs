@@ -10,34 +10,34 @@ use netvale_mem::notify::nap;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
-use super::continuing::{Client, Continued};
+use super::continuing::{ContinuedClient, ContinuedState};
 use super::{GO, READY};
 use crate::daemon::Daemon;
 use crate::handover::items::{Item, ProcessItem};
 use crate::handover::wire;
 use crate::system::closing;
-use crate::system::sockets::Sockets;
-use crate::worker::parking::Parked;
+use crate::system::sockets::ListeningSockets;
+use crate::worker::parking::ParkedWorkers;
 
 /// The daemon to be replaced.
 pub struct Predecessor(OwnedFd);
 
-/// The predecessor's state, still parked: nothing moves before [`Taken::go`].
-pub struct Taken {
+/// The predecessor's state, still parked: nothing moves before [`PredecessorState::go`].
+pub struct PredecessorState {
     predecessor: OwnedFd,
-    parked: Parked,
-    continued: Continued,
-    sockets: Sockets,
+    parked: ParkedWorkers,
+    continued: ContinuedState,
+    sockets: ListeningSockets,
     output: [Fd; 2],
     kept: Vec<String>,
 }
 
 /// The state of the main thread.
-pub struct Process {
+pub struct MainThreadState {
     /// The listening sockets.
-    pub sockets: Sockets,
+    pub sockets: ListeningSockets,
     /// The restored connections.
-    pub clients: Vec<Client>,
+    pub clients: Vec<ContinuedClient>,
     /// Names under which the service manager keeps the predecessor's state.
     pub kept: Vec<String>,
 }
@@ -67,13 +67,13 @@ impl Predecessor {
     ///
     /// # Errors
     /// A sentence that names the item that cannot be restored; the predecessor resumes.
-    pub fn take(self, d: &mut Daemon) -> Result<Taken, String> {
+    pub fn take(self, d: &mut Daemon) -> Result<PredecessorState, String> {
         let fd = self.0;
         rustix::net::send(&fd, &Succession::Begin.encode(), SendFlags::NOSIGNAL).map_err(|e| e.to_string())?;
         let parked = d.workers.park().map_err(|_| "the workers do not start")?;
         match receive_all(&fd, d) {
             Ok((continued, ((sockets, output), kept))) => {
-                Ok(Taken { predecessor: fd, parked, continued, sockets, output, kept })
+                Ok(PredecessorState { predecessor: fd, parked, continued, sockets, output, kept })
             }
             Err(why) => {
                 let _ = rustix::net::send(&fd, why.as_bytes(), SendFlags::NOSIGNAL);
@@ -90,12 +90,12 @@ fn receive(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<usize> {
 }
 
 /// The listening sockets; standard output and error; names of what the service manager keeps.
-type Own = ((Sockets, [Fd; 2]), Vec<String>);
+type InheritedDescriptors = ((ListeningSockets, [Fd; 2]), Vec<String>);
 
-fn receive_all(fd: &OwnedFd, d: &mut Daemon) -> Result<(Continued, Own), String> {
-    let mut continued = Continued::default();
+fn receive_all(fd: &OwnedFd, d: &mut Daemon) -> Result<(ContinuedState, InheritedDescriptors), String> {
+    let mut continued = ContinuedState::default();
     let mut own = None;
-    let mut inbox = wire::Inbox::new(fd);
+    let mut inbox = wire::HandoverInbox::new(fd);
     loop {
         match inbox.receive().map_err(|e| e.to_string())? {
             Item::End => break,
@@ -108,21 +108,21 @@ fn receive_all(fd: &OwnedFd, d: &mut Daemon) -> Result<(Continued, Own), String>
     Ok((continued, own.ok_or("the running daemon sent no sockets")?))
 }
 
-fn process(item: ProcessItem) -> Result<Own, String> {
+fn process(item: ProcessItem) -> Result<InheritedDescriptors, String> {
     let ProcessItem { lock, attach, control, output, kept, own } = item;
     let taken = |fd: Fd| fd.take().map_err(|e| format!("the running daemon's sockets cannot be used: {e}"));
     let all = [taken(lock)?, taken(attach)?, taken(control)?];
-    let sockets = Sockets::continued(all, own).map_err(|which| format!("{which} does not listen"))?;
+    let sockets = ListeningSockets::continued(all, own).map_err(|which| format!("{which} does not listen"))?;
     Ok(((sockets, output), kept))
 }
 
-impl Taken {
+impl PredecessorState {
     /// Reports readiness to the predecessor, and resumes the workers.
     ///
     /// # Errors
     /// A sentence with the reason why the predecessor resumes instead.
-    pub fn go(self, d: &mut Daemon) -> Result<Process, String> {
-        let Taken { predecessor: fd, parked, continued, sockets, output, kept } = self;
+    pub fn go(self, d: &mut Daemon) -> Result<MainThreadState, String> {
+        let PredecessorState { predecessor: fd, parked, continued, sockets, output, kept } = self;
         let mut answer = [0; 16];
         let answered = rustix::net::send(&fd, READY, SendFlags::NOSIGNAL).and_then(|_| receive(&fd, &mut answer));
         // The predecessor ends, or has ended.
@@ -137,7 +137,7 @@ impl Taken {
             // Its sockets and devices are free once it has ended.
             let _ = receive(&fd, &mut answer);
         }
-        Ok(Process { sockets, clients: continued.begin_others(d), kept })
+        Ok(MainThreadState { sockets, clients: continued.begin_others(d), kept })
     }
 }
 

@@ -3,9 +3,9 @@
 use netvale_control::device::BODY_LEN;
 
 /// A request's body.
-pub(crate) struct Body(pub(crate) [u8; BODY_LEN]);
+pub(crate) struct NetmapBody(pub(crate) [u8; BODY_LEN]);
 
-impl Body {
+impl NetmapBody {
     fn get<const N: usize>(&self, at: usize) -> [u8; N] {
         self.0.get(at..at + N).and_then(|b| b.try_into().ok()).unwrap_or([0; N])
     }

@@ -8,9 +8,9 @@ use netvale_mem::{Layout, RegionError};
 use netvale_portspec::{Base, Conf, PortName};
 use rustix::io::Errno;
 
-use super::body::Body;
+use super::body::NetmapBody;
 use crate::caller::Caller;
-use crate::daemon::{Daemon, Record};
+use crate::daemon::{Daemon, DaemonPort};
 use crate::permission;
 use crate::ports::joint::{self, turned};
 use crate::ports::memory::{region, region_of};
@@ -18,10 +18,10 @@ use crate::ports::nic::facts::of_interface;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::SwitchPort;
 use crate::registry::regions::COMMON_REGION;
-use crate::rings::sizes::{Facts, Sizes};
+use crate::rings::sizes::{PortFacts, Sizes};
 
 /// The properties of port `name`, actual ones or those it would get if opened with `request`.
-fn facts(d: &mut Daemon, name: &str, request: &AttachRequest, caller: Caller) -> Result<Facts, Refusal> {
+fn facts(d: &mut Daemon, name: &str, request: &AttachRequest, caller: Caller) -> Result<PortFacts, Refusal> {
     let parsed = PortName::parse(name).or_else(|e| refuse(Errno::INVAL, format!("{e:#}")))?;
     let wanted = Sizes::new(request, &Conf::default())?;
     let text = parsed.to_string();
@@ -44,19 +44,19 @@ fn facts(d: &mut Daemon, name: &str, request: &AttachRequest, caller: Caller) ->
     };
     let known = known.or((request.mem_id != 0).then_some(request.mem_id));
     let Some(id) = known else {
-        return Ok(Facts {
+        return Ok(PortFacts {
             shape: wanted.shape,
             host: (0, 0),
             layout: Layout::new(wanted.region()).map_err(|e| Refusal::from(RegionError::from(e)))?,
             mem_id: 0,
         });
     };
-    Ok(Facts { shape: wanted.shape, host: (0, 0), layout: *region(d, id, caller)?.layout(), mem_id: id })
+    Ok(PortFacts { shape: wanted.shape, host: (0, 0), layout: *region(d, id, caller)?.layout(), mem_id: id })
 }
 
 /// The properties of a port with rings, by any of its names.
-fn of_record(d: &Daemon, name: &str) -> Option<Facts> {
-    let of = |place: &str| d.ports.get(place).and_then(Record::rings);
+fn of_record(d: &Daemon, name: &str) -> Option<PortFacts> {
+    let of = |place: &str| d.ports.get(place).and_then(DaemonPort::rings);
     let joint = || joint::of(d.ports.get(name)?);
     let (rings, shape) = match of(d.persistent.place_of(name)) {
         Some(rings) => (rings, rings.mem.shape()),
@@ -65,14 +65,14 @@ fn of_record(d: &Daemon, name: &str) -> Option<Facts> {
             (rings, turned(rings.mem.shape()))
         }
     };
-    Some(Facts { shape, host: (0, 0), layout: *rings.mem.region().layout(), mem_id: rings.mem_id })
+    Some(PortFacts { shape, host: (0, 0), layout: *rings.mem.region().layout(), mem_id: rings.mem_id })
 }
 
-pub(super) fn port_info(d: &mut Daemon, name: &str, body: &mut Body, caller: Caller) -> Result<(), Refusal> {
+pub(super) fn port_info(d: &mut Daemon, name: &str, body: &mut NetmapBody, caller: Caller) -> Result<(), Refusal> {
     if name.is_empty() {
         return region_info(d, body, caller);
     }
-    let asked = |body: &Body| AttachRequest {
+    let asked = |body: &NetmapBody| AttachRequest {
         flags: FLAG_NETMAP,
         tx_slots: body.u32(offset_of!(NmreqPortInfoGet, nr_tx_slots)),
         rx_slots: body.u32(offset_of!(NmreqPortInfoGet, nr_rx_slots)),
@@ -97,7 +97,7 @@ pub(super) fn port_info(d: &mut Daemon, name: &str, body: &mut Body, caller: Cal
 }
 
 /// The properties of a region, in a request without a port's name.
-fn region_info(d: &mut Daemon, body: &mut Body, caller: Caller) -> Result<(), Refusal> {
+fn region_info(d: &mut Daemon, body: &mut NetmapBody, caller: Caller) -> Result<(), Refusal> {
     let id = match body.u16(offset_of!(NmreqPortInfoGet, nr_mem_id)) {
         0 => COMMON_REGION,
         id => id.into(),
@@ -108,7 +108,7 @@ fn region_info(d: &mut Daemon, body: &mut Body, caller: Caller) -> Result<(), Re
     Ok(())
 }
 
-pub(super) fn pools_info(d: &mut Daemon, name: &str, body: &mut Body, caller: Caller) -> Result<(), Refusal> {
+pub(super) fn pools_info(d: &mut Daemon, name: &str, body: &mut NetmapBody, caller: Caller) -> Result<(), Refusal> {
     if name.is_empty() {
         return refuse(Errno::NXIO, "pools belong to a port: name one");
     }

@@ -16,18 +16,18 @@ use netvale_control::device::{DeviceReply, DeviceRequest};
 use netvale_portspec::{Base, PortName};
 use rustix::io::Errno;
 
-use self::body::Body;
+use self::body::NetmapBody;
 use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::naming;
-use crate::permission::{self, Request};
+use crate::permission::{self, PermissionRequest};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::SwitchPort;
 
 /// Executes a request. The answer is the request with its status, and with name and body as netmap would return them.
 pub fn request(d: &mut Daemon, request: &DeviceRequest, caller: Caller) -> DeviceReply {
     let mut name = naming::port_meant(d, &request.name);
-    let mut body = Body(request.body);
+    let mut body = NetmapBody(request.body);
     let at = vale_name(&name).ok();
     let admitted = permission::admit(d, caller, subject(request.reqtype, &name, at.as_ref()));
     let done = admitted.and_then(|()| carry_out(d, request.reqtype, &mut name, &mut body, caller));
@@ -49,20 +49,28 @@ pub fn changes_something(request: &DeviceRequest) -> bool {
 }
 
 /// The subject of a request, for permission. `at`: its name, if it is a switch's port.
-fn subject<'a>(reqtype: u16, name: &'a str, at: Option<&'a SwitchPort>) -> Request<'a> {
+fn subject<'a>(reqtype: u16, name: &'a str, at: Option<&'a SwitchPort>) -> PermissionRequest<'a> {
     match (reqtype, at) {
-        (NETMAP_REQ_VALE_NEWIF, _) => Request::MakePersistent(name),
-        (NETMAP_REQ_VALE_DELIF, _) => Request::RemovePersistent(name),
-        (NETMAP_REQ_VALE_ATTACH, Some(at)) => Request::AttachNamed(at),
-        (NETMAP_REQ_PORT_HDR_SET, _) | (NETMAP_REQ_VALE_DETACH, Some(_)) => Request::Change(name),
-        (NETMAP_REQ_VALE_POLLING_ENABLE | NETMAP_REQ_VALE_POLLING_DISABLE, Some(_)) => Request::KeepAwake(name),
-        (NETMAP_REQ_VALE_LIST, _) => Request::NetmapList,
+        (NETMAP_REQ_VALE_NEWIF, _) => PermissionRequest::MakePersistent(name),
+        (NETMAP_REQ_VALE_DELIF, _) => PermissionRequest::RemovePersistent(name),
+        (NETMAP_REQ_VALE_ATTACH, Some(at)) => PermissionRequest::AttachNamed(at),
+        (NETMAP_REQ_PORT_HDR_SET, _) | (NETMAP_REQ_VALE_DETACH, Some(_)) => PermissionRequest::Change(name),
+        (NETMAP_REQ_VALE_POLLING_ENABLE | NETMAP_REQ_VALE_POLLING_DISABLE, Some(_)) => {
+            PermissionRequest::KeepAwake(name)
+        }
+        (NETMAP_REQ_VALE_LIST, _) => PermissionRequest::NetmapList,
         // A malformed name is refused on execution.
-        _ => Request::NetmapGet(name),
+        _ => PermissionRequest::NetmapGet(name),
     }
 }
 
-fn carry_out(d: &mut Daemon, reqtype: u16, name: &mut String, body: &mut Body, caller: Caller) -> Result<(), Refusal> {
+fn carry_out(
+    d: &mut Daemon,
+    reqtype: u16,
+    name: &mut String,
+    body: &mut NetmapBody,
+    caller: Caller,
+) -> Result<(), Refusal> {
     match reqtype {
         NETMAP_REQ_PORT_INFO_GET => info::port_info(d, name, body, caller),
         NETMAP_REQ_POOLS_INFO_GET => info::pools_info(d, name, body, caller),

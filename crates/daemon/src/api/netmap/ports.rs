@@ -10,9 +10,9 @@ use netvale_control::attach::{AttachRequest, FLAG_NETMAP};
 use netvale_portspec::{Base, PortName, SwitchName};
 use rustix::io::Errno;
 
-use super::body::Body;
+use super::body::NetmapBody;
 use crate::caller::Caller;
-use crate::daemon::{Daemon, Record};
+use crate::daemon::{Daemon, DaemonPort};
 use crate::naming;
 use crate::permission::{controls, may_join};
 use crate::ports::joint;
@@ -25,12 +25,12 @@ use crate::refusal::{Refusal, refuse};
 use crate::registry::persistent::own_name;
 use crate::registry::ports::SwitchPort;
 
-fn find<'a>(d: &'a mut Daemon, name: &str) -> Result<&'a mut Record, Refusal> {
+fn find<'a>(d: &'a mut Daemon, name: &str) -> Result<&'a mut DaemonPort, Refusal> {
     let none = || Refusal::new(Errno::NXIO, format!("there is no port {name}: 'netvale list' shows the ports"));
     d.ports.get_mut(name).ok_or_else(none)
 }
 
-pub(super) fn hdr_set(d: &mut Daemon, name: &str, body: &Body) -> Result<(), Refusal> {
+pub(super) fn hdr_set(d: &mut Daemon, name: &str, body: &NetmapBody) -> Result<(), Refusal> {
     let len = body.u32(offset_of!(NmreqPortHdr, nr_hdr_len));
     if !matches!(len, 0 | 10 | 12) {
         return refuse(Errno::INVAL, format!("a virtio-net header of {len} bytes: 0, 10 and 12 are possible"));
@@ -44,7 +44,7 @@ pub(super) fn hdr_set(d: &mut Daemon, name: &str, body: &Body) -> Result<(), Ref
     Ok(())
 }
 
-pub(super) fn hdr_get(d: &Daemon, name: &str, body: &mut Body) -> Result<(), Refusal> {
+pub(super) fn hdr_get(d: &Daemon, name: &str, body: &mut NetmapBody) -> Result<(), Refusal> {
     let record = d.ports.get(d.persistent.place_of(name)).or_else(|| d.ports.get(&d.persistent.own_place(name)?));
     let len = match record {
         Some(record) => joint::of(record).map_or_else(|| record.hdr_len(), |joint| joint.hdr_len.get()),
@@ -65,7 +65,7 @@ fn header_without_record(d: &Daemon, name: &str) -> Result<u32, Refusal> {
     }
 }
 
-pub(super) fn newif(d: &mut Daemon, name: &str, body: &mut Body, caller: Caller) -> Result<(), Refusal> {
+pub(super) fn newif(d: &mut Daemon, name: &str, body: &mut NetmapBody, caller: Caller) -> Result<(), Refusal> {
     let request = AttachRequest {
         flags: FLAG_NETMAP,
         tx_slots: body.u32(offset_of!(NmreqValeNewif, nr_tx_slots)),
@@ -84,7 +84,12 @@ pub(super) fn newif(d: &mut Daemon, name: &str, body: &mut Body, caller: Caller)
     Ok(())
 }
 
-pub(super) fn vale_attach(d: &mut Daemon, at: &SwitchPort, body: &mut Body, caller: Caller) -> Result<(), Refusal> {
+pub(super) fn vale_attach(
+    d: &mut Daemon,
+    at: &SwitchPort,
+    body: &mut NetmapBody,
+    caller: Caller,
+) -> Result<(), Refusal> {
     const REG: usize = offset_of!(NmreqValeAttach, reg);
     let rings = NamedRings {
         mode: body.u32(REG + offset_of!(NmreqRegister, nr_mode)),
@@ -106,7 +111,7 @@ pub(super) fn vale_attach(d: &mut Daemon, at: &SwitchPort, body: &mut Body, call
     Ok(())
 }
 
-pub(super) fn vale_detach(d: &mut Daemon, at: &SwitchPort, body: &mut Body) -> Result<(), Refusal> {
+pub(super) fn vale_detach(d: &mut Daemon, at: &SwitchPort, body: &mut NetmapBody) -> Result<(), Refusal> {
     let name = at.full();
     let record = find(d, &name)?;
     if record.behind.wrapped_queues().is_some() && record.polled {
@@ -124,7 +129,7 @@ pub(super) fn vale_detach(d: &mut Daemon, at: &SwitchPort, body: &mut Body) -> R
 
 /// With a name, returns that port's position; without, the first port at or after the position in the body, and its
 /// name.
-pub(super) fn vale_list(d: &Daemon, name: &str, body: &mut Body, caller: Caller) -> Result<String, Refusal> {
+pub(super) fn vale_list(d: &Daemon, name: &str, body: &mut NetmapBody, caller: Caller) -> Result<String, Refusal> {
     let bridge_at = offset_of!(NmreqValeList, nr_bridge_idx);
     let port_at = offset_of!(NmreqValeList, nr_port_idx);
     if !name.is_empty() && SwitchName::of_port(name).is_none() {
@@ -132,7 +137,7 @@ pub(super) fn vale_list(d: &Daemon, name: &str, body: &mut Body, caller: Caller)
     }
     let may_use = |switch: &str| may_join(d, switch, caller).is_ok();
     let bridges: Vec<&str> = d.switches.iter().map(|switch| switch.name()).filter(|name| may_use(name)).collect();
-    let position = |full: &str, record: &Record| {
+    let position = |full: &str, record: &DaemonPort| {
         let bridge = bridges.iter().position(|b| record.switch.as_ref().is_some_and(|on| *b == on.name()))?;
         Some((bridge as u32, u32::from(record.id?), full.to_owned()))
     };
@@ -161,7 +166,7 @@ fn no_port(name: &str, bridges: &[&str]) -> Option<(u32, u32, String)> {
 }
 
 /// netmap polls the port in kernel threads; here the port's workers stay awake while polling is requested.
-pub(super) fn polling(d: &mut Daemon, at: &SwitchPort, body: &Body, on: bool) -> Result<(), Refusal> {
+pub(super) fn polling(d: &mut Daemon, at: &SwitchPort, body: &NetmapBody, on: bool) -> Result<(), Refusal> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u32;
     let mode = body.u32(offset_of!(NmreqValePolling, nr_mode));
     let first = body.u32(offset_of!(NmreqValePolling, nr_first_cpu_id));

@@ -17,13 +17,13 @@ use crate::ports::attachment::Attachment;
 use crate::ports::kind::Continuation;
 use crate::ports::{local, memory};
 use crate::refusal::Refusal;
-use crate::registry::watches::{Watched, Watching};
-use crate::rings::continued::RingsState;
-use crate::rings::local::LocalPort;
+use crate::registry::watches::{MonitoredPort, WatchRecord};
+use crate::rings::continued::PortRingsState;
+use crate::rings::local::LocalRings;
 
 /// A monitor's target, and its rings with copies.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Seen {
+pub(super) struct WatchState {
     what: WatchedItem,
     released: bool,
     sent: Vec<bool>,
@@ -41,15 +41,15 @@ enum WatchedItem {
     Nic(String),
 }
 
-impl Seen {
-    pub(super) fn of(watching: &Watching) -> Seen {
+impl WatchState {
+    pub(super) fn of(watching: &WatchRecord) -> WatchState {
         let flags = |rings: &MonitorRings| rings.iter().map(Option::is_some).collect();
-        Seen {
+        WatchState {
             what: match watching.what.clone() {
-                Watched::Port(name) => WatchedItem::Port(name),
-                Watched::Wire(name) => WatchedItem::Wire(name),
-                Watched::Pipe(name, end) => WatchedItem::Pipe(name, end),
-                Watched::Nic(name) => WatchedItem::Nic(name),
+                MonitoredPort::Port(name) => WatchedItem::Port(name),
+                MonitoredPort::Wire(name) => WatchedItem::Wire(name),
+                MonitoredPort::Pipe(name, end) => WatchedItem::Pipe(name, end),
+                MonitoredPort::Nic(name) => WatchedItem::Nic(name),
             },
             released: watching.released,
             sent: flags(&watching.sent),
@@ -59,15 +59,15 @@ impl Seen {
         }
     }
 
-    fn watching(self, rings: &[Arc<RingEgress>]) -> Watching {
+    fn watching(self, rings: &[Arc<RingEgress>]) -> WatchRecord {
         let sent = |e: &Arc<RingEgress>| Arc::new(SentCopies(Arc::clone(e))) as Arc<dyn Egress>;
         let received = |e: &Arc<RingEgress>| Arc::clone(e) as Arc<dyn Egress>;
-        Watching {
+        WatchRecord {
             what: match self.what {
-                WatchedItem::Port(name) => Watched::Port(name),
-                WatchedItem::Wire(name) => Watched::Wire(name),
-                WatchedItem::Pipe(name, end) => Watched::Pipe(name, end & 1),
-                WatchedItem::Nic(name) => Watched::Nic(name),
+                WatchedItem::Port(name) => MonitoredPort::Port(name),
+                WatchedItem::Wire(name) => MonitoredPort::Wire(name),
+                WatchedItem::Pipe(name, end) => MonitoredPort::Pipe(name, end & 1),
+                WatchedItem::Nic(name) => MonitoredPort::Nic(name),
             },
             released: self.released,
             sent: rings.iter().zip(self.sent).map(|(e, on)| on.then(|| sent(e))).collect(),
@@ -80,8 +80,8 @@ impl Seen {
 
 #[derive(Serialize, Deserialize)]
 struct MonitorState {
-    rings: RingsState,
-    seen: Seen,
+    rings: PortRingsState,
+    seen: WatchState,
 }
 
 impl MonitorPort {
@@ -107,7 +107,7 @@ fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Re
     let MonitorState { rings, seen } = state.read()?;
     let owner = item.owner.into();
     let region = memory::continued(d, rings.region, owner)?;
-    let (local, _takes_nothing) = LocalPort::continued(&region, rings, d.evictions.new_fault(owner))?;
+    let (local, _takes_nothing) = LocalRings::continued(&region, rings, d.evictions.new_fault(owner))?;
     let watching = seen.watching(&local.rings.rx);
     begin(d, local, watching, owner, &item.name)
 }

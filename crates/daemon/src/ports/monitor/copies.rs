@@ -11,19 +11,19 @@ use crate::daemon::Daemon;
 use crate::permission::user_controls;
 use crate::ports::handed::domain_of_region;
 use crate::refusal::Refusal;
-use crate::registry::mirrors::Copied;
-use crate::registry::watches::{Watched, Watching};
-use crate::rings::local::LocalPort;
+use crate::registry::mirrors::MirroredRing;
+use crate::registry::watches::{MonitoredPort, WatchRecord};
+use crate::rings::local::LocalRings;
 use crate::rings::nic::NicPort;
 
 /// Starts copying sent and received frames to a monitor's rings. Returns the switch of the port, if it is on one.
-pub fn watch(d: &mut Daemon, watching: &Watching, full: &str) -> Result<Option<Arc<Switch>>, Refusal> {
-    let Watching { what, sent, received, .. } = watching;
+pub fn watch(d: &mut Daemon, watching: &WatchRecord, full: &str) -> Result<Option<Arc<Switch>>, Refusal> {
+    let WatchRecord { what, sent, received, .. } = watching;
     let done = match what {
-        Watched::Port(port) => watch_port(d, port, full, watching).map(Some),
-        Watched::Wire(port) => watch_device(d, port, full, received.clone(), sent.clone()).map(Some),
-        Watched::Pipe(key, end) => watch_pipe(d, key, *end, full, watching).map(|()| None),
-        Watched::Nic(ifname) => {
+        MonitoredPort::Port(port) => watch_port(d, port, full, watching).map(Some),
+        MonitoredPort::Wire(port) => watch_device(d, port, full, received.clone(), sent.clone()).map(Some),
+        MonitoredPort::Pipe(key, end) => watch_pipe(d, key, *end, full, watching).map(|()| None),
+        MonitoredPort::Nic(ifname) => {
             let is_seen = |port: &NicPort| user_controls(watching.uid, port.owner.uid);
             let open = d.interfaces.ports_on(ifname).filter(|(_, port)| is_seen(port));
             let clients: Vec<u64> = open.map(|(client, _)| client).collect();
@@ -38,9 +38,9 @@ pub fn watch(d: &mut Daemon, watching: &Watching, full: &str) -> Result<Option<A
 
 /// Has the switch's workers copy the port's sent frames (their slots return immediately) and received frames; the
 /// port's program copies released frames.
-fn watch_port(d: &mut Daemon, port: &str, full: &str, watching: &Watching) -> Result<Arc<Switch>, Refusal> {
-    let Watching { sent, received, .. } = watching;
-    let (local, hdr_len) = match d.ports.get(port).and_then(|record| record.behind.get::<LocalPort>()) {
+fn watch_port(d: &mut Daemon, port: &str, full: &str, watching: &WatchRecord) -> Result<Arc<Switch>, Refusal> {
+    let WatchRecord { sent, received, .. } = watching;
+    let (local, hdr_len) = match d.ports.get(port).and_then(|record| record.behind.get::<LocalRings>()) {
         Some(local) if watching.released && !d.persistent.is_joined(port) => {
             (Arc::clone(&local.rings.mem), local.rings.hdr_len.clone())
         }
@@ -48,8 +48,8 @@ fn watch_port(d: &mut Daemon, port: &str, full: &str, watching: &Watching) -> Re
     };
     let domain = domain_of_region(d, local.region());
     for (side, to) in local.rx.iter().zip(received).filter_map(|(side, to)| Some((side, to.as_ref()?))) {
-        let copied = Copied { of: side, moment: Moment::Released, hdr_len: hdr_len.clone() };
-        d.mirrors.add(&mut d.workers, local.region(), domain, &copied, (full, to))?;
+        let copied = MirroredRing { of: side, moment: Moment::Released, hdr_len: hdr_len.clone() };
+        d.mirrors.add(&mut d.workers, local.region(), domain, &copied, full, to)?;
     }
     watch_device(d, port, full, sent.clone(), MonitorRings::new())
 }
@@ -69,7 +69,7 @@ fn watch_device(
 }
 
 /// Has the pipe's ends make the copies: when one sends, or when the other releases received slots.
-fn watch_pipe(d: &mut Daemon, key: &str, end: usize, full: &str, watching: &Watching) -> Result<(), Refusal> {
+fn watch_pipe(d: &mut Daemon, key: &str, end: usize, full: &str, watching: &WatchRecord) -> Result<(), Refusal> {
     let pipe = d.pipes.get(key).ok_or_else(|| Refusal::internal("a pipe vanished"))?;
     let region = Arc::clone(pipe.end(end).region());
     let domain = domain_of_region(d, &region);
@@ -82,8 +82,8 @@ fn watch_pipe(d: &mut Daemon, key: &str, end: usize, full: &str, watching: &Watc
     let ways = [(sent.cloned(), &watching.sent), (received.cloned(), &watching.received)];
     ways.into_iter().try_for_each(|(side, to)| match (side, to.first().and_then(Option::as_ref)) {
         (Some(side), Some(to)) => {
-            let copied = Copied { of: &side, moment, hdr_len: HdrLen::default() };
-            d.mirrors.add(&mut d.workers, &region, domain, &copied, (full, to))
+            let copied = MirroredRing { of: &side, moment, hdr_len: HdrLen::default() };
+            d.mirrors.add(&mut d.workers, &region, domain, &copied, full, to)
         }
         _ => Ok(()),
     })
@@ -91,7 +91,7 @@ fn watch_pipe(d: &mut Daemon, key: &str, end: usize, full: &str, watching: &Watc
 
 /// Has the mover of an interface's frames make the copies: the program, and, for its host rings, the daemon's workers,
 /// which return sent slots immediately.
-fn watch_nic(d: &mut Daemon, client: u64, full: &str, watching: &Watching) -> Result<(), Refusal> {
+fn watch_nic(d: &mut Daemon, client: u64, full: &str, watching: &WatchRecord) -> Result<(), Refusal> {
     let port = d.interfaces.port(client).ok_or_else(|| Refusal::internal("an interface vanished"))?;
     let mem = Arc::clone(&port.mem);
     let queues = port.nic.interface().queues as usize;
@@ -102,8 +102,8 @@ fn watch_nic(d: &mut Daemon, client: u64, full: &str, watching: &Watching) -> Re
         for (i, side, to) in rings.filter_map(|(i, (side, to))| Some((i, side, to.as_ref()?))) {
             let late = watching.released && (is_rx || i < queues);
             let moment = if late { Moment::Released } else { Moment::Passing };
-            let copied = Copied { of: side, moment, hdr_len: HdrLen::default() };
-            d.mirrors.add(&mut d.workers, mem.region(), domain, &copied, (full, to))?;
+            let copied = MirroredRing { of: side, moment, hdr_len: HdrLen::default() };
+            d.mirrors.add(&mut d.workers, mem.region(), domain, &copied, full, to)?;
         }
     }
     Ok(())
@@ -111,7 +111,7 @@ fn watch_nic(d: &mut Daemon, client: u64, full: &str, watching: &Watching) -> Re
 
 /// Adds the newly opened rings of an interface to its monitors.
 pub fn watch_too(d: &mut Daemon, ifname: &str, client: u64) {
-    let what = Watched::Nic(ifname.to_owned());
+    let what = MonitoredPort::Nic(ifname.to_owned());
     let Some(owner) = d.interfaces.port(client).map(|port| port.owner.uid) else { return };
     let monitors = d.watches.of(&what).filter(|(_, watching)| user_controls(watching.uid, owner));
     let monitors = monitors.map(|(full, watching)| (full.to_owned(), watching.clone()));

@@ -12,51 +12,51 @@ use netvale_control::types::PortKind;
 use netvale_fdio::state::State;
 use netvale_mem::PortShape;
 use netvale_mem::layout::RegionSizes;
-use netvale_mem::mapping::Pages;
+use netvale_mem::mapping::PageKind;
 use netvale_mem::region::RingRanges;
 use netvale_port::Egress;
 use netvale_port::ring_out::{RingEgress, SentCopies};
-use netvale_portspec::{Directions, Memory, Monitor, PortSpec};
-use netvale_switch::{MonitorRings, Settings, Switch};
+use netvale_portspec::{Directions, Memory, MonitorSpec, PortSpec};
+use netvale_switch::{MonitorRings, Switch, SwitchSettings};
 
 pub use self::continued::{CONTINUATION, continue_hold};
 pub use self::copies::watch_too;
 
-use self::continued::Seen;
+use self::continued::WatchState;
 use self::copies::watch;
-use self::parent::{Parent, TX_RINGS, Wanted, parent};
-use super::attachment::{Attachment, Description, Opened};
-use super::handed::{Handed, domain_of};
+use self::parent::{Parent, TX_RINGS, WantedRings, parent};
+use super::attachment::{Attachment, Description, OpenedPort};
+use super::handed::{HandedQueues, domain_of};
 use super::local::OpenRings;
 use super::memory;
 use super::plug::tell_attached;
 use crate::caller::Caller;
-use crate::daemon::{Attached, Daemon};
+use crate::daemon::{Daemon, PortBackend};
 use crate::handover::items::HoldItem;
 use crate::refusal::Refusal;
 use crate::registry::ports::PortRecord;
-use crate::registry::watches::Watching;
+use crate::registry::watches::WatchRecord;
 use crate::rings::holders::Holders;
-use crate::rings::local::LocalPort;
+use crate::rings::local::LocalRings;
 use crate::rings::offsets;
-use crate::rings::switched::Rings;
+use crate::rings::switched::PortRings;
 
 /// Allowed number of slots in its rings (netmap's limits).
 const SLOTS: std::ops::RangeInclusive<u32> = 2..=4096;
 
 /// Backend of a monitor: its rings, and its target.
-struct MonitorPort(LocalPort, Seen);
+struct MonitorPort(LocalRings, WatchState);
 
-impl Attached for MonitorPort {
+impl PortBackend for MonitorPort {
     fn kind(&self) -> PortKind {
         PortKind::Monitor
     }
 
-    fn programs(&self) -> Option<&LocalPort> {
+    fn programs(&self) -> Option<&LocalRings> {
         Some(&self.0)
     }
 
-    fn programs_mut(&mut self) -> Option<&mut LocalPort> {
+    fn programs_mut(&mut self) -> Option<&mut LocalRings> {
         Some(&mut self.0)
     }
 
@@ -101,7 +101,7 @@ fn bound(
 }
 
 /// Opens a monitor of the port in `spec`.
-pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Caller) -> Result<Opened, Refusal> {
+pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Caller) -> Result<OpenedPort, Refusal> {
     if let Memory::Id(id) = spec.memory {
         // A copying monitor has its own memory, a zero-copy one the port's; a named region must exist all the same.
         memory::region(d, id.get().into(), caller)?;
@@ -109,7 +109,7 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Ca
     let parent = parent(d, spec, caller)?;
     let flags = spec.flags.monitor.ok_or_else(|| Refusal::internal("no monitor"))?;
     let directions = if flags.zero_copy { Directions::Both } else { flags.directions };
-    let wanted = Wanted::new(spec, &parent)?;
+    let wanted = WantedRings::new(spec, &parent)?;
     let rings = monitor_rings(d, request, spec, flags.zero_copy, &parent, &wanted, caller)?;
     let ranges = wanted.rings;
     let max_offset = match &request.offsets {
@@ -127,10 +127,10 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Ca
     let received = bound(egress(directions != Directions::Tx), &rx, |e| Arc::clone(e) as Arc<dyn Egress>);
     let what = parent.watched;
     let released = flags.zero_copy;
-    let watching = Watching { what, released, sent, received, client: caller.client, uid: caller.uid };
+    let watching = WatchRecord { what, released, sent, received, client: caller.client, uid: caller.uid };
     let mut held = Holders::default();
     held.add(caller.client, false);
-    let local = LocalPort { rings, tx_held: Vec::new(), rx_held: vec![held], is_joint: false };
+    let local = LocalRings { rings, tx_held: Vec::new(), rx_held: vec![held], is_joint: false };
     begin(d, local, watching, caller, &full)?;
     tracing::info!(port = full, uid = caller.uid, pid = caller.pid, "opened");
     tell_attached(d, &full);
@@ -146,9 +146,9 @@ fn monitor_rings(
     spec: &PortSpec,
     zero_copy: bool,
     parent: &Parent,
-    wanted: &Wanted,
+    wanted: &WantedRings,
     caller: Caller,
-) -> Result<Rings, Refusal> {
+) -> Result<PortRings, Refusal> {
     let shape = PortShape {
         tx_rings: TX_RINGS + wanted.host,
         rx_rings: parent.rings + wanted.host,
@@ -162,18 +162,18 @@ fn monitor_rings(
             let rings = shape.tx_rings + shape.rx_rings;
             let most = shape.tx_slots.max(shape.rx_slots);
             let sizes = RegionSizes::for_port(rings, most, buf_size, 0, request.extra_bufs.min(1 << 20));
-            memory::make(d, sizes, Pages::Ordinary, caller)?
+            memory::make(d, sizes, PageKind::Ordinary, caller)?
         }
     };
-    let mem = Arc::new(region.port_in_part(shape, (wanted.host, wanted.host), &RingRanges::all(shape))?);
-    let (rings, _takes_nothing) = Rings::of(mem, mem_id, parent.hdr_len, d.evictions.new_fault(caller))?;
+    let mem = Arc::new(region.port_in_part(shape, wanted.host, wanted.host, &RingRanges::all(shape))?);
+    let (rings, _takes_nothing) = PortRings::of(mem, mem_id, parent.hdr_len, d.evictions.new_fault(caller))?;
     let mem = Arc::clone(&rings.mem);
     region.touch(move || mem.tx.iter().for_each(|side| netvale_mem::notify::disarm(side.csb.kern_need_kick())))?;
     Ok(rings)
 }
 
 /// The name in a monitor's `netmap_if`, in netmap's form.
-fn monitor_name(d: &Daemon, parent: &Parent, flags: Monitor) -> String {
+fn monitor_name(d: &Daemon, parent: &Parent, flags: MonitorSpec) -> String {
     let number = d.watches.of(&parent.watched).count();
     let name = parent.name.strip_prefix("netmap:").unwrap_or(&parent.name);
     let letter = |on: bool, letter: &'static str| if on { letter } else { "" };
@@ -185,21 +185,21 @@ fn monitor_name(d: &Daemon, parent: &Parent, flags: Monitor) -> String {
 }
 
 /// Starts the copies, and adds the monitor's record.
-fn begin(d: &mut Daemon, local: LocalPort, watching: Watching, owner: Caller, full: &str) -> Result<(), Refusal> {
+fn begin(d: &mut Daemon, local: LocalRings, watching: WatchRecord, owner: Caller, full: &str) -> Result<(), Refusal> {
     let copies = watching.sent.iter().chain(&watching.received).flatten().count();
-    let mut handed = Handed::new(d, owner, domain_of(owner), copies)?;
+    let mut handed = HandedQueues::new(d, owner, domain_of(owner), copies)?;
     let mut all = |rings: MonitorRings| -> Result<MonitorRings, Refusal> {
         rings.into_iter().map(|ring| ring.map(|own| handed.queue(own)).transpose()).collect()
     };
     let sent = all(watching.sent)?;
     let received = all(watching.received)?;
-    let watching = Watching { sent, received, ..watching };
+    let watching = WatchRecord { sent, received, ..watching };
     let switch = watch(d, &watching, full)?;
     let egress = local.rings.rx.iter().map(|e| Arc::clone(e.counters())).collect();
-    let behind = Box::new(MonitorPort(local, Seen::of(&watching))) as Box<dyn Attached>;
+    let behind = Box::new(MonitorPort(local, WatchState::of(&watching))) as Box<dyn PortBackend>;
     d.watches.insert(full, watching);
     // The receptions of a monitor are not traced.
-    let nowhere = Switch::with("", Settings { table_entries: 8, ..Settings::default() });
+    let nowhere = Switch::with("", SwitchSettings { table_entries: 8, ..SwitchSettings::default() });
     let handed = handed.place(d, &nowhere, 0);
     d.ports.insert(full, PortRecord { switch, egress, handed, persistent: false, ..PortRecord::new(behind, owner) });
     Ok(())

@@ -14,8 +14,8 @@ use crate::permission::controls;
 use crate::ports::nic::names::find;
 use crate::ports::nic::open::switch_port_on;
 use crate::refusal::{Refusal, refuse};
-use crate::registry::watches::Watched;
-use crate::rings::local::LocalPort;
+use crate::registry::watches::MonitoredPort;
+use crate::rings::local::LocalRings;
 use crate::rings::pipe::pipe_and_end;
 use crate::rings::sizes::DEFAULT_SLOTS;
 
@@ -24,7 +24,7 @@ pub const TX_RINGS: u32 = 1;
 
 /// Properties of a watched port.
 pub struct Parent {
-    pub watched: Watched,
+    pub watched: MonitoredPort,
     /// Its name, as programs use it.
     pub name: String,
     /// Number of its rings, in the direction with more of them.
@@ -40,13 +40,13 @@ pub struct Parent {
 }
 
 /// Number of a monitor's rings, host rings included, and the range in its specification.
-pub struct Wanted {
+pub struct WantedRings {
     pub host: u32,
     pub rings: RingRanges,
 }
 
-impl Wanted {
-    pub fn new(spec: &PortSpec, parent: &Parent) -> Result<Wanted, Refusal> {
+impl WantedRings {
+    pub fn new(spec: &PortSpec, parent: &Parent) -> Result<WantedRings, Refusal> {
         let n = parent.rings;
         let (tx, rx) = match spec.rings {
             RingsSpec::AllNic => (0..TX_RINGS, 0..n),
@@ -71,7 +71,7 @@ impl Wanted {
             Directions::Tx => RingRanges { tx, rx: 0..0 },
             Directions::Rx => RingRanges { tx: 0..0, rx },
         };
-        Ok(Wanted { host, rings })
+        Ok(WantedRings { host, rings })
     }
 }
 
@@ -92,9 +92,9 @@ pub fn parent(d: &Daemon, spec: &PortSpec, caller: Caller) -> Result<Parent, Ref
 fn parent_port(d: &Daemon, full: &str) -> Result<Parent, Refusal> {
     let idle = || format!("there is no port {full} in use that could be watched: 'netvale list' shows the ports");
     let record = d.ports.get(full).ok_or_else(|| Refusal::new(Errno::INVAL, idle()))?;
-    let watched = Watched::Port(full.to_owned());
+    let watched = MonitoredPort::Port(full.to_owned());
     let hdr_len = record.hdr_len();
-    if let Some(local) = record.behind.get::<LocalPort>() {
+    if let Some(local) = record.behind.get::<LocalRings>() {
         if local.is_unheld() && !d.persistent.is_joined(full) {
             return refuse(Errno::INVAL, idle());
         }
@@ -130,7 +130,7 @@ fn parent_pipe(d: &Daemon, name: &str, key: String, end: usize) -> Result<Parent
     let mem_id = pipe.mem_id;
     Ok(Parent {
         memory: Some((Arc::clone(mem.region()), mem_id)),
-        ..Parent::of_rings(Watched::Pipe(key, end), name, mem.region(), mem.shape())
+        ..Parent::of_rings(MonitoredPort::Pipe(key, end), name, mem.region(), mem.shape())
     })
 }
 
@@ -143,7 +143,7 @@ fn parent_nic(d: &Daemon, ifname: &str, caller: Caller) -> Result<Parent, Refusa
     if let Some(port) = open.find(|port| controls(caller, port.owner.uid)) {
         let mem = &port.mem;
         let queues = port.nic.interface().queues;
-        let watched = Watched::Nic(ifname.to_owned());
+        let watched = MonitoredPort::Nic(ifname.to_owned());
         let parent = Parent::of_rings(watched, &format!("netmap:{ifname}"), mem.region(), mem.shape());
         let memory = Some((Arc::clone(mem.region()), port.mem_id));
         let (host_tx, host_rx) = mem.host_rings();
@@ -152,12 +152,12 @@ fn parent_nic(d: &Daemon, ifname: &str, caller: Caller) -> Result<Parent, Refusa
     let Some(full) = switch_port_on(d, ifname) else {
         return refuse(Errno::INVAL, format!("nobody has {ifname} open: there is nothing to watch"));
     };
-    Ok(Parent { watched: Watched::Wire(full.to_owned()), ..parent_port(d, full)? })
+    Ok(Parent { watched: MonitoredPort::Wire(full.to_owned()), ..parent_port(d, full)? })
 }
 
 impl Parent {
     /// Properties of a port with rings in a region.
-    fn of_rings(watched: Watched, name: &str, region: &Region, shape: PortShape) -> Parent {
+    fn of_rings(watched: MonitoredPort, name: &str, region: &Region, shape: PortShape) -> Parent {
         Parent {
             watched,
             name: name.to_owned(),

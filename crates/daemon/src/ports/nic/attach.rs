@@ -10,6 +10,7 @@ use netvale_afxdp::sizes;
 use netvale_control::options::kind;
 use netvale_control::types::{AttachParams, PortKind, PortOptions};
 use netvale_fdio::state::State;
+use netvale_mem::PortShape;
 use netvale_mem::layout::RING_SLOTS_RANGE;
 use netvale_nic::ingress::NicIngress;
 use netvale_nic::stack::{OpenRing, Stack};
@@ -20,16 +21,16 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::names::wanted;
-use super::queue::{QueueState, SwitchQueue};
+use super::queue::{NicQueueState, SwitchQueue};
 use super::stack;
 use crate::caller::Caller;
-use crate::daemon::{Attached, Daemon};
+use crate::daemon::{Daemon, PortBackend};
 use crate::handover::items::{ParkedPort, PortItem};
 use crate::permission;
-use crate::ports::kind::{Asked, Continuation, NamedRings, place_of};
-use crate::ports::plug::{NewPort, Queues, plug, unplug};
+use crate::ports::kind::{AdmittedRequest, Continuation, NamedRings, place_of};
+use crate::ports::plug::{NewPort, PortQueues, plug, unplug};
 use crate::refusal::{Refusal, refuse};
-use crate::registry::ports::{Declared, SwitchPort};
+use crate::registry::ports::{DeclaredPort, SwitchPort};
 use crate::rings::nic::mode_words;
 
 /// Backend of an interface's port.
@@ -46,10 +47,10 @@ struct InterfacePort {
 #[derive(Serialize, Deserialize)]
 struct InterfaceState {
     entries: u32,
-    queues: Vec<QueueState>,
+    queues: Vec<NicQueueState>,
 }
 
-impl Attached for InterfacePort {
+impl PortBackend for InterfacePort {
     fn kind(&self) -> PortKind {
         PortKind::Nic
     }
@@ -127,7 +128,7 @@ struct StackState {
     gro: bool,
 }
 
-impl Attached for StackPort {
+impl PortBackend for StackPort {
     fn kind(&self) -> PortKind {
         PortKind::Nic
     }
@@ -164,7 +165,7 @@ pub fn begin_anew(d: &mut Daemon, name: &str) -> Duration {
 }
 
 /// Attaches an interface to a switch.
-pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
+pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Netmap(spec) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Netmap>()?;
     let ifname = spec.ifname().as_str();
@@ -181,7 +182,8 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     if o.slots() > *RING_SLOTS_RANGE.end() {
         return refuse(Errno::INVAL, format!("at most {} slots a ring are possible", RING_SLOTS_RANGE.end()));
     }
-    let entries = sizes::entries(sizes::shape(1, (0, 0), (o.slots(), o.slots())));
+    let host = PortShape { tx_rings: 0, rx_rings: 0, tx_slots: o.slots(), rx_slots: o.slots() };
+    let entries = sizes::entries(sizes::shape(1, host));
     let opened = (which.start..which.end.min(queues)).map(|queue| SwitchQueue::open(&nic, queue, entries));
     on_switch(d, asked, &nic, entries, opened.collect::<Result<_, _>>()?)?;
     if (o.host() || which.end > queues)
@@ -194,7 +196,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
 }
 
 /// Restores the queues of an interface.
-fn continue_port(d: &mut Daemon, asked: &Asked<'_>, ifname: &str, state: State) -> Result<(), Refusal> {
+fn continue_port(d: &mut Daemon, asked: &AdmittedRequest<'_>, ifname: &str, state: State) -> Result<(), Refusal> {
     let InterfaceState { entries, queues } = state.read()?;
     let nic = d.interfaces.known(ifname).ok_or_else(missing)?;
     let restored = queues.into_iter().map(|queue| SwitchQueue::restore(&nic, entries, queue));
@@ -209,7 +211,7 @@ fn missing() -> Refusal {
 /// Attaches an interface's queues to the switch.
 fn on_switch(
     d: &mut Daemon,
-    asked: &Asked<'_>,
+    asked: &AdmittedRequest<'_>,
     nic: &Arc<Nic>,
     entries: u32,
     all: Vec<(SwitchQueue, NicIngress)>,
@@ -240,16 +242,16 @@ pub fn attach_named(d: &mut Daemon, at: SwitchPort, rings: NamedRings, caller: C
     let spec = AttachSpec::Netmap(spec.ok_or_else(missing)?);
     let full = at.full();
     let switch = at.switch.clone();
-    attach(d, &Asked::new(at, &spec, &options, caller))?;
+    attach(d, &AdmittedRequest::new(at, &spec, &options, caller))?;
     if let Some(record) = d.ports.get_mut(&full) {
         let params = AttachParams { switch, port: spec.to_string(), options };
-        record.declared = Some(Declared { params, from_file: false });
+        record.declared = Some(DeclaredPort { params, from_file: false });
     }
     Ok(())
 }
 
 /// Attaches an interface's host stack to a switch, as the port `NAME^`.
-fn attach_stack(d: &mut Daemon, asked: &Asked<'_>, nic: &Arc<Nic>) -> Result<(), Refusal> {
+fn attach_stack(d: &mut Daemon, asked: &AdmittedRequest<'_>, nic: &Arc<Nic>) -> Result<(), Refusal> {
     let at = SwitchPort::new(&asked.at.switch, host_port(&asked.at.port));
     permission::is_free(d, &at)?;
     let ifname = &nic.interface().name;
@@ -292,7 +294,7 @@ fn continue_stack(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), R
     plug(d, &at, stack_queues(&stack)?, NewPort { persistent, lossless, gro, policies, ..NewPort::of(behind, owner) })
 }
 
-fn stack_queues(stack: &Stack) -> Result<Queues, Errno> {
+fn stack_queues(stack: &Stack) -> Result<PortQueues, Errno> {
     let queue = Arc::clone(stack.queue(0)?);
     let egress: Arc<dyn Egress> = Arc::new(TapEgress::new(Arc::clone(&queue), Arc::default()));
     Ok((vec![egress], vec![Box::new(TapIngress::new(queue, Arc::default()))]))

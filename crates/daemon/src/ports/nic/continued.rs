@@ -9,7 +9,7 @@ use netvale_afxdp::iface::Interface as Found;
 use netvale_afxdp::socket::BindResult;
 use netvale_fdio::state::Fd;
 use netvale_mem::PortShape;
-use netvale_mem::region::{Furnished, RingRanges};
+use netvale_mem::region::{FurnishedRings, RingRanges};
 use netvale_nic::stack::Stack;
 use netvale_tap::Tap;
 use netvale_tap::restore::name_of;
@@ -22,10 +22,10 @@ use crate::handover::kinds::{InterfaceItem, OpenInterfaceItem, StackItem};
 use crate::ports::memory;
 use crate::refusal::{Refusal, refuse};
 use crate::rings::nic::{NicPort, OpenQueue};
-use crate::rings::switched::Bells;
+use crate::rings::switched::RingDoorbells;
 
 /// An interface, with the stand-in for its stack.
-pub type Interface = (Arc<Nic>, Option<Arc<Stack>>);
+pub type ContinuedInterface = (Arc<Nic>, Option<Arc<Stack>>);
 
 /// Returns the items of all existing interfaces.
 ///
@@ -82,7 +82,7 @@ fn interface(nic: &Nic, stack: Option<&Stack>) -> std::io::Result<Item> {
 ///
 /// # Errors
 /// [`Refusal`] if the interface does not exist, or the descriptors are of another type.
-pub fn continue_interface(d: &mut Daemon, item: InterfaceItem) -> Result<Interface, Refusal> {
+pub fn continue_interface(d: &mut Daemon, item: InterfaceItem) -> Result<ContinuedInterface, Refusal> {
     let (interface, mode) = item.interface();
     if d.interfaces.known(&interface.name).is_some() {
         return refuse(Errno::INVAL, "it is continued twice");
@@ -132,7 +132,7 @@ fn rings(client: u64, port: &NicPort) -> std::io::Result<Item> {
         first: port.mem.csb_first(),
         rings: [port.tx.clone(), port.rx.clone()],
         sockets: port.sockets.iter().map(socket).collect::<std::io::Result<_>>()?,
-        bells: port.bells.values().map(Bells::save).collect::<std::io::Result<_>>()?,
+        bells: port.bells.values().map(RingDoorbells::save).collect::<std::io::Result<_>>()?,
         counters: port.counted(),
     })))
 }
@@ -152,7 +152,7 @@ pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem) -> Result<(), Ref
     let mem = match known {
         Some(mem) if (mem.shape(), mem.host_rings()) == (shape, item.host) => mem,
         Some(_) => return Err(wrong("its rings have two shapes")),
-        None => Arc::new(region.continue_port(shape, item.host, item.first)?),
+        None => Arc::new(region.continue_port(shape, item.host.0, item.host.1, item.first)?),
     };
     let [tx, rx] = item.rings;
     let queues = nic.interface().queues;
@@ -172,9 +172,10 @@ pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem) -> Result<(), Ref
         let queue = match hold::shared(d, &port, number)? {
             Some(queue) => queue,
             None => {
-                let memory = (port.mem.region().mapping(), stack::buffers(&port));
-                let opened = port.nic.continue_queue(number, entries, memory, socket.take()?)?;
-                Arc::new(OpenQueue::new(opened, Furnished::of(&port.mem, hold::both(number))))
+                let memory = port.mem.region().mapping();
+                let buffers = stack::buffers(&port);
+                let opened = port.nic.continue_queue(number, entries, memory, buffers, socket.take()?)?;
+                Arc::new(OpenQueue::new(opened, FurnishedRings::of(&port.mem, hold::both(number))))
             }
         };
         port.sockets.push(queue);
@@ -183,7 +184,7 @@ pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem) -> Result<(), Ref
     if has_host {
         let stack = d.interfaces.stack(&item.interface).ok_or_else(|| wrong("its stack is missing"))?;
         let mut given = item.bells.into_iter();
-        let mut bells = |port: &NicPort| Bells::restore(given.next(), &port.fault);
+        let mut bells = |port: &NicPort| RingDoorbells::restore(given.next(), &port.fault);
         let tasks = stack::host_rings(&mut port, &stack, &mut bells, true)?;
         stack::place(d, &mut port, tasks)?;
         port.count(&item.counters);

@@ -1,7 +1,7 @@
 //! Properties of network interfaces for netmap's control requests, open or not. Queries need no privilege.
 
 use netvale_afxdp::iface::Interface;
-use netvale_afxdp::sizes::{self, Needs};
+use netvale_afxdp::sizes::{self, RegionNeeds};
 use netvale_control::attach::{AttachReply, AttachRequest};
 use netvale_mem::layout::{DEFAULT_BUF_SIZE, Layout, PoolSize, RegionSizes};
 use netvale_mem::{PortShape, RegionError};
@@ -14,7 +14,7 @@ use crate::ports::memory::region;
 use crate::refusal::Refusal;
 use crate::registry::regions::COMMON_REGION;
 use crate::rings::guest::GuestPort;
-use crate::rings::sizes::Facts;
+use crate::rings::sizes::PortFacts;
 
 /// The properties of an interface, actual ones or those it would get if opened with `request`.
 pub(crate) fn of_interface(
@@ -22,7 +22,7 @@ pub(crate) fn of_interface(
     ifname: &str,
     request: &AttachRequest,
     caller: Caller,
-) -> Result<Facts, Refusal> {
+) -> Result<PortFacts, Refusal> {
     // A nonexistent region is refused first.
     let named = match request.mem_id {
         0 | COMMON_REGION => None,
@@ -38,8 +38,8 @@ pub(crate) fn of_interface(
         let own = port.owner.uid == caller.uid;
         let layout = *port.mem.region().layout();
         let mem_id = port.mem_id;
-        let (layout, mem_id) = if own { (layout, mem_id) } else { common(d, &needs(shape, host), caller)? };
-        return Ok(Facts { shape, host, layout, mem_id });
+        let (layout, mem_id) = if own { (layout, mem_id) } else { common(d, &needs(shape, host.0, host.1), caller)? };
+        return Ok(PortFacts { shape, host, layout, mem_id });
     }
     if netvale_guest::passthrough::device_of(ifname).is_some() {
         return closed_guest(&interface);
@@ -48,16 +48,18 @@ pub(crate) fn of_interface(
         Some(_) => (1, 1),
         None => (request.host_tx_rings.max(1), request.host_rx_rings.max(1)),
     };
-    let shape = sizes::shape(interface.queues, host, (request.tx_slots, request.rx_slots));
+    let host_rings =
+        PortShape { tx_rings: host.0, rx_rings: host.1, tx_slots: request.tx_slots, rx_slots: request.rx_slots };
+    let shape = sizes::shape(interface.queues, host_rings);
     let (layout, mem_id) = match named {
         Some(named) => named,
-        None => common(d, &needs(shape, host), caller)?,
+        None => common(d, &needs(shape, host.0, host.1), caller)?,
     };
-    Ok(Facts { shape, host, layout, mem_id })
+    Ok(PortFacts { shape, host, layout, mem_id })
 }
 
 /// The region shared by the caller's interfaces, as it is, or as the first of them would create it.
-fn common(d: &Daemon, needs: &Needs, caller: Caller) -> Result<(Layout, u32), Refusal> {
+fn common(d: &Daemon, needs: &RegionNeeds, caller: Caller) -> Result<(Layout, u32), Refusal> {
     let layout = match d.regions.known_common(caller.uid) {
         Some(region) => *region.layout(),
         // A layout with more rings than a region can hold is refused at the open.
@@ -74,12 +76,12 @@ pub(crate) fn header(d: &Daemon, ifname: &str) -> Result<u32, Refusal> {
     }
 }
 
-fn needs(shape: PortShape, host: (u32, u32)) -> Needs {
-    Needs { shape, host, used: (shape.tx_rings, shape.rx_rings), buf_size: 0, extra_bufs: 0 }
+fn needs(shape: PortShape, host_tx: u32, host_rx: u32) -> RegionNeeds {
+    RegionNeeds { shape, host: (host_tx, host_rx), used: (shape.tx_rings, shape.rx_rings), buf_size: 0, extra_bufs: 0 }
 }
 
 /// The properties of an open ptnet device, from the host's header.
-fn of_guest(port: &GuestPort) -> Result<Facts, Refusal> {
+fn of_guest(port: &GuestPort) -> Result<PortFacts, Refusal> {
     let d = port.described();
     let layout = Layout {
         csb_entries: d.num_rings,
@@ -95,7 +97,7 @@ fn of_guest(port: &GuestPort) -> Result<Facts, Refusal> {
             bufs: PoolSize { num: d.num_bufs, size: d.buf_size },
         },
     };
-    Ok(Facts { shape: shape_of(&d), host: (0, 0), layout, mem_id: d.mem_id })
+    Ok(PortFacts { shape: shape_of(&d), host: (0, 0), layout, mem_id: d.mem_id })
 }
 
 fn shape_of(d: &AttachReply) -> PortShape {
@@ -104,10 +106,10 @@ fn shape_of(d: &AttachReply) -> PortShape {
 
 /// The properties of a closed device: its driver reports rings and slots; its memory is the host's, and assumed to have
 /// this many buffers.
-fn closed_guest(interface: &Interface) -> Result<Facts, Refusal> {
-    let slots = interface.slots().unwrap_or((sizes::SLOTS, sizes::SLOTS));
-    let shape = sizes::shape(interface.queues, (0, 0), slots);
-    let sizes = RegionSizes::for_port(shape.tx_rings + shape.rx_rings, slots.0.max(slots.1), DEFAULT_BUF_SIZE, 0, 0);
+fn closed_guest(interface: &Interface) -> Result<PortFacts, Refusal> {
+    let (tx_slots, rx_slots) = interface.slots().unwrap_or((sizes::SLOTS, sizes::SLOTS));
+    let shape = sizes::shape(interface.queues, PortShape { tx_rings: 0, rx_rings: 0, tx_slots, rx_slots });
+    let sizes = RegionSizes::for_port(shape.tx_rings + shape.rx_rings, tx_slots.max(rx_slots), DEFAULT_BUF_SIZE, 0, 0);
     let layout = Layout::device(sizes).map_err(RegionError::from)?;
-    Ok(Facts { shape, host: (0, 0), layout, mem_id: 0 })
+    Ok(PortFacts { shape, host: (0, 0), layout, mem_id: 0 })
 }

@@ -19,11 +19,11 @@ pub(crate) fn find(ifname: &str) -> Result<Interface, Refusal> {
 }
 
 /// Numbers of rings in one direction: queues, then host rings.
-pub(crate) type Counts = (u32, u32);
+pub(crate) type RingNumbers = (u32, u32);
 
 /// The rings in a specification in one direction, as in netmap: a number that exists only in the other direction means
 /// the first ring.
-pub(crate) fn wanted(rings: Rings, (queues, host): Counts, other: Counts) -> Result<Range<u32>, Refusal> {
+pub(crate) fn wanted(rings: Rings, (queues, host): RingNumbers, other: RingNumbers) -> Result<Range<u32>, Refusal> {
     let one = |i: u32, own: u32, other: u32, what: &str| match i {
         i if i < own => Ok(i),
         i if i < other => Ok(0),
@@ -39,7 +39,7 @@ pub(crate) fn wanted(rings: Rings, (queues, host): Counts, other: Counts) -> Res
 }
 
 /// The rings in a specification in both directions; it may exclude one direction.
-pub(crate) fn wanted_both(spec: &PortSpec, tx: Counts, rx: Counts) -> Result<RingRanges, Refusal> {
+pub(crate) fn wanted_both(spec: &PortSpec, tx: RingNumbers, rx: RingNumbers) -> Result<RingRanges, Refusal> {
     let bound = |own, other, without| match spec.rings {
         _ if spec.flags.directions == without => Ok(0..0),
         rings => wanted(rings, own, other),

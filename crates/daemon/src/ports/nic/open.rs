@@ -4,30 +4,30 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use netvale_afxdp::Nic;
-use netvale_afxdp::sizes::{self, Needs};
+use netvale_afxdp::sizes::{self, RegionNeeds};
 use netvale_control::attach::{AttachRequest, FLAG_NETMAP, MAX_PORT_RINGS, MAX_RINGS};
 use netvale_control::types::PortKind;
 use netvale_mem::PortShape;
-use netvale_mem::mapping::Pages;
+use netvale_mem::mapping::PageKind;
 use netvale_mem::region::{Binding, RingRanges};
 use netvale_portspec::{Memory, PortSpec};
 use rustix::io::Errno;
 
-use super::names::{Counts, wanted_both};
+use super::names::{RingNumbers, wanted_both};
 use super::{hold, stack};
 use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::handover::items::{BindingItem, HoldItem};
 use crate::permission;
-use crate::ports::attachment::{Attachment, Description, Opened, gone};
-use crate::ports::memory::{self, Numbered};
+use crate::ports::attachment::{Attachment, Description, OpenedPort, gone};
+use crate::ports::memory::{self, NumberedRegion};
 use crate::ports::plug::{end_monitors, tell_detached, tell_made};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::regions::COMMON_REGION;
-use crate::registry::watches::Watched;
+use crate::registry::watches::MonitoredPort;
 use crate::rings::nic::{NicPort, OpenQueue};
 use crate::rings::sizes::own_pools;
-use crate::rings::switched::Bells;
+use crate::rings::switched::RingDoorbells;
 
 /// Maximum number of extra buffers in a region for a netmap program, which accepts fewer than requested: they lie in
 /// locked memory.
@@ -63,7 +63,7 @@ fn remove(d: &mut Daemon, client: u64) {
     d.mirrors.end(&mut d.workers, &port.mem, &RingRanges { tx: port.tx.clone(), rx: port.rx.clone() });
     let ifname = &port.nic.interface().name;
     if d.interfaces.port_on(ifname).is_none() {
-        end_monitors(d, &Watched::Nic(ifname.clone()));
+        end_monitors(d, &MonitoredPort::Nic(ifname.clone()));
     }
     tracing::info!(port = port.name, "closed");
     tell_detached(d, &port.name, port.owner.uid, "its program has closed it");
@@ -96,7 +96,7 @@ pub fn open(
     spec: &PortSpec,
     ifname: &str,
     caller: Caller,
-) -> Result<Opened, Refusal> {
+) -> Result<OpenedPort, Refusal> {
     let nic = d.interfaces.nic(ifname)?;
     let queues = nic.interface().queues;
     let (shape, host) = shape_of(d, &nic, request, spec)?;
@@ -111,11 +111,11 @@ pub fn open(
     }
     hold::are_free(d, &nic, &bound)?;
     let used = hold::new_rings(d, &nic, &bound);
-    let needs = Needs { shape, host, used, buf_size: request.buf_size, extra_bufs: extra_bufs(request) };
+    let needs = RegionNeeds { shape, host, used, buf_size: request.buf_size, extra_bufs: extra_bufs(request) };
     let (region, mem_id) = region_for(d, ifname, &spec.memory, request, &needs, caller)?;
     let mem = match hold::memory_in(d, ifname, &region) {
         Some(mem) => mem,
-        None => Arc::new(region.port_in_part(shape, host, &RingRanges::NONE)?),
+        None => Arc::new(region.port_in_part(shape, host.0, host.1, &RingRanges::NONE)?),
     };
     let binding = mem.bind(&spec.name.to_string(), tx, rx, request.extra_bufs)?;
     // Quotes mark the end of a name, and are not part of it.
@@ -140,7 +140,12 @@ fn extra_bufs(request: &AttachRequest) -> u32 {
 
 /// Numbers of rings, slots and host rings of the interface: its first program determines them until the last one closes
 /// it.
-fn shape_of(d: &Daemon, nic: &Nic, request: &AttachRequest, spec: &PortSpec) -> Result<(PortShape, Counts), Refusal> {
+fn shape_of(
+    d: &Daemon,
+    nic: &Nic,
+    request: &AttachRequest,
+    spec: &PortSpec,
+) -> Result<(PortShape, RingNumbers), Refusal> {
     let interface = nic.interface();
     if let Some(port) = d.interfaces.port_on(&interface.name) {
         return Ok((port.mem.shape(), port.mem.host_rings()));
@@ -155,8 +160,13 @@ fn shape_of(d: &Daemon, nic: &Nic, request: &AttachRequest, spec: &PortSpec) -> 
         let (tx, rx) = host;
         return refuse(Errno::NOMEM, format!("{tx} and {rx} host rings are too many for {}", interface.name));
     }
-    let slots = (spec.conf.tx_slots.max(request.tx_slots), spec.conf.rx_slots.max(request.rx_slots));
-    Ok((sizes::shape(interface.queues, host, slots), host))
+    let host_rings = PortShape {
+        tx_rings: host.0,
+        rx_rings: host.1,
+        tx_slots: spec.conf.tx_slots.max(request.tx_slots),
+        rx_slots: spec.conf.rx_slots.max(request.rx_slots),
+    };
+    Ok((sizes::shape(interface.queues, host_rings), host))
 }
 
 /// Refuses an interface on a switch: its host stack belongs to the switch, or must be left alone.
@@ -191,7 +201,7 @@ fn start(d: &mut Daemon, mut port: NicPort) -> Result<NicPort, Refusal> {
     let host = hold::host_of(&port.nic, &bound);
     if !host.tx.is_empty() || !host.rx.is_empty() {
         let stack = stack::of_port(&mut d.interfaces, &port)?;
-        let tasks = stack::host_rings(&mut port, &stack, &mut |port| Bells::new(&port.fault), false)?;
+        let tasks = stack::host_rings(&mut port, &stack, &mut |port| RingDoorbells::new(&port.fault), false)?;
         stack::place(d, &mut port, tasks)?;
         port.stack = Some(stack);
     }
@@ -204,9 +214,9 @@ fn start(d: &mut Daemon, mut port: NicPort) -> Result<NicPort, Refusal> {
 
 /// Opens a queue that no program has open.
 fn fresh(port: &NicPort, number: u32) -> Result<OpenQueue, Refusal> {
-    let memory = (port.mem.region().mapping(), stack::buffers(port));
     let rings = port.mem.furnish(hold::both(number))?;
-    let opened = port.nic.queue(number, sizes::entries(port.mem.shape()), memory)?;
+    let entries = sizes::entries(port.mem.shape());
+    let opened = port.nic.queue(number, entries, port.mem.region().mapping(), stack::buffers(port))?;
     Ok(OpenQueue::new(opened, rings))
 }
 
@@ -217,13 +227,13 @@ fn region_for(
     ifname: &str,
     memory: &Memory,
     request: &AttachRequest,
-    needs: &Needs,
+    needs: &RegionNeeds,
     caller: Caller,
-) -> Result<Numbered, Refusal> {
+) -> Result<NumberedRegion, Refusal> {
     if *memory == Memory::Auto
         && let Some(pools) = own_pools(&request.pools)
     {
-        return memory::make(d, pools, Pages::Ordinary, caller);
+        return memory::make(d, pools, PageKind::Ordinary, caller);
     }
     match memory {
         Memory::Id(id) if u32::from(id.get()) == COMMON_REGION => {
@@ -235,7 +245,7 @@ fn region_for(
     let beside = d.interfaces.ports_on(ifname).filter(|(_, p)| p.owner.uid == caller.uid);
     let mut beside = beside.map(|(_, p)| (Arc::clone(p.mem.region()), p.mem_id));
     // All rings of the interface have room reserved there.
-    let there = Needs { shape: PortShape { tx_rings: 0, rx_rings: 0, ..needs.shape }, ..*needs };
+    let there = RegionNeeds { shape: PortShape { tx_rings: 0, rx_rings: 0, ..needs.shape }, ..*needs };
     if let Some(found) = beside.find(|(region, _)| there.fit(region)) {
         return Ok(found);
     }
@@ -246,5 +256,5 @@ fn region_for(
             return Ok((common, COMMON_REGION));
         }
     }
-    memory::make(d, needs.region(), Pages::Ordinary, caller)
+    memory::make(d, needs.region(), PageKind::Ordinary, caller)
 }

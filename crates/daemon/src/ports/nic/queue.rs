@@ -4,13 +4,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use netvale_afxdp::socket::{Buffers, Receiver, Sender};
-use netvale_afxdp::{Nic, Opened};
+use netvale_afxdp::socket::{BufferLayout, XdpReceiver, XdpSender};
+use netvale_afxdp::{Nic, OpenNicQueue};
 use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::Mapping;
 use netvale_mem::layout::DEFAULT_BUF_SIZE;
-use netvale_mem::mapping::{Pages, sealed_memfd};
-use netvale_nic::continued::{Settled, check_sending, find_free, find_taken};
+use netvale_mem::mapping::{PageKind, sealed_memfd};
+use netvale_nic::continued::{PausedIngress, check_sending, find_free, find_taken};
 use netvale_nic::egress::NicEgress;
 use netvale_nic::ingress::NicIngress;
 use rustix::io::Errno;
@@ -23,15 +23,15 @@ pub(super) struct SwitchQueue {
     number: u32,
     /// Whether frames may take several buffers.
     multi_buffer: bool,
-    opened: Opened,
+    opened: OpenNicQueue,
     memory: OwnedFd,
     pub(super) egress: Arc<NicEgress>,
-    settled: Arc<Mutex<Settled>>,
+    settled: Arc<Mutex<PausedIngress>>,
 }
 
 /// State for another process.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct QueueState {
+pub(super) struct NicQueueState {
     number: u32,
     memory: Fd,
     socket: Fd,
@@ -49,11 +49,11 @@ pub(super) struct QueueState {
 const QUIET: Duration = Duration::from_millis(300);
 
 /// Buffer 0 has no room before it for the kernel's headroom.
-fn buffers(entries: u32) -> Buffers {
-    Buffers { first: 0, stride: DEFAULT_BUF_SIZE, count: 1 + 2 * entries }
+fn buffers(entries: u32) -> BufferLayout {
+    BufferLayout { first: 0, stride: DEFAULT_BUF_SIZE, count: 1 + 2 * entries }
 }
 
-fn bytes(buffers: &Buffers) -> usize {
+fn bytes(buffers: &BufferLayout) -> usize {
     (buffers.count as usize * buffers.stride as usize).next_multiple_of(4096)
 }
 
@@ -66,16 +66,17 @@ impl SwitchQueue {
         let name = &nic.interface().name;
         let buffers = buffers(entries);
         // A file, since another process may have to take it over.
-        let made = sealed_memfd("netvale-queue", bytes(&buffers) as u64, Pages::Ordinary);
+        let made = sealed_memfd("netvale-queue", bytes(&buffers) as u64, PageKind::Ordinary);
         let missing = |e| Refusal::new(e, format!("no memory for {} frames of interface {name}: {e}", buffers.count));
         let (file, memory, _) = made.map_err(missing)?;
         let memory = Arc::new(memory);
-        let opened = nic.queue(number, entries, (&memory, buffers))?;
+        let opened = nic.queue(number, entries, &memory, buffers)?;
         opened.receive()?;
         let (receiver, sender) = halves(&opened, name)?;
         let got = opened.bind()?;
-        let ours = (got.multi_buffer, Arc::clone(&opened.queue));
-        let egress = NicEgress::new(sender, Arc::clone(&memory), buffers, 1 + entries..buffers.count, ours);
+        let queue = Arc::clone(&opened.queue);
+        let sends = 1 + entries..buffers.count;
+        let egress = NicEgress::new(sender, Arc::clone(&memory), buffers, sends, got.multi_buffer, queue);
         let queue = Arc::clone(&opened.queue);
         let ingress = NicIngress::new(receiver, memory, buffers, 1..1 + entries, queue);
         let egress = Arc::new(egress);
@@ -88,8 +89,8 @@ impl SwitchQueue {
     ///
     /// # Errors
     /// Fails if the daemon is out of descriptors.
-    pub(super) fn save(&self) -> std::io::Result<QueueState> {
-        Ok(QueueState {
+    pub(super) fn save(&self) -> std::io::Result<NicQueueState> {
+        Ok(NicQueueState {
             number: self.number,
             memory: Fd::copy_of(&self.memory)?,
             socket: Fd::copy_of(self.opened.socket.as_fd())?,
@@ -104,10 +105,10 @@ impl SwitchQueue {
     ///
     /// # Errors
     /// Fails if the daemon is out of descriptors.
-    pub(super) fn save_parked(&self) -> std::io::Result<Option<QueueState>> {
+    pub(super) fn save_parked(&self) -> std::io::Result<Option<NicQueueState>> {
         let Some((free, multi_buffer)) = self.egress.free() else { return Ok(None) };
-        let Settled { taken, pieces } = self.settled.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Ok(Some(QueueState { multi_buffer, free: Some(free), taken, pieces, ..self.save()? }))
+        let PausedIngress { taken, pieces } = self.settled.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Ok(Some(NicQueueState { multi_buffer, free: Some(free), taken, pieces, ..self.save()? }))
     }
 
     /// Restores a queue whose socket's rings have `entries` entries.
@@ -117,9 +118,9 @@ impl SwitchQueue {
     pub(super) fn restore(
         nic: &Arc<Nic>,
         entries: u32,
-        state: QueueState,
+        state: NicQueueState,
     ) -> Result<(SwitchQueue, NicIngress), Refusal> {
-        let QueueState { number, memory, socket, multi_buffer, free, taken, pieces } = state;
+        let NicQueueState { number, memory, socket, multi_buffer, free, taken, pieces } = state;
         if entries > *netvale_mem::layout::RING_SLOTS_RANGE.end() {
             return Err(BadState::new("rings have no such number of entries").into());
         }
@@ -128,9 +129,9 @@ impl SwitchQueue {
         let file = memory.take()?;
         let wrong = |e: Errno| Refusal::new(e, format!("the memory of queue {number} cannot be used: {e}"));
         let memory = Arc::new(Mapping::map(file.as_fd(), bytes(&buffers)).map_err(wrong)?);
-        let opened = nic.continue_queue(number, entries, (&memory, buffers), socket.take()?)?;
+        let opened = nic.continue_queue(number, entries, &memory, buffers, socket.take()?)?;
         let (mut receiver, sender) = halves(&opened, name)?;
-        let settled = Settled { taken, pieces };
+        let settled = PausedIngress { taken, pieces };
         let receives = 1..1 + entries;
         let sends = 1 + entries..buffers.count;
         let free = match free {
@@ -144,8 +145,8 @@ impl SwitchQueue {
                 find_free(&sender, &buffers, sends, QUIET)?
             }
         };
-        let ours = (multi_buffer, Arc::clone(&opened.queue));
-        let egress = Arc::new(NicEgress::new(sender, Arc::clone(&memory), buffers, free, ours));
+        let queue = Arc::clone(&opened.queue);
+        let egress = Arc::new(NicEgress::new(sender, Arc::clone(&memory), buffers, free, multi_buffer, queue));
         let queue = Arc::clone(&opened.queue);
         let ingress = NicIngress::continued(receiver, memory, buffers, &settled, queue)?;
         let settled = ingress.settled();
@@ -158,7 +159,7 @@ impl SwitchQueue {
     }
 }
 
-fn halves(opened: &Opened, name: &str) -> Result<(Receiver, Sender), Refusal> {
+fn halves(opened: &OpenNicQueue, name: &str) -> Result<(XdpReceiver, XdpSender), Refusal> {
     let halves = opened.socket.receiver().and_then(|receiver| Ok((receiver, opened.socket.sender()?)));
     halves.map_err(|e| Refusal::new(e, format!("{name}: cannot map the socket's rings: {e}")))
 }

@@ -8,10 +8,10 @@ use netvale_afxdp::bpf::{Diversion, steering};
 use netvale_afxdp::iface::Interface;
 use netvale_afxdp::outlet::Outlet;
 use netvale_afxdp::rx_end::RxEnd;
-use netvale_afxdp::socket::Buffers;
+use netvale_afxdp::socket::BufferLayout;
 use netvale_mem::host::HostTx;
 use netvale_mem::notify::KickCounts;
-use netvale_mem::region::{Furnished, RingRanges};
+use netvale_mem::region::{FurnishedRings, RingRanges};
 use netvale_nic::stack::{Stack, StackRx, StackTx};
 use netvale_port::RingCounters;
 use netvale_tap::{Tap, TapOptions};
@@ -22,8 +22,8 @@ use crate::ports::handed::domain_of;
 use crate::refusal::Refusal;
 use crate::registry::interfaces::Interfaces;
 use crate::rings::nic::NicPort;
-use crate::rings::switched::Bells;
-use crate::worker::Job;
+use crate::rings::switched::RingDoorbells;
+use crate::worker::WorkerTask;
 
 /// Creates the TAP that replaces the interface's stack, with `queues` queues; `finished`: its frames have no pending
 /// offloads.
@@ -64,7 +64,7 @@ pub(crate) fn of_port(interfaces: &mut Interfaces, port: &NicPort) -> Result<Arc
 }
 
 /// Creates or finds the two bells of a host ring.
-pub(crate) type GetBells<'a> = dyn FnMut(&NicPort) -> Result<Bells, Refusal> + 'a;
+pub(crate) type GetBells<'a> = dyn FnMut(&NicPort) -> Result<RingDoorbells, Refusal> + 'a;
 
 /// Creates the tasks that forward frames between the stack and the port's host rings, in the bound directions. The port
 /// owns the opened resources. `continues`: they resume another process's rings.
@@ -73,8 +73,8 @@ pub(crate) fn host_rings(
     stack: &Arc<Stack>,
     bells: &mut GetBells<'_>,
     continues: bool,
-) -> Result<Vec<Counted>, Refusal> {
-    let mut tasks = Vec::<Counted>::new();
+) -> Result<Vec<CountedTask>, Refusal> {
+    let mut tasks = Vec::<CountedTask>::new();
     let interface = port.nic.interface().clone();
     let queues = interface.queues;
     let failed = |what: &'static str| {
@@ -119,12 +119,12 @@ pub(crate) fn host_rings(
 }
 
 /// A host ring with its buffers; one that `continues` already has them.
-fn furnished(port: &NicPort, ring: RingRanges, continues: bool) -> Result<Furnished, Refusal> {
-    if continues { Ok(Furnished::of(&port.mem, ring)) } else { Ok(port.mem.furnish(ring)?) }
+fn furnished(port: &NicPort, ring: RingRanges, continues: bool) -> Result<FurnishedRings, Refusal> {
+    if continues { Ok(FurnishedRings::of(&port.mem, ring)) } else { Ok(port.mem.furnish(ring)?) }
 }
 
 /// Places the tasks of a port's host rings on workers.
-pub(crate) fn place(d: &mut Daemon, port: &mut NicPort, tasks: Vec<Counted>) -> std::io::Result<()> {
+pub(crate) fn place(d: &mut Daemon, port: &mut NicPort, tasks: Vec<CountedTask>) -> std::io::Result<()> {
     let domain = domain_of(port.owner);
     d.workers.begin(domain, 1)?;
     for (task, counts) in tasks {
@@ -135,11 +135,11 @@ pub(crate) fn place(d: &mut Daemon, port: &mut NicPort, tasks: Vec<Counted>) -> 
 }
 
 /// The buffers of a port's region.
-pub(crate) fn buffers(port: &NicPort) -> Buffers {
+pub(crate) fn buffers(port: &NicPort) -> BufferLayout {
     let layout = port.mem.region().layout();
     let bufs = layout.sizes.bufs;
-    Buffers { first: layout.buf_pool, stride: bufs.size, count: bufs.num }
+    BufferLayout { first: layout.buf_pool, stride: bufs.size, count: bufs.num }
 }
 
 /// A task with its counters.
-pub(crate) type Counted = (Job, (Arc<RingCounters>, Arc<KickCounts>));
+pub(crate) type CountedTask = (WorkerTask, (Arc<RingCounters>, Arc<KickCounts>));

@@ -11,15 +11,15 @@ use netvale_control::options::{OptionsOf, kind};
 use netvale_control::types::{Direction, PortInfo, PortKind};
 use netvale_fdio::state::State;
 use netvale_mem::Region;
-use netvale_mem::mapping::Pages;
+use netvale_mem::mapping::PageKind;
 use netvale_mem::notify::Doorbell;
 use netvale_port::RingCounters;
-use netvale_port::listener::Site;
-use netvale_port::passage::Seated;
+use netvale_port::listener::ListenAddress;
+use netvale_port::passage::SeatTask;
 use netvale_port::service::AskedToPause;
 use netvale_portspec::{AttachSpec, Base, Flags, PortSpec, Rings};
-use netvale_ptnet::backend::{Backend, Fresh};
-use netvale_ptnet::header::Config;
+use netvale_ptnet::backend::{Backend, GuestRings};
+use netvale_ptnet::header::PtnetDeviceConfig;
 use netvale_ptnet::instance::{shape, sizes};
 use netvale_ptnet::pipe::{PipeBackend, PipeState};
 use rustix::io::Errno;
@@ -29,10 +29,10 @@ use self::wires::NicBackend;
 use super::kind::Continuation;
 use super::memory::new_number;
 use super::plug::tell_attached;
-use super::ptnet::{self, Device, DevicePort};
+use super::ptnet::{self, PtnetConfig, PtnetDevicePort};
 use super::site::site;
 use crate::caller::Caller;
-use crate::daemon::{Attached, Daemon, Kicks, Peers};
+use crate::daemon::{Daemon, Kicks, PortBackend, PortPeers};
 use crate::handover::items::{ParkedPort, PortItem};
 use crate::naming;
 use crate::ports::handed::{begin, domain_of_site};
@@ -40,12 +40,12 @@ use crate::refusal::{Refusal, refuse};
 use crate::registry::pipes::Pipes;
 use crate::registry::ports::PortRecord;
 use crate::rings::holders::Holders;
-use crate::rings::pipe::{Pipe, pipe_and_end};
-use crate::worker::{Job, TaskId};
+use crate::rings::pipe::{PipeRecord, pipe_and_end};
+use crate::worker::{TaskId, WorkerTask};
 
 /// Backend of a device without a switch.
 struct PassthroughPort {
-    device: DevicePort,
+    device: PtnetDevicePort,
     /// Its interface, if it has one.
     nic: Option<Arc<Nic>>,
     /// Its pipe, if it has one.
@@ -59,7 +59,7 @@ struct PipedState {
     pipe: PipeState,
 }
 
-impl Attached for PassthroughPort {
+impl PortBackend for PassthroughPort {
     fn kind(&self) -> PortKind {
         self.device.kind()
     }
@@ -76,7 +76,7 @@ impl Attached for PassthroughPort {
         self.device.notes()
     }
 
-    fn peers(&self) -> Option<Peers> {
+    fn peers(&self) -> Option<PortPeers> {
         self.device.peers()
     }
 
@@ -118,13 +118,13 @@ impl Attached for PassthroughPort {
 }
 
 /// A virtual machine's backend, with the tasks that forward its frames.
-struct Passing {
+struct PassthroughDevice {
     backend: Arc<dyn Backend>,
     /// Its interface, if it is one.
     nic: Option<Arc<Nic>>,
     /// Its pipe, if it is one.
     pipe: Option<Arc<PipeBackend>>,
-    tasks: Vec<Job>,
+    tasks: Vec<WorkerTask>,
     /// Counters of the guest's tx rings, and of its rx rings.
     counters: [Vec<Arc<RingCounters>>; 2],
     /// Another process's state of the device.
@@ -186,17 +186,24 @@ fn attach_or_continue(
     }
     let site = site(&d.config, caller, socket, o)?;
     match (pipe_and_end(&backend.name), backend.name.base()) {
-        (Some((name, end)), _) => pipe(d, &full, (name, end), site, o, caller, continued),
+        (Some((key, end)), _) => pipe(d, &full, PassedEnd { key, end }, site, o, caller, continued),
         (None, Base::Netmap { ifname }) => interface(d, &full, ifname.as_str(), site, o, caller, continued),
         (None, Base::Vale { .. }) => Err(Refusal::internal("neither a pipe nor an interface")),
     }
 }
 
+/// The end of a pipe that is passed through.
+struct PassedEnd {
+    /// The pipe's name without the end.
+    key: String,
+    end: usize,
+}
+
 fn pipe(
     d: &mut Daemon,
     full: &str,
-    (key, end): (String, usize),
-    site: Site,
+    PassedEnd { key, end }: PassedEnd,
+    site: ListenAddress,
     o: &OptionsOf<'_, kind::Ptnet>,
     caller: Caller,
     continued: Option<State>,
@@ -220,10 +227,10 @@ fn pipe(
     let backend = Arc::new(backend);
     let [out, back] = backend.seats();
     let counters = [vec![Arc::clone(&out.counters)], vec![Arc::clone(&back.counters)]];
-    let tasks: Vec<Job> = vec![Box::new(Seated(Arc::clone(out))), Box::new(Seated(Arc::clone(back)))];
-    let pipe = Pipe::to_guest(Arc::clone(&backend), end, new_number(d)?, caller.uid);
+    let tasks: Vec<WorkerTask> = vec![Box::new(SeatTask(Arc::clone(out))), Box::new(SeatTask(Arc::clone(back)))];
+    let pipe = PipeRecord::to_guest(Arc::clone(&backend), end, new_number(d)?, caller.uid);
     let pipe_behind = Some(Arc::clone(&backend));
-    let passing = Passing { backend, nic: None, pipe: pipe_behind, tasks, counters, continued: device };
+    let passing = PassthroughDevice { backend, nic: None, pipe: pipe_behind, tasks, counters, continued: device };
     pass(d, full, site, config, passing, o, caller)?;
     d.pipes.insert(key, pipe);
     Ok(())
@@ -233,7 +240,7 @@ fn interface(
     d: &mut Daemon,
     full: &str,
     ifname: &str,
-    site: Site,
+    site: ListenAddress,
     o: &OptionsOf<'_, kind::Ptnet>,
     caller: Caller,
     continued: Option<State>,
@@ -252,9 +259,9 @@ fn interface(
     let behind = Arc::clone(&nic);
     let backend = Arc::new(NicBackend::new(nic, entries(shape(&config)))?);
     try_out(&backend, &config)?;
-    let boxed = |task: Job| task;
-    let tx = backend.tx.iter().map(|seat| boxed(Box::new(Seated(Arc::clone(seat)))));
-    let tasks = tx.chain(backend.rx.iter().map(|seat| boxed(Box::new(Seated(Arc::clone(seat)))))).collect();
+    let boxed = |task: WorkerTask| task;
+    let tx = backend.tx.iter().map(|seat| boxed(Box::new(SeatTask(Arc::clone(seat)))));
+    let tasks = tx.chain(backend.rx.iter().map(|seat| boxed(Box::new(SeatTask(Arc::clone(seat)))))).collect();
     let counters = [
         backend.tx.iter().map(|seat| Arc::clone(&seat.counters)).collect(),
         backend.rx.iter().map(|seat| Arc::clone(&seat.counters)).collect(),
@@ -264,35 +271,35 @@ fn interface(
         full,
         site,
         config,
-        Passing { backend, nic: Some(behind), pipe: None, tasks, counters, continued },
+        PassthroughDevice { backend, nic: Some(behind), pipe: None, tasks, counters, continued },
         o,
         caller,
     )
 }
 
 /// The number of rings of the other side, in each direction.
-fn with_rings(rings: u32, config: Config) -> Config {
-    Config { tx_rings: rings, rx_rings: rings, ..config }
+fn with_rings(rings: u32, config: PtnetDeviceConfig) -> PtnetDeviceConfig {
+    PtnetDeviceConfig { tx_rings: rings, rx_rings: rings, ..config }
 }
 
 /// Places the tasks on workers, and opens the device's socket.
 fn pass(
     d: &mut Daemon,
     full: &str,
-    site: Site,
-    config: Config,
-    passing: Passing,
+    site: ListenAddress,
+    config: PtnetDeviceConfig,
+    passing: PassthroughDevice,
     o: &OptionsOf<'_, kind::Ptnet>,
     caller: Caller,
 ) -> Result<(), Refusal> {
     let domain = domain_of_site(d, caller, &site);
-    let device = Device { site, config, vfio_user: o.vfio_user(), backend: passing.backend };
+    let device = PtnetConfig { site, config, vfio_user: o.vfio_user(), backend: passing.backend };
     let device = ptnet::open(d, device, passing.continued)?;
     begin(d, caller, domain)?;
     let placed: Vec<TaskId> = passing.tasks.into_iter().map(|task| d.workers.place_for(domain, task)).collect();
     let [ingress, egress] = passing.counters;
     let base = PortRecord::new(
-        Box::new(PassthroughPort { device, nic: passing.nic, pipe: passing.pipe }) as Box<dyn Attached>,
+        Box::new(PassthroughPort { device, nic: passing.nic, pipe: passing.pipe }) as Box<dyn PortBackend>,
         caller,
     );
     tracing::info!(port = full, uid = caller.uid, pid = caller.pid, "passed through");
@@ -302,11 +309,11 @@ fn pass(
 }
 
 /// Connects unused rings once, to find errors now rather than at a guest's connection.
-fn try_out(backend: &NicBackend, config: &Config) -> Result<(), Refusal> {
-    let region = Region::device("netvale-trial", sizes(config), Pages::Ordinary)?;
+fn try_out(backend: &NicBackend, config: &PtnetDeviceConfig) -> Result<(), Refusal> {
+    let region = Region::device("netvale-trial", sizes(config), PageKind::Ordinary)?;
     let mem = Arc::new(region.port(shape(config))?);
     let of = |_: usize, side: &netvale_mem::region::RingSide| Ok((side.clone(), Arc::new(Doorbell::new()?)));
-    let connected = backend.connect(&Fresh { mem: &mem, hdr_len: 0.into(), uso: false, goes_on: false, of: &of });
+    let connected = backend.connect(&GuestRings { mem: &mem, hdr_len: 0.into(), uso: false, goes_on: false, of: &of });
     let emptied = backend.empty().map_err(|why| Refusal::new(Errno::BUSY, why.to_string()));
     connected.map_err(Refusal::from).and(emptied)
 }

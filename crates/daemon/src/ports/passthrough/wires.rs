@@ -4,11 +4,11 @@
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use netvale_afxdp::nic::{Queue, Sending};
+use netvale_afxdp::nic::{NicQueue, SendClaim};
 use netvale_afxdp::rx_end::RxEnd;
-use netvale_afxdp::socket::{Buffers, Socket};
+use netvale_afxdp::socket::{BufferLayout, XdpSocket};
 use netvale_afxdp::through::{ThroughRx, ThroughTx};
-use netvale_afxdp::{Nic, NicError, Opened};
+use netvale_afxdp::{Nic, NicError, OpenNicQueue};
 use netvale_mem::host::HostTx;
 use netvale_mem::lent::InUse;
 use netvale_mem::notify::{arm, disarm};
@@ -16,17 +16,17 @@ use netvale_port::RingCounters;
 use netvale_port::passage::Passage;
 use netvale_port::seat::Seat;
 use netvale_port::wake::WakeSet;
-use netvale_ptnet::backend::{Backend, Fresh};
+use netvale_ptnet::backend::{Backend, GuestRings};
 use rustix::io::Errno;
 
 /// Forwards frames from a guest's tx ring to a queue.
-pub struct Outward {
+pub struct OutwardPassage {
     through: ThroughTx,
     /// Whether the kernel was asked to notify of room.
     asked: bool,
 }
 
-impl Passage for Outward {
+impl Passage for OutwardPassage {
     #[inline]
     fn pass(&mut self, _counters: &RingCounters) -> usize {
         if self.through.is_given() && !self.through.is_waiting() {
@@ -66,11 +66,11 @@ impl Passage for Outward {
 }
 
 /// Forwards frames from a queue to a guest's rx ring.
-pub struct Inward {
+pub struct InwardPassage {
     through: ThroughRx,
 }
 
-impl Inward {
+impl InwardPassage {
     /// Whether the guest's share of the buffers may leave the kernel short of them.
     fn lacks_buffers(&self) -> bool {
         let end = self.through.end();
@@ -79,7 +79,7 @@ impl Inward {
     }
 }
 
-impl Passage for Inward {
+impl Passage for InwardPassage {
     #[inline]
     fn pass(&mut self, _counters: &RingCounters) -> usize {
         self.through.pass() as usize
@@ -110,17 +110,17 @@ impl Passage for Inward {
 }
 
 /// Open sockets and queues of an interface, with the guest's right to send on them.
-type Open = Vec<(Arc<Socket>, Arc<Queue>, Sending)>;
+type OpenQueues = Vec<(Arc<XdpSocket>, Arc<NicQueue>, SendClaim)>;
 
 /// The interface behind a guest's rings: each ring uses the queue of the same number.
 pub struct NicBackend {
     nic: Arc<Nic>,
     entries: u32,
     /// Seats of the guest's sending rings.
-    pub tx: Vec<Arc<Seat<Outward>>>,
+    pub tx: Vec<Arc<Seat<OutwardPassage>>>,
     /// Seats of the guest's receiving rings.
-    pub rx: Vec<Arc<Seat<Inward>>>,
-    open: Mutex<Open>,
+    pub rx: Vec<Arc<Seat<InwardPassage>>>,
+    open: Mutex<OpenQueues>,
 }
 
 impl NicBackend {
@@ -139,23 +139,29 @@ impl NicBackend {
     ///
     /// # Errors
     /// [`NicError`] that names the step that failed.
-    pub fn connect(&self, rings: &Fresh<'_>) -> Result<(), NicError> {
+    pub fn connect(&self, rings: &GuestRings<'_>) -> Result<(), NicError> {
         let layout = rings.mem.region().layout();
-        let buffers = Buffers { first: layout.buf_pool, stride: layout.sizes.bufs.size, count: layout.sizes.bufs.num };
+        let buffers =
+            BufferLayout { first: layout.buf_pool, stride: layout.sizes.bufs.size, count: layout.sizes.bufs.num };
         for queue in 0..self.nic.interface().queues {
-            let opened = self.nic.queue(queue, self.entries, (rings.mem.region().mapping(), buffers))?;
+            let opened = self.nic.queue(queue, self.entries, rings.mem.region().mapping(), buffers)?;
             opened.receive()?;
             let sending = self.nic.send_on(queue)?;
             let failed = |what| move |source| NicError::Step { name: self.nic.interface().name.clone(), what, source };
             let (tx, rx) = self.halves(rings, &opened, buffers).map_err(failed("map the rings of a socket"))?;
             let multi_buffer = opened.bind()?.multi_buffer;
-            self.put(queue as usize, (tx, rx), multi_buffer).map_err(failed("wait for a queue"))?;
+            self.put(queue as usize, tx, rx, multi_buffer).map_err(failed("wait for a queue"))?;
             self.open.lock().unwrap_or_else(PoisonError::into_inner).push((opened.socket, opened.queue, sending));
         }
         Ok(())
     }
 
-    fn halves(&self, rings: &Fresh<'_>, opened: &Opened, buffers: Buffers) -> Result<(ThroughTx, ThroughRx), Errno> {
+    fn halves(
+        &self,
+        rings: &GuestRings<'_>,
+        opened: &OpenNicQueue,
+        buffers: BufferLayout,
+    ) -> Result<(ThroughTx, ThroughRx), Errno> {
         let queue = opened.queue.address().queue as usize;
         let out = self.tx.get(queue).ok_or(Errno::INVAL)?;
         let back = self.rx.get(queue).ok_or(Errno::INVAL)?;
@@ -163,20 +169,20 @@ impl NicBackend {
         let sender = opened.socket.sender()?;
         let (side, wake) = rings.tx(queue)?;
         let host = HostTx::counted(side, wake, Arc::clone(&out.kicks));
-        let tx = ThroughTx::new(host, (sender, buffers))?.counted(Arc::clone(&out.counters));
+        let tx = ThroughTx::new(host, sender, buffers)?.counted(Arc::clone(&out.counters));
         let (side, wake) = rings.rx(queue)?;
         let end = RxEnd::counted(side, wake, Arc::clone(&back.kicks));
-        let mut rx = ThroughRx::new(end, (receiver, buffers), None).counted(Arc::clone(&back.counters));
+        let mut rx = ThroughRx::new(end, receiver, buffers, None).counted(Arc::clone(&back.counters));
         rx.begin();
         Ok((tx, rx))
     }
 
-    fn put(&self, queue: usize, (mut tx, rx): (ThroughTx, ThroughRx), multi_buffer: bool) -> Result<(), Errno> {
+    fn put(&self, queue: usize, mut tx: ThroughTx, rx: ThroughRx, multi_buffer: bool) -> Result<(), Errno> {
         tx.set_multi_buffer(multi_buffer);
         let seats = self.tx.get(queue).zip(self.rx.get(queue));
         let (out, back) = seats.ok_or(Errno::INVAL)?;
-        out.connect(Outward { through: tx, asked: false })?;
-        back.connect(Inward { through: rx })
+        out.connect(OutwardPassage { through: tx, asked: false })?;
+        back.connect(InwardPassage { through: rx })
     }
 }
 
@@ -195,7 +201,7 @@ impl Backend for NicBackend {
         }
     }
 
-    fn fill(&self, rings: &Fresh<'_>) -> Result<(), Errno> {
+    fn fill(&self, rings: &GuestRings<'_>) -> Result<(), Errno> {
         self.connect(rings).map_err(|why| {
             tracing::warn!(%why, "an interface cannot be passed through");
             why.errno()

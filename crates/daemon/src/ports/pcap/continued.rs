@@ -5,20 +5,20 @@ use std::path::Path;
 use std::sync::Arc;
 
 use netvale_fdio::state::State;
-use netvale_pcapport::{CaptureOptions, CaptureState, Limit, PcapEgress, PcapIngress, ReplayState};
+use netvale_pcapport::{CaptureLimit, CaptureOptions, CaptureState, PcapEgress, PcapIngress, ReplayState};
 use rustix::io::Errno;
 
-use super::{Captured, Replayed, limit, on_switch, replay_options, replayed_as, unreadable};
+use super::{CaptureFile, ReplayFile, limit, on_switch, replay_options, replayed_as, unreadable};
 use crate::daemon::Daemon;
-use crate::handover::kinds::{FileState, FilesState, Progress};
+use crate::handover::kinds::{FileProgress, FileState, FilesState};
 use crate::permission;
-use crate::ports::kind::Asked;
+use crate::ports::kind::AdmittedRequest;
 use crate::refusal::{Refusal, refuse};
 
 /// Restores files at another process's position.
 pub(super) fn continue_port(
     d: &mut Daemon,
-    asked: &Asked<'_>,
+    asked: &AdmittedRequest<'_>,
     [replayed, captured]: [Option<&Path>; 2],
     state: State,
 ) -> Result<(), Refusal> {
@@ -30,46 +30,50 @@ pub(super) fn continue_port(
         return refuse(Errno::INVAL, "a capture has no file, or a file no capture");
     }
     let replay = replayed.zip(replay).map(|(path, file)| continue_replay(asked, path, file)).transpose()?;
-    let capture = captured.zip(capture).map(|(path, file)| continue_capture(d, asked, path, file)).transpose()?;
+    let capture = captured.zip(capture);
+    let capture = capture.map(|(path, (file, shares))| continue_capture(d, asked, path, file, shares)).transpose()?;
     on_switch(d, asked, replay, capture)
 }
 
 fn continue_replay(
-    asked: &Asked<'_>,
+    asked: &AdmittedRequest<'_>,
     path: &Path,
     state: FileState<ReplayState>,
-) -> Result<(Replayed, PcapIngress), Refusal> {
+) -> Result<(ReplayFile, PcapIngress), Refusal> {
     let file = File::from(state.file.take()?);
     let options = replay_options(asked.options()?)?;
     let again = file.try_clone()?;
     let ingress = match state.progress {
-        Progress::Said(state) => PcapIngress::continued(again, path, options, state, Arc::default()),
-        Progress::Noted(noted) => PcapIngress::after_a_kill(again, noted.take()?, path, options, Arc::default()),
+        FileProgress::Said(state) => PcapIngress::continued(again, path, options, state, Arc::default()),
+        FileProgress::Noted(noted) => PcapIngress::after_a_kill(again, noted.take()?, path, options, Arc::default()),
     };
     replayed_as(path, file, ingress.map_err(|e| unreadable(&e))?)
 }
 
 fn continue_capture(
     d: &mut Daemon,
-    asked: &Asked<'_>,
+    asked: &AdmittedRequest<'_>,
     path: &Path,
-    (state, shares): (FileState<CaptureState>, bool),
-) -> Result<Captured, Refusal> {
+    state: FileState<CaptureState>,
+    shares: bool,
+) -> Result<CaptureFile, Refusal> {
     let file = File::from(state.file.take()?);
     let user = asked.caller.uid;
     let none = || Refusal::new(Errno::INVAL, format!("nothing is known of what user {user} has captured"));
     let shared = shares.then(|| d.captures.known_allowance(user).map(Arc::clone).ok_or_else(none)).transpose()?;
-    let limit = Limit { bytes: limit(asked)?, shared };
+    let limit = CaptureLimit { bytes: limit(asked)?, shared };
     let stat = rustix::fs::fstat(&file)?;
     let options = CaptureOptions::of(path);
     let again = file.try_clone()?;
     let egress = match state.progress {
-        Progress::Said(state) => PcapEgress::continued(again, path, options, limit, state, Arc::default()),
-        Progress::Noted(noted) => PcapEgress::after_a_kill(again, noted.take()?, path, options, limit, Arc::default()),
+        FileProgress::Said(state) => PcapEgress::continued(again, path, options, limit, state, Arc::default()),
+        FileProgress::Noted(noted) => {
+            PcapEgress::after_a_kill(again, noted.take()?, path, options, limit, Arc::default())
+        }
     };
     let egress = Arc::new(egress?);
     if shares && let Ok(place) = permission::place(&d.config, asked.caller, path) {
-        d.captures.remember_again(user, place, (stat.st_dev, stat.st_ino), egress.status());
+        d.captures.remember_again(user, place, stat.st_dev, stat.st_ino, egress.status());
     }
-    Ok(Captured { path: path.to_owned(), file, egress, shares })
+    Ok(CaptureFile { path: path.to_owned(), file, egress, shares })
 }

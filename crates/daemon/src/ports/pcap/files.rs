@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 
 use netvale_port::access::{Access, may_use};
-use netvale_port::folder::{Folder, Place};
+use netvale_port::folder::{Folder, UserPath};
 use netvale_port::listener::OpenError;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -16,7 +16,7 @@ const WRITE: u32 = 2;
 
 /// Why a file cannot be opened.
 #[derive(Debug, Error)]
-pub enum Unopened {
+pub enum CaptureFileError {
     /// Its folder cannot be opened.
     #[error("{0}")]
     Folder(#[from] OpenError),
@@ -31,7 +31,8 @@ pub enum Unopened {
     NotYours(u32),
     /// The caller could not read it.
     #[error(
-        "its file system has no access control lists, so user {0} could not read it; choose a folder on another one, or 'netvale dump'"
+        "its file system has no access control lists, so user {0} could not read it; choose a folder on another one, \
+         or 'netvale dump'"
     )]
     NoLists(u32),
     /// The kernel's error.
@@ -39,22 +40,22 @@ pub enum Unopened {
     System(Errno),
 }
 
-impl From<Errno> for Unopened {
+impl From<Errno> for CaptureFileError {
     fn from(e: Errno) -> Self {
-        if e == Errno::LOOP { Unopened::Link } else { Unopened::System(e) }
+        if e == Errno::LOOP { CaptureFileError::Link } else { CaptureFileError::System(e) }
     }
 }
 
-impl Unopened {
+impl CaptureFileError {
     /// Returns the matching errno.
     pub fn errno(&self) -> Errno {
         match self {
-            Unopened::Folder(why) => why.errno(),
-            Unopened::Link => Errno::LOOP,
-            Unopened::NotAFile => Errno::INVAL,
-            Unopened::NotYours(_) => Errno::PERM,
-            Unopened::NoLists(_) => Errno::OPNOTSUPP,
-            Unopened::System(errno) => *errno,
+            CaptureFileError::Folder(why) => why.errno(),
+            CaptureFileError::Link => Errno::LOOP,
+            CaptureFileError::NotAFile => Errno::INVAL,
+            CaptureFileError::NotYours(_) => Errno::PERM,
+            CaptureFileError::NoLists(_) => Errno::OPNOTSUPP,
+            CaptureFileError::System(errno) => *errno,
         }
     }
 }
@@ -62,11 +63,11 @@ impl Unopened {
 /// Opens a file to replay, for a caller who may read it. Its reader checks that it is a regular file.
 ///
 /// # Errors
-/// [`Unopened`].
-pub fn to_read(place: &Place) -> Result<File, Unopened> {
+/// [`CaptureFileError`].
+pub fn to_read(place: &UserPath) -> Result<File, CaptureFileError> {
     let file = folder(place)?.open_file(OFlags::RDONLY, Mode::empty())?;
     match place.user() {
-        Some(user) if !may_use(&file, user, READ)? => Err(Unopened::NotYours(user)),
+        Some(user) if !may_use(&file, user, READ)? => Err(CaptureFileError::NotYours(user)),
         _ => Ok(file.into()),
     }
 }
@@ -74,8 +75,8 @@ pub fn to_read(place: &Place) -> Result<File, Unopened> {
 /// Creates a file for a capture, for the caller alone, or empties one that the caller may write.
 ///
 /// # Errors
-/// [`Unopened`].
-pub fn to_write(place: &Place) -> Result<File, Unopened> {
+/// [`CaptureFileError`].
+pub fn to_write(place: &UserPath) -> Result<File, CaptureFileError> {
     let folder = folder(place)?;
     match folder.open_file(OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, Mode::RUSR | Mode::WUSR) {
         Ok(file) => made(&folder, file, place.user()),
@@ -84,19 +85,19 @@ pub fn to_write(place: &Place) -> Result<File, Unopened> {
     }
 }
 
-fn folder(place: &Place) -> Result<Folder, Unopened> {
+fn folder(place: &UserPath) -> Result<Folder, CaptureFileError> {
     place.open().map_err(|e| OpenError::of_folder(place)(e).into())
 }
 
 /// Lets the caller read a new file, regardless of the umask.
-fn made(folder: &Folder, file: OwnedFd, user: Option<u32>) -> Result<File, Unopened> {
+fn made(folder: &Folder, file: OwnedFd, user: Option<u32>) -> Result<File, CaptureFileError> {
     let access = Access { users: user.into_iter().collect(), ..Access::default() };
     access.give(&file).map_err(|e| {
         if let Ok(found) = folder.find() {
             folder.remove(&found);
         }
         match (e, user) {
-            (Errno::OPNOTSUPP, Some(user)) => Unopened::NoLists(user),
+            (Errno::OPNOTSUPP, Some(user)) => CaptureFileError::NoLists(user),
             (e, _) => e.into(),
         }
     })?;
@@ -104,22 +105,22 @@ fn made(folder: &Folder, file: OwnedFd, user: Option<u32>) -> Result<File, Unope
 }
 
 /// Empties an existing file. A user's must be theirs, or created by the daemon for them.
-fn emptied(folder: &Folder, user: Option<u32>) -> Result<File, Unopened> {
+fn emptied(folder: &Folder, user: Option<u32>) -> Result<File, CaptureFileError> {
     let Some(user) = user else {
         return Ok(folder.open_file(OFlags::WRONLY | OFlags::TRUNC, Mode::empty())?.into());
     };
     let found = folder.find()?;
     match found.kind() {
         FileType::RegularFile => {}
-        FileType::Symlink => return Err(Unopened::Link),
-        _ => return Err(Unopened::NotAFile),
+        FileType::Symlink => return Err(CaptureFileError::Link),
+        _ => return Err(CaptureFileError::NotAFile),
     }
     let file = folder.open_file(OFlags::WRONLY, Mode::empty())?;
     let stat = rustix::fs::fstat(&file)?;
     let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     let own = rustix::process::geteuid().as_raw();
     if !is_file || ![user, own].contains(&stat.st_uid) || !may_use(&file, user, WRITE)? {
-        return Err(Unopened::NotYours(user));
+        return Err(CaptureFileError::NotYours(user));
     }
     rustix::fs::ftruncate(&file, 0)?;
     Ok(file.into())

@@ -15,7 +15,7 @@ use netvale_port::listener::OpenError;
 use netvale_portspec::AttachSpec;
 use netvale_portspec::kinds::{DgramSpec, SocketAddress};
 use netvale_socket::exchange::{
-    DatagramPair, DialTarget, Dialing, GuestSocket, ListenAddress, ListeningSource, MulticastGroup, PairAddresses,
+    DatagramPair, DialTarget, Dialing, GuestSocket, OwnAddress, ListeningSource, MulticastGroup, PairAddresses,
     PeerSource, PlugSwitch,
 };
 use netvale_socket::{Exchange, FrameFormat, FrameRules, LineQueues, LineState, SocketLine};
@@ -24,7 +24,7 @@ use super::port::{SocketClaims, SocketPort, SocketState, USUAL_MTU};
 use crate::daemon::Daemon;
 use crate::permission::{self, unreached};
 use crate::ports::handed::{domain_of, domain_of_listener, domain_of_site};
-use crate::ports::kind::Asked;
+use crate::ports::kind::AdmittedRequest;
 use crate::ports::plug::{NewPort, plug, unplug};
 use crate::ports::site::site;
 use crate::refusal::Refusal;
@@ -54,7 +54,7 @@ struct LeftSockets {
 }
 
 impl LeftSockets {
-    fn of(asked: &Asked<'_>) -> Result<Option<LeftSockets>, Refusal> {
+    fn of(asked: &AdmittedRequest<'_>) -> Result<Option<LeftSockets>, Refusal> {
         let Some(state) = asked.continued() else { return Ok(None) };
         let SocketState { sockets, line, .. } = state.read()?;
         Ok(Some(LeftSockets { sockets: Fd::take_all(sockets)?, line }))
@@ -83,13 +83,13 @@ fn rules(header: u32, mtu: Option<u32>) -> Arc<FrameRules> {
 /// Where a socket is, for a caller who may have it there.
 fn address_of<K: KindType>(
     d: &Daemon,
-    asked: &Asked<'_>,
+    asked: &AdmittedRequest<'_>,
     address: &SocketAddress,
     o: &OptionsOf<'_, K>,
-) -> Result<ListenAddress, Refusal> {
+) -> Result<OwnAddress, Refusal> {
     Ok(match address {
-        SocketAddress::Path(path) => ListenAddress::Unix(site(&d.config, asked.caller, path.as_str(), o)?),
-        SocketAddress::Inet(at) => ListenAddress::Inet(*at),
+        SocketAddress::Path(path) => OwnAddress::Unix(site(&d.config, asked.caller, path.as_str(), o)?),
+        SocketAddress::Inet(at) => OwnAddress::Inet(*at),
     })
 }
 
@@ -107,7 +107,7 @@ struct ConnectionPlan {
 ///
 /// # Errors
 /// [`Refusal`] when the port cannot be made.
-pub fn stream(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
+pub fn stream(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Stream(address) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Stream>()?;
     let connections = ConnectionPlan {
@@ -126,7 +126,7 @@ pub fn stream(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// [`Refusal`] when the port cannot be made.
-pub fn seqpacket(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
+pub fn seqpacket(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Seqpacket(path) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Seqpacket>()?;
     let connections = ConnectionPlan {
@@ -137,23 +137,23 @@ pub fn seqpacket(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
         every: pause(o.reconnect()),
         most: o.peers().unwrap_or(USUAL_PEERS),
     };
-    let at = ListenAddress::Unix(site(&d.config, asked.caller, path.as_str(), &o)?);
+    let at = OwnAddress::Unix(site(&d.config, asked.caller, path.as_str(), &o)?);
     connect(d, asked, at, connections)
 }
 
 /// Listens for connections, or makes one.
-fn connect(d: &mut Daemon, asked: &Asked<'_>, at: ListenAddress, c: ConnectionPlan) -> Result<(), Refusal> {
+fn connect(d: &mut Daemon, asked: &AdmittedRequest<'_>, at: OwnAddress, c: ConnectionPlan) -> Result<(), Refusal> {
     let mut left = LeftSockets::of(asked)?;
     let ConnectionPlan { kind, format, rules, client, every, most } = c;
     let domain = match &at {
-        ListenAddress::Inet(_) => domain_of(asked.caller),
-        ListenAddress::Unix(site) if client => domain_of_listener(d, asked.caller, site.path()),
-        ListenAddress::Unix(site) => domain_of_site(d, asked.caller, site),
+        OwnAddress::Inet(_) => domain_of(asked.caller),
+        OwnAddress::Unix(site) if client => domain_of_listener(d, asked.caller, site.path()),
+        OwnAddress::Unix(site) => domain_of_site(d, asked.caller, site),
     };
     if client {
         let target = match at {
-            ListenAddress::Unix(site) => DialTarget::Unix(site.place),
-            ListenAddress::Inet(at) => DialTarget::Inet(at),
+            OwnAddress::Unix(site) => DialTarget::Unix(site.place),
+            OwnAddress::Inet(at) => DialTarget::Inet(at),
         };
         let source = Box::new(Dialing::new(target, format, every));
         return begin(d, asked, SocketPlan { kind, source, format, rules, domain, first: 0, most: 1 }, left);
@@ -173,7 +173,7 @@ fn connect(d: &mut Daemon, asked: &Asked<'_>, at: ListenAddress, c: ConnectionPl
 ///
 /// # Errors
 /// [`Refusal`] when the port cannot be made.
-pub fn dgram(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
+pub fn dgram(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Dgram(spec) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Dgram>()?;
     let mut left = LeftSockets::of(asked)?;
@@ -228,20 +228,20 @@ fn pair_source(
 /// The addresses of a pair, and whose time it takes.
 fn pair(
     d: &Daemon,
-    asked: &Asked<'_>,
+    asked: &AdmittedRequest<'_>,
     local: &SocketAddress,
     remote: &SocketAddress,
     o: &OptionsOf<'_, kind::Dgram>,
 ) -> Result<(PairAddresses, TimeDomain), Refusal> {
     match (address_of(d, asked, local, o)?, remote) {
-        (ListenAddress::Unix(site), SocketAddress::Path(path)) => {
+        (OwnAddress::Unix(site), SocketAddress::Path(path)) => {
             let other = permission::place(&d.config, asked.caller, path.as_str().as_ref())?;
             let own = domain_of_site(d, asked.caller, &site);
             let others = domain_of_listener(d, asked.caller, other.path());
             let domain = if own == TimeDomain::TRUSTED { others } else { own };
             Ok((PairAddresses::Unix(site, other), domain))
         }
-        (ListenAddress::Inet(local), SocketAddress::Inet(remote)) => {
+        (OwnAddress::Inet(local), SocketAddress::Inet(remote)) => {
             let remote: SocketAddr = *remote;
             Ok((PairAddresses::Inet(local, remote), domain_of(asked.caller)))
         }
@@ -253,7 +253,7 @@ fn pair(
 ///
 /// # Errors
 /// [`Refusal`] when the port cannot be made.
-pub fn unixgram(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
+pub fn unixgram(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Unixgram(path) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Unixgram>()?;
     let mut left = LeftSockets::of(asked)?;
@@ -281,7 +281,7 @@ pub fn unixgram(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// [`Refusal`] when the port cannot be made.
-pub fn vde(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
+pub fn vde(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Vde(folder) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Vde>()?;
     let mut left = LeftSockets::of(asked)?;
@@ -306,7 +306,7 @@ pub fn vde(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
 }
 
 /// Puts the port on its switch, with its first line if it is one.
-fn begin(d: &mut Daemon, asked: &Asked<'_>, plan: SocketPlan, left: Option<LeftSockets>) -> Result<(), Refusal> {
+fn begin(d: &mut Daemon, asked: &AdmittedRequest<'_>, plan: SocketPlan, left: Option<LeftSockets>) -> Result<(), Refusal> {
     let template = template(asked, &plan);
     let is_continued = left.is_some();
     let mut exchange = Exchange::new(plan.source, plan.format)?;
@@ -329,7 +329,7 @@ fn begin(d: &mut Daemon, asked: &Asked<'_>, plan: SocketPlan, left: Option<LeftS
 }
 
 /// What the lines of a port have in common.
-fn template(asked: &Asked<'_>, plan: &SocketPlan) -> LineTemplate {
+fn template(asked: &AdmittedRequest<'_>, plan: &SocketPlan) -> LineTemplate {
     LineTemplate {
         at: asked.at.clone(),
         kind: plan.kind,

@@ -1,4 +1,4 @@
-//! Peers of socket ports come and go: each gets a line of its port's exchange. All of it is done by the main thread.
+//! PortPeers of socket ports come and go: each gets a line of its port's exchange. All of it is done by the main thread.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use netvale_socket::{LeftPeer, PeerArrival, SocketLine};
 
 use super::port::{SocketPort, close, line_name};
 use crate::daemon::Daemon;
-use crate::permission::{self, Request};
+use crate::permission::{self, PermissionRequest};
 use crate::ports::plug::{NewPort, plug};
 use crate::registry::exchanges::{KnownExchange, LineTemplate};
 use crate::registry::ports::SwitchPort;
@@ -137,7 +137,7 @@ fn new_line(d: &mut Daemon, known: &mut KnownExchange, number: u16) -> Result<Rc
     if at.full().len() > MOST_NAME {
         return Err(format!("the name {} is too long for a port: expected at most {MOST_NAME} bytes", at.full()));
     }
-    permission::admit(d, owner, Request::Bring(&at)).map_err(|e| e.to_string())?;
+    permission::admit(d, owner, PermissionRequest::Bring(&at)).map_err(|e| e.to_string())?;
     let (line, queues) = SocketLine::new(&rules, known.exchange.news()).map_err(|e| e.to_string())?;
     let line = Rc::new(line);
     let behind = Box::new(SocketPort::further(&known.template, number, &line));

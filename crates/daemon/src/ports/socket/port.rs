@@ -12,7 +12,7 @@ use netvale_socket::{FrameRules, LeftPeer, LineState, LineStory, SocketLine};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::daemon::{Attached, Daemon, Peers};
+use crate::daemon::{PortBackend, Daemon, PortPeers};
 use crate::handover::items::{ParkedPort, PortItem};
 use crate::ports::kind::{Continuation, place_of};
 use crate::ports::plug::{NewPort, plug, unplug};
@@ -103,7 +103,7 @@ impl SocketPort {
     }
 }
 
-impl Attached for SocketPort {
+impl PortBackend for SocketPort {
     fn kind(&self) -> PortKind {
         self.kind
     }
@@ -131,10 +131,10 @@ impl Attached for SocketPort {
         if self.line.as_ref().is_some_and(|line| line.is_taken()) { PEER_MEMORY } else { 0 }
     }
 
-    fn peers(&self) -> Option<Peers> {
+    fn peers(&self) -> Option<PortPeers> {
         let line = self.line.as_ref()?;
         let LineStory { connections, last_error, .. } = line.story();
-        Some(Peers { connected: line.is_taken(), connections, last_error })
+        Some(PortPeers { connected: line.is_taken(), connections, last_error })
     }
 
     fn link(&self) -> Option<bool> {

@@ -5,39 +5,39 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use netvale_control::types::{
-    Done, EventName, KindReply, KindRequest, LocalAddress, Mac, TableEntry, VxlanAddress, VxlanLocal, VxlanLocalParams,
-    VxlanSetParams,
+    Confirmation, EventName, KindReply, KindRequest, LocalAddress, Mac, TableEntry, VxlanAddress, VxlanLocal,
+    VxlanLocalParams, VxlanSetParams,
 };
 use netvale_control::{ErrorCode, Reply, RpcError};
 use netvale_port::origin::Origin;
 use netvale_switch::{FdbEntry, PortId, Switch};
-use netvale_vxlan::peers::Peers;
-use netvale_vxlan::tunnel::{Change, ChangeError, GivenAddress, now};
+use netvale_vxlan::peers::VtepPeers;
+use netvale_vxlan::tunnel::{ChangeError, GivenAddress, TunnelChange, now};
 
 use super::{MOST_KEPT, VxlanPort, mac_of, neighbor_of, word_of};
 use crate::caller::Caller;
-use crate::daemon::{Daemon, Record};
+use crate::daemon::{Daemon, DaemonPort};
 use crate::ports::kind::Methods;
-use crate::registry::events::Happened;
+use crate::registry::events::NewEvent;
 
 /// The requests of tunnels.
 pub const METHODS: Methods = Methods { answer, due };
 
 fn answer(d: &mut Daemon, request: &KindRequest, caller: Caller) -> Option<Result<Reply, RpcError>> {
     Some(match request {
-        KindRequest::VxlanSet(p) => set(d, p).map(|()| Reply::Done(Done {})),
+        KindRequest::VxlanSet(p) => set(d, p).map(|()| Reply::Done(Confirmation {})),
         KindRequest::VxlanLocal(p) => local(d, p, caller).map(|local| Reply::OfKind(KindReply::VxlanLocal(local))),
     })
 }
 
 /// A tunnel's port on its switch.
-struct On<'d> {
+struct TunnelPort<'d> {
     port: &'d VxlanPort,
     switch: &'d Arc<Switch>,
     id: PortId,
 }
 
-fn find<'d>(d: &'d Daemon, full: &str) -> Result<On<'d>, RpcError> {
+fn find<'d>(d: &'d Daemon, full: &str) -> Result<TunnelPort<'d>, RpcError> {
     let none =
         || RpcError::new(ErrorCode::NotFound, format!("there is no port {full}"), "'netvale list' shows the ports");
     let record = d.ports.get(full).ok_or_else(none)?;
@@ -49,12 +49,12 @@ fn find<'d>(d: &'d Daemon, full: &str) -> Result<On<'d>, RpcError> {
         )
     })?;
     let (switch, id) = record.switch.as_ref().zip(record.id).ok_or_else(none)?;
-    Ok(On { port, switch, id })
+    Ok(TunnelPort { port, switch, id })
 }
 
 /// Sets the addresses behind a tunnel. They are forgotten on its local side.
 fn set(d: &mut Daemon, p: &VxlanSetParams) -> Result<(), RpcError> {
-    let On { port, switch, id } = find(d, &p.port)?;
+    let TunnelPort { port, switch, id } = find(d, &p.port)?;
     let given = |one: &VxlanAddress| GivenAddress {
         mac: word_of(one.mac),
         vtep: one.vtep,
@@ -62,7 +62,7 @@ fn set(d: &mut Daemon, p: &VxlanSetParams) -> Result<(), RpcError> {
         sequence: one.sequence,
     };
     let words = |macs: &[Mac]| macs.iter().map(|mac| word_of(*mac)).collect::<Vec<_>>();
-    let change = Change {
+    let change = TunnelChange {
         replace: p.replace,
         flood: (p.flood.add.clone(), p.flood.remove.clone()),
         addresses: (p.addresses.add.iter().map(given).collect(), words(&p.addresses.remove)),
@@ -81,19 +81,19 @@ fn set(d: &mut Daemon, p: &VxlanSetParams) -> Result<(), RpcError> {
     let new = flooded(&port.tunnel.peers());
     d.changes.everything |= p.replace || !p.flood.add.is_empty() || !p.flood.remove.is_empty() || is_small;
     let uid = d.ports.get(&p.port).map_or(0, |record| record.owner.uid);
-    let mut tell = |name, vtep: &IpAddr| d.events.tell(Happened::to(name, uid).at(&p.port).with("vtep", vtep));
+    let mut tell = |name, vtep: &IpAddr| d.events.tell(NewEvent::to(name, uid).at(&p.port).with("vtep", vtep));
     new.difference(&lost).for_each(|vtep| tell(EventName::TunnelVtepAdded, vtep));
     lost.difference(&new).for_each(|vtep| tell(EventName::TunnelVtepRemoved, vtep));
     Ok(())
 }
 
 /// Endpoints that get flooded frames.
-fn flooded(peers: &Peers) -> BTreeSet<IpAddr> {
+fn flooded(peers: &VtepPeers) -> BTreeSet<IpAddr> {
     peers.all().iter().filter(|peer| peer.floods).map(|peer| peer.ip).collect()
 }
 
 /// Number of changes on the local side of a tunnel.
-fn generation(on: &On<'_>) -> u64 {
+fn generation(on: &TunnelPort<'_>) -> u64 {
     on.switch.changes().count().wrapping_add(on.port.tunnel.heard().changes().count())
 }
 
@@ -115,12 +115,12 @@ fn local(d: &mut Daemon, p: &VxlanLocalParams, caller: Caller) -> Result<VxlanLo
     Ok(VxlanLocal { generation, addresses })
 }
 
-fn addresses(d: &Daemon, on: &On<'_>) -> Vec<LocalAddress> {
+fn addresses(d: &Daemon, on: &TunnelPort<'_>) -> Vec<LocalAddress> {
     let vlans: BTreeSet<u16> = on.switch.vlans_of(on.id).into_iter().collect();
     let names: BTreeMap<PortId, String> = on.switch.ports().into_iter().collect();
     let record = |id: PortId| d.ports.get(&format!("{}:{}", on.switch.name(), names.get(&id)?));
     let is_tunnel = |id| record(id).is_some_and(|record| record.behind.get::<VxlanPort>().is_some());
-    let keeps = |record: &Record| record.policies.sticky == Some(true) || record.policies.locked == Some(true);
+    let keeps = |record: &DaemonPort| record.policies.sticky == Some(true) || record.policies.locked == Some(true);
     let entries = on.switch.addresses().entries().into_iter();
     let local: Vec<_> = entries.filter(|e| e.port != on.id && vlans.contains(&e.vlan) && !is_tunnel(e.port)).collect();
     // Senders behind a link are unknown: any station may have sent.

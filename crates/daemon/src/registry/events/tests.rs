@@ -15,7 +15,7 @@ fn only(only: &[&str], names: &[&str]) -> SubscribeParams {
 }
 
 /// Returns the queued events of a connection.
-fn got(events: &mut Events, client: u64) -> Vec<Event> {
+fn got(events: &mut Subscriptions, client: u64) -> Vec<Event> {
     let mut bytes = Vec::new();
     events.fill(client, &mut bytes, ALL);
     let lines = std::str::from_utf8(&bytes).unwrap().lines();
@@ -28,8 +28,8 @@ fn got(events: &mut Events, client: u64) -> Vec<Event> {
     lines.map(read).collect()
 }
 
-fn attached(full: &str, uid: u32) -> Happened {
-    Happened::to(EventName::PortAttached, uid).at(full).by(caller(0, uid)).with("kind", "local")
+fn attached(full: &str, uid: u32) -> NewEvent {
+    NewEvent::to(EventName::PortAttached, uid).at(full).by(caller(0, uid)).with("kind", "local")
 }
 
 fn sequences(events: &[Event]) -> Vec<u64> {
@@ -40,11 +40,11 @@ fn sequences(events: &[Event]) -> Vec<u64> {
 /// length is limited.
 #[test]
 fn wire() {
-    let mut events = Events::default();
+    let mut events = Subscriptions::default();
     assert_eq!(events.subscribe(caller(1, 70_001), SubscribeParams::default(), 0), 0);
     let why = format!("a\n\u{1b}[31mb{}", "x".repeat(1000));
     events.tell(attached("vale0:a", 70_001).why(&why));
-    events.tell(Happened::to(EventName::PortIdle, 70_001).at("netmap:p{1"));
+    events.tell(NewEvent::to(EventName::PortIdle, 70_001).at("netmap:p{1"));
     let all = got(&mut events, 1);
     let [first, second] = all.as_slice() else { panic!("{all:?}") };
     assert_eq!((first.sequence, first.name.as_str(), first.switch.as_deref()), (1, "port.attached", Some("vale0")));
@@ -61,7 +61,7 @@ fn wire() {
 /// filters apply.
 #[test]
 fn who_is_told_what() {
-    let mut events = Events::default();
+    let mut events = Subscriptions::default();
     let all = SubscribeParams::default();
     let none = SubscribeParams::default();
     for (client, uid, params) in [
@@ -76,8 +76,8 @@ fn who_is_told_what() {
     events.tell(attached("vale0:a", 70_001));
     events.tell(attached("vale1:a", 70_001));
     events.tell(attached("vale1:b", 70_001));
-    events.tell(Happened::to(EventName::SwitchMade, 70_001).on("vale1"));
-    events.tell(Happened::to_all(EventName::DaemonStalled).with("stalls", 1));
+    events.tell(NewEvent::to(EventName::SwitchMade, 70_001).on("vale1"));
+    events.tell(NewEvent::to_all(EventName::DaemonStalled).with("stalls", 1));
     let numbers = [5, 1, 2, 1, 1];
     for (client, number) in (1..).zip(numbers) {
         assert_eq!(got(&mut events, client).len(), number, "{client}");
@@ -94,7 +94,7 @@ fn who_is_told_what() {
 /// events once, in their place, and sequence numbers skip them. Other clients lose nothing.
 #[test]
 fn gaps() {
-    let mut events = Events::default();
+    let mut events = Subscriptions::default();
     events.subscribe(caller(1, 0), SubscribeParams::default(), 0);
     events.subscribe(caller(2, 0), SubscribeParams::default(), 0);
     let (most, _) = MOST_WAITING;
@@ -120,7 +120,7 @@ fn gaps() {
     );
     assert_eq!(sequences(&all[..most as usize - 1]), (2..=most).collect::<Vec<_>>());
     assert!(got(&mut events, 1).is_empty());
-    let large = || Happened::to(EventName::PortPolicies, 0).at("vale0:a").with("set", "x".repeat(MOST_WAITING.1 / 3));
+    let large = || NewEvent::to(EventName::PortPolicies, 0).at("vale0:a").with("set", "x".repeat(MOST_WAITING.1 / 3));
     (0..4).for_each(|_| events.tell(large()));
     let all = got(&mut events, 1);
     assert_eq!((all.len(), all.last().map(|event| event.details["lost"].clone())), (3, Some(json!(2))));
@@ -129,7 +129,7 @@ fn gaps() {
 /// Objective: notifications are moved whole, up to the limit.
 #[test]
 fn filled_in_pieces() {
-    let mut events = Events::default();
+    let mut events = Subscriptions::default();
     events.subscribe(caller(1, 0), SubscribeParams::default(), 41);
     (0..10).for_each(|_| events.tell(attached("vale0:a", 0)));
     assert_eq!(events.waiting(), [1]);

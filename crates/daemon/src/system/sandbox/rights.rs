@@ -7,7 +7,7 @@ use super::SandboxError;
 
 /// A capability kept besides those that ports need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extra {
+pub enum ExtraCapability {
     /// Nothing.
     None,
     /// The right to give the sockets to another user or group.
@@ -19,12 +19,12 @@ pub enum Extra {
 ///
 /// # Errors
 /// [`SandboxError::Capabilities`] if the kernel refuses.
-pub fn keep(extra: Extra) -> Result<(), SandboxError> {
+pub fn keep(extra: ExtraCapability) -> Result<(), SandboxError> {
     let wanted = |cap: &Capability| match cap {
         Capability::CAP_NET_ADMIN | Capability::CAP_NET_RAW | Capability::CAP_BPF => true,
         // Locked memory of an interface's frames needs no capability if the limit could be lifted.
         Capability::CAP_IPC_LOCK => getrlimit(Resource::Memlock).current.is_some(),
-        Capability::CAP_CHOWN => extra == Extra::Chown,
+        Capability::CAP_CHOWN => extra == ExtraCapability::Chown,
         _ => false,
     };
     let kept: CapsHashSet = caps::read(None, CapSet::Permitted)?.into_iter().filter(wanted).collect();

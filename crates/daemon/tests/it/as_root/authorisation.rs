@@ -12,7 +12,7 @@ use netvale::{Error, Options, Port};
 use netvale_abi::nmreq::*;
 use netvale_control::ErrorCode;
 use netvale_control::attach::{AttachReply, REPLY_LEN};
-use netvale_control::client::{Bringing, Client, ClientError};
+use netvale_control::client::{BringConnection, Client, ClientError};
 use netvale_control::succession::{Succession, VERSION};
 use netvale_control::types::{AttachParams, Event, EventName, SubscribeParams};
 use rustix::net::{RecvFlags, SendFlags};
@@ -110,7 +110,7 @@ impl Question<'_> {
         let dir = self.world.d.dir();
         let done = as_user(self.uid, || {
             let nothing = std::fs::File::open("/dev/null").unwrap();
-            Bringing::connect(dir).unwrap().attach(params, &[nothing.into()])
+            BringConnection::connect(dir).unwrap().attach(params, &[nothing.into()])
         });
         !matches!(done, Err(ClientError::Refused(why)) if why.is(ErrorCode::NotPermitted))
     }

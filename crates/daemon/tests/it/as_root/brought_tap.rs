@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use common::{Daemon, LIMIT, frame, ip, receive, send, until};
-use netvale_control::client::{Bringing, ClientError};
+use netvale_control::client::{BringConnection, ClientError};
 use netvale_control::types::{AttachParams, PortOptions};
 use netvale_tap::{Tap, TapOptions};
 use rustix::fs::{Mode, OFlags};
@@ -35,7 +35,7 @@ fn params(port: &str, options: PortOptions) -> AttachParams {
 }
 
 fn hand_over(d: &Daemon, params: AttachParams, queues: &[OwnedFd]) -> Result<String, ClientError> {
-    Bringing::connect(d.dir()).unwrap().attach(params, queues)
+    BringConnection::connect(d.dir()).unwrap().attach(params, queues)
 }
 
 fn refused(d: &Daemon, fd: impl Into<OwnedFd>, why: &str) {

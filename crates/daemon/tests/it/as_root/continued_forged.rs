@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use netvale_afxdp::Nic;
 use netvale_afxdp::iface::Interface;
-use netvale_afxdp::socket::{Buffers, HEADROOM, Receiver};
+use netvale_afxdp::socket::{BufferLayout, HEADROOM, XdpReceiver};
 use netvale_fdio::state::{Fd, State};
-use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_mem::mapping::{PageKind, sealed_memfd};
 use netvale_tap::{Tap, TapOptions};
 use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
 
@@ -121,15 +121,15 @@ fn interfaces() {
 
 /// Queues of an interface `nic` restored as `heir`.
 fn queues(nic: &Arc<Nic>, heir: &Arc<Nic>) {
-    let memory = Arc::new(sealed_memfd("netvale-test", 1 << 20, Pages::Ordinary).unwrap().1);
-    let buffers = Buffers { first: 0, stride: 2112, count: 400 };
-    let opened = nic.queue(0, 64, (&memory, buffers)).unwrap();
+    let memory = Arc::new(sealed_memfd("netvale-test", 1 << 20, PageKind::Ordinary).unwrap().1);
+    let buffers = BufferLayout { first: 0, stride: 2112, count: 400 };
+    let opened = nic.queue(0, 64, &memory, buffers).unwrap();
     opened.receive().unwrap();
     let _halves = (opened.socket.receiver().unwrap(), opened.socket.sender().unwrap());
     opened.bind().unwrap();
     let socket = || opened.socket.as_fd().try_clone_to_owned().unwrap();
     let refused = |number, entries, fd| {
-        let result = heir.continue_queue(number, entries, (&memory, buffers), fd);
+        let result = heir.continue_queue(number, entries, &memory, buffers, fd);
         result.err().map(|e| e.to_string()).unwrap_or_default()
     };
     assert_eq!(refused(0, 64, opened_null()), "a descriptor is no such socket");
@@ -137,10 +137,10 @@ fn queues(nic: &Arc<Nic>, heir: &Arc<Nic>) {
     for entries in [0, 65, 1 << 20] {
         assert_eq!(refused(0, entries, socket()), "rings have no such number of entries");
     }
-    let again = heir.continue_queue(0, 64, (&memory, buffers), socket()).unwrap();
+    let again = heir.continue_queue(0, 64, &memory, buffers, socket()).unwrap();
     assert_eq!(refused(0, 64, socket()), "a queue is continued twice");
     assert!(again.socket.receiver().is_ok());
-    let larger = heir.continue_queue(1, 8192, (&memory, buffers), socket()).unwrap();
+    let larger = heir.continue_queue(1, 8192, &memory, buffers, socket()).unwrap();
     assert!(larger.socket.receiver().is_err(), "its rings are smaller");
 }
 
@@ -158,9 +158,9 @@ fn a_failed_heir_changes_nothing() {
     common::cable("nva", "nvb", 1);
     common::heirs::address("nvb");
     let nic = Nic::open("nva").unwrap();
-    let memory = Arc::new(sealed_memfd("netvale-test", 1 << 20, Pages::Ordinary).unwrap().1);
-    let buffers = Buffers { first: 0, stride: 2112, count: 400 };
-    let opened = nic.queue(0, 64, (&memory, buffers)).unwrap();
+    let memory = Arc::new(sealed_memfd("netvale-test", 1 << 20, PageKind::Ordinary).unwrap().1);
+    let buffers = BufferLayout { first: 0, stride: 2112, count: 400 };
+    let opened = nic.queue(0, 64, &memory, buffers).unwrap();
     opened.receive().unwrap();
     let mut receiver = opened.socket.receiver().unwrap();
     let _sender = opened.socket.sender().unwrap();
@@ -168,7 +168,7 @@ fn a_failed_heir_changes_nothing() {
     receiver.fill.publish();
     opened.bind().unwrap();
     let stack = std::net::UdpSocket::bind("10.9.0.1:0").unwrap();
-    let comes = |receiver: &mut Receiver| {
+    let comes = |receiver: &mut XdpReceiver| {
         receiver.rx.release();
         stack.send_to(b"a frame", (common::heirs::PEER, 9)).unwrap();
         netvale_harness::until(std::time::Duration::from_millis(500), std::time::Duration::ZERO, || {
@@ -184,7 +184,7 @@ fn a_failed_heir_changes_nothing() {
         let state = nic.save().unwrap();
         let heir = Nic::restore(nic.interface().clone(), nic.mode(), false, state).unwrap();
         let socket = opened.socket.as_fd().try_clone_to_owned().unwrap();
-        let queue = heir.continue_queue(0, 64, (&memory, buffers), socket).unwrap();
+        let queue = heir.continue_queue(0, 64, &memory, buffers, socket).unwrap();
         (heir, queue)
     };
     drop(heir());

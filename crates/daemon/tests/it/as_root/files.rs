@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::users::as_user;
 use common::{Daemon, frame, until};
-use netvale_pcapport::{Format, Reader, Writer};
+use netvale_pcapport::{PcapFormat, PcapReader, PcapWriter};
 use rustix::fs::{CWD, Mode, RenameFlags, renameat_with};
 use serde_json::{Value, json};
 
@@ -131,13 +131,13 @@ impl Drop for Stops<'_> {
 }
 
 fn record(path: &Path) {
-    let mut writer = Writer::create(path, Format::Pcap).unwrap();
+    let mut writer = PcapWriter::create(path, PcapFormat::Pcap).unwrap();
     writer.write(Duration::from_secs(1), &frame(255, 9, 1)).unwrap();
     writer.finish().unwrap();
 }
 
 fn frames(path: &Path) -> usize {
-    let mut reader = Reader::open(path).unwrap();
+    let mut reader = PcapReader::open(path).unwrap();
     let mut count = 0;
     while reader.next_frame().unwrap().is_some() {
         count += 1;

@@ -16,7 +16,7 @@ use common::users::as_user;
 use common::{Daemon, frame, receive, send, until};
 use netvale::{Options, Port, raw};
 use netvale_control::attach::{AttachReply, AttachRequest, REPLY_LEN};
-use netvale_harness::attacks::holes::{Hole, Hollow, Idler};
+use netvale_harness::attacks::holes::{Hole, HollowRegion, Idler};
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_vhost::frontend::Frontend;
@@ -76,11 +76,11 @@ impl Waited {
 /// Repeats an operation while a hole is being punched in the longest region. Returns the longest time, abandoned after
 /// [`BOUND`], and the duration of the hole.
 fn beside_a_hole(step: impl FnMut()) -> Waited {
-    beside_holes(&[Hollow::longest().unwrap()], step)
+    beside_holes(&[HollowRegion::longest().unwrap()], step)
 }
 
 /// Like [`beside_a_hole`], with a hole in each of these regions.
-fn beside_holes(regions: &[Hollow], mut step: impl FnMut()) -> Waited {
+fn beside_holes(regions: &[HollowRegion], mut step: impl FnMut()) -> Waited {
     regions.iter().for_each(|region| region.fill());
     let busy = Idler::start();
     let holes: Vec<_> = regions.iter().map(|region| region.begin()).collect();
@@ -129,7 +129,7 @@ fn others_go_on_beside_holes_of(users: &[u32]) {
     let d = daemon();
     let pass = passing(&d);
     let _theirs: Vec<_> = users.iter().map(|&uid| opened(&d, uid, &format!("vale0:m{uid}"), BUFFERS)).collect();
-    let mut regions = Hollow::all().unwrap();
+    let mut regions = HollowRegion::all().unwrap();
     regions.sort_by_key(|region| std::cmp::Reverse(region.len()));
     beside_holes(&regions[..users.len()], pass).is_in_time("frame");
 }
@@ -366,7 +366,7 @@ fn a_ptnet_guest_is_shown_beside_a_hole() {
 
 /// Whether a hole is being punched in the longest region: its pages are first removed from all mappings.
 fn is_being_made() -> bool {
-    let region = Hollow::longest().unwrap();
+    let region = HollowRegion::longest().unwrap();
     region.resident().unwrap() < region.len() / 2
 }
 

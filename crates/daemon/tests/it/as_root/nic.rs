@@ -12,7 +12,7 @@ use common::ports::{attach, beside_slow_frames, show};
 use common::{Daemon, cable, carry, falls_asleep, frame, frames, ip, receive, until};
 use netvale::{Error, Interest, Options, Port};
 use netvale_afxdp::iface::Interface;
-use netvale_control::attach::{AttachRequest, OffsetsAsked};
+use netvale_control::attach::{AttachRequest, OffsetsRequest};
 use netvale_harness::attacks::filters::Listeners;
 use netvale_mem::csb::Csb;
 use serde_json::json;
@@ -322,7 +322,7 @@ fn offsets_are_refused() {
     let d = Daemon::start("");
     cable("nva", "nvb", 1);
     let conn = netvale::raw::connect_to(Some(d.dir())).unwrap();
-    let offsets = Some(OffsetsAsked { bits: 0, max: 64, initial: 64 });
+    let offsets = Some(OffsetsRequest { bits: 0, max: 64, initial: 64 });
     for name in ["netmap:nva", "netmap:nva^"] {
         let request = AttachRequest { name: name.into(), offsets, ..AttachRequest::default() };
         let refused = netvale::raw::attach(conn.as_fd(), &request);

@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use common::users::as_user;
 use common::{Daemon, request};
 use netvale_abi::nmreq::{NETMAP_REQ_VALE_ATTACH, NETMAP_REQ_VALE_DETACH, NETMAP_REQ_VALE_NEWIF};
-use netvale_control::options::{AttachOption, OPTIONS, Shape};
+use netvale_control::options::{AttachOption, OPTIONS, OptionShape};
 use netvale_harness::attacks::filters;
 use serde_json::{Value, json};
 
@@ -48,11 +48,11 @@ fn rows() -> Vec<(BTreeSet<String>, [bool; 2])> {
 /// A sample value of a policy, with other values that it needs.
 fn sample(option: &AttachOption) -> Value {
     let value = match option.shape {
-        Shape::Flag | Shape::Switch => json!(true),
-        Shape::Number(least, _) => json!(least.max(1)),
-        Shape::OneOf(choices) => json!(choices[0]),
-        Shape::Written(syntax) => json!(syntax.example),
-        Shape::List(_) => json!(["drop 1,6 0 0 1"]),
+        OptionShape::Flag | OptionShape::Switch => json!(true),
+        OptionShape::Number(least, _) => json!(least.max(1)),
+        OptionShape::OneOf(choices) => json!(choices[0]),
+        OptionShape::Written(syntax) => json!(syntax.example),
+        OptionShape::List(_) => json!(["drop 1,6 0 0 1"]),
         other => panic!("{}: {other:?}", option.key),
     };
     let mut options = match option.key {

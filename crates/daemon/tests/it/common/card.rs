@@ -1,12 +1,12 @@
 //! Frames of a simulated guest with an e1000.
 #![allow(unsafe_code)]
 
-use netvale_e1000::driver::remote::Guest;
+use netvale_e1000::driver::remote::SimulatedGuest;
 use netvale_port::{Batch, Egress, FrameRef, Ingress, Scratch};
 
 use crate::common::until;
 
-pub fn send_from(guest: &Guest, frame: &[u8]) {
+pub fn send_from(guest: &SimulatedGuest, frame: &[u8]) {
     let mut batch = Batch::new();
     // SAFETY: the frame outlives the batch.
     unsafe { batch.push(frame.as_ptr(), frame.len() as u32) };
@@ -14,7 +14,7 @@ pub fn send_from(guest: &Guest, frame: &[u8]) {
 }
 
 /// Takes the received frames.
-pub fn frames_at(guest: &mut Guest) -> Vec<Vec<u8>> {
+pub fn frames_at(guest: &mut SimulatedGuest) -> Vec<Vec<u8>> {
     let mut batch = Batch::new();
     // SAFETY: the batch is read before `release`, and ends here.
     unsafe { guest.ingress.take(&mut batch) };

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use netvale::{Interest, Port};
-use netvale_e1000::driver::remote::Guest;
+use netvale_e1000::driver::remote::SimulatedGuest;
 use netvale_port::Ingress;
 
 use crate::common::card::{frames_at, send_from};
@@ -62,7 +62,7 @@ impl End for Driver<'_> {
 }
 
 /// An e1000 driver, and its received frames.
-pub struct Card(pub Guest, pub VecDeque<Vec<u8>>);
+pub struct Card(pub SimulatedGuest, pub VecDeque<Vec<u8>>);
 
 impl End for Card {
     fn send(&mut self, frame: &[u8]) {

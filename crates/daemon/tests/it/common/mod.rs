@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use netvale::{Error, Interest, Options, Port};
 use netvale_control::device::{DeviceReply, DeviceRequest};
-use netvale_daemon::config::{Config, File};
+use netvale_daemon::config::{Config, ConfigFile};
 use netvale_harness::{Launch, Manager};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -26,12 +26,12 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// A daemon in a separate process: the test program's, as the ignored test [`play_the_daemon`]. Unless the test ends it
 /// otherwise, it must end cleanly on request.
-pub struct Daemon(netvale_harness::Daemon);
+pub struct Daemon(netvale_harness::TestDaemon);
 
 impl Deref for Daemon {
-    type Target = netvale_harness::Daemon;
+    type Target = netvale_harness::TestDaemon;
 
-    fn deref(&self) -> &netvale_harness::Daemon {
+    fn deref(&self) -> &netvale_harness::TestDaemon {
         &self.0
     }
 }
@@ -95,7 +95,7 @@ impl Daemon {
     }
 
     fn launch(dir: TempDir, manager: Option<Manager>, launch: Launch) -> Daemon {
-        Daemon(netvale_harness::Daemon::start_in(dir, launch, manager).unwrap())
+        Daemon(netvale_harness::TestDaemon::start_in(dir, launch, manager).unwrap())
     }
 
     /// Ends the process with that signal once the service manager keeps its state, and starts another one. `meanwhile`
@@ -222,7 +222,7 @@ fn play_the_daemon() {
 fn config(dir: &Path, more: &str) -> Config {
     let sandbox = if more.contains("sandbox = ") { "" } else { "sandbox = false\n" };
     let text = format!("run_dir = {dir:?}\n{sandbox}{more}");
-    let mut config = File::parse(&text).unwrap().into_config();
+    let mut config = ConfigFile::parse(&text).unwrap().into_config();
     config.take_over = std::env::var_os(TAKES_OVER).is_some();
     config
 }

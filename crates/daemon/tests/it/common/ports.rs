@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use netvale::{Options, Port};
 use netvale_harness::attacks::filters::Listeners;
-use netvale_pcapport::Reader;
+use netvale_pcapport::PcapReader;
 use serde_json::{Value, json};
 
 use super::{Daemon, frame, receive, send, until};
@@ -51,7 +51,7 @@ pub fn number(frame: &[u8]) -> u32 {
 
 /// Returns the numbers of the frames in a file.
 pub fn numbers(path: &Path) -> Vec<u32> {
-    let mut reader = Reader::open(path).unwrap();
+    let mut reader = PcapReader::open(path).unwrap();
     let mut all = Vec::new();
     while let Some(frame) = reader.next_frame().unwrap() {
         all.push(number(frame.bytes));

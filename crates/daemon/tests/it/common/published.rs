@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use netvale_mem::Mapping;
-use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_mem::mapping::{PageKind, sealed_memfd};
 use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;
 
@@ -91,7 +91,7 @@ impl Plugged {
         let mut memory_path = path.as_os_str().to_owned();
         memory_path.push(".mem");
         let mut memory = vfio_user::Client::new(Path::new(&memory_path)).unwrap();
-        let (file, map, _) = sealed_memfd("guest", GUEST_BYTES, Pages::Ordinary).unwrap();
+        let (file, map, _) = sealed_memfd("guest", GUEST_BYTES, PageKind::Ordinary).unwrap();
         client.dma_map(0, GUEST_AT, GUEST_BYTES, file.as_raw_fd()).unwrap();
         let size = u64::from(read(&mut memory, 0)) | u64::from(read(&mut memory, 4)) << 32;
         assert_eq!(memory.region(1).unwrap().size, size);
@@ -111,7 +111,7 @@ impl Plugged {
     pub fn remap(&mut self) {
         self.client.dma_unmap(0, 1 << 31).unwrap();
         self.client.dma_unmap(1 << 31, (1 << 63) - (1 << 31)).unwrap();
-        let (file, map, _) = sealed_memfd("guest", GUEST_BYTES, Pages::Ordinary).unwrap();
+        let (file, map, _) = sealed_memfd("guest", GUEST_BYTES, PageKind::Ordinary).unwrap();
         self.client.dma_map(0, GUEST_AT, GUEST_BYTES, file.as_raw_fd()).unwrap();
         self.ram = Words::new(&Arc::new(map), 0, (GUEST_BYTES / 4) as usize).unwrap();
     }

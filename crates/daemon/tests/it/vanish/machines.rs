@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 
 use netvale::Port;
 use netvale_e1000::driver::ram::GUEST;
-use netvale_e1000::driver::remote::{Guest, give};
-use netvale_e1000::driver::{DriverOptions, Registers};
+use netvale_e1000::driver::remote::{SimulatedGuest, give};
+use netvale_e1000::driver::{CardDriverOptions, CardRegisters};
 use netvale_e1000::regs::{CTRL, CTRL_RST, IMC, RCTL, TDT};
-use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_mem::mapping::{PageKind, sealed_memfd};
 use netvale_mem::notify::Doorbell;
 use netvale_port::Ingress;
 use netvale_ptnet::vfio::memory_path;
 use netvale_vfio_user::irqs::{MSI, MSIX};
-use netvale_vfio_user::wire::{HEADER, Header, NO_REPLY, Writer, command};
+use netvale_vfio_user::wire::{HEADER, NO_REPLY, VfioHeader, WireWriter, command};
 use rustix::net::SendFlags;
 use serde_json::json;
 
@@ -89,7 +89,7 @@ impl<const CARD: bool> Peer for Line<CARD> {
     }
 
     fn new(dir: &Path) -> Self {
-        let (memory, ..) = sealed_memfd("guest", SIZE, Pages::Ordinary).unwrap();
+        let (memory, ..) = sealed_memfd("guest", SIZE, PageKind::Ordinary).unwrap();
         let socket = UnixStream::connect(socket_in(dir, SOCKET)).unwrap();
         Line { dir: dir.into(), socket, memory, bell: Doorbell::new().unwrap() }
     }
@@ -116,7 +116,7 @@ impl<const CARD: bool> Line<CARD> {
     fn hear(&mut self) {
         let mut head = [0; HEADER];
         self.socket.read_exact(&mut head).unwrap();
-        let header = Header::parse(&head);
+        let header = VfioHeader::parse(&head);
         assert_eq!(header.errno(), 0, "command {}", header.command);
         self.socket.read_exact(&mut vec![0; header.size as usize - HEADER]).unwrap();
     }
@@ -132,23 +132,23 @@ impl<const CARD: bool> Line<CARD> {
 }
 
 fn question(what: u16, flags: u32, words: &[u32]) -> Vec<u8> {
-    let mut w = Writer::default();
+    let mut w = WireWriter::default();
     words.iter().for_each(|word| _ = w.u32(*word));
-    Header { command: what, flags, ..Header::default() }.question(&w.0)
+    VfioHeader { command: what, flags, ..VfioHeader::default() }.question(&w.0)
 }
 
 /// An e1000's driver.
 pub struct Card {
     path: PathBuf,
-    guest: Option<Guest>,
+    guest: Option<SimulatedGuest>,
 }
 
 impl Peer for Card {
     const NAME: &'static str = "e1000";
     const SERVED: &'static str = "rings run";
     const STATES: &'static [State<Self>] = &[
-        ("rings run", "", |p| p.start(DriverOptions { slots: 64, csb: false, combine: 0 })),
-        ("with a status block", "", |p| p.start(DriverOptions { slots: 64, csb: true, combine: 0 })),
+        ("rings run", "", |p| p.start(CardDriverOptions { slots: 64, csb: false, combine: 0 })),
+        ("with a status block", "", |p| p.start(CardDriverOptions { slots: 64, csb: true, combine: 0 })),
         ("asleep", "with a status block", |p| _ = p.guest().ingress.arm()),
         ("traffic by registers", "rings run", Self::flood),
         ("traffic by the status block", "with a status block", Self::flood),
@@ -161,7 +161,7 @@ impl Peer for Card {
             p.guest().remote.with(|client| client.unmap(GUEST, size)).unwrap();
         }),
         ("memory given again", "memory taken away under traffic", |p| {
-            let Guest { remote, ram, .. } = p.guest();
+            let SimulatedGuest { remote, ram, .. } = p.guest();
             remote.with(|client| give(client, ram)).unwrap();
         }),
     ];
@@ -186,11 +186,11 @@ impl Peer for Card {
 }
 
 impl Card {
-    fn start(&mut self, options: DriverOptions) {
-        self.guest = Some(Guest::new(&self.path, options).unwrap());
+    fn start(&mut self, options: CardDriverOptions) {
+        self.guest = Some(SimulatedGuest::new(&self.path, options).unwrap());
     }
 
-    fn guest(&mut self) -> &mut Guest {
+    fn guest(&mut self) -> &mut SimulatedGuest {
         self.guest.as_mut().unwrap()
     }
 

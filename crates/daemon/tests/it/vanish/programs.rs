@@ -17,7 +17,7 @@ use crate::common::LIMIT;
 pub struct Program {
     dir: PathBuf,
     line: Option<OwnedFd>,
-    attached: Option<raw::Attached>,
+    attached: Option<raw::AttachedRings>,
     port: Option<Port>,
 }
 
@@ -104,8 +104,8 @@ pub struct Asking(UnixStream);
 
 const LIST: &[u8] = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"port.list\"}\n";
 const VERSION: &[u8] = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"version\"}\n";
-const REFUSED: &[u8] =
-    b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"port.attach\",\"params\":{\"switch\":\"vale0\",\"port\":\"vhost:/proc/x\"}}\n";
+const REFUSED: &[u8] = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"port.attach\",\
+    \"params\":{\"switch\":\"vale0\",\"port\":\"vhost:/proc/x\"}}\n";
 
 impl Peer for Asking {
     const NAME: &'static str = "control";

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use netvale::Port;
 use netvale_abi::ptnet::{COMMAND_START, COMMAND_STOP, PtnetHeader, word};
-use netvale_guest::Guest;
+use netvale_guest::BareGuest;
 use netvale_mem::words::Words;
 use serde_json::json;
 
@@ -18,7 +18,7 @@ use crate::common::Daemon;
 pub struct Ivshmem {
     path: PathBuf,
     line: Option<UnixStream>,
-    guest: Option<Guest>,
+    guest: Option<BareGuest>,
     port: Option<Port>,
 }
 
@@ -29,7 +29,7 @@ impl Peer for Ivshmem {
         ("connected", "", |p| p.line = Some(UnixStream::connect(&p.path).unwrap())),
         ("half the greeting read", "connected", |p| p.line().read_exact(&mut [0; 12]).unwrap()),
         ("something said", "connected", |p| say(p.line(), b"x")),
-        ("greeted", "", |p| p.guest = Some(Guest::connect(&p.path).unwrap())),
+        ("greeted", "", |p| p.guest = Some(BareGuest::connect(&p.path).unwrap())),
         ("a command written", "greeted", |p| p.write_command(COMMAND_START)),
         ("a command given", "a command written", |p| p.guest().doorbells().last().unwrap().ring()),
         ("an unknown command given", "greeted", |p| _ = p.guest().command(77, 0, 0).unwrap()),
@@ -77,7 +77,7 @@ impl Ivshmem {
         self.line.as_mut().unwrap()
     }
 
-    fn guest(&self) -> &Guest {
+    fn guest(&self) -> &BareGuest {
         self.guest.as_ref().unwrap()
     }
 

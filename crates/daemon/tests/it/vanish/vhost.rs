@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use netvale_mem::notify::Doorbell;
 use netvale_vhost::features::{LOG_ALL, PROTOCOL_FEATURES};
-use netvale_vhost::proto::message::{Message, protocol, put_region, request};
-use netvale_vhost::proto::wire::{self, Received};
+use netvale_vhost::proto::message::{VhostMessage, protocol, put_region, request};
+use netvale_vhost::proto::wire::{self, ReceiveResult};
 use netvale_virtio::features::VERSION_1;
 use netvale_virtio::memory::RegionSpec;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -52,7 +52,7 @@ impl<const LISTENS: bool> Peer for Vmm<LISTENS> {
         ("connected", "", |_| ()),
         ("half a header sent", "connected", |p| say(&p.socket, &[1, 0, 0, 0, 1])),
         ("half a message sent", "connected", |p| {
-            say(&p.socket, &Message::new(request::SET_FEATURES, vec![0; 8]).bytes()[..15])
+            say(&p.socket, &VhostMessage::new(request::SET_FEATURES, vec![0; 8]).bytes()[..15])
         }),
         ("features asked", "connected", |p| p.say(request::GET_FEATURES, &[])),
         ("features got", "features asked", |p| p.hear()),
@@ -153,8 +153,8 @@ fn accept(path: PathBuf) -> UnixStream {
 }
 
 impl<const LISTENS: bool> Vmm<LISTENS> {
-    fn message(request: u32, words: &[u64]) -> Message {
-        Message::new(request, words.iter().flat_map(|word| word.to_le_bytes()).collect())
+    fn message(request: u32, words: &[u64]) -> VhostMessage {
+        VhostMessage::new(request, words.iter().flat_map(|word| word.to_le_bytes()).collect())
     }
 
     /// The daemon may have hung up already.
@@ -168,9 +168,9 @@ impl<const LISTENS: bool> Vmm<LISTENS> {
         let _ = wire::send(self.socket.as_fd(), &m);
     }
 
-    fn receive(&self) -> Message {
+    fn receive(&self) -> VhostMessage {
         match wire::receive(self.socket.as_fd(), Doorbell::new().unwrap().as_fd()) {
-            Ok(Received::Message(m)) => m,
+            Ok(ReceiveResult::Message(m)) => m,
             other => panic!("no answer: {other:?}"),
         }
     }
@@ -203,7 +203,7 @@ impl<const LISTENS: bool> Vmm<LISTENS> {
 
     fn set_inflight(&mut self) {
         let (file, payload) = self.inflight.as_ref().unwrap();
-        let mut m = Message::new(request::SET_INFLIGHT_FD, payload.clone());
+        let mut m = VhostMessage::new(request::SET_INFLIGHT_FD, payload.clone());
         m.fds.push(file.try_clone().unwrap());
         wire::send(self.socket.as_fd(), &m).unwrap();
     }

@@ -13,8 +13,8 @@ const TOLERANCE: f64 = 0.02;
 const HEAD: &str = "\
 # Instructions a frame, by path and batch: what `netvale-bench cost` counts (release build, callgrind).
 #
-# `make check` fails when a path takes over 2 % more. A change that has a reason to cost more changes its figures here, and says the
-# reason in its commit; one that made a path cheaper lowers them: `netvale-bench cost --update`.
+# `make check` fails when a path takes over 2 % more. A change that has a reason to cost more changes its figures here,
+# and says the reason in its commit; one that made a path cheaper lowers them: `netvale-bench cost --update`.
 ";
 
 /// Budgets by path, then batch.

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use netvale_e1000::device::Card;
-use netvale_e1000::driver::DriverOptions as CardOptions;
-use netvale_e1000::driver::remote::Guest;
+use netvale_e1000::driver::CardDriverOptions as CardOptions;
+use netvale_e1000::driver::remote::SimulatedGuest;
 use netvale_e1000::paravirt::SUBSYSTEM;
 use netvale_e1000::port::{E1000Options, E1000Port};
 use netvale_port::{BATCH, Batch, Egress, Ingress};
 use netvale_vhost::frontend::BackEnd;
-use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
+use netvale_vhost::port::{VhostMode, VhostOptions, VhostPort};
 use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::port::VirtioPort;
 
@@ -57,7 +57,7 @@ fn only(queues: Queues) -> Result<End> {
 pub fn vhost(batch: u32, packed: bool, inward: bool) -> Result<Track> {
     let dir = crate::sys::scratch("cost")?;
     let path = dir.path().join("vhost");
-    let options = VhostOptions { site: path.clone().into(), mode: Mode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
+    let options = VhostOptions { site: path.clone().into(), mode: VhostMode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
     let (device, queues) = VhostPort::new(&options).map_err(|e| failed(&e))?;
     let mut device_end = only(queues)?;
     let options = DriverOptions { size: 1024, offloads: false, packed, ..DriverOptions::default() };
@@ -82,9 +82,10 @@ pub fn e1000(batch: u32, inward: bool) -> Result<Track> {
     let card = Card { mac: [2; 6], subsystem: SUBSYSTEM, forced_interval: None };
     let options = E1000Options { site: path.clone().into(), card };
     let (port, (card_egress, mut card_ingress)) = E1000Port::new(&options).map_err(|e| failed(&e))?;
-    let guest = Guest::new(&path, CardOptions { csb: true, ..CardOptions::default() }).map_err(|e| failed(&e))?;
+    let guest =
+        SimulatedGuest::new(&path, CardOptions { csb: true, ..CardOptions::default() }).map_err(|e| failed(&e))?;
     card_ingress.disarm();
-    let Guest { egress, mut ingress, remote, ram, fault, .. } = guest;
+    let SimulatedGuest { egress, mut ingress, remote, ram, fault, .. } = guest;
     ingress.disarm();
     let driver_end: End = (Arc::new(egress), Box::new(ingress));
     let card_end: End = (card_egress, card_ingress);

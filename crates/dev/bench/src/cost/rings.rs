@@ -8,10 +8,10 @@ use netvale_mem::latency::set_sampling;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::RingSide;
 use netvale_port::{Egress, Ingress};
-use netvale_ptnet::backend::{Backend, Fresh};
+use netvale_ptnet::backend::{Backend, GuestRings};
 use netvale_ptnet::seats::Seats;
 use netvale_switch::trace::{Trace, TraceOptions};
-use netvale_switch::{Forwarder, Passed, Port, PortId, Switch, Work};
+use netvale_switch::{AttachedPort, ForwardMemory, Forwarder, PassResult, PortId, Switch};
 
 use super::Track;
 use crate::case::{Case, Unit};
@@ -118,7 +118,7 @@ pub fn netmap_api(batch: u32) -> Result<Track> {
     let (mut forwarder, mut tx, _) = embedded::port(&switch, "from", SLOTS, 0)?;
     let (_, _, mut rx) = embedded::port(&switch, "to", SLOTS, 0)?;
     let plan = Plan::of(&case);
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     learned(&switch, plan)?;
     plan.sender(0, case.frame_bytes, Touch::Nothing).fill(&tx);
     let _ = tx.sync_header();
@@ -133,7 +133,7 @@ pub fn netmap_api(batch: u32) -> Result<Track> {
         }
         tx.mem().set_indices(head, head, tail);
         let _ = tx.sync_header();
-        while let Passed::Frames(_) = forwarder.pass(&mut work) {}
+        while let PassResult::Frames(_) = forwarder.pass(&mut work) {}
         let _ = rx.sync_header();
         let (head, _, tail) = rx.mem().indices();
         rx.mem().set_indices(tail, tail, tail);
@@ -153,7 +153,9 @@ fn guest() -> Result<Guest> {
     let (seats, (egress, mut ingress)) = Seats::new(1, 1).map_err(|e| failed(&e))?;
     let mem = embedded::memory(SLOTS)?;
     let of = |_: usize, side: &RingSide| Ok((side.clone(), Arc::new(Doorbell::new()?)));
-    seats.fill(&Fresh { mem: &mem, hdr_len: 0.into(), uso: false, goes_on: false, of: &of }).map_err(|e| failed(&e))?;
+    seats
+        .fill(&GuestRings { mem: &mem, hdr_len: 0.into(), uso: false, goes_on: false, of: &of })
+        .map_err(|e| failed(&e))?;
     let mut ingress = ingress.pop().ok_or_else(|| BenchError::Usage("a port without queues".into()))?;
     ingress.disarm();
     let app = |side: &[RingSide], dir| Ok::<_, BenchError>(AppRing::new(embedded::only(side)?, dir, bell()?));
@@ -165,7 +167,9 @@ pub fn ptnet(batch: u32, receivers: u32) -> Result<Track> {
     let case = case(batch, receivers);
     let switch = Switch::new("vale0");
     let attach = |name: String, egresses| {
-        switch.attach(Port { name, egresses, lossless: false, ..Port::default() }).map_err(|e| failed(&e))
+        switch
+            .attach(AttachedPort { name, egresses, lossless: false, ..AttachedPort::default() })
+            .map_err(|e| failed(&e))
     };
     let from = guest()?;
     let id = attach("from".into(), from.egress)?;

@@ -36,7 +36,8 @@ fn name(path: &Path) -> String {
 
 fn table(records: &[&Record]) -> String {
     let mut text = String::from(
-        "| scenario | variant | bytes | batch | ports | contender | median | unit | peer | peer median | ratio | runs | notes |\n\
+        "| scenario | variant | bytes | batch | ports | contender | median | unit | peer | peer median \
+         | ratio | runs | notes |\n\
          |---|---|--:|--:|--:|---|--:|---|---|--:|--:|--:|---|\n",
     );
     for record in records {

@@ -8,7 +8,7 @@ use netvale_mem::region::RingSide;
 use netvale_mem::{PortMem, PortShape, Region};
 use netvale_port::ring_in::RingIngress;
 use netvale_port::ring_out::RingEgress;
-use netvale_switch::{Forwarder, Passed, Port, PortId, Switch, Work};
+use netvale_switch::{AttachedPort, ForwardMemory, Forwarder, PassResult, PortId, Switch};
 
 use super::*;
 
@@ -21,19 +21,19 @@ pub struct Lane {
     pub stations: Stations<AppRing, AppRing>,
     /// What forwards from the first port.
     pub forwarder: Forwarder,
-    work: Work,
+    work: ForwardMemory,
 }
 
 impl Lane {
     /// Frames from `tx`, which the forwarder takes, to `rx`.
     pub fn new(stations: Stations<AppRing, AppRing>, forwarder: Forwarder) -> Self {
-        Self { stations, forwarder, work: Work::default() }
+        Self { stations, forwarder, work: ForwardMemory::default() }
     }
 
     /// The next sender sends, the switch forwards all, every receiver takes. Returns how many frames came.
     pub fn round(&mut self) -> u64 {
         self.stations.send();
-        while let Passed::Frames(_) = self.forwarder.pass(&mut self.work) {}
+        while let PassResult::Frames(_) = self.forwarder.pass(&mut self.work) {}
         self.stations.receive()
     }
 }
@@ -102,7 +102,12 @@ pub fn port(switch: &Arc<Switch>, name: &str, slots: u32, hdr_len: u32) -> Resul
     let tx = only(&mem.tx)?;
     let rx = only(&mem.rx)?;
     let egress = RingEgress::new(Arc::clone(&mem), HostRx::new(rx.clone(), bell()?), hdr_len, Arc::default());
-    let attached = Port { name: name.into(), egresses: vec![Arc::new(egress)], lossless: false, ..Port::default() };
+    let attached = AttachedPort {
+        name: name.into(),
+        egresses: vec![Arc::new(egress)],
+        lossless: false,
+        ..AttachedPort::default()
+    };
     let id = switch.attach(attached).map_err(|error| failed(&error))?;
     let ingress = RingIngress::new(mem, HostTx::new(tx.clone(), bell()?), bell()?, hdr_len, Arc::default());
     ingress.quiet();

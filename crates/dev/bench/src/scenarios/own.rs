@@ -2,7 +2,7 @@
 
 use netvale_control::client::Client;
 use netvale_control::types::{AllStats, AttachParams, PortDetails};
-use netvale_daemon::config::File;
+use netvale_daemon::config::ConfigFile;
 use tempfile::TempDir;
 
 use super::*;
@@ -111,7 +111,7 @@ pub fn failed(error: &dyn std::fmt::Display) -> BenchError {
 pub fn daemon_role(context: &Context) -> Result<()> {
     let task: DaemonTask = context.arguments()?;
     let text = format!("run_dir = {:?}\ncpus = [{}]\nsandbox = false\n{}", task.dir, task.cpu, task.more);
-    let config = File::parse(&text).map_err(|e| failed(&e))?.into_config();
+    let config = ConfigFile::parse(&text).map_err(|e| failed(&e))?.into_config();
     let daemon = std::thread::spawn(move || netvale_daemon::run(config).map_err(|e| e.to_string()));
     if netvale_harness::daemon::ready(&task.dir, START_LIMIT, || !daemon.is_finished()) {
         context.ready()?;

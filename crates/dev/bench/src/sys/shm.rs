@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 
 use netvale_mem::Mapping;
-use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_mem::mapping::{PageKind, sealed_memfd};
 
 use crate::error::{BenchError, Result};
 
@@ -25,7 +25,7 @@ pub struct SharedCounters {
 impl SharedCounters {
     /// A new block, all zero.
     pub fn create() -> Result<Self> {
-        let made = sealed_memfd("netvale-bench-counters", SIZE as u64, Pages::Ordinary);
+        let made = sealed_memfd("netvale-bench-counters", SIZE as u64, PageKind::Ordinary);
         let (memory, mapping, _) = made.map_err(BenchError::io("creating shared counters"))?;
         Ok(Self { memory, mapping })
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use netvale_mem::notify::Doorbell;
 use netvale_vhost::features::PROTOCOL_FEATURES;
-use netvale_vhost::proto::message::{Message, put_region, request};
+use netvale_vhost::proto::message::{VhostMessage, put_region, request};
 use netvale_vhost::proto::wire;
 use netvale_virtio::features::VERSION_1;
 use netvale_virtio::memory::RegionSpec;
@@ -29,7 +29,7 @@ const USED: u64 = 0x2000;
 
 /// A connected front end; both queues are enabled and empty.
 #[derive(Debug)]
-pub struct FrontEnd {
+pub struct HostileFrontEnd {
     // Closed first.
     socket: UnixStream,
     memory: OwnedFd,
@@ -37,19 +37,19 @@ pub struct FrontEnd {
     calls: Vec<Doorbell>,
 }
 
-impl FrontEnd {
+impl HostileFrontEnd {
     /// Connects to a device, with these features besides the common ones. The queues share `bells` kicks and as many
     /// calls.
     ///
     /// # Errors
     /// The device closes the connection, or memory for the guest is unavailable.
-    pub fn connect(socket: &Path, features: u64, bells: usize) -> io::Result<FrontEnd> {
+    pub fn connect(socket: &Path, features: u64, bells: usize) -> io::Result<HostileFrontEnd> {
         let socket = UnixStream::connect(socket)?;
         socket.set_write_timeout(Some(Duration::from_secs(5)))?;
         let memory = rustix::fs::memfd_create("netvale-guest", MemfdFlags::CLOEXEC)?;
         rustix::fs::ftruncate(&memory, SIZE)?;
         let made = || (0..bells).map(|_| Doorbell::new()).collect::<Result<Vec<_>, _>>();
-        let end = FrontEnd { socket, memory, kicks: made()?, calls: made()? };
+        let end = HostileFrontEnd { socket, memory, kicks: made()?, calls: made()? };
         end.negotiate(features)?;
         Ok(end)
     }
@@ -57,7 +57,7 @@ impl FrontEnd {
     fn negotiate(&self, features: u64) -> io::Result<()> {
         self.say(request::SET_FEATURES, &[VERSION_1 | PROTOCOL_FEATURES | features], None)?;
         self.say(request::SET_OWNER, &[], None)?;
-        let mut table = Message::new(request::SET_MEM_TABLE, 1u64.to_le_bytes().to_vec());
+        let mut table = VhostMessage::new(request::SET_MEM_TABLE, 1u64.to_le_bytes().to_vec());
         put_region(&mut table.payload, &RegionSpec { guest: 0, size: SIZE, user: USER, offset: 0 });
         table.fds.push(self.memory.try_clone()?);
         wire::send(self.socket.as_fd(), &table).map_err(io::Error::other)?;
@@ -75,7 +75,7 @@ impl FrontEnd {
     }
 
     fn say(&self, request: u32, words: &[u64], file: Option<&Doorbell>) -> io::Result<()> {
-        let mut message = Message::new(request, words.iter().flat_map(|word| word.to_le_bytes()).collect());
+        let mut message = VhostMessage::new(request, words.iter().flat_map(|word| word.to_le_bytes()).collect());
         if let Some(file) = file {
             message.fds.push(file.as_fd().try_clone_to_owned()?);
         }

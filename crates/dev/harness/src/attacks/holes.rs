@@ -55,18 +55,18 @@ impl Drop for Idler {
 
 /// A region of ports, mapped by this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hollow {
+pub struct HollowRegion {
     begin: usize,
     len: usize,
 }
 
-impl Hollow {
+impl HollowRegion {
     /// The longest region.
     ///
     /// # Errors
     /// No region is mapped.
-    pub fn longest() -> io::Result<Hollow> {
-        let all = Hollow::all()?;
+    pub fn longest() -> io::Result<HollowRegion> {
+        let all = HollowRegion::all()?;
         all.into_iter().max_by_key(|region| region.len).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
@@ -74,12 +74,12 @@ impl Hollow {
     ///
     /// # Errors
     /// The list of mappings is unreadable.
-    pub fn all() -> io::Result<Vec<Hollow>> {
+    pub fn all() -> io::Result<Vec<HollowRegion>> {
         let maps = std::fs::read_to_string("/proc/self/maps")?;
         let regions = maps.lines().filter(|line| line.contains("/memfd:netvale-")).filter_map(|line| {
             let (begin, end) = line.split_once(' ')?.0.split_once('-')?;
             let begin = usize::from_str_radix(begin, 16).ok()?;
-            Some(Hollow { begin, len: usize::from_str_radix(end, 16).ok()? - begin })
+            Some(HollowRegion { begin, len: usize::from_str_radix(end, 16).ok()? - begin })
         });
         Ok(regions.collect())
     }

@@ -5,10 +5,10 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use netvale::Guest;
+use netvale::BareGuest;
 use netvale_abi::ptnet::{COMMAND_START, COMMAND_STOP};
-use netvale_e1000::driver::remote::Guest as Card;
-use netvale_e1000::driver::{DriverOptions as CardOptions, Registers};
+use netvale_e1000::driver::remote::SimulatedGuest as Card;
+use netvale_e1000::driver::{CardDriverOptions as CardOptions, CardRegisters};
 use netvale_mem::words::Words;
 use netvale_port::{Egress, Scratch};
 use netvale_vhost::frontend::BackEnd;
@@ -95,7 +95,7 @@ pub fn floods_ptnet(a: &mut Attacker) -> Result<(), String> {
 
 /// Writes random words anywhere into the device's memory.
 pub fn scribbles_ptnet(a: &mut Attacker) -> Result<(), String> {
-    let guest = patiently(|| Guest::connect(&a.socket).map_err(text))?;
+    let guest = patiently(|| BareGuest::connect(&a.socket).map_err(text))?;
     guest.command(COMMAND_START, 0, 0).map_err(text)?;
     let count = guest.memory().len() / 4;
     let words = Words::new(guest.memory(), 0, count).ok_or("no words")?;
@@ -114,7 +114,7 @@ pub fn scribbles_ptnet(a: &mut Attacker) -> Result<(), String> {
 /// Starts and stops its device's rings in turn.
 pub fn restarts_ptnet(a: &mut Attacker) -> Result<(), String> {
     while a.goes_on() {
-        let guest = patiently(|| Guest::connect(&a.socket).map_err(text))?;
+        let guest = patiently(|| BareGuest::connect(&a.socket).map_err(text))?;
         for _ in 0..a.rng.below(20) {
             let command = if a.rng.one_in(2) { COMMAND_START } else { COMMAND_STOP };
             let _refused = guest.command(command, 0, a.rng.below(4) as u32).map_err(text)?;

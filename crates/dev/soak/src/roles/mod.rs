@@ -30,28 +30,28 @@ use crate::rng::Rng;
 pub const UP: &str = "up";
 
 /// The work of an attacker.
-pub type Act = fn(&mut Attacker) -> Result<(), String>;
+pub type AttackFn = fn(&mut Attacker) -> Result<(), String>;
 
 /// An attacker's row.
-pub struct Role {
+pub struct AttackerRole {
     /// Its name in the report and on the command line.
     pub name: &'static str,
     /// Its work.
-    pub act: Act,
+    pub act: AttackFn,
     /// The device at whose socket it acts as a virtual machine; that takes the daemon's own user.
     pub device: Option<&'static str>,
 }
 
-const fn program(name: &'static str, act: Act) -> Role {
-    Role { name, act, device: None }
+const fn program(name: &'static str, act: AttackFn) -> AttackerRole {
+    AttackerRole { name, act, device: None }
 }
 
-const fn machine(name: &'static str, act: Act, device: &'static str) -> Role {
-    Role { name, act, device: Some(device) }
+const fn machine(name: &'static str, act: AttackFn, device: &'static str) -> AttackerRole {
+    AttackerRole { name, act, device: Some(device) }
 }
 
 /// All roles.
-pub const ROLES: &[Role] = &[
+pub const ROLES: &[AttackerRole] = &[
     program("client that floods", programs::floods),
     program("client that never reads", programs::never_reads),
     program("client that opens and closes", programs::opens_and_closes),

@@ -164,9 +164,9 @@ pub fn punches_holes(a: &mut Attacker) -> Result<(), String> {
     })
 }
 
-type Spoil = fn(&mut Attacker, &std::os::fd::OwnedFd) -> rustix::io::Result<()>;
+type SpoilFn = fn(&mut Attacker, &std::os::fd::OwnedFd) -> rustix::io::Result<()>;
 
-fn spoils(a: &mut Attacker, spoil: Spoil) -> Result<(), String> {
+fn spoils(a: &mut Attacker, spoil: SpoilFn) -> Result<(), String> {
     while a.goes_on() {
         let file = kinds::memory().map_err(text)?;
         let (_line, mut attached) = kinds::bring(&a.dir, &a.own_port(), &file).map_err(text)?;

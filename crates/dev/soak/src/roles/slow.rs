@@ -5,11 +5,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use netvale::{Options, Port, TxRing};
-use netvale_control::client::{Bringing, Client};
+use netvale_control::client::{BringConnection, Client};
 use netvale_control::types::{AttachParams, PortOptions};
 use netvale_harness::attacks::bells::watch;
 use netvale_harness::attacks::filters::{LONGEST, Listeners, rule};
-use netvale_harness::attacks::holes::{Hollow, Idler};
+use netvale_harness::attacks::holes::{HollowRegion, Idler};
 use netvale_tap::{Tap, TapOptions};
 use serde_json::json;
 
@@ -49,7 +49,7 @@ fn patiently(a: &Attacker, extra_bufs: u32) -> Option<Port> {
 pub fn makes_holes(a: &mut Attacker) -> Result<(), String> {
     let _idler = Idler::start();
     while let Some(_port) = patiently(a, BUFFERS) {
-        let region = Hollow::longest().map_err(text)?;
+        let region = HollowRegion::longest().map_err(text)?;
         region.fill();
         let hole = region.begin();
         while a.goes_on() && !hole.is_made() {
@@ -117,7 +117,7 @@ pub fn is_heard(a: &mut Attacker) -> Result<(), String> {
     let listeners = Listeners::at(TAPPED, SOCKETS).map_err(text)?;
     let options = PortOptions { name: Some(a.tap()), ..PortOptions::default() };
     let params = AttachParams { switch: ATTACKED.into(), port: format!("tap:{TAPPED}"), options };
-    let bringing = Bringing::connect(&a.dir).map_err(text)?;
+    let bringing = BringConnection::connect(&a.dir).map_err(text)?;
     bringing.attach(params, &tap.into_queues()).map_err(text)?;
     listeners.say(&frame(NOBODY, BEHIND)).map_err(text)?;
     let mut port = a.open(&a.own_port()).map_err(text)?;

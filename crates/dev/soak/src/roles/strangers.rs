@@ -30,7 +30,8 @@ fn almost(a: &mut Attacker) -> Vec<u8> {
     let words = [format!("\"{name}\""), "null".into(), "-1e99".into(), "[[[[[]]]]]".into(), "\"vale0:bb\"".into()];
     let word = &words[a.rng.index(words.len())];
     let line = format!(
-        "{{\"jsonrpc\":\"2.0\",\"id\":{word},\"method\":\"{method}\",\"params\":{{\"port\":{word},\"switch\":\"vale0\"}}}}\n"
+        "{{\"jsonrpc\":\"2.0\",\"id\":{word},\"method\":\"{method}\",\
+         \"params\":{{\"port\":{word},\"switch\":\"vale0\"}}}}\n"
     );
     let end = if a.rng.one_in(2) { line.len() } else { a.rng.index(line.len()) };
     line.as_bytes()[..end].to_vec()
@@ -90,7 +91,8 @@ pub fn refused(a: &mut Attacker) -> Result<(), String> {
         let words = ["pcap:out=/etc/passwd", "vhost:/nowhere/x", "netmap:nosuch0", "bb", "bb"];
         let port = words[a.rng.index(words.len())];
         let line = format!(
-            "{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"port.{}\",\"params\":{{\"switch\":\"vale0\",\"port\":\"{port}\"}}}}\n",
+            "{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"port.{}\",\
+             \"params\":{{\"switch\":\"vale0\",\"port\":\"{port}\"}}}}\n",
             if port == "bb" { "detach" } else { "attach" }
         );
         (&stream).write_all(line.as_bytes()).map_err(text)?;

@@ -1,13 +1,13 @@
 //! A front end whose memory is a file that it can truncate, and that writes anything into its virtqueues.
 
-use netvale_harness::attacks::front_end::{COUNT, FrontEnd, QUEUES, SIZE};
+use netvale_harness::attacks::front_end::{COUNT, HostileFrontEnd, QUEUES, SIZE};
 use rustix::fs::FallocateFlags;
 
 use super::machines::patiently;
 use super::{Attacker, pause, text};
 
 /// Offers descriptors, most of them plausible, chained at random, and makes further ones available.
-fn offer(end: &FrontEnd, available: &mut [u16; 2], a: &mut Attacker, nonsense: bool) {
+fn offer(end: &HostileFrontEnd, available: &mut [u16; 2], a: &mut Attacker, nonsense: bool) {
     for (queue, rings) in QUEUES.into_iter().enumerate() {
         for _ in 0..8 {
             let id = a.rng.below(u64::from(COUNT));
@@ -32,10 +32,10 @@ fn offer(end: &FrontEnd, available: &mut [u16; 2], a: &mut Attacker, nonsense: b
 fn play(
     a: &mut Attacker,
     nonsense: bool,
-    spoil: fn(&mut Attacker, &FrontEnd) -> rustix::io::Result<()>,
+    spoil: fn(&mut Attacker, &HostileFrontEnd) -> rustix::io::Result<()>,
 ) -> Result<(), String> {
     while a.goes_on() {
-        let end = patiently(|| FrontEnd::connect(&a.socket, 0, 2).map_err(text))?;
+        let end = patiently(|| HostileFrontEnd::connect(&a.socket, 0, 2).map_err(text))?;
         let mut available = [0; 2];
         for _ in 0..1 + a.rng.below(200) {
             offer(&end, &mut available, a, nonsense);

@@ -6,7 +6,7 @@ use crate::common::up;
 use std::path::Path;
 
 use common::{stderr, stdout};
-use netvale_pcapport::{Reader, Writer};
+use netvale_pcapport::{PcapReader, PcapWriter};
 use rustix::process::Signal;
 use up::{Up, last_json, until};
 
@@ -17,7 +17,7 @@ fn frame(tag: u8, len: usize) -> Vec<u8> {
 }
 
 fn record(path: &Path, frames: u8) {
-    let mut writer = Writer::create(path, netvale_pcapport::Format::of(path)).expect("room");
+    let mut writer = PcapWriter::create(path, netvale_pcapport::PcapFormat::of(path)).expect("room");
     for tag in 0..frames {
         let time = std::time::Duration::from_micros(u64::from(tag) * 100);
         writer.write(time, &frame(tag, 60 + usize::from(tag) * 20)).expect("room");
@@ -26,7 +26,7 @@ fn record(path: &Path, frames: u8) {
 }
 
 fn read(path: &Path) -> Vec<(Vec<u8>, u32)> {
-    let mut reader = Reader::open(path).expect("a capture");
+    let mut reader = PcapReader::open(path).expect("a capture");
     let mut all = Vec::new();
     while let Some(frame) = reader.next_frame().expect("whole") {
         all.push((frame.bytes.to_vec(), frame.orig_len));

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use common::{stderr, stdout};
-use netvale_harness::net::{self, Host};
-use netvale_harness::{Launch, Process};
+use netvale_harness::net::{self, NamespaceHost};
+use netvale_harness::{ChildProcess, Launch};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use up::{LIMIT, Up};
@@ -101,7 +101,11 @@ fn nulls(range: std::ops::Range<u32>) -> String {
 fn shown_done_and_written_down() {
     let first = "[[port]]\nswitch = 'vale0'\nport = 'web'\n";
     let d = Configured::start(first, &["--spin-us", "7"]);
-    let file = d.other("[switch]\nageing_s = 60\n[[port]]\nswitch = 'vale0'\nport = 'web'\nrings = 4\n[[port]]\nswitch = 'vale0'\nport = 'null:sink'\n");
+    let file = d.other(
+        "[switch]\nageing_s = 60\n\
+         [[port]]\nswitch = 'vale0'\nport = 'web'\nrings = 4\n\
+         [[port]]\nswitch = 'vale0'\nport = 'null:sink'\n",
+    );
     let lines =
         "~ switch.ageing_s: 300 → 60\n* vale0:web: web → web, rings 4 (attached again)\n+ vale0:sink: null:sink\n";
     let dry = stdout(&apply(&d, &file, &["--diff"]));
@@ -185,12 +189,12 @@ fn rules_are_read_again() {
 }
 
 /// Runs a program on a host to its end.
-fn on(host: &Host, program: &str, arguments: &[&str]) -> std::process::Output {
+fn on(host: &NamespaceHost, program: &str, arguments: &[&str]) -> std::process::Output {
     host.command(program, arguments).output().expect("it starts")
 }
 
 /// A TAP port of the daemon's in a namespace, up, with an address; quiet: the stack sends no multicasts of its own.
-fn settle(host: &Host, tap: &str, address: &str) {
+fn settle(host: &NamespaceHost, tap: &str, address: &str) {
     let quiet = "for of in all default; do echo 1 > /proc/sys/net/ipv6/conf/$of/disable_ipv6; done";
     assert!(on(host, "sh", &["-c", quiet]).status.success());
     net::ip(&format!("link set {tap} netns {}", host.pid())).expect("moved");
@@ -206,7 +210,7 @@ struct Counted {
     dropped: u64,
 }
 
-fn counted(host: &Host, interface: &str) -> Counted {
+fn counted(host: &NamespaceHost, interface: &str) -> Counted {
     let said = stdout(&on(host, "ip", &["-s", "-j", "link", "show", interface]));
     let links: Value = serde_json::from_str(&said).expect("JSON");
     let of = |way: &str, what: &str| links[0]["stats64"][way][what].as_u64().expect("a number");
@@ -224,15 +228,16 @@ fn nothing_is_lost_beside() {
     if !net::inside(&["--net", "--mount"]).expect("inside") {
         return;
     }
-    let taps = "[[port]]\nswitch = 'vale0'\nport = 'tap:chga'\nmtu = 1400\n[[port]]\nswitch = 'vale0'\nport = 'tap:chgb'\nmtu = 1400\n";
+    let taps = "[[port]]\nswitch = 'vale0'\nport = 'tap:chga'\nmtu = 1400\n\
+                [[port]]\nswitch = 'vale0'\nport = 'tap:chgb'\nmtu = 1400\n";
     let d = Configured::start(taps, &["--workers", "1"]);
-    let a = Host::new().expect("a namespace");
-    let b = Host::new().expect("a namespace");
+    let a = NamespaceHost::new().expect("a namespace");
+    let b = NamespaceHost::new().expect("a namespace");
     settle(&a, "chga", "10.77.0.1");
     settle(&b, "chgb", "10.77.0.2");
     up::until("they answer", || on(&a, "ping", &["-c1", "-W1", "10.77.0.2"]).status.success());
     let mut server = b.command("iperf3", &["-s", "-1", "--forceflush"]);
-    let mut server = Process::start(server.stdout(Stdio::piped())).expect("iperf3 starts");
+    let mut server = ChildProcess::start(server.stdout(Stdio::piped())).expect("iperf3 starts");
     let mut lines = server.lines().expect("its output");
     let mut line = String::new();
     while !line.contains("listening") {
@@ -248,8 +253,8 @@ fn nothing_is_lost_beside() {
     // A ping every 2 ms, whose answer may take long on a busy machine.
     let mut ping = a.command("ping", &["-q", "-i", "0.002", "-c", "2000", "-W", "30", "10.77.0.2"]);
     let mut tcp = a.command("iperf3", &["-c", "10.77.0.2", "-t", "6", "-b", "20M", "-J"]);
-    let mut ping = Process::start(ping.stdout(Stdio::piped())).expect("ping starts");
-    let tcp = Process::start(tcp.stdout(Stdio::piped())).expect("iperf3 starts");
+    let mut ping = ChildProcess::start(ping.stdout(Stdio::piped())).expect("ping starts");
+    let tcp = ChildProcess::start(tcp.stdout(Stdio::piped())).expect("iperf3 starts");
     let files = [taps.to_owned() + &nulls(0..50), taps.to_owned(), taps.to_owned() + &nulls(25..75)];
     let mut rounds = 0;
     while ping.child().try_wait().expect("a child").is_none() {

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Instant;
 
 use guest::{Guest, Nic, image};
-use netvale_harness::net::Host;
+use netvale_harness::net::NamespaceHost;
 use runtime::{Runtime, can_run, finish, path, start};
 use serde_json::{Value, json};
 use up::until;
@@ -20,7 +20,7 @@ fn code(error: Result<Value, Value>) -> u64 {
     error["code"].as_u64().expect("a code")
 }
 
-fn inside(host: &Host, line: &str) -> String {
+fn inside(host: &NamespaceHost, line: &str) -> String {
     let words: Vec<_> = line.split(' ').collect();
     common::stdout(&host.command(words[0], &words[1..]).output().expect("it starts"))
 }
@@ -34,8 +34,8 @@ fn containers() {
     }
     for version in ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
         let r = Runtime::new();
-        let one = Host::new().unwrap();
-        let two = Host::new().unwrap();
+        let one = NamespaceHost::new().unwrap();
+        let two = NamespaceHost::new().unwrap();
         let more =
             json!({"mtu": 1400, "isDefaultGateway": true, "runtimeConfig": {"mac": "02:00:00:00:77:07"}, "queues": 2});
         let configs =
@@ -82,7 +82,7 @@ fn any_bridge() {
     for (bridge, switch) in [("cni0", "cni0"), ("br-lab.1", "br-lab.1"), ("valecni0", "cni0")] {
         let r = Runtime::new();
         r.up.must(&["attach", switch, "beside"]);
-        let one = Host::new().unwrap();
+        let one = NamespaceHost::new().unwrap();
         let mut config = r.config("1.1.0", "10.1.0.2/24", &json!({"bridge": bridge}));
         let result = r.run("ADD", "one", &path(&one), &config).unwrap();
         assert_eq!(r.ports().iter().filter(|port| port.starts_with(&format!("{switch}:"))).count(), 2);
@@ -103,7 +103,7 @@ fn policies() {
         return;
     }
     let r = Runtime::new();
-    let hosts: Vec<Host> = (0..3).map(|_| Host::new().unwrap()).collect();
+    let hosts: Vec<NamespaceHost> = (0..3).map(|_| NamespaceHost::new().unwrap()).collect();
     let vlan = json!({"vlan": 10, "guard": "ip,arp", "macspoofchk": true,
         "runtimeConfig": {"bandwidth": {"ingressRate": 80_000_000, "ingressBurst": 8_000_000}}});
     let configs = [
@@ -130,7 +130,7 @@ fn policies() {
     assert!(!spoofed.status.success(), "an address that was not handed out");
     inside(&hosts[0], "ping -c 1 -W 20 -I 10.1.0.2 10.1.0.3");
     let wrong = r.config("1.0.0", "10.1.0.5/24", &json!({"name": "wrong", "vlan": 5000}));
-    let other = Host::new().unwrap();
+    let other = NamespaceHost::new().unwrap();
     assert_eq!(code(r.run("ADD", "wrong", &path(&other), &wrong)), 102);
     assert_eq!(r.ports().len(), 3);
     let isolated = json!({"name": "vms", "mode": "vhostuser", "portIsolation": true, "vlanTrunk": [{"id": 7}]});
@@ -151,7 +151,7 @@ fn added_twice() {
         return;
     }
     let r = Runtime::new();
-    let one = Host::new().unwrap();
+    let one = NamespaceHost::new().unwrap();
     let config = r.config("1.0.0", "10.1.0.2/24", &json!({}));
     r.run("ADD", "one", &path(&one), &config).unwrap();
     let asked = r.asked();
@@ -173,7 +173,7 @@ fn failures() {
         return;
     }
     let r = Runtime::new();
-    let one = Host::new().unwrap();
+    let one = NamespaceHost::new().unwrap();
     for (address, expected) in [("fail", 111), ("nonsense", 6), ("10.1.0.2", 6), ("10.1.0.2/24", 103)] {
         // The gateway of the last is not on the link.
         let ipam = json!({"type": "test-ipam", "hand": if expected == 103 { "10.7.0.2/24" } else { address }});
@@ -191,7 +191,7 @@ fn failures() {
         let config = r.config("1.0.0", "10.1.0.2/24", &json!({}));
         assert_eq!(code(r.run("ADD", "one", place, &config)), expected, "{place}");
     }
-    let gone = path(&Host::new().unwrap());
+    let gone = path(&NamespaceHost::new().unwrap());
     let config = r.config("1.0.0", "10.1.0.2/24", &json!({}));
     assert_eq!(code(r.run("ADD", "one", &gone, &config)), 3, "the container has ended");
     assert!(r.ports().is_empty());
@@ -204,7 +204,7 @@ fn namespace_ends() {
         return;
     }
     let r = Runtime::new();
-    let one = Host::new().unwrap();
+    let one = NamespaceHost::new().unwrap();
     let config = r.config("1.0.0", "10.1.0.2/24", &json!({}));
     let place = path(&one);
     r.run("ADD", "one", &place, &config).unwrap();
@@ -221,7 +221,7 @@ fn nonsense() {
         return;
     }
     let r = Runtime::new();
-    let one = Host::new().unwrap();
+    let one = NamespaceHost::new().unwrap();
     let place = path(&one);
     let raw = |input: &[u8]| code(finish(start(&mut r.command("ADD", "one", &place), input)));
     assert_eq!(raw(&vec![b' '; (1 << 20) + 1]), 6, "too long");
@@ -267,8 +267,8 @@ fn killed_at_any_time() {
         return;
     }
     let r = Runtime::new();
-    let one = Host::new().unwrap();
-    let other = Host::new().unwrap();
+    let one = NamespaceHost::new().unwrap();
+    let other = NamespaceHost::new().unwrap();
     let config = r.config("1.1.0", "10.1.0.2/24", &json!({}));
     r.run("ADD", "stays", &path(&other), &r.config("1.1.0", "10.1.0.9/24", &json!({}))).unwrap();
     let elsewhere = r.config("1.1.0", "10.1.0.8/24", &json!({"name": "elsewhere"}));
@@ -326,7 +326,7 @@ fn sockets() {
         return;
     }
     let r = Runtime::new();
-    let one = Host::new().unwrap();
+    let one = NamespaceHost::new().unwrap();
     let kata = r.dir.path().join("one.json");
     let more = json!({"mode": "vhostuser", "mtu": 1450, "kataDir": r.dir.path()});
     let config = r.config("1.1.0", "10.1.0.2/24", &more);
@@ -356,7 +356,7 @@ fn container_and_guest() {
     }
     let Some(image) = image() else { return };
     let r = Runtime::new();
-    let one = Host::new().unwrap();
+    let one = NamespaceHost::new().unwrap();
     let socket = r.up.path("vm.sock");
     common::stdout(&r.up.run(&format!("attach vale0 vhost:{}", socket.display())));
     r.run("ADD", "one", &path(&one), &r.config("1.0.0", "10.1.0.2/24", &json!({}))).unwrap();
@@ -382,7 +382,7 @@ fn host_local() {
         return;
     }
     let r = Runtime::new();
-    let one = Host::new().unwrap();
+    let one = NamespaceHost::new().unwrap();
     let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/24", "dataDir": r.dir.path().join("data"),
         "routes": [{"dst": "0.0.0.0/0"}]});
     let config = r.config("1.0.0", "", &json!({"ipam": ipam}));

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use netvale_harness::Process;
+use netvale_harness::ChildProcess;
 
 /// For a script as a whole.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -20,7 +20,7 @@ fn run(script: &str, needs: &[&str]) {
         ));
         return;
     }
-    if !rustix::process::geteuid().is_root() || netvale_harness::net::Host::new().is_err() {
+    if !rustix::process::geteuid().is_root() || netvale_harness::net::NamespaceHost::new().is_err() {
         netvale_harness::skip("only root makes network namespaces");
         return;
     }
@@ -32,7 +32,7 @@ fn run(script: &str, needs: &[&str]) {
     for name in ["NETVALE_RUN_DIR", "XDG_RUNTIME_DIR", "NOTIFY_SOCKET", "LISTEN_FDS"] {
         command.env_remove(name);
     }
-    let process = Process::start(command.stdout(Stdio::piped()).stderr(Stdio::piped())).unwrap();
+    let process = ChildProcess::start(command.stdout(Stdio::piped()).stderr(Stdio::piped())).unwrap();
     let output = process.output(Some(LIMIT)).unwrap();
     let said = common::stderr(&output) + &String::from_utf8_lossy(&output.stdout);
     let log = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap_or_default();

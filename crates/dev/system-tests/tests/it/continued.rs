@@ -6,7 +6,10 @@ use std::process::Command;
 /// checksums to the receiver, which a real interface does not: that is switched off.
 const SCRIPT: &str = r#"
 there() { nsenter -t $there -n "$@"; }
-until_ok() { for i in $(seq 600); do "$@" >/dev/null 2>&1 && return; sleep 0.1; done; echo "time is up: $*"; cat "$dir/log"; exit 1; }
+until_ok() {
+    for i in $(seq 600); do "$@" >/dev/null 2>&1 && return; sleep 0.1; done
+    echo "time is up: $*"; cat "$dir/log"; exit 1
+}
 fails() { ! "$@" >/dev/null 2>&1; }
 nv() { "$netvale" --run-dir "$dir" "$@"; }
 elsewhere() { [ "$(readlink /proc/$1/ns/net)" != "$(readlink /proc/self/ns/net)" ]; }

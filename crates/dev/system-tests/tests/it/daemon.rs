@@ -76,7 +76,8 @@ fn attach() {
     let replay = format!("pcap:in={}/a.pcap,out=/b", here.display());
     let cases = [
         (
-            "attach vale0 a --name web --rings 4 --slots 512 --buf-size 4096 --extra-bufs 9 --huge --lossless --vnet-hdr 12",
+            "attach vale0 a --name web --rings 4 --slots 512 --buf-size 4096 --extra-bufs 9 \
+             --huge --lossless --vnet-hdr 12",
             "a",
             serde_json::json!({
                 "name": "web", "rings": 4, "slots": 512, "buf_size": 4096, "extra_bufs": 9, "huge": true,

@@ -4,13 +4,13 @@ use crate::common;
 use crate::common::up;
 
 use common::stderr;
-use netvale_pcapport::Reader;
+use netvale_pcapport::PcapReader;
 use rustix::process::Signal;
 use up::{Guarded, Up, last_json, until};
 
 /// Frames of a file.
 fn frames(up: &Up, file: &str) -> Vec<Vec<u8>> {
-    let mut reader = Reader::open(&up.path(file)).expect("a capture");
+    let mut reader = PcapReader::open(&up.path(file)).expect("a capture");
     let mut all = Vec::new();
     while let Some(frame) = reader.next_frame().expect("whole") {
         all.push(frame.bytes.to_vec());

@@ -456,7 +456,10 @@ fn there_and_back() -> Option<[(u64, u64); 2]> {
     let stack = Stack::new(&tap);
     let mut guest = Guest::start(image, RETURN, 1, &Nic::new(&socket));
     guest.expect("ready");
-    stack.run("until timeout 60 busybox nc 10.1.0.1 5000 -e dd if=in bs=64k status=none; do sleep 0.1; done & timeout 60 busybox nc -l -p 5001 -e dd of=out status=none &");
+    stack.run(
+        "until timeout 60 busybox nc 10.1.0.1 5000 -e dd if=in bs=64k status=none; do sleep 0.1; done & \
+         timeout 60 busybox nc -l -p 5001 -e dd of=out status=none &",
+    );
     guest.expect("got");
     let there = moved(&up, "vale0:stack", "in");
     let before = moved(&up, "vale0:stack", "out");

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use guest::{Guest, Nic, image};
 use machines::no_complaints;
-use netvale_harness::Process;
+use netvale_harness::ChildProcess;
 use up::{Guarded, Up, until};
 
 /// How often another process goes on.
@@ -47,7 +47,7 @@ fn take_over(run_dir: &Path, before: u32) -> Guarded {
         let mut command = Command::new(netvale_system_tests::netvale());
         command.arg("--run-dir").arg(run_dir).args(["up", "--take-over"]);
         command.env_remove("XDG_RUNTIME_DIR").stdout(Stdio::null()).stderr(Stdio::null());
-        let mut next = Guarded(Process::from(command.spawn().expect("it starts")));
+        let mut next = Guarded(ChildProcess::from(command.spawn().expect("it starts")));
         let has_ended = || {
             let stat = std::fs::read_to_string(format!("/proc/{before}/stat")).unwrap_or_default();
             stat.is_empty() || stat.contains(") Z ")

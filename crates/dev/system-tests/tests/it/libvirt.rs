@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::{stderr, stdout};
 use guest::{Image, image};
-use netvale_harness::Process;
+use netvale_harness::ChildProcess;
 use up::Up;
 
 /// The namespaces of a test: files, network, processes.
@@ -96,7 +96,7 @@ fn reached(address: &str) {
 struct World {
     image: &'static Image,
     dir: tempfile::TempDir,
-    _libvirtd: Process,
+    _libvirtd: ChildProcess,
 }
 
 impl World {
@@ -119,7 +119,7 @@ impl World {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", LIBVIRTD]);
         command.stdout(Stdio::null());
-        let libvirtd = Process::start(&mut command).expect("libvirtd starts");
+        let libvirtd = ChildProcess::start(&mut command).expect("libvirtd starts");
         until("libvirtd answers", || virsh("list").status.success());
         let dir = tempfile::tempdir().expect("a folder");
         std::fs::write(dir.path().join("script"), SCRIPT).expect("written");
@@ -145,7 +145,8 @@ impl World {
              <cmdline>console=ttyS0 quiet panic=-1 no_timer_check pci=nomsi number={number}</cmdline></os>
              <features><acpi/></features><cpu mode='maximum'/>
              <devices><emulator>/usr/bin/qemu-system-x86_64</emulator><controller type='usb' model='none'/>
-             <memballoon model='none'/><serial type='file'><source path='{console}'/></serial>{interfaces}</devices></domain>",
+             <memballoon model='none'/><serial type='file'><source path='{console}'/></serial>\
+             {interfaces}</devices></domain>",
             initrd.display()
         );
         std::fs::write(self.file("domain.xml"), xml).expect("written");

@@ -9,8 +9,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use common::{netvale, stderr, stdout};
-use netvale_harness::Process;
-use netvale_harness::net::Host;
+use netvale_harness::ChildProcess;
+use netvale_harness::net::NamespaceHost;
 use up::{Up, until};
 
 /// Nobody's name, and no other test's.
@@ -36,8 +36,8 @@ fn by_process_and_by_path() {
         return;
     }
     let up = Up::start(&["--user", &USER.to_string()]);
-    let one = Host::new().unwrap();
-    let two = Host::new().unwrap();
+    let one = NamespaceHost::new().unwrap();
+    let two = NamespaceHost::new().unwrap();
     let path = format!("/proc/{}/ns/net", two.pid());
     let mac = "02:00:00:00:77:01";
     let said = up
@@ -83,12 +83,12 @@ fn of_an_ordinary_user() {
         command.args(words.split_whitespace()).env_remove("NETVALE_RUN_DIR");
         command
     };
-    let mut daemon = Process::start(own("up").stdout(Stdio::null()).stderr(Stdio::null())).unwrap();
+    let mut daemon = ChildProcess::start(own("up").stdout(Stdio::null()).stderr(Stdio::null())).unwrap();
     let alive = || matches!(daemon.child().try_wait(), Ok(None));
     assert!(netvale_harness::daemon::ready(&run_dir, up::LIMIT, alive));
     let unshared = || {
         let script = ["unshare", "--user", "--map-root-user", "--net", "--", "sh", "-c", "echo in; exec sleep 300"];
-        let mut process = Process::start(as_user(&script).stdout(Stdio::piped())).unwrap();
+        let mut process = ChildProcess::start(as_user(&script).stdout(Stdio::piped())).unwrap();
         let mut word = String::new();
         std::io::BufRead::read_line(&mut process.lines().unwrap(), &mut word).unwrap();
         (word.trim() == "in").then_some(process)
@@ -107,7 +107,7 @@ fn of_an_ordinary_user() {
     let ping =
         ["--target", &one.id().to_string(), "--user", "--net", "ping", "-c", "2", "-i", "0.2", "-W", "20", "10.1.0.2"];
     must(Command::new("nsenter").args(ping));
-    let theirs = Host::new().unwrap();
+    let theirs = NamespaceHost::new().unwrap();
     let refused = |place: &str, why: &str| {
         let output = own(&format!("attach vale0 tap:eth0 --netns {place} --name x")).output().unwrap();
         assert!(!output.status.success() && stderr(&output).contains(why), "{}", stderr(&output));

@@ -32,7 +32,10 @@ until_ok nv list
 
 /// Cables within this namespace, quiet ones, for programs that have both ends.
 const CABLES: &str = r#"
-cable() { ip link add $1 type veth peer name $2; for n in $1 $2; do echo 1 >/proc/sys/net/ipv6/conf/$n/disable_ipv6; ip link set $n up; done; }
+cable() {
+    ip link add $1 type veth peer name $2
+    for n in $1 $2; do echo 1 >/proc/sys/net/ipv6/conf/$n/disable_ipv6; ip link set $n up; done
+}
 export NETVALE_RUN_DIR="$dir"
 "#;
 
@@ -272,7 +275,9 @@ fn unprivileged_users() {
     let script = r#"
 kill $daemon; until_ok fails nv list
 cp "$netvale" "$dir/nv"; chmod 755 "$dir"
-as_nobody() { setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set -all "$dir/nv" --run-dir "$dir/run" "$@"; }
+as_nobody() {
+    setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set -all "$dir/nv" --run-dir "$dir/run" "$@"
+}
 mkdir -m 755 "$dir/run"
 "$netvale" up --run-dir "$dir/run" --socket-mode 666 2>"$dir/log" & daemon=$!
 until_ok as_nobody list

@@ -153,7 +153,8 @@ fn confused_hosts() {
             ["-chardev".to_owned(), chardev, "-device".to_owned(), device]
         })
         .collect();
-    let script = "ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up; ping -c 3 -i 0.3 10.1.0.1; sleep 5; dmesg; ls /sys/class/net";
+    let script = "ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up; ping -c 3 -i 0.3 10.1.0.1; sleep 5; \
+                  dmesg; ls /sys/class/net";
     let path = PathBuf::from(last.socket());
     let shown = Guest::start(image, script, 2, &Nic { ptnet: 3, more: &more, ..Nic::new(&path) }).end();
     for (_, text) in hosts {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use netvale::{Options, Port};
 use netvale_control::client::Client;
-use netvale_pcapport::Reader;
+use netvale_pcapport::PcapReader;
 use rustix::process::Signal;
 use sequence::{Came, Reader as Arrivals, Sender, open};
 use up::{LIMIT, Up};
@@ -55,7 +55,7 @@ fn told_to_end() {
 
 /// The number of each frame in a capture, up to the first that is not whole.
 fn captured(path: &Path) -> Vec<u64> {
-    let mut reader = Reader::open(path).expect("a capture");
+    let mut reader = PcapReader::open(path).expect("a capture");
     let mut all = Vec::new();
     while let Ok(Some(frame)) = reader.next_frame() {
         let (_, number) = frame.bytes.split_last_chunk::<8>().expect("a number");
@@ -87,7 +87,7 @@ fn a_capture() {
     assert!(netvale_harness::until(LIMIT, PAUSE, || captured(&file).last() == Some(&(sent - 1))));
     d.must(&["detach", "vale0:file"]);
     let all = captured(&file);
-    let mut whole = Reader::open(&file).expect("a capture");
+    let mut whole = PcapReader::open(&file).expect("a capture");
     assert!(all.starts_with(&before));
     for _ in &all {
         assert!(whole.next_frame().expect("a whole file").is_some());

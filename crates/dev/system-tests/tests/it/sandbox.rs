@@ -30,7 +30,7 @@ fn captures_in_allowed_folders() {
     stdout(&up.run(&format!("attach vale0 pcap:out={} --name file", file.display())));
     stdout(&up.run("pkt-gen -i vale0:a -f tx -n 10"));
     stdout(&up.run("detach vale0 file"));
-    let mut reader = netvale_pcapport::Reader::open(&file).expect("a capture");
+    let mut reader = netvale_pcapport::PcapReader::open(&file).expect("a capture");
     let mut frames = 0;
     while reader.next_frame().expect("whole").is_some() {
         frames += 1;

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::stdout;
-use netvale_harness::Process;
+use netvale_harness::ChildProcess;
 use rustix::process::Signal;
 use up::{Guarded, LIMIT, Up};
 
@@ -87,7 +87,7 @@ impl Drop for Group {
 
 /// A sender, a receiver, or somebody who is only busy.
 fn start(command: &mut Command) -> Guarded {
-    Guarded(Process::start(command.stdout(Stdio::piped()).stderr(Stdio::piped())).expect("it starts"))
+    Guarded(ChildProcess::start(command.stdout(Stdio::piped()).stderr(Stdio::piped())).expect("it starts"))
 }
 
 fn pkt_gen(up: &Up, args: &[&str]) -> Guarded {

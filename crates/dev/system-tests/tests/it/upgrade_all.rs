@@ -13,7 +13,7 @@ use netvale_control::client::Client;
 use netvale_harness::daemon::scratch;
 use netvale_harness::net::{cable, inside, ip};
 use netvale_harness::until;
-use netvale_pcapport::{Format, Reader as FileReader, Writer};
+use netvale_pcapport::{PcapFormat, PcapReader as FileReader, PcapWriter};
 use sequence::{Came, LIMIT, Reader, Sender, frame, number_of};
 use up::Up;
 
@@ -118,7 +118,7 @@ impl Line {
     /// Numbered frames in a file, which a port sends to its switch once.
     fn replay(&self) {
         let file = self.folder.path().join("replayed.pcap");
-        let mut writer = Writer::create(&file, Format::Pcap).expect("a file");
+        let mut writer = PcapWriter::create(&file, PcapFormat::Pcap).expect("a file");
         for number in 0..REPLAYED {
             let time = EVERY * u32::try_from(number).expect("small");
             writer.write(time, &frame(number)).expect("written");

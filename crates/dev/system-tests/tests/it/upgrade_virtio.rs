@@ -127,7 +127,10 @@ for i in $(seq 50); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
 echo reached
 dd if=/dev/urandom of=/tmp/file bs=64k count=64 2>/dev/null
 md5sum /tmp/file
-(i=0; while [ $i -lt 16 ]; do dd if=/tmp/file bs=256k skip=$i count=1 2>/dev/null; sleep 0.5; i=$((i+1)); done) | nc 10.1.0.1 5000
+(
+i=0
+while [ $i -lt 16 ]; do dd if=/tmp/file bs=256k skip=$i count=1 2>/dev/null; sleep 0.5; i=$((i+1)); done
+) | nc 10.1.0.1 5000
 ";
 
 /// Objective: two virtual machines, one with packed rings, do not notice upgrades: a TCP connection carries what it

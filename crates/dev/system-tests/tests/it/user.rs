@@ -72,8 +72,8 @@ fn every_thread_is_confined() {
     until("frames leave through the interface", || up.frames("vale0:nva", "out") >= 100);
     stdout(&up.run("pkt-gen -i netmap:nvb -f tx -n 10"));
     until("frames come in through the interface", || up.frames("vale0:nva", "in") >= 10);
-    let expected = "netvale netvale-watch netvale-unmap netvale-retire netvale-w0 netvale-w1 netvale-closing netvale-capture netvale-replay \
-                    netvale-vhost netvale-virtio netvale-ptnet netvale-e1000";
+    let expected = "netvale netvale-watch netvale-unmap netvale-retire netvale-w0 netvale-w1 netvale-closing \
+                    netvale-capture netvale-replay netvale-vhost netvale-virtio netvale-ptnet netvale-e1000";
     let expected: BTreeSet<_> = expected.split_whitespace().map(str::to_owned).collect();
     let mut threads = Vec::new();
     until("threads of all kinds", || {

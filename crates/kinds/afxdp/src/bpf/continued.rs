@@ -7,7 +7,7 @@ use netvale_fdio::state::BadState;
 
 use super::barrier::Barrier;
 use super::{
-    ATTACH_XDP, Diversion, MAP_TYPE_ARRAY, MAP_TYPE_XSKMAP, Map, Mode, Program, TCX_EGRESS, TCX_INGRESS, info,
+    ATTACH_XDP, Diversion, MAP_TYPE_ARRAY, MAP_TYPE_XSKMAP, Map, TCX_EGRESS, TCX_INGRESS, XdpMode, XdpProgram, info,
 };
 
 /// `BPF_LINK_TYPE_XDP` and `BPF_LINK_TYPE_TCX`.
@@ -59,28 +59,30 @@ fn link(fd: &OwnedFd, place: u32, ifindex: u32) -> Result<u32, BadState> {
     Ok(program)
 }
 
-impl Program {
+impl XdpProgram {
     /// The map and the link.
     pub fn descriptors(&self) -> [&OwnedFd; 2] {
         [&self.map.fd, &self.link]
     }
 
-    /// Restores the program `number` on the interface `ifindex` from the descriptors of [`Program::descriptors`].
-    /// Changes nothing before [`Program::own`].
+    /// Restores the program `number` on the interface `ifindex` from the descriptors of [`XdpProgram::descriptors`].
+    /// Changes nothing before [`XdpProgram::own`].
     ///
     /// # Errors
     /// [`BadState`] if they are anything else.
     pub fn continued(
-        (ifindex, queues, number): (u32, u32, Option<u32>),
-        mode: Mode,
+        ifindex: u32,
+        queues: u32,
+        number: Option<u32>,
+        mode: XdpMode,
         map: OwnedFd,
         attached: OwnedFd,
-    ) -> Result<Program, BadState> {
+    ) -> Result<XdpProgram, BadState> {
         let map = Map::continued(map, MAP_TYPE_XSKMAP, queues)?;
         if number != Some(link(&attached, ATTACH_XDP, ifindex)?) {
             return Err(BadState::new("a link of another program than the interface's"));
         }
-        Ok(Program { map, mode, link: attached, puts_tags_back: false })
+        Ok(XdpProgram { map, mode, link: attached, puts_tags_back: false })
     }
 
     /// Makes it this process's own.

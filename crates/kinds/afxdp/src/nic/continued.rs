@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use super::sending::Senders;
 use super::tags::TagsLeft;
-use super::{LostTags, Nic, Opened};
+use super::{LostTags, Nic, OpenNicQueue};
 use crate::bpf::barrier::Barrier;
-use crate::bpf::{Mode, Program};
+use crate::bpf::{XdpMode, XdpProgram};
 use crate::iface::{Interface, name_of};
-use crate::socket::{Buffers, Socket};
+use crate::socket::{BufferLayout, XdpSocket};
 
 /// Most entries of a ring.
 const MOST_ENTRIES: u32 = 1 << 16;
@@ -68,14 +68,16 @@ impl Nic {
     ///
     /// # Errors
     /// [`BadState`] if the interface does not exist, or the descriptors are anything else.
-    pub fn restore(interface: Interface, mode: Mode, has_told: bool, state: NicState) -> Result<Arc<Nic>, BadState> {
+    pub fn restore(interface: Interface, mode: XdpMode, has_told: bool, state: NicState) -> Result<Arc<Nic>, BadState> {
         let found = Interface::find(&interface.name).map_err(|_| BadState::new("there is no such interface"))?;
         if found.index != interface.index {
             return Err(BadState::new("the interface is another one now"));
         }
         let NicState { map, link, promiscuous, barrier } = state;
-        let at = (interface.index, interface.queues, found.program());
-        let program = Program::continued(at, mode, map.take()?, link.take()?)?;
+        let number = found.program();
+        let map = map.take()?;
+        let link = link.take()?;
+        let program = XdpProgram::continued(interface.index, interface.queues, number, mode, map, link)?;
         let promiscuous = promiscuous.take()?;
         is_socket(&promiscuous, AddressFamily::PACKET)?;
         let index = interface.index;
@@ -103,9 +105,10 @@ impl Nic {
         self: &Arc<Self>,
         number: u32,
         entries: u32,
-        (memory, buffers): (&Arc<Mapping>, Buffers),
+        memory: &Arc<Mapping>,
+        buffers: BufferLayout,
         socket: OwnedFd,
-    ) -> Result<Opened, BadState> {
+    ) -> Result<OpenNicQueue, BadState> {
         is_socket(&socket, AddressFamily::XDP)?;
         match () {
             () if number >= self.interface.queues => return Err(BadState::new("there is no such queue")),
@@ -116,7 +119,7 @@ impl Nic {
             () => {}
         }
         let queue = self.take(number, buffers).map_err(|_| BadState::new("a queue is continued twice"))?;
-        Ok(Opened { socket: Socket::adopt(socket, entries, memory), queue: Arc::new(queue) })
+        Ok(OpenNicQueue { socket: XdpSocket::adopt(socket, entries, memory), queue: Arc::new(queue) })
     }
 }
 

@@ -26,7 +26,7 @@ impl Senders {
 
 /// A queue that a program sends on, until dropped.
 #[derive(Debug)]
-pub struct Sending {
+pub struct SendClaim {
     nic: Arc<Nic>,
     queue: u32,
 }
@@ -36,10 +36,10 @@ impl Nic {
     ///
     /// # Errors
     /// [`NicError`] if the stack's frames cannot be kept off the wire on a kernel that supports it (Linux 6.6).
-    pub fn send_on(self: &Arc<Self>, queue: u32) -> Result<Sending, NicError> {
+    pub fn send_on(self: &Arc<Self>, queue: u32) -> Result<SendClaim, NicError> {
         let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
         senders.queues.push(queue);
-        let sending = Sending { nic: Arc::clone(self), queue };
+        let sending = SendClaim { nic: Arc::clone(self), queue };
         let is_all = (0..self.interface.queues).all(|queue| senders.queues.contains(&queue));
         if !is_all || senders.barrier.is_some() {
             return Ok(sending);
@@ -72,7 +72,7 @@ impl Nic {
     }
 }
 
-impl Drop for Sending {
+impl Drop for SendClaim {
     fn drop(&mut self) {
         let mut senders = self.nic.senders.lock().unwrap_or_else(PoisonError::into_inner);
         senders.barrier = None;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use thiserror::Error;
 
 use super::NicError;
-use crate::bpf::Mode;
+use crate::bpf::XdpMode;
 use crate::iface::{self, Interface, TagOffload};
 
 /// A driver that passes on frames as the far end's stack left them, possibly with a tag beside them. It reports that
@@ -53,9 +53,9 @@ pub enum LostTags {
 
 impl LostTags {
     /// Whether tags are lost because frames arrive through other interfaces.
-    pub(super) fn above_others(interface: &Interface, mode: Mode) -> Option<LostTags> {
+    pub(super) fn above_others(interface: &Interface, mode: XdpMode) -> Option<LostTags> {
         let is_above = || iface::driver(&interface.name).is_some_and(|driver| ABOVE_OTHERS.contains(&driver.as_str()));
-        (mode == Mode::Generic && is_above()).then_some(LostTags::AboveOthers)
+        (mode == XdpMode::Generic && is_above()).then_some(LostTags::AboveOthers)
     }
 }
 

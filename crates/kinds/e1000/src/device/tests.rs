@@ -53,11 +53,11 @@ fn sending() {
     let raw = |command: u64| [0x5000, 60 | command << 24];
     assert!(e.tx_step(raw(0b1001)).ends && e.packet().len == 60);
     e.tx_done(1);
-    e.tx_report(Report::Immediate, 0);
+    e.tx_report(TxReport::Immediate, 0);
     assert_eq!(e.read(ICR), ICR_TXDW);
     e.write(TIDV, 8);
     e.tx_done(1);
-    e.tx_report(Report::Delayed, 1000);
+    e.tx_report(TxReport::Delayed, 1000);
     assert_eq!((e.read(ICR), e.read(TDH)), (ICR_TXQE, 2));
     e.causes.update(1000 + 8 * 1024);
     assert_eq!(e.read(ICR), ICR_TXDW);

@@ -1,8 +1,8 @@
 //! A user-space driver of the card: for a card on a guest's bus or, given access to the registers, in a guest's place.
 //!
 //! Descriptor `i` always has buffer `i` of its ring: sending a frame is one copy and one store. The three modes
-//! ([`DriverOptions`]) differ in the number of register writes: one per batch, as in usual drivers; one for the next
-//! batch only after the last is sent (Send Combining, paper §4.2); or one only if the card sleeps, with the status
+//! ([`CardDriverOptions`]) differ in the number of register writes: one per batch, as in usual drivers; one for the
+//! next batch only after the last is sent (Send Combining, paper §4.2); or one only if the card sleeps, with the status
 //! block ([`crate::paravirt`]). The card's writes are trusted as little as a card trusts a driver's.
 //!
 //! | module | what it is |
@@ -25,7 +25,7 @@ pub mod tx;
 use thiserror::Error;
 
 /// Access to the card's registers.
-pub trait Registers: Send + Sync {
+pub trait CardRegisters: Send + Sync {
     /// Reads a register.
     fn read(&self, at: u32) -> u32;
 
@@ -35,7 +35,7 @@ pub trait Registers: Send + Sync {
 
 /// Options of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DriverOptions {
+pub struct CardDriverOptions {
     /// Descriptors of each ring: a power of two from 8 to 4,096.
     pub slots: u32,
     /// Uses a status block, if the card has one.
@@ -44,15 +44,15 @@ pub struct DriverOptions {
     pub combine: u32,
 }
 
-impl Default for DriverOptions {
+impl Default for CardDriverOptions {
     fn default() -> Self {
-        DriverOptions { slots: 1024, csb: true, combine: 0 }
+        CardDriverOptions { slots: 1024, csb: true, combine: 0 }
     }
 }
 
 /// A protocol violation by the device; it ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum DeviceViolation {
+pub enum CardViolation {
     /// The status block returns descriptors that the card never had.
     #[error("the card says that it is at descriptor {0}, where it cannot be")]
     Head(u32),

@@ -6,23 +6,23 @@ use std::sync::Arc;
 use netvale_mem::fault::Fault;
 use netvale_mem::lent::InUse;
 use netvale_mem::notify::Doorbell;
-use netvale_pci::{Bar, Function, PciError};
-use netvale_port::service::{self, Peer, Protocol, Service};
+use netvale_pci::{MappedBar, PciError, PciFunction};
+use netvale_port::service::{self, Protocol, Service, ServicePeer};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use thiserror::Error;
 
-use super::queues::{DriverEgress, DriverIngress, Rings};
-use super::ram::{GUEST, Ram};
-use super::start::{NotStarted, Started, start};
-use super::{DriverOptions, Registers};
-use crate::port::Queues;
+use super::queues::{CardRings, DriverEgress, DriverIngress};
+use super::ram::{CardRam, GUEST};
+use super::start::{CardStartError, RunningCard, start};
+use super::{CardDriverOptions, CardRegisters};
+use crate::port::E1000Queues;
 use crate::regs::{SPACE, STATUS, STATUS_LU};
 use crate::vfio::{DEVICE, VENDOR};
 
 /// An error driving a card.
 #[derive(Debug, Error)]
-pub enum DriverError {
+pub enum CardDriverError {
     /// Access to the bus failed.
     #[error(transparent)]
     Pci(#[from] PciError),
@@ -38,7 +38,7 @@ pub enum DriverError {
     },
     /// The card does not start.
     #[error(transparent)]
-    NotStarted(#[from] NotStarted),
+    NotStarted(#[from] CardStartError),
     /// The card violated the protocol.
     #[error("{0}")]
     ProtocolViolation(String),
@@ -53,23 +53,23 @@ pub enum DriverError {
     System(#[from] Errno),
 }
 
-impl DriverError {
+impl CardDriverError {
     /// The closest error number.
     pub fn errno(&self) -> Errno {
         match self {
-            DriverError::Pci(why) => why.errno(),
-            DriverError::NotACard { .. } => Errno::NODEV,
-            DriverError::NotStarted(NotStarted::Slots(_)) => Errno::INVAL,
-            DriverError::System(why) => *why,
-            DriverError::InUse(_) => Errno::BUSY,
-            DriverError::NotStarted(NotStarted::Reset)
-            | DriverError::ProtocolViolation(_)
-            | DriverError::WantedBack => Errno::IO,
+            CardDriverError::Pci(why) => why.errno(),
+            CardDriverError::NotACard { .. } => Errno::NODEV,
+            CardDriverError::NotStarted(CardStartError::Slots(_)) => Errno::INVAL,
+            CardDriverError::System(why) => *why,
+            CardDriverError::InUse(_) => Errno::BUSY,
+            CardDriverError::NotStarted(CardStartError::Reset)
+            | CardDriverError::ProtocolViolation(_)
+            | CardDriverError::WantedBack => Errno::IO,
         }
     }
 }
 
-impl Registers for Bar {
+impl CardRegisters for MappedBar {
     fn read(&self, at: u32) -> u32 {
         self.read32(at as usize)
     }
@@ -81,7 +81,7 @@ impl Registers for Bar {
 
 /// A card's state, for `netvale show`.
 #[derive(Clone, Debug, Default)]
-pub struct Driven {
+pub struct CardStatus {
     /// Whether the card runs.
     pub running: bool,
     /// Its Ethernet address.
@@ -94,29 +94,29 @@ pub struct Driven {
 
 /// A port. Dropping it ends the thread and returns the card to the kernel.
 pub struct DriverPort {
-    service: Service<Driven>,
+    service: Service<CardStatus>,
 }
 
 impl DriverPort {
     /// Takes the card at `address` on the bus, which must exist.
     ///
     /// # Errors
-    /// [`DriverError`] if the number of slots is invalid, no such card is at `address`, or the system refuses a
+    /// [`CardDriverError`] if the number of slots is invalid, no such card is at `address`, or the system refuses a
     /// descriptor or the thread.
-    pub fn new(address: &str, options: DriverOptions) -> Result<(DriverPort, Queues), DriverError> {
+    pub fn new(address: &str, options: CardDriverOptions) -> Result<(DriverPort, E1000Queues), CardDriverError> {
         if !options.slots.is_power_of_two() || !(8..=4096).contains(&options.slots) {
-            return Err(NotStarted::Slots(options.slots).into());
+            return Err(CardStartError::Slots(options.slots).into());
         }
         // Reports an error in it immediately.
         drop(open(address)?);
-        let rings = Arc::<Rings>::default();
+        let rings = Arc::<CardRings>::default();
         let fault = Fault::new()?;
         let link = Arc::new(Doorbell::new()?);
         let call = Doorbell::new()?;
         let copy = call.try_clone().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::MFILE))?;
         let ingress = DriverIngress::new(Arc::clone(&rings), fault.clone(), copy, Arc::clone(&link));
         let egress = DriverEgress::new(Arc::clone(&rings), fault.clone());
-        let driver = Driver { address: address.to_owned(), options, call, link, fault, rings };
+        let driver = CardDriver { address: address.to_owned(), options, call, link, fault, rings };
         let service = Service::start("netvale-e1000d", address, None, driver).map_err(|e| e.errno())?;
         Ok((DriverPort { service }, (Arc::new(egress), Box::new(ingress))))
     }
@@ -127,64 +127,64 @@ impl DriverPort {
     }
 
     /// State of the current card, with counts of earlier ones.
-    pub fn state(&self) -> service::State<Driven> {
+    pub fn state(&self) -> service::ServiceState<CardStatus> {
         self.service.state()
     }
 }
 
 /// The function at `address`, if it is a card.
-fn open(address: &str) -> Result<Function, DriverError> {
-    let function = Function::open(address)?;
+fn open(address: &str) -> Result<PciFunction, CardDriverError> {
+    let function = PciFunction::open(address)?;
     let (vendor, device) = function.id();
     if (vendor, device) != (VENDOR, DEVICE) {
-        return Err(DriverError::NotACard { address: address.to_owned(), vendor, device });
+        return Err(CardDriverError::NotACard { address: address.to_owned(), vendor, device });
     }
     function.enable()?;
     Ok(function)
 }
 
 /// State of the control thread.
-struct Driver {
+struct CardDriver {
     address: String,
-    options: DriverOptions,
+    options: CardDriverOptions,
     call: Doorbell,
     /// Rung by the worker when the link changes.
     link: Arc<Doorbell>,
     /// The fault to which workers report the card's violations. A card has none of netvale's descriptors: one fault
     /// serves all cards.
     fault: Fault,
-    rings: Arc<Rings>,
+    rings: Arc<CardRings>,
 }
 
-impl Protocol for Driver {
-    type Connection = Function;
-    type Detail = Driven;
+impl Protocol for CardDriver {
+    type Connection = PciFunction;
+    type Detail = CardStatus;
     type Kept = ();
     const PEER: &'static str = "card";
 
-    fn next(&mut self, _stop: BorrowedFd<'_>) -> Option<Result<Function, String>> {
+    fn next(&mut self, _stop: BorrowedFd<'_>) -> Option<Result<PciFunction, String>> {
         Some(open(&self.address).map_err(|e| e.to_string()))
     }
 
-    fn serve(&mut self, function: Function, peer: &Peer<Driven>) -> Result<(), String> {
+    fn serve(&mut self, function: PciFunction, peer: &ServicePeer<CardStatus>) -> Result<(), String> {
         self.drive(function, peer).map_err(|e| e.to_string())
     }
 }
 
-impl Driver {
+impl CardDriver {
     /// Drives one card from start to end.
-    fn drive(&self, mut function: Function, peer: &Peer<Driven>) -> Result<(), DriverError> {
-        let registers: Arc<dyn Registers> = Arc::new(function.bar(0, 0, SPACE.into())?);
-        let ram = Arc::new(Ram::new(self.options.slots)?);
+    fn drive(&self, mut function: PciFunction, peer: &ServicePeer<CardStatus>) -> Result<(), CardDriverError> {
+        let registers: Arc<dyn CardRegisters> = Arc::new(function.bar(0, 0, SPACE.into())?);
+        let ram = Arc::new(CardRam::new(self.options.slots)?);
         ram.mapping().blame(peer.fault());
         function.give(ram.mapping(), GUEST)?;
         let wanted = Doorbell::new()?;
         function.message(&self.call)?;
         function.when_wanted_back(&wanted)?;
-        let Started { tx, rx, mac, has_block } = start(&registers, &ram, self.options)?;
+        let RunningCard { tx, rx, mac, has_block } = start(&registers, &ram, self.options)?;
         self.fault.take();
-        peer.told().update(|told| *told = Driven { running: true, mac, has_block, link_down: false });
-        let ended = self.rings.put(tx, rx).map_err(DriverError::from).and_then(|()| {
+        peer.told().update(|told| *told = CardStatus { running: true, mac, has_block, link_down: false });
+        let ended = self.rings.put(tx, rx).map_err(CardDriverError::from).and_then(|()| {
             // The worker enables interrupts when it first polls.
             self.call.ring();
             self.link.ring();
@@ -196,7 +196,12 @@ impl Driver {
     }
 
     /// Waits until the card violates the protocol or is demanded back, or the port must end.
-    fn wait(&self, registers: &dyn Registers, wanted: BorrowedFd<'_>, peer: &Peer<Driven>) -> Result<(), DriverError> {
+    fn wait(
+        &self,
+        registers: &dyn CardRegisters,
+        wanted: BorrowedFd<'_>,
+        peer: &ServicePeer<CardStatus>,
+    ) -> Result<(), CardDriverError> {
         loop {
             let all = [peer.ends(), self.fault.as_fd(), wanted, self.link.as_fd()];
             let mut fds = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
@@ -206,10 +211,10 @@ impl Driver {
                 return Ok(());
             }
             if fault && let Some(why) = self.fault.take() {
-                return Err(DriverError::ProtocolViolation(why));
+                return Err(CardDriverError::ProtocolViolation(why));
             }
             if wanted {
-                return Err(DriverError::WantedBack);
+                return Err(CardDriverError::WantedBack);
             }
             if link {
                 self.link.drain();

@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use netvale_mem::copy::copy_bytes;
 use netvale_mem::fault::Fault;
-use netvale_mem::lent::{Away, Borrower, InUse, Lent};
+use netvale_mem::lent::{Borrower, EntryError, InUse, Lent};
 use netvale_mem::notify::Doorbell;
 use netvale_port::batch::BATCH;
-use netvale_port::soft::{Form, PutResult, Room};
+use netvale_port::soft::{FrameForm, PutResult, SegmentRoom};
 use netvale_port::{Batch, DropReason, Egress, FrameRef, Ingress, RingCounters, Scratch};
 
-use super::DeviceViolation;
+use super::CardViolation;
 use super::ram::BUF;
-use super::rx::RxRing;
-use super::tx::TxRing;
+use super::rx::CardRxRing;
+use super::tx::CardTxRing;
 use crate::regs::ICR_LSC;
 
 /// Shortest frame on a wire, without CRC. A card may pad; an emulated one that does not would send bytes of an earlier
@@ -24,19 +24,19 @@ const SHORTEST: usize = 60;
 
 /// Both rings, while the card runs.
 #[derive(Default)]
-pub struct Rings {
+pub struct CardRings {
     /// The transmit ring.
-    pub tx: Lent<TxRing>,
+    pub tx: Lent<CardTxRing>,
     /// The receive ring.
-    pub rx: Arc<Lent<RxRing>>,
+    pub rx: Arc<Lent<CardRxRing>>,
 }
 
-impl Rings {
+impl CardRings {
     /// Lends the rings of a running card.
     ///
     /// # Errors
     /// [`InUse`] if workers stay inside a ring for too long.
-    pub fn put(&self, tx: TxRing, rx: RxRing) -> Result<(), InUse> {
+    pub fn put(&self, tx: CardTxRing, rx: CardRxRing) -> Result<(), InUse> {
         self.tx.put(tx)?;
         self.rx.put(rx)
     }
@@ -44,24 +44,24 @@ impl Rings {
 
 /// The transmit ring as an egress.
 pub struct DriverEgress {
-    rings: Arc<Rings>,
+    rings: Arc<CardRings>,
     fault: Fault,
     counters: Arc<RingCounters>,
 }
 
 impl DriverEgress {
     /// Creates the egress of a running card.
-    pub fn new(rings: Arc<Rings>, fault: Fault) -> Self {
+    pub fn new(rings: Arc<CardRings>, fault: Fault) -> Self {
         DriverEgress { rings, fault, counters: Arc::default() }
     }
 
     fn deliver_to(
         &self,
-        tx: &mut TxRing,
+        tx: &mut CardTxRing,
         batch: &Batch,
         picks: &[u16],
         scratch: &mut Scratch,
-    ) -> Result<usize, DeviceViolation> {
+    ) -> Result<usize, CardViolation> {
         let mut frames = 0;
         let mut bytes = 0;
         let mut done = 0;
@@ -86,12 +86,12 @@ impl DriverEgress {
     }
 
     #[inline]
-    fn send(&self, tx: &mut TxRing, frame: &FrameRef<'_>, scratch: &mut Scratch) -> PutResult {
-        if Form::of(frame, false) == Form::AsIs {
+    fn send(&self, tx: &mut CardTxRing, frame: &FrameRef<'_>, scratch: &mut Scratch) -> PutResult {
+        if FrameForm::of(frame, false) == FrameForm::AsIs {
             // SAFETY: `put` passes that much room in one of our buffers.
             return put(tx, frame.len(), |to, n| unsafe { frame.copy_out_raw(0, to, n) });
         }
-        let room = Room { free: tx.free() as usize, all: tx.size() as usize, bytes: BUF, lead: 0 };
+        let room = SegmentRoom { free: tx.free() as usize, all: tx.size() as usize, bytes: BUF, lead: 0 };
         scratch.soften_into(frame, &self.counters, &room, |bytes| {
             put(tx, bytes.len(), |to, n| {
                 let n = bytes.len().min(n);
@@ -104,7 +104,7 @@ impl DriverEgress {
 }
 
 #[inline]
-fn put(tx: &mut TxRing, len: usize, fill: impl FnOnce(*mut u8, usize) -> usize) -> PutResult {
+fn put(tx: &mut CardTxRing, len: usize, fill: impl FnOnce(*mut u8, usize) -> usize) -> PutResult {
     if len > BUF {
         return PutResult::TooLong;
     }
@@ -138,8 +138,8 @@ impl Egress for DriverEgress {
 /// The receive ring as an ingress.
 pub struct DriverIngress {
     /// Inside the ring while its frames are in a batch.
-    rx: Borrower<RxRing>,
-    rings: Arc<Rings>,
+    rx: Borrower<CardRxRing>,
+    rings: Arc<CardRings>,
     fault: Fault,
     /// Rung by the card.
     call: Doorbell,
@@ -150,7 +150,7 @@ pub struct DriverIngress {
 
 impl DriverIngress {
     /// Creates the ingress of a running card. The card rings `call`; the ingress rings `link` when the link changes.
-    pub fn new(rings: Arc<Rings>, fault: Fault, call: Doorbell, link: Arc<Doorbell>) -> Self {
+    pub fn new(rings: Arc<CardRings>, fault: Fault, call: Doorbell, link: Arc<Doorbell>) -> Self {
         DriverIngress { rx: Borrower::new(Arc::clone(&rings.rx)), rings, fault, call, link, counters: Arc::default() }
     }
 
@@ -168,7 +168,12 @@ impl DriverIngress {
 }
 
 /// Takes received frames; `taken` counts them, dropped ones included.
-fn fill(rx: &mut RxRing, batch: &mut Batch, taken: &mut usize, counters: &RingCounters) -> Result<(), DeviceViolation> {
+fn fill(
+    rx: &mut CardRxRing,
+    batch: &mut Batch,
+    taken: &mut usize,
+    counters: &RingCounters,
+) -> Result<(), CardViolation> {
     while batch.has_room_for_frags() && *taken < BATCH {
         let Some(frame) = rx.take()? else { break };
         *taken += 1;
@@ -210,12 +215,12 @@ impl Ingress for DriverIngress {
     }
 
     fn arm(&mut self) -> bool {
-        self.rx.visit(|rx| !rx.is_broken && rx.arm()).unwrap_or_else(Away::is_busy)
+        self.rx.visit(|rx| !rx.is_broken && rx.arm()).unwrap_or_else(EntryError::is_busy)
     }
 
     fn disarm(&mut self) {
         // An absent ring counts as disarmed.
-        let _ = self.rx.visit(RxRing::disarm);
+        let _ = self.rx.visit(CardRxRing::disarm);
     }
 
     fn is_wanted(&self) -> bool {
@@ -228,7 +233,7 @@ impl Ingress for DriverIngress {
 
     fn woken(&mut self) {
         self.call.drain();
-        let causes = self.rx.visit(RxRing::interrupted).unwrap_or(0);
+        let causes = self.rx.visit(CardRxRing::interrupted).unwrap_or(0);
         if causes & ICR_LSC != 0 {
             self.link.ring();
         }

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use netvale_mem::Mapping;
 use netvale_mem::csb::Csb;
-use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_mem::mapping::{PageKind, sealed_memfd};
 use netvale_mem::words::Words;
 use rustix::io::Errno;
 
-use crate::direction::Direction;
-use crate::paravirt::{BYTES, CAUSES_AT};
+use crate::direction::CardDirection;
+use crate::paravirt::{BYTES, CAUSES_AT, RX_AT, TX_AT};
 use crate::ring::DESCRIPTOR;
 
 /// The card's address of the first byte: any number that is no address in this process, to expose mix-ups.
@@ -23,23 +23,23 @@ pub const BUF: usize = 2048;
 const PAGE: u64 = 4096;
 
 /// A driver's memory.
-pub struct Ram {
+pub struct CardRam {
     fd: OwnedFd,
     map: Arc<Mapping>,
     slots: u32,
 }
 
-impl Ram {
+impl CardRam {
     /// Creates memory for two rings of `slots` descriptors each, a power of two.
     ///
     /// # Errors
     /// The kernel's error when out of memory or descriptors.
-    pub fn new(slots: u32) -> Result<Ram, Errno> {
+    pub fn new(slots: u32) -> Result<CardRam, Errno> {
         let len = Self::buffers_at(slots) + 2 * u64::from(slots) * BUF as u64;
-        let (fd, map, _) = sealed_memfd("netvale-e1000", len, Pages::Ordinary)?;
+        let (fd, map, _) = sealed_memfd("netvale-e1000", len, PageKind::Ordinary)?;
         let map = map.watched();
-        let ram = Ram { fd, map: Arc::new(map), slots };
-        for direction in [Direction::Transmit, Direction::Receive] {
+        let ram = CardRam { fd, map: Arc::new(map), slots };
+        for direction in [CardDirection::Transmit, CardDirection::Receive] {
             (0..slots)
                 .for_each(|i| ram.word(direction, i, 0).store(GUEST + ram.buffer_at(direction, i), Ordering::Relaxed));
         }
@@ -60,7 +60,7 @@ impl Ram {
     }
 
     /// The card's address of a ring.
-    pub fn ring(&self, direction: Direction) -> u64 {
+    pub fn ring(&self, direction: CardDirection) -> u64 {
         GUEST + self.ring_at(direction)
     }
 
@@ -69,12 +69,12 @@ impl Ram {
         GUEST
     }
 
-    fn ring_at(&self, direction: Direction) -> u64 {
-        PAGE + if direction == Direction::Receive { Self::ring_bytes(self.slots) } else { 0 }
+    fn ring_at(&self, direction: CardDirection) -> u64 {
+        PAGE + if direction == CardDirection::Receive { Self::ring_bytes(self.slots) } else { 0 }
     }
 
-    fn buffer_at(&self, direction: Direction, i: u32) -> u64 {
-        let first = if direction == Direction::Receive { u64::from(self.slots) } else { 0 };
+    fn buffer_at(&self, direction: CardDirection, i: u32) -> u64 {
+        let first = if direction == CardDirection::Receive { u64::from(self.slots) } else { 0 };
         Self::buffers_at(self.slots) + (first + u64::from(i % self.slots)) * BUF as u64
     }
 
@@ -85,13 +85,13 @@ impl Ram {
 
     /// Buffer `i` of a ring; an index outside the ring wraps around.
     #[inline]
-    pub fn buffer(&self, direction: Direction, i: u32) -> NonNull<u8> {
+    pub fn buffer(&self, direction: CardDirection, i: u32) -> NonNull<u8> {
         self.at(self.buffer_at(direction, i))
     }
 
     /// A half of descriptor `i`: 0 its address, 1 the rest.
     #[inline]
-    pub fn word(&self, direction: Direction, i: u32, half: u64) -> &AtomicU64 {
+    pub fn word(&self, direction: CardDirection, i: u32, half: u64) -> &AtomicU64 {
         #[cfg(fuzzing)]
         netvale_mem::probe::read();
         let at = self.at(self.ring_at(direction) + u64::from(i % self.slots) * DESCRIPTOR + half % 2 * 8);
@@ -100,7 +100,11 @@ impl Ram {
     }
 
     /// A ring's entry of the status block.
-    pub fn csb(&self, (atok, ktoa): (u64, u64)) -> Option<Csb> {
+    pub fn csb(&self, direction: CardDirection) -> Option<Csb> {
+        let (atok, ktoa) = match direction {
+            CardDirection::Transmit => TX_AT,
+            CardDirection::Receive => RX_AT,
+        };
         Csb::new(&self.map, atok, ktoa)
     }
 
@@ -122,7 +126,7 @@ impl Ram {
     }
 }
 
-impl AsFd for Ram {
+impl AsFd for CardRam {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

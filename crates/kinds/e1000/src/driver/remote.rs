@@ -8,30 +8,30 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
-use netvale_vfio_user::client::Client;
-use netvale_vfio_user::dma::Place;
+use netvale_vfio_user::client::VfioUserClient;
+use netvale_vfio_user::dma::WindowPlace;
 use netvale_vfio_user::irqs::MSI;
 
-use super::queues::{DriverEgress, DriverIngress, Rings};
-use super::ram::{GUEST, Ram};
-use super::start::{Started, start};
-use super::{DriverOptions, Registers};
+use super::queues::{CardRings, DriverEgress, DriverIngress};
+use super::ram::{CardRam, GUEST};
+use super::start::{RunningCard, start};
+use super::{CardDriverOptions, CardRegisters};
 
 /// The registers: BAR 0.
 const BAR: u32 = 0;
 
 /// Registers over a socket, as a hypervisor accesses them: writes are posted.
-pub struct Remote {
-    client: Mutex<Client>,
+pub struct RemoteRegisters {
+    client: Mutex<VfioUserClient>,
     writes: AtomicU64,
 }
 
-impl Remote {
+impl RemoteRegisters {
     /// Runs another operation of the client.
     ///
     /// # Errors
     /// The error of `f`.
-    pub fn with<T>(&self, f: impl FnOnce(&mut Client) -> io::Result<T>) -> io::Result<T> {
+    pub fn with<T>(&self, f: impl FnOnce(&mut VfioUserClient) -> io::Result<T>) -> io::Result<T> {
         f(&mut self.client.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -41,7 +41,7 @@ impl Remote {
     }
 }
 
-impl Registers for Remote {
+impl CardRegisters for RemoteRegisters {
     /// All ones, as on a bus, if the card has left.
     fn read(&self, at: u32) -> u32 {
         let mut value = [0; 4];
@@ -57,15 +57,15 @@ impl Registers for Remote {
 }
 
 /// A simulated guest.
-pub struct Guest {
+pub struct SimulatedGuest {
     /// Its transmit queue.
     pub egress: DriverEgress,
     /// Its receive queue.
     pub ingress: DriverIngress,
     /// Its access to the card's registers.
-    pub remote: Arc<Remote>,
+    pub remote: Arc<RemoteRegisters>,
     /// Its memory.
-    pub ram: Arc<Ram>,
+    pub ram: Arc<CardRam>,
     /// The fault to which workers report violations by the card.
     pub fault: Fault,
     /// Whether the card has accepted a status block.
@@ -74,36 +74,36 @@ pub struct Guest {
     pub mac: [u8; 6],
 }
 
-impl Guest {
+impl SimulatedGuest {
     /// Drives the card at `path`; it interrupts by message.
     ///
     /// # Errors
     /// The socket's error if connecting fails; `Other` if the card does not start.
-    pub fn new(path: &Path, options: DriverOptions) -> io::Result<Guest> {
-        let ram = Arc::new(Ram::new(options.slots)?);
-        let remote = Remote { client: Mutex::new(Client::connect(path)?), writes: AtomicU64::new(0) };
+    pub fn new(path: &Path, options: CardDriverOptions) -> io::Result<SimulatedGuest> {
+        let ram = Arc::new(CardRam::new(options.slots)?);
+        let remote = RemoteRegisters { client: Mutex::new(VfioUserClient::connect(path)?), writes: AtomicU64::new(0) };
         let bell = Doorbell::new()?;
         remote.with(|client| give(client, &ram))?;
         remote.with(|client| client.interrupt(MSI, bell.as_fd()))?;
         let fault = Fault::new()?;
         ram.mapping().blame(&fault);
-        Guest::drive(Arc::new(remote), ram, options, bell, fault)
+        SimulatedGuest::drive(Arc::new(remote), ram, options, bell, fault)
     }
 
     fn drive(
-        remote: Arc<Remote>,
-        ram: Arc<Ram>,
-        options: DriverOptions,
+        remote: Arc<RemoteRegisters>,
+        ram: Arc<CardRam>,
+        options: CardDriverOptions,
         bell: Doorbell,
         fault: Fault,
-    ) -> io::Result<Guest> {
-        let registers = Arc::clone(&remote) as Arc<dyn Registers>;
-        let Started { tx, rx, mac, has_block } = start(&registers, &ram, options).map_err(io::Error::other)?;
-        let rings = Arc::<Rings>::default();
+    ) -> io::Result<SimulatedGuest> {
+        let registers = Arc::clone(&remote) as Arc<dyn CardRegisters>;
+        let RunningCard { tx, rx, mac, has_block } = start(&registers, &ram, options).map_err(io::Error::other)?;
+        let rings = Arc::<CardRings>::default();
         rings.put(tx, rx).map_err(io::Error::other)?;
         let egress = DriverEgress::new(Arc::clone(&rings), fault.clone());
         let ingress = DriverIngress::new(rings, fault.clone(), bell, Arc::new(Doorbell::new()?));
-        Ok(Guest { egress, ingress, remote, ram, fault, has_block, mac })
+        Ok(SimulatedGuest { egress, ingress, remote, ram, fault, has_block, mac })
     }
 }
 
@@ -111,7 +111,7 @@ impl Guest {
 ///
 /// # Errors
 /// The socket's error if the card has left or refuses the memory.
-pub fn give(client: &mut Client, ram: &Ram) -> io::Result<()> {
+pub fn give(client: &mut VfioUserClient, ram: &CardRam) -> io::Result<()> {
     let fd: BorrowedFd<'_> = ram.as_fd();
-    client.map(Place { flags: 3, offset: 0, address: GUEST, size: ram.mapping().len() as u64 }, fd)
+    client.map(WindowPlace { flags: 3, offset: 0, address: GUEST, size: ram.mapping().len() as u64 }, fd)
 }

@@ -6,9 +6,9 @@ use std::sync::atomic::{Ordering, fence};
 use netvale_mem::csb::Csb;
 use netvale_mem::notify::{arm, disarm};
 
-use super::ram::{BUF, Ram};
-use super::{DONE, DeviceViolation, END, Registers};
-use crate::direction::Direction;
+use super::ram::{BUF, CardRam};
+use super::{CardRegisters, CardViolation, DONE, END};
+use crate::direction::CardDirection;
 use crate::regs::{ICR, ICR_LSC, ICR_RXT0, ICR_TXDW, IMC, IMS, RDT};
 
 /// Descriptors given back before the card is notified by register.
@@ -16,7 +16,7 @@ const REFILL: u32 = 32;
 
 /// A received frame.
 #[derive(Clone, Copy, Debug)]
-pub struct Received {
+pub struct RxFrameRef {
     /// Its address.
     pub at: *const u8,
     /// Its length in bytes.
@@ -26,9 +26,9 @@ pub struct Received {
 }
 
 /// A running receive ring.
-pub struct RxRing {
-    ram: Arc<Ram>,
-    registers: Arc<dyn Registers>,
+pub struct CardRxRing {
+    ram: Arc<CardRam>,
+    registers: Arc<dyn CardRegisters>,
     csb: Option<Csb>,
     /// The next descriptor to read, and the first one whose frame is still in use.
     next: u32,
@@ -43,12 +43,12 @@ pub struct RxRing {
     pub is_broken: bool,
 }
 
-impl RxRing {
+impl CardRxRing {
     /// Creates a ring and gives its descriptors to the card. A sleeper on it may also wait for packets to be sent.
-    pub fn new(ram: &Arc<Ram>, registers: &Arc<dyn Registers>, csb: Option<Csb>, combines: bool) -> RxRing {
+    pub fn new(ram: &Arc<CardRam>, registers: &Arc<dyn CardRegisters>, csb: Option<Csb>, combines: bool) -> CardRxRing {
         let (ram, registers, told) = (Arc::clone(ram), Arc::clone(registers), ram.slots() - 1);
         let causes = ICR_RXT0 | if combines { ICR_TXDW } else { 0 };
-        let this = RxRing { ram, registers, csb, next: 0, held: 0, told, armed: false, causes, is_broken: false };
+        let this = CardRxRing { ram, registers, csb, next: 0, held: 0, told, armed: false, causes, is_broken: false };
         if let Some(csb) = &this.csb {
             csb.publish_head(told, told);
         }
@@ -63,34 +63,34 @@ impl RxRing {
     /// The next frame.
     ///
     /// # Errors
-    /// [`DeviceViolation`] if the card claims more descriptors than it was given, or more bytes than a buffer has.
+    /// [`CardViolation`] if the card claims more descriptors than it was given, or more bytes than a buffer has.
     #[inline]
-    pub fn take(&mut self) -> Result<Option<Received>, DeviceViolation> {
+    pub fn take(&mut self) -> Result<Option<RxFrameRef>, CardViolation> {
         if !self.has_news()? {
             return Ok(None);
         }
-        let word = self.ram.word(Direction::Receive, self.next, 1).load(Ordering::Acquire);
+        let word = self.ram.word(CardDirection::Receive, self.next, 1).load(Ordering::Acquire);
         let len = (word & 0xffff) as u32;
         if len as usize > BUF {
-            return Err(DeviceViolation::Length(len));
+            return Err(CardViolation::Length(len));
         }
-        let at = self.ram.buffer(Direction::Receive, self.next).as_ptr().cast_const();
+        let at = self.ram.buffer(CardDirection::Receive, self.next).as_ptr().cast_const();
         self.next = self.ahead(self.next, 1);
-        Ok(Some(Received { at, len, is_whole: word & END != 0 }))
+        Ok(Some(RxFrameRef { at, len, is_whole: word & END != 0 }))
     }
 
     #[inline]
-    fn has_news(&self) -> Result<bool, DeviceViolation> {
+    fn has_news(&self) -> Result<bool, CardViolation> {
         if self.next == self.told {
             return Ok(false);
         }
         let Some(csb) = &self.csb else {
-            return Ok(self.ram.word(Direction::Receive, self.next, 1).load(Ordering::Acquire) & DONE != 0);
+            return Ok(self.ram.word(CardDirection::Receive, self.next, 1).load(Ordering::Acquire) & DONE != 0);
         };
         let head = csb.hwtail();
         let mask = self.ram.slots() - 1;
         if head > mask || head.wrapping_sub(self.next) & mask > self.told.wrapping_sub(self.next) & mask {
-            return Err(DeviceViolation::Head(head));
+            return Err(CardViolation::Head(head));
         }
         Ok(head != self.next)
     }
@@ -99,7 +99,7 @@ impl RxRing {
     #[inline]
     pub fn give_back(&mut self) {
         while self.held != self.next {
-            self.ram.word(Direction::Receive, self.held, 1).store(0, Ordering::Relaxed);
+            self.ram.word(CardDirection::Receive, self.held, 1).store(0, Ordering::Relaxed);
             self.held = self.ahead(self.held, 1);
         }
         let told = self.ahead(self.held, self.ram.slots() - 1);

@@ -6,15 +6,15 @@ use std::sync::atomic::{Ordering, fence};
 use netvale_mem::csb::Csb;
 use netvale_mem::notify::wanted;
 
-use super::ram::{BUF, Ram};
-use super::{COMMAND, DONE, DeviceViolation, Registers};
-use crate::direction::Direction;
+use super::ram::{BUF, CardRam};
+use super::{COMMAND, CardRegisters, CardViolation, DONE};
+use crate::direction::CardDirection;
 use crate::regs::TDT;
 
 /// A running transmit ring.
-pub struct TxRing {
-    ram: Arc<Ram>,
-    registers: Arc<dyn Registers>,
+pub struct CardTxRing {
+    ram: Arc<CardRam>,
+    registers: Arc<dyn CardRegisters>,
     csb: Option<Csb>,
     /// Descriptors from `done` up to `next` are the card's, or about to be published to it.
     next: u32,
@@ -29,12 +29,12 @@ pub struct TxRing {
     pub is_broken: bool,
 }
 
-impl TxRing {
+impl CardTxRing {
     /// Creates an empty ring.
-    pub fn new(ram: &Arc<Ram>, registers: &Arc<dyn Registers>, csb: Option<Csb>, combine: u32) -> TxRing {
+    pub fn new(ram: &Arc<CardRam>, registers: &Arc<dyn CardRegisters>, csb: Option<Csb>, combine: u32) -> CardTxRing {
         let ram = Arc::clone(ram);
         let registers = Arc::clone(registers);
-        TxRing { ram, registers, csb, next: 0, done: 0, told: 0, on_way: false, combine, is_broken: false }
+        CardTxRing { ram, registers, csb, next: 0, done: 0, told: 0, on_way: false, combine, is_broken: false }
     }
 
     fn distance(&self, from: u32, to: u32) -> u32 {
@@ -55,9 +55,9 @@ impl TxRing {
     /// Takes back sent descriptors.
     ///
     /// # Errors
-    /// [`DeviceViolation::Head`] if the card claims descriptors that it was not given.
+    /// [`CardViolation::Head`] if the card claims descriptors that it was not given.
     #[inline]
-    pub fn reclaim(&mut self) -> Result<(), DeviceViolation> {
+    pub fn reclaim(&mut self) -> Result<(), CardViolation> {
         let Some(csb) = &self.csb else {
             while self.done != self.told && self.word(self.done) & DONE != 0 {
                 self.done = (self.done + 1) & (self.ram.slots() - 1);
@@ -66,27 +66,27 @@ impl TxRing {
         };
         let head = csb.hwtail();
         if head >= self.ram.slots() || self.distance(self.done, head) > self.distance(self.done, self.next) {
-            return Err(DeviceViolation::Head(head));
+            return Err(CardViolation::Head(head));
         }
         self.done = head;
         Ok(())
     }
 
     fn word(&self, i: u32) -> u64 {
-        self.ram.word(Direction::Transmit, i, 1).load(Ordering::Acquire)
+        self.ram.word(CardDirection::Transmit, i, 1).load(Ordering::Acquire)
     }
 
     /// The next free buffer.
     #[inline]
     pub fn buffer(&self) -> Option<*mut u8> {
-        (self.free() > 0).then(|| self.ram.buffer(Direction::Transmit, self.next).as_ptr())
+        (self.free() > 0).then(|| self.ram.buffer(CardDirection::Transmit, self.next).as_ptr())
     }
 
     /// Pushes that buffer with a frame of `len` bytes.
     #[inline]
     pub fn push(&mut self, len: usize) {
         let word = len.min(BUF) as u64 | COMMAND;
-        self.ram.word(Direction::Transmit, self.next, 1).store(word, Ordering::Relaxed);
+        self.ram.word(CardDirection::Transmit, self.next, 1).store(word, Ordering::Relaxed);
         self.next = (self.next + 1) & (self.ram.slots() - 1);
     }
 

@@ -7,36 +7,36 @@ use std::sync::atomic::Ordering;
 use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::fault::Fault;
 use netvale_port::listener::Listener;
-use netvale_port::service::{AskedToPause, Kept, Paused, Service, State};
-use netvale_vfio_user::session::Session;
+use netvale_port::service::{AskedToPause, KeptState, PausedService, Service, ServiceState};
+use netvale_vfio_user::session::DeviceSession;
 use netvale_vfio_user::state::ClientState;
 use serde::{Deserialize, Serialize};
 
-use super::{Connected, E1000Options, E1000Port, Guest, Queues, Server, THREAD, queues};
-use crate::core::Shared;
+use super::{CardClient, CardServer, CardSession, E1000Options, E1000Port, E1000Queues, THREAD, queues};
+use crate::core::SharedCore;
 use crate::device::E1000;
 use crate::state::{CoreState, VERSION};
 use crate::vfio::E1000Device;
 
 /// State of a port.
 #[derive(Serialize, Deserialize)]
-pub struct PortState {
+pub struct E1000State {
     version: u32,
     listener: Fd,
     /// The card; `None` in state saved in case the process is killed: the card ends with it.
     core: Option<CoreState>,
     /// Registers read and written, interrupts.
     crossings: [u64; 3],
-    service: State<()>,
+    service: ServiceState<()>,
     /// The guest, and its selected register (IOADDR).
     guest: Option<ClientState<u32>>,
 }
 
 /// The control thread's answer about its guest.
-pub(super) type Said = std::io::Result<ClientState<u32>>;
+pub(super) type CardAnswer = std::io::Result<ClientState<u32>>;
 
 /// Saves the guest served by a control thread.
-pub(super) fn say(connection: &OwnedFd, session: &mut Guest) -> Said {
+pub(super) fn say(connection: &OwnedFd, session: &mut CardSession) -> CardAnswer {
     let connection = Fd::copy_of(connection)?;
     Ok(ClientState { connection, session: session.save()?, device: session.device().0.address() })
 }
@@ -52,13 +52,13 @@ impl E1000Port {
     ///
     /// # Errors
     /// A sentence with the reason why it cannot be restored now.
-    pub fn save_parked(&self) -> std::io::Result<(PortState, Paused)> {
+    pub fn save_parked(&self) -> std::io::Result<(E1000State, PausedService)> {
         let held_up = || std::io::Error::other("its guest holds it up: try again");
         let mut paused = self.service.pause().ok_or_else(held_up)?;
-        let guest = paused.take::<Said>().transpose()?;
+        let guest = paused.take::<CardAnswer>().transpose()?;
         let crossings = self.crossings();
         let counts = [&crossings.reads, &crossings.writes, &*crossings.interrupts].map(|n| n.load(Ordering::Relaxed));
-        let state = PortState {
+        let state = E1000State {
             version: VERSION,
             listener: Fd::shared(&self.listener),
             core: Some(self.shared.state().map_err(|_| held_up())?),
@@ -71,10 +71,10 @@ impl E1000Port {
 
     /// State for restoring the port after this process is killed: its guest must connect again. It changes whenever
     /// [`E1000Port::on_peer`] calls.
-    pub fn save(&self) -> PortState {
+    pub fn save(&self) -> E1000State {
         let listener = Fd::shared(&self.listener);
         let service = self.service.state();
-        PortState { version: VERSION, listener, core: None, crossings: [0; 3], service, guest: None }
+        E1000State { version: VERSION, listener, core: None, crossings: [0; 3], service, guest: None }
     }
 
     /// Restores another process's port. Its thread waits until the last result is dropped; until then nothing is rung,
@@ -82,23 +82,26 @@ impl E1000Port {
     ///
     /// # Errors
     /// [`BadState`] with the inconsistent part.
-    pub fn restore(options: &E1000Options, state: PortState) -> Result<(E1000Port, Queues, Paused), BadState> {
+    pub fn restore(
+        options: &E1000Options,
+        state: E1000State,
+    ) -> Result<(E1000Port, E1000Queues, PausedService), BadState> {
         if state.version != VERSION {
             return Err(BadState::new(format!("version {} of a card's state, not {VERSION}", state.version)));
         }
-        let PortState { listener, core, crossings, service, guest, .. } = state;
+        let E1000State { listener, core, crossings, service, guest, .. } = state;
         let (shared, guest, told) = match core {
             Some(core) => {
                 let (shared, guest) = restore_card(options, core, crossings, guest)?;
                 (shared, guest, service)
             }
-            None => (Shared::new(E1000::new(options.card))?, None, service.after_a_kill()),
+            None => (SharedCore::new(E1000::new(options.card))?, None, service.after_a_kill()),
         };
         let (listener, file) = Listener::restore(listener.take()?, &options.site)?;
         let listener = Arc::new(listener);
-        let server = Server { first: guest, ..Server::new(options.card, &listener, &shared) };
+        let server = CardServer { first: guest, ..CardServer::new(options.card, &listener, &shared) };
         let at = options.site.path().display();
-        let (service, paused) = Service::restore(THREAD, at, Some(file), server, told, Kept::default())?;
+        let (service, paused) = Service::restore(THREAD, at, Some(file), server, told, KeptState::default())?;
         let queues = queues(&shared);
         Ok((E1000Port { options: options.clone(), shared, service, listener }, queues, paused))
     }
@@ -110,19 +113,19 @@ fn restore_card(
     core: CoreState,
     crossings: [u64; 3],
     guest: Option<ClientState<u32>>,
-) -> Result<(Arc<Shared>, Option<Connected>), BadState> {
+) -> Result<(Arc<SharedCore>, Option<CardClient>), BadState> {
     let has_block = core.has_block;
-    let shared = Shared::continued(&options.card, core, crossings);
+    let shared = SharedCore::continued(&options.card, core, crossings);
     let shared = shared.map_err(|e| BadState::new(e).of("the card's registers"))?;
     let Some(ClientState { connection, session, device: chosen }) = guest else { return Ok((shared, None)) };
     let fault = Fault::new()?;
     let device = E1000Device::new(Arc::clone(&shared), options.card.subsystem);
-    let mut session = Session::restore(device, E1000Device::vectors(), &fault, session)?;
+    let mut session = DeviceSession::restore(device, E1000Device::vectors(), &fault, session)?;
     let (device, host) = session.device();
     if !device.go_on(host, chosen, has_block).map_err(BadState::new)? {
         return Err(BadState::new("the status block is outside of the guest's memory"));
     }
-    Ok((shared, Some(Connected::Continued(connection.take()?, Box::new(session), fault))))
+    Ok((shared, Some(CardClient::Continued(connection.take()?, Box::new(session), fault))))
 }
 
 #[cfg(test)]
@@ -132,8 +135,8 @@ mod tests {
 
     use super::*;
     use crate::device::Card;
-    use crate::driver::remote::Guest as Driver;
-    use crate::driver::{DriverOptions, Registers};
+    use crate::driver::remote::SimulatedGuest as Driver;
+    use crate::driver::{CardDriverOptions, CardRegisters};
     use crate::regs::{STATUS, STATUS_LU};
 
     fn copies(fds: &[Fd]) -> Vec<OwnedFd> {
@@ -149,7 +152,7 @@ mod tests {
         let card = Card { mac: [2, 0, 0, 0, 0, 1], subsystem: 0, forced_interval: None };
         let options = E1000Options { site: path.clone().into(), card };
         let (port, _queues) = E1000Port::new(&options).unwrap();
-        let guest = Driver::new(&path, DriverOptions::default()).unwrap();
+        let guest = Driver::new(&path, CardDriverOptions::default()).unwrap();
         assert!(guest.has_block);
         let (state, paused) = port.save_parked().unwrap();
         let (said, fds) = state::State::of(&state).unwrap().into_parts();

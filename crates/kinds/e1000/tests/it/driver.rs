@@ -5,28 +5,28 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use netvale_e1000::core::Shared;
+use netvale_e1000::core::SharedCore;
 use netvale_e1000::device::{Card, E1000};
-use netvale_e1000::driver::queues::{DriverEgress, DriverIngress, Rings};
-use netvale_e1000::driver::ram::{GUEST, Ram};
+use netvale_e1000::driver::queues::{CardRings, DriverEgress, DriverIngress};
+use netvale_e1000::driver::ram::{CardRam, GUEST};
 use netvale_e1000::driver::start::start;
-use netvale_e1000::driver::{DriverOptions, Registers};
+use netvale_e1000::driver::{CardDriverOptions, CardRegisters};
 use netvale_e1000::egress::E1000Egress;
 use netvale_e1000::ingress::E1000Ingress;
-use netvale_e1000::memory::Memory;
+use netvale_e1000::memory::CardMemory;
 use netvale_e1000::regs::{CSBAL, TDT};
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_port::{Batch, Egress, Ingress, Scratch};
-use netvale_vfio_user::dma::{Dma, Place};
+use netvale_vfio_user::dma::{Dma, WindowPlace};
 
 /// Register accesses as a hypervisor carries them.
 struct Direct {
-    shared: Arc<Shared>,
+    shared: Arc<SharedCore>,
     tails: AtomicU64,
 }
 
-impl Registers for Direct {
+impl CardRegisters for Direct {
     fn read(&self, at: u32) -> u32 {
         self.shared.enter().as_mut().unwrap().read(at)
     }
@@ -47,27 +47,28 @@ struct Pair {
     card: (E1000Egress, E1000Ingress),
     fault: Fault,
     scratch: Scratch,
-    ram: Arc<Ram>,
+    ram: Arc<CardRam>,
 }
 
 impl Pair {
-    fn new(options: DriverOptions) -> Pair {
+    fn new(options: CardDriverOptions) -> Pair {
         let card = Card { mac: [2, 0, 0, 0, 0, 9], subsystem: 0, forced_interval: None };
-        let shared = Shared::new(E1000::new(card)).unwrap();
-        let ram = Arc::new(Ram::new(options.slots).unwrap());
+        let shared = SharedCore::new(E1000::new(card)).unwrap();
+        let ram = Arc::new(CardRam::new(options.slots).unwrap());
         let mut dma = Dma::default();
         let call = Doorbell::new().unwrap();
         let fd = ram.as_fd().try_clone_to_owned().unwrap();
-        dma.map(Place { flags: 3, offset: 0, address: GUEST, size: ram.mapping().len() as u64 }, Some(&fd)).unwrap();
+        dma.map(WindowPlace { flags: 3, offset: 0, address: GUEST, size: ram.mapping().len() as u64 }, Some(&fd))
+            .unwrap();
         let mut inside = shared.enter();
         let core = inside.as_mut().unwrap();
-        drop(core.set_memory(Memory::of(&dma)));
+        drop(core.set_memory(CardMemory::of(&dma)));
         core.connect(Some(&call), true).unwrap();
         drop(inside);
         let direct = Arc::new(Direct { shared: Arc::clone(&shared), tails: AtomicU64::new(0) });
-        let started = start(&(Arc::clone(&direct) as Arc<dyn Registers>), &ram, options).unwrap();
+        let started = start(&(Arc::clone(&direct) as Arc<dyn CardRegisters>), &ram, options).unwrap();
         assert_eq!(started.mac, card.mac);
-        let rings = Arc::<Rings>::default();
+        let rings = Arc::<CardRings>::default();
         let fault = Fault::new().unwrap();
         rings.put(started.tx, started.rx).unwrap();
         let link = Arc::new(Doorbell::new().unwrap());
@@ -120,10 +121,10 @@ fn take(from: &mut dyn Ingress) -> Vec<Vec<u8>> {
     frames
 }
 
-const WAYS: [DriverOptions; 3] = [
-    DriverOptions { slots: 64, csb: false, combine: 0 },
-    DriverOptions { slots: 64, csb: false, combine: 8 },
-    DriverOptions { slots: 64, csb: true, combine: 0 },
+const WAYS: [CardDriverOptions; 3] = [
+    CardDriverOptions { slots: 64, csb: false, combine: 0 },
+    CardDriverOptions { slots: 64, csb: false, combine: 8 },
+    CardDriverOptions { slots: 64, csb: true, combine: 0 },
 ];
 
 /// Objective: frames of all lengths go both ways, many times around the rings, in each mode of register writes; short
@@ -214,12 +215,12 @@ fn full_and_asleep() {
 #[test]
 fn bad_cards() {
     let mut p = Pair::new(WAYS[2]);
-    let csb = p.ram.csb(netvale_e1000::paravirt::TX_AT).unwrap();
+    let csb = p.ram.csb(netvale_e1000::direction::CardDirection::Transmit).unwrap();
     csb.publish_tail(9, 9);
     let frames: Vec<_> = (0..100).map(|i| frame(i, 60)).collect();
     deliver(&p.driver.0, &frames, &mut p.scratch);
     assert_eq!(p.fault.take().unwrap().to_string(), "the card says that it is at descriptor 9, where it cannot be");
-    let csb = p.ram.csb(netvale_e1000::paravirt::RX_AT).unwrap();
+    let csb = p.ram.csb(netvale_e1000::direction::CardDirection::Receive).unwrap();
     csb.publish_tail(u32::MAX, u32::MAX);
     assert!(take(&mut p.driver.1).is_empty());
     assert!(p.fault.take().is_some());

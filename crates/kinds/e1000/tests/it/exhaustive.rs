@@ -1,10 +1,10 @@
 //! Addresses and lengths of descriptors by exhaustion, at the edges of a guest's memory: a place found lies in one
 //! window. Also rings with every head, tail and length that registers can hold.
 
-use netvale_e1000::memory::Memory;
-use netvale_e1000::ring::{DESCRIPTOR, Register, Ring};
-use netvale_mem::mapping::{Pages, sealed_memfd};
-use netvale_vfio_user::dma::{Dma, Place};
+use netvale_e1000::memory::CardMemory;
+use netvale_e1000::ring::{CardRing, DESCRIPTOR, RingRegister};
+use netvale_mem::mapping::{PageKind, sealed_memfd};
+use netvale_vfio_user::dma::{Dma, WindowPlace};
 
 const SIZE: u64 = 0x1000;
 /// Two windows that touch, and one at the highest possible address.
@@ -13,12 +13,12 @@ const AT: [u64; 3] = [0x1000, 0x2000, u64::MAX - 2 * SIZE + 1];
 /// Objective: a place is found exactly if all of it lies in one window, whatever the previous search.
 #[test]
 fn places() {
-    let (fd, _map, _) = sealed_memfd("netvale-test", 3 * SIZE, Pages::Ordinary).unwrap();
+    let (fd, _map, _) = sealed_memfd("netvale-test", 3 * SIZE, PageKind::Ordinary).unwrap();
     let mut dma = Dma::default();
     for (i, address) in AT.into_iter().enumerate() {
-        dma.map(Place { flags: 3, offset: SIZE * i as u64, address, size: SIZE }, Some(&fd)).unwrap();
+        dma.map(WindowPlace { flags: 3, offset: SIZE * i as u64, address, size: SIZE }, Some(&fd)).unwrap();
     }
-    let memory = Memory::of(&dma);
+    let memory = CardMemory::of(&dma);
     let around = |at: u64| [at.wrapping_sub(16), at.wrapping_sub(1), at, at.wrapping_add(1), at.wrapping_add(16)];
     let edges = AT.into_iter().flat_map(|at| [at, at.wrapping_add(SIZE)]).chain([0, 1 << 32, u64::MAX]);
     let addresses: Vec<u64> = edges.flat_map(around).collect();
@@ -50,12 +50,12 @@ fn rings() {
         let n = 8 * lines;
         for head in 0..n + 3 {
             for tail in 0..n + 3 {
-                let mut ring = Ring::default();
+                let mut ring = CardRing::default();
                 for (register, value) in [
-                    (Register::Low, 0x1000),
-                    (Register::Length, 128 * lines),
-                    (Register::Head, head),
-                    (Register::Tail, tail),
+                    (RingRegister::Low, 0x1000),
+                    (RingRegister::Length, 128 * lines),
+                    (RingRegister::Head, head),
+                    (RingRegister::Tail, tail),
                 ] {
                     ring.write(register, value);
                 }
@@ -66,7 +66,7 @@ fn rings() {
                     assert_eq!(at, u64::from((head + k) % n) * DESCRIPTOR);
                 }
                 ring.advance(walk);
-                assert!(n == 0 || head >= n || tail >= n || ring.read(Register::Head) == tail);
+                assert!(n == 0 || head >= n || tail >= n || ring.read(RingRegister::Head) == tail);
             }
         }
     }

@@ -2,23 +2,23 @@
 
 use std::sync::Arc;
 
-use netvale_e1000::core::{Core, Shared};
+use netvale_e1000::core::{Core, SharedCore};
 use netvale_e1000::device::{Card, E1000};
 use netvale_e1000::egress::E1000Egress;
 use netvale_e1000::ingress::E1000Ingress;
-use netvale_e1000::memory::Memory;
+use netvale_e1000::memory::CardMemory;
 use netvale_e1000::paravirt::{CAUSES_AT, RX_AT, TX_AT};
 use netvale_e1000::regs::*;
 use netvale_e1000::vfio::E1000Device;
 use netvale_mem::Mapping;
 use netvale_mem::fault::Fault;
-use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_mem::mapping::{PageKind, sealed_memfd};
 use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;
 use netvale_port::{Batch, Egress, Scratch, Source};
-use netvale_vfio_user::dma::{Dma, Place};
+use netvale_vfio_user::dma::{Dma, WindowPlace};
 use netvale_vfio_user::irqs::Irqs;
-use netvale_vfio_user::{Device, Host};
+use netvale_vfio_user::{Device, DeviceHost};
 
 /// Bytes of the guest's memory, and its guest address.
 const SIZE: u64 = 1 << 20;
@@ -32,21 +32,21 @@ const CSB: u64 = 0x2000;
 const BUFFERS: u64 = 0x1_0000;
 
 struct Card0 {
-    shared: Arc<Shared>,
+    shared: Arc<SharedCore>,
     words: Words,
     _map: Arc<Mapping>,
 }
 
 impl Card0 {
     fn new() -> Card0 {
-        let (fd, map, _) = sealed_memfd("guest", SIZE, Pages::Ordinary).unwrap();
+        let (fd, map, _) = sealed_memfd("guest", SIZE, PageKind::Ordinary).unwrap();
         let map = Arc::new(map);
         let mut dma = Dma::default();
-        dma.map(Place { flags: 3, offset: 0, address: BASE, size: SIZE }, Some(&fd)).unwrap();
+        dma.map(WindowPlace { flags: 3, offset: 0, address: BASE, size: SIZE }, Some(&fd)).unwrap();
         let card = Card { mac: [2, 0, 0, 0, 0, 1], subsystem: 0, forced_interval: None };
-        let shared = Shared::new(E1000::new(card)).unwrap();
+        let shared = SharedCore::new(E1000::new(card)).unwrap();
         let this = Card0 { shared, words: Words::new(&map, 0, SIZE as usize / 4).unwrap(), _map: map };
-        this.with(|core| core.set_memory(Memory::of(&dma)));
+        this.with(|core| core.set_memory(CardMemory::of(&dma)));
         this.up();
         this
     }
@@ -404,7 +404,7 @@ fn status_blocks_that_are_none() {
     card.up();
     assert_eq!(card.read(CSBAL), 0);
     card.with_block();
-    card.with(|core| core.set_memory(Memory::default()));
+    card.with(|core| core.set_memory(CardMemory::default()));
     assert_eq!(card.read(CSBAL), 0);
 }
 
@@ -447,7 +447,7 @@ fn loopback() {
 fn a_worker_that_stays() {
     let card = Card0::new();
     let fault = Fault::new().unwrap();
-    let host = Host { dma: Dma::new(&fault), irqs: Irqs::new(E1000Device::vectors(), &fault) };
+    let host = DeviceHost { dma: Dma::new(&fault), irqs: Irqs::new(E1000Device::vectors(), &fault) };
     let read = |device: &mut E1000Device| {
         let mut status = [0; 4];
         device.read(0, STATUS.into(), &mut status, &host);
@@ -467,15 +467,15 @@ fn a_worker_that_stays() {
 #[test]
 fn memory_outlives_the_visit() {
     let card = Card0::new();
-    let (fd, ..) = sealed_memfd("guest", SIZE, Pages::Ordinary).unwrap();
+    let (fd, ..) = sealed_memfd("guest", SIZE, PageKind::Ordinary).unwrap();
     let mut dma = Dma::default();
-    dma.map(Place { flags: 3, offset: 0, address: BASE, size: SIZE }, Some(&fd)).unwrap();
+    dma.map(WindowPlace { flags: 3, offset: 0, address: BASE, size: SIZE }, Some(&fd)).unwrap();
     let mapped = Arc::downgrade(dma.find(BASE, 1).unwrap().0);
-    let given = Memory::of(&dma);
+    let given = CardMemory::of(&dma);
     drop(dma);
     drop(card.shared.control(|core| core.set_memory(given)));
     let visit = card.shared.control(|core| {
-        let before = core.set_memory(Memory::default());
+        let before = core.set_memory(CardMemory::default());
         (mapped.strong_count(), before)
     });
     assert_eq!(visit.map(|(mapped, _)| mapped), Ok(1));

@@ -3,7 +3,7 @@
 //!
 //! A line is an access: `r` or `w`, the register, and the value read or written, in hexadecimal; `#` begins a comment.
 
-use netvale_e1000::core::{Core, Shared};
+use netvale_e1000::core::{Core, SharedCore};
 use netvale_e1000::device::{Card, E1000};
 use netvale_e1000::paravirt::SUBSYSTEM;
 use netvale_e1000::regs::{ICR, IMS, STATUS, STATUS_LU};
@@ -37,7 +37,7 @@ fn recorded_drivers() {
         ("linux-6.1-e1000", include_str!("../traces/linux-6.1-e1000.txt")),
         ("nve1000", include_str!("../traces/nve1000.txt")),
     ] {
-        let shared = Shared::new(E1000::new(CARD)).unwrap();
+        let shared = SharedCore::new(E1000::new(CARD)).unwrap();
         let mut inside = shared.enter();
         let core = inside.as_mut().unwrap();
         let (reads, writes) = replay(name, trace, core);

@@ -2,8 +2,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use netvale_afxdp::ring::Ring;
-use netvale_afxdp::socket::{Desc, Socket};
+use netvale_afxdp::ring::XdpRing;
+use netvale_afxdp::socket::{XdpDesc, XdpSocket};
 use netvale_mem::Mapping;
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -13,7 +13,7 @@ use super::*;
 
 const SIZE: u32 = 8;
 const AT: XdpRingOffset = XdpRingOffset { producer: 0, consumer: 64, flags: None, desc: 128 };
-const BUFFERS: Buffers = Buffers { first: 0, stride: 2112, count: 1 + 2 * SIZE };
+const BUFFERS: BufferLayout = BufferLayout { first: 0, stride: 2112, count: 1 + 2 * SIZE };
 /// The buffers of a queue, as many as a ring has entries.
 const OWN: Range<u32> = 1..1 + SIZE;
 
@@ -27,29 +27,29 @@ fn memory(start: u32) -> OwnedFd {
     memory
 }
 
-fn side<T: Copy>(memory: &OwnedFd, produces: bool) -> Ring<T> {
-    Ring::map(memory.as_fd(), 0, &AT, SIZE, produces).unwrap()
+fn side<T: Copy>(memory: &OwnedFd, produces: bool) -> XdpRing<T> {
+    XdpRing::map(memory.as_fd(), 0, &AT, SIZE, produces).unwrap()
 }
 
 /// A socket without a peer.
-fn socket() -> Arc<Socket> {
+fn socket() -> Arc<XdpSocket> {
     let memory = Arc::new(Mapping::private(4096).unwrap());
-    Socket::adopt(memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap(), SIZE, &memory)
+    XdpSocket::adopt(memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap(), SIZE, &memory)
 }
 
-fn desc(index: u32) -> Desc {
-    Desc { addr: BUFFERS.at(index).unwrap(), len: 60, options: 0 }
+fn desc(index: u32) -> XdpDesc {
+    XdpDesc { addr: BUFFERS.at(index).unwrap(), len: 60, options: 0 }
 }
 
-fn index_of(desc: Desc) -> u32 {
+fn index_of(desc: XdpDesc) -> u32 {
     BUFFERS.index(desc.begin()).unwrap()
 }
 
 /// The receiving half, the kernel's sides of its rings, and the owner of each buffer.
 struct Receiving {
     memory: [OwnedFd; 2],
-    ours: (Ring<Desc>, Ring<u64>),
-    kernels: (Ring<Desc>, Ring<u64>),
+    ours: (XdpRing<XdpDesc>, XdpRing<u64>),
+    kernels: (XdpRing<XdpDesc>, XdpRing<u64>),
     taken: Vec<u32>,
     kernel_has: VecDeque<u32>,
 }
@@ -91,8 +91,8 @@ impl Receiving {
     }
 
     /// The successor's view of it.
-    fn heir(&self) -> Receiver {
-        Receiver { rx: side(&self.memory[0], false), fill: side(&self.memory[1], true), socket: socket() }
+    fn heir(&self) -> XdpReceiver {
+        XdpReceiver { rx: side(&self.memory[0], false), fill: side(&self.memory[1], true), socket: socket() }
     }
 }
 
@@ -118,14 +118,22 @@ proptest! {
             let mut all: Vec<u32> = unread.iter().copied().chain(empty).chain(q.kernel_has.iter().copied()).collect();
             all.sort_unstable();
             prop_assert_eq!(all, OWN.collect::<Vec<_>>());
-            let ready: Vec<u32> = (0..unread.len()).map(|_| { assert!(heir.rx.ready() > 0); index_of(heir.rx.take()) }).collect();
+            let mut next = || {
+                assert!(heir.rx.ready() > 0);
+                index_of(heir.rx.take())
+            };
+            let ready: Vec<u32> = (0..unread.len()).map(|_| next()).collect();
             prop_assert_eq!(ready, unread);
         }
     }
 
     /// Objective: indices of any kind are refused, or lead to buffers of the queue, each once.
     #[test]
-    fn any_indices(indices in any::<[u32; 4]>(), near in proptest::array::uniform4(0..20u32), entries in proptest::array::uniform8(any::<(u32, bool)>())) {
+    fn any_indices(
+        indices in any::<[u32; 4]>(),
+        near in proptest::array::uniform4(0..20u32),
+        entries in proptest::array::uniform8(any::<(u32, bool)>()),
+    ) {
         for [rx_first, rx_end, fill_first, fill_end] in [indices, near] {
             let q = Receiving::new();
             for (memory, first, end) in [(&q.memory[0], rx_first, rx_end), (&q.memory[1], fill_first, fill_end)] {
@@ -167,8 +175,8 @@ fn refused() {
 /// The sending half, the kernel's sides of its rings, and the owner of each buffer.
 struct Sending {
     memory: [OwnedFd; 2],
-    ours: (Ring<Desc>, Ring<u64>),
-    kernels: (Ring<Desc>, Ring<u64>),
+    ours: (XdpRing<XdpDesc>, XdpRing<u64>),
+    kernels: (XdpRing<XdpDesc>, XdpRing<u64>),
     free: Vec<u32>,
     kernel_has: Vec<u32>,
 }
@@ -213,7 +221,7 @@ impl Sending {
 
     fn found(&self) -> Result<Vec<u32>, BadState> {
         let heir =
-            Sender { tx: side(&self.memory[0], true), completion: side(&self.memory[1], false), socket: socket() };
+            XdpSender { tx: side(&self.memory[0], true), completion: side(&self.memory[1], false), socket: socket() };
         find_free(&heir, &BUFFERS, OWN, Duration::ZERO)
     }
 }

@@ -15,15 +15,15 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use netvale_fdio::state::BadState;
-use netvale_mem::noted::{NUMBERS, Noted};
+use netvale_mem::noted::{NUMBERS, NotedCounts};
 use netvale_port::RingCounters;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::{CaptureOptions, CaptureStatus, Job, PcapEgress, Recorder};
-use crate::limit::{Ended, Limit, PORTION, Written};
-use crate::writer::{WriteError, Writer};
+use super::{CaptureOptions, CaptureStatus, PcapEgress, RecorderJob, RecorderThread};
+use crate::limit::{CaptureLimit, CaptureProgress, PORTION, ReachedLimit};
+use crate::writer::{PcapWriter, WriteError};
 
 /// Progress of a capture. All counted frames are in its file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,25 +39,25 @@ pub struct CaptureState {
     /// Portions of its user's allowance that it has taken.
     pub portions: u64,
     /// The limit that ended it.
-    pub ended: Option<Ended>,
+    pub ended: Option<ReachedLimit>,
     /// The error that ended it.
     pub error: Option<String>,
 }
 
 /// The recorder's notes: the file's state after the write, and its bytes and frames before.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Notes {
+struct RecorderNotes {
     after: CaptureState,
     before: (u64, u64),
 }
 
-impl Notes {
+impl RecorderNotes {
     fn numbers(&self, errno: Option<i32>) -> [u64; NUMBERS] {
         let CaptureState { bytes, written, failed, cut_off, portions, ended, error } = &self.after;
         let (ended, limit) = match ended {
             None => (0, 0),
-            Some(Ended::Limit(bytes)) => (1, *bytes),
-            Some(Ended::Quota(portions)) => (2, *portions),
+            Some(ReachedLimit::Limit(bytes)) => (1, *bytes),
+            Some(ReachedLimit::Quota(portions)) => (2, *portions),
         };
         let errno = errno.unwrap_or(Errno::IO.raw_os_error());
         let error = if error.is_some() { u64::from(errno.unsigned_abs()) } else { 0 };
@@ -66,17 +66,17 @@ impl Notes {
     }
 
     /// Decodes notes, which may hold any numbers.
-    fn of(numbers: [u64; NUMBERS]) -> Notes {
+    fn of(numbers: [u64; NUMBERS]) -> RecorderNotes {
         let [bytes, written, bytes_before, frames_before, failed, cut_off, portions, ended, limit, errno, ..] = numbers;
         let ended = match ended {
-            1 => Some(Ended::Limit(limit)),
-            2 => Some(Ended::Quota(limit).bounded()),
+            1 => Some(ReachedLimit::Limit(limit)),
+            2 => Some(ReachedLimit::Quota(limit).bounded()),
             _ => None,
         };
         let text = |errno| Error::from_raw_os_error(i32::try_from(errno).unwrap_or(0)).to_string();
         let error = (errno != 0).then(|| text(errno));
         let after = CaptureState { bytes, written, failed, cut_off, portions, ended, error };
-        Notes { after, before: (bytes_before, frames_before) }
+        RecorderNotes { after, before: (bytes_before, frames_before) }
     }
 
     /// The state of the file, which is cut back if the last write was not completed.
@@ -111,7 +111,7 @@ fn at_most(count: u64) -> u64 {
     count.min(u64::MAX >> 2)
 }
 
-impl Recorder {
+impl RecorderThread {
     pub(super) fn state(&self) -> CaptureState {
         CaptureState {
             bytes: self.written.bytes(),
@@ -126,7 +126,7 @@ impl Recorder {
 
     /// Notes the end position of the write of all buffered frames.
     pub(super) fn put_down(&mut self) {
-        let notes = Notes { after: self.state(), before: self.flushed };
+        let notes = RecorderNotes { after: self.state(), before: self.flushed };
         let error = self.status.error().and_then(|error| error.io()?.raw_os_error());
         self.noted.write(notes.numbers(error));
     }
@@ -137,7 +137,7 @@ impl PcapEgress {
     /// written before the next delivery. `None`: it took too long.
     pub fn settle(&self, limit: Duration) -> Option<CaptureState> {
         let (answer, answered) = sync_channel(1);
-        self.full.try_send(Job::Settle(answer)).ok()?;
+        self.full.try_send(RecorderJob::Settle(answer)).ok()?;
         answered.recv_timeout(limit).ok()
     }
 
@@ -149,7 +149,7 @@ impl PcapEgress {
         mut file: File,
         path: &Path,
         options: CaptureOptions,
-        limit: Limit,
+        limit: CaptureLimit,
         state: CaptureState,
         counters: Arc<RingCounters>,
     ) -> Result<PcapEgress, BadState> {
@@ -161,7 +161,7 @@ impl PcapEgress {
                 return Err(elsewhere(at, said));
             }
         }
-        Self::go_on(file, path, options, limit, (state, Noted::new()?), counters)
+        Self::go_on(file, path, options, limit, state, NotedCounts::new()?, counters)
     }
 
     /// Restores a killed process's capture; `noted` is its [`PcapEgress::noted`]. Takes its portions of an allowance
@@ -174,21 +174,21 @@ impl PcapEgress {
         noted: OwnedFd,
         path: &Path,
         options: CaptureOptions,
-        limit: Limit,
+        limit: CaptureLimit,
         counters: Arc<RingCounters>,
     ) -> Result<PcapEgress, BadState> {
-        let noted = Noted::continued(noted).map_err(|e| BadState::from(e).of("its file cannot be continued"))?;
+        let noted = NotedCounts::continued(noted).map_err(|e| BadState::from(e).of("its file cannot be continued"))?;
         is_open_for_writing(&file)?;
         if !file.metadata()?.is_file() {
             return Err(BadState::new("its file is no regular file"));
         }
-        let mut state = Notes::of(noted.read()).repair(&mut file)?;
+        let mut state = RecorderNotes::of(noted.read()).repair(&mut file)?;
         // The portions for the file's content were taken, and at most one more.
         let least = state.bytes.div_ceil(PORTION).max(1);
         state.portions = state.portions.clamp(least, least + 1);
         let shared = limit.shared.clone();
         let portions = state.portions;
-        let egress = Self::go_on(file, path, options, limit, (state, noted), counters)?;
+        let egress = Self::go_on(file, path, options, limit, state, noted, counters)?;
         shared.iter().for_each(|shared| shared.correct(0, portions));
         Ok(egress)
     }
@@ -198,8 +198,9 @@ impl PcapEgress {
         file: File,
         path: &Path,
         options: CaptureOptions,
-        limit: Limit,
-        (state, noted): (CaptureState, Noted),
+        limit: CaptureLimit,
+        state: CaptureState,
+        noted: NotedCounts,
         counters: Arc<RingCounters>,
     ) -> Result<PcapEgress, BadState> {
         let CaptureState { ended, error, .. } = state;
@@ -207,14 +208,14 @@ impl PcapEgress {
         let portions = state.portions.min(at_most(u64::MAX) / PORTION);
         let status = CaptureStatus::default();
         status.lost.store(failed + cut_off, Ordering::Relaxed);
-        ended.map(Ended::bounded).into_iter().for_each(|why| status.end(why));
+        ended.map(ReachedLimit::bounded).into_iter().for_each(|why| status.end(why));
         let lost = error.as_ref().map(|_| failed);
         if let Some(text) = error {
             status.fail(WriteError::new(Some(path.to_owned()), Error::other(text)));
         }
-        let writer = Writer::continued(file, options.format, written, lost).named(path);
-        let written = Written::continued(limit, bytes, portions);
-        Ok(Self::start((writer, written), noted, status, options, counters)?)
+        let writer = PcapWriter::continued(file, options.format, written, lost).named(path);
+        let written = CaptureProgress::continued(limit, bytes, portions);
+        Ok(Self::start(writer, written, noted, status, options, counters)?)
     }
 }
 
@@ -260,7 +261,7 @@ mod tests {
         noted.noted().try_clone_to_owned().unwrap()
     }
 
-    fn go_on(file: File, noted: OwnedFd, path: &Path, limit: Limit) -> Result<PcapEgress, String> {
+    fn go_on(file: File, noted: OwnedFd, path: &Path, limit: CaptureLimit) -> Result<PcapEgress, String> {
         let options = CaptureOptions::of(path);
         PcapEgress::after_a_kill(file, noted, path, options, limit, Arc::default()).map_err(|e| e.to_string())
     }
@@ -286,11 +287,11 @@ mod tests {
                 let state = first.settle(LIMIT).unwrap();
                 if let Some(torn) = torn {
                     let after = CaptureState { bytes: state.bytes + 5000, written: 70, ..state.clone() };
-                    let notes = Notes { after, before: (state.bytes, 20) };
-                    Noted::continued(copy(&first)).unwrap().write(notes.numbers(None));
+                    let notes = RecorderNotes { after, before: (state.bytes, 20) };
+                    NotedCounts::continued(copy(&first)).unwrap().write(notes.numbers(None));
                     file.write_all(&vec![0xa5; torn]).unwrap();
                 }
-                let next = go_on(file, copy(&first), &path, Limit::default()).unwrap();
+                let next = go_on(file, copy(&first), &path, CaptureLimit::default()).unwrap();
                 assert_eq!(next.status().written(), 20);
                 assert_eq!(deliver(&next, &[vec![99; 60], vec![100; 60]]), 2);
                 assert_eq!(next.settle(LIMIT).unwrap().written, 22);
@@ -313,7 +314,7 @@ mod tests {
                 assert_eq!(deliver(&first, some), some.len());
             }
             assert_eq!(first.settle(LIMIT).unwrap().written, 50);
-            let next = go_on(file, copy(&first), &path, Limit::default()).unwrap();
+            let next = go_on(file, copy(&first), &path, CaptureLimit::default()).unwrap();
             assert_eq!(next.status().written(), 50);
             end(next);
             assert!(read(&path).iter().map(|(frame, _)| frame[0]).eq(0..50));
@@ -329,14 +330,14 @@ mod tests {
         let path = dir.path().join("a.pcap");
         let (first, file) = captured(&path, 20);
         let shared = Arc::new(Allowance::new(1));
-        let limit = Limit { bytes: Some(24 + 21 * 76), shared: Some(Arc::clone(&shared)) };
+        let limit = CaptureLimit { bytes: Some(24 + 21 * 76), shared: Some(Arc::clone(&shared)) };
         let next = go_on(file.try_clone().unwrap(), copy(&first), &path, limit.clone()).unwrap();
         assert_eq!((next.status().portions(), shared.used()), (1, 1));
         assert_eq!(deliver(&next, &[vec![20; 60], vec![21; 60]]), 2);
         let state = next.settle(LIMIT).unwrap();
         assert_eq!((state.written, state.cut_off), (21, 1));
         let over = go_on(file, copy(&next), &path, limit).unwrap();
-        assert_eq!(over.status().ended(), Some(Ended::Limit(24 + 21 * 76)));
+        assert_eq!(over.status().ended(), Some(ReachedLimit::Limit(24 + 21 * 76)));
         assert_eq!((over.status().written(), over.status().lost()), (21, 1));
         [over, next, first].into_iter().for_each(end);
     }
@@ -348,7 +349,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.pcap");
         let (first, mut file) = captured(&path, 20);
-        let refused = |file: File| go_on(file, copy(&first), &path, Limit::default()).err().unwrap();
+        let refused = |file: File| go_on(file, copy(&first), &path, CaptureLimit::default()).err().unwrap();
         assert_eq!(refused(File::open(&path).unwrap()), "its file is not open for writing");
         assert_eq!(refused(File::create("/dev/null").unwrap()), "its file is no regular file");
         let other = dir.path().join("other");
@@ -359,7 +360,7 @@ mod tests {
         file.write_all(b"more").unwrap();
         assert!(refused(file.try_clone().unwrap()).contains("its file is at byte"));
         let small = std::fs::File::open(&other).unwrap().as_fd().try_clone_to_owned().unwrap();
-        let text = go_on(file, small, &path, Limit::default()).err().unwrap();
+        let text = go_on(file, small, &path, CaptureLimit::default()).err().unwrap();
         assert!(text.contains("cannot be continued"), "{text}");
         end(first);
     }
@@ -367,7 +368,11 @@ mod tests {
     proptest! {
         /// Objective: any numbers are refused or harmless: a file is never extended, nor cut before a noted position.
         #[test]
-        fn any_numbers(numbers in any::<[u64; NUMBERS]>(), near in proptest::array::uniform4(0u64..200), len in 0usize..200) {
+        fn any_numbers(
+            numbers in any::<[u64; NUMBERS]>(),
+            near in proptest::array::uniform4(0u64..200),
+            len in 0usize..200,
+        ) {
             let mut file = tempfile::tempfile().unwrap();
             file.write_all(&vec![1; len]).unwrap();
             for numbers in [numbers, {
@@ -375,7 +380,7 @@ mod tests {
                 close[..4].copy_from_slice(&near);
                 close
             }] {
-                let notes = Notes::of(numbers);
+                let notes = RecorderNotes::of(numbers);
                 let before = notes.before.0;
                 let _ = notes.repair(&mut file);
                 let now = file.metadata().unwrap().len();
@@ -385,12 +390,18 @@ mod tests {
 
         /// Objective: notes decode as encoded.
         #[test]
-        fn there_and_back(words in proptest::array::uniform5(0u64..1 << 40), before in any::<(u64, u64)>(), ended in 0..3, error in any::<bool>()) {
+        fn there_and_back(
+            words in proptest::array::uniform5(0u64..1 << 40),
+            before in any::<(u64, u64)>(),
+            ended in 0..3,
+            error in any::<bool>(),
+        ) {
             let [bytes, written, failed, cut_off, portions] = words;
-            let ended = [None, Some(Ended::Limit(7)), Some(Ended::Quota(9))][ended as usize];
+            let ended = [None, Some(ReachedLimit::Limit(7)), Some(ReachedLimit::Quota(9))][ended as usize];
             let error = error.then(|| Error::from_raw_os_error(28).to_string());
-            let notes = Notes { after: CaptureState { bytes, written, failed, cut_off, portions, ended, error }, before };
-            prop_assert_eq!(Notes::of(notes.numbers(Some(28))), notes);
+            let after = CaptureState { bytes, written, failed, cut_off, portions, ended, error };
+            let notes = RecorderNotes { after, before };
+            prop_assert_eq!(RecorderNotes::of(notes.numbers(Some(28))), notes);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 
 use super::*;
-use crate::reader::Reader;
+use crate::reader::PcapReader;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -19,7 +19,7 @@ pub(super) fn deliver(egress: &PcapEgress, frames: &[Vec<u8>]) -> usize {
 }
 
 pub(super) fn read(path: &Path) -> Vec<(Vec<u8>, u32)> {
-    let mut reader = Reader::open(path).unwrap();
+    let mut reader = PcapReader::open(path).unwrap();
     let mut frames = Vec::new();
     while let Some(f) = reader.next_frame().unwrap() {
         frames.push((f.bytes.to_vec(), f.orig_len));
@@ -51,7 +51,7 @@ fn all_sizes() {
         assert_eq!((status.written(), status.lost()), (206, 0));
         assert!(status.error().is_none());
     }
-    let mut reader = Reader::open(&dir.path().join("a.pcap")).unwrap();
+    let mut reader = PcapReader::open(&dir.path().join("a.pcap")).unwrap();
     let age =
         SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap() - reader.next_frame().unwrap().unwrap().time;
     assert!(age < Duration::from_secs(600), "time stamps are the time of day");
@@ -133,7 +133,7 @@ fn slow_disk() {
     let status = Arc::clone(egress.status());
     drop(egress);
     assert!(!status.wait_closed(Duration::from_millis(1)));
-    let mut reader = Reader::new(file).unwrap();
+    let mut reader = PcapReader::new(file).unwrap();
     for _ in 0..accepted {
         assert_eq!(reader.next_frame().unwrap().unwrap().bytes.len(), 1514);
     }
@@ -185,7 +185,7 @@ fn continued() {
         assert_eq!((state.bytes, state.written), (std::fs::metadata(&path).unwrap().len(), 70), "{name}");
         deliver(&first, &frames[70..120]);
         let state = first.settle(LIMIT).unwrap();
-        let limit = Limit::default;
+        let limit = CaptureLimit::default;
         let second = PcapEgress::continued(file, &path, options, limit(), state, Arc::default()).unwrap();
         deliver(&second, &frames[120..]);
         for one in [first, second] {
@@ -206,7 +206,7 @@ fn continued_limits_and_forgeries() {
     let path = dir.path().join("a.pcap");
     let options = CaptureOptions::of(&path);
     let file = File::create(&path).unwrap();
-    let limit = || Limit { bytes: Some(24 + 3 * 76), shared: None };
+    let limit = || CaptureLimit { bytes: Some(24 + 3 * 76), shared: None };
     let frame = [vec![1u8; 60]];
     let first = PcapEgress::limited(file.try_clone().unwrap(), &path, options, limit(), Arc::default()).unwrap();
     deliver(&first, &frame);
@@ -218,7 +218,7 @@ fn continued_limits_and_forgeries() {
     // In one batch: once the recorder meets the limit, the switch drops later frames.
     assert_eq!(deliver(&second, &vec![vec![1; 60]; 4]), 4);
     let ended = second.settle(LIMIT).unwrap();
-    assert_eq!((ended.written, ended.cut_off, ended.ended), (3, 2, Some(Ended::Limit(252))));
+    assert_eq!((ended.written, ended.cut_off, ended.ended), (3, 2, Some(ReachedLimit::Limit(252))));
     let third = go_on(&file, ended.clone()).unwrap();
     deliver(&third, &frame);
     assert_eq!(third.counters().drops(DropReason::CaptureFull), 1);

@@ -9,45 +9,45 @@ use std::sync::mpsc::{Receiver, SyncSender};
 
 use netvale_port::{DropReason, MAX_FRAME, RingCounters};
 
-use super::{Alarm, Mark, ReplayOptions, ReplayStatus};
+use super::{Alarm, FrameMark, ReplayOptions, ReplayStatus};
 use crate::chunk::Chunk;
 use crate::pace::Pacer;
-use crate::reader::{ReadError, Reader};
+use crate::reader::{PcapReader, ReadError};
 
 /// The channels to and from the ingress.
-pub(super) struct Channels {
+pub(super) struct FeederChannels {
     pub(super) empty: Receiver<Chunk>,
-    pub(super) filled: SyncSender<(Mark, Chunk)>,
+    pub(super) filled: SyncSender<(FrameMark, Chunk)>,
     pub(super) alarm: Arc<Alarm>,
 }
 
 /// The ingress was dropped.
-struct Gone;
+struct NoIngress;
 
 pub(super) struct Feeder {
-    ways: Channels,
+    ways: FeederChannels,
     options: ReplayOptions,
     pacer: Pacer,
     status: Arc<ReplayStatus>,
     counters: Arc<RingCounters>,
     chunk: Option<Chunk>,
     /// The first frame of the chunk, or the next one.
-    mark: Mark,
+    mark: FrameMark,
 }
 
 /// A file read from its own position: other processes may share the descriptor.
-pub(super) struct At {
+pub(super) struct PositionedFile {
     file: Arc<File>,
     at: u64,
 }
 
-impl At {
-    pub(super) fn new(file: &Arc<File>, at: u64) -> At {
-        At { file: Arc::clone(file), at }
+impl PositionedFile {
+    pub(super) fn new(file: &Arc<File>, at: u64) -> PositionedFile {
+        PositionedFile { file: Arc::clone(file), at }
     }
 }
 
-impl Read for At {
+impl Read for PositionedFile {
     fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
         let n = self.file.read_at(to, self.at)?;
         self.at += n as u64;
@@ -56,7 +56,7 @@ impl Read for At {
 }
 
 /// The end of a pass over the file.
-enum Pass {
+enum ReplayPassEnd {
     /// The end of the file, after this many frames that can be sent.
     End(u64),
     Error(ReadError),
@@ -65,9 +65,9 @@ enum Pass {
 impl Feeder {
     /// Creates a feeder that begins at `mark`.
     pub(super) fn new(
-        ways: Channels,
+        ways: FeederChannels,
         options: ReplayOptions,
-        mark: Mark,
+        mark: FrameMark,
         status: Arc<ReplayStatus>,
         counters: Arc<RingCounters>,
     ) -> Self {
@@ -77,23 +77,23 @@ impl Feeder {
     }
 
     /// Sends the file, pass by pass; `reader` reads `file`.
-    pub(super) fn run(mut self, reader: Reader<At>, file: &Arc<File>) {
-        if let Err(Gone) = self.passes(reader, file) {
+    pub(super) fn run(mut self, reader: PcapReader<PositionedFile>, file: &Arc<File>) {
+        if let Err(NoIngress) = self.passes(reader, file) {
             return;
         }
-        let Channels { filled, alarm, .. } = self.ways;
+        let FeederChannels { filled, alarm, .. } = self.ways;
         // The ingress, woken once more, finds the channel closed.
         drop(filled);
         alarm.go_off();
     }
 
-    fn passes(&mut self, mut reader: Reader<At>, file: &Arc<File>) -> Result<(), Gone> {
+    fn passes(&mut self, mut reader: PcapReader<PositionedFile>, file: &Arc<File>) -> Result<(), NoIngress> {
         loop {
             let pass = self.pass(&mut reader)?;
             self.hand_over()?;
             let error = match pass {
-                Pass::Error(error) => error,
-                Pass::End(sent) => {
+                ReplayPassEnd::Error(error) => error,
+                ReplayPassEnd::End(sent) => {
                     let passes = self.status.passes.fetch_add(1, Ordering::Relaxed) + 1;
                     // A file without frames would be read over and over.
                     if passes == self.options.passes || sent == 0 {
@@ -101,8 +101,8 @@ impl Feeder {
                     }
                     self.pacer.again();
                     let (before, begins) = self.pacer.done();
-                    self.mark = Mark { pass: passes, frame: 0, before, begins };
-                    match Reader::new(At::new(file, 0)) {
+                    self.mark = FrameMark { pass: passes, frame: 0, before, begins };
+                    match PcapReader::new(PositionedFile::new(file, 0)) {
                         Ok(r) => {
                             reader = r;
                             continue;
@@ -117,14 +117,14 @@ impl Feeder {
         }
     }
 
-    fn pass(&mut self, reader: &mut Reader<At>) -> Result<Pass, Gone> {
+    fn pass(&mut self, reader: &mut PcapReader<PositionedFile>) -> Result<ReplayPassEnd, NoIngress> {
         let mut sent = 0;
         let first = self.mark.frame;
         loop {
             let frame = match reader.next_frame() {
                 Ok(Some(frame)) => frame,
-                Ok(None) => return Ok(Pass::End(sent)),
-                Err(error) => return Ok(Pass::Error(error)),
+                Ok(None) => return Ok(ReplayPassEnd::End(sent)),
+                Err(error) => return Ok(ReplayPassEnd::Error(error)),
             };
             if frame.bytes.len() > MAX_FRAME {
                 self.counters.dropped(DropReason::TooLong, 1);
@@ -148,19 +148,19 @@ impl Feeder {
     }
 
     /// The chunk being filled; waits for an empty one if necessary.
-    fn chunk(&mut self) -> Result<&mut Chunk, Gone> {
+    fn chunk(&mut self) -> Result<&mut Chunk, NoIngress> {
         let chunk = match self.chunk.take() {
             Some(chunk) => chunk,
-            None => self.ways.empty.recv().map_err(|_| Gone)?,
+            None => self.ways.empty.recv().map_err(|_| NoIngress)?,
         };
         Ok(self.chunk.insert(chunk))
     }
 
     /// Hands the chunk to the ingress, then wakes it, in this order.
-    fn hand_over(&mut self) -> Result<(), Gone> {
+    fn hand_over(&mut self) -> Result<(), NoIngress> {
         if let Some(chunk) = self.chunk.take_if(|chunk| !chunk.is_empty()) {
             let frames = chunk.frames() as u64;
-            self.ways.filled.send((self.mark, chunk)).map_err(|_| Gone)?;
+            self.ways.filled.send((self.mark, chunk)).map_err(|_| NoIngress)?;
             self.mark.frame += frames;
             self.ways.alarm.go_off();
         }

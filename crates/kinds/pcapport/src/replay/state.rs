@@ -9,12 +9,12 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use netvale_mem::noted::{NUMBERS, Noted};
+use netvale_mem::noted::{NUMBERS, NotedCounts};
 use netvale_port::RingCounters;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use super::{Alarm, Mark, PcapIngress, ReplayError, ReplayOptions, ReplayStatus};
+use super::{Alarm, FrameMark, PcapIngress, ReplayError, ReplayInput, ReplayOptions, ReplayStatus};
 use crate::reader::ReadError;
 
 /// Progress of a replay.
@@ -63,7 +63,7 @@ impl ReplayStatus {
 
 impl PcapIngress {
     pub(super) fn put_down(&mut self) {
-        let Mark { pass, frame, before, begins } = self.next();
+        let FrameMark { pass, frame, before, begins } = self.next();
         let began = self.began.map(|(_, began)| began);
         let finished = self.status.finished();
         let pass = if finished { self.status.passes() } else { pass };
@@ -72,9 +72,9 @@ impl PcapIngress {
     }
 
     /// The next frame.
-    pub(super) fn next(&self) -> Mark {
+    pub(super) fn next(&self) -> FrameMark {
         let sent = self.current.as_ref().map_or(0, |(_, next)| *next as u64);
-        Mark { frame: self.mark.frame + sent, ..self.mark }
+        FrameMark { frame: self.mark.frame + sent, ..self.mark }
     }
 
     /// Its notes, for [`PcapIngress::after_a_kill`].
@@ -97,7 +97,7 @@ impl PcapIngress {
     }
 
     fn numbers(&self) -> [u64; NUMBERS] {
-        let Mark { pass, frame, before, begins } = self.next();
+        let FrameMark { pass, frame, before, begins } = self.next();
         let began = self.began.map_or(0, |(_, began)| nanos(began));
         // A replay that ended with an error is continued: it will meet the error again.
         let finished = self.status.finished() && self.status.error().is_none();
@@ -118,7 +118,7 @@ impl PcapIngress {
         state: ReplayState,
         counters: Arc<RingCounters>,
     ) -> Result<PcapIngress, ReplayError> {
-        Self::go_on(file, path, options, (state, Noted::new().map_err(std::io::Error::from)?), counters)
+        Self::go_on(file, path, options, state, NotedCounts::new().map_err(std::io::Error::from)?, counters)
     }
 
     /// Restores a killed process's replay; `noted` is its [`PcapIngress::noted`]. Frames of the batch in flight are
@@ -133,9 +133,9 @@ impl PcapIngress {
         options: ReplayOptions,
         counters: Arc<RingCounters>,
     ) -> Result<PcapIngress, ReplayError> {
-        let noted = Noted::continued(noted).map_err(std::io::Error::from)?;
+        let noted = NotedCounts::continued(noted).map_err(std::io::Error::from)?;
         let state = state_of(noted.read());
-        Self::go_on(file, path, options, (state, noted), counters)
+        Self::go_on(file, path, options, state, noted, counters)
     }
 
     /// Continues at the position of a state.
@@ -143,7 +143,8 @@ impl PcapIngress {
         file: File,
         path: &Path,
         options: ReplayOptions,
-        (state, noted): (ReplayState, Noted),
+        state: ReplayState,
+        noted: NotedCounts,
         counters: Arc<RingCounters>,
     ) -> Result<PcapIngress, ReplayError> {
         if !file.metadata()?.is_file() {
@@ -152,14 +153,15 @@ impl PcapIngress {
         let (before, begins) = state.before;
         // Bounds the counts, so counting on cannot overflow.
         let [pass, frame, before] = [state.pass, state.frame, before].map(|count| count.min(u64::MAX >> 2));
-        let mark = Mark { pass, frame, before, begins };
+        let mark = FrameMark { pass, frame, before, begins };
         if state.finished {
-            return Self::finished((mark, noted), state, counters);
+            return Self::finished(mark, noted, state, counters);
         }
         let status = ReplayStatus::default();
         let began = state.began.and_then(|began| Instant::now().checked_sub(now().saturating_sub(began)));
         let began = began.zip(state.began);
-        let this = Self::start((Arc::new(file), path, 0), options, (mark, noted), status, counters)?;
+        let file = ReplayInput { file: Arc::new(file), path, at: 0 };
+        let this = Self::start(file, options, mark, noted, status, counters)?;
         let mut this = PcapIngress { began, ..this };
         this.note_all();
         Ok(this)
@@ -167,7 +169,8 @@ impl PcapIngress {
 
     /// A replay without further frames.
     fn finished(
-        (mark, noted): (Mark, Noted),
+        mark: FrameMark,
+        noted: NotedCounts,
         state: ReplayState,
         counters: Arc<RingCounters>,
     ) -> Result<PcapIngress, ReplayError> {
@@ -197,7 +200,7 @@ mod tests {
 
     use super::super::tests::{capture, drive, frame, open};
     use super::*;
-    use crate::pace::{Pace, Speed};
+    use crate::pace::{ReplayPace, Speed};
     use crate::replay::ReplayState;
 
     /// Another process restores a replay without its help. It stays in memory: its end must not be noticed.
@@ -214,9 +217,9 @@ mod tests {
     fn goes_on() {
         let dir = tempfile::tempdir().unwrap();
         let path = capture(&dir, 3000);
-        let options = ReplayOptions { passes: 3, pace: Pace::Fast };
+        let options = ReplayOptions { passes: 3, pace: ReplayPace::Fast };
         for step in [1, 500, 1024, 3000, 7000] {
-            let mut source = open(&path, 3, Pace::Fast);
+            let mut source = open(&path, 3, ReplayPace::Fast);
             let mut came = Vec::new();
             for _ in 0..3 {
                 drive(&mut source, step, |f| came.push(f.to_vec()));
@@ -240,7 +243,7 @@ mod tests {
         let path = capture(&dir, 40);
         let whole = std::fs::read(&path).unwrap();
         std::fs::write(&path, &whole[..whole.len() - 3]).unwrap();
-        let options = ReplayOptions { passes: 1, pace: Pace::Recorded(Speed::ONE) };
+        let options = ReplayOptions { passes: 1, pace: ReplayPace::Recorded(Speed::ONE) };
         let begun = Instant::now();
         let mut at = Vec::new();
         let mut source = open(&path, 1, options.pace);

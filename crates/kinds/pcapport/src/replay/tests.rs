@@ -6,12 +6,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::*;
 use crate::pace::Speed;
-use crate::writer::{Format, Writer};
+use crate::writer::{PcapFormat, PcapWriter};
 
 /// A capture of `count` frames, 1 ms apart; frame `i` is 60 + i % 7 bytes of `i`.
 pub(super) fn capture(dir: &tempfile::TempDir, count: u32) -> PathBuf {
     let path = dir.path().join("trace.pcapng");
-    let mut writer = Writer::create(&path, Format::PcapNg).unwrap();
+    let mut writer = PcapWriter::create(&path, PcapFormat::PcapNg).unwrap();
     for i in 0..count {
         writer.write(Duration::from_millis(1000 + u64::from(i)), &frame(i)).unwrap();
     }
@@ -23,7 +23,7 @@ pub(super) fn frame(i: u32) -> Vec<u8> {
     i.to_be_bytes().repeat(15).into_iter().chain(vec![0; i as usize % 7]).collect()
 }
 
-pub(super) fn open(path: &Path, passes: u64, pace: Pace) -> Source<PcapIngress> {
+pub(super) fn open(path: &Path, passes: u64, pace: ReplayPace) -> Source<PcapIngress> {
     Source::new(Box::new(PcapIngress::open(path, ReplayOptions { passes, pace }, Arc::default()).unwrap()))
 }
 
@@ -63,7 +63,7 @@ fn sleep(source: &mut Source<PcapIngress>) {
 fn passes_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let path = capture(&dir, 12_000);
-    let mut source = open(&path, 2, Pace::Fast);
+    let mut source = open(&path, 2, ReplayPace::Fast);
     let mut n = 0u32;
     let taken = drive(&mut source, usize::MAX, |bytes| {
         assert_eq!(bytes, frame(n % 12_000));
@@ -79,7 +79,7 @@ fn passes_in_order() {
 #[test]
 fn endless() {
     let dir = tempfile::tempdir().unwrap();
-    let mut source = open(&capture(&dir, 3), 0, Pace::Fast);
+    let mut source = open(&capture(&dir, 3), 0, ReplayPace::Fast);
     assert!(drive(&mut source, 10_000, |_| {}) >= 10_000);
     let alarm = Arc::downgrade(&source.ingress().alarm);
     drop(source);
@@ -96,8 +96,8 @@ fn endless() {
 fn paced() {
     let dir = tempfile::tempdir().unwrap();
     let path = capture(&dir, 31);
-    let rate = Pace::Rate(NonZeroU64::new(2000).unwrap());
-    for pace in [Pace::Recorded(Speed::new(2.0).unwrap()), rate] {
+    let rate = ReplayPace::Rate(NonZeroU64::new(2000).unwrap());
+    for pace in [ReplayPace::Recorded(Speed::new(2.0).unwrap()), rate] {
         let mut source = open(&path, 1, pace);
         let begun = Instant::now();
         let mut n = 0u32;
@@ -116,7 +116,7 @@ fn cut_file() {
     let path = capture(&dir, 10);
     let file = OpenOptions::new().write(true).open(&path).unwrap();
     file.set_len(file.metadata().unwrap().len() - 5).unwrap();
-    let mut source = open(&path, 0, Pace::Fast);
+    let mut source = open(&path, 0, ReplayPace::Fast);
     assert_eq!(drive(&mut source, usize::MAX, |_| {}), 9);
     assert!(matches!(source.ingress().status().error(), Some(ReadError::Truncated { frames: 9, .. })));
 }
@@ -127,14 +127,14 @@ fn cut_file() {
 fn nothing_to_send() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("long.pcap");
-    let mut writer = Writer::create(&path, Format::Pcap).unwrap();
+    let mut writer = PcapWriter::create(&path, PcapFormat::Pcap).unwrap();
     writer.write(Duration::ZERO, &vec![0; 70_000]).unwrap();
     writer.finish().unwrap();
-    let mut source = open(&path, 0, Pace::Fast);
+    let mut source = open(&path, 0, ReplayPace::Fast);
     assert_eq!(drive(&mut source, usize::MAX, |_| {}), 0);
     assert_eq!(source.ingress().counters().drops(DropReason::TooLong), 1);
-    Writer::create(&path, Format::Pcap).unwrap().finish().unwrap();
-    assert_eq!(drive(&mut open(&path, 0, Pace::Fast), usize::MAX, |_| {}), 0);
+    PcapWriter::create(&path, PcapFormat::Pcap).unwrap().finish().unwrap();
+    assert_eq!(drive(&mut open(&path, 0, ReplayPace::Fast), usize::MAX, |_| {}), 0);
 }
 
 /// Objective: a file that cannot be replayed is refused immediately, with a named reason; a named pipe without a writer
@@ -168,9 +168,9 @@ fn go_on(source: Source<PcapIngress>, path: &Path, options: ReplayOptions) -> So
 fn continued() {
     let dir = tempfile::tempdir().unwrap();
     let path = capture(&dir, 3000);
-    let options = ReplayOptions { passes: 3, pace: Pace::Fast };
+    let options = ReplayOptions { passes: 3, pace: ReplayPace::Fast };
     for step in [1, 500, 1024, 2999, 3000, 7000] {
-        let mut source = open(&path, 3, Pace::Fast);
+        let mut source = open(&path, 3, ReplayPace::Fast);
         let mut came = Vec::new();
         for _ in 0..4 {
             drive(&mut source, step, |f| came.push(f.to_vec()));
@@ -190,7 +190,7 @@ fn continued() {
 fn continued_in_time() {
     let dir = tempfile::tempdir().unwrap();
     let path = capture(&dir, 40);
-    let pace = Pace::Recorded(Speed::ONE);
+    let pace = ReplayPace::Recorded(Speed::ONE);
     let begun = Instant::now();
     let mut at = Vec::new();
     let mut source = open(&path, 2, pace);

@@ -5,12 +5,12 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use super::socket_address::SocketAddress;
-use super::{AfterColon, Kind, Needs};
-use crate::cursor::{Cursor, Parsed};
+use super::{AfterColon, SpecKind, AttachNeeds};
+use crate::cursor::{Cursor, SpecResult};
 use crate::text::Ident;
 
 /// Datagrams.
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: SpecKind = SpecKind {
     word: "dgram",
     pattern: Some("^dgram:"),
     example: "dgram:/a.sock,remote=/b.sock",
@@ -53,7 +53,7 @@ impl DgramSpec {
     }
 }
 
-fn group(cursor: &mut Cursor<'_>, group: SocketAddrV4) -> Parsed<DgramSpec> {
+fn group(cursor: &mut Cursor<'_>, group: SocketAddrV4) -> SpecResult<DgramSpec> {
     if !cursor.eat(",") {
         return Ok(DgramSpec::Group { group, interface: None });
     }
@@ -64,7 +64,7 @@ fn group(cursor: &mut Cursor<'_>, group: SocketAddrV4) -> Parsed<DgramSpec> {
     Ok(DgramSpec::Group { group, interface: Some(interface) })
 }
 
-fn remote(cursor: &mut Cursor<'_>, local: SocketAddress) -> Parsed<DgramSpec> {
+fn remote(cursor: &mut Cursor<'_>, local: SocketAddress) -> SpecResult<DgramSpec> {
     cursor.expect(",remote=", "',remote=' and the address of the other socket")?;
     let start = cursor.pos();
     let remote = SocketAddress::take(cursor)?;
@@ -82,7 +82,7 @@ fn remote(cursor: &mut Cursor<'_>, local: SocketAddress) -> Parsed<DgramSpec> {
 }
 
 impl AfterColon for DgramSpec {
-    fn read(cursor: &mut Cursor<'_>) -> Parsed<Self> {
+    fn read(cursor: &mut Cursor<'_>) -> SpecResult<Self> {
         let start = cursor.pos();
         let local = SocketAddress::take(cursor)?;
         match local.inet() {
@@ -103,10 +103,10 @@ impl AfterColon for DgramSpec {
         }
     }
 
-    fn needs(&self) -> Needs<'_> {
+    fn needs(&self) -> AttachNeeds<'_> {
         match self {
             Self::Pair { local, .. } => local.needs_of_address(),
-            Self::Group { .. } => Needs::Trust("multicast groups"),
+            Self::Group { .. } => AttachNeeds::Trust("multicast groups"),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! `e1000:/PATH`: an emulated e1000, for a virtual machine.
 
-use super::Kind;
+use super::SpecKind;
 
 /// An Intel 82540EM.
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: SpecKind = SpecKind {
     word: "e1000",
     pattern: Some("^e1000:"),
     example: "e1000:/e.sock",

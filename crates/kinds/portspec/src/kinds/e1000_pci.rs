@@ -1,9 +1,9 @@
 //! `e1000-pci:ADDR`: a driver for the e1000 at that address of the bus.
 
-use super::Kind;
+use super::SpecKind;
 
 /// A driver of an e1000 on the bus.
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: SpecKind = SpecKind {
     word: "e1000-pci",
     pattern: Some("^e1000-pci:"),
     example: "e1000-pci:0000:00:04.0",

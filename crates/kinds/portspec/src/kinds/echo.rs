@@ -1,9 +1,9 @@
 //! `echo:[NAME]`: sends every frame back.
 
-use super::Kind;
+use super::SpecKind;
 
 /// A port that sends every frame back.
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: SpecKind = SpecKind {
     word: "echo",
     pattern: Some("^echo:"),
     example: "echo:back",

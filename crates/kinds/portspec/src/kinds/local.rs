@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use super::{AfterColon, Kind};
-use crate::cursor::{Cursor, Parsed};
+use super::{AfterColon, SpecKind};
+use crate::cursor::{Cursor, SpecResult};
 use crate::text::{Ident, SwitchName};
-use crate::word::Ring;
+use crate::word::RingSuffix;
 
 /// Rings that local programs open.
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: SpecKind = SpecKind {
     word: "local",
     pattern: None,
     example: "a",
@@ -20,30 +20,30 @@ pub(super) const KIND: Kind = Kind {
 
 /// A port that local processes open.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct LocalPort {
+pub struct LocalSpec {
     /// The switch, where the text names it.
     pub switch: Option<SwitchName>,
     /// The port's name on it.
     pub port: Ident,
 }
 
-impl LocalPort {
+impl LocalSpec {
     /// Takes one off a text that has a colon (`prefixed`) or not. The error also expects the other kinds, `kinds`.
-    pub(super) fn take(cursor: &mut Cursor<'_>, prefixed: bool, kinds: &str) -> Parsed<Self> {
+    pub(super) fn take(cursor: &mut Cursor<'_>, prefixed: bool, kinds: &str) -> SpecResult<Self> {
         let switch = if prefixed {
-            let switch = SwitchName::take(cursor, Ring::IsOfTheName, kinds)?;
+            let switch = SwitchName::take(cursor, RingSuffix::IsOfTheName, kinds)?;
             cursor.expect(":", "':' and a port name after the switch's name")?;
             Some(switch)
         } else {
             None
         };
         let expected = if prefixed { "a port name after ':'" } else { kinds };
-        Ok(Self { switch, port: Ident::take(cursor, Ring::IsOfTheName, expected)? })
+        Ok(Self { switch, port: Ident::take(cursor, RingSuffix::IsOfTheName, expected)? })
     }
 }
 
-impl AfterColon for LocalPort {
-    fn read(cursor: &mut Cursor<'_>) -> Parsed<Self> {
+impl AfterColon for LocalSpec {
+    fn read(cursor: &mut Cursor<'_>) -> SpecResult<Self> {
         Self::take(cursor, false, "a port name")
     }
 
@@ -56,7 +56,7 @@ impl AfterColon for LocalPort {
     }
 }
 
-impl fmt::Display for LocalPort {
+impl fmt::Display for LocalSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.switch {
             Some(switch) => write!(f, "{switch}:{}", self.port),

@@ -1,7 +1,7 @@
 //! Kinds of ports that can be attached: each has a file here, and a row in [`AttachSpec`]'s table.
 //!
-//! A file holds a [`Kind`], all facts about such ports before one exists: their options, a word for messages, lines of
-//! the help; and the text after the colon, if its form is not shared. A kind that the compiler must know is also a
+//! A file holds a [`SpecKind`], all facts about such ports before one exists: their options, a word for messages, lines
+//! of the help; and the text after the colon, if its form is not shared. A kind that the compiler must know is also a
 //! type, a [`KindType`]. The daemon makes the ports.
 
 mod dgram;
@@ -31,7 +31,7 @@ use std::fmt;
 use std::path::Path;
 
 pub use dgram::DgramSpec;
-pub use local::LocalPort;
+pub use local::LocalSpec;
 pub use netmap::NicSpec;
 pub use own_name::OwnName;
 pub use pcap::PcapFiles;
@@ -42,7 +42,7 @@ pub use vde::VdeFolder;
 pub use vxlan::VxlanSpec;
 
 use crate::ParseError;
-use crate::cursor::{Cursor, Parsed, from_str};
+use crate::cursor::{Cursor, SpecResult, from_str};
 use crate::text::{Ident, SocketPath, TapName};
 use crate::word::is_word;
 
@@ -53,7 +53,7 @@ const OPENED: [&str; 2] = ["ptnet-pci", "nv"];
 /// The text after a kind's colon.
 trait AfterColon: Sized + fmt::Display {
     /// Takes it off the cursor, which stands after the colon.
-    fn read(cursor: &mut Cursor<'_>) -> Parsed<Self>;
+    fn read(cursor: &mut Cursor<'_>) -> SpecResult<Self>;
 
     /// [`AttachSpec::port_name`].
     fn port_name(&self, prefix: &str) -> Ident;
@@ -74,12 +74,12 @@ trait AfterColon: Sized + fmt::Display {
     }
 
     /// [`AttachSpec::needs`].
-    fn needs(&self) -> Needs<'_> {
-        Needs::Nothing
+    fn needs(&self) -> AttachNeeds<'_> {
+        AttachNeeds::Nothing
     }
 
     /// Its kind, if options tell several kinds of one prefix apart.
-    fn kind(&self, kinds: &'static [Kind]) -> &'static Kind {
+    fn kind(&self, kinds: &'static [SpecKind]) -> &'static SpecKind {
         kinds.first().unwrap_or(&local::KIND)
     }
 
@@ -92,7 +92,7 @@ trait AfterColon: Sized + fmt::Display {
 
 /// A port's use of host-wide resources; permission to attach it depends on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Needs<'a> {
+pub enum AttachNeeds<'a> {
     /// Only files and sockets, which have permissions of their own, or nothing at all.
     Nothing,
     /// An existing network interface.
@@ -105,7 +105,7 @@ pub enum Needs<'a> {
 
 /// A kind of port, as options distinguish them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kind {
+pub struct SpecKind {
     /// The word before "ports".
     pub word: &'static str,
     /// A regular expression (ECMA 262) for the texts of such ports; `None`: all that fit no other kind.
@@ -122,15 +122,15 @@ pub struct Kind {
     pub page: &'static str,
 }
 
-/// A [`Kind`] as a type.
+/// A [`SpecKind`] as a type.
 pub trait KindType {
     /// The kind.
-    const KIND: Kind;
+    const KIND: SpecKind;
 }
 
-impl Kind {
+impl SpecKind {
     /// All kinds.
-    pub const ALL: &'static [Kind] = ALL;
+    pub const ALL: &'static [SpecKind] = ALL;
 
     /// Whether this kind takes the option `key`, which not all kinds take.
     #[must_use]
@@ -162,15 +162,15 @@ const fn equal(a: &[u8], b: &[u8]) -> bool {
     at == a.len() && at == b.len()
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for SpecKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.word)
     }
 }
 
 /// Makes [`AttachSpec`] and [`PortKind`] of a row for each kind: its variant, the type of the text after the colon, the
-/// prefix, its file, the [`Kind`]s that options tell apart, and the names in lists and pages unless another row has the
-/// same ones.
+/// prefix, its file, the [`SpecKind`]s that options tell apart, and the names in lists and pages unless another row has
+/// the same ones.
 macro_rules! kinds {
     (
         $(
@@ -186,7 +186,7 @@ macro_rules! kinds {
             pub enum $type {}
 
             impl KindType for $type {
-                const KIND: Kind = $module::$row;
+                const KIND: SpecKind = $module::$row;
             }
         )+)+
 
@@ -208,7 +208,7 @@ macro_rules! kinds {
 
         /// The words before a colon; empty for a local port.
         const PREFIXES: &[&str] = &[$($prefix),+];
-        const ALL: &[Kind] = &[$( $( $module::$row ),+ ),+];
+        const ALL: &[SpecKind] = &[$( $( $module::$row ),+ ),+];
 
         impl AttachSpec {
             /// The word before the colon: one of [`AttachSpec::PREFIXES`].
@@ -224,7 +224,7 @@ macro_rules! kinds {
             }
 
             /// Its kind.
-            pub fn kind(&self) -> &'static Kind {
+            pub fn kind(&self) -> &'static SpecKind {
                 match self {
                     $( Self::$kind(name) => name.kind(const { &[$( $module::$row ),+] }), )+
                 }
@@ -248,12 +248,12 @@ macro_rules! kinds {
             }
 
             /// The host-wide resources that it needs.
-            pub fn needs(&self) -> Needs<'_> {
+            pub fn needs(&self) -> AttachNeeds<'_> {
                 match self { $( Self::$kind(name) => name.needs(), )+ }
             }
 
             /// Parses the text after the colon of the kind with that prefix.
-            fn named(prefix: &str, cursor: &mut Cursor<'_>) -> Option<Parsed<Self>> {
+            fn named(prefix: &str, cursor: &mut Cursor<'_>) -> Option<SpecResult<Self>> {
                 match prefix {
                     $( $prefix => Some(AfterColon::read(cursor).map(Self::$kind)), )+
                     _ => None,
@@ -301,7 +301,7 @@ macro_rules! kinds {
 
 kinds! {
     /// `NAME`, `SWITCH:NAME`: a port that local processes open.
-    Local(LocalPort) "" local [Local KIND] Local "local" "program"
+    Local(LocalSpec) "" local [Local KIND] Local "local" "program"
     /// `tap:NAME`: a TAP device, towards the host's network stack.
     Tap(TapName) "tap" tap [Tap KIND] Tap "tap" "TAP"
     /// `vhost:/PATH`: a vhost-user device, for a virtual machine's virtio-net driver.
@@ -352,11 +352,11 @@ impl AttachSpec {
         Cursor::all(text, AFTER, Self::take)
     }
 
-    fn take(cursor: &mut Cursor<'_>) -> Parsed<Self> {
+    fn take(cursor: &mut Cursor<'_>) -> SpecResult<Self> {
         let word = cursor.rest().split_once(':').map(|(word, _)| word);
         let prefix = word.filter(|word| !word.is_empty() && PREFIXES.contains(word));
         let Some(prefix) = prefix else {
-            return LocalPort::take(cursor, word.is_some(), &expected()).map(Self::Local);
+            return LocalSpec::take(cursor, word.is_some(), &expected()).map(Self::Local);
         };
         cursor.eat(prefix);
         cursor.eat(":");

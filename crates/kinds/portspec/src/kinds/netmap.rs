@@ -2,15 +2,15 @@
 
 use std::fmt;
 
-use super::{AfterColon, Kind, Needs, fitting};
-use crate::cursor::{Cursor, Parsed};
+use super::{AfterColon, AttachNeeds, SpecKind, fitting};
+use crate::cursor::{Cursor, SpecResult};
 use crate::flags::Rings;
 use crate::name::{Base, NETMAP, PortName};
 use crate::spec::PortSpec;
 use crate::text::{Ident, IfName};
 
 /// A network interface.
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: SpecKind = SpecKind {
     word: "netmap",
     pattern: Some("^netmap:"),
     example: "netmap:eth0",
@@ -60,7 +60,7 @@ impl NicSpec {
 
 impl AfterColon for NicSpec {
     /// The prefix is part of netmap's own name.
-    fn read(cursor: &mut Cursor<'_>) -> Parsed<Self> {
+    fn read(cursor: &mut Cursor<'_>) -> SpecResult<Self> {
         let start = cursor.pos().saturating_sub(NETMAP.len());
         cursor.rewind(start);
         let spec = PortSpec::take(cursor)?;
@@ -71,8 +71,8 @@ impl AfterColon for NicSpec {
         fitting(&self.written())
     }
 
-    fn needs(&self) -> Needs<'_> {
-        Needs::Interface(self.ifname.as_str())
+    fn needs(&self) -> AttachNeeds<'_> {
+        AttachNeeds::Interface(self.ifname.as_str())
     }
 
     fn write(&self, _prefix: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {

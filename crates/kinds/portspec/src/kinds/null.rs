@@ -1,9 +1,9 @@
 //! `null:[NAME]`: swallows every frame.
 
-use super::Kind;
+use super::SpecKind;
 
 /// A sink that counts its frames.
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: SpecKind = SpecKind {
     word: "null",
     pattern: Some("^null:"),
     example: "null:",

@@ -3,20 +3,20 @@
 use std::fmt;
 
 use super::{AfterColon, fitting};
-use crate::cursor::{Cursor, Parsed};
+use crate::cursor::{Cursor, SpecResult};
 use crate::text::Ident;
-use crate::word::Ring;
+use crate::word::RingSuffix;
 
 /// The port's optional name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OwnName(pub Option<Ident>);
 
 impl AfterColon for OwnName {
-    fn read(cursor: &mut Cursor<'_>) -> Parsed<Self> {
+    fn read(cursor: &mut Cursor<'_>) -> SpecResult<Self> {
         if cursor.rest().is_empty() {
             return Ok(OwnName(None));
         }
-        Ident::take(cursor, Ring::IsOfTheName, "a port name").map(|name| OwnName(Some(name)))
+        Ident::take(cursor, RingSuffix::IsOfTheName, "a port name").map(|name| OwnName(Some(name)))
     }
 
     fn port_name(&self, prefix: &str) -> Ident {

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::path::Path;
 
-use super::{AfterColon, Kind, fitting, stem};
-use crate::cursor::{Cursor, Parsed};
+use super::{AfterColon, SpecKind, fitting, stem};
+use crate::cursor::{Cursor, SpecResult};
 use crate::text::{FilePath, Ident};
 
 /// A capture file to replay, and optionally another one to write.
-pub(super) const REPLAY: Kind = Kind {
+pub(super) const REPLAY: SpecKind = SpecKind {
     word: "replaying pcap",
     pattern: Some("^pcap:(?!out=)|^pcap:out=.*,in="),
     example: "pcap:in=/a.pcap,out=/b.pcap",
@@ -22,7 +22,7 @@ pub(super) const REPLAY: Kind = Kind {
 };
 
 /// A capture file that is only written.
-pub(super) const CAPTURE: Kind = Kind {
+pub(super) const CAPTURE: SpecKind = SpecKind {
     word: "capturing pcap",
     pattern: Some("^pcap:out=(?!.*,in=)"),
     example: "pcap:out=/b.pcap",
@@ -74,7 +74,7 @@ impl PcapFiles {
 }
 
 impl AfterColon for PcapFiles {
-    fn read(cursor: &mut Cursor<'_>) -> Parsed<Self> {
+    fn read(cursor: &mut Cursor<'_>) -> SpecResult<Self> {
         const FILE: &str = "a file's path";
         if cursor.eat("in=") {
             let replay = FilePath::take(cursor, FILE)?;
@@ -110,7 +110,7 @@ impl AfterColon for PcapFiles {
         Some(files.collect::<Vec<_>>().join(","))
     }
 
-    fn kind(&self, _kinds: &'static [Kind]) -> &'static Kind {
+    fn kind(&self, _kinds: &'static [SpecKind]) -> &'static SpecKind {
         if self.replay().is_some() { &REPLAY } else { &CAPTURE }
     }
 }

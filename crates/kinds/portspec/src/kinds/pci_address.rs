@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::{AfterColon, Needs, fitting};
-use crate::cursor::{Cursor, Parsed};
+use super::{AfterColon, AttachNeeds, fitting};
+use crate::cursor::{Cursor, SpecResult};
 use crate::text::Ident;
 
 /// A PCI function's address, `[domain:]bus:device.function` in hexadecimal.
@@ -43,7 +43,7 @@ impl PciAddress {
 }
 
 impl AfterColon for PciAddress {
-    fn read(cursor: &mut Cursor<'_>) -> Parsed<Self> {
+    fn read(cursor: &mut Cursor<'_>) -> SpecResult<Self> {
         let has_domain = cursor.rest().matches(':').count() > 1;
         let domain = if has_domain {
             let domain = byte_or(cursor, u64::from(u32::MAX), "a PCI domain")?;
@@ -64,8 +64,8 @@ impl AfterColon for PciAddress {
         fitting(&format!("pci_{self}").replace('.', "_"))
     }
 
-    fn needs(&self) -> Needs<'_> {
-        Needs::Trust("devices of the machine")
+    fn needs(&self) -> AttachNeeds<'_> {
+        AttachNeeds::Trust("devices of the machine")
     }
 }
 
@@ -76,7 +76,7 @@ impl fmt::Display for PciAddress {
 }
 
 /// Takes a hexadecimal number up to `max`, which fits `T`.
-fn byte_or<T: TryFrom<u64>>(cursor: &mut Cursor<'_>, max: u64, what: &str) -> Parsed<T> {
+fn byte_or<T: TryFrom<u64>>(cursor: &mut Cursor<'_>, max: u64, what: &str) -> SpecResult<T> {
     let start = cursor.pos();
     let value = cursor.number(16, 0..=max, what)?;
     T::try_from(value).map_err(|_| cursor.fail_at(start, what))

@@ -1,9 +1,9 @@
 //! `ptnet:/PATH`: a ptnet device, for a virtual machine.
 
-use super::Kind;
+use super::SpecKind;
 
 /// A ptnet device.
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: SpecKind = SpecKind {
     word: "ptnet",
     pattern: Some("^ptnet:"),
     example: "ptnet:/p.sock",

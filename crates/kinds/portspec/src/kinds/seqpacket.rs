@@ -1,9 +1,9 @@
 //! `seqpacket:/PATH`: connections of messages, each a frame.
 
-use super::Kind;
+use super::SpecKind;
 
 /// Connections of messages.
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: SpecKind = SpecKind {
     word: "seqpacket",
     pattern: Some("^seqpacket:"),
     example: "seqpacket:/n.sock",

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use super::{AfterColon, Needs, fitting, stem};
-use crate::cursor::{Cursor, Parsed};
+use super::{AfterColon, AttachNeeds, fitting, stem};
+use crate::cursor::{Cursor, SpecResult};
 use crate::text::{Ident, SocketPath};
 
 /// What sockets with IP addresses are called where only root may have them.
@@ -37,7 +37,7 @@ impl SocketAddress {
     }
 
     /// Takes one off the cursor; of a path, up to a comma.
-    pub(super) fn take(cursor: &mut Cursor<'_>) -> Parsed<Self> {
+    pub(super) fn take(cursor: &mut Cursor<'_>) -> SpecResult<Self> {
         let start = cursor.pos();
         if cursor.peek() != Some('/') {
             return inet(cursor).map(Self::Inet);
@@ -56,13 +56,13 @@ impl SocketAddress {
     }
 
     /// What a port there takes of the host.
-    pub(super) fn needs_of_address(&self) -> Needs<'_> {
-        if self.inet().is_some() { Needs::Trust(TRUST) } else { Needs::Nothing }
+    pub(super) fn needs_of_address(&self) -> AttachNeeds<'_> {
+        if self.inet().is_some() { AttachNeeds::Trust(TRUST) } else { AttachNeeds::Nothing }
     }
 }
 
 /// An IP address and a port: `192.0.2.1:5000`, `[2001:db8::1]:5000`.
-fn inet(cursor: &mut Cursor<'_>) -> Parsed<SocketAddr> {
+fn inet(cursor: &mut Cursor<'_>) -> SpecResult<SocketAddr> {
     let start = cursor.pos();
     let expected = "a path that begins with '/', or an IP address and a port, such as 192.0.2.1:5000 or [::1]:5000";
     let ip = if cursor.eat("[") {
@@ -89,7 +89,7 @@ impl fmt::Display for SocketAddress {
 }
 
 impl AfterColon for SocketAddress {
-    fn read(cursor: &mut Cursor<'_>) -> Parsed<Self> {
+    fn read(cursor: &mut Cursor<'_>) -> SpecResult<Self> {
         SocketAddress::take(cursor)
     }
 
@@ -101,7 +101,7 @@ impl AfterColon for SocketAddress {
         self.path().into_iter().collect()
     }
 
-    fn needs(&self) -> Needs<'_> {
+    fn needs(&self) -> AttachNeeds<'_> {
         self.needs_of_address()
     }
 }

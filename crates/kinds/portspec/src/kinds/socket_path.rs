@@ -1,11 +1,11 @@
 //! The text after the colon of kinds with a socket.
 
 use super::{AfterColon, fitting, stem};
-use crate::cursor::{Cursor, Parsed};
+use crate::cursor::{Cursor, SpecResult};
 use crate::text::{Ident, SocketPath};
 
 impl AfterColon for SocketPath {
-    fn read(cursor: &mut Cursor<'_>) -> Parsed<Self> {
+    fn read(cursor: &mut Cursor<'_>) -> SpecResult<Self> {
         SocketPath::take(cursor, "a socket's path that begins with '/'")
     }
 

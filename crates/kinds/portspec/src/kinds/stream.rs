@@ -1,9 +1,9 @@
 //! `stream:/PATH`, `stream:IP:PORT`: frames behind their lengths, on connections.
 
-use super::Kind;
+use super::SpecKind;
 
 /// Streams of frames.
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: SpecKind = SpecKind {
     word: "stream",
     pattern: Some("^stream:"),
     example: "stream:/n.sock",

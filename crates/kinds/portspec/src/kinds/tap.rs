@@ -1,11 +1,11 @@
 //! `tap:NAME`: a TAP device, towards the host's network stack.
 
-use super::{AfterColon, Kind, Needs, fitting};
-use crate::cursor::{Cursor, Parsed};
+use super::{AfterColon, AttachNeeds, SpecKind, fitting};
+use crate::cursor::{Cursor, SpecResult};
 use crate::text::{Ident, TapName};
 
 /// A TAP device.
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: SpecKind = SpecKind {
     word: "TAP",
     pattern: Some("^tap:"),
     example: "tap:nv0",
@@ -16,7 +16,7 @@ pub(super) const KIND: Kind = Kind {
 };
 
 impl AfterColon for TapName {
-    fn read(cursor: &mut Cursor<'_>) -> Parsed<Self> {
+    fn read(cursor: &mut Cursor<'_>) -> SpecResult<Self> {
         TapName::take(cursor, "a device name after 'tap:'")
     }
 
@@ -24,7 +24,7 @@ impl AfterColon for TapName {
         fitting(self.as_str())
     }
 
-    fn needs(&self) -> Needs<'_> {
-        Needs::Tap(self.as_str())
+    fn needs(&self) -> AttachNeeds<'_> {
+        AttachNeeds::Tap(self.as_str())
     }
 }

@@ -1,9 +1,9 @@
 //! `unixgram:/PATH`: datagrams, from the first sender.
 
-use super::Kind;
+use super::SpecKind;
 
 /// Datagrams of a peer that says itself where it is.
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: SpecKind = SpecKind {
     word: "unixgram",
     pattern: Some("^unixgram:"),
     example: "unixgram:/n.sock",

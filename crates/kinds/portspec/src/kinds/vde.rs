@@ -2,15 +2,15 @@
 
 use std::fmt;
 
-use super::{AfterColon, Kind, fitting, stem};
-use crate::cursor::{Cursor, Parsed};
+use super::{AfterColon, SpecKind, fitting, stem};
+use crate::cursor::{Cursor, SpecResult};
 use crate::text::{Ident, SocketPath};
 
 /// Longest path of the folder: with the names of sockets in it, it has to fit into an address (unix(7)).
 const MAX_FOLDER: usize = 95;
 
 /// A VDE switch.
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: SpecKind = SpecKind {
     word: "VDE",
     pattern: Some("^vde:"),
     example: "vde:/run/vde.ctl",
@@ -40,7 +40,7 @@ impl VdeFolder {
 }
 
 impl AfterColon for VdeFolder {
-    fn read(cursor: &mut Cursor<'_>) -> Parsed<Self> {
+    fn read(cursor: &mut Cursor<'_>) -> SpecResult<Self> {
         let start = cursor.pos();
         let text = SocketPath::take(cursor, "a folder's path that begins with '/'")?;
         let path = text.as_str().trim_end_matches('/');

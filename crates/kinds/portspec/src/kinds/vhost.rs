@@ -1,9 +1,9 @@
 //! `vhost:/PATH`: a vhost-user device, for a virtual machine's virtio-net driver.
 
-use super::Kind;
+use super::SpecKind;
 
 /// A vhost-user device.
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: SpecKind = SpecKind {
     word: "vhost",
     pattern: Some("^vhost:"),
     example: "vhost:/v.sock",

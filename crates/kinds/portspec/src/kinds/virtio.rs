@@ -1,9 +1,9 @@
 //! `virtio:/PATH`: a virtio-net driver, for a vhost-user device at that socket.
 
-use super::Kind;
+use super::SpecKind;
 
 /// A virtio-net driver on a socket.
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: SpecKind = SpecKind {
     word: "virtio",
     pattern: Some("^virtio:"),
     example: "virtio:/v.sock",

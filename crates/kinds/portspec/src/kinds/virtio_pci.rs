@@ -1,9 +1,9 @@
 //! `virtio-pci:ADDR`: a virtio-net driver, for the PCI device at that address.
 
-use super::Kind;
+use super::SpecKind;
 
 /// A virtio-net driver on the bus.
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: SpecKind = SpecKind {
     word: "virtio-pci",
     pattern: Some("^virtio-pci:"),
     example: "virtio-pci:0000:00:03.0",

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 
-use super::{AfterColon, Kind, Needs, fitting};
-use crate::cursor::{Cursor, Parsed};
+use super::{AfterColon, AttachNeeds, SpecKind, fitting};
+use crate::cursor::{Cursor, SpecResult};
 use crate::text::Ident;
 
 /// The UDP port of VXLAN (RFC 7348 §8).
@@ -16,7 +16,7 @@ const MAX_VNI: u64 = (1 << 24) - 1;
 const MAX_REMOTES: usize = 256;
 
 /// A VXLAN tunnel.
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: SpecKind = SpecKind {
     word: "VXLAN",
     pattern: Some("^vxlan:"),
     example: "vxlan:1,local=192.0.2.1",
@@ -58,7 +58,7 @@ impl VxlanSpec {
 }
 
 impl AfterColon for VxlanSpec {
-    fn read(cursor: &mut Cursor<'_>) -> Parsed<Self> {
+    fn read(cursor: &mut Cursor<'_>) -> SpecResult<Self> {
         let vni = cursor.number(10, 0..=MAX_VNI, "a VNI")? as u32;
         let mut local = None;
         let mut remotes = BTreeSet::new();
@@ -102,13 +102,13 @@ impl AfterColon for VxlanSpec {
         fitting(&format!("vxlan{}", self.vni))
     }
 
-    fn needs(&self) -> Needs<'_> {
-        Needs::Trust("tunnels to other hosts")
+    fn needs(&self) -> AttachNeeds<'_> {
+        AttachNeeds::Trust("tunnels to other hosts")
     }
 }
 
 /// The address of a host.
-fn address(cursor: &mut Cursor<'_>) -> Parsed<IpAddr> {
+fn address(cursor: &mut Cursor<'_>) -> SpecResult<IpAddr> {
     let start = cursor.pos();
     let text = cursor.take_while(|c| c.is_ascii_hexdigit() || c == ':' || c == '.');
     let ip: IpAddr = text.parse().map_err(|_| cursor.fail_at(start, "an IP address"))?;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use netvale_portspec::AttachSpec;
-use netvale_portspec::kinds::Kind;
+use netvale_portspec::kinds::SpecKind;
 
 const README: &str = include_str!("../../../../../README.md");
 const NAMES: &str = include_str!("../../../../../docs/reference/port-names.md");
@@ -18,12 +18,12 @@ fn rows(text: &str) -> Vec<&str> {
 }
 
 /// The prefix of the kind's names; empty for local ports.
-fn prefix(kind: &Kind) -> &'static str {
+fn prefix(kind: &SpecKind) -> &'static str {
     AttachSpec::parse(kind.example).expect("an example").prefix()
 }
 
 /// The row whose first cell has ports of that kind.
-fn row_of<'a>(rows: &[&'a str], kind: &Kind, local: &str) -> Option<&'a str> {
+fn row_of<'a>(rows: &[&'a str], kind: &SpecKind, local: &str) -> Option<&'a str> {
     let written = if prefix(kind).is_empty() { local.to_owned() } else { format!("`{}:", prefix(kind)) };
     rows.iter().find(|row| row.split('|').nth(1).is_some_and(|cell| cell.contains(&written))).copied()
 }
@@ -32,7 +32,7 @@ fn row_of<'a>(rows: &[&'a str], kind: &Kind, local: &str) -> Option<&'a str> {
 #[test]
 fn reference_has_each_kind() {
     let rows = rows(NAMES);
-    for kind in Kind::ALL {
+    for kind in SpecKind::ALL {
         let row = row_of(&rows, kind, "`NAME`").unwrap_or_else(|| panic!("no row for {kind}"));
         let name = kind.page.split_once('/').map_or(kind.page, |(_, name)| name);
         assert!(kind.page == PAGE_OF_NAMES || row.contains(name), "{kind}: {} is not linked in {row}", kind.page);
@@ -48,7 +48,7 @@ fn reference_has_each_kind() {
 #[test]
 fn readme_has_each_kind() {
     let rows = rows(README);
-    for kind in Kind::ALL.iter().filter(|kind| kind.page != PAGE_OF_NAMES) {
+    for kind in SpecKind::ALL.iter().filter(|kind| kind.page != PAGE_OF_NAMES) {
         assert!(row_of(&rows, kind, "`vale0:a`").is_some(), "no row for {kind}");
     }
 }
@@ -56,7 +56,7 @@ fn readme_has_each_kind() {
 /// Objective: each kind's page exists and shows a port of that kind.
 #[test]
 fn pages_are_there() {
-    for kind in Kind::ALL {
+    for kind in SpecKind::ALL {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs").join(kind.page);
         let text = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{kind}: {}: {e}", file.display()));
         assert!(text.contains(&format!("{}:", prefix(kind))), "{kind}: {} has no such port", kind.page);

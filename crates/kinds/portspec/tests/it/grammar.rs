@@ -190,7 +190,8 @@ fn other_options_are_parsed() {
 #[rustfmt::skip]
 const WRONG_PORTS: &[&str] = &[
     "\n^ expected a port: 'netmap:' and an interface, or a switch, ':' and a name",
-    "vale0:a{x}\n         ^ expected the end of the pipe's name: it has one brace, '{' for the master's end or '}' for the slave's",
+    "vale0:a{x}\n         \
+     ^ expected the end of the pipe's name: it has one brace, '{' for the master's end or '}' for the slave's",
     "vale0:a{\n        ^ expected a pipe id after '{'",
     "eth0}/x\n     ^ expected a pipe id after '}'",
     "vale0\n     ^ expected ':' and a port name after the switch's name",
@@ -231,7 +232,9 @@ const WRONG_PORTS: &[&str] = &[
     "eth0@colour:1\n     ^ expected an option: share, conf, extmem or offset",
     "eth0@conf\n         ^ expected ':' and the option's value",
     "eth0@conf:\n          ^ expected a number for 'rings'",
-    "eth0@conf:colour=1\n          ^ expected one of the keys rings, tx-rings, rx-rings, host-rings, host-tx-rings, host-rx-rings, slots, tx-slots, rx-slots",
+    "eth0@conf:colour=1\n          \
+     ^ expected one of the keys rings, tx-rings, rx-rings, host-rings, host-tx-rings, host-rx-rings, slots, tx-slots, \
+     rx-slots",
     "eth0@conf:rings=1,rings=2\n                  ^ expected another key: 'rings' is already set",
     "eth0@conf:rings=65536\n                ^ expected a number for 'rings' from 0 to 65535",
     "eth0@conf:1@conf:2\n            ^ expected another option: 'conf' is already given",
@@ -387,8 +390,8 @@ fn attach_kinds_are_told_apart() {
 }
 
 const ADDRESS: &str = "a path that begins with '/', or an IP address and a port, such as 192.0.2.1:5000 or [::1]:5000";
-const KINDS: &str = "a port name, or a kind: tap:, vhost:, virtio:, virtio-pci:, ptnet:, e1000:, e1000-pci:, \
-     netmap:, pcap:, vxlan:, stream:, dgram:, seqpacket:, unixgram:, vde:, null: or echo:";
+const KINDS: &str = "a port name, or a kind: tap:, vhost:, virtio:, virtio-pci:, ptnet:, e1000:, e1000-pci:, netmap:, \
+                     pcap:, vxlan:, stream:, dgram:, seqpacket:, unixgram:, vde:, null: or echo:";
 
 /// Wrong ports to attach: the error's position and expectation.
 const WRONG_ATTACH: &[(&str, usize, &str)] = &[

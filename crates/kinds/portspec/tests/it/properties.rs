@@ -60,7 +60,7 @@ fn port_name() -> impl Strategy<Value = PortName> {
     ];
     let netmap = ifname.prop_map(|ifname| Base::Netmap { ifname });
     let end = prop_oneof![Just(PipeEnd::Master), Just(PipeEnd::Slave)];
-    let pipe = prop::option::of((end, ident()).prop_map(|(end, id)| Pipe { end, id }));
+    let pipe = prop::option::of((end, ident()).prop_map(|(end, id)| PipeName { end, id }));
     (prop_oneof![vale, netmap], pipe).prop_map(|(base, pipe)| PortName::new(base, pipe).unwrap())
 }
 
@@ -80,7 +80,8 @@ fn directions() -> impl Strategy<Value = Directions> {
 }
 
 fn flags() -> impl Strategy<Value = Flags> {
-    let monitor = (directions(), any::<bool>()).prop_map(|(directions, zero_copy)| Monitor { directions, zero_copy });
+    let monitor =
+        (directions(), any::<bool>()).prop_map(|(directions, zero_copy)| MonitorSpec { directions, zero_copy });
     (any::<bool>(), prop::option::of(monitor), directions()).prop_map(|(exclusive, monitor, directions)| Flags {
         exclusive,
         monitor,
@@ -148,7 +149,7 @@ fn attach_spec() -> impl Strategy<Value = AttachSpec> {
     let pci = (any::<u32>(), any::<u8>(), 0u8..32, 0u8..8)
         .prop_map(|(domain, bus, device, function)| PciAddress::new(domain, bus, device, function).unwrap());
     prop_oneof![
-        (switch, ident()).prop_map(|(switch, port)| AttachSpec::Local(LocalPort { switch, port })),
+        (switch, ident()).prop_map(|(switch, port)| AttachSpec::Local(LocalSpec { switch, port })),
         text("abZ09_-", 1..16).prop_map(|text| AttachSpec::Tap(TapName::parse(&text).unwrap())),
         path().prop_map(|file| AttachSpec::Pcap(PcapFiles::Replay(file))),
         path().prop_map(|file| AttachSpec::Pcap(PcapFiles::Capture(file))),

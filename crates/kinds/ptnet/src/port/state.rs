@@ -6,21 +6,21 @@ use std::sync::Arc;
 use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::fault::Fault;
 use netvale_port::listener::Listener;
-use netvale_port::service::{AskedToPause, Kept, Paused, Service, State};
+use netvale_port::service::{AskedToPause, KeptState, PausedService, Service, ServiceState};
 use serde::{Deserialize, Serialize};
 
-use super::{Connection, PtnetOptions, PtnetPort, Server, Serving, Transport};
+use super::{IvshmemConnection, IvshmemServer, PtnetOptions, PtnetPort, PtnetService, PtnetTransport};
 use crate::backend::Backend;
-use crate::guest::{Guest, THREAD};
-use crate::instance::{Instance, InstanceState};
-use crate::vfio::{Devices, DevicesState};
+use crate::guest::{PtnetGuest, THREAD};
+use crate::instance::{InstanceState, PtnetInstance};
+use crate::vfio::{DeviceServices, DevicesState};
 
 /// Version of a port's state.
 const VERSION: u32 = 1;
 
 /// State of a port.
 #[derive(Serialize, Deserialize)]
-pub struct PortState {
+pub struct PtnetState {
     version: u32,
     serving: ServingState,
     /// Interrupts sent and saved, and kicks, of each tx ring and each rx ring.
@@ -38,7 +38,7 @@ enum ServingState {
 #[derive(Serialize, Deserialize)]
 struct IvshmemState {
     listener: Fd,
-    service: State<Guest>,
+    service: ServiceState<PtnetGuest>,
     guest: Option<GuestState>,
 }
 
@@ -53,15 +53,15 @@ pub(super) struct GuestState {
 }
 
 /// The control thread's answer about its guest, over ivshmem.
-type Said = std::io::Result<GuestState>;
+type IvshmemAnswer = std::io::Result<GuestState>;
 
 /// Saves the guest served by a control thread.
-pub(super) fn say(connection: &OwnedFd, device: &Instance) -> Box<Said> {
+pub(super) fn say(connection: &OwnedFd, device: &PtnetInstance) -> Box<IvshmemAnswer> {
     Box::new(of(connection, device, device.state()))
 }
 
 /// State of a guest, with its device in state `instance`.
-pub(super) fn of(connection: &OwnedFd, device: &Instance, instance: InstanceState) -> Said {
+pub(super) fn of(connection: &OwnedFd, device: &PtnetInstance, instance: InstanceState) -> IvshmemAnswer {
     let memory = device.memory().ok_or(rustix::io::Errno::BADF)?;
     let bells = device.doorbells().iter().chain(device.vectors()).map(AsFd::as_fd);
     Ok(GuestState {
@@ -76,8 +76,8 @@ impl PtnetPort {
     /// Asks the control threads to pause; [`PtnetPort::save_parked`] waits for that.
     pub fn ask_to_pause(&self) -> Vec<AskedToPause> {
         match &self.serving {
-            Serving::Ivshmem(service, ..) => vec![service.ask_to_pause()],
-            Serving::VfioUser(devices) => devices.ask_to_pause().into(),
+            PtnetService::Ivshmem(service, ..) => vec![service.ask_to_pause()],
+            PtnetService::VfioUser(devices) => devices.ask_to_pause().into(),
         }
     }
 
@@ -86,16 +86,16 @@ impl PtnetPort {
     ///
     /// # Errors
     /// A sentence with the reason why it cannot be restored now.
-    pub fn save_parked(&self) -> std::io::Result<(PortState, Vec<Paused>)> {
+    pub fn save_parked(&self) -> std::io::Result<(PtnetState, Vec<PausedService>)> {
         let (serving, paused) = match &self.serving {
-            Serving::Ivshmem(service, listener) => {
+            PtnetService::Ivshmem(service, listener) => {
                 let held_up = || std::io::Error::other("its guest holds it up: try again");
                 let mut paused = service.pause().ok_or_else(held_up)?;
-                let guest = paused.take::<Said>().transpose()?;
+                let guest = paused.take::<IvshmemAnswer>().transpose()?;
                 let state = IvshmemState { listener: Fd::shared(listener), service: service.state(), guest };
                 (ServingState::Ivshmem(Box::new(state)), vec![paused])
             }
-            Serving::VfioUser(devices) => {
+            PtnetService::VfioUser(devices) => {
                 let (state, paused) = devices.save_parked()?;
                 (ServingState::VfioUser(Box::new(state)), paused.into())
             }
@@ -103,28 +103,28 @@ impl PtnetPort {
         let c = &self.options.config;
         let kicks = |tx, rings: u32| (0..rings as usize).map(|i| self.backend.kicks(tx, i)).collect();
         let kicks = [kicks(true, c.tx_rings), kicks(false, c.rx_rings)];
-        Ok((PortState { version: VERSION, serving, kicks }, paused))
+        Ok((PtnetState { version: VERSION, serving, kicks }, paused))
     }
 
     /// State for restoring the port after this process is killed: rings hold their own positions. It changes whenever
     /// [`PtnetPort::on_change`] calls.
-    pub fn save(&self) -> PortState {
+    pub fn save(&self) -> PtnetState {
         let serving = match &self.serving {
-            Serving::Ivshmem(service, listener) => {
+            PtnetService::Ivshmem(service, listener) => {
                 let guest = service.kept().last;
                 let service = service.state().with(guest.is_some());
                 ServingState::Ivshmem(Box::new(IvshmemState { listener: Fd::shared(listener), service, guest }))
             }
-            Serving::VfioUser(devices) => ServingState::VfioUser(Box::new(devices.save())),
+            PtnetService::VfioUser(devices) => ServingState::VfioUser(Box::new(devices.save())),
         };
-        PortState { version: VERSION, serving, kicks: Default::default() }
+        PtnetState { version: VERSION, serving, kicks: Default::default() }
     }
 
     /// Has a thread of the port call `call` whenever [`PtnetPort::save`] changes. Only the first registration counts.
     pub fn on_change(&self, call: impl Fn() + Send + Sync + 'static) {
         match &self.serving {
-            Serving::Ivshmem(service, _) => service.on_change(call),
-            Serving::VfioUser(devices) => devices.ptnet.on_change(call),
+            PtnetService::Ivshmem(service, _) => service.on_change(call),
+            PtnetService::VfioUser(devices) => devices.ptnet.on_change(call),
         }
     }
 
@@ -136,24 +136,26 @@ impl PtnetPort {
     pub fn restore(
         options: &PtnetOptions,
         backend: Arc<dyn Backend>,
-        state: PortState,
-    ) -> Result<(PtnetPort, Vec<Paused>), BadState> {
+        state: PtnetState,
+    ) -> Result<(PtnetPort, Vec<PausedService>), BadState> {
         Self::check(&options.config).map_err(BadState::new)?;
         if state.version != VERSION {
             return Err(BadState::new(format!("version {} of a ptnet port's state, not {VERSION}", state.version)));
         }
         for (tx, kicks) in [(true, &state.kicks[0]), (false, &state.kicks[1])] {
-            kicks.iter().enumerate().for_each(|(ring, kicks)| backend.add_kicks(tx, ring, *kicks));
+            for (ring, &(sent, suppressed, received)) in kicks.iter().enumerate() {
+                backend.add_kicks(tx, ring, sent, suppressed, received);
+            }
         }
         let behind = Arc::clone(&backend);
         let (serving, paused) = match (state.serving, options.transport) {
-            (ServingState::Ivshmem(state), Transport::Ivshmem) => {
+            (ServingState::Ivshmem(state), PtnetTransport::Ivshmem) => {
                 let (serving, paused) = restore_ivshmem(options, behind, *state)?;
                 (serving, vec![paused])
             }
-            (ServingState::VfioUser(state), Transport::VfioUser) => {
-                let (devices, paused) = Devices::restore(&options.site, options.config, behind, *state)?;
-                (Serving::VfioUser(Box::new(devices)), paused.into())
+            (ServingState::VfioUser(state), PtnetTransport::VfioUser) => {
+                let (devices, paused) = DeviceServices::restore(&options.site, options.config, behind, *state)?;
+                (PtnetService::VfioUser(Box::new(devices)), paused.into())
             }
             _ => return Err(BadState::new("another transport")),
         };
@@ -165,24 +167,25 @@ fn restore_ivshmem(
     options: &PtnetOptions,
     backend: Arc<dyn Backend>,
     state: IvshmemState,
-) -> Result<(Serving, Paused), BadState> {
+) -> Result<(PtnetService, PausedService), BadState> {
     let (listener, file) = Listener::restore(state.listener.take()?, &options.site)?;
     let listener = Arc::new(listener);
-    let mut server = Server::new(options, backend, &listener);
-    let mut kept = Kept::default();
+    let mut server = IvshmemServer::new(options, backend, &listener);
+    let mut kept = KeptState::default();
     if let Some(guest) = state.guest {
         let GuestState { connection, memory, bells, instance } = guest;
         let fault = Fault::new()?;
-        let descriptors = (memory.take()?, Fd::take_all(bells)?);
-        let device = Instance::restore(&options.config, &server.backend, descriptors, instance, &fault);
+        let memory = memory.take()?;
+        let bells = Fd::take_all(bells)?;
+        let device = PtnetInstance::restore(&options.config, &server.backend, memory, bells, instance, &fault);
         let device = device.map_err(|e| BadState::new(e).of("the guest's device"))?;
         let connection = connection.take()?;
         kept.last = of(&connection, &device, InstanceState::UNKNOWN).ok();
-        server.first = Some(Connection::Continued(connection, Box::new(device), fault));
+        server.first = Some(IvshmemConnection::Continued(connection, Box::new(device), fault));
     }
     let at = options.site.path().display();
     let (service, paused) = Service::restore(THREAD, at, Some(file), server, state.service, kept)?;
-    Ok((Serving::Ivshmem(Box::new(service), listener), paused))
+    Ok((PtnetService::Ivshmem(Box::new(service), listener), paused))
 }
 
 #[cfg(test)]
@@ -195,7 +198,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::header::Config;
+    use crate::header::PtnetDeviceConfig;
     use crate::seats::Seats;
 
     fn copies(fds: &[Fd]) -> Vec<OwnedFd> {
@@ -206,20 +209,20 @@ mod tests {
         Arc::new(Seats::new(1, 1).unwrap().0)
     }
 
-    const CONFIG: Config =
-        Config { tx_rings: 1, rx_rings: 1, slots: 16, buf_size: 0, vnet_hdr: false, mac: [0; 6], mtu: 1500 };
+    const CONFIG: PtnetDeviceConfig =
+        PtnetDeviceConfig { tx_rings: 1, rx_rings: 1, slots: 16, buf_size: 0, vnet_hdr: false, mac: [0; 6], mtu: 1500 };
 
     /// Objective: inconsistent state is refused with the name of the wrong part; the device of its owner is unchanged.
     #[test]
     fn forged() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        let options = PtnetOptions { site: path.clone().into(), config: CONFIG, transport: Transport::Ivshmem };
+        let options = PtnetOptions { site: path.clone().into(), config: CONFIG, transport: PtnetTransport::Ivshmem };
         let port = PtnetPort::new(&options, seats()).unwrap();
         let _guest = UnixStream::connect(&path).unwrap();
         let until = Instant::now() + Duration::from_secs(30);
         let mut saved = port.save_parked().unwrap();
-        let has_guest = |state: &PortState| matches!(&state.serving, ServingState::Ivshmem(s) if s.guest.is_some());
+        let has_guest = |state: &PtnetState| matches!(&state.serving, ServingState::Ivshmem(s) if s.guest.is_some());
         while !has_guest(&saved.0) && Instant::now() < until {
             // It resumes in between.
             drop(saved);
@@ -257,7 +260,7 @@ mod tests {
         let mut others = copies(&fds);
         others.swap(2, 3);
         assert!(go_on(&said, others, &options).map(drop).unwrap_err().contains("memory"), "no memory");
-        let larger = PtnetOptions { config: Config { slots: 32, ..CONFIG }, ..options.clone() };
+        let larger = PtnetOptions { config: PtnetDeviceConfig { slots: 32, ..CONFIG }, ..options.clone() };
         assert!(go_on(&said, copies(&fds), &larger).map(drop).unwrap_err().contains("memory"), "another size");
         assert!(path.exists(), "the socket is whose it was");
         let (next, held) = go_on(&said, copies(&fds), &options).unwrap();
@@ -274,7 +277,7 @@ mod tests {
     fn unknown_positions() {
         let fault = Fault::new().unwrap();
         let backend = seats();
-        let device = Instance::new(&CONFIG, &backend, &fault).unwrap();
+        let device = PtnetInstance::new(&CONFIG, &backend, &fault).unwrap();
         let said = serde_json::from_value(json!({"seen": 0, "rings": "unknown"})).unwrap();
         let connection = OwnedFd::from(UnixStream::pair().unwrap().0);
         let GuestState { memory, bells, .. } = (*say(&connection, &device)).unwrap();
@@ -283,8 +286,8 @@ mod tests {
         let words = netvale_mem::words::Words::new(&Arc::new(map), 0, 1024).unwrap();
         let status = || (0..1024).map(|at| words.load(at)).collect::<Vec<_>>();
         let before = status();
-        let mut next =
-            Instance::restore(&CONFIG, &seats(), (memory, Fd::take_all(bells).unwrap()), said, &fault).unwrap();
+        let bells = Fd::take_all(bells).unwrap();
+        let mut next = PtnetInstance::restore(&CONFIG, &seats(), memory, bells, said, &fault).unwrap();
         assert!(status() == before && !device.vectors()[2].drain());
         next.go_on();
         assert!(status() != before && device.vectors()[2].drain());

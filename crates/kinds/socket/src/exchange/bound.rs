@@ -4,7 +4,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use netvale_port::listener::{Claim, OpenError, Site, SocketFile, bind_datagrams, is_unix};
+use netvale_port::listener::{Claim, OpenError, ListenAddress, SocketFile, bind_datagrams, is_unix};
 use rustix::io::Errno;
 use rustix::net::SocketType;
 
@@ -12,7 +12,7 @@ use super::widen;
 
 /// A socket that is bound at a site.
 pub(super) struct BoundSocket {
-    site: Site,
+    site: ListenAddress,
     socket: Arc<OwnedFd>,
     /// Removed with the value; `None`: it could not be made again.
     file: Option<SocketFile>,
@@ -20,14 +20,14 @@ pub(super) struct BoundSocket {
 
 impl BoundSocket {
     /// Binds one.
-    pub(super) fn open(site: &Site) -> Result<BoundSocket, OpenError> {
+    pub(super) fn open(site: &ListenAddress) -> Result<BoundSocket, OpenError> {
         let (socket, file) = bind_datagrams(site)?;
         widen(&socket);
         Ok(BoundSocket { site: site.clone(), socket: Arc::new(socket), file: Some(file) })
     }
 
     /// Goes on with another process's.
-    pub(super) fn restore(site: &Site, socket: OwnedFd) -> Result<BoundSocket, OpenError> {
+    pub(super) fn restore(site: &ListenAddress, socket: OwnedFd) -> Result<BoundSocket, OpenError> {
         if !is_unix(&socket, SocketType::DGRAM) {
             return Err(OpenError::step(site.path(), "continue its socket")(Errno::NOTSOCK));
         }
@@ -56,7 +56,7 @@ impl BoundSocket {
     }
 
     /// Where it is.
-    pub(super) fn site(&self) -> &Site {
+    pub(super) fn site(&self) -> &ListenAddress {
         &self.site
     }
 

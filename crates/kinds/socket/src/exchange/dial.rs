@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use netvale_fdio::state::Fd;
-use netvale_port::folder::Place;
+use netvale_port::folder::UserPath;
 use netvale_port::listener::{OpenError, connect_to_place, socket_for};
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -21,7 +21,7 @@ use crate::rules::FrameFormat;
 #[derive(Clone, Debug)]
 pub enum DialTarget {
     /// A socket at a place.
-    Unix(Place),
+    Unix(UserPath),
     /// A socket with an IP address.
     Inet(SocketAddr),
 }

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use netvale_fdio::state::Fd;
-use netvale_port::folder::Place;
-use netvale_port::listener::{Claim, OpenError, Site, connect_to_place};
+use netvale_port::folder::UserPath;
+use netvale_port::listener::{Claim, OpenError, ListenAddress, connect_to_place};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketAddrUnix, sockopt};
@@ -35,7 +35,7 @@ const DROPPED: usize = 64;
 pub struct GuestSocket {
     bound: BoundSocket,
     /// Where the guest's socket is, and its file.
-    guest: Option<(Place, (u64, u64))>,
+    guest: Option<(UserPath, (u64, u64))>,
     next: Option<Instant>,
     is_lost: bool,
     events: Option<SourceEvents>,
@@ -48,7 +48,7 @@ impl GuestSocket {
     ///
     /// # Errors
     /// [`OpenError`] if its path is not free, or a system call fails.
-    pub fn open(site: &Site) -> Result<GuestSocket, OpenError> {
+    pub fn open(site: &ListenAddress) -> Result<GuestSocket, OpenError> {
         BoundSocket::open(site).map(Self::with)
     }
 
@@ -56,7 +56,7 @@ impl GuestSocket {
     ///
     /// # Errors
     /// [`OpenError`] if it is something else, or nothing of the kind is at the path.
-    pub fn restore(site: &Site, socket: OwnedFd) -> Result<GuestSocket, OpenError> {
+    pub fn restore(site: &ListenAddress, socket: OwnedFd) -> Result<GuestSocket, OpenError> {
         BoundSocket::restore(site, socket).map(Self::with)
     }
 
@@ -132,11 +132,11 @@ impl GuestSocket {
     }
 
     /// Where the guest of another process is: its socket is known by what the port's is connected to.
-    fn found_again(&self) -> Option<(Place, (u64, u64))> {
+    fn found_again(&self) -> Option<(UserPath, (u64, u64))> {
         let name = rustix::net::getpeername(&**self.bound.socket()).ok()??;
         let name = SocketAddrUnix::try_from(name).ok()?;
         let path = PathBuf::from(OsString::from_vec(name.path()?.to_bytes().to_vec()));
-        let found = Place::from(&*path).open().and_then(|folder| folder.find()).ok()?;
+        let found = UserPath::from(&*path).open().and_then(|folder| folder.find()).ok()?;
         let place = place_of_peer(&path, found.owner(), self.folder())?;
         Some((place, found.identity()))
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvale_fdio::state::Fd;
-use netvale_port::listener::{Claim, Listener, OpenError, Site, SocketFile};
+use netvale_port::listener::{Claim, Listener, OpenError, ListenAddress, SocketFile};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, ipproto, sockopt};
@@ -25,9 +25,9 @@ const EVERY: Duration = Duration::from_millis(20);
 
 /// Where a port listens.
 #[derive(Clone, Debug)]
-pub enum ListenAddress {
+pub enum OwnAddress {
     /// At a path.
-    Unix(Site),
+    Unix(ListenAddress),
     /// At an IP address.
     Inet(SocketAddr),
 }
@@ -143,13 +143,13 @@ impl ListeningSource {
     ///
     /// # Errors
     /// [`OpenError`] if the address is not free, or a system call fails.
-    pub fn open(at: &ListenAddress, format: FrameFormat) -> Result<ListeningSource, OpenError> {
+    pub fn open(at: &OwnAddress, format: FrameFormat) -> Result<ListeningSource, OpenError> {
         let (socket, file) = match at {
-            ListenAddress::Unix(site) => {
+            OwnAddress::Unix(site) => {
                 let (listener, file) = Listener::listen_for(site, type_of(format), BACKLOG)?;
                 (listener.into_fd(), Some(file))
             }
-            ListenAddress::Inet(at) => (listen_at(*at).map_err(OpenError::step(at.to_string(), "listen"))?, None),
+            OwnAddress::Inet(at) => (listen_at(*at).map_err(OpenError::step(at.to_string(), "listen"))?, None),
         };
         Ok(ListeningSource { acceptor: Acceptor::new(socket), file, format })
     }
@@ -158,16 +158,16 @@ impl ListeningSource {
     ///
     /// # Errors
     /// [`OpenError`] if it is something else, or nothing of the kind is at the path.
-    pub fn restore(at: &ListenAddress, format: FrameFormat, socket: OwnedFd) -> Result<ListeningSource, OpenError> {
+    pub fn restore(at: &OwnAddress, format: FrameFormat, socket: OwnedFd) -> Result<ListeningSource, OpenError> {
         let (socket, file) = match at {
-            ListenAddress::Unix(site) => {
+            OwnAddress::Unix(site) => {
                 let (listener, file) = Listener::restore_for(socket, site, type_of(format))?;
                 (listener.into_fd(), Some(file))
             }
-            ListenAddress::Inet(at) if sockopt::socket_acceptconn(&socket) != Ok(true) => {
+            OwnAddress::Inet(at) if sockopt::socket_acceptconn(&socket) != Ok(true) => {
                 return Err(OpenError::step(at.to_string(), "continue its socket")(Errno::NOTSOCK));
             }
-            ListenAddress::Inet(_) => (socket, None),
+            OwnAddress::Inet(_) => (socket, None),
         };
         Ok(ListeningSource { acceptor: Acceptor::new(socket), file, format })
     }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvale_fdio::state::Fd;
-use netvale_port::folder::Place;
-use netvale_port::listener::{Claim, OpenError, Site, connect_to_place};
+use netvale_port::folder::UserPath;
+use netvale_port::listener::{Claim, OpenError, ListenAddress, connect_to_place};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
@@ -25,14 +25,14 @@ use crate::line::SocketPeer;
 #[derive(Clone, Debug)]
 pub enum PairAddresses {
     /// The port's own socket, and the place of the other one.
-    Unix(Site, Place),
+    Unix(ListenAddress, UserPath),
     /// The same of UDP.
     Inet(SocketAddr, SocketAddr),
 }
 
 /// The sockets of a pair.
 enum PairEnds {
-    Unix(Box<BoundSocket>, Place),
+    Unix(Box<BoundSocket>, UserPath),
     Inet(Arc<OwnedFd>, SocketAddr),
 }
 

@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use netvale_port::folder::Place;
+use netvale_port::folder::UserPath;
 
 /// Folders in which programs make sockets to be answered at, besides that of the port's own.
 pub const SOCKETS_OF_PEERS: [&str; 2] = ["/tmp", "/var/tmp"];
@@ -17,16 +17,16 @@ pub(super) fn is_trusted(user: u32) -> bool {
 }
 
 /// The place that a user names, if the user may; `folder` is that of the port's own socket.
-pub(super) fn place_of_peer(path: &Path, user: u32, folder: &Path) -> Option<Place> {
+pub(super) fn place_of_peer(path: &Path, user: u32, folder: &Path) -> Option<UserPath> {
     if !path.is_absolute() {
         return None;
     }
     if is_trusted(user) {
-        return Some(Place::from(path));
+        return Some(UserPath::from(path));
     }
     let folders = std::iter::once(folder).chain(SOCKETS_OF_PEERS.iter().map(Path::new));
     let folders: Vec<PathBuf> = folders.map(Path::to_owned).collect();
-    Place::of_user(path, folders.iter().map(PathBuf::as_path), user)
+    UserPath::of_user(path, folders.iter().map(PathBuf::as_path), user)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvale_fdio::state::Fd;
-use netvale_port::listener::{Claim, Listener, OpenError, Site, SocketFile, bind_datagrams, connect_to_place};
+use netvale_port::listener::{Claim, Listener, OpenError, ListenAddress, SocketFile, bind_datagrams, connect_to_place};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketAddrUnix, SocketType};
@@ -51,7 +51,7 @@ pub struct PlugSwitch {
     acceptor: Acceptor,
     file: SocketFile,
     /// The control socket.
-    site: Site,
+    site: ListenAddress,
     folder: PathBuf,
     events: Option<SourceEvents>,
     waiting: BTreeMap<u64, WaitingPlug>,
@@ -67,7 +67,7 @@ impl PlugSwitch {
     ///
     /// # Errors
     /// [`OpenError`] if its path is not free, or a system call fails.
-    pub fn open(site: &Site) -> Result<PlugSwitch, OpenError> {
+    pub fn open(site: &ListenAddress) -> Result<PlugSwitch, OpenError> {
         let (listener, file) = Listener::listen_for(site, SocketType::STREAM, BACKLOG)?;
         Ok(Self::with(site, listener, file))
     }
@@ -76,12 +76,12 @@ impl PlugSwitch {
     ///
     /// # Errors
     /// [`OpenError`] if it is something else, or nothing of the kind is at the path.
-    pub fn restore(site: &Site, socket: OwnedFd) -> Result<PlugSwitch, OpenError> {
+    pub fn restore(site: &ListenAddress, socket: OwnedFd) -> Result<PlugSwitch, OpenError> {
         let (listener, file) = Listener::restore(socket, site)?;
         Ok(Self::with(site, listener, file))
     }
 
-    fn with(site: &Site, listener: Listener, file: SocketFile) -> PlugSwitch {
+    fn with(site: &ListenAddress, listener: Listener, file: SocketFile) -> PlugSwitch {
         PlugSwitch {
             acceptor: Acceptor::new(listener.into_fd()),
             file,
@@ -102,13 +102,13 @@ impl PlugSwitch {
         self.folder.join(format!("{number:03}.0"))
     }
 
-    fn data_site(&self, number: u16, user: u32) -> Site {
+    fn data_site(&self, number: u16, user: u32) -> ListenAddress {
         let place = self.site.place.sibling(&format!("{number:03}.0"));
         let mut access = self.site.access.clone();
         if !is_trusted(user) {
             access.users.push(user);
         }
-        Site { place, access }
+        ListenAddress { place, access }
     }
 
     fn accept(&mut self, now: Instant) {

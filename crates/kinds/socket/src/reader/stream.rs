@@ -9,7 +9,7 @@
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 
-use netvale_mem::noted::{NUMBERS, Noted};
+use netvale_mem::noted::{NUMBERS, NotedCounts};
 use netvale_port::MAX_FRAME;
 use rustix::io::Errno;
 
@@ -39,7 +39,7 @@ pub struct StreamReader {
     frames: Vec<Range<usize>>,
     longest: usize,
     skipper: Skipper,
-    noted: Noted,
+    noted: NotedCounts,
 }
 
 /// A number for other processes: whether they lack the beginning of a frame.
@@ -50,13 +50,13 @@ fn numbers(lacks: bool) -> [u64; NUMBERS] {
 }
 
 /// Whether a process was killed in the middle of a frame, by what it noted.
-pub fn was_in_a_frame(noted: &Noted) -> bool {
+pub fn was_in_a_frame(noted: &NotedCounts) -> bool {
     noted.read()[0] != 0
 }
 
 impl StreamReader {
     /// Creates a reader of frames of at most that many bytes, the first of which begins with `begun`.
-    pub fn new(longest: usize, begun: &[u8], mut noted: Noted) -> StreamReader {
+    pub fn new(longest: usize, begun: &[u8], mut noted: NotedCounts) -> StreamReader {
         let mut beginning = Vec::with_capacity(PREFIX + longest);
         beginning.extend_from_slice(begun);
         noted.write(numbers(!begun.is_empty()));

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvale_fdio::state::Fd;
-use netvale_port::listener::Site;
-use netvale_port::{Batch, DropReason, Egress, FrameRef, RingCounters, Scratch, Source};
-use netvale_socket::exchange::{ListenAddress, ListeningSource, PeerSource};
+use netvale_port::listener::ListenAddress;
+use netvale_port::{Batch, DropReason, Egress, FrameRef, RingCounters, Scratch, FrameSource};
+use netvale_socket::exchange::{OwnAddress, ListeningSource, PeerSource};
 use netvale_socket::{Exchange, FrameFormat, FrameRules, LineState, LineStory, PeerArrival, SocketLine};
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -56,15 +56,15 @@ pub fn folder() -> tempfile::TempDir {
 }
 
 /// A site that nobody but this user connects to.
-pub fn site(path: &Path) -> Site {
-    Site::from(path.to_owned())
+pub fn site(path: &Path) -> ListenAddress {
+    ListenAddress::from(path.to_owned())
 }
 
 /// A line, and a worker's ends of it.
 struct ServedLine {
     line: Rc<SocketLine>,
     output: Arc<dyn Egress>,
-    input: Source,
+    input: FrameSource,
     spare: Box<Batch>,
 }
 
@@ -110,7 +110,7 @@ impl SocketRig {
 
     /// One that listens at a path for streams of frames without header.
     pub fn listening(path: &Path) -> SocketRig {
-        let source = ListeningSource::open(&ListenAddress::Unix(site(path)), FrameFormat::Stream).unwrap();
+        let source = ListeningSource::open(&OwnAddress::Unix(site(path)), FrameFormat::Stream).unwrap();
         SocketRig::new(source, FrameFormat::Stream, FrameRules::new(0, 1500), 0)
     }
 
@@ -118,7 +118,7 @@ impl SocketRig {
         let (line, (mut outputs, mut inputs)) = SocketLine::new(&self.rules, self.exchange.news()).unwrap();
         let line = Rc::new(line);
         let output = outputs.pop().unwrap();
-        let input = Source::new(inputs.pop().unwrap());
+        let input = FrameSource::new(inputs.pop().unwrap());
         self.lines.insert(number, ServedLine { line: Rc::clone(&line), output, input, spare: Box::default() });
         line
     }

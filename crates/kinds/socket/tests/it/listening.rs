@@ -10,14 +10,14 @@ use std::time::Instant;
 
 use netvale_port::DropReason;
 use netvale_port::listener::{OpenError, socket_for};
-use netvale_socket::exchange::{GuestSocket, ListenAddress, ListeningSource, PlugSwitch};
+use netvale_socket::exchange::{GuestSocket, OwnAddress, ListeningSource, PlugSwitch};
 use netvale_socket::{FrameFormat, FrameRules};
 use rustix::net::{RecvFlags, SendFlags, SocketAddrUnix, SocketType};
 
 use crate::common::{SocketRig, at, folder, frame, framed, site, until};
 
 fn listen(path: &Path, format: FrameFormat) -> Result<ListeningSource, OpenError> {
-    ListeningSource::open(&ListenAddress::Unix(site(path)), format)
+    ListeningSource::open(&OwnAddress::Unix(site(path)), format)
 }
 
 /// Makes a socket, and drops it.

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use netvale_port::DropReason;
-use netvale_socket::exchange::{ListenAddress, ListeningSource};
+use netvale_socket::exchange::{OwnAddress, ListeningSource};
 use netvale_socket::{FrameFormat, FrameRules};
 
 use crate::common::{SocketRig, at, folder, frame, framed, frames_of, site, until};
@@ -87,7 +87,7 @@ fn sequence_of(frame: &[u8]) -> (u32, usize) {
 fn segments_wait_for_room() {
     let folder = folder();
     let large = at(&folder, "large.sock");
-    let source = ListeningSource::open(&ListenAddress::Unix(site(&large)), FrameFormat::Stream).unwrap();
+    let source = ListeningSource::open(&OwnAddress::Unix(site(&large)), FrameFormat::Stream).unwrap();
     let mut from = SocketRig::new(source, FrameFormat::Stream, FrameRules::new(12, 1500), 0);
     let mut sender = UnixStream::connect(&large).unwrap();
     from.until_taken(0, true);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use netvale_socket::exchange::{
-    DatagramPair, GuestSocket, ListenAddress, ListeningSource, PairAddresses, PeerSource, PlugSwitch,
+    DatagramPair, GuestSocket, OwnAddress, ListeningSource, PairAddresses, PeerSource, PlugSwitch,
 };
 use netvale_socket::{FrameFormat, FrameRules};
 
@@ -27,7 +27,7 @@ fn successor(old: SocketRig, is_parked: bool, format: FrameFormat, source: impl 
 
 fn stream_successor(old: SocketRig, is_parked: bool, path: &Path) -> SocketRig {
     let [socket] = old.sockets().try_into().unwrap();
-    let source = ListeningSource::restore(&ListenAddress::Unix(site(path)), FrameFormat::Stream, socket).unwrap();
+    let source = ListeningSource::restore(&OwnAddress::Unix(site(path)), FrameFormat::Stream, socket).unwrap();
     successor(old, is_parked, FrameFormat::Stream, source)
 }
 

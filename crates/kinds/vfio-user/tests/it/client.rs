@@ -7,16 +7,16 @@ use std::thread::JoinHandle;
 
 use netvale_fdio::state::State;
 use netvale_mem::fault::Fault;
-use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_mem::mapping::{PageKind, sealed_memfd};
 use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;
 use netvale_vfio_user::config::{BarKind, ConfigSpace, Identity};
-use netvale_vfio_user::ended::Ended;
+use netvale_vfio_user::ended::ConnectionEnd;
 use netvale_vfio_user::irqs::{KINDS, MSIX};
 use netvale_vfio_user::serve::serve;
-use netvale_vfio_user::session::{Refused, Session};
-use netvale_vfio_user::wire::{HEADER, Header, Message, NO_REPLY, command};
-use netvale_vfio_user::{Bar, Device, Host};
+use netvale_vfio_user::session::{ClientViolation, DeviceSession};
+use netvale_vfio_user::wire::{HEADER, NO_REPLY, VfioHeader, VfioMessage, command};
+use netvale_vfio_user::{Bar, Device, DeviceHost};
 use proptest::prelude::*;
 
 const MEMORY: u64 = 1 << 16;
@@ -32,7 +32,7 @@ struct Toy {
 
 impl Toy {
     fn new() -> (Toy, netvale_mem::Mapping) {
-        let (memory, map, _) = sealed_memfd("toy", MEMORY, Pages::Ordinary).unwrap();
+        let (memory, map, _) = sealed_memfd("toy", MEMORY, PageKind::Ordinary).unwrap();
         let mut config = ConfigSpace::new(&Identity { id: (0x1b36, 0x000c), ..Identity::default() });
         config.bar(0, BarKind::Ports, 256);
         config.bar(1, BarKind::Memory, MEMORY);
@@ -56,13 +56,13 @@ impl Device for Toy {
         }
     }
 
-    fn read(&mut self, bar: usize, at: u64, data: &mut [u8], _host: &Host) {
+    fn read(&mut self, bar: usize, at: u64, data: &mut [u8], _host: &DeviceHost) {
         if bar == 0 {
             data.copy_from_slice(&self.registers[at as usize..at as usize + data.len()]);
         }
     }
 
-    fn write(&mut self, bar: usize, at: u64, data: &[u8], host: &Host) {
+    fn write(&mut self, bar: usize, at: u64, data: &[u8], host: &DeviceHost) {
         if bar != 0 {
             return;
         }
@@ -80,7 +80,7 @@ impl Device for Toy {
         }
     }
 
-    fn reset(&mut self, _host: &Host) {
+    fn reset(&mut self, _host: &DeviceHost) {
         self.resets += 1;
         self.registers = [0; 256];
         self.registers[8] = self.resets as u8;
@@ -92,7 +92,7 @@ const VECTORS: [u32; KINDS] = [0, 0, 4, 0, 0];
 struct Server {
     dir: tempfile::TempDir,
     stop: Arc<Doorbell>,
-    ended: Arc<Mutex<Vec<Ended>>>,
+    ended: Arc<Mutex<Vec<ConnectionEnd>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -102,16 +102,16 @@ impl Server {
         let dir = tempfile::tempdir().unwrap();
         let listener = std::os::unix::net::UnixListener::bind(dir.path().join("s")).unwrap();
         let stop = Arc::new(Doorbell::new().unwrap());
-        let ended = Arc::<Mutex<Vec<Ended>>>::default();
+        let ended = Arc::<Mutex<Vec<ConnectionEnd>>>::default();
         let stopped = Arc::clone(&stop);
         let list = Arc::clone(&ended);
         let thread = std::thread::spawn(move || {
             loop {
                 let (socket, _) = listener.accept().unwrap();
                 socket.set_nonblocking(true).unwrap();
-                let mut session = Session::new(Toy::new().0, VECTORS, &Fault::new().unwrap());
+                let mut session = DeviceSession::new(Toy::new().0, VECTORS, &Fault::new().unwrap());
                 let end = serve(socket.as_fd(), stopped.as_fd(), &mut session);
-                let over = matches!(end, Ended::Stopped);
+                let over = matches!(end, ConnectionEnd::Stopped);
                 list.lock().unwrap().push(end);
                 if over {
                     return;
@@ -157,7 +157,7 @@ fn another_client() {
     client.region_write(0, 0, &2u32.to_le_bytes()).unwrap();
     assert_eq!(bells.iter().map(Doorbell::drain).collect::<Vec<_>>(), [false, false, true, false]);
 
-    let (memory, map, _) = sealed_memfd("guest", 1 << 20, Pages::Ordinary).unwrap();
+    let (memory, map, _) = sealed_memfd("guest", 1 << 20, PageKind::Ordinary).unwrap();
     let map = Arc::new(map);
     let words = Words::new(&map, 0x2000, 2).unwrap();
     words.store(0, 77);
@@ -176,13 +176,13 @@ fn another_client() {
     assert!(registers[4] == 1 && registers[100] == 0);
 }
 
-fn message(command: u16, payload: &[u8], fds: Vec<OwnedFd>) -> Message {
-    let header = Header { id: 1, command, size: 16 + payload.len() as u32, flags: 0, error: 0 };
-    Message { header, payload: payload.to_vec(), fds }
+fn message(command: u16, payload: &[u8], fds: Vec<OwnedFd>) -> VfioMessage {
+    let header = VfioHeader { id: 1, command, size: 16 + payload.len() as u32, flags: 0, error: 0 };
+    VfioMessage { header, payload: payload.to_vec(), fds }
 }
 
-fn greeted() -> Session<Toy> {
-    let mut session = Session::new(Toy::new().0, VECTORS, &Fault::new().unwrap());
+fn greeted() -> DeviceSession<Toy> {
+    let mut session = DeviceSession::new(Toy::new().0, VECTORS, &Fault::new().unwrap());
     session.handle(message(command::VERSION, &[0, 0, 1, 0], vec![])).unwrap();
     session
 }
@@ -190,16 +190,18 @@ fn greeted() -> Session<Toy> {
 /// Objective: a protocol violation ends the connection with its reason; an impossible request gets an error number.
 #[test]
 fn breaches() {
-    let refused = |m: Message| Session::new(Toy::new().0, VECTORS, &Fault::new().unwrap()).handle(m).unwrap_err();
-    assert_eq!(refused(message(command::DEVICE_GET_INFO, &[], vec![])), Refused::NotAVersion(4));
-    assert_eq!(refused(message(command::VERSION, &[1, 0, 0, 0], vec![])), Refused::Version(1));
-    assert_eq!(refused(message(command::VERSION, &[0], vec![])), Refused::Short(1));
+    let refused =
+        |m: VfioMessage| DeviceSession::new(Toy::new().0, VECTORS, &Fault::new().unwrap()).handle(m).unwrap_err();
+    assert_eq!(refused(message(command::DEVICE_GET_INFO, &[], vec![])), ClientViolation::NotAVersion(4));
+    assert_eq!(refused(message(command::VERSION, &[1, 0, 0, 0], vec![])), ClientViolation::Version(1));
+    assert_eq!(refused(message(command::VERSION, &[0], vec![])), ClientViolation::Short(1));
     let mut session = greeted();
-    let reply = Message { header: Header { flags: 1, ..message(9, &[], vec![]).header }, payload: vec![], fds: vec![] };
-    assert_eq!(session.handle(reply).unwrap_err(), Refused::Reply(9));
-    let errno = |session: &mut Session<Toy>, command, payload: &[u8]| {
+    let reply =
+        VfioMessage { header: VfioHeader { flags: 1, ..message(9, &[], vec![]).header }, payload: vec![], fds: vec![] };
+    assert_eq!(session.handle(reply).unwrap_err(), ClientViolation::Reply(9));
+    let errno = |session: &mut DeviceSession<Toy>, command, payload: &[u8]| {
         let answer = session.handle(message(command, payload, vec![])).unwrap().unwrap();
-        Header::parse(answer.bytes.first_chunk().unwrap()).error
+        VfioHeader::parse(answer.bytes.first_chunk().unwrap()).error
     };
     assert_eq!(errno(&mut session, command::REGION_WRITE_MULTI, &[0; 64]), 95);
     assert_eq!(errno(&mut session, 999, &[]), 95);
@@ -212,14 +214,14 @@ fn breaches() {
     assert_eq!(errno(&mut session, command::DEVICE_GET_REGION_INFO, &[0xff; 32]), 22);
     assert_eq!(errno(&mut session, command::DEVICE_GET_IRQ_INFO, &[0xff; 16]), 22);
     let short = session.handle(message(command::REGION_WRITE, &access(0, 0, 9), vec![]));
-    assert_eq!(short.unwrap_err(), Refused::Short(10));
+    assert_eq!(short.unwrap_err(), ClientViolation::Short(10));
 }
 
 /// Objective: our own client reads its writes, posted or not, in this order, and gets refusals.
 #[test]
 fn our_client() {
     let server = Server::start();
-    let mut client = netvale_vfio_user::client::Client::connect(&server.path()).unwrap();
+    let mut client = netvale_vfio_user::client::VfioUserClient::connect(&server.path()).unwrap();
     let mut value = [0; 4];
     for i in 0..200u32 {
         client.post(0, 100, &i.to_ne_bytes()).unwrap();
@@ -250,11 +252,11 @@ fn flood() {
     session.handle(message(command::DEVICE_SET_IRQS, &numbers(&[20, 4 | 1 << 5, 2, 0, 1]), fds)).unwrap();
     let write = |at: u32, first: u32| {
         let payload = [numbers(&[at, 0, 0, 32, first]), vec![0; 28]].concat();
-        Header { command: command::REGION_WRITE, flags: NO_REPLY, ..Header::default() }.question(&payload)
+        VfioHeader { command: command::REGION_WRITE, flags: NO_REPLY, ..VfioHeader::default() }.question(&payload)
     };
     let many: Vec<u8> = (0..2000).flat_map(|i| write(100, i)).collect();
     client.write_all(&[write(0, 0), many].concat()).unwrap();
-    assert!(matches!(serve(ours.as_fd(), stop.as_fd(), &mut session), Ended::Stopped));
+    assert!(matches!(serve(ours.as_fd(), stop.as_fd(), &mut session), ConnectionEnd::Stopped));
     let last = u32::from_ne_bytes(*session.device().0.registers[100..].first_chunk().unwrap());
     assert!(last < 1999, "it went on to the end");
 }
@@ -272,17 +274,22 @@ fn lengths() {
         socket.write_all(&bytes).unwrap();
         assert_eq!(socket.read(&mut bytes).unwrap_or(0), 0);
     }
-    assert!(server.ended.lock().unwrap().iter().all(|end| matches!(end, Ended::Length(_))));
+    assert!(server.ended.lock().unwrap().iter().all(|end| matches!(end, ConnectionEnd::Length(_))));
     vfio_user::Client::new(&server.path()).unwrap();
 }
 
 proptest! {
     /// Objective: no sequence of messages makes the session panic.
     #[test]
-    fn any_messages(messages in proptest::collection::vec((0u16..20, proptest::collection::vec(any::<u8>(), 0..80), 0usize..3), 0..40)) {
+    fn any_messages(
+        messages in proptest::collection::vec(
+            (0u16..20, proptest::collection::vec(any::<u8>(), 0..80), 0usize..3),
+            0..40,
+        ),
+    ) {
         let mut session = greeted();
         for (command, payload, fds) in messages {
-            let (fd, ..) = sealed_memfd("any", 4096, Pages::Ordinary).unwrap();
+            let (fd, ..) = sealed_memfd("any", 4096, PageKind::Ordinary).unwrap();
             let fds = (0..fds).map(|_| fd.try_clone().unwrap()).collect();
             if session.handle(message(command, &payload, fds)).is_err() {
                 session = greeted();
@@ -300,12 +307,12 @@ fn stopped_in_the_middle() {
     let stop = Doorbell::new().unwrap();
     std::thread::scope(|scope| {
         let served = scope.spawn(|| {
-            serve(ours.as_fd(), stop.as_fd(), &mut Session::new(Toy::new().0, VECTORS, &Fault::new().unwrap()))
+            serve(ours.as_fd(), stop.as_fd(), &mut DeviceSession::new(Toy::new().0, VECTORS, &Fault::new().unwrap()))
         });
         theirs.write_all(&[0; 5]).unwrap();
         let start = std::time::Instant::now();
         stop.ring();
-        assert!(matches!(served.join().unwrap(), Ended::Stopped));
+        assert!(matches!(served.join().unwrap(), ConnectionEnd::Stopped));
         assert!(start.elapsed() < std::time::Duration::from_secs(4));
     });
 }
@@ -315,19 +322,19 @@ fn answer(client: &mut std::os::unix::net::UnixStream) -> (u16, u16, u32) {
     use std::io::Read;
     let mut head = [0; HEADER];
     client.read_exact(&mut head).unwrap();
-    let header = Header::parse(&head);
+    let header = VfioHeader::parse(&head);
     client.read_exact(&mut vec![0; header.size as usize - HEADER]).unwrap();
     (header.id, header.command, header.errno())
 }
 
 /// Serves that session while `client` runs. Returns the session.
-fn served(ours: &OwnedFd, mut session: Session<Toy>, client: impl FnOnce()) -> Session<Toy> {
+fn served(ours: &OwnedFd, mut session: DeviceSession<Toy>, client: impl FnOnce()) -> DeviceSession<Toy> {
     let stop = Doorbell::new().unwrap();
     std::thread::scope(|scope| {
         let served = scope.spawn(|| serve(ours.as_fd(), stop.as_fd(), &mut session));
         client();
         stop.ring();
-        assert!(matches!(served.join().unwrap(), Ended::Stopped));
+        assert!(matches!(served.join().unwrap(), ConnectionEnd::Stopped));
     });
     session
 }
@@ -341,13 +348,13 @@ fn in_pieces() {
     client.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
     ours.set_nonblocking(true).unwrap();
     let ours = OwnedFd::from(ours);
-    let (file, ..) = sealed_memfd("guest", 1 << 16, Pages::Ordinary).unwrap();
-    let header = |id, command| Header { id, command, ..Header::default() };
+    let (file, ..) = sealed_memfd("guest", 1 << 16, PageKind::Ordinary).unwrap();
+    let header = |id, command| VfioHeader { id, command, ..VfioHeader::default() };
     let write = |at: u32, data: u32| {
         let numbers = [at, 0, 0, 4, data].map(u32::to_ne_bytes).concat();
-        Header { flags: NO_REPLY, ..header(2, command::REGION_WRITE) }.question(&numbers)
+        VfioHeader { flags: NO_REPLY, ..header(2, command::REGION_WRITE) }.question(&numbers)
     };
-    let new = Session::new(Toy::new().0, VECTORS, &Fault::new().unwrap());
+    let new = DeviceSession::new(Toy::new().0, VECTORS, &Fault::new().unwrap());
     let mut session = served(&ours, new, || {
         for piece in header(1, command::VERSION).question(&[0, 0, 1, 0]).chunks(5) {
             client.write_all(piece).unwrap();
@@ -367,7 +374,7 @@ fn in_pieces() {
     assert_eq!(session.device().0.registers[100..104], 999u32.to_le_bytes());
     assert_eq!(session.device().1.dma.mapped(), 1);
     let state = State::of(&session.save().unwrap()).unwrap().read().unwrap();
-    let next = Session::restore(Toy::new().0, VECTORS, &Fault::new().unwrap(), state).unwrap();
+    let next = DeviceSession::restore(Toy::new().0, VECTORS, &Fault::new().unwrap(), state).unwrap();
     let mut next = served(&ours, next, || {
         client.write_all(&write(104, 7)[20..]).unwrap();
         client.write_all(&header(6, command::DEVICE_GET_INFO).question(&[0; 16])).unwrap();

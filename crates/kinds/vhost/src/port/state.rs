@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::fault::Fault;
-use netvale_port::service::{AskedToPause, Kept, Paused};
+use netvale_port::service::{AskedToPause, KeptState, PausedService};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use serde::{Deserialize, Serialize};
 
-use crate::port::{FrontEnd, Seats, VhostPort};
-use crate::proto::device::{Device, NetConfig};
-use crate::proto::state::{DeviceState, mac_of};
-use crate::proto::wire::Inbox;
+use crate::port::{FrontEndStatus, VhostPort, VhostSeats};
+use crate::proto::device::{NetConfig, VhostDevice};
+use crate::proto::state::{VhostDeviceState, mac_of};
+use crate::proto::wire::MessageInbox;
 
 /// State of a port.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -38,7 +38,7 @@ pub struct PeerState {
     /// Its connection.
     pub socket: Fd,
     /// The device.
-    pub device: DeviceState,
+    pub device: VhostDeviceState,
     /// The partly received message.
     pub unread: UnreadState,
 }
@@ -62,7 +62,7 @@ impl VhostPort {
     ///
     /// # Errors
     /// The process is out of descriptors.
-    pub fn save_parked(&self) -> std::io::Result<Option<(VhostState, Paused)>> {
+    pub fn save_parked(&self) -> std::io::Result<Option<(VhostState, PausedService)>> {
         let Some(mut paused) = self.service.pause() else { return Ok(None) };
         let said = paused.said.take().and_then(|said| said.downcast::<std::io::Result<UnreadState>>().ok());
         let unread = said.map(|unread| *unread).transpose()?;
@@ -86,11 +86,11 @@ impl VhostPort {
     /// guest's memory lies in too many files.
     pub fn save(&self) -> Option<VhostState> {
         let told = self.service.state();
-        let Kept { changes, last } = self.service.kept();
+        let KeptState { changes, last } = self.service.kept();
         let peer = match last {
             None => None,
-            Some(Connected::Unknown) => return None,
-            Some(Connected::To(peer)) => Some(PeerState::clone(&peer)),
+            Some(KeptFrontEnd::Unknown) => return None,
+            Some(KeptFrontEnd::To(peer)) => Some(PeerState::clone(&peer)),
         };
         Some(VhostState {
             listener: self.listener.as_ref().map(Fd::shared),
@@ -108,7 +108,7 @@ impl VhostPort {
     }
 
     /// Adds the positions of its queues. Returns whether they are known.
-    fn stopped_at(&self, device: &mut DeviceState) -> bool {
+    fn stopped_at(&self, device: &mut VhostDeviceState) -> bool {
         for (seat, ring) in self.seats.iter().zip(&mut device.rings) {
             let Ok(queue) = seat.queue.control() else { return false };
             let Some(live) = queue.as_ref() else { continue };
@@ -124,36 +124,40 @@ impl VhostPort {
 
 /// State kept of a connected front end.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) enum Connected {
+pub(crate) enum KeptFrontEnd {
     /// No other process could restore it.
     Unknown,
     /// Its setup.
     To(Arc<PeerState>),
 }
 
-impl Connected {
+impl KeptFrontEnd {
     /// The current setup of a front end.
-    pub(crate) fn to(socket: &Arc<OwnedFd>, device: &Device) -> Connected {
+    pub(crate) fn to(socket: &Arc<OwnedFd>, device: &VhostDevice) -> KeptFrontEnd {
         let peer = |device| PeerState { socket: Fd::shared(socket), device, unread: UnreadState::default() };
-        device.state().map_or(Connected::Unknown, |device| Connected::To(Arc::new(peer(device))))
+        device.state().map_or(KeptFrontEnd::Unknown, |device| KeptFrontEnd::To(Arc::new(peer(device))))
     }
 }
 
 /// A front end, new or restored.
-pub(crate) struct Front {
+pub(crate) struct FrontEndConnection {
     pub(crate) socket: Arc<OwnedFd>,
-    pub(crate) inbox: Inbox,
+    pub(crate) inbox: MessageInbox,
     /// `None`: it has not sent anything yet.
-    pub(crate) device: Option<Device>,
+    pub(crate) device: Option<VhostDevice>,
 }
 
-impl Front {
-    pub(crate) fn new(socket: OwnedFd) -> Front {
-        Front { socket: Arc::new(socket), inbox: Inbox::default(), device: None }
+impl FrontEndConnection {
+    pub(crate) fn new(socket: OwnedFd) -> FrontEndConnection {
+        FrontEndConnection { socket: Arc::new(socket), inbox: MessageInbox::default(), device: None }
     }
 
     /// Restores another process's front end.
-    pub(crate) fn restore(peer: PeerState, config: NetConfig, seats: Seats) -> Result<Front, BadState> {
+    pub(crate) fn restore(
+        peer: PeerState,
+        config: NetConfig,
+        seats: VhostSeats,
+    ) -> Result<FrontEndConnection, BadState> {
         let PeerState { socket, device, unread } = peer;
         let socket = socket.take()?;
         let is_socket = sockopt::socket_domain(&socket) == Ok(AddressFamily::UNIX)
@@ -161,17 +165,17 @@ impl Front {
         if !is_socket {
             return Err(BadState::new("a connection that is no UNIX stream socket"));
         }
-        let inbox = Inbox::restore(unread.bytes, Fd::take_all(unread.fds)?).map_err(BadState::new)?;
-        let device = Device::restore(config, seats, Fault::new()?, device)?;
-        Ok(Front { socket: Arc::new(socket), inbox, device: Some(device) })
+        let inbox = MessageInbox::restore(unread.bytes, Fd::take_all(unread.fds)?).map_err(BadState::new)?;
+        let device = VhostDevice::restore(config, seats, Fault::new()?, device)?;
+        Ok(FrontEndConnection { socket: Arc::new(socket), inbox, device: Some(device) })
     }
 
     /// State kept of a restored front end.
-    pub(crate) fn kept(&self) -> Option<Connected> {
-        self.device.as_ref().map(|device| Connected::to(&self.socket, device))
+    pub(crate) fn kept(&self) -> Option<KeptFrontEnd> {
+        self.device.as_ref().map(|device| KeptFrontEnd::to(&self.socket, device))
     }
 
-    pub(crate) fn told(&self) -> FrontEnd {
-        self.device.as_ref().map(FrontEnd::of).unwrap_or_default()
+    pub(crate) fn told(&self) -> FrontEndStatus {
+        self.device.as_ref().map(FrontEndStatus::of).unwrap_or_default()
     }
 }

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use netvale_mem::fault::Fault;
-use netvale_mem::lent::{Control, InUse};
+use netvale_mem::lent::{InUse, LentControl};
 use netvale_mem::notify::Doorbell;
 use netvale_port::batch::BATCH;
 use netvale_port::seat::Seat;
-use netvale_virtio::device::live::{self, Live};
+use netvale_virtio::device::live::{self, LiveQueue};
 use netvale_virtio::features::{Framing, MQ};
 use netvale_virtio::memory::{GuestMemory, MAX_REGIONS, MemoryError, RegionSpec};
-use netvale_virtio::queue::{Addresses, MAX_SIZE, Pieces, Queue, QueueFeatures};
+use netvale_virtio::queue::{DeviceQueue, MAX_SIZE, Pieces, QueueAddresses, QueueFeatures};
 
-use super::message::{Message, Refused, protocol, put_region, request};
+use super::message::{FrontEndViolation, VhostMessage, protocol, put_region, request};
 use crate::features::{OFFERED, PROTOCOL_FEATURES};
-use crate::inflight::{Inflight, Record};
+use crate::inflight::{Inflight, QueueRecord};
 use crate::log::DirtyLog;
 
 /// The protocol features that netvale's device offers.
@@ -85,7 +85,7 @@ impl NetConfig {
 #[derive(Default)]
 pub(super) struct Vring {
     pub(super) size: u16,
-    pub(super) addresses: Option<Addresses>,
+    pub(super) addresses: Option<QueueAddresses>,
     pub(super) base: u32,
     pub(super) kick: Option<Arc<Doorbell>>,
     pub(super) call: Option<Arc<Doorbell>>,
@@ -93,12 +93,12 @@ pub(super) struct Vring {
     pub(super) started: bool,
     pub(super) log: bool,
     /// Its start position for the next start.
-    pub(super) begin: Begin,
+    pub(super) begin: QueueStart,
 }
 
 /// Start position of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Begin {
+pub(super) enum QueueStart {
     /// The front end's base, unless the in-flight record differs.
     #[default]
     Told,
@@ -109,10 +109,10 @@ pub(super) enum Begin {
 }
 
 /// The device of one connection.
-pub struct Device {
+pub struct VhostDevice {
     config: NetConfig,
     fault: Fault,
-    pub(super) seats: Vec<Arc<Seat<Live>>>,
+    pub(super) seats: Vec<Arc<Seat<LiveQueue>>>,
     pub(super) vrings: Vec<Vring>,
     pub(super) memory: Arc<GuestMemory>,
     pub(super) features: u64,
@@ -126,12 +126,12 @@ pub struct Device {
     pub(super) announcement: Option<[u8; 60]>,
 }
 
-impl Device {
+impl VhostDevice {
     /// Creates a device with two seats per queue pair: one for frames to the driver, one for frames from it. Workers
     /// report its driver's violations to `fault`.
-    pub fn new(config: NetConfig, seats: Vec<Arc<Seat<Live>>>, fault: Fault) -> Device {
+    pub fn new(config: NetConfig, seats: Vec<Arc<Seat<LiveQueue>>>, fault: Fault) -> VhostDevice {
         let vrings = seats.iter().map(|_| Vring::default()).collect();
-        Device {
+        VhostDevice {
             config,
             fault,
             seats,
@@ -166,9 +166,9 @@ impl Device {
     ///
     /// # Errors
     /// [`Refused`]: the connection must end.
-    pub fn handle(&mut self, mut m: Message) -> Result<Option<Message>, Refused> {
+    pub fn handle(&mut self, mut m: VhostMessage) -> Result<Option<VhostMessage>, FrontEndViolation> {
         if m.is_reply() {
-            return Err(Refused::Unasked(m.request));
+            return Err(FrontEndViolation::Unasked(m.request));
         }
         let asked = m.request;
         if asked == request::GET_INFLIGHT_FD {
@@ -176,17 +176,17 @@ impl Device {
         }
         let answer = self.carry_out(&mut m)?;
         if !m.fds.is_empty() {
-            return Err(Refused::Fds { request: asked, fds: m.fds.len() });
+            return Err(FrontEndViolation::Fds { request: asked, fds: m.fds.len() });
         }
         // User-Mode Linux wants an answer even to the request that enables answers.
         let ack = m.needs_ack() && self.protocol & protocol::REPLY_ACK != 0;
-        Ok(answer.map(|payload| Message::reply(asked, payload)).or_else(|| {
-            let done = || Message::reply(asked, 0u64.to_le_bytes().to_vec());
+        Ok(answer.map(|payload| VhostMessage::reply(asked, payload)).or_else(|| {
+            let done = || VhostMessage::reply(asked, 0u64.to_le_bytes().to_vec());
             ack.then(done)
         }))
     }
 
-    pub(super) fn carry_out(&mut self, m: &mut Message) -> Result<Option<Vec<u8>>, Refused> {
+    pub(super) fn carry_out(&mut self, m: &mut VhostMessage) -> Result<Option<Vec<u8>>, FrontEndViolation> {
         let number = |n: u64| Ok(Some(n.to_le_bytes().to_vec()));
         match m.request {
             request::GET_FEATURES => return number(self.offered()),
@@ -202,7 +202,7 @@ impl Device {
                 let features = m.u64()?;
                 let unknown = features & !self.protocol_offered();
                 if unknown != 0 {
-                    return Err(Refused::Features(unknown));
+                    return Err(FrontEndViolation::Features(unknown));
                 }
                 self.protocol = features;
             }
@@ -212,7 +212,7 @@ impl Device {
             request::ADD_MEM_REG => {
                 let spec = m.region(8)?;
                 let fds = m.take_fds(1)?;
-                let fd = fds.first().ok_or(Refused::Size(m.request))?;
+                let fd = fds.first().ok_or(FrontEndViolation::Size(m.request))?;
                 // QEMU before 8.2 sends it once per queue pair.
                 if !self.memory.has(&spec) {
                     self.set_memory(self.memory.with(spec, fd)?)?;
@@ -247,13 +247,15 @@ impl Device {
         Ok(None)
     }
 
-    fn vring_request(&mut self, m: &mut Message) -> Result<Option<Vec<u8>>, Refused> {
+    fn vring_request(&mut self, m: &mut VhostMessage) -> Result<Option<Vec<u8>>, FrontEndViolation> {
         match m.request {
             request::SET_VRING_NUM => {
                 let (i, size) = m.vring_state()?;
                 let v = self.stopped(i, m.request)?;
-                v.size =
-                    u16::try_from(size).ok().filter(|n| *n > 0 && *n <= MAX_SIZE).ok_or(Refused::Value(m.request))?;
+                v.size = u16::try_from(size)
+                    .ok()
+                    .filter(|n| *n > 0 && *n <= MAX_SIZE)
+                    .ok_or(FrontEndViolation::Value(m.request))?;
             }
             request::SET_VRING_ADDR => self.set_addresses(m)?,
             request::SET_VRING_BASE => {
@@ -287,7 +289,7 @@ impl Device {
             request::SET_VRING_ENABLE => {
                 let (i, on) = m.vring_state()?;
                 if on > 1 {
-                    return Err(Refused::Value(m.request));
+                    return Err(FrontEndViolation::Value(m.request));
                 }
                 self.vring(i)?.enabled = on == 1;
                 let seat = &self.seats[i as usize];
@@ -298,7 +300,7 @@ impl Device {
                 seat.poke();
                 self.deliver_announcement()?;
             }
-            _ => return Err(Refused::Unknown(m.request)),
+            _ => return Err(FrontEndViolation::Unknown(m.request)),
         }
         Ok(None)
     }
@@ -322,37 +324,38 @@ impl Device {
         if self.owned { offered } else { offered & !protocol::CONFIG }
     }
 
-    fn set_features(&mut self, features: u64) -> Result<(), Refused> {
+    fn set_features(&mut self, features: u64) -> Result<(), FrontEndViolation> {
         let unknown = features & !self.offered();
         if unknown != 0 {
-            return Err(Refused::Features(unknown));
+            return Err(FrontEndViolation::Features(unknown));
         }
         self.features = features;
         self.tell_logs()
     }
 
-    fn set_status(&mut self, status: u64) -> Result<(), Refused> {
+    fn set_status(&mut self, status: u64) -> Result<(), FrontEndViolation> {
         self.status = status;
         if status == 0 { self.reset() } else { Ok(()) }
     }
 
-    fn get_config(&self, m: &Message) -> Result<Vec<u8>, Refused> {
+    fn get_config(&self, m: &VhostMessage) -> Result<Vec<u8>, FrontEndViolation> {
         let mut payload = m.payload.clone();
         let word = |i: usize| payload.get(i..i + 4).and_then(|b| b.first_chunk()).map(|b| u32::from_le_bytes(*b));
-        let (Some(offset), Some(size)) = (word(0), word(4)) else { return Err(Refused::Size(m.request)) };
+        let (Some(offset), Some(size)) = (word(0), word(4)) else { return Err(FrontEndViolation::Size(m.request)) };
         let config = self.config.bytes();
         // Offset, size, flags, then the bytes; bytes after ours are zero.
-        let into = payload.get_mut(12..).filter(|b| b.len() == size as usize).ok_or(Refused::Size(m.request))?;
+        let into =
+            payload.get_mut(12..).filter(|b| b.len() == size as usize).ok_or(FrontEndViolation::Size(m.request))?;
         for (k, byte) in into.iter_mut().enumerate() {
             *byte = config.get(offset as usize + k).copied().unwrap_or(0);
         }
         Ok(payload)
     }
 
-    fn set_memory_table(&mut self, m: &mut Message) -> Result<(), Refused> {
+    fn set_memory_table(&mut self, m: &mut VhostMessage) -> Result<(), FrontEndViolation> {
         let count = m.payload.first_chunk::<4>().map_or(0, |b| u32::from_le_bytes(*b)) as usize;
         if m.payload.len() < 8 + 32 * count || count > MAX_REGIONS {
-            return Err(Refused::Size(m.request));
+            return Err(FrontEndViolation::Size(m.request));
         }
         let specs = (0..count).map(|i| m.region(8 + 32 * i)).collect::<Result<Vec<RegionSpec>, _>>()?;
         let fds = m.take_fds(count)?;
@@ -360,7 +363,7 @@ impl Device {
     }
 
     /// Continues running queues in the new memory.
-    pub(super) fn set_memory(&mut self, memory: GuestMemory) -> Result<(), Refused> {
+    pub(super) fn set_memory(&mut self, memory: GuestMemory) -> Result<(), FrontEndViolation> {
         let running: Vec<usize> = (0..self.vrings.len()).filter(|i| self.vrings[*i].started).collect();
         for i in &running {
             self.vrings[*i].base = self.halt(*i)?;
@@ -369,14 +372,14 @@ impl Device {
         running.into_iter().try_for_each(|i| self.start(i))
     }
 
-    fn set_addresses(&mut self, m: &Message) -> Result<(), Refused> {
+    fn set_addresses(&mut self, m: &VhostMessage) -> Result<(), FrontEndViolation> {
         // Index, flags, descriptors, used, available, log.
         let [head, desc, used, avail, _log] = m.words(0)?;
         let i = head as u32;
-        let addresses = Addresses { desc, avail, used };
+        let addresses = QueueAddresses { desc, avail, used };
         let started = self.vring(i)?.started;
         if started && self.vrings[i as usize].addresses != Some(addresses) {
-            return Err(Refused::Time { request: m.request, queue: i });
+            return Err(FrontEndViolation::Time { request: m.request, queue: i });
         }
         let v = &mut self.vrings[i as usize];
         v.addresses = Some(addresses);
@@ -384,29 +387,29 @@ impl Device {
         self.tell_logs()
     }
 
-    fn vring(&mut self, i: u32) -> Result<&mut Vring, Refused> {
-        self.vrings.get_mut(i as usize).ok_or(Refused::NoQueue(i))
+    fn vring(&mut self, i: u32) -> Result<&mut Vring, FrontEndViolation> {
+        self.vrings.get_mut(i as usize).ok_or(FrontEndViolation::NoQueue(i))
     }
 
-    fn stopped(&mut self, i: u32, request: u32) -> Result<&mut Vring, Refused> {
+    fn stopped(&mut self, i: u32, request: u32) -> Result<&mut Vring, FrontEndViolation> {
         let v = self.vring(i)?;
-        if v.started { Err(Refused::Time { request, queue: i }) } else { Ok(v) }
+        if v.started { Err(FrontEndViolation::Time { request, queue: i }) } else { Ok(v) }
     }
 
     /// The queue and the doorbell of SET_VRING_KICK and similar messages.
-    fn vring_fd(&mut self, m: &mut Message) -> Result<(usize, Option<Doorbell>), Refused> {
+    fn vring_fd(&mut self, m: &mut VhostMessage) -> Result<(usize, Option<Doorbell>), FrontEndViolation> {
         let value = m.u64()?;
         let i = (value & 0xff) as u32;
         self.vring(i)?;
         let count = if value & NO_FD == 0 { 1 } else { 0 };
         let given = if m.request == request::SET_VRING_CALL { Doorbell::given_to_ring } else { Doorbell::given };
         let bell = m.take_fds(count)?.pop().map(|fd| given(fd, &self.fault));
-        Ok((i as usize, bell.transpose().map_err(|_| Refused::NoEventfd(m.request))?))
+        Ok((i as usize, bell.transpose().map_err(|_| FrontEndViolation::NoEventfd(m.request))?))
     }
 
     /// Starts a queue once it is complete.
-    fn start(&mut self, i: usize) -> Result<(), Refused> {
-        let bad = || Refused::Ring(i as u32);
+    fn start(&mut self, i: usize) -> Result<(), FrontEndViolation> {
+        let bad = || FrontEndViolation::Ring(i as u32);
         let has = |bit: u64| self.features & bit != 0;
         let features = QueueFeatures::of(self.features);
         let enabled_at_once = !has(PROTOCOL_FEATURES);
@@ -414,11 +417,11 @@ impl Device {
         let v = &mut self.vrings[i];
         let seat = &self.seats[i];
         let addresses = v.addresses.ok_or_else(bad)?;
-        let mut queue = Queue::new(&self.memory, v.size, addresses, v.base, features).ok_or_else(bad)?;
+        let mut queue = DeviceQueue::new(&self.memory, v.size, addresses, v.base, features).ok_or_else(bad)?;
         let begin = std::mem::take(&mut v.begin);
         let inflight = record(self.inflight.as_ref(), i, &mut queue, begin)?;
         v.enabled |= enabled_at_once;
-        let mut live = Live {
+        let mut live = LiveQueue {
             queue,
             memory: Arc::clone(&self.memory),
             framing: Framing::of(self.features),
@@ -438,13 +441,13 @@ impl Device {
             kicks: Arc::clone(&seat.kicks),
         };
         if let (Some(wake), Some(kick)) = (&seat.wake, &v.kick) {
-            wake.add_peer(kick).map_err(Refused::System)?;
+            wake.add_peer(kick).map_err(FrontEndViolation::System)?;
         }
-        if begin == Begin::Lost {
+        if begin == QueueStart::Lost {
             // The other process may not have notified the driver.
             live.notify();
         }
-        if seat.wake.is_none() && begin != Begin::Stopped {
+        if seat.wake.is_none() && begin != QueueStart::Stopped {
             // No worker sleeps until buffers are posted: full is full.
             live.queue.disarm();
         }
@@ -456,12 +459,12 @@ impl Device {
     }
 
     /// Gives access to a queue in its seat.
-    pub(super) fn queue(&self, i: usize) -> Result<Control<'_, Live>, Refused> {
+    pub(super) fn queue(&self, i: usize) -> Result<LentControl<'_, LiveQueue>, FrontEndViolation> {
         self.seats[i].queue.control().map_err(in_use(i))
     }
 
     /// Takes a queue away from the workers. Returns its position.
-    fn halt(&mut self, i: usize) -> Result<u32, Refused> {
+    fn halt(&mut self, i: usize) -> Result<u32, FrontEndViolation> {
         let v = &mut self.vrings[i];
         let seat = &self.seats[i];
         if let (true, Some(wake), Some(kick)) = (v.started, &seat.wake, &v.kick) {
@@ -472,7 +475,7 @@ impl Device {
         Ok(live.map_or(v.base, |l| l.queue.base()))
     }
 
-    fn stop(&mut self, i: usize) -> Result<u32, Refused> {
+    fn stop(&mut self, i: usize) -> Result<u32, FrontEndViolation> {
         let base = self.halt(i)?;
         self.vrings[i].base = base;
         self.vrings[i].kick = None;
@@ -480,13 +483,13 @@ impl Device {
     }
 
     /// Takes all queues down for good: the driver restarts.
-    fn reset(&mut self) -> Result<(), Refused> {
+    fn reset(&mut self) -> Result<(), FrontEndViolation> {
         (0..self.vrings.len()).try_for_each(|i| self.close_record(i))?;
         (0..self.vrings.len()).try_for_each(|i| self.stop(i).map(drop))
     }
 }
 
-impl Drop for Device {
+impl Drop for VhostDevice {
     /// The connection has ended.
     fn drop(&mut self) {
         for i in 0..self.vrings.len() {
@@ -500,27 +503,29 @@ impl Drop for Device {
 fn record(
     region: Option<&Arc<Inflight>>,
     i: usize,
-    queue: &mut Queue,
-    begin: Begin,
-) -> Result<Option<Box<dyn live::Record>>, Refused> {
-    let bad = || Refused::Ring(i as u32);
+    queue: &mut DeviceQueue,
+    begin: QueueStart,
+) -> Result<Option<Box<dyn live::InflightRecord>>, FrontEndViolation> {
+    let bad = || FrontEndViolation::Ring(i as u32);
     let (record, is_found) = match region {
-        Some(region) if begin == Begin::Stopped => (Record::continued(region, i, queue).ok_or_else(bad)?, true),
+        Some(region) if begin == QueueStart::Stopped => {
+            (QueueRecord::continued(region, i, queue).ok_or_else(bad)?, true)
+        }
         Some(region) => {
-            Record::open(region, i, queue).map(|(record, is_kept)| (Some(record), is_kept)).ok_or_else(bad)?
+            QueueRecord::open(region, i, queue).map(|(record, is_kept)| (Some(record), is_kept)).ok_or_else(bad)?
         }
         None => (None, false),
     };
     match queue {
-        Queue::Split(q) if begin == Begin::Lost => q.resume(),
-        Queue::Packed(_) if begin == Begin::Lost && !is_found => return Err(Refused::Position(i)),
+        DeviceQueue::Split(q) if begin == QueueStart::Lost => q.resume(),
+        DeviceQueue::Packed(_) if begin == QueueStart::Lost && !is_found => return Err(FrontEndViolation::Position(i)),
         _ => {}
     }
-    Ok(record.map(|record| Box::new(record) as Box<dyn live::Record>))
+    Ok(record.map(|record| Box::new(record) as Box<dyn live::InflightRecord>))
 }
 
-fn in_use(queue: usize) -> impl FnOnce(InUse) -> Refused {
-    move |why| Refused::InUse { queue, why }
+fn in_use(queue: usize) -> impl FnOnce(InUse) -> FrontEndViolation {
+    move |why| FrontEndViolation::InUse { queue, why }
 }
 
 /// The payload of ADD_MEM_REG and REM_MEM_REG.

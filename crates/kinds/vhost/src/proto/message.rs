@@ -73,7 +73,7 @@ pub mod protocol {
 
 /// The reason for refusing a message; it ends the connection.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Refused {
+pub enum FrontEndViolation {
     /// The flags are of another version.
     #[error("message flags {0:#x}: not version 1")]
     Version(u32),
@@ -149,7 +149,7 @@ pub enum Refused {
 
 /// A vhost-user message.
 #[derive(Debug, Default)]
-pub struct Message {
+pub struct VhostMessage {
     /// Number of the request.
     pub request: u32,
     /// Flags.
@@ -164,34 +164,34 @@ pub struct Message {
 ///
 /// # Errors
 /// An invalid version or size.
-pub fn header(bytes: &[u8; HEADER]) -> Result<(u32, u32, usize), Refused> {
+pub fn header(bytes: &[u8; HEADER]) -> Result<(u32, u32, usize), FrontEndViolation> {
     let word = |i: usize| u32::from_le_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]]);
     let request = word(0);
     let flags = word(4);
     let size = word(8);
     if flags & 3 != VERSION {
-        return Err(Refused::Version(flags));
+        return Err(FrontEndViolation::Version(flags));
     }
     if size as usize > MAX_PAYLOAD {
-        return Err(Refused::TooLarge { request, size });
+        return Err(FrontEndViolation::TooLarge { request, size });
     }
     Ok((request, flags, size as usize))
 }
 
-impl Message {
+impl VhostMessage {
     /// A request without descriptors.
-    pub fn new(request: u32, payload: Vec<u8>) -> Message {
-        Message { request, flags: VERSION, payload, fds: Vec::new() }
+    pub fn new(request: u32, payload: Vec<u8>) -> VhostMessage {
+        VhostMessage { request, flags: VERSION, payload, fds: Vec::new() }
     }
 
     /// An answer to `request`.
-    pub fn reply(request: u32, payload: Vec<u8>) -> Message {
-        Message { request, flags: VERSION | REPLY, payload, fds: Vec::new() }
+    pub fn reply(request: u32, payload: Vec<u8>) -> VhostMessage {
+        VhostMessage { request, flags: VERSION | REPLY, payload, fds: Vec::new() }
     }
 
     /// Requests an answer in any case.
     #[must_use]
-    pub fn with_ack(mut self) -> Message {
+    pub fn with_ack(mut self) -> VhostMessage {
         self.flags |= NEED_REPLY;
         self
     }
@@ -220,10 +220,10 @@ impl Message {
     ///
     /// # Errors
     /// The payload is not a single number.
-    pub fn u64(&self) -> Result<u64, Refused> {
+    pub fn u64(&self) -> Result<u64, FrontEndViolation> {
         match *self.payload.as_slice() {
             [a, b, c, d, e, f, g, h] => Ok(u64::from_le_bytes([a, b, c, d, e, f, g, h])),
-            _ => Err(Refused::Size(self.request)),
+            _ => Err(FrontEndViolation::Size(self.request)),
         }
     }
 
@@ -231,7 +231,7 @@ impl Message {
     ///
     /// # Errors
     /// The payload is anything else.
-    pub fn vring_state(&self) -> Result<(u32, u32), Refused> {
+    pub fn vring_state(&self) -> Result<(u32, u32), FrontEndViolation> {
         let both = self.u64()?;
         Ok((both as u32, (both >> 32) as u32))
     }
@@ -240,11 +240,11 @@ impl Message {
     ///
     /// # Errors
     /// The message is too short.
-    pub fn words<const N: usize>(&self, at: usize) -> Result<[u64; N], Refused> {
+    pub fn words<const N: usize>(&self, at: usize) -> Result<[u64; N], FrontEndViolation> {
         let mut words = [0; N];
         for (i, word) in words.iter_mut().enumerate() {
             let bytes = self.payload.get(at + 8 * i..at + 8 * i + 8).and_then(|b| b.first_chunk());
-            *word = u64::from_le_bytes(*bytes.ok_or(Refused::Size(self.request))?);
+            *word = u64::from_le_bytes(*bytes.ok_or(FrontEndViolation::Size(self.request))?);
         }
         Ok(words)
     }
@@ -253,7 +253,7 @@ impl Message {
     ///
     /// # Errors
     /// The payload is too short.
-    pub fn region(&self, at: usize) -> Result<RegionSpec, Refused> {
+    pub fn region(&self, at: usize) -> Result<RegionSpec, FrontEndViolation> {
         let [guest, size, user, offset] = self.words(at)?;
         Ok(RegionSpec { guest, size, user, offset })
     }
@@ -262,16 +262,16 @@ impl Message {
     ///
     /// # Errors
     /// The message has more or fewer.
-    pub fn take_fds(&mut self, count: usize) -> Result<Vec<OwnedFd>, Refused> {
+    pub fn take_fds(&mut self, count: usize) -> Result<Vec<OwnedFd>, FrontEndViolation> {
         if self.fds.len() == count {
             Ok(std::mem::take(&mut self.fds))
         } else {
-            Err(Refused::Fds { request: self.request, fds: self.fds.len() })
+            Err(FrontEndViolation::Fds { request: self.request, fds: self.fds.len() })
         }
     }
 }
 
-/// A region as [`Message::region`] reads it.
+/// A region as [`VhostMessage::region`] reads it.
 pub fn put_region(payload: &mut Vec<u8>, spec: &RegionSpec) {
     for word in [spec.guest, spec.size, spec.user, spec.offset] {
         payload.extend(word.to_le_bytes());
@@ -285,26 +285,26 @@ mod tests {
     /// Objective: a written header reads back; invalid headers are refused.
     #[test]
     fn headers() {
-        let m = Message::new(request::SET_VRING_NUM, vec![1; 8]).with_ack();
+        let m = VhostMessage::new(request::SET_VRING_NUM, vec![1; 8]).with_ack();
         let bytes = m.bytes();
         let (r, f, n) = header(bytes[..HEADER].first_chunk().unwrap()).unwrap();
         assert_eq!((r, f, n), (request::SET_VRING_NUM, VERSION | NEED_REPLY, 8));
         let mut bad: [u8; HEADER] = *bytes.first_chunk().unwrap();
         bad[4] = 2;
-        assert_eq!(header(&bad), Err(Refused::Version(2)));
+        assert_eq!(header(&bad), Err(FrontEndViolation::Version(2)));
         bad[4] = 1;
         bad[9] = 0x20;
-        assert!(matches!(header(&bad), Err(Refused::TooLarge { .. })));
+        assert!(matches!(header(&bad), Err(FrontEndViolation::TooLarge { .. })));
     }
 
     /// Objective: payloads of another size are refused.
     #[test]
     fn payloads() {
-        let m = |n| Message::new(7, vec![0; n]);
-        assert_eq!(m(7).u64(), Err(Refused::Size(7)));
-        assert_eq!(m(9).vring_state(), Err(Refused::Size(7)));
-        assert_eq!(m(39).region(8), Err(Refused::Size(7)));
+        let m = |n| VhostMessage::new(7, vec![0; n]);
+        assert_eq!(m(7).u64(), Err(FrontEndViolation::Size(7)));
+        assert_eq!(m(9).vring_state(), Err(FrontEndViolation::Size(7)));
+        assert_eq!(m(39).region(8), Err(FrontEndViolation::Size(7)));
         assert!(m(40).region(8).is_ok());
-        assert_eq!(m(0).take_fds(1).err(), Some(Refused::Fds { request: 7, fds: 0 }));
+        assert_eq!(m(0).take_fds(1).err(), Some(FrontEndViolation::Fds { request: 7, fds: 0 }));
     }
 }

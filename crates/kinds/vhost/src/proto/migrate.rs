@@ -8,23 +8,23 @@ use netvale_virtio::features::RING_PACKED;
 use netvale_virtio::queue::MAX_SIZE;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
-use super::device::Device;
-use super::message::{Message, Refused};
+use super::device::VhostDevice;
+use super::message::{FrontEndViolation, VhostMessage};
 use crate::features::LOG_ALL;
-use crate::inflight::{self, Inflight, Shape};
+use crate::inflight::{self, Inflight, InflightShape};
 use crate::log::DirtyLog;
 
 /// Largest log: for guests of up to 128 TiB.
 const MAX_LOG: u64 = 1 << 32;
 
-impl Device {
+impl VhostDevice {
     /// SET_LOG_BASE: size and offset of the log, and its file.
-    pub(super) fn set_log(&mut self, m: &mut Message) -> Result<(), Refused> {
+    pub(super) fn set_log(&mut self, m: &mut VhostMessage) -> Result<(), FrontEndViolation> {
         let [size, offset] = m.words(0)?;
         if size > MAX_LOG {
-            return Err(Refused::Value(m.request));
+            return Err(FrontEndViolation::Value(m.request));
         }
-        let fd = m.take_fds(1)?.pop().ok_or(Refused::Size(m.request))?;
+        let fd = m.take_fds(1)?.pop().ok_or(FrontEndViolation::Size(m.request))?;
         self.log = Some(Arc::new(DirtyLog::new(fd, offset, size)?));
         self.tell_logs()
     }
@@ -36,7 +36,7 @@ impl Device {
     }
 
     /// Tells running queues what to log: front ends may change that at any time.
-    pub(super) fn tell_logs(&self) -> Result<(), Refused> {
+    pub(super) fn tell_logs(&self) -> Result<(), FrontEndViolation> {
         for (i, v) in self.vrings.iter().enumerate() {
             if let Some(live) = self.queue(i)?.as_mut() {
                 live.log = self.live_log();
@@ -47,50 +47,50 @@ impl Device {
     }
 
     /// GET_INFLIGHT_FD: creates the region. Returns its size and offset, and the numbers of the request.
-    pub(super) fn make_inflight(&self, m: &Message) -> Result<Message, Refused> {
+    pub(super) fn make_inflight(&self, m: &VhostMessage) -> Result<VhostMessage, FrontEndViolation> {
         let (queues, size) = self.inflight_shape(m)?;
         let len = inflight::bytes(queues, size, self.features & RING_PACKED != 0);
-        let fd = memfd_create("netvale-inflight", MemfdFlags::CLOEXEC).map_err(Refused::System)?;
-        ftruncate(&fd, len).map_err(Refused::System)?;
+        let fd = memfd_create("netvale-inflight", MemfdFlags::CLOEXEC).map_err(FrontEndViolation::System)?;
+        ftruncate(&fd, len).map_err(FrontEndViolation::System)?;
         let mut payload = m.payload.clone();
         payload[..8].copy_from_slice(&len.to_le_bytes());
         payload[8..16].fill(0);
-        let mut answer = Message::reply(m.request, payload);
+        let mut answer = VhostMessage::reply(m.request, payload);
         answer.fds.push(fd);
         Ok(answer)
     }
 
     /// SET_INFLIGHT_FD: maps the region, created by this process or an earlier one.
-    pub(super) fn set_inflight(&mut self, m: &mut Message) -> Result<(), Refused> {
+    pub(super) fn set_inflight(&mut self, m: &mut VhostMessage) -> Result<(), FrontEndViolation> {
         let (queues, size) = self.inflight_shape(m)?;
         let [len, offset] = m.words(0)?;
         if len > 2 * inflight::bytes(self.vrings.len() as u16, MAX_SIZE, true) {
-            return Err(Refused::Value(m.request));
+            return Err(FrontEndViolation::Value(m.request));
         }
-        let fd = m.take_fds(1)?.pop().ok_or(Refused::Size(m.request))?;
-        self.inflight = Some(Arc::new(Inflight::new(fd, Shape { len, offset, queues, size })?));
+        let fd = m.take_fds(1)?.pop().ok_or(FrontEndViolation::Size(m.request))?;
+        self.inflight = Some(Arc::new(Inflight::new(fd, InflightShape { len, offset, queues, size })?));
         Ok(())
     }
 
     /// Number of queues, and their size; they follow size and offset.
-    fn inflight_shape(&self, m: &Message) -> Result<(u16, u16), Refused> {
+    fn inflight_shape(&self, m: &VhostMessage) -> Result<(u16, u16), FrontEndViolation> {
         let half = |at: usize| m.payload.get(at..at + 2).and_then(|b| b.first_chunk()).map(|b| u16::from_le_bytes(*b));
-        let (Some(queues), Some(size)) = (half(16), half(18)) else { return Err(Refused::Size(m.request)) };
+        let (Some(queues), Some(size)) = (half(16), half(18)) else { return Err(FrontEndViolation::Size(m.request)) };
         if usize::from(queues) > self.vrings.len() || size > MAX_SIZE {
-            return Err(Refused::Value(m.request));
+            return Err(FrontEndViolation::Value(m.request));
         }
         Ok((queues, size))
     }
 
     /// Closes a queue's record: the front end knows the queue's position.
-    pub(super) fn close_record(&self, i: usize) -> Result<(), Refused> {
+    pub(super) fn close_record(&self, i: usize) -> Result<(), FrontEndViolation> {
         let record = self.queue(i)?.as_mut().and_then(|live| live.inflight.take());
         record.iter().for_each(|record| record.close());
         Ok(())
     }
 
     /// SEND_RARP: announces the new location of the guest with this address to the switch.
-    pub(super) fn announce(&mut self, m: &Message) -> Result<(), Refused> {
+    pub(super) fn announce(&mut self, m: &VhostMessage) -> Result<(), FrontEndViolation> {
         let mac = m.u64()?.to_le_bytes();
         let frame = rarp([mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]]);
         self.announcement = Some(frame);
@@ -98,7 +98,7 @@ impl Device {
     }
 
     /// Hands the announcement to the first transmit queue once that runs.
-    pub(super) fn deliver_announcement(&mut self) -> Result<(), Refused> {
+    pub(super) fn deliver_announcement(&mut self) -> Result<(), FrontEndViolation> {
         let Some(frame) = self.announcement.filter(|_| self.seats.len() > 1) else { return Ok(()) };
         let given = self.queue(1)?.as_mut().filter(|l| l.enabled).map(|live| live.announce = Some(frame.to_vec()));
         self.announcement = self.announcement.filter(|_| given.is_none());

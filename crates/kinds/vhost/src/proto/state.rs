@@ -6,18 +6,18 @@ use std::sync::Arc;
 use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::fault::Fault;
 use netvale_port::seat::Seat;
-use netvale_virtio::device::live::Live;
+use netvale_virtio::device::live::LiveQueue;
 use netvale_virtio::memory::{GuestMemory, RegionSpec};
-use netvale_virtio::queue::Addresses;
+use netvale_virtio::queue::QueueAddresses;
 use serde::{Deserialize, Serialize};
 
-use super::device::{Begin, Device, NO_FD, NetConfig};
-use super::message::{Message, request};
-use crate::inflight::Shape;
+use super::device::{NO_FD, NetConfig, QueueStart, VhostDevice};
+use super::message::{VhostMessage, request};
+use crate::inflight::InflightShape;
 
 /// State of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeviceState {
+pub struct VhostDeviceState {
     features: u64,
     protocol: u64,
     status: u64,
@@ -33,7 +33,7 @@ pub struct DeviceState {
     pub rings: Vec<RingState>,
 }
 
-impl DeviceState {
+impl VhostDeviceState {
     /// Whether the process ended without recording its rings' positions.
     pub fn is_lost(&self) -> bool {
         self.rings.iter().any(|ring| ring.started && ring.position.is_none())
@@ -51,7 +51,7 @@ struct LogState {
 /// State of the in-flight record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct InflightState {
-    shape: Shape,
+    shape: InflightShape,
     file: Fd,
 }
 
@@ -59,7 +59,7 @@ struct InflightState {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingState {
     size: u16,
-    addresses: Option<Addresses>,
+    addresses: Option<QueueAddresses>,
     /// Whether the ring's own pages are logged.
     log: bool,
     enabled: bool,
@@ -71,9 +71,9 @@ pub struct RingState {
     call: Option<Fd>,
 }
 
-impl Device {
+impl VhostDevice {
     /// The current state, without the positions of running rings. `None`: it has too many files to be restored.
-    pub fn state(&self) -> Option<DeviceState> {
+    pub fn state(&self) -> Option<VhostDeviceState> {
         let mut files: Vec<Arc<OwnedFd>> = Vec::new();
         let mut regions = Vec::new();
         for (spec, file) in self.memory.files()? {
@@ -93,7 +93,7 @@ impl Device {
         };
         let log = self.log.as_ref().map(|log| log.file());
         let inflight = self.inflight.as_ref().map(|inflight| inflight.file());
-        Some(DeviceState {
+        Some(VhostDeviceState {
             features: self.features,
             protocol: self.protocol,
             status: self.status,
@@ -112,11 +112,11 @@ impl Device {
     /// [`BadState`], with the part that a front end would be refused for.
     pub fn restore(
         config: NetConfig,
-        seats: Vec<Arc<Seat<Live>>>,
+        seats: Vec<Arc<Seat<LiveQueue>>>,
         fault: Fault,
-        state: DeviceState,
-    ) -> Result<Device, BadState> {
-        let mut device = Device::new(config, seats, fault);
+        state: VhostDeviceState,
+    ) -> Result<VhostDevice, BadState> {
+        let mut device = VhostDevice::new(config, seats, fault);
         if state.rings.len() != device.vrings.len() {
             return Err(BadState::new("a device with other queues"));
         }
@@ -126,7 +126,7 @@ impl Device {
         if let Some(LogState { place: [len, offset], file }) = state.log {
             device.say(request::SET_LOG_BASE, &[len, offset], Some(file))?;
         }
-        if let Some(InflightState { shape: Shape { len, offset, queues, size }, file }) = state.inflight {
+        if let Some(InflightState { shape: InflightShape { len, offset, queues, size }, file }) = state.inflight {
             let shape = u64::from(queues) | u64::from(size) << 16;
             device.say(request::SET_INFLIGHT_FD, &[len, offset, shape], Some(file))?;
         }
@@ -147,7 +147,7 @@ impl Device {
         if ring.size != 0 {
             self.say(request::SET_VRING_NUM, &[index | u64::from(ring.size) << 32], None)?;
         }
-        if let Some(Addresses { desc, avail, used }) = ring.addresses {
+        if let Some(QueueAddresses { desc, avail, used }) = ring.addresses {
             self.say(request::SET_VRING_ADDR, &[index | u64::from(ring.log) << 32, desc, used, avail, 0], None)?;
         }
         let base = u64::from(ring.position.unwrap_or_default());
@@ -156,7 +156,7 @@ impl Device {
             self.say(request::SET_VRING_CALL, &[index], ring.call)?;
         }
         if ring.started {
-            self.vrings[i].begin = if ring.position.is_some() { Begin::Stopped } else { Begin::Lost };
+            self.vrings[i].begin = if ring.position.is_some() { QueueStart::Stopped } else { QueueStart::Lost };
             let flag = if ring.kick.is_none() { NO_FD } else { 0 };
             self.say(request::SET_VRING_KICK, &[index | flag], ring.kick)?;
         }
@@ -164,7 +164,7 @@ impl Device {
     }
 
     fn say(&mut self, request: u32, words: &[u64], fd: Option<Fd>) -> Result<(), BadState> {
-        let mut m = Message::new(request, words.iter().flat_map(|word| word.to_le_bytes()).collect());
+        let mut m = VhostMessage::new(request, words.iter().flat_map(|word| word.to_le_bytes()).collect());
         m.fds.extend(fd.map(Fd::take).transpose()?);
         self.carry_out(&mut m).map(drop).map_err(BadState::new)
     }

@@ -6,13 +6,13 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::message::{HEADER, MAX_FDS, Message, Refused, header};
+use super::message::{FrontEndViolation, HEADER, MAX_FDS, VhostMessage, header};
 
 /// The result of waiting for a message.
 #[derive(Debug)]
-pub enum Received {
+pub enum ReceiveResult {
     /// A message.
-    Message(Message),
+    Message(VhostMessage),
     /// The other side hung up.
     Closed,
     /// `stop` became readable.
@@ -22,28 +22,28 @@ pub enum Received {
 /// Waits for a message, or for `stop` to become readable; then a partly received message is lost.
 ///
 /// # Errors
-/// [`Refused`] if the message is malformed.
-pub fn receive(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> Result<Received, Refused> {
-    Inbox::default().receive(socket, stop)
+/// [`FrontEndViolation`] if the message is malformed.
+pub fn receive(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> Result<ReceiveResult, FrontEndViolation> {
+    MessageInbox::default().receive(socket, stop)
 }
 
 /// The part of a message received so far.
 #[derive(Debug, Default)]
-pub struct Inbox {
+pub struct MessageInbox {
     bytes: Vec<u8>,
     fds: Vec<OwnedFd>,
 }
 
-impl Inbox {
+impl MessageInbox {
     /// Restores another process's partly received message.
     ///
     /// # Errors
-    /// [`Refused`] if that is more than a message, or not the beginning of one.
-    pub fn restore(bytes: Vec<u8>, fds: Vec<OwnedFd>) -> Result<Inbox, Refused> {
-        let inbox = Inbox { bytes, fds };
+    /// [`FrontEndViolation`] if that is more than a message, or not the beginning of one.
+    pub fn restore(bytes: Vec<u8>, fds: Vec<OwnedFd>) -> Result<MessageInbox, FrontEndViolation> {
+        let inbox = MessageInbox { bytes, fds };
         match inbox.missing()? {
-            0 => Err(Refused::Unread(inbox.bytes.len())),
-            _ if inbox.fds.len() > MAX_FDS => Err(Refused::Fds { request: 0, fds: inbox.fds.len() }),
+            0 => Err(FrontEndViolation::Unread(inbox.bytes.len())),
+            _ if inbox.fds.len() > MAX_FDS => Err(FrontEndViolation::Fds { request: 0, fds: inbox.fds.len() }),
             _ => Ok(inbox),
         }
     }
@@ -56,59 +56,63 @@ impl Inbox {
     /// Waits for the rest of a message, or for `stop` to become readable. Bytes received until then are kept.
     ///
     /// # Errors
-    /// [`Refused`] if the message is malformed.
-    pub fn receive(&mut self, socket: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> Result<Received, Refused> {
+    /// [`FrontEndViolation`] if the message is malformed.
+    pub fn receive(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        stop: BorrowedFd<'_>,
+    ) -> Result<ReceiveResult, FrontEndViolation> {
         loop {
             let missing = self.missing()?;
             if missing == 0 {
-                return self.message().map(Received::Message);
+                return self.message().map(ReceiveResult::Message);
             }
             let mut both =
                 [PollFd::from_borrowed_fd(socket, PollFlags::IN), PollFd::from_borrowed_fd(stop, PollFlags::IN)];
             match poll(&mut both, None) {
                 Ok(_) | Err(Errno::INTR) => {}
-                Err(e) => return Err(Refused::System(e)),
+                Err(e) => return Err(FrontEndViolation::System(e)),
             }
             if !both[1].revents().is_empty() {
-                return Ok(Received::Stopped);
+                return Ok(ReceiveResult::Stopped);
             }
             if !both[0].revents().is_empty() && !self.read(socket, missing)? {
-                return Ok(Received::Closed);
+                return Ok(ReceiveResult::Closed);
             }
         }
     }
 
     /// Bytes still missing for certain.
-    fn missing(&self) -> Result<usize, Refused> {
+    fn missing(&self) -> Result<usize, FrontEndViolation> {
         let whole = match self.bytes.first_chunk() {
             None => HEADER,
             Some(head) => HEADER + header(head)?.2,
         };
-        whole.checked_sub(self.bytes.len()).ok_or(Refused::Unread(self.bytes.len()))
+        whole.checked_sub(self.bytes.len()).ok_or(FrontEndViolation::Unread(self.bytes.len()))
     }
 
-    fn message(&mut self) -> Result<Message, Refused> {
+    fn message(&mut self) -> Result<VhostMessage, FrontEndViolation> {
         let mut bytes = std::mem::take(&mut self.bytes);
-        let (request, flags, _) = header(bytes.first_chunk().ok_or(Refused::Unread(0))?)?;
+        let (request, flags, _) = header(bytes.first_chunk().ok_or(FrontEndViolation::Unread(0))?)?;
         let payload = bytes.split_off(HEADER);
-        Ok(Message { request, flags, payload, fds: std::mem::take(&mut self.fds) })
+        Ok(VhostMessage { request, flags, payload, fds: std::mem::take(&mut self.fds) })
     }
 
     /// Reads at most `most` bytes. Returns whether the other side is still there.
-    fn read(&mut self, socket: BorrowedFd<'_>, most: usize) -> Result<bool, Refused> {
+    fn read(&mut self, socket: BorrowedFd<'_>, most: usize) -> Result<bool, FrontEndViolation> {
         let mut rest = vec![0; most];
         match netvale_fdio::receive(socket, &mut rest, RecvFlags::DONTWAIT) {
             Ok(got) => {
                 self.fds.extend(got.fds);
                 if self.fds.len() > MAX_FDS {
-                    return Err(Refused::Fds { request: 0, fds: self.fds.len() });
+                    return Err(FrontEndViolation::Fds { request: 0, fds: self.fds.len() });
                 }
                 self.bytes.extend_from_slice(rest.get(..got.bytes).unwrap_or_default());
                 Ok(got.bytes > 0)
             }
             Err(Errno::AGAIN | Errno::INTR) => Ok(true),
             Err(Errno::CONNRESET) => Ok(false),
-            Err(e) => Err(Refused::System(e)),
+            Err(e) => Err(FrontEndViolation::System(e)),
         }
     }
 }
@@ -117,15 +121,15 @@ impl Inbox {
 ///
 /// # Errors
 /// The other side is gone, or does not read.
-pub fn send(socket: BorrowedFd<'_>, message: &Message) -> Result<(), Refused> {
+pub fn send(socket: BorrowedFd<'_>, message: &VhostMessage) -> Result<(), FrontEndViolation> {
     let bytes = message.bytes();
     if message.fds.len() > MAX_FDS {
-        return Err(Refused::Fds { request: message.request, fds: message.fds.len() });
+        return Err(FrontEndViolation::Fds { request: message.request, fds: message.fds.len() });
     }
     // A message is far smaller than a socket's buffer: a peer that lets it fill up does not read.
     match netvale_fdio::send(socket, &bytes, &message.fds, SendFlags::DONTWAIT) {
         Ok(n) if n == bytes.len() => Ok(()),
-        Ok(_) => Err(Refused::System(Errno::AGAIN)),
-        Err(e) => Err(Refused::System(e)),
+        Ok(_) => Err(FrontEndViolation::System(Errno::AGAIN)),
+        Err(e) => Err(FrontEndViolation::System(e)),
     }
 }

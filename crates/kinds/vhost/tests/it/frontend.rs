@@ -7,8 +7,8 @@ use std::os::fd::AsRawFd;
 
 use common::{End, take, until};
 use netvale_vhost::features::{LOG_ALL, PROTOCOL_FEATURES};
-use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
-use netvale_virtio::driver::ram::Ram;
+use netvale_vhost::port::{VhostMode, VhostOptions, VhostPort};
+use netvale_virtio::driver::ram::DriverRam;
 use netvale_virtio::driver::{DriverFeatures, DriverQueue, addresses};
 use netvale_virtio::features::{MQ, VERSION_1};
 use raw::rig;
@@ -71,7 +71,7 @@ fn a_queue_by_the_other_front_end() {
         assert!(front.get_max_mem_slots().unwrap() >= 32);
         let (_, config) = front.get_config(0, 12, VhostUserConfigFlags::WRITABLE, &[0; 12]).unwrap();
         assert_eq!(config[..8], [2, 2, 2, 2, 2, 2, 1, 0], "address, link");
-        let (ram, mut queues) = Ram::new(&[8, 8]).unwrap();
+        let (ram, mut queues) = DriverRam::new(&[8, 8]).unwrap();
         let spec = ram.spec();
         let fd = ram.file().unwrap();
         let region = VhostUserMemoryRegionInfo {
@@ -146,7 +146,7 @@ fn a_log_by_the_other_front_end() {
 fn number_of_queues() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
-    let options = VhostOptions { site: path.clone().into(), mode: Mode::Server, pairs: 3, mac: [2; 6], mtu: 1500 };
+    let options = VhostOptions { site: path.clone().into(), mode: VhostMode::Server, pairs: 3, mac: [2; 6], mtu: 1500 };
     let (_device, queues) = VhostPort::new(&options).unwrap();
     let _end = End::first(queues);
     assert_eq!(negotiated(&path, 6).get_queue_num().unwrap(), 3);

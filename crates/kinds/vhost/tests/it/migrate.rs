@@ -9,7 +9,7 @@ use std::path::Path;
 use common::{frame, give, take, until};
 use netvale_vhost::features::LOG_ALL;
 use netvale_vhost::proto::message::{put_region, request};
-use netvale_virtio::driver::ram::{QueueRam, Ram};
+use netvale_virtio::driver::ram::{DriverRam, QueueRam};
 use netvale_virtio::driver::{DriverFeatures, DriverQueue, addresses};
 use netvale_virtio::features::{RING_PACKED, VERSION_1};
 use netvale_virtio::queue::QueueFeatures;
@@ -122,7 +122,7 @@ fn announcement() {
 
 /// A front end with a transmit queue of its own, which outlives the device.
 struct Survivor {
-    ram: Ram,
+    ram: DriverRam,
     queue_ram: QueueRam,
     queue: DriverQueue,
     packed: bool,
@@ -131,7 +131,7 @@ struct Survivor {
 
 impl Survivor {
     fn new(packed: bool) -> Survivor {
-        let (ram, mut queues) = Ram::new(&[8, 8]).unwrap();
+        let (ram, mut queues) = DriverRam::new(&[8, 8]).unwrap();
         let queue_ram = queues.remove(1);
         let queue = DriverQueue::new(
             &queue_ram,

@@ -4,7 +4,7 @@ use crate::common;
 
 use common::{End, cross, frame, give, give_with, take, until};
 use netvale_vhost::frontend::BackEnd;
-use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
+use netvale_vhost::port::{VhostMode, VhostOptions, VhostPort};
 use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::port::VirtioPort;
 use netvale_wire::offload::{Gso, GsoKind, Offload};
@@ -22,7 +22,7 @@ impl Rig {
     fn new(options: DriverOptions) -> Rig {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        let mode = Mode::Server;
+        let mode = VhostMode::Server;
         let offered = VhostOptions { site: path.clone().into(), mode, pairs: options.pairs, mac: [2; 6], mtu: 1500 };
         let (device, queues) = VhostPort::new(&offered).unwrap();
         let device_end = End::first(queues);
@@ -207,7 +207,7 @@ fn wait(end: &mut End) {
 fn drivers_come_and_go() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
-    let options = VhostOptions { site: path.clone().into(), mode: Mode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
+    let options = VhostOptions { site: path.clone().into(), mode: VhostMode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
     let (device, queues) = VhostPort::new(&options).unwrap();
     let mut device_end = End::first(queues);
     let frames: Vec<_> = (0..100).map(|i| (frame(60, i), Offload::None)).collect();
@@ -233,7 +233,7 @@ fn drivers_come_and_go() {
 fn devices_come_and_go() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
-    let options = VhostOptions { site: path.clone().into(), mode: Mode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
+    let options = VhostOptions { site: path.clone().into(), mode: VhostMode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
     let (driver, queues) = VirtioPort::new(BackEnd(path.into()), DriverOptions::default()).unwrap();
     let mut driver_end = End::first(queues);
     let frames: Vec<_> = (0..100).map(|i| (frame(60, i), Offload::None)).collect();
@@ -260,7 +260,9 @@ proptest! {
         batch in 1usize..40,
     ) {
         let on = |bit: u16| bits & bit != 0;
-        let mut rig = Rig::new(DriverOptions { packed: on(1), event_idx: on(2), size: if on(4) { 16 } else { 128 }, ..DriverOptions::default() });
+        let size = if on(4) { 16 } else { 128 };
+        let options = DriverOptions { packed: on(1), event_idx: on(2), size, ..DriverOptions::default() };
+        let mut rig = Rig::new(options);
         let frames: Vec<_> = lens.iter().enumerate().map(|(i, n)| (frame(*n, i as u8), Offload::None)).collect();
         prop_assert!(cross(&rig.driver_end, &mut rig.device_end, &frames, batch) == frames);
         prop_assert!(cross(&rig.device_end, &mut rig.driver_end, &frames, batch) == frames);

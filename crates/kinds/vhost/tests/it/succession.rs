@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{End, take, until};
 use netvale_vhost::port::VhostPort;
-use netvale_vhost::proto::message::{Message, request};
+use netvale_vhost::proto::message::{VhostMessage, request};
 use netvale_virtio::driver::options::DriverOptions;
 use processes::{Device, Driver, Stream, all_options, connected, other, sent, written};
 use raw::{Raw, started};
@@ -175,7 +175,7 @@ fn half_a_message() {
         let mut device = Device::new(1);
         let (raw, _memory) = started(&device.path());
         let call = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
-        let bytes = Message::new(request::SET_VRING_CALL, 1u64.to_le_bytes().to_vec()).bytes();
+        let bytes = VhostMessage::new(request::SET_VRING_CALL, 1u64.to_le_bytes().to_vec()).bytes();
         let sent = call.try_clone().unwrap();
         send_with(&raw, &bytes[..cut], sent);
         until("the first part is read", || {
@@ -254,7 +254,7 @@ fn an_exchanged_descriptor_is_a_change() {
     let before = changes();
     for count in 1..4 {
         let call = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
-        let bytes = Message::new(request::SET_VRING_CALL, 1u64.to_le_bytes().to_vec()).bytes();
+        let bytes = VhostMessage::new(request::SET_VRING_CALL, 1u64.to_le_bytes().to_vec()).bytes();
         send_with(&raw, &bytes, call.try_clone().unwrap());
         until("the change is noted", || changes() == before + count);
         let (said, fds) = saved();

@@ -8,9 +8,9 @@ use std::os::fd::OwnedFd;
 
 use common::{take, until};
 use netvale_fdio::state::{BadState, State};
-use netvale_port::service::Paused;
+use netvale_port::service::PausedService;
 use netvale_vhost::port::VhostPort;
-use netvale_vhost::proto::message::Message;
+use netvale_vhost::proto::message::VhostMessage;
 use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::port::VirtioPort;
 use processes::{Device, Driver, connected, written};
@@ -21,7 +21,7 @@ use serde_json::Value;
 /// The expected word in the error, and the change.
 type Forgery<'a> = (&'a str, &'a dyn Fn(&mut Value, &mut Vec<OwnedFd>));
 
-type Restored<T> = Result<(T, netvale_virtio::Queues, Paused), BadState>;
+type Restored<T> = Result<(T, netvale_virtio::VirtioQueues, PausedService), BadState>;
 
 /// Objective: another process's state of a driver is checked, and an error names the wrong part.
 #[test]
@@ -108,7 +108,7 @@ fn forged() {
         ("queue 1", &|s, _| s["peer"]["device"]["rings"][1]["addresses"]["desc"] = 1.into()),
         ("queue 1", &|s, _| s["peer"]["device"]["rings"][1]["addresses"] = Value::Null),
         ("out of range", &|s, _| s["peer"]["device"]["rings"][1]["size"] = 40_000.into()),
-        ("unread bytes", &|s, _| s["peer"]["unread"]["bytes"] = Message::new(1, vec![]).bytes().into()),
+        ("unread bytes", &|s, _| s["peer"]["unread"]["bytes"] = VhostMessage::new(1, vec![]).bytes().into()),
         ("version 1", &|s, _| s["peer"]["unread"]["bytes"] = vec![0u8; 12].into()),
         ("is missing", &|s, _| s["peer"]["unread"]["fds"] = serde_json::json!([100])),
         ("named twice", &|s, _| s["peer"]["unread"]["fds"] = serde_json::json!([0])),

@@ -6,10 +6,10 @@ use std::ptr::NonNull;
 use netvale_mem::copy::{copy_bytes, peek, prefetch_write};
 use netvale_port::batch::Batch;
 use netvale_port::seat::ToPeer;
-use netvale_port::soft::{Form, header_bytes};
+use netvale_port::soft::{FrameForm, header_bytes};
 use netvale_port::{DropReason, FrameRef, Scratch};
 
-use super::live::Live;
+use super::live::LiveQueue;
 use crate::queue::{Chain, DriverViolation, Piece};
 
 /// Most buffers for one frame.
@@ -21,7 +21,7 @@ const GROUP: usize = 32;
 
 /// The outcome for one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PutResult {
+enum FillResult {
     Done,
     Full,
     TooLong,
@@ -29,29 +29,29 @@ enum PutResult {
 
 /// Progress of a delivery.
 #[derive(Default)]
-struct Tally {
+struct DeliveryTally {
     frames: u64,
     bytes: u64,
 }
 
 /// A one-piece buffer that fits a frame.
 #[derive(Clone, Copy)]
-struct Room {
+struct PieceRoom {
     chain: Chain,
     /// Bytes of header and frame.
     need: u32,
     ptr: NonNull<u8>,
 }
 
-impl Default for Room {
-    fn default() -> Room {
-        Room { chain: Chain::default(), need: 0, ptr: NonNull::dangling() }
+impl Default for PieceRoom {
+    fn default() -> PieceRoom {
+        PieceRoom { chain: Chain::default(), need: 0, ptr: NonNull::dangling() }
     }
 }
 
-impl Live {
+impl LiveQueue {
     fn deliver_to(&mut self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
-        let mut tally = Tally::default();
+        let mut tally = DeliveryTally::default();
         let done = match self.deliver_all(batch, picks, scratch, &mut tally) {
             (done, None) => done,
             (done, Some(why)) => {
@@ -72,7 +72,7 @@ impl Live {
         batch: &Batch,
         picks: &[u16],
         scratch: &mut Scratch,
-        tally: &mut Tally,
+        tally: &mut DeliveryTally,
     ) -> (usize, Option<DriverViolation>) {
         let mut done = 0;
         self.queue.prefetch();
@@ -86,12 +86,12 @@ impl Live {
             }
             let put = match batch.get(usize::from(pick)) {
                 Some(frame) => self.deliver_one(&frame, scratch, tally),
-                None => Ok(PutResult::Done),
+                None => Ok(FillResult::Done),
             };
             match put {
-                Ok(PutResult::Full) => return (done, None),
-                Ok(PutResult::Done) => {}
-                Ok(PutResult::TooLong) => self.counters.dropped(DropReason::TooLong, 1),
+                Ok(FillResult::Full) => return (done, None),
+                Ok(FillResult::Done) => {}
+                Ok(FillResult::TooLong) => self.counters.dropped(DropReason::TooLong, 1),
                 Err(why) => return (done, Some(why)),
             }
             done += 1;
@@ -100,10 +100,10 @@ impl Live {
     }
 
     /// Copies frames of one piece into buffers of one piece, up to the first that is not. Returns their number; the
-    /// next one is for [`Live::deliver_one`].
+    /// next one is for [`LiveQueue::deliver_one`].
     #[inline]
-    fn deliver_plain(&mut self, batch: &Batch, picks: &[u16], tally: &mut Tally) -> usize {
-        let mut rooms = [Room::default(); GROUP];
+    fn deliver_plain(&mut self, batch: &Batch, picks: &[u16], tally: &mut DeliveryTally) -> usize {
+        let mut rooms = [PieceRoom::default(); GROUP];
         let mut done = 0;
         for picks in picks.chunks(GROUP) {
             let count = self.find_rooms(batch, picks, &mut rooms);
@@ -121,7 +121,7 @@ impl Live {
 
     /// Finds a buffer of one piece for each frame, while such buffers last. Returns their number.
     #[inline]
-    fn find_rooms(&mut self, batch: &Batch, picks: &[u16], rooms: &mut [Room; GROUP]) -> usize {
+    fn find_rooms(&mut self, batch: &Batch, picks: &[u16], rooms: &mut [PieceRoom; GROUP]) -> usize {
         let hdr_len = self.framing.hdr_len;
         let mut count = 0;
         for (room, &pick) in rooms.iter_mut().zip(picks) {
@@ -133,7 +133,7 @@ impl Live {
             match chain.zip(self.pieces.only_writable()) {
                 Some((chain, Piece { ptr, len })) if len as usize >= need => {
                     prefetch_write(ptr.as_ptr().wrapping_add(hdr_len));
-                    *room = Room { chain, need: need as u32, ptr };
+                    *room = PieceRoom { chain, need: need as u32, ptr };
                     count += 1;
                 }
                 _ => {
@@ -147,7 +147,7 @@ impl Live {
 
     /// Copies a frame into each of its rooms. Returns the frames' bytes.
     #[inline]
-    fn fill_rooms(&self, batch: &Batch, picks: &[u16], rooms: &[Room]) -> u64 {
+    fn fill_rooms(&self, batch: &Batch, picks: &[u16], rooms: &[PieceRoom]) -> u64 {
         let hdr_len = self.framing.hdr_len;
         let mut bytes = 0;
         for (room, &pick) in rooms.iter().zip(picks) {
@@ -167,25 +167,25 @@ impl Live {
         &mut self,
         frame: &FrameRef<'_>,
         scratch: &mut Scratch,
-        tally: &mut Tally,
-    ) -> Result<PutResult, DriverViolation> {
-        if self.framing.to_driver(frame) == Form::AsIs {
+        tally: &mut DeliveryTally,
+    ) -> Result<FillResult, DriverViolation> {
+        if self.framing.to_driver(frame) == FrameForm::AsIs {
             let header = header_bytes(&frame.offload());
             // SAFETY: `place` passes room in a buffer of the guest.
             let put = place(self, &header, frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) })?;
-            if put == PutResult::Done {
+            if put == FillResult::Done {
                 tally.frames += 1;
                 tally.bytes += frame.len() as u64;
             }
             return Ok(put);
         }
         if scratch.may_have_to_wait() && !self.has_room_for(frame)? {
-            return Ok(PutResult::Full);
+            return Ok(FillResult::Full);
         }
-        let mut result = Ok(PutResult::Done);
+        let mut result = Ok(FillResult::Done);
         let mut any = false;
         let softened = scratch.soften(frame, |bytes| {
-            if result != Ok(PutResult::Done) {
+            if result != Ok(FillResult::Done) {
                 return;
             }
             result = place(self, &[0; 12], bytes.len(), |at, to, n| {
@@ -195,7 +195,7 @@ impl Live {
                 unsafe { copy_bytes(rest.as_ptr(), to, n) };
                 n
             });
-            if result == Ok(PutResult::Done) {
+            if result == Ok(FillResult::Done) {
                 any = true;
                 tally.frames += 1;
                 tally.bytes += bytes.len() as u64;
@@ -204,22 +204,22 @@ impl Live {
         match (softened, result) {
             (Err(why), _) => {
                 self.counters.dropped(why, 1);
-                Ok(PutResult::Done)
+                Ok(FillResult::Done)
             }
             // Segments without room after others had some are lost, as on a wire.
-            (Ok(_), Ok(PutResult::Full)) if any => {
+            (Ok(_), Ok(FillResult::Full)) if any => {
                 self.counters.dropped(DropReason::NoRoom, 1);
-                Ok(PutResult::Done)
+                Ok(FillResult::Done)
             }
             (Ok(_), result) => result,
         }
     }
 }
 
-impl Live {
+impl LiveQueue {
     /// Whether all segments of a frame have room, or never will.
     fn has_room_for(&mut self, frame: &FrameRef<'_>) -> Result<bool, DriverViolation> {
-        let Form::Segments { count, longest, .. } = Form::of(frame, false) else { return Ok(true) };
+        let FrameForm::Segments { count, longest, .. } = FrameForm::of(frame, false) else { return Ok(true) };
         let need = self.framing.hdr_len + longest;
         let start = self.queue.position();
         let before = self.pieces.walked();
@@ -285,11 +285,11 @@ unsafe fn write_plain_header(at: *mut u8, hdr_len: usize) {
 /// Writes `header` and `len` bytes of a frame to as many buffers as they take. `read` copies bytes of the frame, from a
 /// position, to a place with room for that many, and returns their number.
 fn place(
-    live: &mut Live,
+    live: &mut LiveQueue,
     header: &[u8; 12],
     len: usize,
     mut read: impl FnMut(usize, *mut u8, usize) -> usize,
-) -> Result<PutResult, DriverViolation> {
+) -> Result<FillResult, DriverViolation> {
     let hdr_len = live.framing.hdr_len;
     let need = hdr_len + len;
     let start = live.queue.position();
@@ -301,25 +301,25 @@ fn place(
     while at < need {
         let Some(chain) = live.queue.next(&live.memory, &mut live.pieces)? else {
             live.queue.back_to(start);
-            return Ok(PutResult::Full);
+            return Ok(FillResult::Full);
         };
         let before = at;
         for p in live.pieces.writable() {
             let from = at;
-            at = fill(p, at, need, (hdr_len, header), &mut count_at, &mut read);
+            at = fill(p, at, need, hdr_len, header, &mut count_at, &mut read);
             live.wrote(p.ptr.as_ptr(), at - from);
         }
         match chains.get_mut(used) {
             Some(place) if at > before || used > 0 => *place = (chain, (at - before) as u32),
             _ => {
                 live.queue.back_to(start);
-                return Ok(PutResult::TooLong);
+                return Ok(FillResult::TooLong);
             }
         }
         used += 1;
         if at < need && !live.framing.mergeable {
             live.queue.back_to(start);
-            return Ok(PutResult::TooLong);
+            return Ok(FillResult::TooLong);
         }
     }
     if hdr_len == 12 {
@@ -332,7 +332,7 @@ fn place(
         }
     }
     chains[..used].iter().for_each(|&(chain, written)| live.queue.give_back(chain, written));
-    Ok(PutResult::Done)
+    Ok(FillResult::Done)
 }
 
 /// Fills a piece with bytes of header and frame from `at` on. Returns the end position.
@@ -340,7 +340,8 @@ fn fill(
     p: &Piece,
     mut at: usize,
     need: usize,
-    (hdr_len, header): (usize, &[u8; 12]),
+    hdr_len: usize,
+    header: &[u8; 12],
     count_at: &mut [Option<NonNull<u8>>; 2],
     read: &mut impl FnMut(usize, *mut u8, usize) -> usize,
 ) -> usize {
@@ -365,7 +366,7 @@ fn fill(
 }
 
 /// A receive queue.
-impl ToPeer for Live {
+impl ToPeer for LiveQueue {
     #[inline]
     fn deliver(&mut self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> Option<usize> {
         self.is_on().then(|| self.deliver_to(batch, picks, scratch))

@@ -8,11 +8,11 @@ use netvale_mem::copy::{copy_bytes, peek, prefetch_read};
 use netvale_port::batch::{BATCH, Batch, MAX_FRAGS};
 use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
 
-use super::live::Live;
+use super::live::LiveQueue;
 use crate::queue::{DriverViolation, Piece};
 
 /// Frames of one piece each, header included; read once their first cache line has arrived.
-struct Run {
+struct PieceRun {
     list: [(*const u8, u32); RUN],
     len: usize,
 }
@@ -20,10 +20,10 @@ struct Run {
 /// Frames read together.
 const RUN: usize = 32;
 
-impl Live {
+impl LiveQueue {
     fn fill(&mut self, batch: &mut Batch) {
         let hdr_len = self.framing.hdr_len as u32;
-        let mut run = Run { list: [(std::ptr::null(), 0); RUN], len: 0 };
+        let mut run = PieceRun { list: [(std::ptr::null(), 0); RUN], len: 0 };
         if let Some(frame) = self.announce.take() {
             self.announced = frame;
             // SAFETY: the bytes are ours, only reached by this pointer, and unchanged until the next announcement,
@@ -64,7 +64,7 @@ impl Live {
     }
 
     #[inline]
-    fn push_run(&self, run: &mut Run, batch: &mut Batch) {
+    fn push_run(&self, run: &mut PieceRun, batch: &mut Batch) {
         let hdr_len = self.framing.hdr_len;
         for &(ptr, len) in &run.list[..run.len] {
             let frame = len - hdr_len as u32;
@@ -156,7 +156,7 @@ pub(crate) unsafe fn read_header(at: *const u8, hdr_len: usize) -> [u8; 12] {
 }
 
 /// A transmit queue.
-impl Ingress for Live {
+impl Ingress for LiveQueue {
     // SAFETY: frames lie in guest memory, which stays mapped until `release`, or in `announced`.
     #[inline]
     unsafe fn take(&mut self, batch: &mut Batch) {
@@ -184,11 +184,11 @@ impl Ingress for Live {
     }
 
     fn arm(&mut self) -> bool {
-        self.is_on() && (self.polled || Live::arm(self))
+        self.is_on() && (self.polled || LiveQueue::arm(self))
     }
 
     fn disarm(&mut self) {
-        Live::disarm(self);
+        LiveQueue::disarm(self);
     }
 
     /// Its seat holds the driver's kick descriptor.

@@ -8,7 +8,7 @@ use netvale_port::RingCounters;
 
 use crate::features::Framing;
 use crate::memory::GuestMemory;
-use crate::queue::{Chain, DriverViolation, Pieces, Queue};
+use crate::queue::{Chain, DeviceQueue, DriverViolation, Pieces};
 
 /// The dirty log of a guest under migration: marks a device's writes to its memory.
 pub trait WriteLog: Send + Sync {
@@ -19,11 +19,11 @@ pub trait WriteLog: Send + Sync {
 }
 
 /// An in-flight record of a queue, kept outside this process in case it ends without closing the queue.
-pub trait Record: Send {
+pub trait InflightRecord: Send {
     /// Called before the driver is shown returned chains.
-    fn showing(&mut self, queue: &Queue);
+    fn showing(&mut self, queue: &DeviceQueue);
     /// Called after that.
-    fn shown(&mut self, queue: &Queue);
+    fn shown(&mut self, queue: &DeviceQueue);
     /// Closes the record: the queue's position is known elsewhere.
     fn close(&self);
     /// Whether the record's memory is lost.
@@ -31,9 +31,9 @@ pub trait Record: Send {
 }
 
 /// A started queue.
-pub struct Live {
+pub struct LiveQueue {
     /// The ring.
-    pub queue: Queue,
+    pub queue: DeviceQueue,
     /// The memory of the ring and its buffers.
     pub memory: Arc<GuestMemory>,
     /// Header format and offloads of its frames.
@@ -55,7 +55,7 @@ pub struct Live {
     /// The ring is logged, too.
     pub log_ring: bool,
     /// Record that survives this process.
-    pub inflight: Option<Box<dyn Record>>,
+    pub inflight: Option<Box<dyn InflightRecord>>,
     /// A frame to send once on the driver's behalf.
     pub announce: Option<Vec<u8>>,
     /// The announced frame in the batch: no reference to its bytes may exist.
@@ -68,7 +68,7 @@ pub struct Live {
     pub kicks: Arc<KickCounts>,
 }
 
-impl Live {
+impl LiveQueue {
     /// Whether frames pass.
     #[inline]
     pub fn is_on(&self) -> bool {

@@ -6,22 +6,23 @@ use std::cell::Cell;
 use netvale_mem::copy::{copy_bytes, prefetch_write};
 use netvale_port::batch::{Batch, MAX_FRAGS};
 use netvale_port::seat::ToPeer;
-use netvale_port::soft::{Form, PutResult, Room, header_bytes};
+use netvale_port::soft::{FrameForm, PutResult, SegmentRoom, header_bytes};
 use netvale_port::{DropReason, FrameRef, Scratch};
 
 use super::ram::{BUF, QueueRam};
-use super::started::Started;
+use super::started::RunningQueue;
 use super::{DeviceViolation, DriverQueue};
 
 /// Frames whose buffers are prefetched together.
 const GROUP: usize = 32;
 
-impl Started {
+impl RunningQueue {
     /// Takes back buffers that the device has sent.
     fn reclaim(&mut self) -> Result<(), DeviceViolation> {
         let reclaimed = self.queue.reclaim();
         // Noted before the buffers are posted again, which overwrites their old place.
-        self.ram.note(self.queue.done());
+        let (done, turn) = self.queue.done();
+        self.ram.note(done, turn);
         reclaimed
     }
 
@@ -61,17 +62,20 @@ impl Started {
     }
 
     fn send(&mut self, frame: &FrameRef<'_>, scratch: &mut Scratch) -> PutResult {
-        let ring = (&mut self.queue, &self.ram, &mut *self.blank);
+        let queue = &mut self.queue;
+        let ram = &self.ram;
+        let blank = &mut *self.blank;
         let hdr_len = self.framing.hdr_len;
-        if self.framing.to_device(frame) == Form::AsIs {
+        if self.framing.to_device(frame) == FrameForm::AsIs {
             let header = header_bytes(&frame.offload());
             // SAFETY: `put` passes room in our buffers.
-            return put(ring, (hdr_len, &header), frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) });
+            return put(queue, ram, blank, hdr_len, &header, frame.len(), |at, to, n| unsafe {
+                frame.copy_out_raw(at, to, n)
+            });
         }
-        let (queue, ram, blank) = ring;
-        let room = Room { free: queue.free(), all: ram.size().into(), bytes: BUF as usize, lead: hdr_len };
+        let room = SegmentRoom { free: queue.free(), all: ram.size().into(), bytes: BUF as usize, lead: hdr_len };
         scratch.soften_into(frame, &self.counters, &room, |bytes| {
-            put((queue, ram, blank), (hdr_len, &[0; 12]), bytes.len(), |at, to, n| {
+            put(queue, ram, blank, hdr_len, &[0; 12], bytes.len(), |at, to, n| {
                 let rest = bytes.get(at..).unwrap_or(&[]);
                 let n = rest.len().min(n);
                 // SAFETY: `put` passes room in our buffers; `rest` is private.
@@ -85,7 +89,7 @@ impl Started {
 /// Sends frames of one piece that fit one buffer and have no offloads, while buffers are free. Returns their number and
 /// bytes. A separate function, to give its loop all registers.
 #[inline(never)]
-fn send_plain(s: &mut Started, batch: &Batch, picks: &[u16]) -> (usize, u64) {
+fn send_plain(s: &mut RunningQueue, batch: &Batch, picks: &[u16]) -> (usize, u64) {
     let hdr_len = s.framing.hdr_len;
     let mut done = 0;
     let mut bytes = 0;
@@ -123,8 +127,11 @@ fn send_plain(s: &mut Started, batch: &Batch, picks: &[u16]) -> (usize, u64) {
 
 /// Writes header and frame to a chain of buffers, and posts the chain.
 fn put(
-    (queue, ram, blank): (&mut DriverQueue, &QueueRam, &mut [bool]),
-    (hdr_len, header): (usize, &[u8; 12]),
+    queue: &mut DriverQueue,
+    ram: &QueueRam,
+    blank: &mut [bool],
+    hdr_len: usize,
+    header: &[u8; 12],
     len: usize,
     mut read: impl FnMut(usize, *mut u8, usize) -> usize,
 ) -> PutResult {
@@ -167,7 +174,7 @@ fn put(
 }
 
 /// The transmit queue.
-impl ToPeer for Started {
+impl ToPeer for RunningQueue {
     fn deliver(&mut self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> Option<usize> {
         if self.broken {
             return None;

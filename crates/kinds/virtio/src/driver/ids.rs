@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// A driver's record of its buffers.
-pub trait Buffers: Send {
+pub trait DriverBuffers: Send {
     /// Creates the record of `n` free buffers.
     fn new(n: u16) -> Self;
 
@@ -74,7 +74,7 @@ pub struct Ids {
 /// No buffer.
 pub const NONE: u16 = u16::MAX;
 
-impl Buffers for Ids {
+impl DriverBuffers for Ids {
     fn new(n: u16) -> Ids {
         Ids {
             // The last is taken first: 0, then 1, and so on.
@@ -168,7 +168,7 @@ impl Buffers for Ids {
 
 /// Buffers that come back in the order of posting (`VIRTIO_F_IN_ORDER`), described by two numbers that wrap around.
 #[derive(Debug)]
-pub struct Ordered {
+pub struct OrderedBuffers {
     /// Number of buffers minus one (a mask).
     mask: u16,
     /// Next buffer to take.
@@ -184,17 +184,17 @@ pub struct Ordered {
     first: u16,
 }
 
-impl Ordered {
+impl OrderedBuffers {
     #[inline]
     fn len(&self, first: u16) -> u16 {
         self.lens.get(usize::from(first)).copied().unwrap_or(1)
     }
 }
 
-impl Buffers for Ordered {
-    fn new(n: u16) -> Ordered {
+impl DriverBuffers for OrderedBuffers {
+    fn new(n: u16) -> OrderedBuffers {
         let lens = vec![1; usize::from(n)].into_boxed_slice();
-        Ordered { mask: n - 1, next: 0, oldest: 0, free: n, posted: 0, lens, first: 0 }
+        OrderedBuffers { mask: n - 1, next: 0, oldest: 0, free: n, posted: 0, lens, first: 0 }
     }
 
     #[inline]
@@ -263,11 +263,11 @@ impl Buffers for Ordered {
         BuffersState::Ordered { oldest: self.oldest, posted }
     }
 
-    fn continued(n: u16, state: &BuffersState) -> Option<Ordered> {
+    fn continued(n: u16, state: &BuffersState) -> Option<OrderedBuffers> {
         let BuffersState::Ordered { oldest, posted } = state else { return None };
         let total =
             posted.iter().try_fold(0u16, |sum, len| sum.checked_add(*len).filter(|sum| *sum <= n && *len > 0))?;
-        let mut ids = Ordered::new(n);
+        let mut ids = OrderedBuffers::new(n);
         if *oldest > ids.mask {
             return None;
         }
@@ -291,7 +291,7 @@ mod tests {
     /// have one twice are refused.
     #[test]
     fn continued() {
-        fn used<B: Buffers>() -> B {
+        fn used<B: DriverBuffers>() -> B {
             let mut ids = B::new(8);
             let firsts = [3, 1, 2].map(|count| {
                 let first = ids.take(count).unwrap();
@@ -302,21 +302,22 @@ mod tests {
             ids.recycle(firsts[0]);
             ids
         }
-        fn same<B: Buffers>() {
+        fn same<B: DriverBuffers>() {
             let ids = used::<B>();
             let again = B::continued(8, &ids.state()).unwrap();
             assert_eq!((again.state(), again.free(), again.oldest()), (ids.state(), ids.free(), ids.oldest()));
             assert_eq!(ids.free(), 5);
         }
         same::<Ids>();
-        same::<Ordered>();
+        same::<OrderedBuffers>();
         let any = |free: Vec<u16>, posted| Ids::continued(4, &BuffersState::Any { free, posted }).is_some();
         assert!(any(vec![0, 1], vec![vec![3, 2]]));
         assert!(!any(vec![0, 1], vec![vec![3]]), "one is missing");
         assert!(!any(vec![0, 1, 2], vec![vec![3, 2]]), "one is there twice");
         assert!(!any(vec![0, 1, 4], vec![vec![3, 2]]), "there is no such buffer");
         assert!(!any(vec![0, 1, 2, 3], vec![vec![]]), "a chain of none");
-        let ordered = |oldest, posted| Ordered::continued(4, &BuffersState::Ordered { oldest, posted }).is_some();
+        let ordered =
+            |oldest, posted| OrderedBuffers::continued(4, &BuffersState::Ordered { oldest, posted }).is_some();
         assert!(ordered(3, vec![1, 3]));
         assert!(!ordered(4, vec![]) && !ordered(0, vec![3, 2]) && !ordered(0, vec![0]));
     }
@@ -324,7 +325,7 @@ mod tests {
     /// Objective: ordered buffers come back in order only, each once, chains as a whole, round after round.
     #[test]
     fn ordered() {
-        let mut ids = Ordered::new(8);
+        let mut ids = OrderedBuffers::new(8);
         for round in 0..100u16 {
             let first = ids.take(3).unwrap();
             assert_eq!(first, (round * 4) & 7);

@@ -9,21 +9,21 @@ use netvale_port::batch::{BATCH, Batch, MAX_FRAGS};
 use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
 use netvale_wire::VnetHdr;
 use netvale_wire::offload::MAX_HEADERS;
-use netvale_wire::unfilled::{Unfilled, unfilled};
+use netvale_wire::unfilled::{UnfilledChecksum, unfilled};
 use netvale_wire::vnet::{F_DATA_VALID, F_NEEDS_CSUM, GSO_NONE};
 
 use super::ram::BUF;
-use super::started::Started;
-use super::{DeviceViolation, RUN, Used};
+use super::started::RunningQueue;
+use super::{DeviceViolation, RUN, UsedBuffer};
 use crate::device::ingress::read_header;
 
 /// Buffers posted together: the cache line of the index is fetched once for all.
 const REFILL: usize = 64;
 
-impl Started {
+impl RunningQueue {
     fn fill(&mut self, batch: &mut Batch) -> Result<(), DeviceViolation> {
         while batch.has_room_for_frags() && self.taken.len() < BATCH {
-            let mut run = [Used::default(); RUN];
+            let mut run = [UsedBuffer::default(); RUN];
             let most = RUN.min(BATCH - self.taken.len()).min(batch.room());
             let got = self.queue.used_run(&mut run[..most])?;
             for used in &run[..got] {
@@ -49,8 +49,8 @@ impl Started {
     #[inline]
     fn frame(
         &mut self,
-        first: Used,
-        rest: &mut impl Iterator<Item = Used>,
+        first: UsedBuffer,
+        rest: &mut impl Iterator<Item = UsedBuffer>,
         batch: &mut Batch,
     ) -> Result<(), DeviceViolation> {
         let hdr_len = self.framing.hdr_len;
@@ -72,7 +72,7 @@ impl Started {
             // until `release`.
             unsafe { batch.push(begin.0, begin.1) }
         } else {
-            self.push_rest(begin, count, rest, batch)?
+            self.push_rest(begin.0, begin.1, count, rest, batch)?
         };
         if !pushed {
             self.counters.dropped(DropReason::TooLong, 1);
@@ -93,14 +93,15 @@ impl Started {
     #[cold]
     fn push_rest(
         &mut self,
-        begin: (*const u8, u32),
+        begin: *const u8,
+        len: u32,
         count: u16,
-        rest: &mut impl Iterator<Item = Used>,
+        rest: &mut impl Iterator<Item = UsedBuffer>,
         batch: &mut Batch,
     ) -> Result<bool, DeviceViolation> {
-        let mut pieces = [begin; MAX_FRAGS];
+        let mut pieces = [(begin, len); MAX_FRAGS];
         let mut used = 1;
-        let mut total = begin.1 as usize;
+        let mut total = len as usize;
         for _ in 1..count {
             // The device publishes all buffers of a frame together (§5.1.6.3.1).
             let more = match rest.next() {
@@ -132,7 +133,7 @@ impl Started {
 
     /// Pushes a frame in one buffer, with an empty header.
     #[inline]
-    fn push_bare(&self, used: Used, batch: &mut Batch) -> Result<(), DeviceViolation> {
+    fn push_bare(&self, used: UsedBuffer, batch: &mut Batch) -> Result<(), DeviceViolation> {
         let hdr_len = self.framing.hdr_len;
         if used.len > BUF || (used.len as usize) < hdr_len {
             return Err(DeviceViolation::Length(used.len));
@@ -155,7 +156,7 @@ fn fill_checksum(batch: &mut Batch, begin: *const u8, len: u32) {
     let Some(frame) = batch.len().checked_sub(1).and_then(|last| batch.get(last)) else { return };
     let mut prefix = [0; MAX_HEADERS];
     let known = frame.copy_out(0, &mut prefix).min(prefix.len());
-    let Some(Unfilled { offload, at, sum }) = unfilled(frame.len(), &prefix[..known]) else { return };
+    let Some(UnfilledChecksum { offload, at, sum }) = unfilled(frame.len(), &prefix[..known]) else { return };
     if at + sum.len() > len as usize {
         return;
     }
@@ -165,7 +166,7 @@ fn fill_checksum(batch: &mut Batch, begin: *const u8, len: u32) {
 }
 
 /// The receive queue.
-impl Ingress for Started {
+impl Ingress for RunningQueue {
     // SAFETY: frames lie in the driver's buffers, which live as long as this queue, and are not the device's until
     // `release`.
     unsafe fn take(&mut self, batch: &mut Batch) {
@@ -188,7 +189,8 @@ impl Ingress for Started {
         }
         self.queue.recycle(self.taken.drain(..));
         // Noted before the device gets the buffers again, which overwrites their old place.
-        self.ram.note(self.queue.done());
+        let (done, turn) = self.queue.done();
+        self.ram.note(done, turn);
         if !self.broken && self.queue.free() >= REFILL.min(usize::from(self.ram.size()) / 4) {
             self.refill();
         }

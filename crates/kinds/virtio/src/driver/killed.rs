@@ -11,20 +11,20 @@
 
 use super::ids::BuffersState;
 use super::ram::QueueRam;
-use super::{DriverFeatures, DriverQueue, QueueState};
-use crate::queue::ring_index::{AVAIL, RingIndex};
+use super::{DriverFeatures, DriverQueue, DriverQueueState};
+use crate::queue::ring_index::{AVAIL, WrapIndex};
 
 /// In the second word of a split ring's descriptor: another one follows.
 const NEXT: u64 = 1 << 32;
 
 /// The chains of buffers shown to the device, in order, and the position after them.
-struct Shown {
+struct ShownChains {
     chains: Vec<Vec<u16>>,
     next: u16,
 }
 
 /// Whether a queue's saved state is still current: no process has continued from it.
-pub fn is_there(ram: &QueueRam, features: DriverFeatures, state: &QueueState) -> bool {
+pub fn is_there(ram: &QueueRam, features: DriverFeatures, state: &DriverQueueState) -> bool {
     let (done, _) = ram.noted();
     let shown = if features.queue.packed { packed(ram, done).map(|shown| shown.next) } else { Some(ram.avail_idx()) };
     (shown, done) == (Some(state.next), state.done)
@@ -35,9 +35,9 @@ pub fn continued(ram: &QueueRam, features: DriverFeatures) -> Option<DriverQueue
     let size = ram.size();
     let (done, turn) = ram.noted();
     let shown = if features.queue.packed { packed(ram, done) } else { split(ram, done) };
-    let Shown { chains, next } = shown?;
+    let ShownChains { chains, next } = shown?;
     let buffers = if features.in_order { in_order(size, &chains, turn)? } else { in_any_order(size, chains)? };
-    let queue = DriverQueue::continued(ram, features, &QueueState { size, next, done, buffers })?;
+    let queue = DriverQueue::continued(ram, features, &DriverQueueState { size, next, done, buffers })?;
     match &queue {
         DriverQueue::Packed(queue) => queue.forget_unshown(),
         DriverQueue::PackedOrdered(queue) => queue.forget_unshown(),
@@ -46,7 +46,7 @@ pub fn continued(ram: &QueueRam, features: DriverFeatures) -> Option<DriverQueue
     Some(queue)
 }
 
-fn split(ram: &QueueRam, done: u16) -> Option<Shown> {
+fn split(ram: &QueueRam, done: u16) -> Option<ShownChains> {
     let n = ram.size();
     let next = ram.avail_idx();
     let mut chains = Vec::new();
@@ -65,14 +65,14 @@ fn split(ram: &QueueRam, done: u16) -> Option<Shown> {
         }
         chains.push(chain);
     }
-    Some(Shown { chains, next })
+    Some(ShownChains { chains, next })
 }
 
 /// Recovers the chains of a packed ring. A chain begins at the descriptor whose buffer has the number that all its
 /// descriptors hold; the device may have overwritten all of the first descriptor but the address.
-fn packed(ram: &QueueRam, done: u16) -> Option<Shown> {
+fn packed(ram: &QueueRam, done: u16) -> Option<ShownChains> {
     let n = ram.size();
-    let mut at = RingIndex::of(done);
+    let mut at = WrapIndex::of(done);
     if at.at >= n {
         return None;
     }
@@ -90,7 +90,7 @@ fn packed(ram: &QueueRam, done: u16) -> Option<Shown> {
         }
         at = at.after(1, n);
     }
-    Some(Shown { chains, next: at.bits() })
+    Some(ShownChains { chains, next: at.bits() })
 }
 
 fn in_any_order(n: u16, posted: Vec<Vec<u16>>) -> Option<BuffersState> {

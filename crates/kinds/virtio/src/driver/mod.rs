@@ -35,8 +35,8 @@ pub mod started;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::queue::{Addresses, QueueFeatures};
-use ids::{Buffers, BuffersState, Ids, Ordered};
+use crate::queue::{QueueAddresses, QueueFeatures};
+use ids::{BuffersState, DriverBuffers, Ids, OrderedBuffers};
 use ram::QueueRam;
 
 /// A protocol violation by the device; it ends the connection.
@@ -58,7 +58,7 @@ pub enum DeviceViolation {
 
 /// A buffer returned by the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Used {
+pub struct UsedBuffer {
     /// Its first id.
     pub id: u16,
     /// Bytes that the device wrote.
@@ -84,16 +84,16 @@ pub enum DriverQueue {
     /// Split.
     Split(split::SplitDriver<Ids>),
     /// Split, in order.
-    SplitOrdered(split::SplitDriver<Ordered>),
+    SplitOrdered(split::SplitDriver<OrderedBuffers>),
     /// Packed.
     Packed(packed::PackedDriver<Ids>),
     /// Packed, in order.
-    PackedOrdered(packed::PackedDriver<Ordered>),
+    PackedOrdered(packed::PackedDriver<OrderedBuffers>),
 }
 
 /// Position of a driver's queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct QueueState {
+pub struct DriverQueueState {
     /// Number of descriptors.
     pub size: u16,
     /// Split: the next entry of the available ring. Packed: the next descriptor to post, with its wrap counter in
@@ -125,12 +125,13 @@ impl DriverQueue {
             (true, false) => DriverQueue::Packed(packed::PackedDriver::new(ram, features)),
             (true, true) => DriverQueue::PackedOrdered(packed::PackedDriver::new(ram, features)),
         };
-        ram.note(queue.done());
+        let (done, turn) = queue.done();
+        ram.note(done, turn);
         queue
     }
 
     /// Restores another process's queue without writing anything. `None` if its state is inconsistent.
-    pub fn continued(ram: &QueueRam, features: DriverFeatures, state: &QueueState) -> Option<DriverQueue> {
+    pub fn continued(ram: &QueueRam, features: DriverFeatures, state: &DriverQueueState) -> Option<DriverQueue> {
         match (features.queue.packed, features.in_order) {
             (false, false) => split::SplitDriver::continued(ram, features, state).map(DriverQueue::Split),
             (false, true) => split::SplitDriver::continued(ram, features, state).map(DriverQueue::SplitOrdered),
@@ -140,12 +141,12 @@ impl DriverQueue {
     }
 
     /// The queue's position, once all posted buffers are shown.
-    pub fn state(&self) -> QueueState {
+    pub fn state(&self) -> DriverQueueState {
         each!(self, q => q.state())
     }
 
-    /// The position of the next entry to take back, in the numbers of [`QueueState`], and the buffer whose turn it is
-    /// there, if buffers are ordered.
+    /// The position of the next entry to take back, in the numbers of [`DriverQueueState`], and the buffer whose turn
+    /// it is there, if buffers are ordered.
     #[inline]
     pub fn done(&self) -> (u16, u16) {
         each!(self, q => (q.done(), q.ids().turn()))
@@ -201,7 +202,7 @@ impl DriverQueue {
     /// # Errors
     /// [`DeviceViolation`] if the used ring names a buffer that the device does not have, or its index jumped.
     #[inline]
-    pub fn next_used(&mut self) -> Result<Option<Used>, DeviceViolation> {
+    pub fn next_used(&mut self) -> Result<Option<UsedBuffer>, DeviceViolation> {
         each!(self, q => q.next_used())
     }
 
@@ -210,7 +211,7 @@ impl DriverQueue {
     /// # Errors
     /// Like [`DriverQueue::next_used`].
     #[inline]
-    pub fn used_run(&mut self, into: &mut [Used]) -> Result<usize, DeviceViolation> {
+    pub fn used_run(&mut self, into: &mut [UsedBuffer]) -> Result<usize, DeviceViolation> {
         each!(self, q => {
             let mut got = q.wide_run(into)?;
             while let Some(place) = into.get_mut(got) {
@@ -243,7 +244,7 @@ impl DriverQueue {
 }
 
 /// Addresses of a queue's parts, for a back end in another process.
-pub fn addresses(ram: &QueueRam) -> Addresses {
+pub fn addresses(ram: &QueueRam) -> QueueAddresses {
     let at = |p| ram.device_address(p);
-    Addresses { desc: at(ram.desc()), avail: at(ram.avail()), used: at(ram.used()) }
+    QueueAddresses { desc: at(ram.desc()), avail: at(ram.avail()), used: at(ram.used()) }
 }

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use netvale_mem::notify::full_fence;
 
-use super::ids::{Buffers, BuffersState};
+use super::ids::{BuffersState, DriverBuffers};
 use super::ram::QueueRam;
 use super::simd::{Simd, WIDE_PACKED, name_run};
-use super::{DeviceViolation, DriverFeatures, QueueState, Used};
-use crate::queue::ring_index::{AT_DESC, AVAIL, DISABLE, ENABLE, RingIndex, USED};
+use super::{DeviceViolation, DriverFeatures, DriverQueueState, UsedBuffer};
+use crate::queue::ring_index::{AT_DESC, AVAIL, DISABLE, ENABLE, USED, WrapIndex};
 
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
@@ -25,17 +25,17 @@ pub struct PackedDriver<B> {
     vector: Option<Simd>,
     /// Descriptors of the chain that begins with this id.
     counts: Box<[u16]>,
-    next: RingIndex,
+    next: WrapIndex,
     /// First descriptor not shown yet, with its flags.
     held: Option<(u16, u16)>,
-    shown: RingIndex,
-    done: RingIndex,
+    shown: WrapIndex,
+    done: WrapIndex,
 }
 
 // SAFETY: addresses inside the driver's memory, which the queue's holder also holds.
-unsafe impl<B: Buffers> Send for PackedDriver<B> {}
+unsafe impl<B: DriverBuffers> Send for PackedDriver<B> {}
 
-impl<B: Buffers> PackedDriver<B> {
+impl<B: DriverBuffers> PackedDriver<B> {
     /// An empty queue in zeroed memory.
     pub fn new(ram: &QueueRam, features: DriverFeatures) -> Self {
         let queue = PackedDriver::empty(ram, features, B::new(ram.size()));
@@ -44,12 +44,12 @@ impl<B: Buffers> PackedDriver<B> {
     }
 
     /// See [`super::DriverQueue::continued`].
-    pub fn continued(ram: &QueueRam, features: DriverFeatures, state: &QueueState) -> Option<Self> {
+    pub fn continued(ram: &QueueRam, features: DriverFeatures, state: &DriverQueueState) -> Option<Self> {
         let ids = B::continued(ram.size(), &state.buffers)?;
         let mut queue = PackedDriver::empty(ram, features, ids);
         queue.count(&state.buffers);
-        let next = RingIndex::of(state.next);
-        let done = RingIndex::of(state.done);
+        let next = WrapIndex::of(state.next);
+        let done = WrapIndex::of(state.done);
         queue.next = next;
         queue.shown = next;
         queue.done = done;
@@ -57,10 +57,10 @@ impl<B: Buffers> PackedDriver<B> {
     }
 
     /// See [`super::DriverQueue::state`].
-    pub fn state(&self) -> QueueState {
+    pub fn state(&self) -> DriverQueueState {
         let next = self.next.bits();
         let done = self.done.bits();
-        QueueState { size: self.n, next, done, buffers: self.ids.state() }
+        DriverQueueState { size: self.n, next, done, buffers: self.ids.state() }
     }
 
     /// See [`super::DriverQueue::done`].
@@ -99,7 +99,7 @@ impl<B: Buffers> PackedDriver<B> {
 
     fn empty(ram: &QueueRam, features: DriverFeatures, ids: B) -> Self {
         let n = ram.size();
-        let start = RingIndex { at: 0, wrap: true };
+        let start = WrapIndex { at: 0, wrap: true };
         PackedDriver {
             n,
             ring: ram.desc(),
@@ -189,7 +189,7 @@ impl<B: Buffers> PackedDriver<B> {
 
     /// Flags that mean "not available" at an index about to be posted: those of the previous round.
     #[inline]
-    fn stale(&self, index: RingIndex) -> u16 {
+    fn stale(&self, index: WrapIndex) -> u16 {
         if index.wrap { 0 } else { AVAIL | USED }
     }
 
@@ -212,11 +212,11 @@ impl<B: Buffers> PackedDriver<B> {
 
     /// Id and length of the used descriptor at `done`.
     #[inline]
-    fn used(&self) -> Used {
+    fn used(&self) -> UsedBuffer {
         let at = self.at(self.done.at);
         // SAFETY: a descriptor of the ring, aligned.
         unsafe {
-            Used {
+            UsedBuffer {
                 len: AtomicU32::from_ptr(at.add(8).cast()).load(Ordering::Relaxed),
                 id: AtomicU16::from_ptr(at.add(12).cast()).load(Ordering::Relaxed),
             }
@@ -236,7 +236,7 @@ impl<B: Buffers> PackedDriver<B> {
 
     /// See [`super::DriverQueue::next_used`].
     #[inline]
-    pub fn next_used(&mut self) -> Result<Option<Used>, DeviceViolation> {
+    pub fn next_used(&mut self) -> Result<Option<UsedBuffer>, DeviceViolation> {
         if !self.is_used() {
             return Ok(None);
         }
@@ -247,7 +247,7 @@ impl<B: Buffers> PackedDriver<B> {
 
     /// Takes as many descriptors as can be read together.
     #[inline]
-    pub fn wide_run(&mut self, into: &mut [Used]) -> Result<usize, DeviceViolation> {
+    pub fn wide_run(&mut self, into: &mut [UsedBuffer]) -> Result<usize, DeviceViolation> {
         let Some(simd) = self.vector else { return Ok(0) };
         let mut got = 0;
         while let Some(place) = into.get_mut(got..got + WIDE_PACKED) {

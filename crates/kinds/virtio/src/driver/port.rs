@@ -13,7 +13,7 @@ use netvale_mem::lent::InUse;
 use netvale_mem::notify::Doorbell;
 use netvale_port::listener::OpenError;
 use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
-use netvale_port::service::{self, AskedToPause, Kept, Paused, Peer, Protocol, Service};
+use netvale_port::service::{self, AskedToPause, KeptState, PausedService, Protocol, Service, ServicePeer};
 use netvale_port::{Egress, Ingress};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -21,9 +21,9 @@ use thiserror::Error;
 
 use super::options::DriverOptions;
 use super::path::Path;
-use super::ram::{MAX_QUEUE, Ram};
-use super::started::{Kick, Running, Started};
-use crate::{MAX_PAIRS, Queues};
+use super::ram::{DriverRam, MAX_QUEUE};
+use super::started::{Kick, RunningQueue, RunningVirtioDevice};
+use crate::{MAX_PAIRS, VirtioQueues};
 
 use state::{DeviceSaid, DeviceState, DriverState, device_state};
 
@@ -45,12 +45,12 @@ pub trait Transport: Display + Send + 'static {
         None
     }
 
-    /// Starts the device unless it is [restored](Session::restored), has it [run](Session::run), and returns the reason
-    /// for its end.
+    /// Starts the device unless it is [restored](PortSession::restored), has it [run](PortSession::run), and returns
+    /// the reason for its end.
     ///
     /// # Errors
     /// The device cannot be driven, or violated the protocol.
-    fn serve(&mut self, connection: Self::Connection, session: &Session<'_>) -> Result<(), Self::Error>;
+    fn serve(&mut self, connection: Self::Connection, session: &PortSession<'_>) -> Result<(), Self::Error>;
 }
 
 /// An error lending queues to workers.
@@ -93,7 +93,7 @@ impl DriverError {
 
 /// A device's state, for `netvale show`.
 #[derive(Clone, Debug, Default)]
-pub struct Driven {
+pub struct VirtioDeviceStatus {
     /// Whether the device runs.
     pub running: bool,
     /// Queue pairs.
@@ -108,7 +108,7 @@ pub struct Driven {
 
 /// A port. Dropping it ends the connection and the thread.
 pub struct VirtioPort {
-    service: Service<Driven, DeviceState>,
+    service: Service<VirtioDeviceStatus, DeviceState>,
 }
 
 impl VirtioPort {
@@ -117,10 +117,10 @@ impl VirtioPort {
     /// # Errors
     /// [`DriverError`] if the number of pairs or the size of the queues is invalid, or the system refuses a descriptor
     /// or the thread.
-    pub fn new<T: Transport>(transport: T, options: DriverOptions) -> Result<(VirtioPort, Queues), DriverError> {
+    pub fn new<T: Transport>(transport: T, options: DriverOptions) -> Result<(VirtioPort, VirtioQueues), DriverError> {
         let at = transport.to_string();
         let (pairs, queues) = seats(&at, options)?;
-        let driver = Driver { transport, options, pairs, restored: None };
+        let driver = VirtioDriver { transport, options, pairs, restored: None };
         Ok((VirtioPort { service: Service::start("netvale-virtio", &at, None, driver)? }, queues))
     }
 
@@ -133,13 +133,16 @@ impl VirtioPort {
         mut transport: T,
         options: DriverOptions,
         state: DriverState,
-    ) -> Result<(VirtioPort, Queues, Paused), BadState> {
+    ) -> Result<(VirtioPort, VirtioQueues, PausedService), BadState> {
         let at = transport.to_string();
         let (pairs, queues) = seats(&at, options)?;
-        let mut told =
-            service::State { connections: state.connections, last_error: state.last_error, ..Default::default() };
+        let mut told = service::ServiceState {
+            connections: state.connections,
+            last_error: state.last_error,
+            ..Default::default()
+        };
         let mut restored = None;
-        let mut kept = Kept::default();
+        let mut kept = KeptState::default();
         if let Some(device) = state.device {
             let part = |why: BadState| why.of("its device cannot be continued");
             let (by, lent) = LentDevice::restore(device, options, &pairs).map_err(part)?;
@@ -148,9 +151,9 @@ impl VirtioPort {
             kept.last = lent.state_at_any_time(by.as_fd(), &lent.calls).ok();
             let unreached = || BadState::new("the device cannot be reached by what is said to reach it");
             let connection = transport.restore(by).ok_or_else(unreached).map_err(part)?;
-            restored = Some(Reached { connection, restored: Some(lent) });
+            restored = Some(ConnectedDevice { connection, restored: Some(lent) });
         }
-        let driver = Driver { transport, options, pairs, restored };
+        let driver = VirtioDriver { transport, options, pairs, restored };
         let (service, paused) = Service::restore("netvale-virtio", &at, None, driver, told, kept)?;
         Ok((VirtioPort { service }, queues, paused))
     }
@@ -158,7 +161,7 @@ impl VirtioPort {
     /// State for restoring the device after this process is killed. It changes whenever [`VirtioPort::on_change`]
     /// calls. `None` without a device, or if other processes cannot reach it.
     pub fn save(&self) -> Option<DriverState> {
-        let service::State { connections, last_error, .. } = self.service.state();
+        let service::ServiceState { connections, last_error, .. } = self.service.state();
         self.service.kept().last.map(|device| DriverState { connections, last_error, device: Some(device) })
     }
 
@@ -178,9 +181,9 @@ impl VirtioPort {
     ///
     /// # Errors
     /// The process is out of descriptors.
-    pub fn save_parked(&self) -> std::io::Result<Option<(DriverState, Paused)>> {
+    pub fn save_parked(&self) -> std::io::Result<Option<(DriverState, PausedService)>> {
         let Some(mut paused) = self.service.pause() else { return Ok(None) };
-        let service::State { connections, last_error, .. } = self.service.state();
+        let service::ServiceState { connections, last_error, .. } = self.service.state();
         let mut state = DriverState { connections, last_error, device: None };
         if let Some(said) = paused.said.take() {
             state.device = said.downcast::<DeviceSaid>().map_or(Ok(None), |said| *said)?;
@@ -197,13 +200,13 @@ impl VirtioPort {
     }
 
     /// State of the current device, with counts of earlier ones.
-    pub fn state(&self) -> service::State<Driven> {
+    pub fn state(&self) -> service::ServiceState<VirtioDeviceStatus> {
         self.service.state()
     }
 }
 
 /// Creates the seats and queues of a port named `at`.
-fn seats(at: &str, options: DriverOptions) -> Result<(Vec<Pair>, Queues), DriverError> {
+fn seats(at: &str, options: DriverOptions) -> Result<(Vec<SeatPair>, VirtioQueues), DriverError> {
     if options.pairs == 0 || usize::from(options.pairs) > MAX_PAIRS {
         return Err(DriverError::Pairs(options.pairs));
     }
@@ -216,7 +219,7 @@ fn seats(at: &str, options: DriverOptions) -> Result<(Vec<Pair>, Queues), Driver
     let mut ingress = Vec::<Box<dyn Ingress>>::new();
     for _ in 0..options.pairs {
         let rx = Arc::new(Seat::woken().map_err(step("make a descriptor to wait on"))?);
-        let tx = Arc::<Seat<Started>>::default();
+        let tx = Arc::<Seat<RunningQueue>>::default();
         ingress.push(Box::new(SeatIngress::new(Arc::clone(&rx))));
         egress.push(Arc::new(SeatEgress(Arc::clone(&tx))));
         pairs.push((rx, tx));
@@ -225,26 +228,26 @@ fn seats(at: &str, options: DriverOptions) -> Result<(Vec<Pair>, Queues), Driver
 }
 
 /// The lasting part of a queue pair, across devices: receive, transmit.
-type Pair = (Arc<Seat<Started>>, Arc<Seat<Started>>);
+type SeatPair = (Arc<Seat<RunningQueue>>, Arc<Seat<RunningQueue>>);
 
 /// State of the control thread.
-struct Driver<T: Transport> {
+struct VirtioDriver<T: Transport> {
     transport: T,
     options: DriverOptions,
-    pairs: Vec<Pair>,
+    pairs: Vec<SeatPair>,
     /// Another process's device, served first.
-    restored: Option<Reached<T::Connection>>,
+    restored: Option<ConnectedDevice<T::Connection>>,
 }
 
 /// A connected device.
-struct Reached<C> {
+struct ConnectedDevice<C> {
     connection: C,
     restored: Option<LentDevice>,
 }
 
-impl<T: Transport> Protocol for Driver<T> {
-    type Connection = Reached<T::Connection>;
-    type Detail = Driven;
+impl<T: Transport> Protocol for VirtioDriver<T> {
+    type Connection = ConnectedDevice<T::Connection>;
+    type Detail = VirtioDeviceStatus;
     type Kept = DeviceState;
     const PEER: &'static str = "device";
 
@@ -252,7 +255,7 @@ impl<T: Transport> Protocol for Driver<T> {
         if let Some(restored) = self.restored.take() {
             return Some(Ok(restored));
         }
-        let reached = self.transport.connect().map(|connection| Reached { connection, restored: None });
+        let reached = self.transport.connect().map(|connection| ConnectedDevice { connection, restored: None });
         Some(reached.map_err(|e| e.to_string()))
     }
 
@@ -260,8 +263,12 @@ impl<T: Transport> Protocol for Driver<T> {
         reached.restored.as_ref().map(|lent| lent.fault.clone())
     }
 
-    fn serve(&mut self, reached: Self::Connection, peer: &Peer<Driven, DeviceState>) -> Result<(), String> {
-        let Reached { connection, mut restored } = reached;
+    fn serve(
+        &mut self,
+        reached: Self::Connection,
+        peer: &ServicePeer<VirtioDeviceStatus, DeviceState>,
+    ) -> Result<(), String> {
+        let ConnectedDevice { connection, mut restored } = reached;
         let calls = match &mut restored {
             Some(lent) => std::mem::take(&mut lent.calls),
             // Doorbells that the device rings, two per pair.
@@ -271,17 +278,17 @@ impl<T: Transport> Protocol for Driver<T> {
             }
         };
         let restored = Cell::new(restored);
-        let session = Session { options: self.options, pairs: &self.pairs, calls, peer, restored };
+        let session = PortSession { options: self.options, pairs: &self.pairs, calls, peer, restored };
         self.transport.serve(connection, &session).map_err(|e| e.to_string())
     }
 }
 
 /// One device's time at the port.
-pub struct Session<'a> {
+pub struct PortSession<'a> {
     options: DriverOptions,
-    pairs: &'a [Pair],
+    pairs: &'a [SeatPair],
     calls: Vec<Doorbell>,
-    peer: &'a Peer<Driven, DeviceState>,
+    peer: &'a ServicePeer<VirtioDeviceStatus, DeviceState>,
     restored: Cell<Option<LentDevice>>,
 }
 
@@ -290,7 +297,7 @@ pub struct LentDevice {
     pub(super) features: u64,
     /// Sizes of its queues: a receive and a transmit queue for each pair.
     pub(super) sizes: Vec<u16>,
-    pub(super) ram: Ram,
+    pub(super) ram: DriverRam,
     /// Doorbells that the device rings, if another process set it up.
     pub(super) calls: Vec<Doorbell>,
     /// Doorbells that ring the device, if it has eventfds.
@@ -301,13 +308,19 @@ pub struct LentDevice {
 }
 
 impl LentDevice {
-    pub(super) fn told(&self, options: DriverOptions) -> Driven {
+    pub(super) fn told(&self, options: DriverOptions) -> VirtioDeviceStatus {
         let path = Some(Path::of(self.features, options.vector));
-        Driven { running: true, pairs: self.sizes.len() / 2, features: self.features, path, link_down: false }
+        VirtioDeviceStatus {
+            running: true,
+            pairs: self.sizes.len() / 2,
+            features: self.features,
+            path,
+            link_down: false,
+        }
     }
 }
 
-impl Session<'_> {
+impl PortSession<'_> {
     /// The requested options.
     pub fn options(&self) -> DriverOptions {
         self.options
@@ -345,12 +358,12 @@ impl Session<'_> {
     /// An error of `news`; a queue cannot be lent.
     pub fn run<E: From<LendError>>(
         &self,
-        running: Running,
+        running: RunningVirtioDevice,
         fds: [BorrowedFd<'_>; 2],
         by: Option<BorrowedFd<'_>>,
         news: impl Fn(bool) -> Result<(), E>,
     ) -> Result<(), E> {
-        let Running { features, pairs: started, ram } = running;
+        let RunningVirtioDevice { features, pairs: started, ram } = running;
         let mut sizes = Vec::new();
         let mut kicks = Vec::new();
         for queue in started.iter().flat_map(|(rx, tx)| [rx, tx]) {
@@ -370,7 +383,7 @@ impl Session<'_> {
         }
     }
 
-    /// Like [`Session::run`], for a device whose queues the workers have.
+    /// Like [`PortSession::run`], for a device whose queues the workers have.
     ///
     /// # Errors
     /// An error of `news`.
@@ -430,12 +443,12 @@ impl Session<'_> {
 }
 
 /// Lends the queues to the workers.
-fn lend(pairs: &[Pair], calls: &[Doorbell], started: Vec<(Started, Started)>) -> Result<(), LendError> {
+fn lend(pairs: &[SeatPair], calls: &[Doorbell], started: Vec<(RunningQueue, RunningQueue)>) -> Result<(), LendError> {
     for ((pair, call), (rx, tx)) in pairs.iter().zip(calls.iter().step_by(2)).zip(started) {
         pair.0.wake.iter().try_for_each(|wake| wake.add_peer(call))?;
         // The worker posts receive buffers when it first polls.
         for (seat, queue) in [(&pair.0, rx), (&pair.1, tx)] {
-            seat.put(Started { counters: Arc::clone(&seat.counters), ..queue })?;
+            seat.put(RunningQueue { counters: Arc::clone(&seat.counters), ..queue })?;
         }
     }
     Ok(())

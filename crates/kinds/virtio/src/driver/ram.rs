@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, compiler_fenc
 
 use netvale_mem::Mapping;
 use netvale_mem::copy::copy_bytes;
-use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_mem::mapping::{PageKind, sealed_memfd};
 use rustix::io::Errno;
 
 use crate::memory::RegionSpec;
@@ -26,34 +26,34 @@ pub const MAX_QUEUE: u16 = 4_096;
 const PAGE: usize = 4_096;
 
 /// A driver's memory.
-pub struct Ram {
+pub struct DriverRam {
     fd: Arc<OwnedFd>,
     map: Arc<Mapping>,
     len: usize,
 }
 
-impl Ram {
+impl DriverRam {
     /// Creates memory for queues of these sizes.
     ///
     /// # Errors
     /// The kernel's error when out of memory or descriptors.
-    pub fn new(sizes: &[u16]) -> Result<(Ram, Vec<QueueRam>), Errno> {
+    pub fn new(sizes: &[u16]) -> Result<(DriverRam, Vec<QueueRam>), Errno> {
         let len = sizes.iter().map(|n| QueueRam::bytes(*n)).sum::<usize>();
-        let (fd, map, _) = sealed_memfd("netvale-virtio", len as u64, Pages::Ordinary)?;
-        Ok(Ram::of(fd, map, sizes))
+        let (fd, map, _) = sealed_memfd("netvale-virtio", len as u64, PageKind::Ordinary)?;
+        Ok(DriverRam::of(fd, map, sizes))
     }
 
     /// Maps another process's memory.
     ///
     /// # Errors
     /// `EINVAL` if the file has another length or can be cut short; the kernel's error if it cannot be mapped.
-    pub fn restore(fd: OwnedFd, sizes: &[u16]) -> Result<(Ram, Vec<QueueRam>), Errno> {
+    pub fn restore(fd: OwnedFd, sizes: &[u16]) -> Result<(DriverRam, Vec<QueueRam>), Errno> {
         let len = sizes.iter().map(|n| QueueRam::bytes(*n)).sum::<usize>();
         let map = Mapping::map(fd.as_fd(), len)?;
-        Ok(Ram::of(fd, map, sizes))
+        Ok(DriverRam::of(fd, map, sizes))
     }
 
-    fn of(fd: OwnedFd, map: Mapping, sizes: &[u16]) -> (Ram, Vec<QueueRam>) {
+    fn of(fd: OwnedFd, map: Mapping, sizes: &[u16]) -> (DriverRam, Vec<QueueRam>) {
         let len = map.len();
         let fd = Arc::new(fd);
         let map = Arc::new(map.watched().with_holes_in(Arc::clone(&fd)));
@@ -64,7 +64,7 @@ impl Ram {
             queue
         });
         let queues = queues.collect();
-        (Ram { fd, map, len }, queues)
+        (DriverRam { fd, map, len }, queues)
     }
 
     /// The region as described to the back end.
@@ -110,7 +110,8 @@ impl QueueRam {
     }
 
     fn at(&self, offset: usize) -> NonNull<u8> {
-        // SAFETY: the offsets below lie inside the queue's part of the mapping, which `Ram::new` made large enough.
+        // SAFETY: the offsets below lie inside the queue's part of the mapping, which `DriverRam::new` made large
+        // enough.
         unsafe { self.map.start().add(self.from + offset) }
     }
 
@@ -179,7 +180,7 @@ impl QueueRam {
     /// Notes the driver's position in case this process is killed: [`super::DriverQueue::done`], and the buffer whose
     /// turn it is there, if buffers are ordered.
     #[inline]
-    pub fn note(&self, (done, turn): (u16, u16)) {
+    pub fn note(&self, done: u16, turn: u16) {
         self.notes().store(u32::from(done) | u32::from(turn) << 16, Ordering::Relaxed);
         // A process killed after this point has stored it: only the compiler could defer the store.
         compiler_fence(Ordering::SeqCst);

@@ -4,7 +4,7 @@
 //! The entries lie in memory that the device writes: each is read once into a register or a copy, and only that is
 //! used. A second read by the compiler would do no harm: ids are only compared, and lengths are checked in the copy.
 
-use super::{RUN, Used};
+use super::{RUN, UsedBuffer};
 
 /// Entries of a split used ring read together: a cache line and more.
 pub const WIDE: usize = 8;
@@ -129,10 +129,10 @@ impl Simd {
 
 /// Writes out a run, entry by entry.
 #[inline]
-pub fn name_run(first: u16, lens: &[u32], into: &mut [Used]) {
+pub fn name_run(first: u16, lens: &[u32], into: &mut [UsedBuffer]) {
     debug_assert!(into.len() <= RUN);
     for (k, (used, len)) in into.iter_mut().zip(lens).enumerate() {
-        *used = Used { id: first + k as u16, len: *len };
+        *used = UsedBuffer { id: first + k as u16, len: *len };
     }
 }
 

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use netvale_mem::notify::full_fence;
 
-use super::ids::{Buffers, NONE};
+use super::ids::{DriverBuffers, NONE};
 use super::ram::QueueRam;
 use super::simd::{Simd, WIDE, name_run};
-use super::{DeviceViolation, DriverFeatures, QueueState, Used};
+use super::{DeviceViolation, DriverFeatures, DriverQueueState, UsedBuffer};
 
 const NEXT: u64 = 1;
 const WRITE: u64 = 2;
@@ -37,9 +37,9 @@ pub struct SplitDriver<B> {
 }
 
 // SAFETY: addresses inside the driver's memory, which the queue's holder also holds.
-unsafe impl<B: Buffers> Send for SplitDriver<B> {}
+unsafe impl<B: DriverBuffers> Send for SplitDriver<B> {}
 
-impl<B: Buffers> SplitDriver<B> {
+impl<B: DriverBuffers> SplitDriver<B> {
     /// An empty queue in zeroed memory.
     pub fn new(ram: &QueueRam, features: DriverFeatures) -> Self {
         let n = ram.size();
@@ -54,7 +54,7 @@ impl<B: Buffers> SplitDriver<B> {
     }
 
     /// See [`super::DriverQueue::continued`].
-    pub fn continued(ram: &QueueRam, features: DriverFeatures, state: &QueueState) -> Option<Self> {
+    pub fn continued(ram: &QueueRam, features: DriverFeatures, state: &DriverQueueState) -> Option<Self> {
         let ids = B::continued(ram.size(), &state.buffers)?;
         let mut queue = SplitDriver::empty(ram, features, ids);
         // The device may have changed the rings: all entries are written again.
@@ -67,8 +67,8 @@ impl<B: Buffers> SplitDriver<B> {
     }
 
     /// See [`super::DriverQueue::state`].
-    pub fn state(&self) -> QueueState {
-        QueueState { size: self.n, next: self.next, done: self.done, buffers: self.ids.state() }
+    pub fn state(&self) -> DriverQueueState {
+        DriverQueueState { size: self.n, next: self.next, done: self.done, buffers: self.ids.state() }
     }
 
     /// See [`super::DriverQueue::done`].
@@ -211,7 +211,7 @@ impl<B: Buffers> SplitDriver<B> {
 
     /// See [`super::DriverQueue::next_used`].
     #[inline]
-    pub fn next_used(&mut self) -> Result<Option<Used>, DeviceViolation> {
+    pub fn next_used(&mut self) -> Result<Option<UsedBuffer>, DeviceViolation> {
         if self.filled()? == 0 {
             return Ok(None);
         }
@@ -225,12 +225,12 @@ impl<B: Buffers> SplitDriver<B> {
         };
         let id = u16::try_from(id).ok().filter(|id| self.ids.get_back(*id)).ok_or(DeviceViolation::UsedId)?;
         self.done = self.done.wrapping_add(1);
-        Ok(Some(Used { id, len }))
+        Ok(Some(UsedBuffer { id, len }))
     }
 
     /// Takes as many entries as can be read together.
     #[inline]
-    pub fn wide_run(&mut self, into: &mut [Used]) -> Result<usize, DeviceViolation> {
+    pub fn wide_run(&mut self, into: &mut [UsedBuffer]) -> Result<usize, DeviceViolation> {
         let Some(simd) = self.vector else { return Ok(0) };
         let mut got = 0;
         let filled = usize::from(self.filled()?);

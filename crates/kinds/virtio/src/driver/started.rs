@@ -6,7 +6,7 @@ use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_port::{BATCH, RingCounters};
 
-use super::ram::{QueueRam, Ram};
+use super::ram::{DriverRam, QueueRam};
 use super::{DeviceViolation, DriverQueue};
 use crate::features::Framing;
 
@@ -29,7 +29,7 @@ impl Kick {
 }
 
 /// A running queue.
-pub struct Started {
+pub struct RunningQueue {
     /// The ring.
     pub queue: DriverQueue,
     /// The memory of the ring and its buffers.
@@ -50,10 +50,10 @@ pub struct Started {
     pub counters: Arc<RingCounters>,
 }
 
-impl Started {
+impl RunningQueue {
     /// Creates the handle of a queue that was just set up.
-    pub fn new(queue: DriverQueue, ram: QueueRam, kick: Kick, features: u64, fault: &Fault) -> Started {
-        Started {
+    pub fn new(queue: DriverQueue, ram: QueueRam, kick: Kick, features: u64, fault: &Fault) -> RunningQueue {
+        RunningQueue {
             queue,
             blank: vec![false; usize::from(ram.size())].into_boxed_slice(),
             ram,
@@ -75,7 +75,7 @@ impl Started {
 }
 
 /// Groups the queues in pairs: a receive queue and a transmit queue each.
-pub fn pair_up(started: Vec<Started>) -> Vec<(Started, Started)> {
+pub fn pair_up(started: Vec<RunningQueue>) -> Vec<(RunningQueue, RunningQueue)> {
     let mut started = started.into_iter();
     let mut both = Vec::new();
     while let (Some(rx), Some(tx)) = (started.next(), started.next()) {
@@ -85,11 +85,11 @@ pub fn pair_up(started: Vec<Started>) -> Vec<(Started, Started)> {
 }
 
 /// A running device.
-pub struct Running {
+pub struct RunningVirtioDevice {
     /// The negotiated features.
     pub features: u64,
     /// A receive queue and a transmit queue for each pair.
-    pub pairs: Vec<(Started, Started)>,
+    pub pairs: Vec<(RunningQueue, RunningQueue)>,
     /// The memory of all queues, dropped after them.
-    pub ram: Ram,
+    pub ram: DriverRam,
 }

@@ -3,8 +3,8 @@
 //! [`split`] and [`packed`] each implement one layout. Both hand out chains: the id to give back, and the buffers as
 //! pieces of our own address space. Every descriptor is read once, and checked against the guest's memory before use.
 //!
-//! Used buffers are collected and shown to the driver together, by [`Queue::publish`]: a frame of several buffers is
-//! never visible half-done.
+//! Used buffers are collected and shown to the driver together, by [`DeviceQueue::publish`]: a frame of several buffers
+//! is never visible half-done.
 #![allow(unsafe_code)]
 
 pub mod packed;
@@ -191,7 +191,7 @@ impl Pieces {
 
     /// Adds the buffer of a one-buffer chain, after [`Pieces::clear`].
     #[inline]
-    fn add_only(&mut self, memory: &GuestMemory, desc: Desc) -> Result<(), DriverViolation> {
+    fn add_only(&mut self, memory: &GuestMemory, desc: QueueDesc) -> Result<(), DriverViolation> {
         let len = u64::from(desc.len);
         match memory.guest(desc.addr, len, &mut self.hint) {
             Some((ptr, n)) if n == len && n > 0 => {
@@ -207,13 +207,13 @@ impl Pieces {
     /// [`Pieces::add`] for rare cases: an empty buffer, one over several regions, or outside all.
     #[cold]
     #[inline(never)]
-    fn add_pieces(&mut self, memory: &GuestMemory, desc: Desc) -> Result<(), DriverViolation> {
+    fn add_pieces(&mut self, memory: &GuestMemory, desc: QueueDesc) -> Result<(), DriverViolation> {
         self.add(memory, desc)
     }
 
     /// Adds a buffer that a descriptor names.
     #[inline]
-    fn add(&mut self, memory: &GuestMemory, desc: Desc) -> Result<(), DriverViolation> {
+    fn add(&mut self, memory: &GuestMemory, desc: QueueDesc) -> Result<(), DriverViolation> {
         let mut at = desc.addr;
         let mut left = u64::from(desc.len);
         let writes = desc.flags & WRITE != 0;
@@ -240,7 +240,7 @@ impl Pieces {
 
 /// A descriptor, read once.
 #[derive(Clone, Copy, Debug)]
-struct Desc {
+struct QueueDesc {
     addr: u64,
     len: u32,
     /// Split: flags, next. Packed: id, flags. Stored here in the order flags, other.
@@ -265,18 +265,18 @@ unsafe fn words(at: *const u8) -> (u64, u64) {
 }
 
 /// A queue of either layout.
-pub enum Queue {
+pub enum DeviceQueue {
     /// Split.
-    Split(split::Split),
+    Split(split::SplitQueue),
     /// Packed.
-    Packed(packed::Packed),
+    Packed(packed::PackedQueue),
 }
 
 macro_rules! each {
     ($self:ident, $q:ident => $e:expr) => {
         match $self {
-            Queue::Split($q) => $e,
-            Queue::Packed($q) => $e,
+            DeviceQueue::Split($q) => $e,
+            DeviceQueue::Packed($q) => $e,
         }
     };
 }
@@ -288,7 +288,7 @@ pub struct QueuePosition {
     wrap: bool,
 }
 
-impl Queue {
+impl DeviceQueue {
     /// Number of entries.
     pub fn size(&self) -> u16 {
         each!(self, q => q.size())
@@ -304,7 +304,7 @@ impl Queue {
         each!(self, q => q.next(memory, pieces))
     }
 
-    /// Whether the driver made chains available that [`Queue::next`] has not returned.
+    /// Whether the driver made chains available that [`DeviceQueue::next`] has not returned.
     #[inline]
     pub fn has_next(&mut self) -> bool {
         each!(self, q => q.has_next())
@@ -316,7 +316,7 @@ impl Queue {
         each!(self, q => q.prefetch())
     }
 
-    /// The position of [`Queue::next`].
+    /// The position of [`DeviceQueue::next`].
     #[inline]
     pub fn position(&self) -> QueuePosition {
         each!(self, q => q.position())
@@ -328,7 +328,7 @@ impl Queue {
         each!(self, q => q.back_to(position))
     }
 
-    /// Gives back a chain with `written` bytes written. The driver sees it with the next [`Queue::publish`].
+    /// Gives back a chain with `written` bytes written. The driver sees it with the next [`DeviceQueue::publish`].
     #[inline]
     pub fn give_back(&mut self, chain: Chain, written: u32) {
         each!(self, q => q.give_back(chain, written))
@@ -356,7 +356,7 @@ impl Queue {
         each!(self, q => q.disarm())
     }
 
-    /// The position of the queue, in the numbers of [`Queue::new`].
+    /// The position of the queue, in the numbers of [`DeviceQueue::new`].
     pub fn base(&self) -> u32 {
         each!(self, q => q.base())
     }
@@ -369,7 +369,7 @@ impl Queue {
 
 /// Location of a queue, in "user" addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Addresses {
+pub struct QueueAddresses {
     /// Descriptor table or ring.
     pub desc: u64,
     /// Split: available ring. Packed: driver event suppression.
@@ -397,15 +397,21 @@ impl QueueFeatures {
     }
 }
 
-impl Queue {
+impl DeviceQueue {
     /// Creates a queue at position `base`. Split: the index of the next entry to take. Packed: the same with its wrap
     /// counter in bit 15, and above it that of the next to give back. `None` if the queue is not all in the memory, or
     /// its size is invalid.
-    pub fn new(memory: &GuestMemory, size: u16, at: Addresses, base: u32, features: QueueFeatures) -> Option<Queue> {
+    pub fn new(
+        memory: &GuestMemory,
+        size: u16,
+        at: QueueAddresses,
+        base: u32,
+        features: QueueFeatures,
+    ) -> Option<DeviceQueue> {
         if features.packed {
-            packed::Packed::new(memory, size, at, base, features).map(Queue::Packed)
+            packed::PackedQueue::new(memory, size, at, base, features).map(DeviceQueue::Packed)
         } else {
-            split::Split::new(memory, size, at, base, features).map(Queue::Split)
+            split::SplitQueue::new(memory, size, at, base, features).map(DeviceQueue::Split)
         }
     }
 }
@@ -425,7 +431,7 @@ mod tests {
 
     /// A queue, its file, and its mapping.
     struct Ring {
-        queue: Queue,
+        queue: DeviceQueue,
         file: OwnedFd,
         _memory: GuestMemory,
     }
@@ -435,8 +441,9 @@ mod tests {
         ftruncate(&file, BYTES as u64).unwrap();
         let spec = RegionSpec { guest: 0, size: BYTES as u64, user: 0, offset: 0 };
         let memory = GuestMemory::new(vec![(spec, file.try_clone().unwrap())]).unwrap();
-        let at = Addresses { desc: 0, avail: 0x1000, used: 0x2000 };
-        let queue = Queue::new(&memory, SIZE, at, 0, QueueFeatures { packed, ..QueueFeatures::default() }).unwrap();
+        let at = QueueAddresses { desc: 0, avail: 0x1000, used: 0x2000 };
+        let queue =
+            DeviceQueue::new(&memory, SIZE, at, 0, QueueFeatures { packed, ..QueueFeatures::default() }).unwrap();
         Ring { queue, file, _memory: memory }
     }
 
@@ -445,8 +452,8 @@ mod tests {
         let mut bytes = vec![0; BYTES];
         assert_eq!(rustix::io::pread(&ring.file, &mut bytes, 0), Ok(BYTES));
         match &ring.queue {
-            Queue::Split(q) => (bytes, u32::from(q.done()), false),
-            Queue::Packed(q) => (bytes, u32::from(q.done().bits()), q.holds()),
+            DeviceQueue::Split(q) => (bytes, u32::from(q.done()), false),
+            DeviceQueue::Packed(q) => (bytes, u32::from(q.done().bits()), q.holds()),
         }
     }
 
@@ -474,7 +481,7 @@ mod tests {
     }
 
     /// A split queue of that size whose memory is 64 pages in as many regions, then nothing.
-    fn large(size: u16) -> (Queue, GuestMemory, OwnedFd) {
+    fn large(size: u16) -> (DeviceQueue, GuestMemory, OwnedFd) {
         let file = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
         let page = 0x1000u64;
         let rings = 0x20_0000u64;
@@ -483,8 +490,8 @@ mod tests {
         let mut table = vec![(region(0, rings, 0), file.try_clone().unwrap())];
         table.extend((0..64).map(|i| (region(rings + i * page, page, rings + i * page), file.try_clone().unwrap())));
         let memory = GuestMemory::new(table).unwrap();
-        let at = Addresses { desc: 0, avail: 0x10_0000, used: 0x18_0000 };
-        let queue = Queue::new(&memory, size, at, 0, QueueFeatures::default()).unwrap();
+        let at = QueueAddresses { desc: 0, avail: 0x10_0000, used: 0x18_0000 };
+        let queue = DeviceQueue::new(&memory, size, at, 0, QueueFeatures::default()).unwrap();
         (queue, memory, file)
     }
 

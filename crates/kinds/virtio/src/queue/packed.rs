@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use netvale_mem::copy::prefetch_read;
 use netvale_mem::notify::full_fence;
 
-use super::ring_index::{AT_DESC, AVAIL, DISABLE, ENABLE, RingIndex, USED};
+use super::ring_index::{AT_DESC, AVAIL, DISABLE, ENABLE, USED, WrapIndex};
 use super::split::indirect_words;
 use super::{
-    Addresses, Chain, Desc, DriverViolation, INDIRECT, MAX_SIZE, NEXT, Pieces, QueueFeatures, QueuePosition, WRITE,
-    words,
+    Chain, DriverViolation, INDIRECT, MAX_SIZE, NEXT, Pieces, QueueAddresses, QueueDesc, QueueFeatures, QueuePosition,
+    WRITE, words,
 };
 use crate::memory::GuestMemory;
 
@@ -19,31 +19,38 @@ const AHEAD: u16 = 8;
 
 /// The flags for "used" at an index.
 #[inline]
-fn used_flags(index: RingIndex) -> u16 {
+fn used_flags(index: WrapIndex) -> u16 {
     if index.wrap { AVAIL | USED } else { 0 }
 }
 
 /// The device's side of a packed queue.
-pub struct Packed {
+pub struct PackedQueue {
     size: u16,
     ring: NonNull<u8>,
     driver_event: NonNull<u8>,
     device_event: NonNull<u8>,
     features: QueueFeatures,
-    next: RingIndex,
-    done: RingIndex,
+    next: WrapIndex,
+    done: WrapIndex,
     /// First descriptor not shown yet, and its flags: written last.
-    held: Option<(RingIndex, u16)>,
+    held: Option<(WrapIndex, u16)>,
     /// The index after the descriptors shown last.
-    shown: RingIndex,
+    shown: WrapIndex,
 }
 
-// SAFETY: addresses inside a guest's memory, which `Live` holds together with the queue; nothing depends on the thread.
-unsafe impl Send for Packed {}
+// SAFETY: addresses inside a guest's memory, which `LiveQueue` holds together with the queue; nothing depends on the
+// thread.
+unsafe impl Send for PackedQueue {}
 
-impl Packed {
-    /// See [`super::Queue::new`].
-    pub fn new(memory: &GuestMemory, size: u16, at: Addresses, base: u32, features: QueueFeatures) -> Option<Packed> {
+impl PackedQueue {
+    /// See [`super::DeviceQueue::new`].
+    pub fn new(
+        memory: &GuestMemory,
+        size: u16,
+        at: QueueAddresses,
+        base: u32,
+        features: QueueFeatures,
+    ) -> Option<PackedQueue> {
         if size == 0 || size > MAX_SIZE {
             return None;
         }
@@ -51,19 +58,19 @@ impl Packed {
         let driver_event = memory.user(at.avail, 4, 4)?;
         let device_event = memory.user(at.used, 4, 4)?;
         // Bits 0–14 index, bit 15 wrap counter, of the next to take; the same above for the next to give back.
-        let next = RingIndex::of(base as u16);
-        let done = RingIndex::of((base >> 16) as u16);
+        let next = WrapIndex::of(base as u16);
+        let done = WrapIndex::of((base >> 16) as u16);
         // A transport that knows only one half passes 0 for the other.
         let done = if base >> 16 == 0 { next } else { done };
         if next.at >= size || done.at >= size {
             return None;
         }
         let held = None;
-        let mut queue = Packed { size, ring, driver_event, device_event, features, next, done, held, shown: done };
+        let mut queue = PackedQueue { size, ring, driver_event, device_event, features, next, done, held, shown: done };
         // User-Mode Linux passes 0 for a new ring, in which both wrap counters are 1. In a ring that has wrapped around
         // to 0, the device has used the first descriptor.
         if base == 0 && queue.flags(0).load(Ordering::Acquire) & USED == 0 {
-            queue.resume(RingIndex { at: 0, wrap: true });
+            queue.resume(WrapIndex { at: 0, wrap: true });
         }
         Some(queue)
     }
@@ -93,13 +100,13 @@ impl Packed {
         avail == self.next.wrap && used != self.next.wrap
     }
 
-    /// See [`super::Queue::has_next`].
+    /// See [`super::DeviceQueue::has_next`].
     #[inline]
     pub fn has_next(&mut self) -> bool {
         self.is_available(self.flags(self.next.at).load(Ordering::Acquire))
     }
 
-    /// See [`super::Queue::prefetch`].
+    /// See [`super::DeviceQueue::prefetch`].
     #[inline]
     pub fn prefetch(&mut self) {
         for k in (0..16).step_by(4) {
@@ -107,7 +114,7 @@ impl Packed {
         }
     }
 
-    /// See [`super::Queue::next`].
+    /// See [`super::DeviceQueue::next`].
     #[inline(always)]
     pub fn next(&mut self, memory: &GuestMemory, pieces: &mut Pieces) -> Result<Option<Chain>, DriverViolation> {
         pieces.clear();
@@ -126,16 +133,17 @@ impl Packed {
 
     /// Reads a descriptor; `i` is below the size.
     #[inline]
-    fn desc(&self, i: u16) -> Desc {
+    fn desc(&self, i: u16) -> QueueDesc {
         // SAFETY: `i` is below the size, and `new` checked that this many descriptors of 16 bytes, aligned to 16, lie
         // in the memory.
-        unpack(unsafe { words(self.at(i)) })
+        let (addr, rest) = unsafe { words(self.at(i)) };
+        unpack(addr, rest)
     }
 
-    /// Walks a chain of several buffers, or one in an indirect table. A separate function, to save [`Packed::next`]
-    /// registers.
+    /// Walks a chain of several buffers, or one in an indirect table. A separate function, to save
+    /// [`PackedQueue::next`] registers.
     #[inline(never)]
-    fn walk(&mut self, memory: &GuestMemory, mut d: Desc, pieces: &mut Pieces) -> Result<Chain, DriverViolation> {
+    fn walk(&mut self, memory: &GuestMemory, mut d: QueueDesc, pieces: &mut Pieces) -> Result<Chain, DriverViolation> {
         let mut i = self.next.at;
         for count in 1..=self.size {
             if d.flags & INDIRECT != 0 {
@@ -158,15 +166,21 @@ impl Packed {
         Err(DriverViolation::Loop)
     }
 
-    fn walk_indirect(&self, memory: &GuestMemory, table: Desc, pieces: &mut Pieces) -> Result<(), DriverViolation> {
+    fn walk_indirect(
+        &self,
+        memory: &GuestMemory,
+        table: QueueDesc,
+        pieces: &mut Pieces,
+    ) -> Result<(), DriverViolation> {
         let count = table.len / 16;
         if !table.len.is_multiple_of(16) || count == 0 || count > u32::from(self.size) {
             return Err(DriverViolation::Indirect);
         }
         // §2.8.8: all descriptors of the table, in order; only WRITE is significant.
         for i in 0..count {
-            let d = unpack(indirect_words(memory, table.addr, i).ok_or(DriverViolation::Indirect)?);
-            pieces.add(memory, Desc { flags: d.flags & WRITE, ..d })?;
+            let (addr, rest) = indirect_words(memory, table.addr, i).ok_or(DriverViolation::Indirect)?;
+            let d = unpack(addr, rest);
+            pieces.add(memory, QueueDesc { flags: d.flags & WRITE, ..d })?;
             if pieces.step() {
                 return Ok(());
             }
@@ -174,19 +188,19 @@ impl Packed {
         Ok(())
     }
 
-    /// See [`super::Queue::position`].
+    /// See [`super::DeviceQueue::position`].
     #[inline]
     pub fn position(&self) -> QueuePosition {
         QueuePosition { at: self.next.at, wrap: self.next.wrap }
     }
 
-    /// See [`super::Queue::back_to`].
+    /// See [`super::DeviceQueue::back_to`].
     #[inline]
     pub fn back_to(&mut self, position: QueuePosition) {
-        self.next = RingIndex { at: position.at, wrap: position.wrap };
+        self.next = WrapIndex { at: position.at, wrap: position.wrap };
     }
 
-    /// See [`super::Queue::give_back`].
+    /// See [`super::DeviceQueue::give_back`].
     #[inline]
     pub fn give_back(&mut self, chain: Chain, written: u32) {
         let index = self.done;
@@ -199,7 +213,7 @@ impl Packed {
         self.done = index.after(chain.count.max(1), self.size);
     }
 
-    /// See [`super::Queue::give_back_all`].
+    /// See [`super::DeviceQueue::give_back_all`].
     #[inline]
     pub fn give_back_all(&mut self, mut chains: impl Iterator<Item = (Chain, u32)>) {
         if self.held.is_none() {
@@ -217,7 +231,7 @@ impl Packed {
 
     /// Fills the descriptor at `index` except its flags, which are returned: once written, they mark it as used.
     #[inline]
-    fn fill(&self, index: RingIndex, chain: Chain, written: u32) -> u16 {
+    fn fill(&self, index: WrapIndex, chain: Chain, written: u32) -> u16 {
         let at = self.at(index.at);
         // SAFETY: `index` is below the size, hence a descriptor of the ring: length at 8, id at 12, aligned, shared
         // with the driver.
@@ -228,7 +242,7 @@ impl Packed {
         used_flags(index) | if written > 0 { WRITE } else { 0 }
     }
 
-    /// See [`super::Queue::publish`].
+    /// See [`super::DeviceQueue::publish`].
     #[inline]
     pub fn publish(&mut self) -> bool {
         let Some((first, flags)) = self.held.take() else { return false };
@@ -246,7 +260,7 @@ impl Packed {
             .store(flags << 16 | u32::from(off_wrap), Ordering::Relaxed);
     }
 
-    /// See [`super::Queue::arm`].
+    /// See [`super::DeviceQueue::arm`].
     pub fn arm(&mut self) -> bool {
         if self.features.event_idx {
             self.set_device_event(self.next.bits(), AT_DESC);
@@ -257,38 +271,38 @@ impl Packed {
         self.has_next()
     }
 
-    /// See [`super::Queue::disarm`].
+    /// See [`super::DeviceQueue::disarm`].
     pub fn disarm(&mut self) {
         self.set_device_event(0, DISABLE);
     }
 
-    /// See [`super::Queue::base`].
+    /// See [`super::DeviceQueue::base`].
     pub fn base(&self) -> u32 {
         u32::from(self.next.bits()) | u32::from(self.done.bits()) << 16
     }
 
-    /// See [`super::Queue::device_area`].
+    /// See [`super::DeviceQueue::device_area`].
     pub fn device_area(&self) -> [(*const u8, usize); 2] {
         [(self.ring.as_ptr(), 16 * usize::from(self.size)), (self.device_event.as_ptr(), 4)]
     }
 
     /// The index after all returned chains, shown or not.
-    pub fn done(&self) -> RingIndex {
+    pub fn done(&self) -> WrapIndex {
         self.done
     }
 
-    /// Whether [`super::Queue::publish`] would show anything.
+    /// Whether [`super::DeviceQueue::publish`] would show anything.
     pub fn holds(&self) -> bool {
         self.held.is_some()
     }
 
     /// Whether the descriptor at `index` has been shown as used.
-    pub fn is_used(&self, index: RingIndex) -> bool {
+    pub fn is_used(&self, index: WrapIndex) -> bool {
         self.flags(index.at).load(Ordering::Acquire) & (AVAIL | USED) == used_flags(index)
     }
 
     /// Resumes at `index`, with nothing in flight.
-    pub fn resume(&mut self, index: RingIndex) {
+    pub fn resume(&mut self, index: WrapIndex) {
         self.next = index;
         self.done = index;
         self.shown = index;
@@ -296,6 +310,6 @@ impl Packed {
 }
 
 /// Unpacks address, length, id, flags.
-fn unpack((addr, rest): (u64, u64)) -> Desc {
-    Desc { addr, len: rest as u32, flags: (rest >> 48) as u16, other: (rest >> 32) as u16 }
+fn unpack(addr: u64, rest: u64) -> QueueDesc {
+    QueueDesc { addr, len: rest as u32, flags: (rest >> 48) as u16, other: (rest >> 32) as u16 }
 }

@@ -15,18 +15,18 @@ pub const AT_DESC: u32 = 2;
 
 /// An index with the wrap counter it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RingIndex {
+pub struct WrapIndex {
     /// Index of a descriptor.
     pub at: u16,
     /// Wrap counter: 1 in the first round.
     pub wrap: bool,
 }
 
-impl RingIndex {
+impl WrapIndex {
     /// Converts from an index with the wrap counter in bit 15.
     #[inline]
-    pub fn of(bits: u16) -> RingIndex {
-        RingIndex { at: bits & 0x7fff, wrap: bits & 0x8000 != 0 }
+    pub fn of(bits: u16) -> WrapIndex {
+        WrapIndex { at: bits & 0x7fff, wrap: bits & 0x8000 != 0 }
     }
 
     /// The index with the wrap counter in bit 15.
@@ -37,29 +37,29 @@ impl RingIndex {
 
     /// The index `count` descriptors on, in a ring of `size`.
     #[inline]
-    pub fn after(self, count: u16, size: u16) -> RingIndex {
+    pub fn after(self, count: u16, size: u16) -> WrapIndex {
         let at = u32::from(self.at) + u32::from(count);
         if at >= u32::from(size) {
-            RingIndex { at: (at - u32::from(size)) as u16, wrap: !self.wrap }
+            WrapIndex { at: (at - u32::from(size)) as u16, wrap: !self.wrap }
         } else {
-            RingIndex { at: at as u16, wrap: self.wrap }
+            WrapIndex { at: at as u16, wrap: self.wrap }
         }
     }
 
     /// Whether the other side, with event suppression `event`, wants a notification of the descriptors shown from `old`
     /// up to here.
     #[inline]
-    pub fn is_wanted(self, event: u32, old: RingIndex, size: u16, event_idx: bool) -> bool {
+    pub fn is_wanted(self, event: u32, old: WrapIndex, size: u16, event_idx: bool) -> bool {
         match event >> 16 & 3 {
             DISABLE => false,
-            AT_DESC if event_idx => self.passed(RingIndex::of(event as u16), old, size),
+            AT_DESC if event_idx => self.passed(WrapIndex::of(event as u16), old, size),
             _ => true,
         }
     }
 
-    fn passed(self, named: RingIndex, old: RingIndex, size: u16) -> bool {
+    fn passed(self, named: WrapIndex, old: WrapIndex, size: u16) -> bool {
         // Distances backwards from here; a different wrap counter is a round earlier.
-        let back = |p: RingIndex| {
+        let back = |p: WrapIndex| {
             let base = if p.wrap == self.wrap { 0 } else { u32::from(size) };
             (base + u32::from(self.at)).wrapping_sub(u32::from(p.at))
         };
@@ -77,7 +77,7 @@ mod tests {
     fn notified_of_what_was_passed() {
         let size = 8;
         for start in 0..16u16 {
-            let old = RingIndex { at: start % 8, wrap: start < 8 };
+            let old = WrapIndex { at: start % 8, wrap: start < 8 };
             for count in 1..=8 {
                 let now = old.after(count, size);
                 for ahead in 0..8u16 {
@@ -87,8 +87,8 @@ mod tests {
                 }
             }
         }
-        let a = RingIndex { at: 0, wrap: true };
-        let b = RingIndex { at: 1, wrap: true };
+        let a = WrapIndex { at: 0, wrap: true };
+        let b = WrapIndex { at: 1, wrap: true };
         assert!(!b.is_wanted(DISABLE << 16, a, size, true) && b.is_wanted(ENABLE << 16, a, size, true));
     }
 }

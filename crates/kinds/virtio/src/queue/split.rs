@@ -8,7 +8,8 @@ use netvale_mem::copy::prefetch_read;
 use netvale_mem::notify::full_fence;
 
 use super::{
-    Addresses, Chain, Desc, DriverViolation, INDIRECT, MAX_SIZE, NEXT, Pieces, QueueFeatures, QueuePosition, words,
+    Chain, DriverViolation, INDIRECT, MAX_SIZE, NEXT, Pieces, QueueAddresses, QueueDesc, QueueFeatures, QueuePosition,
+    words,
 };
 use crate::memory::{GuestMemory, Hint};
 
@@ -20,7 +21,7 @@ const NO_NOTIFY: u16 = 1;
 const AHEAD: u16 = 16;
 
 /// The device's side of a split queue.
-pub struct Split {
+pub struct SplitQueue {
     size: u16,
     desc: NonNull<u8>,
     avail: NonNull<u8>,
@@ -36,12 +37,19 @@ pub struct Split {
     shown: u16,
 }
 
-// SAFETY: addresses inside a guest's memory, which `Live` holds together with the queue; nothing depends on the thread.
-unsafe impl Send for Split {}
+// SAFETY: addresses inside a guest's memory, which `LiveQueue` holds together with the queue; nothing depends on the
+// thread.
+unsafe impl Send for SplitQueue {}
 
-impl Split {
-    /// See [`super::Queue::new`].
-    pub fn new(memory: &GuestMemory, size: u16, at: Addresses, base: u32, features: QueueFeatures) -> Option<Split> {
+impl SplitQueue {
+    /// See [`super::DeviceQueue::new`].
+    pub fn new(
+        memory: &GuestMemory,
+        size: u16,
+        at: QueueAddresses,
+        base: u32,
+        features: QueueFeatures,
+    ) -> Option<SplitQueue> {
         if !size.is_power_of_two() || size > MAX_SIZE {
             return None;
         }
@@ -51,7 +59,7 @@ impl Split {
         let avail = memory.user(at.avail, 4 + 2 * n + 2, 2)?;
         let used = memory.user(at.used, 4 + 8 * n + 2, 4)?;
         let next = base as u16;
-        let mut queue = Split { size, desc, avail, used, features, next, seen: next, done: next, shown: next };
+        let mut queue = SplitQueue { size, desc, avail, used, features, next, seen: next, done: next, shown: next };
         // Everything taken before has been given back: a queue starts with nothing in flight.
         queue.done = queue.used_idx().load(Ordering::Relaxed);
         queue.shown = queue.done;
@@ -99,10 +107,11 @@ impl Split {
 
     /// Reads a descriptor of the table; `i` is below the size.
     #[inline]
-    fn desc(&self, i: u16) -> Desc {
+    fn desc(&self, i: u16) -> QueueDesc {
         // SAFETY: `i` is below the size, and `new` checked that this many descriptors of 16 bytes, aligned to 16, lie
         // in the memory.
-        unpack(unsafe { words(self.desc.as_ptr().add(16 * usize::from(i))) })
+        let (addr, rest) = unsafe { words(self.desc.as_ptr().add(16 * usize::from(i))) };
+        unpack(addr, rest)
     }
 
     /// Number of entries.
@@ -110,7 +119,7 @@ impl Split {
         self.size
     }
 
-    /// See [`super::Queue::has_next`].
+    /// See [`super::DeviceQueue::has_next`].
     #[inline]
     pub fn has_next(&mut self) -> bool {
         if self.next == self.seen {
@@ -119,7 +128,7 @@ impl Split {
         self.next != self.seen
     }
 
-    /// See [`super::Queue::prefetch`].
+    /// See [`super::DeviceQueue::prefetch`].
     #[inline]
     pub fn prefetch(&mut self) {
         if !self.has_next() {
@@ -131,7 +140,7 @@ impl Split {
         }
     }
 
-    /// See [`super::Queue::next`].
+    /// See [`super::DeviceQueue::next`].
     #[inline(always)]
     pub fn next(&mut self, memory: &GuestMemory, pieces: &mut Pieces) -> Result<Option<Chain>, DriverViolation> {
         pieces.clear();
@@ -160,10 +169,10 @@ impl Split {
         Ok(Some(Chain { id: head, count: 1 }))
     }
 
-    /// Walks a chain of several buffers, or one in an indirect table. A separate function, to save [`Split::next`]
+    /// Walks a chain of several buffers, or one in an indirect table. A separate function, to save [`SplitQueue::next`]
     /// registers.
     #[inline(never)]
-    fn walk(&self, memory: &GuestMemory, mut d: Desc, pieces: &mut Pieces) -> Result<(), DriverViolation> {
+    fn walk(&self, memory: &GuestMemory, mut d: QueueDesc, pieces: &mut Pieces) -> Result<(), DriverViolation> {
         for _ in 0..self.size {
             if d.flags & INDIRECT != 0 {
                 if !self.features.indirect || d.flags & NEXT != 0 {
@@ -183,7 +192,12 @@ impl Split {
         Err(DriverViolation::Loop)
     }
 
-    fn walk_indirect(&self, memory: &GuestMemory, table: Desc, pieces: &mut Pieces) -> Result<(), DriverViolation> {
+    fn walk_indirect(
+        &self,
+        memory: &GuestMemory,
+        table: QueueDesc,
+        pieces: &mut Pieces,
+    ) -> Result<(), DriverViolation> {
         let count = table.len / 16;
         // A chain may not have more descriptors than the queue (§2.7.5.3.1).
         if !table.len.is_multiple_of(16) || count == 0 || count > u32::from(self.size) {
@@ -191,7 +205,8 @@ impl Split {
         }
         let mut i = 0u32;
         for _ in 0..count {
-            let d = unpack(indirect_words(memory, table.addr, i).ok_or(DriverViolation::Indirect)?);
+            let (addr, rest) = indirect_words(memory, table.addr, i).ok_or(DriverViolation::Indirect)?;
+            let d = unpack(addr, rest);
             if d.flags & INDIRECT != 0 {
                 return Err(DriverViolation::Indirect);
             }
@@ -207,26 +222,26 @@ impl Split {
         Err(DriverViolation::Loop)
     }
 
-    /// See [`super::Queue::position`].
+    /// See [`super::DeviceQueue::position`].
     #[inline]
     pub fn position(&self) -> QueuePosition {
         QueuePosition { at: self.next, wrap: false }
     }
 
-    /// See [`super::Queue::back_to`].
+    /// See [`super::DeviceQueue::back_to`].
     #[inline]
     pub fn back_to(&mut self, position: QueuePosition) {
         self.next = position.at;
     }
 
-    /// See [`super::Queue::give_back`].
+    /// See [`super::DeviceQueue::give_back`].
     #[inline]
     pub fn give_back(&mut self, chain: Chain, written: u32) {
         self.fill(self.done, chain, written);
         self.done = self.done.wrapping_add(1);
     }
 
-    /// See [`super::Queue::give_back_all`].
+    /// See [`super::DeviceQueue::give_back_all`].
     #[inline]
     pub fn give_back_all(&mut self, chains: impl Iterator<Item = (Chain, u32)>) {
         let mut done = self.done;
@@ -249,7 +264,7 @@ impl Split {
         }
     }
 
-    /// See [`super::Queue::publish`].
+    /// See [`super::DeviceQueue::publish`].
     #[inline]
     pub fn publish(&mut self) -> bool {
         if self.done == self.shown {
@@ -267,7 +282,7 @@ impl Split {
         }
     }
 
-    /// See [`super::Queue::arm`].
+    /// See [`super::DeviceQueue::arm`].
     pub fn arm(&mut self) -> bool {
         if self.features.event_idx {
             self.avail_event().store(self.next, Ordering::Relaxed);
@@ -279,7 +294,7 @@ impl Split {
         idx != self.next
     }
 
-    /// See [`super::Queue::disarm`].
+    /// See [`super::DeviceQueue::disarm`].
     pub fn disarm(&mut self) {
         // With event indices the old value stays: the driver passes it once in 65,536 entries.
         if !self.features.event_idx {
@@ -287,7 +302,7 @@ impl Split {
         }
     }
 
-    /// See [`super::Queue::base`].
+    /// See [`super::DeviceQueue::base`].
     pub fn base(&self) -> u32 {
         u32::from(self.next)
     }
@@ -303,14 +318,14 @@ impl Split {
         self.seen = self.done;
     }
 
-    /// See [`super::Queue::device_area`].
+    /// See [`super::DeviceQueue::device_area`].
     pub fn device_area(&self) -> [(*const u8, usize); 2] {
         [(self.used.as_ptr(), 4 + 8 * usize::from(self.size) + 2), (self.used.as_ptr(), 0)]
     }
 }
 
-fn unpack((addr, rest): (u64, u64)) -> Desc {
-    Desc { addr, len: rest as u32, flags: (rest >> 32) as u16, other: (rest >> 48) as u16 }
+fn unpack(addr: u64, rest: u64) -> QueueDesc {
+    QueueDesc { addr, len: rest as u32, flags: (rest >> 32) as u16, other: (rest >> 48) as u16 }
 }
 
 /// Reads descriptor `i` of an indirect table; its 16 bytes may be unaligned or span two regions.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use netvale_mem::Mapping;
 use netvale_virtio::memory::{GuestMemory, RegionSpec};
-use netvale_virtio::queue::{Addresses, DriverViolation, Pieces, Queue, QueueFeatures};
+use netvale_virtio::queue::{DeviceQueue, DriverViolation, Pieces, QueueAddresses, QueueFeatures};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 const SIZE: u64 = 0x1000;
@@ -61,8 +61,18 @@ impl Guest {
     }
 }
 
+/// A descriptor as the driver writes it.
+#[derive(Clone, Copy, Debug)]
+struct Descriptor {
+    addr: u64,
+    len: u32,
+    flags: u16,
+    next: u16,
+}
+
 /// The expected result for the first descriptor of a chain whose second one is a writable buffer of 16 bytes.
-fn expected(g: &Guest, (addr, len, flags, next): (u64, u32, u16, u16), packed: bool) -> Result<u64, DriverViolation> {
+fn expected(g: &Guest, desc: Descriptor, packed: bool) -> Result<u64, DriverViolation> {
+    let Descriptor { addr, len, flags, next } = desc;
     if flags & INDIRECT != 0 {
         // Not negotiated.
         return Err(DriverViolation::Indirect);
@@ -80,8 +90,8 @@ fn expected(g: &Guest, (addr, len, flags, next): (u64, u32, u16, u16), packed: b
     }
 }
 
-fn check(g: &Guest, desc: (u64, u32, u16, u16), packed: bool) {
-    let (addr, len, flags, next) = desc;
+fn check(g: &Guest, desc: Descriptor, packed: bool) {
+    let Descriptor { addr, len, flags, next } = desc;
     let second = AT[1];
     if packed {
         let word = |len: u32, id: u16, flags: u16| u64::from(len) | u64::from(id) << 32 | u64::from(flags) << 48;
@@ -97,7 +107,8 @@ fn check(g: &Guest, desc: (u64, u32, u16, u16), packed: bool) {
     let features = QueueFeatures { packed, ..QueueFeatures::default() };
     let base = if packed { 1 << 15 } else { 0 };
     let mut queue =
-        Queue::new(&g.memory, QUEUE, Addresses { desc: 0, avail: 0x80, used: 0xc0 }, base, features).unwrap();
+        DeviceQueue::new(&g.memory, QUEUE, QueueAddresses { desc: 0, avail: 0x80, used: 0xc0 }, base, features)
+            .unwrap();
     let mut pieces = Pieces::default();
     let found = queue.next(&g.memory, &mut pieces);
     let all = || pieces.readable().iter().chain(pieces.writable());
@@ -123,7 +134,7 @@ fn descriptors() {
             for len in lengths {
                 for flags in 0..8 {
                     for next in [0, 1, QUEUE - 1, QUEUE, u16::MAX] {
-                        check(&g, (addr, len, flags, next), packed);
+                        check(&g, Descriptor { addr, len, flags, next }, packed);
                     }
                 }
             }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use netvale_mem::Mapping;
 use netvale_mem::words::Words;
-use netvale_virtio::driver::ram::{BUF, QueueRam, Ram};
-use netvale_virtio::driver::{DriverFeatures, DriverQueue, Used, addresses, killed};
+use netvale_virtio::driver::ram::{BUF, DriverRam, QueueRam};
+use netvale_virtio::driver::{DriverFeatures, DriverQueue, UsedBuffer, addresses, killed};
 use netvale_virtio::memory::GuestMemory;
-use netvale_virtio::queue::{Addresses, Piece, Pieces, Queue, QueueFeatures};
+use netvale_virtio::queue::{DeviceQueue, Piece, Pieces, QueueAddresses, QueueFeatures};
 use proptest::prelude::*;
 
 const SIZE: u16 = 8;
@@ -18,11 +18,11 @@ const SIZE: u16 = 8;
 /// A queue, and its device.
 struct Rig {
     features: DriverFeatures,
-    ram: Ram,
+    ram: DriverRam,
     file: OwnedFd,
     memory: GuestMemory,
-    at: Addresses,
-    device: Queue,
+    at: QueueAddresses,
+    device: DeviceQueue,
     queue_ram: QueueRam,
     driver: DriverQueue,
 }
@@ -31,12 +31,12 @@ impl Rig {
     fn new(packed: bool, in_order: bool, event_idx: bool) -> Rig {
         let queue = QueueFeatures { packed, event_idx, ..QueueFeatures::default() };
         let features = DriverFeatures { queue, in_order, vector: false };
-        let (ram, mut queues) = Ram::new(&[SIZE]).unwrap();
+        let (ram, mut queues) = DriverRam::new(&[SIZE]).unwrap();
         let queue_ram = queues.remove(0);
         let at = addresses(&queue_ram);
         let memory = GuestMemory::new(vec![(ram.spec(), ram.file().unwrap())]).unwrap();
         let base = if packed { 0x8000_8000 } else { 0 };
-        let device = Queue::new(&memory, SIZE, at, base, queue).unwrap();
+        let device = DeviceQueue::new(&memory, SIZE, at, base, queue).unwrap();
         let file = ram.file().unwrap();
         let driver = DriverQueue::new(&queue_ram, features);
         Rig { features, ram, file, memory, at, device, queue_ram, driver }
@@ -49,7 +49,7 @@ impl Rig {
 
     /// Restores the driver in another process. Returns whether it could.
     fn goes_on(&mut self) -> bool {
-        let (_, mut queues) = Ram::restore(self.ram.file().unwrap(), &[SIZE]).unwrap();
+        let (_, mut queues) = DriverRam::restore(self.ram.file().unwrap(), &[SIZE]).unwrap();
         let next = killed::continued(&queues[0], self.features);
         self.queue_ram = queues.remove(0);
         next.map(|next| self.driver = next).is_some()
@@ -89,10 +89,10 @@ fn device_sends(rig: &mut Rig, count: usize, number: &mut u32) {
 }
 
 /// The driver takes frames, and posts their buffers again if `posts`. Returns their numbers.
-fn driver_takes(rig: &mut Rig, (most, posts): (usize, bool), until: Until) -> Vec<u32> {
-    let mut run = [Used::default(); SIZE as usize];
+fn driver_takes(rig: &mut Rig, most: usize, posts: bool, until: Until) -> Vec<u32> {
+    let mut run = [UsedBuffer::default(); SIZE as usize];
     let got = rig.driver.used_run(&mut run[..most]).unwrap();
-    let number = |used: &Used| {
+    let number = |used: &UsedBuffer| {
         let mut bytes = [0; 4];
         let at = rig.queue_ram.guest(used.id) - rig.ram.spec().guest;
         assert_eq!(rustix::io::pread(&rig.file, &mut bytes, at), Ok(4));
@@ -101,7 +101,8 @@ fn driver_takes(rig: &mut Rig, (most, posts): (usize, bool), until: Until) -> Ve
     let numbers = run[..got].iter().map(number).collect();
     if until >= Until::Noted {
         rig.driver.recycle(run[..got].iter().map(|used| used.id));
-        rig.queue_ram.note(rig.driver.done());
+        let (done, turn) = rig.driver.done();
+        rig.queue_ram.note(done, turn);
     }
     if posts && until >= Until::Posted {
         rig.driver.post_free(&rig.queue_ram, BUF);
@@ -119,7 +120,8 @@ fn driver_sends(rig: &mut Rig, counts: &[usize], enough: usize, until: Until, fi
     if rig.driver.free() < enough {
         rig.driver.reclaim().unwrap();
         if until >= Until::Noted {
-            rig.queue_ram.note(rig.driver.done());
+            let (done, turn) = rig.driver.done();
+            rig.queue_ram.note(done, turn);
         }
     }
     let mut sent = 0;
@@ -175,15 +177,15 @@ proptest! {
         rig.driver.publish();
         let mut sent = 0;
         let mut next = 0;
-        for (count, most, until) in steps {
+        for (count, (most, posts), until) in steps {
             device_sends(&mut rig, count, &mut sent);
-            let numbers = driver_takes(&mut rig, most, until);
+            let numbers = driver_takes(&mut rig, most, posts, until);
             prop_assert!(numbers.iter().copied().eq(next..next + numbers.len() as u32), "{:?}, not {}", numbers, next);
             if until != Until::Taken {
                 next += numbers.len() as u32;
             }
         }
-        let rest = driver_takes(&mut rig, (SIZE.into(), true), Until::End);
+        let rest = driver_takes(&mut rig, SIZE.into(), true, Until::End);
         prop_assert!(rest.into_iter().eq(next..sent), "not all came up to {}", sent);
     }
 
@@ -219,9 +221,15 @@ proptest! {
     fn forged(
         packed: bool,
         in_order: bool,
-        note in prop_oneof![4 => (0..2u16, 0..8u16, 0..8u16).prop_map(|(wrap, at, turn)| (wrap << 15 | at, turn)), 1 => any::<(u16, u16)>()],
+        note in prop_oneof![
+            4 => (0..2u16, 0..8u16, 0..8u16).prop_map(|(wrap, at, turn)| (wrap << 15 | at, turn)),
+            1 => any::<(u16, u16)>(),
+        ],
         idx in prop_oneof![4 => (0..16u16, 0..16u16), 1 => any::<(u16, u16)>()],
-        words in prop::collection::vec((0..10u64, 0..10u16, prop_oneof![any::<u16>(), Just(0x80), Just(0x8080), Just(0x81)]), 8),
+        words in prop::collection::vec(
+            (0..10u64, 0..10u16, prop_oneof![any::<u16>(), Just(0x80), Just(0x8080), Just(0x81)]),
+            8,
+        ),
     ) {
         let mut rig = Rig::new(packed, in_order, false);
         let map = Arc::new(Mapping::of_peer(rig.file.as_fd(), 0, rig.ram.spec().size as usize).unwrap());
@@ -239,7 +247,7 @@ proptest! {
             put(rig.at.avail, u64::from(idx.0) << 16 | u64::from(idx.1) << 32);
             put(rig.at.used, u64::from(idx.1) << 16);
         }
-        rig.queue_ram.note(note);
+        rig.queue_ram.note(note.0, note.1);
         if !rig.goes_on() {
             return Ok(());
         }
@@ -265,7 +273,7 @@ fn round_and_round() {
         for round in 0..40_000 {
             device_sends(&mut rig, 5, &mut sent);
             let until = [Until::End, Until::Shown, Until::Noted, Until::Taken][round % 4];
-            let numbers = driver_takes(&mut rig, (7, true), until);
+            let numbers = driver_takes(&mut rig, 7, true, until);
             assert!(numbers.iter().copied().eq(next..next + numbers.len() as u32), "{numbers:?}, not {next}");
             if until != Until::Taken {
                 next += numbers.len() as u32;

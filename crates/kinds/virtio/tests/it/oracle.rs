@@ -4,10 +4,10 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
-use netvale_virtio::driver::ram::Ram;
+use netvale_virtio::driver::ram::DriverRam;
 use netvale_virtio::driver::{DriverFeatures, DriverQueue};
 use netvale_virtio::memory::{GuestMemory, RegionSpec};
-use netvale_virtio::queue::{Addresses, DriverViolation, Pieces, Queue as OurQueue, QueueFeatures};
+use netvale_virtio::queue::{DeviceQueue as OurQueue, DriverViolation, Pieces, QueueAddresses, QueueFeatures};
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use virtio_queue::{Queue, QueueT};
@@ -81,7 +81,8 @@ proptest! {
         heads in prop::collection::vec(0..8u16, 1..=8),
     ) {
         let fd = file();
-        let ours = GuestMemory::new(vec![(RegionSpec { guest: 0, size: SIZE, user: USER, offset: 0 }, fd.try_clone().unwrap())]).unwrap();
+        let spec = RegionSpec { guest: 0, size: SIZE, user: USER, offset: 0 };
+        let ours = GuestMemory::new(vec![(spec, fd.try_clone().unwrap())]).unwrap();
         let memory = memories(&fd, SIZE, 0);
         for (i, words) in table.iter().enumerate() {
             memory.write_obj(*words, GuestAddress(TABLE + 16 * i as u64)).unwrap();
@@ -93,7 +94,7 @@ proptest! {
         for (i, head) in heads.iter().enumerate() {
             memory.write_obj(*head, GuestAddress(AVAIL + 4 + 2 * i as u64)).unwrap();
         }
-        let at = Addresses { desc: USER + TABLE, avail: USER + AVAIL, used: USER + USED };
+        let at = QueueAddresses { desc: USER + TABLE, avail: USER + AVAIL, used: USER + USED };
         let features = QueueFeatures { indirect: true, ..QueueFeatures::default() };
         let mut queue = OurQueue::new(&ours, QUEUE, at, 0, features).unwrap();
         let mut other = oracle(QUEUE, [TABLE, AVAIL, USED]);
@@ -113,7 +114,8 @@ proptest! {
                 Err(DriverViolation::Address) => { prop_assert!(!list.iter().all(inside)); return Ok(()); }
                 Err(DriverViolation::Order) => { prop_assert!(!ordered); return Ok(()); }
                 Err(why) => {
-                    let rule = matches!(why, DriverViolation::Loop | DriverViolation::NextIndex | DriverViolation::Indirect);
+                    use DriverViolation::{Indirect, Loop, NextIndex};
+                    let rule = matches!(why, Loop | NextIndex | Indirect);
                     // Only ours refuses a table longer than the queue (§2.7.5.3.1).
                     prop_assert!(rule && (!ended || why == DriverViolation::Indirect), "{why}");
                     return Ok(());
@@ -128,8 +130,9 @@ proptest! {
     fn same_used_ring(used in prop::collection::vec((0..8u16, 0..2000u32), 1..40)) {
         let one = file();
         let two = file();
-        let ours = GuestMemory::new(vec![(RegionSpec { guest: 0, size: SIZE, user: USER, offset: 0 }, one.try_clone().unwrap())]).unwrap();
-        let at = Addresses { desc: USER + TABLE, avail: USER + AVAIL, used: USER + USED };
+        let spec = RegionSpec { guest: 0, size: SIZE, user: USER, offset: 0 };
+        let ours = GuestMemory::new(vec![(spec, one.try_clone().unwrap())]).unwrap();
+        let at = QueueAddresses { desc: USER + TABLE, avail: USER + AVAIL, used: USER + USED };
         let mut queue = OurQueue::new(&ours, QUEUE, at, 0, QueueFeatures::default()).unwrap();
         let memory = memories(&two, SIZE, 0);
         let mut other = oracle(QUEUE, [TABLE, AVAIL, USED]);
@@ -149,10 +152,15 @@ proptest! {
     /// Objective: the other implementation, as the device under our driver, finds posted buffers and gives them back,
     /// round after round.
     #[test]
-    fn device_of_our_driver(rounds in prop::collection::vec((1..4usize, 1..1500u32, any::<bool>()), 1..60), event_idx: bool, in_order: bool) {
-        let (ram, mut queues) = Ram::new(&[QUEUE]).unwrap();
+    fn device_of_our_driver(
+        rounds in prop::collection::vec((1..4usize, 1..1500u32, any::<bool>()), 1..60),
+        event_idx: bool,
+        in_order: bool,
+    ) {
+        let (ram, mut queues) = DriverRam::new(&[QUEUE]).unwrap();
         let queue_ram = queues.remove(0);
-        let mut driver = DriverQueue::new(&queue_ram, DriverFeatures { queue: QueueFeatures { event_idx, ..QueueFeatures::default() }, in_order, vector: in_order });
+        let queue = QueueFeatures { event_idx, ..QueueFeatures::default() };
+        let mut driver = DriverQueue::new(&queue_ram, DriverFeatures { queue, in_order, vector: in_order });
         let spec = ram.spec();
         let memory = memories(&ram.file().unwrap(), spec.size, spec.guest);
         let at = |p| queue_ram.device_address(p);
@@ -189,7 +197,7 @@ proptest! {
         step in prop_oneof![1 => Just(1u32), 1 => Just(0u32)],
         flags in prop::collection::vec(prop_oneof![3 => Just(0x8082u16), 1 => any::<u16>()], 16),
     ) {
-        let (ram, mut queues) = Ram::new(&[16]).unwrap();
+        let (ram, mut queues) = DriverRam::new(&[16]).unwrap();
         let queue_ram = queues.remove(0);
         let queue = QueueFeatures { packed, ..QueueFeatures::default() };
         let mut driver = DriverQueue::new(&queue_ram, DriverFeatures { queue, in_order, vector });
@@ -214,7 +222,7 @@ proptest! {
         }
         memory.write_obj(idx, GuestAddress(at(queue_ram.used()) + 2)).unwrap();
         let mut seen = std::collections::HashSet::new();
-        let mut run = [netvale_virtio::driver::Used::default(); 32];
+        let mut run = [netvale_virtio::driver::UsedBuffer::default(); 32];
         while let Ok(n) = driver.used_run(&mut run) {
             for used in &run[..n] {
                 prop_assert!(usize::from(used.id) < posted && seen.insert(used.id), "{used:?}");

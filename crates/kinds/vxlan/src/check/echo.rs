@@ -7,13 +7,13 @@ pub const HEADER: usize = 8;
 
 /// Message types of one IP version.
 #[derive(Clone, Copy, Debug)]
-struct Types {
+struct EchoTypes {
     request: u8,
     reply: u8,
 }
 
-fn types(is_v4: bool) -> Types {
-    if is_v4 { Types { request: 8, reply: 0 } } else { Types { request: 128, reply: 129 } }
+fn types(is_v4: bool) -> EchoTypes {
+    if is_v4 { EchoTypes { request: 8, reply: 0 } } else { EchoTypes { request: 128, reply: 129 } }
 }
 
 /// The key of a request: a socket's identifier, unless the kernel chooses it, and a number.

@@ -39,12 +39,12 @@ pub struct PathError {
 }
 
 #[repr(C, align(8))]
-struct Control([u8; CONTROL]);
+struct ErrorControl([u8; CONTROL]);
 
 /// Takes the oldest error. Its quote of the packet, after the IP and UDP headers, goes to `quote`; the length of the
 /// quote is returned.
 pub fn take(socket: &impl AsFd, quote: &mut [u8]) -> Option<(PathError, usize)> {
-    let mut control = Control([0; CONTROL]);
+    let mut control = ErrorControl([0; CONTROL]);
     let mut part = libc::iovec { iov_base: quote.as_mut_ptr().cast(), iov_len: quote.len() };
     // SAFETY: all zeros are a valid value: null pointers and numbers.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };

@@ -4,7 +4,7 @@ use std::io;
 
 /// The response to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Response {
+pub enum ProbeResponse {
     /// Both the packet and its reply arrived.
     Reply,
     /// A router reports the bytes that it accepts.
@@ -15,7 +15,7 @@ pub enum Response {
 
 /// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Longest {
+pub struct LongestPacket {
     /// Bytes of the longest packet that passes.
     pub mtu: u32,
     /// Whether longer packets vanish without an error.
@@ -24,25 +24,29 @@ pub struct Longest {
 
 /// Searches from `known` bytes down to `least`, which pass. Sizes reported by routers are followed; with silent routers
 /// the search halves the range.
-pub fn search(known: u32, least: u32, mut ask: impl FnMut(u32) -> io::Result<Response>) -> io::Result<Longest> {
+pub fn search(
+    known: u32,
+    least: u32,
+    mut ask: impl FnMut(u32) -> io::Result<ProbeResponse>,
+) -> io::Result<LongestPacket> {
     let mut high = known.max(least);
     loop {
         match ask(high)? {
-            Response::Reply => return Ok(Longest { mtu: high, is_silent: false }),
+            ProbeResponse::Reply => return Ok(LongestPacket { mtu: high, is_silent: false }),
             // Each step is smaller, so this ends.
-            Response::TooBig(mtu) if (least..high).contains(&mtu) => high = mtu,
-            Response::TooBig(_) | Response::Silence => break,
+            ProbeResponse::TooBig(mtu) if (least..high).contains(&mtu) => high = mtu,
+            ProbeResponse::TooBig(_) | ProbeResponse::Silence => break,
         }
     }
     let mut low = least;
     while high.saturating_sub(low) > 1 {
         let middle = low + (high - low) / 2;
         match ask(middle)? {
-            Response::Reply => low = middle,
-            Response::TooBig(_) | Response::Silence => high = middle,
+            ProbeResponse::Reply => low = middle,
+            ProbeResponse::TooBig(_) | ProbeResponse::Silence => high = middle,
         }
     }
-    Ok(Longest { mtu: low, is_silent: true })
+    Ok(LongestPacket { mtu: low, is_silent: true })
 }
 
 #[cfg(test)]
@@ -50,14 +54,14 @@ mod tests {
     use super::*;
 
     /// A path of hops with an MTU each, silent or not. Returns the result and the number of probes.
-    fn path(known: u32, hops: &[(u32, bool)]) -> (Longest, usize) {
+    fn path(known: u32, hops: &[(u32, bool)]) -> (LongestPacket, usize) {
         let mut asked = 0;
         let found = search(known, 100, |size| {
             asked += 1;
             Ok(match hops.iter().find(|(mtu, _)| size > *mtu) {
-                None => Response::Reply,
-                Some((mtu, true)) => Response::TooBig(*mtu),
-                Some((_, false)) => Response::Silence,
+                None => ProbeResponse::Reply,
+                Some((mtu, true)) => ProbeResponse::TooBig(*mtu),
+                Some((_, false)) => ProbeResponse::Silence,
             })
         });
         (found.unwrap(), asked)
@@ -66,8 +70,8 @@ mod tests {
     /// Objective: one packet is enough if the host knows the path, plus one for each router that reports its size.
     #[test]
     fn said() {
-        assert_eq!(path(1500, &[]), (Longest { mtu: 1500, is_silent: false }, 1));
-        assert_eq!(path(1500, &[(1400, true), (1300, true)]), (Longest { mtu: 1300, is_silent: false }, 3));
+        assert_eq!(path(1500, &[]), (LongestPacket { mtu: 1500, is_silent: false }, 1));
+        assert_eq!(path(1500, &[(1400, true), (1300, true)]), (LongestPacket { mtu: 1300, is_silent: false }, 3));
     }
 
     /// Objective: each size at which packets vanish is found to the byte, also after a router that reports.
@@ -75,10 +79,10 @@ mod tests {
     fn silent() {
         for mtu in 100..1500 {
             let (found, asked) = path(1500, &[(mtu, false)]);
-            assert_eq!(found, Longest { mtu, is_silent: true });
+            assert_eq!(found, LongestPacket { mtu, is_silent: true });
             assert!(asked <= 12, "{asked} packets");
         }
-        assert_eq!(path(9000, &[(1500, true), (1300, false)]).0, Longest { mtu: 1300, is_silent: true });
+        assert_eq!(path(9000, &[(1500, true), (1300, false)]).0, LongestPacket { mtu: 1300, is_silent: true });
     }
 
     /// Objective: routers that report impossible sizes (zero, more than was sent, less than passes) neither mislead the
@@ -86,9 +90,9 @@ mod tests {
     #[test]
     fn nonsense() {
         for said in [0, 99, 1500, 9000, u32::MAX] {
-            let ask = |size| Ok(if size > 1200 { Response::TooBig(said) } else { Response::Reply });
-            assert_eq!(search(1500, 100, ask).unwrap(), Longest { mtu: 1200, is_silent: true }, "{said}");
+            let ask = |size| Ok(if size > 1200 { ProbeResponse::TooBig(said) } else { ProbeResponse::Reply });
+            assert_eq!(search(1500, 100, ask).unwrap(), LongestPacket { mtu: 1200, is_silent: true }, "{said}");
         }
-        assert_eq!(search(60, 100, |_| Ok(Response::Reply)).unwrap().mtu, 100);
+        assert_eq!(search(60, 100, |_| Ok(ProbeResponse::Reply)).unwrap().mtu, 100);
     }
 }

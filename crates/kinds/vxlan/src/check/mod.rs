@@ -26,8 +26,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use errors::{Cause, PathError};
-use longest::Response;
-use probe::{Answer, Probe};
+use longest::ProbeResponse;
+use probe::{EchoAnswer, Probe};
 
 use crate::tunnel::around_packet;
 
@@ -67,7 +67,7 @@ pub enum CheckError {
 
 /// A fault of a VTEP or of the path to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
+pub enum VtepFailure {
     /// This host, or a router, has no route.
     #[error("no route{}", by(*.0))]
     NoRoute(Option<IpAddr>),
@@ -92,24 +92,24 @@ fn by(who: Option<IpAddr>) -> String {
     who.map_or_else(String::new, |ip| format!(", says {ip}"))
 }
 
-impl Failure {
+impl VtepFailure {
     /// Its name for programs.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
-            Failure::NoRoute(_) => "no-route",
-            Failure::HostUnreachable(_) => "host-unreachable",
-            Failure::Prohibited(_) => "prohibited",
-            Failure::PortUnreachable(_) => "port-unreachable",
-            Failure::NoAnswer => "no-answer",
-            Failure::BlackHole(_) => "black-hole",
+            VtepFailure::NoRoute(_) => "no-route",
+            VtepFailure::HostUnreachable(_) => "host-unreachable",
+            VtepFailure::Prohibited(_) => "prohibited",
+            VtepFailure::PortUnreachable(_) => "port-unreachable",
+            VtepFailure::NoAnswer => "no-answer",
+            VtepFailure::BlackHole(_) => "black-hole",
         }
     }
 }
 
 /// The findings about a VTEP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct VtepReport {
     /// Its address.
     pub vtep: IpAddr,
     /// The shortest measured round trip.
@@ -119,10 +119,10 @@ pub struct Report {
     /// The longest packet that was answered, in bytes.
     pub path_mtu: Option<u32>,
     /// The failure, if any.
-    pub failure: Option<Failure>,
+    pub failure: Option<VtepFailure>,
 }
 
-impl Report {
+impl VtepReport {
     /// The longest packet inside a frame that passes through the tunnel, in bytes.
     #[must_use]
     pub fn inner_mtu(&self) -> Option<u32> {
@@ -134,11 +134,11 @@ impl Report {
 ///
 /// # Errors
 /// [`CheckError`] if this process cannot probe.
-pub fn check(asker: &Asker, vtep: IpAddr) -> Result<Report, CheckError> {
-    let mut report = Report { vtep, round_trip: None, known_mtu: None, path_mtu: None, failure: None };
+pub fn check(asker: &Asker, vtep: IpAddr) -> Result<VtepReport, CheckError> {
+    let mut report = VtepReport { vtep, round_trip: None, known_mtu: None, path_mtu: None, failure: None };
     let failed = |e| CheckError::Socket(asker.local, e);
     let Some(mut probe) = Probe::new(asker, vtep)? else {
-        report.failure = Some(Failure::NoRoute(None));
+        report.failure = Some(VtepFailure::NoRoute(None));
         return Ok(report);
     };
     report.known_mtu = probe.known_mtu();
@@ -152,7 +152,7 @@ pub fn check(asker: &Asker, vtep: IpAddr) -> Result<Report, CheckError> {
 }
 
 /// Returns the shortest of several round trips, and the failure that the network reports.
-fn reach(probe: &mut Probe, asker: &Asker) -> io::Result<(Option<Duration>, Option<Failure>)> {
+fn reach(probe: &mut Probe, asker: &Asker) -> io::Result<(Option<Duration>, Option<VtepFailure>)> {
     let mut shortest: Option<Duration> = None;
     for _ in 0..ROUNDS {
         let (round_trip, error) = probe.reach(asker.timeout)?;
@@ -161,15 +161,15 @@ fn reach(probe: &mut Probe, asker: &Asker) -> io::Result<(Option<Duration>, Opti
             return Ok((shortest, Some(failure)));
         }
     }
-    Ok((shortest, shortest.is_none().then_some(Failure::NoAnswer)))
+    Ok((shortest, shortest.is_none().then_some(VtepFailure::NoAnswer)))
 }
 
-fn failure_of(PathError { cause, from }: PathError, port: u16) -> Option<Failure> {
+fn failure_of(PathError { cause, from }: PathError, port: u16) -> Option<VtepFailure> {
     match cause {
-        Cause::NoRoute => Some(Failure::NoRoute(from)),
-        Cause::HostUnreachable => Some(Failure::HostUnreachable(from)),
-        Cause::Prohibited => Some(Failure::Prohibited(from)),
-        Cause::PortUnreachable => Some(Failure::PortUnreachable(port)),
+        Cause::NoRoute => Some(VtepFailure::NoRoute(from)),
+        Cause::HostUnreachable => Some(VtepFailure::HostUnreachable(from)),
+        Cause::Prohibited => Some(VtepFailure::Prohibited(from)),
+        Cause::PortUnreachable => Some(VtepFailure::PortUnreachable(port)),
         Cause::TooBig(_) | Cause::Other => None,
     }
 }
@@ -180,7 +180,7 @@ fn fits(
     asker: &Asker,
     known: u32,
     round_trip: Duration,
-) -> io::Result<(Option<u32>, Option<Failure>)> {
+) -> io::Result<(Option<u32>, Option<VtepFailure>)> {
     let wait = (round_trip * 4).max(SHORTEST_WAIT).min(asker.timeout);
     let least = probe.least();
     let found = longest::search(known.min(probe::LONGEST), least, |size| ask(probe, size, wait))?;
@@ -189,18 +189,18 @@ fn fits(
     }
     // Short packets are still answered: the length is the cause.
     match ask(probe, least, asker.timeout)? {
-        Response::Reply => Ok((Some(found.mtu), Some(Failure::BlackHole(found.mtu)))),
-        _ => Ok((None, Some(Failure::NoAnswer))),
+        ProbeResponse::Reply => Ok((Some(found.mtu), Some(VtepFailure::BlackHole(found.mtu)))),
+        _ => Ok((None, Some(VtepFailure::NoAnswer))),
     }
 }
 
-fn ask(probe: &mut Probe, size: u32, wait: Duration) -> io::Result<Response> {
+fn ask(probe: &mut Probe, size: u32, wait: Duration) -> io::Result<ProbeResponse> {
     for _ in 0..TRIES {
         match probe.echo(size, wait)? {
-            Answer::Reply => return Ok(Response::Reply),
-            Answer::Error(PathError { cause: Cause::TooBig(mtu), .. }) => return Ok(Response::TooBig(mtu)),
-            Answer::Error(_) | Answer::Silence => {}
+            EchoAnswer::Reply => return Ok(ProbeResponse::Reply),
+            EchoAnswer::Error(PathError { cause: Cause::TooBig(mtu), .. }) => return Ok(ProbeResponse::TooBig(mtu)),
+            EchoAnswer::Error(_) | EchoAnswer::Silence => {}
         }
     }
-    Ok(Response::Silence)
+    Ok(ProbeResponse::Silence)
 }

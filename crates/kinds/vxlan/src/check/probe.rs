@@ -29,7 +29,7 @@ const AT_ONCE: usize = 64;
 
 /// The outcome of an echo request.
 #[derive(Clone, Copy, Debug)]
-pub enum Answer {
+pub enum EchoAnswer {
     /// A reply.
     Reply,
     /// An error.
@@ -51,7 +51,7 @@ pub struct Probe {
 }
 
 /// An event at a socket.
-enum Event {
+enum ProbeEvent {
     Reply,
     OfUdp(PathError),
     OfEcho(PathError),
@@ -112,12 +112,12 @@ impl Probe {
         }
         while let Some(event) = self.next(until)? {
             match event {
-                Event::Reply if round_trip.is_none() => {
+                ProbeEvent::Reply if round_trip.is_none() => {
                     let time = begin.elapsed();
                     round_trip = Some(time);
                     until = until.min(Instant::now() + 2 * time + GRACE);
                 }
-                Event::OfUdp(error) | Event::OfEcho(error)
+                ProbeEvent::OfUdp(error) | ProbeEvent::OfEcho(error)
                     if !matches!(error.cause, Cause::TooBig(_) | Cause::Other) =>
                 {
                     return Ok((round_trip, Some(error)));
@@ -130,25 +130,25 @@ impl Probe {
     }
 
     /// Sends an echo request in an unfragmented packet of `size` bytes.
-    pub fn echo(&mut self, size: u32, wait: Duration) -> io::Result<Answer> {
+    pub fn echo(&mut self, size: u32, wait: Duration) -> io::Result<EchoAnswer> {
         let begin = Instant::now();
         match self.send_echo(size) {
             Err(Errno::MSGSIZE) => {
                 let mtu = self.known_mtu().unwrap_or(0);
-                return Ok(Answer::Error(PathError { cause: Cause::TooBig(mtu), from: None }));
+                return Ok(EchoAnswer::Error(PathError { cause: Cause::TooBig(mtu), from: None }));
             }
-            Err(errno) => return refused(errno).map(Answer::Error),
+            Err(errno) => return refused(errno).map(EchoAnswer::Error),
             Ok(()) => {}
         }
         while let Some(event) = self.next(begin + wait)? {
             match event {
-                Event::Reply => return Ok(Answer::Reply),
-                Event::OfEcho(error) => return Ok(Answer::Error(error)),
-                Event::OfUdp(_) if Instant::now() >= begin + wait => break,
-                Event::OfUdp(_) => {}
+                ProbeEvent::Reply => return Ok(EchoAnswer::Reply),
+                ProbeEvent::OfEcho(error) => return Ok(EchoAnswer::Error(error)),
+                ProbeEvent::OfUdp(_) if Instant::now() >= begin + wait => break,
+                ProbeEvent::OfUdp(_) => {}
             }
         }
-        Ok(Answer::Silence)
+        Ok(EchoAnswer::Silence)
     }
 
     fn send_header(&self) -> Result<(), Errno> {
@@ -162,7 +162,7 @@ impl Probe {
     }
 
     /// Waits for an event about the last request or a datagram.
-    fn next(&mut self, until: Instant) -> io::Result<Option<Event>> {
+    fn next(&mut self, until: Instant) -> io::Result<Option<ProbeEvent>> {
         loop {
             if let Some(event) = self.pending() {
                 return Ok(Some(event));
@@ -181,9 +181,9 @@ impl Probe {
     }
 
     /// Takes a pending event. All other packets are skipped, a limited number at a time.
-    fn pending(&mut self) -> Option<Event> {
+    fn pending(&mut self) -> Option<ProbeEvent> {
         if let Some((error, _)) = errors::take(&self.udp, &mut self.buffer) {
-            return Some(Event::OfUdp(error));
+            return Some(ProbeEvent::OfUdp(error));
         }
         // Nothing legitimate arrives here.
         for _ in 0..AT_ONCE {
@@ -195,12 +195,12 @@ impl Probe {
             let Some((error, len)) = errors::take(&self.icmp, &mut self.buffer) else { break };
             let quoted = self.buffer.get(..len).unwrap_or_default();
             if echo::is_request(self.is_v4, self.key, quoted) {
-                return Some(Event::OfEcho(error));
+                return Some(ProbeEvent::OfEcho(error));
             }
         }
         for _ in 0..AT_ONCE {
             match rustix::net::recv(&self.icmp, &mut self.buffer[..], RecvFlags::DONTWAIT) {
-                Ok((_, len)) if self.is_reply(len) => return Some(Event::Reply),
+                Ok((_, len)) if self.is_reply(len) => return Some(ProbeEvent::Reply),
                 // An error that is also in the queue is returned here once.
                 Ok(_) => {}
                 Err(_) => break,

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use libc::{c_int, c_void};
 use rustix::io::Errno;
 
-use crate::output::{self, Room};
+use crate::output::{self, SendQueue};
 use crate::{epoll, errno, table};
 
 /// `struct netvale_output`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Output {
+pub struct NetvaleOutput {
     of: *mut c_void,
     room: unsafe extern "C" fn(*mut c_void) -> c_int,
     news: unsafe extern "C" fn(*mut c_void) -> u64,
@@ -22,14 +22,14 @@ pub struct Output {
 }
 
 /// A registered output; calls `release` when dropped.
-struct Registered(Output);
+struct RegisteredOutput(NetvaleOutput);
 
 // SAFETY: the header says that any thread may call the functions.
-unsafe impl Send for Registered {}
+unsafe impl Send for RegisteredOutput {}
 // SAFETY: the header says that any threads may call the functions, several at a time.
-unsafe impl Sync for Registered {}
+unsafe impl Sync for RegisteredOutput {}
 
-impl Room for Registered {
+impl SendQueue for RegisteredOutput {
     fn has_room(&self) -> bool {
         // SAFETY: the object is released only when self is dropped, and its functions may be called from any thread.
         unsafe { (self.0.room)(self.0.of) != 0 }
@@ -54,7 +54,7 @@ impl Room for Registered {
     }
 }
 
-impl Drop for Registered {
+impl Drop for RegisteredOutput {
     fn drop(&mut self) {
         // SAFETY: called once, when no other call is left.
         unsafe { (self.0.release)(self.0.of) }
@@ -66,7 +66,7 @@ impl Drop for Registered {
 /// # Safety
 /// `output` is null or a structure whose functions may be called with its `of` until its `release` was.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn netvale_watch_output(fd: c_int, output: *const Output) -> c_int {
+pub unsafe extern "C" fn netvale_watch_output(fd: c_int, output: *const NetvaleOutput) -> c_int {
     if fd < 0 {
         return errno::fail(Errno::BADF);
     }
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn netvale_watch_output(fd: c_int, output: *const Output) 
     if output.is_some() {
         table::claim();
     }
-    output::watch(fd, output.map(|o| Arc::new(Registered(*o)) as Arc<dyn Room>));
+    output::watch(fd, output.map(|o| Arc::new(RegisteredOutput(*o)) as Arc<dyn SendQueue>));
     epoll::forget_output(fd);
     0
 }

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::output::ROOM;
 use crate::packet::socket;
-use crate::wait::{Source, Watched, wait};
+use crate::wait::{EventSource, WatchedFd, wait};
 use crate::{epoll, errno, output, real, table};
 
 /// poll(2).
@@ -145,7 +145,7 @@ struct Answerers {
 /// The entries of a poll, by who answers.
 #[derive(Default)]
 struct ByAnswerer {
-    ports: Vec<Watched>,
+    ports: Vec<WatchedFd>,
     others: Vec<pollfd>,
 }
 
@@ -155,9 +155,9 @@ impl ByAnswerer {
             return Answerers::default();
         }
         let begin = self.ports.len();
-        let watch = |source, events| Watched { fd: f.fd, source, events, found: 0, ended: 0, seen: None };
+        let watch = |source, events| WatchedFd { fd: f.fd, source, events, found: 0, ended: 0, seen: None };
         if let Some(port) = table::get(f.fd) {
-            self.ports.push(watch(Source::Port(port), f.events));
+            self.ports.push(watch(EventSource::Port(port), f.events));
             return Answerers { ports: begin..begin + 1, ..Answerers::default() };
         }
         let mut kernels = f.events;
@@ -165,7 +165,7 @@ impl ByAnswerer {
         if is_set {
             epoll::watch(f.fd, &mut self.ports);
         } else if let Some(room) = output::get(f.fd).filter(|_| f.events & ROOM != 0) {
-            self.ports.push(watch(Source::Output(room), f.events & ROOM));
+            self.ports.push(watch(EventSource::Output(room), f.events & ROOM));
             kernels &= !ROOM;
         }
         self.others.push(pollfd { events: kernels, ..*f });
@@ -207,7 +207,7 @@ pub unsafe extern "C" fn select(
     timeout: *mut timeval,
 ) -> c_int {
     // SAFETY: the program's.
-    let Some(sets) = (unsafe { Sets::with_netmap(n, [read, write, except]) }) else {
+    let Some(sets) = (unsafe { SelectSets::with_netmap(n, [read, write, except]) }) else {
         // SAFETY: the program's.
         return unsafe { real::select(n, read, write, except, timeout) };
     };
@@ -244,7 +244,7 @@ pub unsafe extern "C" fn pselect(
     mask: *const sigset_t,
 ) -> c_int {
     // SAFETY: the program's.
-    let Some(sets) = (unsafe { Sets::with_netmap(n, [read, write, except]) }) else {
+    let Some(sets) = (unsafe { SelectSets::with_netmap(n, [read, write, except]) }) else {
         // SAFETY: the program's.
         return unsafe { real::pselect(n, read, write, except, timeout, mask) };
     };
@@ -256,7 +256,7 @@ pub unsafe extern "C" fn pselect(
 }
 
 /// The three sets of a select, each perhaps null.
-struct Sets {
+struct SelectSets {
     n: c_int,
     sets: [*mut fd_set; 3],
 }
@@ -265,13 +265,13 @@ struct Sets {
 const ASKS: [(c_short, c_short); 3] =
     [(POLLIN, POLLIN | POLLHUP | POLLERR), (POLLOUT, POLLOUT | POLLERR), (POLLPRI, POLLPRI)];
 
-impl Sets {
+impl SelectSets {
     /// The sets, if any holds netmap descriptors.
     ///
     /// # Safety
     /// Each set is null or the program's for the length of the call.
-    unsafe fn with_netmap(n: c_int, sets: [*mut fd_set; 3]) -> Option<Sets> {
-        let this = Sets { n: n.min(libc::FD_SETSIZE as c_int), sets };
+    unsafe fn with_netmap(n: c_int, sets: [*mut fd_set; 3]) -> Option<SelectSets> {
+        let this = SelectSets { n: n.min(libc::FD_SETSIZE as c_int), sets };
         let used = (table::is_used() || output::any()) && n <= libc::FD_SETSIZE as c_int;
         (used && (0..this.n).any(|fd| this.events(fd) != 0 && is_ours(fd, this.events(fd)))).then_some(this)
     }

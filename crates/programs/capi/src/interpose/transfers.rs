@@ -14,7 +14,10 @@ fn quiet(_fd: c_int) {}
 /// Functions that a netmap descriptor refuses with one errno and that pass on to the C library for any other
 /// descriptor, after `$first` is called with it.
 macro_rules! refused {
-    ($errno:ident, $first:ident: $($(#[$doc:meta])* $name:ident / $real:ident($($arg:ident: $ty:ty),*) -> $ret:ty;)*) => { $(
+    (
+        $errno:ident, $first:ident:
+        $($(#[$doc:meta])* $name:ident / $real:ident($($arg:ident: $ty:ty),*) -> $ret:ty;)*
+    ) => { $(
         $(#[$doc])*
         ///
         /// # Safety
@@ -67,7 +70,9 @@ refused! { NOTSOCK, listened:
     /// recv(2).
     recv / recv(at: *mut c_void, len: size_t, flags: c_int) -> ssize_t;
     /// recvfrom(2).
-    recvfrom / recvfrom(at: *mut c_void, len: size_t, flags: c_int, addr: *mut sockaddr, addr_len: *mut socklen_t) -> ssize_t;
+    recvfrom / recvfrom(
+        at: *mut c_void, len: size_t, flags: c_int, addr: *mut sockaddr, addr_len: *mut socklen_t
+    ) -> ssize_t;
     /// recvmsg(2).
     recvmsg / recvmsg(message: *mut msghdr, flags: c_int) -> ssize_t;
     /// recv(2) as glibc's fortified headers call it.

@@ -7,18 +7,18 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use libc::{c_char, c_int, c_void, size_t};
 use rustix::io::Errno;
 
-use super::structs::Ctx;
+use super::structs::NmCtx;
 
 /// Maximum bytes of an error's text.
 const TEXT: usize = 1024;
 
-struct Default(std::cell::UnsafeCell<Ctx>);
+struct DefaultCtx(std::cell::UnsafeCell<NmCtx>);
 
 // SAFETY: the fields are set at compile time; only the program (its own affair) and the list of regions change them,
 // the latter under the context's lock.
-unsafe impl Sync for Default {}
+unsafe impl Sync for DefaultCtx {}
 
-static DEFAULT: Default = Default(std::cell::UnsafeCell::new(Ctx {
+static DEFAULT: DefaultCtx = DefaultCtx(std::cell::UnsafeCell::new(NmCtx {
     verbose: 1,
     error: Some(default_error),
     malloc: Some(default_malloc),
@@ -26,7 +26,7 @@ static DEFAULT: Default = Default(std::cell::UnsafeCell::new(Ctx {
     lock: Some(default_lock),
     mem_descs: std::ptr::null_mut(),
 }));
-static CURRENT: AtomicPtr<Ctx> = AtomicPtr::new(std::ptr::null_mut());
+static CURRENT: AtomicPtr<NmCtx> = AtomicPtr::new(std::ptr::null_mut());
 static LOCKED: AtomicBool = AtomicBool::new(false);
 
 /// Referenced by programs that want libnetmap thread-safe; it always is.
@@ -37,21 +37,21 @@ pub static nmctx_threadsafe: std::sync::atomic::AtomicI32 = std::sync::atomic::A
 
 /// # Safety
 /// As `struct nmctx` asks of its callbacks.
-unsafe extern "C" fn default_error(_ctx: *mut Ctx, text: *const c_char) {
+unsafe extern "C" fn default_error(_ctx: *mut NmCtx, text: *const c_char) {
     // SAFETY: a C string, by this function's contract.
     netvale_control::note!("{}", unsafe { std::ffi::CStr::from_ptr(text) }.to_string_lossy());
 }
 
 /// # Safety
 /// As `struct nmctx` asks of its callbacks.
-unsafe extern "C" fn default_malloc(_ctx: *mut Ctx, size: size_t) -> *mut c_void {
+unsafe extern "C" fn default_malloc(_ctx: *mut NmCtx, size: size_t) -> *mut c_void {
     // SAFETY: malloc takes any size.
     unsafe { libc::malloc(size) }
 }
 
 /// # Safety
 /// As `struct nmctx` asks of its callbacks.
-unsafe extern "C" fn default_free(_ctx: *mut Ctx, p: *mut c_void) {
+unsafe extern "C" fn default_free(_ctx: *mut NmCtx, p: *mut c_void) {
     // SAFETY: came from `default_malloc`.
     unsafe { libc::free(p) };
 }
@@ -60,7 +60,7 @@ unsafe extern "C" fn default_free(_ctx: *mut Ctx, p: *mut c_void) {
 ///
 /// # Safety
 /// As `struct nmctx` asks of its callbacks.
-unsafe extern "C" fn default_lock(_ctx: *mut Ctx, lock: c_int) {
+unsafe extern "C" fn default_lock(_ctx: *mut NmCtx, lock: c_int) {
     if lock == 0 {
         LOCKED.store(false, Ordering::Release);
         return;
@@ -73,7 +73,7 @@ unsafe extern "C" fn default_lock(_ctx: *mut Ctx, lock: c_int) {
 /// The current context.
 // SAFETY: libnetmap's own name and type.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C" fn nmctx_get() -> *mut Ctx {
+pub extern "C" fn nmctx_get() -> *mut NmCtx {
     let current = CURRENT.load(Ordering::Acquire);
     if current.is_null() { DEFAULT.0.get() } else { current }
 }
@@ -81,7 +81,7 @@ pub extern "C" fn nmctx_get() -> *mut Ctx {
 /// Replaces the current context. Returns the previous one.
 // SAFETY: libnetmap's own name and type.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C" fn nmctx_set_default(ctx: *mut Ctx) -> *mut Ctx {
+pub extern "C" fn nmctx_set_default(ctx: *mut NmCtx) -> *mut NmCtx {
     let before = nmctx_get();
     CURRENT.store(ctx, Ordering::Release);
     before
@@ -97,7 +97,7 @@ pub extern "C" fn nmctx_set_threadsafe() {}
 /// # Safety
 /// `ctx` is a valid context.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn nmctx_malloc(ctx: *mut Ctx, size: size_t) -> *mut c_void {
+pub unsafe extern "C" fn nmctx_malloc(ctx: *mut NmCtx, size: size_t) -> *mut c_void {
     // SAFETY: the caller's.
     unsafe { (*ctx).malloc.map_or(std::ptr::null_mut(), |malloc| malloc(ctx, size)) }
 }
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn nmctx_malloc(ctx: *mut Ctx, size: size_t) -> *mut c_voi
 /// # Safety
 /// `ctx` is a valid context, `p` came from it.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn nmctx_free(ctx: *mut Ctx, p: *mut c_void) {
+pub unsafe extern "C" fn nmctx_free(ctx: *mut NmCtx, p: *mut c_void) {
     // SAFETY: the caller's.
     unsafe {
         if let Some(free) = (*ctx).free {
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn nmctx_free(ctx: *mut Ctx, p: *mut c_void) {
 /// # Safety
 /// `ctx` is a valid context.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn nmctx_lock(ctx: *mut Ctx) {
+pub unsafe extern "C" fn nmctx_lock(ctx: *mut NmCtx) {
     // SAFETY: the caller's.
     unsafe {
         if let Some(lock) = (*ctx).lock {
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn nmctx_lock(ctx: *mut Ctx) {
 /// # Safety
 /// `ctx` is a valid context.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn nmctx_unlock(ctx: *mut Ctx) {
+pub unsafe extern "C" fn nmctx_unlock(ctx: *mut NmCtx) {
     // SAFETY: the caller's.
     unsafe {
         if let Some(lock) = (*ctx).lock {
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn nmctx_unlock(ctx: *mut Ctx) {
 ///
 /// # Safety
 /// `ctx` is a valid context.
-pub unsafe fn report_error(ctx: *mut Ctx, text: &str) {
+pub unsafe fn report_error(ctx: *mut NmCtx, text: &str) {
     let errno = crate::errno::get();
     crate::told::note(text);
     // SAFETY: the caller's.
@@ -164,7 +164,7 @@ pub unsafe fn report_error(ctx: *mut Ctx, text: &str) {
 ///
 /// # Safety
 /// `ctx` is a valid context.
-pub unsafe fn fail(ctx: *mut Ctx, errno: Errno, text: &str) -> c_int {
+pub unsafe fn fail(ctx: *mut NmCtx, errno: Errno, text: &str) -> c_int {
     // SAFETY: the caller's.
     unsafe { report_error(ctx, text) };
     crate::errno::fail(errno)
@@ -180,7 +180,7 @@ unsafe extern "C" {
 ///
 /// # Safety
 /// As for vprintf; the context is valid.
-unsafe extern "C" fn ferror(ctx: *mut Ctx, format: *const c_char, args: *mut c_void) {
+unsafe extern "C" fn ferror(ctx: *mut NmCtx, format: *const c_char, args: *mut c_void) {
     let mut text = [0u8; TEXT];
     // SAFETY: format and arguments are the program's, as for printf; the text has room for `TEXT` bytes.
     unsafe { vsnprintf(text.as_mut_ptr().cast(), TEXT, format, args) };

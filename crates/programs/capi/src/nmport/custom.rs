@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::context::fail;
 use super::requests::text;
-use super::structs::Ctx;
+use super::structs::NmCtx;
 
 /// Maximum number of keys of an option.
 pub const MAX_KEYS: usize = 16;
@@ -20,7 +20,7 @@ const OPTION_ALLOW_EMPTY: c_uint = 2;
 
 /// `struct nmreq_opt_key`.
 #[repr(C)]
-pub struct Key {
+pub struct OptKey {
     key: *const c_char,
     id: c_int,
     flags: c_uint,
@@ -35,13 +35,13 @@ pub struct Parser {
     nr_keys: c_int,
     flags: c_uint,
     next: *mut Parser,
-    keys: [Key; MAX_KEYS],
+    keys: [OptKey; MAX_KEYS],
 }
 
 /// `struct nmreq_parse_ctx`.
 #[repr(C)]
 pub struct ParseCtx {
-    ctx: *mut Ctx,
+    ctx: *mut NmCtx,
     token: *mut c_void,
     keys: [*const c_char; MAX_KEYS],
 }
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn nmreq_options_decode(
     options: *const c_char,
     parsers: *mut Parser,
     token: *mut c_void,
-    ctx: *mut Ctx,
+    ctx: *mut NmCtx,
 ) -> c_int {
     // SAFETY: the caller's.
     let Some(all) = (unsafe { text(options) }) else {
@@ -74,15 +74,15 @@ pub unsafe extern "C" fn nmreq_options_decode(
     0
 }
 
-type Wrong = (Errno, String);
+type OptionError = (Errno, String);
 
-fn wrong(why: impl Into<String>) -> Wrong {
+fn wrong(why: impl Into<String>) -> OptionError {
     (Errno::INVAL, why.into())
 }
 
 /// # Safety
 /// As [`nmreq_options_decode`].
-unsafe fn one(option: &str, parsers: *mut Parser, token: *mut c_void, ctx: *mut Ctx) -> Result<c_int, Wrong> {
+unsafe fn one(option: &str, parsers: *mut Parser, token: *mut c_void, ctx: *mut NmCtx) -> Result<c_int, OptionError> {
     let end = option.find([':', '=']).unwrap_or(option.len());
     let (name, rest) = option.split_at(end);
     // SAFETY: the caller's.
@@ -91,7 +91,7 @@ unsafe fn one(option: &str, parsers: *mut Parser, token: *mut c_void, ctx: *mut 
         return Err((Errno::OPNOTSUPP, "disabled".to_owned()));
     }
     let mut values: [Option<CString>; MAX_KEYS] = std::array::from_fn(|_| None);
-    let mut assign = |key: &Key, value: Option<&str>| -> Result<(), Wrong> {
+    let mut assign = |key: &OptKey, value: Option<&str>| -> Result<(), OptionError> {
         let id = usize::try_from(key.id).ok().filter(|id| *id < MAX_KEYS).ok_or_else(|| wrong("key number"))?;
         if values[id].is_some() {
             return Err(wrong("a key is given twice"));

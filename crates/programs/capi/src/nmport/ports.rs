@@ -10,7 +10,7 @@ use super::context::{fail, nmctx_free, nmctx_get, nmctx_malloc, report_error};
 use super::parsing::{nmport_parse, nmport_undo_parse};
 use super::requests::{nmreq_header_init, nmreq_option_name, text};
 use super::rings::{nmport_mmap, nmport_undo_mmap};
-use super::structs::{Ctx, PortDesc};
+use super::structs::{NmCtx, PortDesc};
 
 /// An empty port.
 // SAFETY: libnetmap's own name and type.
@@ -22,7 +22,7 @@ pub extern "C" fn nmport_new() -> *mut PortDesc {
 
 /// # Safety
 /// `ctx` is a valid context.
-unsafe fn new_with(ctx: *mut Ctx) -> *mut PortDesc {
+unsafe fn new_with(ctx: *mut NmCtx) -> *mut PortDesc {
     // SAFETY: the caller's; zeros are a valid value of all fields; the request points at the port's own body.
     unsafe {
         let d = nmctx_malloc(ctx, size_of::<PortDesc>()).cast::<PortDesc>();

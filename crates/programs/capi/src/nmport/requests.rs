@@ -15,7 +15,7 @@ use netvale_portspec::{PortName, PortSpec};
 use rustix::io::Errno;
 
 use super::context::{fail, nmctx_free, nmctx_get, report_error};
-use super::structs::Ctx;
+use super::structs::NmCtx;
 
 /// A C string as text.
 ///
@@ -56,7 +56,7 @@ pub unsafe extern "C" fn nmreq_header_init(header: *mut NmreqHeader, reqtype: u1
 pub unsafe extern "C" fn nmreq_header_decode(
     spec: *mut *const c_char,
     header: *mut NmreqHeader,
-    ctx: *mut Ctx,
+    ctx: *mut NmCtx,
 ) -> c_int {
     // SAFETY: the caller's.
     unsafe {
@@ -88,7 +88,7 @@ pub fn is_prefixed(spec: &str) -> bool {
 pub unsafe extern "C" fn nmreq_register_decode(
     mode: *mut *const c_char,
     reg: *mut NmreqRegister,
-    ctx: *mut Ctx,
+    ctx: *mut NmCtx,
 ) -> c_int {
     // SAFETY: the caller's.
     unsafe {
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn nmreq_register_decode(
 /// # Safety
 /// As libnetmap.h says.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn nmreq_get_mem_id(name: *mut *const c_char, ctx: *mut Ctx) -> i32 {
+pub unsafe extern "C" fn nmreq_get_mem_id(name: *mut *const c_char, ctx: *mut NmCtx) -> i32 {
     let mut info = NmreqPortInfoGet::default();
     let mut header = NmreqHeader::default();
     // SAFETY: the caller's for name and context; header and body are ours and live over the ioctl.

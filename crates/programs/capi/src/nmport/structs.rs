@@ -6,17 +6,17 @@ use netvale_abi::nmreq::{NmreqHeader, NmreqOptExtmem, NmreqOptOffsets, NmreqRegi
 
 /// `struct nmctx`.
 #[repr(C)]
-pub struct Ctx {
+pub struct NmCtx {
     /// Whether errors are reported at all.
     pub verbose: c_int,
     /// Receives errors.
-    pub error: Option<unsafe extern "C" fn(*mut Ctx, *const c_char)>,
+    pub error: Option<unsafe extern "C" fn(*mut NmCtx, *const c_char)>,
     /// Allocates memory.
-    pub malloc: Option<unsafe extern "C" fn(*mut Ctx, size_t) -> *mut c_void>,
+    pub malloc: Option<unsafe extern "C" fn(*mut NmCtx, size_t) -> *mut c_void>,
     /// Frees memory.
-    pub free: Option<unsafe extern "C" fn(*mut Ctx, *mut c_void)>,
+    pub free: Option<unsafe extern "C" fn(*mut NmCtx, *mut c_void)>,
     /// Locks (1) and unlocks (0) the list of regions.
-    pub lock: Option<unsafe extern "C" fn(*mut Ctx, c_int)>,
+    pub lock: Option<unsafe extern "C" fn(*mut NmCtx, c_int)>,
     /// Regions in use.
     pub mem_descs: *mut MemDesc,
 }
@@ -42,7 +42,7 @@ pub struct MemDesc {
 
 /// The library's private state of a port.
 #[derive(Clone, Copy)]
-pub struct Private {
+pub struct PortPrivate {
     /// The mapped file of an extmem option.
     pub file: (*mut c_void, size_t),
     /// The offsets option.
@@ -61,7 +61,7 @@ pub struct PortDesc {
     /// The region; ports in the same region share it.
     pub mem: *mut MemDesc,
     /// The context it was made with.
-    pub ctx: *mut Ctx,
+    pub ctx: *mut NmCtx,
     /// Registered.
     pub register_done: c_int,
     /// Mapped.
@@ -85,5 +85,5 @@ pub struct PortDesc {
     /// For the program's own use.
     pub cur_rx_ring: u16,
     /// In the place of libnetmap's private pointer.
-    pub private: Private,
+    pub private: PortPrivate,
 }

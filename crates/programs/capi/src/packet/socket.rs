@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use libc::c_int;
-use netvale::{Outgoing, SendError, interface};
+use netvale::{OutgoingRing, SendError, interface};
 use netvale_portspec::{Directions, PortSpec};
 use rustix::io::Errno;
 use rustix::net::SocketType;
 use rustix::net::sockopt::{self, Timeout};
 
 use super::{filter, port_at};
-use crate::marks::Marks;
+use crate::marks::FdMarks;
 
 /// The longest wait for room in a full ring before the socket's queue counts as full. A port of a switch always has
 /// room soon; a pipe whose other end is not read may never have any.
@@ -22,19 +22,19 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sockets bound to a port, and the ports that are open.
 #[derive(Default)]
-struct Sockets {
-    bound: BTreeMap<c_int, (i32, Arc<Outgoing>)>,
-    senders: BTreeMap<i32, Arc<Outgoing>>,
+struct PacketSockets {
+    bound: BTreeMap<c_int, (i32, Arc<OutgoingRing>)>,
+    senders: BTreeMap<i32, Arc<OutgoingRing>>,
 }
 
-static SOCKETS: Mutex<Option<Sockets>> = Mutex::new(None);
+static SOCKETS: Mutex<Option<PacketSockets>> = Mutex::new(None);
 /// A bit per bound descriptor: `write` and similar calls check it, perhaps in a signal handler that interrupts the
 /// holder of the lock.
-static BOUND: Marks = Marks::new();
+static BOUND: FdMarks = FdMarks::new();
 /// Number of bound sockets; at zero, lookups are skipped.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-fn with_sockets<T>(f: impl FnOnce(&mut Sockets) -> T) -> T {
+fn with_sockets<T>(f: impl FnOnce(&mut PacketSockets) -> T) -> T {
     let mut guard: MutexGuard<'_, _> = SOCKETS.lock().unwrap_or_else(PoisonError::into_inner);
     f(guard.get_or_insert_default())
 }
@@ -51,13 +51,13 @@ fn mark(number: c_int, on: bool) {
     }
 }
 
-impl Sockets {
-    fn sender(&mut self, index: i32) -> Option<Arc<Outgoing>> {
+impl PacketSockets {
+    fn sender(&mut self, index: i32) -> Option<Arc<OutgoingRing>> {
         if let Some(known) = self.senders.get(&index) {
             return Some(Arc::clone(known));
         }
         let spec = port_at(index)?.1;
-        let sender = Arc::new(Outgoing::late(&sending(&spec)).inspect_err(crate::say).ok()?);
+        let sender = Arc::new(OutgoingRing::late(&sending(&spec)).inspect_err(crate::say).ok()?);
         self.senders.insert(index, Arc::clone(&sender));
         Some(sender)
     }
@@ -81,7 +81,7 @@ pub fn bind(fd: BorrowedFd<'_>, number: c_int, index: i32) -> Option<Result<(), 
     }
     Some(take_over(fd).and_then(|()| {
         crate::table::claim();
-        let sender = |s: &mut Sockets| {
+        let sender = |s: &mut PacketSockets| {
             let sender = s.sender(index)?;
             s.bound.insert(number, (index, sender));
             Some(())
@@ -126,7 +126,7 @@ pub fn any() -> bool {
 }
 
 /// The queue that a socket bound to a port sends on.
-pub fn sender(number: c_int) -> Option<Arc<Outgoing>> {
+pub fn sender(number: c_int) -> Option<Arc<OutgoingRing>> {
     if !is_bound(number) {
         return None;
     }
@@ -182,17 +182,18 @@ pub fn listened(number: c_int) {
         let name = with_sockets(|s| s.bound.get(&number).and_then(|(index, _)| port_at(*index))).map(|(name, _)| name);
         let name = name.unwrap_or_default();
         netvale_control::note!(
-            "netvale: this packet socket is bound to port {name}; it can send, but receives nothing: receive through libpcap or /dev/netmap"
+            "netvale: this packet socket is bound to port {name}; it can send, \
+             but receives nothing: receive through libpcap or /dev/netmap"
         );
     }
 }
 
 /// The queue of a closed socket and, if it was the port's last socket, the port's own entry. Drop both while no lock is
 /// held: the last owner closes the port.
-pub type Gone = (Arc<Outgoing>, Option<Option<Arc<Outgoing>>>);
+pub type ClosedQueue = (Arc<OutgoingRing>, Option<Option<Arc<OutgoingRing>>>);
 
 /// Removes `number`, which is about to be closed or overwritten. Returns its queue if it was bound to a port.
-pub fn closed(number: c_int) -> Option<Gone> {
+pub fn closed(number: c_int) -> Option<ClosedQueue> {
     if !is_bound(number) || !crate::table::is_owner() {
         return None;
     }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use netvale_abi::NetmapSlot;
 use netvale_afxdp::through::ThroughRx;
 use netvale_mem::RingMem;
-use netvale_mem::appl::{AppRing, Sync};
+use netvale_mem::appl::{AppRing, SyncResult};
 use netvale_mem::notify::{Doorbell, KickCounts};
 use netvale_mem::spin::Spin;
 
-use super::{Awaited, drops, wait_on};
+use super::{WaitableRing, drops, wait_on};
 
 /// An rx ring.
 ///
@@ -77,7 +77,7 @@ impl RxRing {
 
     /// Returns finished slots to the sender and updates the number of received ones.
     #[inline]
-    pub fn sync(&mut self) -> Sync {
+    pub fn sync(&mut self) -> SyncResult {
         let found = self.ring.sync();
         self.pass();
         found
@@ -93,7 +93,7 @@ impl RxRing {
 
     /// Syncs like netmap's ioctl; see [`TxRing::sync_header`](super::TxRing::sync_header).
     #[inline]
-    pub fn sync_header(&mut self) -> Sync {
+    pub fn sync_header(&mut self) -> SyncResult {
         let found = self.ring.sync_header();
         self.pass();
         found
@@ -170,7 +170,7 @@ impl RxRing {
     }
 }
 
-impl Awaited for RxRing {
+impl WaitableRing for RxRing {
     fn spin(&mut self) -> &mut Spin {
         &mut self.spin
     }

@@ -6,12 +6,12 @@ use std::time::Duration;
 use netvale_abi::NetmapSlot;
 use netvale_abi::slot::NETMAP_MAX_FRAGS;
 use netvale_mem::RingMem;
-use netvale_mem::appl::{AppRing, Sync};
+use netvale_mem::appl::{AppRing, SyncResult};
 use netvale_mem::notify::{Doorbell, KickCounts};
 use netvale_mem::pipe::PipeTx;
 use netvale_mem::spin::Spin;
 
-use super::{Awaited, drops, wait_on};
+use super::{WaitableRing, drops, wait_on};
 use crate::nic_tx::NicTx;
 
 /// The ways to move the frames of a tx ring.
@@ -126,12 +126,12 @@ impl TxRing {
     /// `fetch` receives the ring, the first new slot and the slot behind the last, to copy the bytes into the slots'
     /// buffers.
     #[inline]
-    pub fn sync_header(&mut self, fetch: impl FnOnce(&RingMem, u32, u32)) -> Sync {
+    pub fn sync_header(&mut self, fetch: impl FnOnce(&RingMem, u32, u32)) -> SyncResult {
         match &mut self.kind {
             TxKind::Switch(r) if self.indirect => r.sync_header_fetching(fetch),
             TxKind::Switch(r) => r.sync_header(),
             TxKind::Monitor(r) => match r.sync_header() {
-                Sync::Ok if r.head() != r.side().csb.hwcur() => Sync::Refused,
+                SyncResult::Ok if r.head() != r.side().csb.hwcur() => SyncResult::Refused,
                 found => found,
             },
             TxKind::Pipe(p) => p.sync_header(),
@@ -273,7 +273,7 @@ impl TxRing {
     }
 }
 
-impl Awaited for TxRing {
+impl WaitableRing for TxRing {
     fn spin(&mut self) -> &mut Spin {
         &mut self.spin
     }

@@ -13,31 +13,31 @@ use super::sink::Sink;
 
 /// The destination of a capture.
 #[derive(Debug)]
-pub struct Files {
+pub struct OutputFiles {
     path: PathBuf,
-    ring: Option<Ring>,
+    ring: Option<FileRing>,
 }
 
 /// A sequence of numbered files.
 #[derive(Debug, Default)]
-struct Ring {
+struct FileRing {
     /// Maximum number of files to keep; `None`: all.
     keep: Option<u64>,
     made: u64,
     there: VecDeque<PathBuf>,
 }
 
-impl Files {
+impl OutputFiles {
     /// A single file; `-` is standard output.
     #[must_use]
-    pub fn one(path: &Path) -> Files {
-        Files { path: path.to_owned(), ring: None }
+    pub fn one(path: &Path) -> OutputFiles {
+        OutputFiles { path: path.to_owned(), ring: None }
     }
 
     /// A sequence of files named after `path`; the newest `keep` stay.
     #[must_use]
-    pub fn ring(path: &Path, keep: Option<u64>) -> Files {
-        Files { path: path.to_owned(), ring: Some(Ring { keep, ..Ring::default() }) }
+    pub fn ring(path: &Path, keep: Option<u64>) -> OutputFiles {
+        OutputFiles { path: path.to_owned(), ring: Some(FileRing { keep, ..FileRing::default() }) }
     }
 
     /// Whether another file may follow.
@@ -79,7 +79,7 @@ impl Files {
     }
 }
 
-impl Ring {
+impl FileRing {
     fn make_next(&mut self, path: &Path) -> io::Result<Sink> {
         if self.keep.is_some_and(|keep| self.there.len() as u64 >= keep)
             && let Some(oldest) = self.there.pop_front()
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn ring() {
         let dir = tempfile::tempdir().unwrap();
-        let mut files = Files::ring(&dir.path().join("a.pcapng"), Some(3));
+        let mut files = OutputFiles::ring(&dir.path().join("a.pcapng"), Some(3));
         let (stop, _ends) = UnixStream::pair().unwrap();
         let mut made = Vec::new();
         for n in 0..6 {

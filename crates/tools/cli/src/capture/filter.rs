@@ -1,24 +1,24 @@
 //! Selection of frames: an expression of pcap-filter(7), and the length kept of a frame.
 
-use netvale_policy::bpf::Program;
+use netvale_policy::bpf::FilterProgram;
 
 use crate::{CliError, libpcap};
 
 /// Selects frames, and the part kept of each.
 #[derive(Debug, Default)]
-pub struct Filter {
-    program: Option<Program>,
+pub struct CaptureFilter {
+    program: Option<FilterProgram>,
     snaplen: usize,
 }
 
-impl Filter {
+impl CaptureFilter {
     /// Compiles an expression; `snaplen`: bytes kept of each frame, 0: all.
     ///
     /// # Errors
     /// The expression cannot be compiled.
-    pub fn new(expression: Option<&str>, snaplen: u32) -> Result<Filter, CliError> {
+    pub fn new(expression: Option<&str>, snaplen: u32) -> Result<CaptureFilter, CliError> {
         let expression = expression.filter(|text| !text.trim().is_empty());
-        Ok(Filter { program: expression.map(libpcap::compile).transpose()?, snaplen: snaplen as usize })
+        Ok(CaptureFilter { program: expression.map(libpcap::compile).transpose()?, snaplen: snaplen as usize })
     }
 
     /// The part kept of a frame; `None` if the frame is not selected.
@@ -38,8 +38,8 @@ mod tests {
     /// Objective: without an expression all frames are selected, and longer ones are cut.
     #[test]
     fn cut() {
-        let filter = Filter::new(Some(" "), 3).unwrap();
+        let filter = CaptureFilter::new(Some(" "), 3).unwrap();
         assert_eq!((filter.kept(b"abcd"), filter.kept(b"ab")), (Some(&b"abc"[..]), Some(&b"ab"[..])));
-        assert_eq!(Filter::default().kept(b"abcd"), Some(&b"abcd"[..]));
+        assert_eq!(CaptureFilter::default().kept(b"abcd"), Some(&b"abcd"[..]));
     }
 }

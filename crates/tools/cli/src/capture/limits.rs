@@ -7,7 +7,7 @@ use crate::values;
 
 /// A condition, such as `duration:10`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Condition {
+pub enum CaptureCondition {
     /// After that many seconds.
     Duration(f64),
     /// After that many kilobytes (1,000 bytes).
@@ -18,7 +18,7 @@ pub enum Condition {
     Files(u64),
 }
 
-impl FromStr for Condition {
+impl FromStr for CaptureCondition {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -28,10 +28,10 @@ impl FromStr for Condition {
             _ => Err(format!("{name} takes a number from 1, e.g. {name}:1000")),
         };
         match name {
-            "duration" => values::seconds(value).map(Condition::Duration),
-            "filesize" => number().map(Condition::FileSize),
-            "packets" => number().map(Condition::Packets),
-            "files" => number().map(Condition::Files),
+            "duration" => values::seconds(value).map(CaptureCondition::Duration),
+            "filesize" => number().map(CaptureCondition::FileSize),
+            "packets" => number().map(CaptureCondition::Packets),
+            "files" => number().map(CaptureCondition::Files),
             _ => Err("duration:SECONDS, filesize:KB, packets:N or files:N".to_owned()),
         }
     }
@@ -39,7 +39,7 @@ impl FromStr for Condition {
 
 /// The minimum of each condition.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Limits {
+pub struct CaptureLimits {
     /// Maximum time.
     pub duration: Option<Duration>,
     /// Maximum bytes.
@@ -50,16 +50,16 @@ pub struct Limits {
     pub files: Option<u64>,
 }
 
-impl Limits {
+impl CaptureLimits {
     /// The minimum of each condition.
-    pub fn of<'a>(conditions: impl IntoIterator<Item = &'a Condition>) -> Limits {
-        let mut limits = Limits::default();
+    pub fn of<'a>(conditions: impl IntoIterator<Item = &'a CaptureCondition>) -> CaptureLimits {
+        let mut limits = CaptureLimits::default();
         for condition in conditions {
             match *condition {
-                Condition::Duration(seconds) => least(&mut limits.duration, Duration::from_secs_f64(seconds)),
-                Condition::FileSize(kilobytes) => least(&mut limits.bytes, kilobytes * 1000),
-                Condition::Packets(packets) => least(&mut limits.packets, packets),
-                Condition::Files(files) => least(&mut limits.files, files),
+                CaptureCondition::Duration(seconds) => least(&mut limits.duration, Duration::from_secs_f64(seconds)),
+                CaptureCondition::FileSize(kilobytes) => least(&mut limits.bytes, kilobytes * 1000),
+                CaptureCondition::Packets(packets) => least(&mut limits.packets, packets),
+                CaptureCondition::Files(files) => least(&mut limits.files, files),
             }
         }
         limits
@@ -91,26 +91,26 @@ mod tests {
     #[test]
     fn conditions() {
         let all = ["duration:10", "duration:2.5", "filesize:1000", "files:5", "packets:7", "packets:9"];
-        let all = all.map(|text| text.parse::<Condition>().unwrap());
-        let expected = Limits {
+        let all = all.map(|text| text.parse::<CaptureCondition>().unwrap());
+        let expected = CaptureLimits {
             duration: Some(Duration::from_millis(2500)),
             bytes: Some(1_000_000),
             packets: Some(7),
             files: Some(5),
         };
-        assert_eq!(Limits::of(&all), expected);
+        assert_eq!(CaptureLimits::of(&all), expected);
         for bad in
             ["", "duration", "duration:0", "filesize:x", "files:0", "files:-1", "filesize:99999999999999", "age:3"]
         {
-            assert!(bad.parse::<Condition>().is_err(), "{bad}");
+            assert!(bad.parse::<CaptureCondition>().is_err(), "{bad}");
         }
     }
 
     /// Objective: a frame that would exceed the limit does not fit.
     #[test]
     fn room() {
-        let limits = Limits::of(&[Condition::FileSize(1), Condition::Packets(2)]);
+        let limits = CaptureLimits::of(&[CaptureCondition::FileSize(1), CaptureCondition::Packets(2)]);
         assert!(limits.takes(500, 500, 1) && !limits.takes(501, 500, 1) && !limits.takes(1, 0, 2));
-        assert!(Limits::default().takes(1 << 40, 0, 1 << 40));
+        assert!(CaptureLimits::default().takes(1 << 40, 0, 1 << 40));
     }
 }

@@ -6,18 +6,22 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use netvale_pcapport::Direction;
+use netvale_pcapport::PcapDirection;
 use rustix::event::PollFlags;
 
-use super::recorder::{Plan, Totals};
-use super::source::{Event, Seen, Sources};
+use super::recorder::{CapturePlan, CaptureTotals};
+use super::source::{CapturePorts, CapturedFrame, WaitEvent};
 use crate::{CliError, headers, out};
 
 /// Prints frames until a limit, or until `stop` is readable. Returns the counts of printed frames even after an error.
-pub fn print(sources: &mut Sources, plan: &Plan, stop: &UnixStream) -> (Totals, Result<(), CliError>) {
+pub fn print(
+    sources: &mut CapturePorts,
+    plan: &CapturePlan,
+    stop: &UnixStream,
+) -> (CaptureTotals, Result<(), CliError>) {
     let names: Vec<_> = sources.interfaces(None, 0).into_iter().map(|interface| interface.name).collect();
     let start = Instant::now();
-    let mut totals = Totals { frames: 0, bytes: 0, received: 0, dropped: None, files: 0, time: Duration::ZERO };
+    let mut totals = CaptureTotals { frames: 0, bytes: 0, received: 0, dropped: None, files: 0, time: Duration::ZERO };
     let ended = print_all(sources, &names, plan, stop, &mut totals);
     sources.ask();
     totals.dropped = (0..names.len()).map(|port| sources.lost(port)).sum();
@@ -26,14 +30,14 @@ pub fn print(sources: &mut Sources, plan: &Plan, stop: &UnixStream) -> (Totals, 
 }
 
 fn print_all(
-    sources: &mut Sources,
+    sources: &mut CapturePorts,
     names: &[String],
-    plan: &Plan,
+    plan: &CapturePlan,
     stop: &UnixStream,
-    totals: &mut Totals,
+    totals: &mut CaptureTotals,
 ) -> Result<(), CliError> {
     let start = Instant::now();
-    let stop = Event(stop.as_fd(), PollFlags::IN);
+    let stop = WaitEvent(stop.as_fd(), PollFlags::IN);
     while let Some(left) = plan.end.left(start) {
         sources.wait(left, &[stop])?;
         // Frames that passed before the request to stop belong to the capture.
@@ -55,12 +59,12 @@ fn print_all(
 }
 
 /// A frame's line: time, port, direction, length, and headers.
-fn line(port: &str, seen: &Seen<'_>) -> String {
+fn line(port: &str, seen: &CapturedFrame<'_>) -> String {
     let at = Timestamp::UNIX_EPOCH.checked_add(seen.time).unwrap_or_default();
     let time = at.to_zoned(TimeZone::system()).strftime("%H:%M:%S%.6f").to_string();
     let way = match seen.direction {
-        Direction::In => "In ",
-        Direction::Out => "Out",
+        PcapDirection::In => "In ",
+        PcapDirection::Out => "Out",
     };
     format!("{time} {port} {way} {} bytes, {}", seen.frame.len(), headers::of(seen.frame))
 }
@@ -74,7 +78,8 @@ mod tests {
     fn lines() {
         let mut frame = [0u8; 60];
         frame[12..14].copy_from_slice(&[0x08, 0x06]);
-        let seen = Seen { port: 0, time: Duration::from_secs(1), frame: &frame, direction: Direction::Out };
+        let seen =
+            CapturedFrame { port: 0, time: Duration::from_secs(1), frame: &frame, direction: PcapDirection::Out };
         let line = line("vale0:a", &seen);
         let rest = line.split_once(' ').map(|(_, rest)| rest);
         let expected = "vale0:a Out 60 bytes, 00:00:00:00:00:00 > 00:00:00:00:00:00, ARP";

@@ -5,14 +5,14 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use netvale_pcapport::{Encoder, Format, Interface, Statistics};
+use netvale_pcapport::{CaptureInterface, Encoder, PcapFormat, Statistics};
 use rustix::event::PollFlags;
 
-use super::files::Files;
-use super::filter::Filter;
-use super::limits::Limits;
+use super::files::OutputFiles;
+use super::filter::CaptureFilter;
+use super::limits::CaptureLimits;
 use super::sink::Sink;
-use super::source::{Event, Seen, Sources};
+use super::source::{CapturePorts, CapturedFrame, WaitEvent};
 use super::{APPLICATION, now};
 use crate::CliError;
 
@@ -23,24 +23,24 @@ const STATISTICS: u64 = 112;
 
 /// The parameters of a capture.
 #[derive(Debug)]
-pub struct Plan {
+pub struct CapturePlan {
     /// The files' format.
-    pub format: Format,
+    pub format: PcapFormat,
     /// The filter as given.
     pub expression: Option<String>,
     /// The filter compiled, and the length kept of each frame.
-    pub filter: Filter,
+    pub filter: CaptureFilter,
     /// Bytes kept of each frame; 0: all.
     pub snaplen: u32,
     /// The end of the capture.
-    pub end: Limits,
+    pub end: CaptureLimits,
     /// The end of a file.
-    pub next: Limits,
+    pub next: CaptureLimits,
 }
 
 /// Counts of a capture.
 #[derive(Clone, Copy, Debug)]
-pub struct Totals {
+pub struct CaptureTotals {
     /// Frames written.
     pub frames: u64,
     /// Bytes of those frames as they passed the ports, uncut.
@@ -57,7 +57,7 @@ pub struct Totals {
 
 /// Counts of a port.
 #[derive(Clone, Copy, Debug, Default)]
-struct Count {
+struct CapturedCounts {
     taken: u64,
     accepted: u64,
     written: u64,
@@ -69,21 +69,21 @@ struct Count {
 
 /// The current file.
 #[derive(Debug)]
-struct Current {
+struct CurrentFile {
     sink: Sink,
     since: Instant,
     bytes: u64,
     packets: u64,
 }
 
-struct Recorder<'a> {
-    plan: &'a Plan,
-    files: &'a mut Files,
+struct CaptureRun<'a> {
+    plan: &'a CapturePlan,
+    files: &'a mut OutputFiles,
     stop: &'a UnixStream,
-    interfaces: Vec<Interface>,
+    interfaces: Vec<CaptureInterface>,
     encoder: Encoder,
-    current: Current,
-    counts: Vec<Count>,
+    current: CurrentFile,
+    counts: Vec<CapturedCounts>,
     /// Frames that the watching of each port has lost, if known.
     lost: Vec<Option<u64>>,
     /// Bytes of earlier files.
@@ -100,34 +100,34 @@ struct Recorder<'a> {
 /// # Errors
 /// The first file cannot be made. Later errors accompany the totals: a full disk, a port that has ended.
 pub fn record(
-    sources: &mut Sources,
-    files: &mut Files,
-    plan: &Plan,
+    sources: &mut CapturePorts,
+    files: &mut OutputFiles,
+    plan: &CapturePlan,
     stop: &UnixStream,
-) -> Result<(Totals, Result<(), CliError>), CliError> {
-    let mut recorder = Recorder::begin(sources, files, plan, stop)?;
+) -> Result<(CaptureTotals, Result<(), CliError>), CliError> {
+    let mut recorder = CaptureRun::begin(sources, files, plan, stop)?;
     let ended = recorder.run(sources);
     let finished = recorder.finish(sources, ended.is_err());
     Ok((recorder.totals(), ended.and(finished)))
 }
 
-impl<'a> Recorder<'a> {
+impl<'a> CaptureRun<'a> {
     fn begin(
-        sources: &Sources,
-        files: &'a mut Files,
-        plan: &'a Plan,
+        sources: &CapturePorts,
+        files: &'a mut OutputFiles,
+        plan: &'a CapturePlan,
         stop: &'a UnixStream,
-    ) -> Result<Recorder<'a>, CliError> {
+    ) -> Result<CaptureRun<'a>, CliError> {
         let interfaces = sources.interfaces(plan.expression.as_deref(), plan.snaplen);
         let sink = files.make_next(stop).map_err(|e| cannot_write(files, &e))?;
         let encoder = Encoder::begin(plan.format, APPLICATION, &interfaces);
-        Ok(Recorder {
+        Ok(CaptureRun {
             plan,
             files,
             stop,
-            current: Current::of(sink, &encoder),
+            current: CurrentFile::of(sink, &encoder),
             encoder,
-            counts: vec![Count::default(); interfaces.len()],
+            counts: vec![CapturedCounts::default(); interfaces.len()],
             lost: vec![None; interfaces.len()],
             interfaces,
             earlier: 0,
@@ -137,7 +137,7 @@ impl<'a> Recorder<'a> {
         })
     }
 
-    fn run(&mut self, sources: &mut Sources) -> Result<(), CliError> {
+    fn run(&mut self, sources: &mut CapturePorts) -> Result<(), CliError> {
         // Shows a reader that the capture has begun.
         self.flush()?;
         while !self.done {
@@ -147,8 +147,8 @@ impl<'a> Recorder<'a> {
             if self.done {
                 break;
             }
-            let reader = self.current.sink.watched().map(|fd| Event(fd, PollFlags::empty()));
-            let stop = Event(self.stop.as_fd(), PollFlags::IN);
+            let reader = self.current.sink.watched().map(|fd| WaitEvent(fd, PollFlags::empty()));
+            let stop = WaitEvent(self.stop.as_fd(), PollFlags::IN);
             let events: Vec<_> = [stop].into_iter().chain(reader).collect();
             sources.wait(left, &events)?;
             if reader.is_some_and(|reader| reader.is_there()) {
@@ -163,7 +163,7 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
-    fn note_lost(&mut self, sources: &Sources) {
+    fn note_lost(&mut self, sources: &CapturePorts) {
         self.lost.iter_mut().enumerate().for_each(|(port, lost)| *lost = sources.lost(port));
     }
 
@@ -179,7 +179,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// Records a frame. Returns whether to continue.
-    fn take(&mut self, seen: &Seen<'_>) -> Result<bool, CliError> {
+    fn take(&mut self, seen: &CapturedFrame<'_>) -> Result<bool, CliError> {
         self.counts[seen.port].taken += 1;
         let Some(kept) = self.plan.filter.kept(seen.frame) else { return Ok(true) };
         self.counts[seen.port].accepted += 1;
@@ -201,7 +201,7 @@ impl<'a> Recorder<'a> {
         Ok(!self.done)
     }
 
-    fn append(&mut self, seen: &Seen<'_>, kept: &[u8]) {
+    fn append(&mut self, seen: &CapturedFrame<'_>, kept: &[u8]) {
         let before = self.encoder.bytes().len();
         let len = seen.frame.len();
         self.encoder.frame(seen.port as u32, seen.time, kept, len as u32, Some(seen.direction));
@@ -224,7 +224,7 @@ impl<'a> Recorder<'a> {
         self.earlier += self.current.bytes;
         let sink = self.files.make_next(self.stop).map_err(|e| cannot_write(self.files, &e))?;
         self.encoder = Encoder::begin(self.plan.format, APPLICATION, &self.interfaces);
-        self.current = Current::of(sink, &self.encoder);
+        self.current = CurrentFile::of(sink, &self.encoder);
         self.flush()
     }
 
@@ -261,7 +261,7 @@ impl<'a> Recorder<'a> {
 
     /// Ends the last file, even after an error: a file has room for its statistics once an incomplete block has been
     /// cut off.
-    fn finish(&mut self, sources: &mut Sources, failed: bool) -> Result<(), CliError> {
+    fn finish(&mut self, sources: &mut CapturePorts, failed: bool) -> Result<(), CliError> {
         sources.ask();
         self.note_lost(sources);
         if failed && self.current.sink.watched().is_some() {
@@ -271,9 +271,9 @@ impl<'a> Recorder<'a> {
         self.flush()
     }
 
-    fn totals(&self) -> Totals {
-        let sum = |of: fn(&Count) -> u64| self.counts.iter().map(of).sum();
-        Totals {
+    fn totals(&self) -> CaptureTotals {
+        let sum = |of: fn(&CapturedCounts) -> u64| self.counts.iter().map(of).sum();
+        CaptureTotals {
             frames: sum(|count| count.written),
             bytes: sum(|count| count.bytes),
             received: sum(|count| count.taken),
@@ -284,15 +284,15 @@ impl<'a> Recorder<'a> {
     }
 }
 
-impl Current {
+impl CurrentFile {
     /// A file that begins with the encoder's content.
-    fn of(sink: Sink, encoder: &Encoder) -> Current {
-        Current { sink, since: Instant::now(), bytes: encoder.bytes().len() as u64, packets: 0 }
+    fn of(sink: Sink, encoder: &Encoder) -> CurrentFile {
+        CurrentFile { sink, since: Instant::now(), bytes: encoder.bytes().len() as u64, packets: 0 }
     }
 }
 
 /// A reader that has closed is not a failure.
-fn cannot_write(files: &Files, error: &io::Error) -> CliError {
+fn cannot_write(files: &OutputFiles, error: &io::Error) -> CliError {
     if error.kind() == io::ErrorKind::BrokenPipe {
         return CliError::output(error);
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::source::Event;
+use super::source::WaitEvent;
 
 /// The size that a writable pipe accepts without blocking its writer (Linux's `PIPE_BUF`).
 const PIECE: usize = 4096;
@@ -53,7 +53,7 @@ impl Sink {
                 Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => {}
                 opened => return blocking(opened?),
             }
-            if Event(stop.as_fd(), PollFlags::IN).is_there_within(LOOK) {
+            if WaitEvent(stop.as_fd(), PollFlags::IN).is_there_within(LOOK) {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
         }

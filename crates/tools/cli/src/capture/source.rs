@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use netvale::{Interest, Options, Port, RxRing, slot};
 use netvale_control::client::Client;
 use netvale_control::types::{self, PortInfo, PortKind};
-use netvale_pcapport::{Direction, Interface};
+use netvale_pcapport::{CaptureInterface, PcapDirection};
 use netvale_portspec::PortSpec;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::{CliError, Ctx};
+use crate::{CliContext, CliError};
 
 /// Maximum bytes of a frame.
 const LONGEST: usize = 65_550;
@@ -22,7 +22,7 @@ const ASK: Duration = Duration::from_millis(500);
 
 /// A frame that passed a port.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
+pub struct CapturedFrame<'a> {
     /// Number of the port.
     pub port: usize,
     /// Time of the observation, since 1970.
@@ -30,14 +30,14 @@ pub struct Seen<'a> {
     /// The frame, without a virtio-net header.
     pub frame: &'a [u8],
     /// Its direction at the port.
-    pub direction: Direction,
+    pub direction: PcapDirection,
 }
 
 /// A further event that ends a wait: a descriptor and its poll events. Errors and hang-ups always count.
 #[derive(Clone, Copy, Debug)]
-pub struct Event<'a>(pub BorrowedFd<'a>, pub PollFlags);
+pub struct WaitEvent<'a>(pub BorrowedFd<'a>, pub PollFlags);
 
-impl Event<'_> {
+impl WaitEvent<'_> {
     /// Whether it has happened.
     #[must_use]
     pub fn is_there(&self) -> bool {
@@ -54,14 +54,14 @@ impl Event<'_> {
 }
 
 /// The watched ports.
-pub struct Sources {
-    ports: Vec<Watched>,
+pub struct CapturePorts {
+    ports: Vec<CapturePort>,
     client: Option<Client>,
     asked: Instant,
     buffer: Vec<u8>,
 }
 
-struct Watched {
+struct CapturePort {
     port: Port,
     rings: Vec<RxRing>,
     /// Its possible names, without suffixes; the more likely comes first.
@@ -72,23 +72,23 @@ struct Watched {
     lost: Option<u64>,
 }
 
-impl Sources {
+impl CapturePorts {
     /// Opens ports by name.
     ///
     /// # Errors
     /// One cannot be opened.
-    pub fn open(names: &[String], ctx: &Ctx) -> Result<Sources, CliError> {
-        let ports = names.iter().map(|name| Watched::open(name, ctx)).collect::<Result<Vec<_>, _>>()?;
+    pub fn open(names: &[String], ctx: &CliContext) -> Result<CapturePorts, CliError> {
+        let ports = names.iter().map(|name| CapturePort::open(name, ctx)).collect::<Result<Vec<_>, _>>()?;
         let client = Client::connect(&ctx.dir()).ok();
-        let mut sources = Sources { ports, client, asked: Instant::now(), buffer: vec![0; LONGEST] };
+        let mut sources = CapturePorts { ports, client, asked: Instant::now(), buffer: vec![0; LONGEST] };
         sources.find();
         sources.ask();
         Ok(sources)
     }
 
     /// The ports as interfaces of a capture, with the filter and the snapshot length common to all.
-    pub fn interfaces(&self, filter: Option<&str>, snaplen: u32) -> Vec<Interface> {
-        let interface = |watched: &Watched| Interface {
+    pub fn interfaces(&self, filter: Option<&str>, snaplen: u32) -> Vec<CaptureInterface> {
+        let interface = |watched: &CapturePort| CaptureInterface {
             name: watched.names[0].clone(),
             description: format!("netvale port {}", watched.port.name()),
             filter: filter.map(str::to_owned),
@@ -107,7 +107,7 @@ impl Sources {
     ///
     /// # Errors
     /// A port has ended, and all its frames have been read.
-    pub fn wait(&mut self, limit: Duration, also: &[Event<'_>]) -> Result<(), CliError> {
+    pub fn wait(&mut self, limit: Duration, also: &[WaitEvent<'_>]) -> Result<(), CliError> {
         if self.asked.elapsed() >= ASK {
             self.ask();
         }
@@ -128,7 +128,7 @@ impl Sources {
     ///
     /// # Errors
     /// The first of `each`.
-    pub fn drain<E>(&mut self, mut each: impl FnMut(Seen<'_>) -> Result<bool, E>) -> Result<(), E> {
+    pub fn drain<E>(&mut self, mut each: impl FnMut(CapturedFrame<'_>) -> Result<bool, E>) -> Result<(), E> {
         let time = super::now();
         for (number, watched) in self.ports.iter_mut().enumerate() {
             let header = watched.port.info().hdr_len as usize;
@@ -139,8 +139,8 @@ impl Sources {
                     let sent = watched.is_monitor && ring.slot(ring.at(0)).flags & slot::NS_TXMON != 0;
                     let Some(len) = ring.recv(&mut self.buffer) else { break };
                     let frame = self.buffer[..len].get(header..).unwrap_or_default();
-                    let direction = if sent { Direction::Out } else { Direction::In };
-                    let goes_on = each(Seen { port: number, time, frame, direction });
+                    let direction = if sent { PcapDirection::Out } else { PcapDirection::In };
+                    let goes_on = each(CapturedFrame { port: number, time, frame, direction });
                     if !matches!(goes_on, Ok(true)) {
                         // Frames already read must not reach the next program that opens the port.
                         let _ = ring.sync();
@@ -154,7 +154,7 @@ impl Sources {
     }
 
     /// Sleeps. Returns whether a port may have ended.
-    fn sleep(&self, limit: Duration, also: &[Event<'_>]) -> Result<bool, CliError> {
+    fn sleep(&self, limit: Duration, also: &[WaitEvent<'_>]) -> Result<bool, CliError> {
         let connections = self.ports.iter().filter_map(|watched| watched.port.connection());
         let mut fds: Vec<_> = connections.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         let of_ports = fds.len();
@@ -233,8 +233,8 @@ fn watched_instead(name: &str, options: &Options, refused: netvale::Error) -> (S
     }
 }
 
-impl Watched {
-    fn open(name: &str, ctx: &Ctx) -> Result<Watched, CliError> {
+impl CapturePort {
+    fn open(name: &str, ctx: &CliContext) -> Result<CapturePort, CliError> {
         let options = Options { run_dir: ctx.run_dir.clone(), ..Options::default() };
         let (name, opened) = match Port::open_with(name, &options) {
             Err(refused @ netvale::Error::Refused { .. }) => watched_instead(name, &options, refused),
@@ -247,7 +247,7 @@ impl Watched {
             spec.as_ref().map_or([name.to_owned(), name.to_owned()], |spec| spec.names().map(ToString::to_string));
         let is_monitor = spec.is_some_and(|spec| spec.flags.monitor.is_some());
         let (_, rings) = port.take_rings();
-        Ok(Watched { port, rings, names, is_monitor, known_as: None, lost: None })
+        Ok(CapturePort { port, rings, names, is_monitor, known_as: None, lost: None })
     }
 
     fn lost(&self) -> Option<u64> {

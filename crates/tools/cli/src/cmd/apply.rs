@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use netvale_control::dirs::SYSTEM_RUN_DIR;
-use netvale_control::types::{Action, Applied, ApplyParams};
+use netvale_control::types::{ApplyParams, ApplyResult, ConfigAction};
 use netvale_daemon::config::{self, Overrides};
 
 use super::filter::programs;
-use crate::{CliError, Ctx, out};
+use crate::{CliContext, CliError, out};
 
 /// The configuration of the system's daemon, as named by its unit.
 const SYSTEM_FILE: &str = "/etc/netvale.toml";
@@ -25,7 +25,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// are left alone. The daemon's own file, which a restart reads, stays as it is.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = SIGNS)]
-pub struct Args {
+pub struct ApplyArgs {
     /// The file (TOML), as for `netvale up --config`; - is standard input. Without it, the system's daemon takes its
     /// own, /etc/netvale.toml.
     #[arg(value_name = "FILE.toml")]
@@ -67,7 +67,7 @@ Examples:
 ///
 /// # Errors
 /// The file is malformed, no daemon answers, or the daemon cannot apply it.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &ApplyArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     if args.schema {
         out::text(config::schema())?;
         return Ok(ExitCode::SUCCESS);
@@ -92,7 +92,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
 }
 
 /// The named file, or that of the system's daemon.
-fn file<'a>(args: &'a Args, ctx: &Ctx) -> Result<&'a Path, CliError> {
+fn file<'a>(args: &'a ApplyArgs, ctx: &CliContext) -> Result<&'a Path, CliError> {
     let own = (ctx.dir() == Path::new(SYSTEM_RUN_DIR)).then_some(Path::new(SYSTEM_FILE));
     args.file.as_deref().or(own).ok_or_else(|| {
         CliError::usage("no file is named, and this is not the system's daemon", "netvale apply FILE.toml")
@@ -116,20 +116,20 @@ fn read(file: &Path) -> Result<(String, String), CliError> {
     Ok((file.display().to_string(), text))
 }
 
-fn print(applied: &Applied) -> Result<(), CliError> {
+fn print(applied: &ApplyResult) -> Result<(), CliError> {
     applied.changes.iter().try_for_each(out::line)?;
     out::line(summary(applied))
 }
 
 /// The last line: a summary in numbers.
-fn summary(applied: &Applied) -> String {
-    let count = |which: &[Action]| applied.changes.iter().filter(|change| which.contains(&change.action)).count();
+fn summary(applied: &ApplyResult) -> String {
+    let count = |which: &[ConfigAction]| applied.changes.iter().filter(|change| which.contains(&change.action)).count();
     let counts = [
-        (count(&[Action::Attach]), "attached"),
-        (count(&[Action::Detach]), "detached"),
-        (count(&[Action::Reattach]), "attached again"),
-        (count(&[Action::Set, Action::Adjust]), "changed"),
-        (count(&[Action::Restart]), "after a restart"),
+        (count(&[ConfigAction::Attach]), "attached"),
+        (count(&[ConfigAction::Detach]), "detached"),
+        (count(&[ConfigAction::Reattach]), "attached again"),
+        (count(&[ConfigAction::Set, ConfigAction::Adjust]), "changed"),
+        (count(&[ConfigAction::Restart]), "after a restart"),
     ];
     let done: Vec<String> = counts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
     if done.is_empty() {
@@ -145,17 +145,18 @@ fn ports(count: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use netvale_control::types::Change;
+    use netvale_control::types::ConfigChange;
 
     use super::*;
 
     /// Objective: the last line counts the changes, and reports when none was necessary, or none was made.
     #[test]
     fn last_line() {
-        let change = |action| Change { action, name: "x".into(), from: None, to: None, note: None };
-        let mut applied = Applied { unchanged: 1, ..Applied::default() };
+        let change = |action| ConfigChange { action, name: "x".into(), from: None, to: None, note: None };
+        let mut applied = ApplyResult { unchanged: 1, ..ApplyResult::default() };
         assert_eq!(summary(&applied), "nothing to change");
-        applied.changes = [Action::Attach, Action::Attach, Action::Set, Action::Restart].map(change).to_vec();
+        applied.changes =
+            [ConfigAction::Attach, ConfigAction::Attach, ConfigAction::Set, ConfigAction::Restart].map(change).to_vec();
         assert_eq!(summary(&applied), "2 attached, 1 changed, 1 after a restart; 1 port not touched");
         applied.dry_run = true;
         assert!(summary(&applied).ends_with("; nothing was done"));

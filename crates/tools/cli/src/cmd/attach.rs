@@ -2,18 +2,18 @@
 
 use std::process::ExitCode;
 
-use netvale_control::options::GivenRule;
-use netvale_control::options::kind::Kind;
+use netvale_control::options::ConfiguredRule;
+use netvale_control::options::kind::SpecKind;
 use netvale_control::types::AttachParams;
-use netvale_portspec::{AttachSpec, LocalPort};
+use netvale_portspec::{AttachSpec, LocalSpec};
 
 use super::filter::compile;
-use crate::{CliError, Ctx, out};
+use crate::{CliContext, CliError, out};
 
 mod netns;
 mod options;
 
-use options::Options;
+use options::OptionFlags;
 
 /// Attach a port to a switch.
 ///
@@ -21,7 +21,7 @@ use options::Options;
 /// that is omitted or 0 means the default.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = ports_and_examples(), override_usage = USAGE)]
-pub struct Args {
+pub struct AttachArgs {
     /// The switch, e.g. vale0; omitted with --backend.
     #[arg(value_name = "SWITCH")]
     first: String,
@@ -32,7 +32,7 @@ pub struct Args {
 
     /// The attach options.
     #[command(flatten)]
-    pub options: Options,
+    pub options: OptionFlags,
 
     /// Print the port as one JSON object.
     #[arg(long)]
@@ -58,7 +58,7 @@ Examples:
 /// Each kind of port with its description, and examples.
 fn ports_and_examples() -> String {
     let mut text = "Ports:\n".to_owned();
-    for (port, what) in Kind::ALL.iter().flat_map(|kind| kind.help) {
+    for (port, what) in SpecKind::ALL.iter().flat_map(|kind| kind.help) {
         let gap = if port.len() < COLUMN { " ".repeat(COLUMN - port.len()) } else { format!("\n  {:COLUMN$}", "") };
         text += &format!("  {port}{gap}{what}\n");
     }
@@ -69,7 +69,7 @@ fn ports_and_examples() -> String {
 ///
 /// # Errors
 /// The port is not well-formed, no daemon answers, or the daemon refuses.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &AttachArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let params = params(args)?;
     let mut daemon = ctx.daemon()?;
     let port = match params.options.netns.clone() {
@@ -91,9 +91,9 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
 }
 
 /// The possible intention behind a local port.
-fn warning(args: &Args) -> Option<String> {
+fn warning(args: &AttachArgs) -> Option<String> {
     let text = args.second.as_deref()?;
-    let Ok(AttachSpec::Local(LocalPort { port, .. })) = AttachSpec::parse(text) else { return None };
+    let Ok(AttachSpec::Local(LocalSpec { port, .. })) = AttachSpec::parse(text) else { return None };
     let switch = &args.first;
     has_interface(port.as_str()).then(|| {
         format!(
@@ -109,10 +109,10 @@ fn has_interface(name: &str) -> bool {
     list.lines().any(|line| line.split_once(':').is_some_and(|(known, _)| known.trim() == name))
 }
 
-fn params(args: &Args) -> Result<AttachParams, CliError> {
+fn params(args: &AttachArgs) -> Result<AttachParams, CliError> {
     let mut options = args.options.0.clone();
     for rule in options.policies.sources_mut() {
-        if let GivenRule::Source { drops, expression } = &**rule {
+        if let ConfiguredRule::Source { drops, expression } = &**rule {
             *rule = compile(*drops, expression)?.into();
         }
     }

@@ -5,21 +5,24 @@ use std::process::ExitCode;
 use netvale::{Options, Port, RxRing, TxRing};
 use netvale_mem::RingMem;
 
-use crate::forward::engine::{Moved, move_frames};
-use crate::forward::run::{self, Pace};
-use crate::{CliError, Ctx};
+use crate::forward::engine::{MovedCounts, move_frames};
+use crate::forward::run::{self, ForwardPace};
+use crate::{CliContext, CliError};
 
 /// Move frames between two ports in both directions: netmap's bridge.
 ///
 /// If both ports share a region, buffers are swapped and nothing is copied. Ctrl-C ends it.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct BridgeArgs {
     /// A port; given twice.
     #[arg(short = 'i', value_name = "PORT", required = true)]
     pub interface: Vec<String>,
 
     /// Frames per sync (the batch).
-    #[arg(short = 'b', value_name = "FRAMES", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        short = 'b', value_name = "FRAMES", default_value_t = 1024,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     pub burst: u32,
 
     /// Seconds to wait before the first frame.
@@ -40,14 +43,14 @@ pub struct Args {
 
     /// The options of all programs that forward.
     #[command(flatten)]
-    pub usual: run::Usual,
+    pub usual: run::ForwardOptions,
 }
 
 /// Runs the subcommand.
 ///
 /// # Errors
 /// A port cannot be opened.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &BridgeArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let [a, b] = &args.interface[..] else {
         return Err(CliError::usage("bridge joins two ports", "give -i twice; VALE ports have no host rings to join"));
     };
@@ -57,7 +60,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     }
     let stop = crate::signals::stop_flag()?;
     run::wait_link(args.wait_link, &stop);
-    let pace = Pace { poll_always: args.poll_always, ..args.usual.pace(&stop) };
+    let pace = ForwardPace { poll_always: args.poll_always, ..args.usual.pace(&stop) };
     let names = [format!("{a} -> {b}"), format!("{b} -> {a}")];
     run::forward(&pace, &names, &mut ports, |ports, moved| {
         let [a, b] = ports else { return false };
@@ -70,7 +73,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
 ///
 /// # Errors
 /// The first port that cannot be opened.
-pub(super) fn open(names: &[&String], ctx: &Ctx) -> Result<Vec<Port>, CliError> {
+pub(super) fn open(names: &[&String], ctx: &CliContext) -> Result<Vec<Port>, CliError> {
     let options = Options { run_dir: ctx.run_dir.clone(), ..Options::default() };
     let one = |name: &&String| Port::open_with(name, &options).map_err(|e| crate::ctx::port_error(name, &e));
     names.iter().map(one).collect()
@@ -83,7 +86,7 @@ pub(super) fn between(
     b: &mut Port,
     burst: u32,
     swap: bool,
-    moved: &mut [Moved],
+    moved: &mut [MovedCounts],
     mut edit: impl FnMut(&RingMem, u32),
 ) -> bool {
     let (a_tx, a_rx) = a.rings();
@@ -91,7 +94,7 @@ pub(super) fn between(
     let forth = rings(a_rx, b_tx, burst, swap, &mut edit);
     let back = rings(b_rx, a_tx, burst, swap, &mut edit);
     for (sum, new) in moved.iter_mut().zip([forth, back]) {
-        *sum = Moved { frames: sum.frames + new.frames, bytes: sum.bytes + new.bytes };
+        *sum = MovedCounts { frames: sum.frames + new.frames, bytes: sum.bytes + new.bytes };
     }
     forth.frames + back.frames > 0
 }
@@ -103,8 +106,8 @@ pub(super) fn rings(
     burst: u32,
     swap: bool,
     edit: &mut impl FnMut(&RingMem, u32),
-) -> Moved {
-    let mut sum = Moved::default();
+) -> MovedCounts {
+    let mut sum = MovedCounts::default();
     let n = to.len().max(1);
     for (k, rx) in from.iter_mut().enumerate() {
         let _ = rx.sync();
@@ -112,7 +115,7 @@ pub(super) fn rings(
         let m = move_frames(rx, tx, burst, swap, &mut *edit);
         if m.frames > 0 {
             let _ = rx.sync();
-            sum = Moved { frames: sum.frames + m.frames, bytes: sum.bytes + m.bytes };
+            sum = MovedCounts { frames: sum.frames + m.frames, bytes: sum.bytes + m.bytes };
         }
     }
     sum

@@ -3,14 +3,14 @@
 use std::process::ExitCode;
 
 use crate::complete::{SHELLS, VARIABLE};
-use crate::{CliError, Ctx, out};
+use crate::{CliContext, CliError, out};
 
 /// Print completions for a shell.
 ///
 /// For instance: netvale completions bash > /etc/bash_completion.d/netvale. They complete commands and options, and
 /// what there is: switches, ports, policies, and programs behind `netvale run --`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct CompletionsArgs {
     /// The shell.
     #[arg(value_enum)]
     pub shell: Shell,
@@ -31,7 +31,7 @@ pub enum Shell {
 ///
 /// # Errors
 /// Standard output cannot be written.
-pub fn run(args: &Args, _ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &CompletionsArgs, _ctx: &CliContext) -> Result<ExitCode, CliError> {
     let name = match args.shell {
         Shell::Bash => "bash",
         Shell::Zsh => "zsh",

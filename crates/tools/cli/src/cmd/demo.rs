@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use crate::{CliError, Ctx};
+use crate::{CliContext, CliError};
 
 mod guide;
 mod policies;
@@ -17,7 +17,7 @@ mod tour;
 /// It starts a daemon of its own, needs no root where user namespaces are allowed, and takes everything down at its
 /// end.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct DemoArgs {
     /// Seconds for each measurement.
     #[arg(long, value_name = "S", default_value = "3", value_parser = crate::values::seconds)]
     pub seconds: f64,
@@ -39,13 +39,13 @@ pub struct Args {
 ///
 /// # Errors
 /// A step fails.
-pub fn run(args: &Args, _ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &DemoArgs, _ctx: &CliContext) -> Result<ExitCode, CliError> {
     if args.inside { tour::run(args) } else { enter(args) }
 }
 
 /// Reruns itself in its own network, mount and process namespaces: nothing outside is touched, and however it ends, the
 /// kernel removes everything.
-fn enter(args: &Args) -> Result<ExitCode, CliError> {
+fn enter(args: &DemoArgs) -> Result<ExitCode, CliError> {
     let failed = |e: std::io::Error| CliError::failed(format!("cannot start unshare(1): {e}"), "install util-linux");
     let me = std::env::current_exe().map_err(failed)?;
     let mut unshare = Command::new("unshare");

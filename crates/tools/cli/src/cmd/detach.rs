@@ -2,14 +2,14 @@
 
 use std::process::ExitCode;
 
-use crate::{CliError, Ctx, out};
+use crate::{CliContext, CliError, out};
 
 /// Detach a port from its switch.
 ///
 /// What the port created ends with it: a TAP device is removed, a capture file is closed. A local program that has the
 /// port open sees it closed.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct DetachArgs {
     /// The switch, e.g. vale0; or a port's full name, as `netvale list` shows it: vale0:web, netmap:eth0.
     pub switch: String,
 
@@ -21,7 +21,7 @@ pub struct Args {
 ///
 /// # Errors
 /// No daemon answers, or there is no such port.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &DetachArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let (switch, port) = match &args.port {
         // Both `vale0 a` and `vale0 vale0:a` are accepted.
         Some(port) => (&*args.switch, port.strip_prefix(&format!("{}:", args.switch)).unwrap_or(port)),

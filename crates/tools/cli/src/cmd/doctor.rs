@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::ctx::Daemon;
-use crate::{CliError, Ctx, out, values};
+use crate::ctx::DaemonClient;
+use crate::{CliContext, CliError, out, values};
 
 mod cgroup;
 mod clock;
@@ -28,10 +28,10 @@ mod watched;
 
 use cpus::Cpus;
 use neighbours::Neighbours;
-use row::{Row, State};
-use times::{Sample, Spent};
+use row::{CheckRow, CheckState};
+use times::{CpuSample, CpuUse};
 use wakeup::WakeUp;
-use watched::{Load, Reading, Watched};
+use watched::{DaemonReading, WatchedDaemon, WorkerLoad};
 
 /// Say what would make netvale faster on this machine.
 ///
@@ -39,7 +39,7 @@ use watched::{Load, Reading, Watched};
 /// and looks at settings of the kernel. Each advice has what was found, why it matters, and what to do. It changes
 /// nothing, and needs neither a daemon nor root.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct DoctorArgs {
     /// Seconds to watch.
     #[arg(short, long, value_name = "S", default_value = "1", value_parser = values::seconds)]
     pub seconds: f64,
@@ -55,23 +55,23 @@ pub struct Args {
 
 /// The result of all checks.
 #[derive(Debug, Serialize)]
-struct Report {
+struct DoctorReport {
     /// Seconds watched.
     seconds: f64,
     /// The examined daemon.
-    daemon: Option<Asked>,
+    daemon: Option<ExaminedDaemon>,
     /// The reason without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     no_daemon: Option<String>,
     /// Number of checks with advice.
     advice: usize,
     /// The checks.
-    checks: Vec<Row>,
+    checks: Vec<CheckRow>,
 }
 
 /// A daemon.
 #[derive(Debug, Serialize)]
-struct Asked {
+struct ExaminedDaemon {
     run_dir: String,
     pid: Option<u32>,
 }
@@ -80,15 +80,15 @@ struct Asked {
 ///
 /// # Errors
 /// The result cannot be printed.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &DoctorArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let (spent, daemon) = watch(args, ctx);
     let watched = daemon.as_ref().ok();
     let checks = checks(&spent, watched);
-    let report = Report {
+    let report = DoctorReport {
         seconds: args.seconds,
-        daemon: watched.map(|watched| Asked { run_dir: ctx.dir().display().to_string(), pid: watched.pid }),
+        daemon: watched.map(|watched| ExaminedDaemon { run_dir: ctx.dir().display().to_string(), pid: watched.pid }),
         no_daemon: daemon.as_ref().err().map(ToString::to_string),
-        advice: checks.iter().filter(|row| row.state == State::Advice).count(),
+        advice: checks.iter().filter(|row| row.state == CheckState::Advice).count(),
         checks,
     };
     if args.json {
@@ -100,23 +100,23 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
 }
 
 /// Watches the machine and the daemon.
-fn watch(args: &Args, ctx: &Ctx) -> (Spent, Result<Watched, CliError>) {
-    let begin = |mut daemon: Daemon| Reading::take(&mut daemon).map(|before| (daemon, before));
+fn watch(args: &DoctorArgs, ctx: &CliContext) -> (CpuUse, Result<WatchedDaemon, CliError>) {
+    let begin = |mut daemon: DaemonClient| DaemonReading::take(&mut daemon).map(|before| (daemon, before));
     let daemon = ctx.daemon().and_then(begin);
-    let sample = Sample::take();
+    let sample = CpuSample::take();
     std::thread::sleep(Duration::from_secs_f64(args.seconds));
-    let spent = Sample::take().since(&sample);
-    let end = |(mut daemon, before): (Daemon, Reading)| {
-        let after = Reading::take(&mut daemon)?;
-        Ok(Watched { pid: daemon.pid(), before, after })
+    let spent = CpuSample::take().since(&sample);
+    let end = |(mut daemon, before): (DaemonClient, DaemonReading)| {
+        let after = DaemonReading::take(&mut daemon)?;
+        Ok(WatchedDaemon { pid: daemon.pid(), before, after })
     };
     (spent, daemon.and_then(end))
 }
 
 /// All checks, in the order of printing.
-fn checks(spent: &Spent, watched: Option<&Watched>) -> Vec<Row> {
+fn checks(spent: &CpuUse, watched: Option<&WatchedDaemon>) -> Vec<CheckRow> {
     let pid = watched.and_then(|watched| watched.pid);
-    let loads = watched.map(Watched::loads).unwrap_or_default();
+    let loads = watched.map(WatchedDaemon::loads).unwrap_or_default();
     // The daemon's CPUs count; this process may be in another control group.
     let cpus = pid.and_then(Cpus::of_process).or_else(Cpus::of_this_process);
     let mut rows = vec![cpus::judge(cpus.as_ref(), &loads)];
@@ -128,22 +128,23 @@ fn checks(spent: &Spent, watched: Option<&Watched>) -> Vec<Row> {
     let neighbours = neighbours::judge(&Neighbours {
         spent,
         own: &[std::process::id(), pid.unwrap_or(0)],
-        clients: &watched.map_or_else(BTreeSet::new, Watched::clients),
+        clients: &watched.map_or_else(BTreeSet::new, WatchedDaemon::clients),
         cpus: &cpus,
         workers: loads.len(),
     });
-    let is_crowded = neighbours.state == State::Advice;
+    let is_crowded = neighbours.state == CheckState::Advice;
     rows.extend([neighbours, neighbours::steal(spent)]);
     rows.push(wakeup::judge(&WakeUp::measure(&cpus.allowed), cpus.usable(), is_crowded));
     rows.extend(settings(&cpus, &loads));
-    rows.push(pages::look(watched.map(Watched::memory).unwrap_or_default()));
-    rows.push(limits::look(pid, watched.map_or(0, Watched::locked)));
+    let (ordinary, huge) = watched.map(WatchedDaemon::memory).unwrap_or_default();
+    rows.push(pages::look(ordinary, huge));
+    rows.push(limits::look(pid, watched.map_or(0, WatchedDaemon::locked)));
     rows.push(kernel::look());
     rows
 }
 
 /// The checks of settings for the CPUs.
-fn settings(cpus: &Cpus, loads: &[Load]) -> impl Iterator<Item = Row> {
+fn settings(cpus: &Cpus, loads: &[WorkerLoad]) -> impl Iterator<Item = CheckRow> {
     let rows = [power::governor(&cpus.allowed), power::idle_states(&cpus.allowed), clock::look()];
     rows.into_iter().chain(isolation::look(cpus.online, loads))
 }

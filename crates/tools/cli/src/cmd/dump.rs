@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::capture::files::Files;
-use crate::capture::filter::Filter;
-use crate::capture::limits::{Condition, Limits};
+use crate::capture::files::OutputFiles;
+use crate::capture::filter::CaptureFilter;
+use crate::capture::limits::{CaptureCondition, CaptureLimits};
 use crate::capture::lines;
-use crate::capture::recorder::{self, Plan, Totals};
-use crate::capture::source::Sources;
-use crate::{CliError, Ctx, out};
+use crate::capture::recorder::{self, CapturePlan, CaptureTotals};
+use crate::capture::source::CapturePorts;
+use crate::{CliContext, CliError, out};
 
 /// Print ports' frames, or write them to a capture file.
 ///
@@ -21,7 +21,7 @@ use crate::{CliError, Ctx, out};
 /// dumpcap's.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub struct Args {
+pub struct DumpArgs {
     /// The ports. Several need pcapng, in which each is an interface with its name.
     #[arg(value_name = "PORT", required = true)]
     pub ports: Vec<String>,
@@ -32,7 +32,7 @@ pub struct Args {
 
     /// The file's format. Without it, from the file's name: pcapng for *.pcapng, else pcap.
     #[arg(long, value_enum, value_name = "FORMAT", requires = "file")]
-    pub format: Option<Format>,
+    pub format: Option<FileFormat>,
 
     /// Only frames that fit an expression of pcap-filter(7), tcpdump's language. libpcap compiles it.
     #[arg(short = 'f', long, value_name = "EXPRESSION")]
@@ -52,12 +52,12 @@ pub struct Args {
 
     /// Stop after duration:SECONDS, filesize:KB in all, packets:N, or files:N; may be given several times.
     #[arg(short = 'a', long = "autostop", value_name = "CONDITION")]
-    pub autostop: Vec<Condition>,
+    pub autostop: Vec<CaptureCondition>,
 
     /// Go on in another file after duration:SECONDS, filesize:KB or packets:N; files:N keeps the newest N. Files are
     /// numbered, with the time in UTC: FILE_00001_20260101120000.pcapng.
     #[arg(short = 'b', long = "ring-buffer", value_name = "CONDITION", requires = "file")]
-    pub ring: Vec<Condition>,
+    pub ring: Vec<CaptureCondition>,
 
     /// Print the totals as one JSON object, on standard error if the file is standard output.
     #[arg(long)]
@@ -66,7 +66,7 @@ pub struct Args {
 
 /// Capture file formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
+pub enum FileFormat {
     /// The classic format, with nanoseconds.
     Pcap,
     /// The successor of the classic format.
@@ -86,10 +86,10 @@ Examples:
 ///
 /// # Errors
 /// A port cannot be opened, the filter cannot be compiled, the file cannot be written.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &DumpArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let plan = plan(args)?;
     let files = args.file.as_deref().map(|file| files(args, file)).transpose()?;
-    let mut sources = Sources::open(&args.ports, ctx)?;
+    let mut sources = CapturePorts::open(&args.ports, ctx)?;
     let stop = crate::signals::stop_pipe()?;
     let (totals, ended) = match files {
         Some(mut files) => recorder::record(&mut sources, &mut files, &plan, &stop)?,
@@ -102,31 +102,32 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     ended.map(|()| ExitCode::SUCCESS)
 }
 
-fn plan(args: &Args) -> Result<Plan, CliError> {
-    let seconds = args.seconds.map(Condition::Duration);
-    let end: Vec<_> = args.autostop.iter().copied().chain(seconds).chain(args.count.map(Condition::Packets)).collect();
+fn plan(args: &DumpArgs) -> Result<CapturePlan, CliError> {
+    let seconds = args.seconds.map(CaptureCondition::Duration);
+    let end: Vec<_> =
+        args.autostop.iter().copied().chain(seconds).chain(args.count.map(CaptureCondition::Packets)).collect();
     let format = format(args);
-    if args.file.is_some() && args.ports.len() > 1 && format == netvale_pcapport::Format::Pcap {
+    if args.file.is_some() && args.ports.len() > 1 && format == netvale_pcapport::PcapFormat::Pcap {
         return Err(CliError::usage(
             "pcap has no place for several ports",
             "add --format pcapng, or name a file *.pcapng",
         ));
     }
-    Ok(Plan {
+    Ok(CapturePlan {
         format,
-        filter: Filter::new(args.filter.as_deref(), args.snaplen)?,
+        filter: CaptureFilter::new(args.filter.as_deref(), args.snaplen)?,
         expression: args.filter.clone(),
         snaplen: args.snaplen,
-        end: Limits::of(&end),
-        next: Limits::of(&args.ring),
+        end: CaptureLimits::of(&end),
+        next: CaptureLimits::of(&args.ring),
     })
 }
 
 /// As in dumpcap, a number of files alone does not define the end of a file.
-fn files(args: &Args, file: &Path) -> Result<Files, CliError> {
-    let next = Limits::of(&args.ring);
+fn files(args: &DumpArgs, file: &Path) -> Result<OutputFiles, CliError> {
+    let next = CaptureLimits::of(&args.ring);
     if args.ring.is_empty() {
-        return Ok(Files::one(file));
+        return Ok(OutputFiles::one(file));
     }
     let wrong = |what: &str, next: &str| Err(CliError::usage(what.to_owned(), next.to_owned()));
     if (next.duration, next.bytes, next.packets) == (None, None, None) {
@@ -135,22 +136,22 @@ fn files(args: &Args, file: &Path) -> Result<Files, CliError> {
             "add -b filesize:1000, duration:60 or packets:1000",
         );
     }
-    let files = Files::ring(file, next.files);
+    let files = OutputFiles::ring(file, next.files);
     match files.is_stdout() || file.file_name().is_none() {
         true => wrong("-b makes several files", "name one with -w: their names are made from it"),
         false => Ok(files),
     }
 }
 
-fn format(args: &Args) -> netvale_pcapport::Format {
+fn format(args: &DumpArgs) -> netvale_pcapport::PcapFormat {
     match args.format {
-        Some(Format::Pcapng) => netvale_pcapport::Format::PcapNg,
-        Some(Format::Pcap) => netvale_pcapport::Format::Pcap,
-        None => args.file.as_deref().map_or(netvale_pcapport::Format::Pcap, netvale_pcapport::Format::of),
+        Some(FileFormat::Pcapng) => netvale_pcapport::PcapFormat::PcapNg,
+        Some(FileFormat::Pcap) => netvale_pcapport::PcapFormat::Pcap,
+        None => args.file.as_deref().map_or(netvale_pcapport::PcapFormat::Pcap, netvale_pcapport::PcapFormat::of),
     }
 }
 
-fn report(args: &Args, totals: &Totals) -> Result<(), CliError> {
+fn report(args: &DumpArgs, totals: &CaptureTotals) -> Result<(), CliError> {
     let seconds = Duration::as_secs_f64(&totals.time);
     let text = if args.json {
         serde_json::json!({

@@ -3,14 +3,14 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use netvale_evpn::agent::{self, AgentError, Options};
-use netvale_evpn::report::{self, Status};
+use netvale_evpn::agent::{self, AgentError, AgentOptions};
+use netvale_evpn::report::{self, VniStatus};
 use netvale_evpn::{HOLD, MIRROR_UDP_PORT};
 use serde::Serialize;
 
 use crate::cmd::up::LogLevel;
 use crate::grid::{self, Align};
-use crate::{CliError, Ctx, out, signals};
+use crate::{CliContext, CliError, out, signals};
 
 /// Let FRR be the control plane of VXLAN ports (EVPN).
 ///
@@ -19,14 +19,20 @@ use crate::{CliError, Ctx, out, signals};
 /// list and the addresses that BGP has learned. Run it where FRR runs; FRR stays as it is. The devices carry no
 /// traffic. They stay when it ends, so that a restart goes unnoticed, and --clean removes them.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct EvpnArgs {
     /// Seconds for which a VTEP that is withdrawn, with its addresses, is kept all the same: FRR may be restarting.
     /// Also for which what was announced stays so when a daemon has just started, or is gone.
-    #[arg(long, value_name = "SECONDS", default_value_t = HOLD.as_secs(), value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    #[arg(
+        long, value_name = "SECONDS", default_value_t = HOLD.as_secs(),
+        value_parser = clap::value_parser!(u64).range(0..=86_400)
+    )]
     pub hold: u64,
 
     /// UDP port of the devices; the ports' own, 4789, is the daemon's.
-    #[arg(long, value_name = "PORT", default_value_t = MIRROR_UDP_PORT, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(
+        long, value_name = "PORT", default_value_t = MIRROR_UDP_PORT,
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
     pub udp_port: u16,
 
     /// Log messages from this level on, to standard error.
@@ -48,23 +54,26 @@ pub struct Args {
 
 /// The object of `--show --json`.
 #[derive(Serialize)]
-struct Shown<'a> {
-    vnis: &'a [Status],
+struct VniListing<'a> {
+    vnis: &'a [VniStatus],
 }
 
 /// Runs the subcommand.
 ///
 /// # Errors
 /// Netlink is unavailable, or the privilege to configure networks is missing.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &EvpnArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     if args.clean {
         clean()?;
     } else if args.show {
         show(args.json)?;
     } else {
         super::up::log_from(args.log_level);
-        let options =
-            Options { udp_port: args.udp_port, hold: Duration::from_secs(args.hold), ..Options::new(ctx.dir()) };
+        let options = AgentOptions {
+            udp_port: args.udp_port,
+            hold: Duration::from_secs(args.hold),
+            ..AgentOptions::new(ctx.dir())
+        };
         let stop = signals::stop_flag()?;
         agent::run(options, &stop).map_err(failed)?;
     }
@@ -88,10 +97,10 @@ fn clean() -> Result<(), CliError> {
 
 fn show(json: bool) -> Result<(), CliError> {
     let vnis = report::read().map_err(failed)?;
-    if json { out::json(&Shown { vnis: &vnis }) } else { out::text(render(&vnis)) }
+    if json { out::json(&VniListing { vnis: &vnis }) } else { out::text(render(&vnis)) }
 }
 
-fn render(vnis: &[Status]) -> String {
+fn render(vnis: &[VniStatus]) -> String {
     if vnis.is_empty() {
         return "no VNIs: no port of a running 'netvale evpn' has EVPN\n".to_owned();
     }
@@ -103,7 +112,7 @@ fn render(vnis: &[Status]) -> String {
         ("LOCAL", Align::Right),
         ("REMOTE", Align::Right),
     ];
-    let row = |one: &Status| {
+    let row = |one: &VniStatus| {
         let local = one.local.map_or("-".into(), |ip| ip.to_string());
         let counts = [one.flood.len(), one.locals.len(), one.remotes.len()].map(|n| n.to_string());
         let [flood, locals, remotes] = counts;
@@ -118,7 +127,7 @@ fn render(vnis: &[Status]) -> String {
     format!("{summary}{notes}\n{}", grid::render(heads, vnis.iter().flat_map(addresses)))
 }
 
-fn addresses(one: &Status) -> Vec<[String; 4]> {
+fn addresses(one: &VniStatus) -> Vec<[String; 4]> {
     let row = |mac: String, behind: String, ips: &[std::net::IpAddr]| {
         let ips: Vec<_> = ips.iter().map(ToString::to_string).collect();
         [one.vni.to_string(), mac, behind, ips.join(" ")]
@@ -142,7 +151,7 @@ mod tests {
     #[test]
     fn table() {
         let vtep: std::net::IpAddr = [10, 0, 0, 2].into();
-        let status = Status {
+        let status = VniStatus {
             vni: 100,
             local: Some([10, 0, 0, 1].into()),
             devices: ["nvb100", "nvx100", "nvl100"].map(str::to_owned),

@@ -4,14 +4,14 @@ use std::process::ExitCode;
 
 use netvale_control::client::Client;
 
-use crate::{CliError, Ctx, out};
+use crate::{CliContext, CliError, out};
 
 /// Write what is there as a configuration file.
 ///
 /// Settings and attached ports, with what differs from the defaults. `netvale up --config` starts a daemon like this
 /// one from it. Ports that programs opened are not in it; a comment names them.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct ExportArgs {
     /// Print it as one JSON object, with the keys of the file.
     #[arg(long)]
     pub json: bool,
@@ -21,7 +21,7 @@ pub struct Args {
 ///
 /// # Errors
 /// No daemon answers, or it refuses.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &ExportArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let exported = ctx.daemon()?.ask(Client::export)?;
     if args.json {
         out::json(&exported.config)?

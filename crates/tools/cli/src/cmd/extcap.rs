@@ -15,14 +15,14 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use netvale_pcapport::Format;
+use netvale_pcapport::PcapFormat;
 
-use crate::capture::files::Files;
-use crate::capture::filter::Filter;
-use crate::capture::limits::Limits;
-use crate::capture::recorder::{self, Plan};
-use crate::capture::source::Sources;
-use crate::{CliError, Ctx, libpcap, out};
+use crate::capture::files::OutputFiles;
+use crate::capture::filter::CaptureFilter;
+use crate::capture::limits::CaptureLimits;
+use crate::capture::recorder::{self, CapturePlan};
+use crate::capture::source::CapturePorts;
+use crate::{CliContext, CliError, libpcap, out};
 
 mod install;
 mod local;
@@ -30,7 +30,7 @@ mod names;
 mod remote;
 mod sentences;
 
-use names::Name;
+use names::InterfaceName;
 
 /// Name of this program in Wireshark's folder.
 pub const PROGRAM: &str = "netvale-extcap";
@@ -41,7 +41,7 @@ pub const PROGRAM: &str = "netvale-extcap";
 /// asks and of the system's daemon. One interface more captures on a port of another host, by ssh.
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true)]
-pub struct Args {
+pub struct ExtcapArgs {
     /// Put a link to this program into Wireshark's folder for such programs, or into the given one. As root for all
     /// users, else for yourself.
     #[arg(long, value_name = "DIR")]
@@ -88,7 +88,7 @@ pub struct Args {
     snaplen: u32,
 
     #[command(flatten)]
-    remote: remote::Ssh,
+    remote: remote::SshOptions,
 }
 
 const WIRESHARK: &str = "Options that Wireshark gives";
@@ -98,13 +98,13 @@ const INTERFACE: &str = "Options of interfaces";
 ///
 /// # Errors
 /// The interface does not exist, the filter cannot be compiled, the port or the FIFO cannot be opened, ssh fails.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &ExtcapArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     if let Some(folder) = &args.install {
         install::install(folder.as_deref())?;
     } else if args.extcap_interfaces {
         out::text(sentences::interfaces(&local::ports(ctx)))?;
     } else if let Some(text) = &args.extcap_interface {
-        let name = Name::read(text)?;
+        let name = InterfaceName::read(text)?;
         match (&args.fifo, &args.extcap_capture_filter) {
             _ if args.extcap_dlts => out::text(sentences::DLTS)?,
             _ if args.extcap_config => out::text(sentences::config(&name))?,
@@ -130,23 +130,24 @@ fn check(expression: &str) -> Result<(), CliError> {
     }
 }
 
-fn capture(args: &Args, name: &Name, fifo: &std::path::Path, ctx: &Ctx) -> Result<(), CliError> {
+fn capture(args: &ExtcapArgs, name: &InterfaceName, fifo: &std::path::Path, ctx: &CliContext) -> Result<(), CliError> {
     let expression = args.extcap_capture_filter.clone().filter(|text| !text.trim().is_empty());
-    let watch = remote::Watch { direction: &args.direction, snaplen: args.snaplen, filter: expression.as_deref() };
+    let watch =
+        remote::CaptureParams { direction: &args.direction, snaplen: args.snaplen, filter: expression.as_deref() };
     let port = match name {
-        Name::Port(port) => port,
-        Name::Remote(place) => return remote::capture(&args.remote.with(place)?, &watch, fifo),
+        InterfaceName::Port(port) => port,
+        InterfaceName::Remote(place) => return remote::capture(&args.remote.with(place)?, &watch, fifo),
     };
-    let plan = Plan {
-        format: Format::PcapNg,
-        filter: Filter::new(expression.as_deref(), args.snaplen)?,
+    let plan = CapturePlan {
+        format: PcapFormat::PcapNg,
+        filter: CaptureFilter::new(expression.as_deref(), args.snaplen)?,
         expression,
         snaplen: args.snaplen,
-        end: Limits::default(),
-        next: Limits::default(),
+        end: CaptureLimits::default(),
+        next: CaptureLimits::default(),
     };
-    let mut sources = Sources::open(&[format!("{port}/{}", args.direction)], &local::daemon_of(port, ctx))?;
-    let mut files = Files::one(fifo);
+    let mut sources = CapturePorts::open(&[format!("{port}/{}", args.direction)], &local::daemon_of(port, ctx))?;
+    let mut files = OutputFiles::one(fifo);
     let stop = crate::signals::stop_pipe()?;
     let (_, ended) = recorder::record(&mut sources, &mut files, &plan, &stop)?;
     ended

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-use netvale_control::options::{Rule, Written};
+use netvale_control::options::{CompiledRule, WrittenValue};
 use netvale_control::types::{Direction, Policies, PortInfo};
 use netvale_daemon::config::Config;
 use serde_json::{Map, Value};
 
 use crate::grid::{self, Align};
-use crate::{CliError, Ctx, libpcap, out};
+use crate::{CliContext, CliError, libpcap, out};
 
 /// Show or change the filters of a port.
 ///
@@ -19,16 +19,16 @@ use crate::{CliError, Ctx, libpcap, out};
 /// and runs the program. With a port alone, its rules are shown with the number of frames that each decided about.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub struct Args {
+pub struct FilterArgs {
     /// The port: SWITCH:NAME, e.g. vale0:vm1.
     port: String,
 
     /// Frames that the port sends (in), or those that it gets (out).
     #[arg(value_name = "in|out", requires = "action")]
-    dir: Option<Dir>,
+    dir: Option<FilterDirection>,
 
     /// Add a rule to the end, or delete rules.
-    action: Option<Action>,
+    action: Option<FilterAction>,
 
     /// What fits, one argument or several; for 'delete', the number of a rule, or 'all'.
     #[arg(value_name = "EXPRESSION")]
@@ -44,13 +44,13 @@ pub struct Args {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Dir {
+enum FilterDirection {
     In,
     Out,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Action {
+enum FilterAction {
     /// Frames that fit are dropped.
     Drop,
     /// Frames that fit pass, whatever later rules say.
@@ -72,11 +72,11 @@ Examples:
 ///
 /// # Errors
 /// The expression cannot be compiled, the rule does not exist, no daemon answers, or the port does not exist.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &FilterArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let mut daemon = ctx.daemon()?;
     let mut port = daemon.ask(|client| client.show(&args.port))?;
     if let (Some(dir), Some(action)) = (args.dir, args.action) {
-        let key = if dir == Dir::In { "filter_in" } else { "filter_out" };
+        let key = if dir == FilterDirection::In { "filter_in" } else { "filter_out" };
         let rules = changed(args, action, rules_of(&port, key))?;
         let value = if rules.is_empty() { Value::Null } else { rules.into() };
         let set = Map::from_iter([(key.to_owned(), value)]);
@@ -95,9 +95,9 @@ fn rules_of(port: &PortInfo, key: &str) -> Vec<String> {
     list.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-fn changed(args: &Args, action: Action, mut rules: Vec<String>) -> Result<Vec<String>, CliError> {
+fn changed(args: &FilterArgs, action: FilterAction, mut rules: Vec<String>) -> Result<Vec<String>, CliError> {
     let expression = args.words.join(" ");
-    if action == Action::Delete {
+    if action == FilterAction::Delete {
         if expression == "all" {
             return Ok(Vec::new());
         }
@@ -109,7 +109,7 @@ fn changed(args: &Args, action: Action, mut rules: Vec<String>) -> Result<Vec<St
         Some(before) => number(&before.to_string(), rules.len())?,
         None => rules.len(),
     };
-    let action = if action == Action::Drop { "drop" } else { "pass" };
+    let action = if action == FilterAction::Drop { "drop" } else { "pass" };
     rules.insert(at, compiled(&format!("{action} {expression}"))?);
     Ok(rules)
 }
@@ -130,7 +130,7 @@ fn number(text: &str, count: usize) -> Result<usize, CliError> {
 /// # Errors
 /// The expression cannot be compiled.
 pub fn compiled(rule: &str) -> Result<String, CliError> {
-    let Some((action, expression)) = Rule::source(rule) else { return Ok(rule.to_owned()) };
+    let Some((action, expression)) = CompiledRule::source(rule) else { return Ok(rule.to_owned()) };
     compile(action == "drop", expression).map(|rule| rule.to_string())
 }
 
@@ -138,8 +138,8 @@ pub fn compiled(rule: &str) -> Result<String, CliError> {
 ///
 /// # Errors
 /// It cannot be compiled.
-pub fn compile(drops: bool, expression: &str) -> Result<Rule, CliError> {
-    Ok(Rule { drops, program: libpcap::compile(expression)?, expression: Some(expression.to_owned()) })
+pub fn compile(drops: bool, expression: &str) -> Result<CompiledRule, CliError> {
+    Ok(CompiledRule { drops, program: libpcap::compile(expression)?, expression: Some(expression.to_owned()) })
 }
 
 /// The compiled rules of a configuration, by their text.
@@ -147,7 +147,7 @@ pub fn compile(drops: bool, expression: &str) -> Result<Rule, CliError> {
 /// # Errors
 /// One of them cannot be compiled.
 pub fn programs(config: &Config) -> Result<BTreeMap<String, String>, CliError> {
-    let sources = config.policies().flat_map(Policies::sources).map(Written::text);
+    let sources = config.policies().flat_map(Policies::sources).map(WrittenValue::text);
     sources.map(|rule| Ok((rule.to_owned(), compiled(rule)?))).collect()
 }
 

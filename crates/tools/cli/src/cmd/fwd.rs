@@ -5,30 +5,33 @@ use std::process::ExitCode;
 use netvale_control::types::Mac;
 use netvale_mem::RingMem;
 
-use crate::forward::engine::Moved;
-use crate::forward::run::{self, Pace};
-use crate::{CliError, Ctx};
+use crate::forward::engine::MovedCounts;
+use crate::forward::run::{self, ForwardPace};
+use crate::{CliContext, CliError};
 
 /// Forward frames between two ports as DPDK's testpmd does.
 ///
 /// Unlike `bridge`, it can change the frames' addresses. If both ports share a region, buffers are swapped. Ctrl-C ends
 /// it.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct FwdArgs {
     /// A port; given once (frames go back where they came from) or twice.
     #[arg(short = 'i', value_name = "PORT", required = true)]
     pub interface: Vec<String>,
 
     /// The forwarding mode.
     #[arg(long, value_enum, value_name = "MODE", default_value = "io")]
-    pub mode: Mode,
+    pub mode: ForwardMode,
 
     /// mac: the destination address that frames get [default: 02:00:00:00:00:01].
     #[arg(long, value_name = "MAC")]
     pub eth_peer: Option<String>,
 
     /// Frames per sync (the batch).
-    #[arg(short = 'b', long, value_name = "FRAMES", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        short = 'b', long, value_name = "FRAMES", default_value_t = 32,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     pub burst: u32,
 
     /// Poll and never sleep, as testpmd does.
@@ -41,12 +44,12 @@ pub struct Args {
 
     /// The options of all programs that forward.
     #[command(flatten)]
-    pub usual: run::Usual,
+    pub usual: run::ForwardOptions,
 }
 
 /// testpmd's forwarding modes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Mode {
+pub enum ForwardMode {
     /// Frames as they are.
     Io,
     /// New source and destination addresses.
@@ -59,7 +62,7 @@ pub enum Mode {
 ///
 /// # Errors
 /// A port cannot be opened.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &FwdArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     if args.interface.len() > 2 {
         return Err(CliError::usage(
             "fwd forwards between two ports",
@@ -72,7 +75,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let peer = peer.map_err(|e| CliError::usage(format!("--eth-peer: {e}"), "write e.g. 02:00:00:00:00:0a"))?;
     let mut edit = edit(args.mode, peer.map_or([2, 0, 0, 0, 0, 1], |m| m.0));
     let stop = crate::signals::stop_flag()?;
-    let pace = Pace { poll_always: args.poll_always, count: args.count, ..args.usual.pace(&stop) };
+    let pace = ForwardPace { poll_always: args.poll_always, count: args.count, ..args.usual.pace(&stop) };
     let lanes = match &args.interface[..] {
         [a, b] => vec![format!("{a} -> {b}"), format!("{b} -> {a}")],
         one => one.iter().map(|a| format!("{a} -> {a}")).collect(),
@@ -83,7 +86,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
             let (tx, rx) = a.rings();
             let m = super::bridge::rings(rx, tx, args.burst, true, &mut edit);
             if let Some(sum) = moved.first_mut() {
-                *sum = Moved { frames: sum.frames + m.frames, bytes: sum.bytes + m.bytes };
+                *sum = MovedCounts { frames: sum.frames + m.frames, bytes: sum.bytes + m.bytes };
             }
             m.frames > 0
         }
@@ -93,18 +96,18 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
 }
 
 /// Applies a mode to the two addresses at the start of a frame.
-fn edit(mode: Mode, peer: [u8; 6]) -> impl FnMut(&RingMem, u32) {
+fn edit(mode: ForwardMode, peer: [u8; 6]) -> impl FnMut(&RingMem, u32) {
     // testpmd's own address for a port without one.
     let own = [2, 0, 0, 0, 0, 0];
     move |mem, buf| {
         let mut addresses = [0u8; 12];
         match mode {
-            Mode::Io => return,
-            Mode::Mac => {
+            ForwardMode::Io => return,
+            ForwardMode::Mac => {
                 addresses[..6].copy_from_slice(&peer);
                 addresses[6..].copy_from_slice(&own);
             }
-            Mode::Macswap => {
+            ForwardMode::Macswap => {
                 mem.read(buf, 0, &mut addresses);
                 addresses.rotate_left(6);
             }

@@ -7,30 +7,39 @@ use std::process::ExitCode;
 use netvale::{Options, Port, RxRing, TxRing};
 use netvale_wire::flow::{FlowKey, spread};
 
-use crate::forward::engine::{Moved, frame_at, move_slot};
+use crate::forward::engine::{MovedCounts, frame_at, move_slot};
 use crate::forward::run;
-use crate::{CliError, Ctx};
+use crate::{CliContext, CliError};
 
 /// Spread a port's frames over pipes by a hash of their flow: netmap's lb.
 ///
 /// Both directions of a connection go to the same pipe. Programs open the pipes' other ends, PORT}0, PORT}1 and so on.
 /// Frames travel without a copy. Ctrl-C ends it.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct LbArgs {
     /// The port.
     #[arg(short = 'i', value_name = "PORT")]
     pub interface: String,
 
     /// Pipes to spread over.
-    #[arg(short = 'p', long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(
+        short = 'p', long, value_name = "N", default_value_t = 2,
+        value_parser = clap::value_parser!(u32).range(1..=64)
+    )]
     pub pipes: u32,
 
     /// Frames to hold for slow readers, over all pipes; a held frame is a copy.
-    #[arg(short = 'B', long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    #[arg(
+        short = 'B', long, value_name = "N", default_value_t = 0,
+        value_parser = clap::value_parser!(u32).range(..=1_000_000)
+    )]
     pub extra_bufs: u32,
 
     /// Frames per sync (the batch).
-    #[arg(short = 'b', value_name = "FRAMES", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        short = 'b', value_name = "FRAMES", default_value_t = 512,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     pub burst: u32,
 
     /// Seconds to wait before the first frame.
@@ -39,20 +48,20 @@ pub struct Args {
 
     /// The options of all programs that forward.
     #[command(flatten)]
-    pub usual: run::Usual,
+    pub usual: run::ForwardOptions,
 }
 
 /// Runs the subcommand.
 ///
 /// # Errors
 /// The port or a pipe cannot be opened.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &LbArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let options = Options { run_dir: ctx.run_dir.clone(), pipes: args.pipes, ..Options::default() };
     let open = |name: &str| Port::open_with(name, &options).map_err(|e| crate::ctx::port_error(name, &e));
     let input = open(&args.interface)?;
     let header = input.info().hdr_len as usize;
     let held = (args.extra_bufs / args.pipes) as usize;
-    let output = |k: u32| open(&format!("{}{{{k}", args.interface)).map(|port| Output::new(port, held));
+    let output = |k: u32| open(&format!("{}{{{k}", args.interface)).map(|port| PipeOutput::new(port, held));
     let mut spreader = Spreader {
         key: FlowKey::new([RandomState::new().hash_one(0), RandomState::new().hash_one(1)]),
         header,
@@ -76,19 +85,19 @@ const LONGEST: usize = 65_562;
 const HEAD: usize = 160;
 
 /// A pipe, and frames that wait for room in it.
-struct Output {
+struct PipeOutput {
     port: Port,
     waiting: VecDeque<Vec<u8>>,
     most: usize,
 }
 
 /// The result of moving a frame.
-enum Fate {
+enum PipeFate {
     Sent,
     Dropped,
 }
 
-impl Output {
+impl PipeOutput {
     fn new(port: Port, most: usize) -> Self {
         Self { port, waiting: VecDeque::new(), most }
     }
@@ -107,25 +116,25 @@ impl Output {
 
     /// Takes the frame of `slots` slots, `at` slots after the head of `rx`: buffers are swapped if both rings are in
     /// one region.
-    fn take(&mut self, rx: &RxRing, at: u32, slots: u32, room: &mut [u8]) -> Fate {
-        let Some(tx) = self.port.tx().first_mut() else { return Fate::Dropped };
+    fn take(&mut self, rx: &RxRing, at: u32, slots: u32, room: &mut [u8]) -> PipeFate {
+        let Some(tx) = self.port.tx().first_mut() else { return PipeFate::Dropped };
         if self.waiting.is_empty() && rx.mem().shares_buffers_with(tx.mem()) && tx.space() >= slots {
             for k in 0..slots {
                 move_slot(rx, rx.at(at + k), tx, tx.at(k), true);
             }
             tx.advance(slots);
-            return Fate::Sent;
+            return PipeFate::Sent;
         }
         let len = read_frame(rx, at, slots, room);
         let frame = room.get(..len).unwrap_or_default();
         if self.waiting.is_empty() && tx.send(frame) {
-            return Fate::Sent;
+            return PipeFate::Sent;
         }
         if self.waiting.len() < self.most {
             self.waiting.push_back(frame.to_vec());
-            return Fate::Sent;
+            return PipeFate::Sent;
         }
-        Fate::Dropped
+        PipeFate::Dropped
     }
 }
 
@@ -148,12 +157,12 @@ struct Spreader {
     /// Bytes of virtio-net header before each frame.
     header: usize,
     burst: u32,
-    outputs: Vec<Output>,
+    outputs: Vec<PipeOutput>,
     frame: Vec<u8>,
 }
 
 impl Spreader {
-    fn round(&mut self, ports: &mut [Port], moved: &mut [Moved]) -> bool {
+    fn round(&mut self, ports: &mut [Port], moved: &mut [MovedCounts]) -> bool {
         let mut any = self.outputs.iter_mut().fold(false, |any, output| output.catch_up() | any);
         for rx in ports.iter_mut().flat_map(Port::rx) {
             let _ = rx.sync();
@@ -171,7 +180,7 @@ impl Spreader {
     }
 
     /// Distributes up to a burst. Returns the number of finished slots.
-    fn spread(&mut self, rx: &RxRing, moved: &mut [Moved]) -> u32 {
+    fn spread(&mut self, rx: &RxRing, moved: &mut [MovedCounts]) -> u32 {
         let mut at = 0;
         let mut frames = 0;
         while frames < self.burst
@@ -181,11 +190,11 @@ impl Spreader {
             let pipes = self.outputs.len();
             let Some(output) = self.outputs.get_mut(pipe) else { break };
             let lane = match output.take(rx, at, slots, &mut self.frame) {
-                Fate::Sent => pipe,
-                Fate::Dropped => pipes + pipe,
+                PipeFate::Sent => pipe,
+                PipeFate::Dropped => pipes + pipe,
             };
             if let Some(sum) = moved.get_mut(lane) {
-                *sum = Moved { frames: sum.frames + 1, bytes: sum.bytes + bytes };
+                *sum = MovedCounts { frames: sum.frames + 1, bytes: sum.bytes + bytes };
             }
             at += slots;
             frames += 1;

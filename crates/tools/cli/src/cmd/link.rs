@@ -7,7 +7,7 @@ use netvale_policy::impair::Spec;
 use serde_json::{Map, Value};
 
 use crate::values::LINK_WORDS;
-use crate::{CliError, Ctx, out};
+use crate::{CliContext, CliError, out};
 
 /// Delay, lose, duplicate, reorder, damage or slow down frames between a port and its peer.
 ///
@@ -17,7 +17,7 @@ use crate::{CliError, Ctx, out};
 /// shown; 'off' is a good link again.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = LINK_WORDS, override_usage = "netvale link [OPTIONS] <PORT> [in|out|both] [WORDS]...")]
-pub struct Args {
+pub struct LinkArgs {
     /// The port: SWITCH:NAME, e.g. vale0:r1.
     port: String,
 
@@ -34,7 +34,7 @@ pub struct Args {
 ///
 /// # Errors
 /// A word is not netem's, no daemon answers, or the port does not exist.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &LinkArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let (keys, words) = directions(&args.words);
     let mut daemon = ctx.daemon()?;
     let port = if words.is_empty() {
@@ -67,8 +67,9 @@ fn value(words: &str) -> Result<Value, CliError> {
     if words == "off" {
         return Ok(Value::Null);
     }
-    let bad =
-        |why: netvale_policy::impair::Error| CliError::usage(why.to_string(), "'netvale link --help' lists the words");
+    let bad = |why: netvale_policy::impair::NetemError| {
+        CliError::usage(why.to_string(), "'netvale link --help' lists the words")
+    };
     Ok(words.parse::<Spec>().map_err(bad)?.to_string().into())
 }
 

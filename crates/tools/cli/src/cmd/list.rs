@@ -3,12 +3,12 @@
 use std::process::ExitCode;
 
 use netvale_control::client::Client;
-use netvale_control::types::{AllStats, Evicted, PortDetails, PortInfo, PortKind, SwitchInfo};
+use netvale_control::types::{AllStats, EvictionInfo, PortDetails, PortInfo, PortKind, SwitchInfo};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::grid::{self, Align};
-use crate::{CliError, Ctx, out, units};
+use crate::{CliContext, CliError, out, units};
 
 /// List switches and their ports.
 ///
@@ -18,7 +18,7 @@ use crate::{CliError, Ctx, out, units};
 /// being detached, with the reason: what was behind them ended, or their program broke a rule. AGO is how many seconds
 /// ago. On a terminal that is too narrow for it, columns of the ports are left out; '--json' has all.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct PortListArgs {
     /// Only this switch.
     pub switch: Option<String>,
 
@@ -29,14 +29,14 @@ pub struct Args {
 
 /// The object of `--json`: the switches and ports.
 #[derive(Debug, Default, Serialize)]
-struct Listing {
+struct PortListing {
     switches: Vec<SwitchInfo>,
-    ports: Vec<Port>,
-    evicted: Vec<Evicted>,
+    ports: Vec<ListedPort>,
+    evicted: Vec<EvictionInfo>,
 }
 
 #[derive(Debug, Serialize)]
-struct Port {
+struct ListedPort {
     #[serde(flatten)]
     info: PortInfo,
     counters: PortSums,
@@ -83,7 +83,7 @@ impl From<PortDetails> for PortSums {
 ///
 /// # Errors
 /// No daemon answers, or the switch does not exist.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &PortListArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let mut daemon = ctx.daemon()?;
     let mut switches = daemon.ask(Client::switches)?;
     if let Some(wanted) = &args.switch {
@@ -99,7 +99,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let ports = with_counters(infos, daemon.ask(Client::all_stats)?);
     let mut evicted = daemon.ask(Client::evicted)?;
     evicted.retain(|one| args.switch.as_ref().is_none_or(|switch| one.port.starts_with(&format!("{switch}:"))));
-    let listing = Listing { switches, ports, evicted };
+    let listing = PortListing { switches, ports, evicted };
     if args.json {
         out::json(&listing)?
     } else {
@@ -109,15 +109,15 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
 }
 
 /// Joins by name. A port added between the two requests has no counters yet.
-fn with_counters(infos: Vec<PortInfo>, mut stats: AllStats) -> Vec<Port> {
+fn with_counters(infos: Vec<PortInfo>, mut stats: AllStats) -> Vec<ListedPort> {
     let mut counters = |name: &str| {
         let found = stats.ports.iter().position(|port| port.name == name);
         found.map(|index| stats.ports.swap_remove(index)).unwrap_or_default().into()
     };
-    infos.into_iter().map(|info| Port { counters: counters(&info.name), info }).collect()
+    infos.into_iter().map(|info| ListedPort { counters: counters(&info.name), info }).collect()
 }
 
-fn render(listing: &Listing, width: Option<usize>) -> String {
+fn render(listing: &PortListing, width: Option<usize>) -> String {
     let mut tables = Vec::new();
     if listing.switches.is_empty() && listing.ports.is_empty() {
         tables.push("no switches; `netvale attach vale0 a` makes one with a port\n".to_owned());
@@ -142,7 +142,7 @@ fn switches(switches: &[SwitchInfo]) -> String {
     )
 }
 
-fn ports(ports: &[Port], width: Option<usize>) -> String {
+fn ports(ports: &[ListedPort], width: Option<usize>) -> String {
     let heads = [
         ("PORT", Align::Left),
         ("KIND", Align::Left),
@@ -159,7 +159,7 @@ fn ports(ports: &[Port], width: Option<usize>) -> String {
     grid::render_within(heads, ports.iter().map(row), &["REGION", "PID", "MEMORY", "UID", "KIND", "STATE"], width)
 }
 
-fn evicted(evicted: &[Evicted]) -> String {
+fn evicted(evicted: &[EvictionInfo]) -> String {
     let heads = [
         ("GONE", Align::Left),
         ("UID", Align::Right),
@@ -167,7 +167,7 @@ fn evicted(evicted: &[Evicted]) -> String {
         ("AGO", Align::Right),
         ("REASON", Align::Left),
     ];
-    let row = |one: &Evicted| {
+    let row = |one: &EvictionInfo| {
         let uid = one.owner.uid.to_string();
         let pid = one.owner.pid.to_string();
         [one.port.clone(), uid, pid, one.age_seconds.to_string(), one.reason.clone()]
@@ -175,8 +175,8 @@ fn evicted(evicted: &[Evicted]) -> String {
     grid::render(heads, evicted.iter().map(row))
 }
 
-fn row(port: &Port) -> [String; 11] {
-    let Port { info, counters } = port;
+fn row(port: &ListedPort) -> [String; 11] {
+    let ListedPort { info, counters } = port;
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     [
         info.name.clone(),
@@ -232,9 +232,9 @@ mod tests {
         };
         let stats = AllStats { ports: vec![counters], ..AllStats::default() };
         let owner = Owner { uid: 1000, pid: 77 };
-        let gone = Evicted { port: "vale0:b".into(), owner, reason: "it is gone".into(), age_seconds: 5 };
+        let gone = EvictionInfo { port: "vale0:b".into(), owner, reason: "it is gone".into(), age_seconds: 5 };
         let listing =
-            Listing { switches: vec![switch], ports: with_counters(vec![local, tap], stats), evicted: vec![gone] };
+            PortListing { switches: vec![switch], ports: with_counters(vec![local, tap], stats), evicted: vec![gone] };
         let text = render(&listing, None);
         let expected = "\
 SWITCH  PORTS  ADDRESSES  ROOM FOR
@@ -253,6 +253,6 @@ vale0:b  1000   77    5  it is gone
     /// Objective: a fresh daemon's list suggests the next step.
     #[test]
     fn empty() {
-        assert!(render(&Listing::default(), None).contains("netvale attach"));
+        assert!(render(&PortListing::default(), None).contains("netvale attach"));
     }
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Command;
 use clap_mangen::Man;
 
-use crate::{CliError, Ctx, out};
+use crate::{CliContext, CliError, out};
 
 mod examples;
 mod roff;
@@ -16,7 +16,7 @@ mod topics;
 
 /// Write the manual pages: netvale(1), one for each subcommand, netvale.toml(5) and netvale(7).
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct ManArgs {
     /// The folder; created if it does not exist.
     pub dir: PathBuf,
 }
@@ -25,7 +25,7 @@ pub struct Args {
 ///
 /// # Errors
 /// The folder cannot be written.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &ManArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let count = write_all(&args.dir, (ctx.definition)()).map_err(|error| {
         CliError::failed(
             format!("cannot write the manual pages to {}: {error}", args.dir.display()),

@@ -4,17 +4,17 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use netvale_observe::http::connection::Limits;
-use netvale_observe::http::handler::Handler;
+use netvale_observe::http::connection::TimeLimits;
+use netvale_observe::http::handler::HttpHandler;
 use netvale_observe::http::hosts::ServerNames;
-use netvale_observe::http::listener::{Listener, Place};
+use netvale_observe::http::listener::{HttpListener, ListenPlace};
 use netvale_observe::http::server;
-use netvale_observe::metrics::format::Format;
+use netvale_observe::metrics::format::TextFormat;
 use netvale_observe::metrics_page::MetricsPage;
-use netvale_observe::source::Source;
+use netvale_observe::source::FiguresSource;
 
 use crate::cmd::up::LogLevel;
-use crate::{CliError, Ctx, out, signals, values};
+use crate::{CliContext, CliError, out, signals, values};
 
 /// Show the daemon's figures as metrics, or serve them to Prometheus.
 ///
@@ -23,11 +23,11 @@ use crate::{CliError, Ctx, out, signals, values};
 /// user who runs it may see: all of them to root and the daemon's own user. Everybody who can connect can read; there
 /// is no password.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct MetricsArgs {
     /// Where to listen: unix:/PATH, or tcp:ADDRESS:PORT, such as tcp:127.0.0.1:9847 (IPv6 addresses in brackets); may
     /// be given several times. Sockets that a service manager passes (named 'metrics') are served as well.
     #[arg(long, value_name = "PLACE")]
-    pub listen: Vec<Place>,
+    pub listen: Vec<ListenPlace>,
 
     /// Mode of UNIX sockets in octal.
     #[arg(long, value_name = "MODE", value_parser = values::mode, default_value = "0600", requires = "listen")]
@@ -51,10 +51,10 @@ pub struct Args {
 ///
 /// # Errors
 /// When printing figures: the daemon does not answer; otherwise: it cannot listen.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &MetricsArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let mut listeners = passed()?;
     for place in &args.listen {
-        listeners.push(Listener::bind(place, args.socket_mode).map_err(|e| cannot_listen(&e))?);
+        listeners.push(HttpListener::bind(place, args.socket_mode).map_err(|e| cannot_listen(&e))?);
     }
     if listeners.is_empty() {
         print(args.openmetrics, ctx)?;
@@ -69,30 +69,30 @@ fn cannot_listen(e: &dyn std::error::Error) -> CliError {
     CliError::failed(e.to_string(), "another program may have the place: choose another one (--listen)")
 }
 
-fn print(openmetrics: bool, ctx: &Ctx) -> Result<(), CliError> {
-    let format = if openmetrics { Format::OpenMetrics } else { Format::Prometheus };
+fn print(openmetrics: bool, ctx: &CliContext) -> Result<(), CliError> {
+    let format = if openmetrics { TextFormat::OpenMetrics } else { TextFormat::Prometheus };
     let stats = ctx.daemon()?.ask(netvale_control::client::Client::all_stats)?;
     out::text(format.encode(&Arc::new(stats)))
 }
 
 /// Sockets bound by the service manager.
-fn passed() -> Result<Vec<Listener>, CliError> {
+fn passed() -> Result<Vec<HttpListener>, CliError> {
     let passed = netvale_daemon::passed_descriptors().into_iter().filter(|(name, _)| name == "metrics");
-    passed.map(|(_, fd)| Listener::passed(fd).map_err(|e| cannot_listen(&e))).collect()
+    passed.map(|(_, fd)| HttpListener::passed(fd).map_err(|e| cannot_listen(&e))).collect()
 }
 
-fn serve(listeners: &[Listener], hosts: &[String], ctx: &Ctx) -> Result<(), CliError> {
-    for place in listeners.iter().filter_map(Listener::place) {
+fn serve(listeners: &[HttpListener], hosts: &[String], ctx: &CliContext) -> Result<(), CliError> {
+    for place in listeners.iter().filter_map(HttpListener::place) {
         tracing::info!("metrics are served at {place}");
-        if let Place::Tcp(address) = place
+        if let ListenPlace::Tcp(address) = place
             && !address.ip().is_loopback()
         {
             tracing::warn!("{address} can be reached from other hosts, and everybody there can read");
         }
     }
     let stop = signals::stop_pipe()?;
-    let handler: Arc<dyn Handler> =
-        Arc::new(MetricsPage { hosts: ServerNames::of(listeners, hosts), source: Source::new(ctx.dir()) });
-    server::run(listeners, &handler, Limits::default(), stop.as_fd())
+    let handler: Arc<dyn HttpHandler> =
+        Arc::new(MetricsPage { hosts: ServerNames::of(listeners, hosts), source: FiguresSource::new(ctx.dir()) });
+    server::run(listeners, &handler, TimeLimits::default(), stop.as_fd())
         .map_err(|e| CliError::failed(format!("cannot serve: {e}"), "check the system's limits"))
 }

@@ -13,17 +13,17 @@ use netvale_portspec::PortSpec;
 use rustix::event::PollFlags;
 use std::os::fd::AsFd;
 
-use crate::capture::filter::Filter;
-use crate::capture::limits::{Condition, Limits};
-use crate::capture::source::{Event, Sources};
-use crate::{CliError, Ctx, out};
+use crate::capture::filter::CaptureFilter;
+use crate::capture::limits::{CaptureCondition, CaptureLimits};
+use crate::capture::source::{CapturePorts, WaitEvent};
+use crate::{CliContext, CliError, out};
 
 mod headers;
 mod target;
 mod tunnel;
 
-use target::Target;
-use tunnel::{Totals, Tunnel};
+use target::MirrorTarget;
+use tunnel::{MirrorTotals, MirrorTunnel};
 
 /// Send copies of ports' frames to another host, in UDP, VXLAN or ERSPAN, until Ctrl-C.
 ///
@@ -32,14 +32,14 @@ use tunnel::{Totals, Tunnel};
 /// datagrams are not mirrored, should they pass the port.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = TARGETS)]
-pub struct Args {
+pub struct MirrorArgs {
     /// The ports.
     #[arg(value_name = "PORT", required = true)]
     ports: Vec<String>,
 
     /// Where the copies go: udp:HOST:PORT, vxlan:VNI,remote=IP[,port=N] or erspan:ID,remote=IP.
     #[arg(long, value_name = "TARGET")]
-    to: Target,
+    to: MirrorTarget,
 
     /// Only frames that fit an expression of pcap-filter(7), tcpdump's language.
     #[arg(short = 'f', long, value_name = "EXPRESSION")]
@@ -78,15 +78,19 @@ Examples:
 ///
 /// # Errors
 /// A port or the socket cannot be opened, the filter cannot be compiled, a port has ended.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
-    let filter = Filter::new(args.filter.as_deref(), args.snaplen)?;
+pub fn run(args: &MirrorArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+    let filter = CaptureFilter::new(args.filter.as_deref(), args.snaplen)?;
     let names = args.ports.iter().map(|name| monitor(name)).collect::<Result<Vec<_>, _>>()?;
-    let mut tunnel = Tunnel::open(&args.to)?;
-    let mut sources = Sources::open(&names, ctx)?;
-    let conditions: Vec<_> =
-        args.seconds.map(Condition::Duration).into_iter().chain(args.count.map(Condition::Packets)).collect();
+    let mut tunnel = MirrorTunnel::open(&args.to)?;
+    let mut sources = CapturePorts::open(&names, ctx)?;
+    let conditions: Vec<_> = args
+        .seconds
+        .map(CaptureCondition::Duration)
+        .into_iter()
+        .chain(args.count.map(CaptureCondition::Packets))
+        .collect();
     let start = Instant::now();
-    let ended = mirror(&mut sources, &mut tunnel, &filter, &Limits::of(&conditions));
+    let ended = mirror(&mut sources, &mut tunnel, &filter, &CaptureLimits::of(&conditions));
     sources.ask();
     let dropped = (0..names.len()).map(|port| sources.lost(port)).sum();
     report(args, tunnel.totals(), dropped, start.elapsed())?;
@@ -107,13 +111,18 @@ fn monitor(name: &str) -> Result<String, CliError> {
     }
 }
 
-fn mirror(sources: &mut Sources, tunnel: &mut Tunnel, filter: &Filter, limits: &Limits) -> Result<(), CliError> {
+fn mirror(
+    sources: &mut CapturePorts,
+    tunnel: &mut MirrorTunnel,
+    filter: &CaptureFilter,
+    limits: &CaptureLimits,
+) -> Result<(), CliError> {
     let start = Instant::now();
     let stop = crate::signals::stop_pipe()?;
     // A script that waits for this line may continue.
     netvale_control::note!("mirroring from now on");
     while let Some(left) = limits.left(start) {
-        let stop = Event(stop.as_fd(), PollFlags::IN);
+        let stop = WaitEvent(stop.as_fd(), PollFlags::IN);
         sources.wait(left, &[stop])?;
         sources.drain(|seen| {
             if let Some(kept) = filter.kept(seen.frame) {
@@ -128,7 +137,7 @@ fn mirror(sources: &mut Sources, tunnel: &mut Tunnel, filter: &Filter, limits: &
     Ok(())
 }
 
-fn report(args: &Args, totals: &Totals, dropped: Option<u64>, time: Duration) -> Result<(), CliError> {
+fn report(args: &MirrorArgs, totals: &MirrorTotals, dropped: Option<u64>, time: Duration) -> Result<(), CliError> {
     let seconds = time.as_secs_f64();
     if args.json {
         return out::json(&serde_json::json!({

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use crate::kinds::vtep;
-use crate::{CliError, Ctx};
+use crate::{CliContext, CliError};
 
 pub mod apply;
 pub mod attach;
@@ -44,51 +44,51 @@ pub mod web;
 /// A subcommand with its arguments.
 #[derive(Debug, clap::Subcommand)]
 #[expect(missing_docs, reason = "a variant's text is the help, which stands on its Args")]
-pub enum Command {
-    Up(up::Args),
-    Stop(stop::Args),
-    Upgrade(upgrade::Args),
-    Attach(Box<attach::Args>),
-    Detach(detach::Args),
-    Port(port::Args),
-    Filter(filter::Args),
-    Link(link::Args),
-    Apply(apply::Args),
-    Export(export::Args),
-    Vm(vm::Args),
-    Evpn(evpn::Args),
-    List(list::Args),
-    Show(show::Args),
-    Table(table::Args),
-    Vtep(vtep::Args),
-    Top(top::Args),
-    Metrics(metrics::Args),
-    Sflow(sflow::Args),
-    Web(web::Args),
-    Monitor(monitor::Args),
-    Trace(trace::Args),
-    Doctor(doctor::Args),
-    PktGen(pkt_gen::Args),
-    Bridge(bridge::Args),
-    Tlem(tlem::Args),
-    Fwd(fwd::Args),
-    Lb(lb::Args),
-    Dump(dump::Args),
-    Extcap(extcap::Args),
-    Mirror(mirror::Args),
-    Replay(replay::Args),
-    Run(run::Args),
-    Demo(demo::Args),
-    Man(man::Args),
-    Completions(completions::Args),
+pub enum CliCommand {
+    Up(up::UpArgs),
+    Stop(stop::StopArgs),
+    Upgrade(upgrade::UpgradeArgs),
+    Attach(Box<attach::AttachArgs>),
+    Detach(detach::DetachArgs),
+    Port(port::PortArgs),
+    Filter(filter::FilterArgs),
+    Link(link::LinkArgs),
+    Apply(apply::ApplyArgs),
+    Export(export::ExportArgs),
+    Vm(vm::VmArgs),
+    Evpn(evpn::EvpnArgs),
+    List(list::PortListArgs),
+    Show(show::ShowArgs),
+    Table(table::TableArgs),
+    Vtep(vtep::VtepArgs),
+    Top(top::TopArgs),
+    Metrics(metrics::MetricsArgs),
+    Sflow(sflow::SflowArgs),
+    Web(web::WebArgs),
+    Monitor(monitor::MonitorArgs),
+    Trace(trace::TraceArgs),
+    Doctor(doctor::DoctorArgs),
+    PktGen(pkt_gen::PktGenArgs),
+    Bridge(bridge::BridgeArgs),
+    Tlem(tlem::TlemArgs),
+    Fwd(fwd::FwdArgs),
+    Lb(lb::LbArgs),
+    Dump(dump::DumpArgs),
+    Extcap(extcap::ExtcapArgs),
+    Mirror(mirror::MirrorArgs),
+    Replay(replay::ReplayArgs),
+    Run(run::RunArgs),
+    Demo(demo::DemoArgs),
+    Man(man::ManArgs),
+    Completions(completions::CompletionsArgs),
 }
 
-impl Command {
+impl CliCommand {
     /// Runs the subcommand.
     ///
     /// # Errors
     /// [`CliError`] if the subcommand fails.
-    pub fn run(&self, ctx: &Ctx) -> Result<ExitCode, CliError> {
+    pub fn run(&self, ctx: &CliContext) -> Result<ExitCode, CliError> {
         if self.moves_frames() {
             netvale::shorten_slices();
         }
@@ -134,7 +134,7 @@ impl Command {
 
     /// Whether it forwards frames, or starts a program that does.
     fn moves_frames(&self) -> bool {
-        use Command::*;
+        use CliCommand::*;
         matches!(
             self,
             PktGen(_) | Bridge(_) | Tlem(_) | Fwd(_) | Lb(_) | Dump(_) | Extcap(_) | Mirror(_) | Replay(_) | Run(_)

@@ -7,7 +7,7 @@ use netvale_control::client::{Client, ClientError};
 use netvale_control::types::{Event, EventName, SubscribeParams};
 use serde_json::Value;
 
-use crate::{CliError, Ctx, out, values};
+use crate::{CliContext, CliError, out, values};
 
 /// Maximum length of a single wait, without the user's own limit.
 const LONG: Duration = Duration::from_secs(3600);
@@ -19,7 +19,7 @@ const LONG: Duration = Duration::from_secs(3600);
 /// the daemon; goes on with a daemon that takes its place (`netvale upgrade`).
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = events())]
-pub struct Args {
+pub struct MonitorArgs {
     /// Only events of these switches and ports: vale0, vale0:web.
     #[arg(value_name = "SWITCH[:PORT]")]
     only: Vec<String>,
@@ -51,7 +51,7 @@ fn events() -> String {
 ///
 /// # Errors
 /// No daemon answers, or it ends; there are too many subscriptions; fewer events than requested arrived in time.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &MonitorArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let end = args.timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
     let mut daemon = ctx.daemon()?;
     let params = SubscribeParams { only: args.only.clone(), names: args.events.clone(), snapshot: false };
@@ -63,15 +63,15 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     while args.count.is_none_or(|count| seen < count) {
         let limit = end.map_or(LONG, |end| end.saturating_duration_since(Instant::now()));
         match daemon.ask(|client| next(client, limit))? {
-            Next::Event(mut event) => {
+            MonitorStep::Event(mut event) => {
                 if !stalls.takes(&mut event, Instant::now()) {
                     continue;
                 }
                 print(&event, args.json)?;
             }
-            Next::Nothing if end.is_some() => return in_time(seen, args),
-            Next::Nothing => continue,
-            Next::End => {
+            MonitorStep::Nothing if end.is_some() => return in_time(seen, args),
+            MonitorStep::Nothing => continue,
+            MonitorStep::End => {
                 return Err(CliError::unreachable("the daemon has ended", "start it again, and then this command"));
             }
         }
@@ -111,7 +111,7 @@ impl Stalls {
     }
 }
 
-enum Next {
+enum MonitorStep {
     Event(Box<Event>),
     /// No event in time.
     Nothing,
@@ -119,16 +119,16 @@ enum Next {
     End,
 }
 
-fn next(client: &mut Client, limit: Duration) -> Result<Next, ClientError> {
+fn next(client: &mut Client, limit: Duration) -> Result<MonitorStep, ClientError> {
     match client.next_event(limit) {
-        Ok(Some(event)) => Ok(Next::Event(Box::new(event))),
-        Ok(None) => Ok(Next::Nothing),
-        Err(ClientError::Lost { .. }) => Ok(Next::End),
+        Ok(Some(event)) => Ok(MonitorStep::Event(Box::new(event))),
+        Ok(None) => Ok(MonitorStep::Nothing),
+        Err(ClientError::Lost { .. }) => Ok(MonitorStep::End),
         Err(other) => Err(other),
     }
 }
 
-fn in_time(seen: u64, args: &Args) -> Result<ExitCode, CliError> {
+fn in_time(seen: u64, args: &MonitorArgs) -> Result<ExitCode, CliError> {
     match (args.count, args.timeout) {
         (Some(count), Some(limit)) => {
             let what = format!("{seen} of {count} events came in {limit} s");
@@ -208,8 +208,8 @@ mod tests {
         let made = json!({"sequence": 1, "time": "T", "now_ns": 1, "name": "switch.made", "switch": "vale0"});
         assert_eq!(of(made), "T switch.made vale0");
         let other = json!({
-            "sequence": 1, "time": "T", "now_ns": 1, "name": "later.on", "why": "a \u{1b}[31m\"b", "set": {"rate_in": null},
-            "thread": "worker 1",
+            "sequence": 1, "time": "T", "now_ns": 1, "name": "later.on", "why": "a \u{1b}[31m\"b",
+            "set": {"rate_in": null}, "thread": "worker 1",
         });
         let expected = r#"T later.on set={"rate_in":null} thread="worker 1" why="a \u001b[31m\"b""#;
         assert_eq!(of(other), expected);

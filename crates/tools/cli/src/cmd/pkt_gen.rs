@@ -8,7 +8,7 @@ use std::time::Duration;
 use netvale::{Options, Port};
 
 use crate::forward::run::is_closed;
-use crate::{CliError, Ctx};
+use crate::{CliContext, CliError};
 
 mod frame;
 mod pingpong;
@@ -22,14 +22,14 @@ mod sender;
 /// ping and pong report percentiles of the round-trip time. Ctrl-C ends it.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub struct Args {
+pub struct PktGenArgs {
     /// The port, e.g. vale0:a, netmap:p{1.
     #[arg(short = 'i', value_name = "PORT")]
     pub interface: String,
 
     /// The function.
     #[arg(short = 'f', value_enum, value_name = "FUNCTION")]
-    pub function: Option<Function>,
+    pub function: Option<PktGenFunction>,
 
     /// Frames to send or receive; 0: no end.
     #[arg(short = 'n', value_name = "COUNT", default_value_t = 0)]
@@ -44,7 +44,10 @@ pub struct Args {
     pub rx_count: Option<u64>,
 
     /// Bytes of a frame without CRC. Given twice, random sizes between the second and the first.
-    #[arg(short = 'l', value_name = "BYTES", default_value = "60", value_parser = clap::value_parser!(u32).range(14..=65_550))]
+    #[arg(
+        short = 'l', value_name = "BYTES", default_value = "60",
+        value_parser = clap::value_parser!(u32).range(14..=65_550)
+    )]
     pub pkt_size: Vec<u32>,
 
     /// Destination address or range: IP[:PORT[-IP:PORT]] [default: 10.1.0.1:1234, fd00::1 with -6].
@@ -68,7 +71,10 @@ pub struct Args {
     pub affinity: Option<usize>,
 
     /// Frames per sync (the batch), at most as many as half a ring holds.
-    #[arg(short = 'b', value_name = "FRAMES", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        short = 'b', value_name = "FRAMES", default_value_t = 512,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     pub burst: u32,
 
     /// With -a, CPUs to use in turn; 0: one for each thread.
@@ -170,7 +176,7 @@ pub struct Args {
 
 /// pkt-gen's functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Function {
+pub enum PktGenFunction {
     /// Send.
     Tx,
     /// Receive and count.
@@ -196,7 +202,7 @@ Examples:
 ///
 /// # Errors
 /// The port cannot be opened, or values are inconsistent.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &PktGenArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     unfit(args)?;
     let (function, count) = function(args);
     let stop = crate::signals::stop_flag()?;
@@ -214,13 +220,15 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     }
     crate::forward::run::wait_link(args.wait_link, &stop);
     let (tx, rx) = port.take_rings();
-    let job = Job { args, count, stop: &stop, hdr_len: port.info().hdr_len as usize };
+    let job = PktGenJob { args, count, stop: &stop, hdr_len: port.info().hdr_len as usize };
     let closed = || port.connection().is_some_and(is_closed);
     match function {
-        Function::Tx | Function::Txseq => sender::run(&job, tx, function == Function::Txseq, &closed),
-        Function::Rx | Function::Rxseq => receiver::run(&job, rx, function == Function::Rxseq, &closed),
-        Function::Ping => pingpong::ping(&job, tx, rx, &closed),
-        Function::Pong => pingpong::pong(&job, tx, rx, &closed),
+        PktGenFunction::Tx | PktGenFunction::Txseq => sender::run(&job, tx, function == PktGenFunction::Txseq, &closed),
+        PktGenFunction::Rx | PktGenFunction::Rxseq => {
+            receiver::run(&job, rx, function == PktGenFunction::Rxseq, &closed)
+        }
+        PktGenFunction::Ping => pingpong::ping(&job, tx, rx, &closed),
+        PktGenFunction::Pong => pingpong::pong(&job, tx, rx, &closed),
     }?;
     Ok(ExitCode::SUCCESS)
 }
@@ -237,8 +245,8 @@ const OPTIONS: u32 = 1 | OPT_ACCESS | OPT_COPY;
 const SPIN: Duration = Duration::from_micros(100);
 
 /// State shared by all functions.
-pub(crate) struct Job<'a> {
-    args: &'a Args,
+pub(crate) struct PktGenJob<'a> {
+    args: &'a PktGenArgs,
     /// Frames to handle; 0: unlimited.
     count: u64,
     /// Set by Ctrl-C.
@@ -247,16 +255,16 @@ pub(crate) struct Job<'a> {
     hdr_len: usize,
 }
 
-fn function(args: &Args) -> (Function, u64) {
+fn function(args: &PktGenArgs) -> (PktGenFunction, u64) {
     match (args.tx_count, args.rx_count, args.function) {
-        (Some(n), _, _) => (Function::Tx, n),
-        (_, Some(n), _) => (Function::Rx, n),
-        (_, _, f) => (f.unwrap_or(Function::Rx), args.count),
+        (Some(n), _, _) => (PktGenFunction::Tx, n),
+        (_, Some(n), _) => (PktGenFunction::Rx, n),
+        (_, _, f) => (f.unwrap_or(PktGenFunction::Rx), args.count),
     }
 }
 
 /// Refuses options with inconsistent values, and those that no port supports.
-fn unfit(args: &Args) -> Result<(), CliError> {
+fn unfit(args: &PktGenArgs) -> Result<(), CliError> {
     if args.indirect {
         return Err(CliError::usage("frames leave from the ring's own buffers (no NS_INDIRECT)", "omit -I"));
     }
@@ -264,7 +272,7 @@ fn unfit(args: &Args) -> Result<(), CliError> {
         let what = format!("-o {}: netvale knows 1, 2, 4 and 8, and their sums", args.options);
         return Err(CliError::usage(what, "add up the values you want, e.g. -o 6"));
     }
-    if args.pcap.is_some() && function(args).0 != Function::Tx {
+    if args.pcap.is_some() && function(args).0 != PktGenFunction::Tx {
         return Err(CliError::usage("-P sends a capture file", "give -f tx, or read one with `netvale replay`"));
     }
     if args.pkt_size.len() > 2 {
@@ -279,12 +287,12 @@ fn gone() -> CliError {
 }
 
 /// The largest batch: at most half of the ring, so that both ends have work at the same time.
-fn burst(args: &Args, slots: u32) -> u32 {
+fn burst(args: &PktGenArgs, slots: u32) -> u32 {
     args.burst.min(slots / 2).max(1)
 }
 
 /// Pins thread `k` as in -a.
-fn pin(args: &Args, k: usize) {
+fn pin(args: &PktGenArgs, k: usize) {
     if let Some(first) = args.affinity {
         let k = if args.cores == 0 { k } else { k % args.cores as usize };
         crate::forward::run::pin(first + k);

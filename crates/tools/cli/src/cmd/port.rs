@@ -2,25 +2,25 @@
 
 use std::process::ExitCode;
 
-use netvale_control::options::{AttachOption, MTU, OPTIONS, Shape};
+use netvale_control::options::{AttachOption, MTU, OPTIONS, OptionShape};
 use netvale_control::types::PortInfo;
 use netvale_policy::units::Rate;
 use serde_json::{Map, Value};
 
 use super::filter::compiled;
-use crate::{CliError, Ctx, out};
+use crate::{CliContext, CliError, out};
 
 /// Change the policies of a port while frames pass.
 ///
 /// Policies are VLANs, port security, rates. The same words are options of `netvale attach`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct PortArgs {
     #[command(subcommand)]
-    command: Subcommand,
+    command: PortCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Subcommand {
+enum PortCommand {
     Set(SetArgs),
 }
 
@@ -30,7 +30,10 @@ enum Subcommand {
 /// Nothing is lost meanwhile: frames pass under the old policies, then
 /// under the new ones.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = policies(), override_usage = "netvale port set [OPTIONS] <PORT> <POLICY> <VALUE> [<POLICY> <VALUE>]...")]
+#[command(
+    after_long_help = policies(),
+    override_usage = "netvale port set [OPTIONS] <PORT> <POLICY> <VALUE> [<POLICY> <VALUE>]..."
+)]
 struct SetArgs {
     /// The port: SWITCH:NAME, e.g. vale0:vm1.
     port: String,
@@ -48,8 +51,8 @@ struct SetArgs {
 ///
 /// # Errors
 /// A word is not a policy, no daemon answers, the port does not exist, or the policies contradict each other.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
-    let Subcommand::Set(args) = &args.command;
+pub fn run(args: &PortArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+    let PortCommand::Set(args) = &args.command;
     let set = read(&args.words)?;
     let mtu = set.get(MTU).map(|mtu| format!("mtu {}, ", mtu.as_u64().unwrap_or(1500))).unwrap_or_default();
     let port = ctx.daemon()?.ask(|client| client.set(&args.port, set))?;
@@ -94,7 +97,7 @@ fn read(words: &[String]) -> Result<Map<String, Value>, CliError> {
         };
         let value = match value.as_str() {
             "default" => Value::Null,
-            rule if matches!(option.shape, Shape::List(_)) => Value::from(vec![compiled(rule)?]),
+            rule if matches!(option.shape, OptionShape::List(_)) => Value::from(vec![compiled(rule)?]),
             word => option.shape.parse(word).map_err(|_| {
                 CliError::usage(format!("{key} is {word:?}"), format!("it is {}, or default", option.shape))
             })?,

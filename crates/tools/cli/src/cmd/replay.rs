@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use netvale::{Options, Port, TxRing};
-use netvale_pcapport::{Pace, Pacer, ReadError, Reader};
+use netvale_pcapport::{Pacer, PcapReader, ReadError, ReplayPace};
 
 use crate::forward::run::{self, is_closed};
-use crate::progress::Progress;
-use crate::{CliError, Ctx, out, units};
+use crate::progress::ProgressLine;
+use crate::{CliContext, CliError, out, units};
 
 /// Send the frames of a capture file (pcap or pcapng) to a port.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct ReplayArgs {
     /// The file; - is standard input.
     pub file: PathBuf,
 
@@ -29,7 +29,10 @@ pub struct Args {
     pub speed: f64,
 
     /// Frames per second, evenly spaced, instead of the recorded times.
-    #[arg(short = 'R', long, value_name = "PPS", conflicts_with = "speed", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(
+        short = 'R', long, value_name = "PPS", conflicts_with = "speed",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     pub rate: Option<u64>,
 
     /// Send the file this many times; 0: without end.
@@ -41,7 +44,10 @@ pub struct Args {
     pub count: Option<u64>,
 
     /// Frames per sync (the batch).
-    #[arg(short = 'b', value_name = "FRAMES", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        short = 'b', value_name = "FRAMES", default_value_t = 512,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     pub burst: u32,
 
     /// Seconds to wait before the first frame.
@@ -58,7 +64,7 @@ pub struct Args {
 /// # Errors
 /// The file cannot be read, or the port cannot be opened. A truncated or damaged file is sent up to the damage, and is
 /// then an error.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &ReplayArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let stdin = args.file.as_os_str() == "-";
     if stdin && args.repeat != 1 {
         return Err(CliError::usage("standard input can be read once only", "omit --loop, or name a file"));
@@ -69,10 +75,10 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let stop = crate::signals::stop_flag()?;
     run::wait_link(args.wait_link, &stop);
     let mut replay =
-        Replay { args, port: &mut port, stop: &stop, start: Instant::now(), sum: Sum::default(), unsynced: 0 };
+        Replay { args, port: &mut port, stop: &stop, start: Instant::now(), sum: ReplaySum::default(), unsynced: 0 };
     let mut pacer = Pacer::new(pace(args));
     let mut passes = 0;
-    let progress = Progress::spinner();
+    let progress = ProgressLine::spinner();
     let ended = loop {
         let passed = replay.pass(reader, &mut pacer, &progress);
         passes += 1;
@@ -91,9 +97,9 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     ended.map(|()| ExitCode::SUCCESS)
 }
 
-type Input = Reader<Box<dyn Read>>;
+type CaptureReader = PcapReader<Box<dyn Read>>;
 
-fn open(args: &Args) -> Result<Input, CliError> {
+fn open(args: &ReplayArgs) -> Result<CaptureReader, CliError> {
     let from: Box<dyn Read> = if args.file.as_os_str() == "-" {
         Box::new(std::io::stdin())
     } else {
@@ -101,23 +107,23 @@ fn open(args: &Args) -> Result<Input, CliError> {
             |e| CliError::failed(format!("cannot open {}: {e}", args.file.display()), "name another file, or -");
         Box::new(File::open(&args.file).map_err(failed)?)
     };
-    Reader::new(from).map_err(|e| unreadable(args, &e))
+    PcapReader::new(from).map_err(|e| unreadable(args, &e))
 }
 
-fn unreadable(args: &Args, error: &ReadError) -> CliError {
+fn unreadable(args: &ReplayArgs, error: &ReadError) -> CliError {
     CliError::failed(
         format!("{}: {error}", args.file.display()),
         "what came before was sent; `tcpdump -r` may tell more",
     )
 }
 
-fn pace(args: &Args) -> Pace {
-    let rate = args.rate.and_then(NonZeroU64::new).map(Pace::Rate);
-    rate.or_else(|| Pace::times(args.speed)).unwrap_or(Pace::Fast)
+fn pace(args: &ReplayArgs) -> ReplayPace {
+    let rate = args.rate.and_then(NonZeroU64::new).map(ReplayPace::Rate);
+    rate.or_else(|| ReplayPace::times(args.speed)).unwrap_or(ReplayPace::Fast)
 }
 
 #[derive(Clone, Copy, Default)]
-struct Sum {
+struct ReplaySum {
     frames: u64,
     bytes: u64,
     /// Frames too long for the port.
@@ -126,7 +132,7 @@ struct Sum {
     left: u64,
 }
 
-fn report(args: &Args, sum: Sum, seconds: f64) -> Result<(), CliError> {
+fn report(args: &ReplayArgs, sum: ReplaySum, seconds: f64) -> Result<(), CliError> {
     let pps = sum.frames as f64 / seconds.max(1e-9);
     if args.json {
         return out::json(&serde_json::json!({
@@ -154,11 +160,11 @@ const SPIN: Duration = Duration::from_micros(100);
 const WORD_EVERY: u64 = 1024;
 
 struct Replay<'a> {
-    args: &'a Args,
+    args: &'a ReplayArgs,
     port: &'a mut Port,
     stop: &'a AtomicBool,
     start: Instant,
-    sum: Sum,
+    sum: ReplaySum,
     /// Frames in the ring that are not published yet.
     unsynced: u32,
 }
@@ -169,7 +175,7 @@ impl Replay<'_> {
     }
 
     /// Sends the file once.
-    fn pass(&mut self, mut reader: Input, pacer: &mut Pacer, progress: &Progress) -> Result<(), CliError> {
+    fn pass(&mut self, mut reader: CaptureReader, pacer: &mut Pacer, progress: &ProgressLine) -> Result<(), CliError> {
         while !self.is_over() {
             let Some(frame) = reader.next_frame().map_err(|e| unreadable(self.args, &e))? else { break };
             self.wait_until(pacer.due(frame.time));

@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode};
 use netvale_control::client::Client;
 use netvale_control::dirs::{self, ATTACH_SOCKET, RUN_DIR_VARIABLE};
 
-use crate::{CliError, Ctx};
+use crate::{CliContext, CliError};
 use libraries::Libraries;
 
 /// Run an unmodified netmap or libpcap program on netvale's ports.
@@ -22,7 +22,7 @@ use libraries::Libraries;
 /// of what runs.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub struct Args {
+pub struct RunArgs {
     /// A shell instead of a program: everything started in it can use netvale's ports.
     #[arg(long, conflicts_with = "command")]
     pub shell: bool,
@@ -51,7 +51,7 @@ Examples:
 ///
 /// # Errors
 /// The libraries or the program are missing, or the libraries cannot be loaded into the program.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &RunArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let libraries = Libraries::find(args.lib_dir.as_deref())?;
     let shell = [std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into())];
     let line = if args.shell { &shell[..] } else { &args.command };

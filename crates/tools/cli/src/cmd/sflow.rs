@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use netvale_observe::sflow::agent::{Agent, Options};
-use netvale_observe::sflow::datagram::{PORT, Sender};
-use netvale_observe::sflow::sessions::Rates;
+use netvale_observe::sflow::agent::{SflowAgent, SflowOptions};
+use netvale_observe::sflow::datagram::{DatagramSender, PORT};
+use netvale_observe::sflow::sessions::SamplingRates;
 
 use crate::cmd::up::LogLevel;
-use crate::{CliError, Ctx, signals};
+use crate::{CliContext, CliError, signals};
 
 /// Send sampled frames and counters to sFlow collectors (version 5) until it gets SIGTERM or SIGINT.
 ///
@@ -20,7 +20,7 @@ use crate::{CliError, Ctx, signals};
 /// nothing of the daemon when this does not run.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub struct Args {
+pub struct SflowArgs {
     /// Collector: an address, or ADDRESS:PORT, with 6343 as the port else; may be given several times.
     #[arg(long, value_name = "COLLECTOR", value_parser = collector, required = true)]
     target: Vec<SocketAddr>,
@@ -79,7 +79,7 @@ fn port_rate(text: &str) -> Result<(String, u32), String> {
     Ok((port.to_owned(), rate))
 }
 
-fn own_rates(args: &Args) -> Result<BTreeMap<String, u32>, CliError> {
+fn own_rates(args: &SflowArgs) -> Result<BTreeMap<String, u32>, CliError> {
     let mut rates = BTreeMap::new();
     for (port, rate) in &args.port_sampling {
         let switch = port.split(':').next().unwrap_or_default();
@@ -100,21 +100,21 @@ fn own_rates(args: &Args) -> Result<BTreeMap<String, u32>, CliError> {
 ///
 /// # Errors
 /// No route to a collector.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &SflowArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     super::up::log_from(args.log_level);
-    let rates = Rates { one_of: args.sampling, ports: own_rates(args)? };
-    let sender = Sender::new(&args.target, args.agent, args.sub_agent)
+    let rates = SamplingRates { one_of: args.sampling, ports: own_rates(args)? };
+    let sender = DatagramSender::new(&args.target, args.agent, args.sub_agent)
         .map_err(|e| CliError::failed(format!("no way to the collector: {e}"), "check its address and the routes"))?;
     tracing::info!("samples are sent as agent {}", sender.agent());
     let stop = signals::stop_flag()?;
-    let options = Options {
+    let options = SflowOptions {
         run_dir: ctx.dir(),
         switches: args.switches.clone(),
         rates,
         polling: Duration::from_secs(args.polling.into()),
         header: args.header.into(),
     };
-    Agent::new(options, sender).run(&|| stop.load(Ordering::Relaxed));
+    SflowAgent::new(options, sender).run(&|| stop.load(Ordering::Relaxed));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use netvale_control::types::{PortInfo, RingInfo};
 
 use crate::grid::{self, Align};
-use crate::{CliError, Ctx, kinds, out, units};
+use crate::{CliContext, CliError, kinds, out, units};
 
 /// Show one port: its rings, counters, drops and kicks.
 ///
@@ -13,7 +13,7 @@ use crate::{CliError, Ctx, kinds, out, units};
 /// ring). HEAD, CUR and TAIL are the application's, HWCUR and HWTAIL the daemon's. Kicks: SENT to the application,
 /// SAVED because it did not ask for them, GOT from the application.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct ShowArgs {
     /// The port: SWITCH:NAME, e.g. vale0:a.
     pub port: String,
 
@@ -26,7 +26,7 @@ pub struct Args {
 ///
 /// # Errors
 /// No daemon answers, or the port does not exist.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &ShowArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let port = ctx.daemon()?.ask(|client| client.show(&args.port))?;
     if args.json {
         out::json(&port)?

@@ -6,7 +6,7 @@ use netvale_control::types::{GroupEntry, GroupsInfo, MulticastDomain, TableEntry
 use serde::Serialize;
 
 use crate::grid::{self, Align};
-use crate::{CliError, Ctx, out};
+use crate::{CliContext, CliError, out};
 
 /// Show a switch's forwarding table.
 ///
@@ -14,7 +14,7 @@ use crate::{CliError, Ctx, out};
 /// host's endpoint (VTEP). With --groups, for each multicast group: the ports that want it, and for how many seconds
 /// yet; then who queries, and where routers are.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct TableArgs {
     /// The switch, e.g. vale0.
     pub switch: String,
 
@@ -29,7 +29,7 @@ pub struct Args {
 
 /// The object of `--json`.
 #[derive(Serialize)]
-struct Table<'a> {
+struct TableListing<'a> {
     switch: &'a str,
     entries: &'a [TableEntry],
 }
@@ -38,20 +38,20 @@ struct Table<'a> {
 ///
 /// # Errors
 /// No daemon answers, or the switch does not exist.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &TableArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     if args.groups {
         return show_groups(args, ctx);
     }
     let entries = ctx.daemon()?.ask(|client| client.table(&args.switch))?;
     if args.json {
-        out::json(&Table { switch: &args.switch, entries: &entries })?;
+        out::json(&TableListing { switch: &args.switch, entries: &entries })?;
     } else {
         out::text(render(&entries))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn show_groups(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+fn show_groups(args: &TableArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let known = ctx.daemon()?.ask(|client| client.groups(&args.switch))?;
     if args.json {
         out::json(&known)?;

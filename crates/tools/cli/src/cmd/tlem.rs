@@ -7,10 +7,10 @@ use netvale::{RxRing, TxRing};
 use netvale_policy::impair::tlem;
 
 use super::bridge::open;
-use crate::forward::engine::{Moved, frame_at};
-use crate::forward::run::{self, Pace};
-use crate::forward::under_way::UnderWay;
-use crate::{CliError, Ctx};
+use crate::forward::engine::{MovedCounts, frame_at};
+use crate::forward::run::{self, ForwardPace};
+use crate::forward::under_way::LinkDirection;
+use crate::{CliContext, CliError};
 
 /// Join two ports by an emulated link: netmap's tlem.
 ///
@@ -19,7 +19,7 @@ use crate::{CliError, Ctx};
 /// same for a port of a switch, without a program.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub struct Args {
+pub struct TlemArgs {
     /// A port; given twice.
     #[arg(short = 'i', value_name = "PORT", required = true)]
     pub interface: Vec<String>,
@@ -41,7 +41,10 @@ pub struct Args {
     pub queue: Vec<String>,
 
     /// Frames per sync (the batch).
-    #[arg(short = 'b', value_name = "FRAMES", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        short = 'b', value_name = "FRAMES", default_value_t = 256,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     pub burst: u32,
 
     /// Where chances start: the same losses each time.
@@ -54,7 +57,7 @@ pub struct Args {
 
     /// The options of all programs that forward.
     #[command(flatten)]
-    pub usual: run::Usual,
+    pub usual: run::ForwardOptions,
 }
 
 const EXAMPLES: &str = "\
@@ -67,7 +70,7 @@ Examples:
 ///
 /// # Errors
 /// An option is not tlem's, or a port cannot be opened.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &TlemArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let [a, b] = &args.interface[..] else {
         return Err(CliError::usage("tlem joins two ports", "give -i twice"));
     };
@@ -77,7 +80,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         ports.iter_mut().for_each(run::describe);
     }
     let stop = crate::signals::stop_flag()?;
-    let pace = Pace { poll_always: false, ..args.usual.pace(&stop) };
+    let pace = ForwardPace { poll_always: false, ..args.usual.pace(&stop) };
     let begun = Instant::now();
     let names = [format!("{a} -> {b}"), format!("{b} -> {a}")];
     run::forward(&pace, &names, &mut ports, |ports, moved| {
@@ -88,7 +91,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         let mut any = false;
         for ((link, (rx, tx)), sum) in links.iter_mut().zip(ways).zip(moved) {
             let new = round(link, rx, tx, args.burst, begun);
-            *sum = Moved { frames: sum.frames + new.frames, bytes: sum.bytes + new.bytes };
+            *sum = MovedCounts { frames: sum.frames + new.frames, bytes: sum.bytes + new.bytes };
             any |= new.frames > 0 || !link.is_empty();
         }
         any
@@ -99,16 +102,16 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn links(args: &Args) -> Result<[UnderWay; 2], CliError> {
+fn links(args: &TlemArgs) -> Result<[LinkDirection; 2], CliError> {
     let options = [("-D", &args.delay), ("-B", &args.bandwidth), ("-L", &args.loss), ("-Q", &args.queue)];
     let words = options.iter().flat_map(|(flag, values)| values.iter().flat_map(move |value| [*flag, value.as_str()]));
     let specs = tlem::directions(words).map_err(|why| CliError::usage(why.to_string(), "see 'netvale tlem --help'"))?;
     let [forth, back] = &specs;
-    Ok([UnderWay::new(forth, args.seed), UnderWay::new(back, args.seed.wrapping_add(1))])
+    Ok([LinkDirection::new(forth, args.seed), LinkDirection::new(back, args.seed.wrapping_add(1))])
 }
 
 /// Takes received frames, and sends those that are due. Returns the frames sent.
-fn round(link: &mut UnderWay, rx: &mut [RxRing], tx: &mut [TxRing], burst: u32, begun: Instant) -> Moved {
+fn round(link: &mut LinkDirection, rx: &mut [RxRing], tx: &mut [TxRing], burst: u32, begun: Instant) -> MovedCounts {
     let now = begun.elapsed().as_nanos() as u64;
     for rx in rx {
         let _ = rx.sync();
@@ -125,12 +128,12 @@ fn round(link: &mut UnderWay, rx: &mut [RxRing], tx: &mut [TxRing], burst: u32, 
             let _ = rx.sync();
         }
     }
-    let mut moved = Moved::default();
+    let mut moved = MovedCounts::default();
     let Some(tx) = tx.first_mut() else { return moved };
     while moved.frames < burst.into()
         && let Some(len) = link.send_next(now, |frame| tx.send(frame))
     {
-        moved = Moved { frames: moved.frames + 1, bytes: moved.bytes + len as u64 };
+        moved = MovedCounts { frames: moved.frames + 1, bytes: moved.bytes + len as u64 };
     }
     if moved.frames > 0 {
         tx.sync();

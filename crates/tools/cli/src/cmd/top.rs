@@ -10,9 +10,9 @@ use netvale_control::types::AllStats;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use crate::ctx::Daemon;
-use crate::error::Kind;
-use crate::{CliError, Ctx, out, values};
+use crate::ctx::DaemonClient;
+use crate::error::FailureKind;
+use crate::{CliContext, CliError, out, values};
 
 mod drops;
 mod latency;
@@ -22,7 +22,7 @@ mod text;
 mod views;
 mod workers;
 
-use state::State;
+use state::TopState;
 
 /// Watch rates live.
 ///
@@ -31,7 +31,7 @@ use state::State;
 /// what workers do with their time; the rings of a port (left and right: other ports); how long frames take, if the
 /// daemon times some (latency_sampling). With --batch it prints plain text, for scripts, files and pagers.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct TopArgs {
     /// Seconds between two updates.
     #[arg(short, long, value_name = "S", default_value = "1", value_parser = values::seconds)]
     pub delay: f64,
@@ -46,11 +46,11 @@ pub struct Args {
 
     /// Column to sort by.
     #[arg(short, long, value_enum, value_name = "KEY", default_value = "rate")]
-    pub sort: Sort,
+    pub sort: SortColumn,
 
     /// What the screen shows first.
     #[arg(long, value_enum, value_name = "VIEW", default_value = "ports", conflicts_with_all = ["batch", "json"])]
-    pub view: View,
+    pub view: TopView,
 
     /// Port whose rings are shown first.
     #[arg(long, value_name = "SWITCH:PORT", conflicts_with_all = ["batch", "json"])]
@@ -63,7 +63,7 @@ pub struct Args {
 
 /// The columns that `top` can sort by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Sort {
+pub enum SortColumn {
     /// Packets per second, in and out together.
     Rate,
     /// Drops per second.
@@ -74,7 +74,7 @@ pub enum Sort {
 
 /// What the screen shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum View {
+pub enum TopView {
     /// Rates of ports.
     Ports,
     /// Drops by reason.
@@ -87,26 +87,26 @@ pub enum View {
     Latency,
 }
 
-impl View {
+impl TopView {
     /// Its name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
-            View::Ports => "ports",
-            View::Drops => "drops",
-            View::Workers => "workers",
-            View::Rings => "rings",
-            View::Latency => "latency",
+            TopView::Ports => "ports",
+            TopView::Drops => "drops",
+            TopView::Workers => "workers",
+            TopView::Rings => "rings",
+            TopView::Latency => "latency",
         }
     }
 
-    fn next(self) -> View {
+    fn next(self) -> TopView {
         match self {
-            View::Ports => View::Drops,
-            View::Drops => View::Workers,
-            View::Workers => View::Rings,
-            View::Rings => View::Latency,
-            View::Latency => View::Ports,
+            TopView::Ports => TopView::Drops,
+            TopView::Drops => TopView::Workers,
+            TopView::Workers => TopView::Rings,
+            TopView::Rings => TopView::Latency,
+            TopView::Latency => TopView::Ports,
         }
     }
 }
@@ -115,17 +115,17 @@ impl View {
 ///
 /// # Errors
 /// No daemon answers, or the terminal cannot be used.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &TopArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let mut daemon = ctx.daemon()?;
     if args.batch || args.json { batch(args, &mut || daemon.ask(Client::all_stats)) } else { live(args, &mut daemon) }?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// The source of readings.
-type Read<'a> = dyn FnMut() -> Result<AllStats, CliError> + 'a;
+type StatsSource<'a> = dyn FnMut() -> Result<AllStats, CliError> + 'a;
 
-fn batch(args: &Args, read: &mut Read<'_>) -> Result<(), CliError> {
-    let mut state = State::new(args.sort);
+fn batch(args: &TopArgs, read: &mut StatsSource<'_>) -> Result<(), CliError> {
+    let mut state = TopState::new(args.sort);
     state.take(read()?);
     let mut left = args.iterations.unwrap_or(u64::MAX);
     while left > 0 {
@@ -139,17 +139,17 @@ fn batch(args: &Args, read: &mut Read<'_>) -> Result<(), CliError> {
     Ok(())
 }
 
-fn delay(args: &Args) -> Duration {
+fn delay(args: &TopArgs) -> Duration {
     Duration::from_secs_f64(args.delay)
 }
 
-fn live(args: &Args, daemon: &mut Daemon) -> Result<(), CliError> {
+fn live(args: &TopArgs, daemon: &mut DaemonClient) -> Result<(), CliError> {
     if !io::stdout().is_terminal() {
         return Err(CliError::usage("standard output is not a terminal", "add --batch for plain text, or --json"));
     }
     // Read once before the terminal is switched, so that an error is shown normally.
     let stop = crate::signals::stop_flag()?;
-    let mut state = State::new(args.sort);
+    let mut state = TopState::new(args.sort);
     state.chosen.clone_from(&args.port);
     state.take(daemon.ask(Client::all_stats)?);
     state.show(args.view);
@@ -164,9 +164,9 @@ const LOOK: Duration = Duration::from_millis(250);
 
 /// Runs until a key, a signal, or the number of readings ends it.
 fn watch(
-    args: &Args,
-    state: &mut State,
-    daemon: &mut Daemon,
+    args: &TopArgs,
+    state: &mut TopState,
+    daemon: &mut DaemonClient,
     terminal: &mut DefaultTerminal,
     stop: &AtomicBool,
 ) -> Result<(), CliError> {
@@ -180,9 +180,9 @@ fn watch(
             return Ok(());
         }
         match wait(state, end).map_err(|error| terminal_error(&error))? {
-            Next::Quit => return Ok(()),
-            Next::Ask => details(state, daemon)?,
-            Next::Draw => {}
+            KeyEffect::Quit => return Ok(()),
+            KeyEffect::Ask => details(state, daemon)?,
+            KeyEffect::Draw => {}
         }
         if Instant::now() >= next {
             next = Instant::now() + delay(args);
@@ -195,12 +195,12 @@ fn watch(
 }
 
 /// Reads the rings of the chosen port, if they are shown.
-fn details(state: &mut State, daemon: &mut Daemon) -> Result<(), CliError> {
-    if let (View::Rings, Some(name)) = (state.view, &state.chosen) {
+fn details(state: &mut TopState, daemon: &mut DaemonClient) -> Result<(), CliError> {
+    if let (TopView::Rings, Some(name)) = (state.view, &state.chosen) {
         match daemon.ask(|client| client.show(name)) {
             Ok(port) => state.port = Some(port),
             // The port is gone.
-            Err(error) if error.kind() == Kind::Refused => state.port = None,
+            Err(error) if error.kind() == FailureKind::Refused => state.port = None,
             Err(error) => return Err(error),
         }
     }
@@ -213,7 +213,7 @@ fn terminal_error(error: &io::Error) -> CliError {
 
 /// The effect of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+enum KeyEffect {
     Draw,
     /// Another view is shown, whose data must be requested.
     Ask,
@@ -221,33 +221,33 @@ enum Next {
 }
 
 /// Waits for an event until `end`.
-fn wait(state: &mut State, end: Instant) -> io::Result<Next> {
+fn wait(state: &mut TopState, end: Instant) -> io::Result<KeyEffect> {
     if !event::poll(end.saturating_duration_since(Instant::now()))? {
-        return Ok(Next::Draw);
+        return Ok(KeyEffect::Draw);
     }
     match event::read()? {
         Event::Key(key) if key.kind != KeyEventKind::Release => Ok(press(state, key)),
-        _ => Ok(Next::Draw),
+        _ => Ok(KeyEffect::Draw),
     }
 }
 
-fn press(state: &mut State, key: KeyEvent) -> Next {
+fn press(state: &mut TopState, key: KeyEvent) -> KeyEffect {
     /// Number of lines for page up and page down.
     const PAGE: isize = 10;
     match key.code {
-        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return Next::Quit,
-        KeyCode::Char('q') | KeyCode::Esc => return Next::Quit,
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return KeyEffect::Quit,
+        KeyCode::Char('q') | KeyCode::Esc => return KeyEffect::Quit,
         KeyCode::Char('s') => state.next_sort(),
         KeyCode::Char('p' | ' ') => state.paused = !state.paused,
-        KeyCode::Char('1') => return show(state, View::Ports),
-        KeyCode::Char('2') => return show(state, View::Drops),
-        KeyCode::Char('3') => return show(state, View::Workers),
-        KeyCode::Char('4') | KeyCode::Enter => return show(state, View::Rings),
-        KeyCode::Char('5') => return show(state, View::Latency),
+        KeyCode::Char('1') => return show(state, TopView::Ports),
+        KeyCode::Char('2') => return show(state, TopView::Drops),
+        KeyCode::Char('3') => return show(state, TopView::Workers),
+        KeyCode::Char('4') | KeyCode::Enter => return show(state, TopView::Rings),
+        KeyCode::Char('5') => return show(state, TopView::Latency),
         KeyCode::Tab => return show(state, state.view.next()),
-        KeyCode::Left | KeyCode::Char('h') | KeyCode::Right | KeyCode::Char('l') if state.view == View::Rings => {
+        KeyCode::Left | KeyCode::Char('h') | KeyCode::Right | KeyCode::Char('l') if state.view == TopView::Rings => {
             state.choose(matches!(key.code, KeyCode::Right | KeyCode::Char('l')));
-            return Next::Ask;
+            return KeyEffect::Ask;
         }
         KeyCode::Up | KeyCode::Char('k') => state.scroll_by(-1),
         KeyCode::Down | KeyCode::Char('j') => state.scroll_by(1),
@@ -255,12 +255,12 @@ fn press(state: &mut State, key: KeyEvent) -> Next {
         KeyCode::PageDown => state.scroll_by(PAGE),
         _ => {}
     }
-    Next::Draw
+    KeyEffect::Draw
 }
 
-fn show(state: &mut State, view: View) -> Next {
+fn show(state: &mut TopState, view: TopView) -> KeyEffect {
     state.show(view);
-    Next::Ask
+    KeyEffect::Ask
 }
 
 #[cfg(test)]
@@ -270,21 +270,26 @@ mod tests {
     /// Objective: the keys do what the help says.
     #[test]
     fn keys() {
-        let mut state = State::new(Sort::Rate);
-        assert_eq!(press(&mut state, KeyCode::Char('q').into()), Next::Quit);
-        assert_eq!(press(&mut state, KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Next::Quit);
-        assert_eq!(press(&mut state, KeyCode::Char('s').into()), Next::Draw);
-        assert_eq!(state.sort, Sort::Drops);
-        let views =
-            [('4', View::Rings), ('2', View::Drops), ('5', View::Latency), ('3', View::Workers), ('1', View::Ports)];
+        let mut state = TopState::new(SortColumn::Rate);
+        assert_eq!(press(&mut state, KeyCode::Char('q').into()), KeyEffect::Quit);
+        assert_eq!(press(&mut state, KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), KeyEffect::Quit);
+        assert_eq!(press(&mut state, KeyCode::Char('s').into()), KeyEffect::Draw);
+        assert_eq!(state.sort, SortColumn::Drops);
+        let views = [
+            ('4', TopView::Rings),
+            ('2', TopView::Drops),
+            ('5', TopView::Latency),
+            ('3', TopView::Workers),
+            ('1', TopView::Ports),
+        ];
         for (key, view) in views {
-            assert_eq!(press(&mut state, KeyCode::Char(key).into()), Next::Ask);
+            assert_eq!(press(&mut state, KeyCode::Char(key).into()), KeyEffect::Ask);
             assert_eq!(state.view, view);
-            assert_eq!(press(&mut state, KeyCode::Tab.into()), Next::Ask);
+            assert_eq!(press(&mut state, KeyCode::Tab.into()), KeyEffect::Ask);
             assert_eq!(state.view, view.next());
         }
-        state.show(View::Ports);
-        assert_eq!(press(&mut state, KeyCode::Left.into()), Next::Draw);
+        state.show(TopView::Ports);
+        assert_eq!(press(&mut state, KeyCode::Left.into()), KeyEffect::Draw);
         press(&mut state, KeyCode::Char('p').into());
         assert!(state.paused);
         press(&mut state, KeyCode::Char('p').into());

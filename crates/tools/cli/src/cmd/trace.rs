@@ -9,7 +9,7 @@ use netvale_control::client::{Client, ClientError};
 use netvale_control::types::{TraceBeginParams, TraceRead, TracedFrame};
 use serde::Serialize;
 
-use crate::{CliError, Ctx, libpcap, out, signals};
+use crate::{CliContext, CliError, libpcap, out, signals};
 
 mod line;
 
@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// counted.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub struct Args {
+pub struct TraceArgs {
     /// The port, SWITCH:NAME, or the switch, for all ports of yours on it. It need not be there yet.
     #[arg(value_name = "PORT|SWITCH")]
     of: String,
@@ -65,7 +65,7 @@ Examples:
 
 /// A frame as printed for programs.
 #[derive(Serialize)]
-struct Timed<'a> {
+struct TimedFrame<'a> {
     /// Time in nanoseconds since 1970.
     time_ns: i128,
     #[serde(flatten)]
@@ -74,7 +74,7 @@ struct Timed<'a> {
 
 /// A count of lost frames, as printed for programs.
 #[derive(Serialize)]
-struct Lost {
+struct LostCount {
     lost: u64,
 }
 
@@ -82,7 +82,7 @@ struct Lost {
 ///
 /// # Errors
 /// The filter cannot be compiled, no daemon answers, or the port does not exist.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &TraceArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let expression = args.filter.join(" ");
     let program = (!expression.is_empty()).then(|| libpcap::compile(&expression)).transpose()?;
     let filter = program.map(|program| program.to_string());
@@ -130,21 +130,21 @@ fn read(client: &mut Client) -> Result<Option<TraceRead>, ClientError> {
 }
 
 /// Prints at most `left` frames. Returns the remaining number.
-fn tell(args: &Args, read: &TraceRead, left: u64) -> Result<u64, CliError> {
+fn tell(args: &TraceArgs, read: &TraceRead, left: u64) -> Result<u64, CliError> {
     let now = jiff::Timestamp::now();
     let count = left.min(read.frames.len() as u64);
     for frame in read.frames.iter().take(count as usize) {
         let age = Duration::from_nanos(frame.age_ns);
         let at = now.checked_sub(age).unwrap_or(now);
         if args.json {
-            out::json(&Timed { time_ns: at.as_nanosecond(), frame })?;
+            out::json(&TimedFrame { time_ns: at.as_nanosecond(), frame })?;
         } else {
             out::line(line::of(at, frame))?;
         }
     }
     match read.lost {
         0 => {}
-        lost if args.json => out::json(&Lost { lost })?,
+        lost if args.json => out::json(&LostCount { lost })?,
         lost => {
             out::line(format_args!("({lost} frames are not told of: --one-of, --drops or a filter leave some out)"))?
         }

@@ -5,12 +5,12 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use netvale_daemon::config::{Config, File, Overrides, Setting};
+use netvale_daemon::config::{Config, ConfigFile, Overrides, Setting};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::{CliError, Ctx, out};
+use crate::{CliContext, CliError, out};
 
 mod flags;
 
@@ -22,7 +22,7 @@ use flags::SettingFlags;
 /// attaches to it through the sockets in the run directory. That directory is created if it does not exist. The daemon
 /// tells systemd when it is ready (Type=notify). Command-line options override the configuration file.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct UpArgs {
     /// Configuration: switches, ports, and the defaults of the options below (TOML).
     #[arg(long, value_name = "FILE.toml")]
     pub config: Option<PathBuf>,
@@ -63,7 +63,7 @@ pub enum LogLevel {
 ///
 /// # Errors
 /// The daemon cannot start.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &UpArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     if args.schema {
         out::text(netvale_daemon::config::schema())?;
         return Ok(ExitCode::SUCCESS);
@@ -111,11 +111,11 @@ pub(super) fn log_from(level: LogLevel) {
 }
 
 /// The file's settings, overridden by those of the command line.
-fn configure(args: &Args, ctx: &Ctx) -> Result<Config, CliError> {
+fn configure(args: &UpArgs, ctx: &CliContext) -> Result<Config, CliError> {
     let mut overrides = overrides(args, ctx);
     let over = |overrides: &Overrides| match &args.config {
         Some(file) => overrides.over_file(file),
-        None => overrides.over(File::default()),
+        None => overrides.over(ConfigFile::default()),
     };
     let mut config = over(&overrides).map_err(|e| failed(&e))?;
     overrides.programs = super::filter::programs(&config)?;
@@ -125,7 +125,7 @@ fn configure(args: &Args, ctx: &Ctx) -> Result<Config, CliError> {
     Ok(Config { take_over: args.take_over, ..config })
 }
 
-fn overrides(args: &Args, ctx: &Ctx) -> Overrides {
+fn overrides(args: &UpArgs, ctx: &CliContext) -> Overrides {
     let here = std::env::current_dir().unwrap_or_default();
     let run_dir = Setting::find("", "run_dir").zip(ctx.run_dir.clone());
     let run_dir = run_dir.map(|(setting, dir)| (setting, vec![dir.into_os_string()]));

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use netvale_control::client::Client;
 
-use crate::progress::Progress;
-use crate::{CliError, Ctx, out};
+use crate::progress::ProgressLine;
+use crate::{CliContext, CliError, out};
 
 mod options;
 mod unit;
@@ -25,7 +25,7 @@ use unit::SystemdUnit;
 /// takes the rights of root, or of the daemon's own user. A daemon that systemd runs is restarted by systemd, with all
 /// its ports.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct UpgradeArgs {
     /// Program to start instead of this one.
     #[arg(long, value_name = "FILE")]
     pub exec: Option<PathBuf>,
@@ -46,7 +46,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 ///
 /// # Errors
 /// No daemon answers, its options cannot be read, or the successor does not take over.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &UpgradeArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let hidden = || CliError::failed("the daemon's process is not visible from here", "run this where the daemon runs");
     let pid = ctx.daemon()?.pid().ok_or_else(hidden)?;
     match SystemdUnit::of(pid) {
@@ -56,7 +56,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
 }
 
 /// Has systemd start the successor.
-fn by_systemd(args: &Args, ctx: &Ctx, unit: &SystemdUnit, pid: u32) -> Result<ExitCode, CliError> {
+fn by_systemd(args: &UpgradeArgs, ctx: &CliContext, unit: &SystemdUnit, pid: u32) -> Result<ExitCode, CliError> {
     let program =
         program(args).map_err(|e| CliError::failed(format!("cannot find out this program's path: {e}"), ""))?;
     unit.restart(pid, &program)?;
@@ -67,14 +67,14 @@ fn by_systemd(args: &Args, ctx: &Ctx, unit: &SystemdUnit, pid: u32) -> Result<Ex
 }
 
 /// Starts the successor itself.
-fn by_itself(args: &Args, ctx: &Ctx, pid: u32) -> Result<ExitCode, CliError> {
+fn by_itself(args: &UpgradeArgs, ctx: &CliContext, pid: u32) -> Result<ExitCode, CliError> {
     let mut command = successor(args, ctx, pid).map_err(|e| {
         let what = format!("cannot read the options of the daemon, process {pid}: {e}");
         CliError::failed(what, "run this as root, or as the daemon's user")
     })?;
     let started = command.spawn();
     let child = started.map_err(|e| CliError::failed(format!("cannot start {:?}: {e}", command.get_program()), ""))?;
-    let progress = Progress::spinner();
+    let progress = ProgressLine::spinner();
     progress.say("waiting for the new daemon to go on");
     let new = wait_for(child, ctx, Duration::from_secs_f64(args.timeout))?;
     drop(progress);
@@ -83,7 +83,7 @@ fn by_itself(args: &Args, ctx: &Ctx, pid: u32) -> Result<ExitCode, CliError> {
 }
 
 /// The command of a successor of the daemon in that process.
-fn successor(args: &Args, ctx: &Ctx, pid: u32) -> io::Result<Command> {
+fn successor(args: &UpgradeArgs, ctx: &CliContext, pid: u32) -> io::Result<Command> {
     let proc = PathBuf::from(format!("/proc/{pid}"));
     let mut command = Command::new(program(args)?);
     command.args(options::of(&proc, &ctx.dir())?);
@@ -106,7 +106,7 @@ fn successor(args: &Args, ctx: &Ctx, pid: u32) -> io::Result<Command> {
 }
 
 /// The successor's program.
-fn program(args: &Args) -> io::Result<PathBuf> {
+fn program(args: &UpgradeArgs) -> io::Result<PathBuf> {
     args.exec.clone().map_or_else(std::env::current_exe, Ok)
 }
 
@@ -117,7 +117,7 @@ fn words(bytes: Vec<u8>) -> impl Iterator<Item = OsString> {
 }
 
 /// Waits until the child answers as the daemon. Returns its process id.
-fn wait_for(mut child: Child, ctx: &Ctx, limit: Duration) -> Result<u32, CliError> {
+fn wait_for(mut child: Child, ctx: &CliContext, limit: Duration) -> Result<u32, CliError> {
     let until = Instant::now() + limit;
     let pid = child.id();
     let said = child.stderr.take().map(|from| std::thread::spawn(|| last_words(from)));

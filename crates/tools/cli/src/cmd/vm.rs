@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use netvale_control::types::PortInfo;
 
-use crate::kinds::{self, Installed, Machine, Printed, Vmm};
-use crate::{CliError, Ctx, out};
+use crate::kinds::{self, GuestArguments, GuestMachine, VmSupport, Vmm};
+use crate::{CliContext, CliError, out};
 
 /// Print the arguments that attach a virtual machine to a vhost, ptnet or e1000 port.
 ///
@@ -14,7 +14,7 @@ use crate::{CliError, Ctx, out};
 /// without; what it cannot is said on standard error.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub struct Args {
+pub struct VmArgs {
     /// The port, as `netvale list` shows it, e.g. vale0:vm1.
     pub port: String,
 
@@ -38,9 +38,9 @@ Examples:
 ///
 /// # Errors
 /// No daemon answers, the port does not exist, or it is not one for a virtual machine.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &VmArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let port = ctx.daemon()?.ask(|client| client.show(&args.port))?;
-    let printed = printed(args, &port, Installed::ask())?;
+    let printed = printed(args, &port, VmSupport::ask())?;
     out::line(format_args!("{}", printed.text))?;
     for note in printed.notes {
         netvale_control::note!("netvale: {note}");
@@ -48,8 +48,8 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn printed(args: &Args, port: &PortInfo, installed: Installed) -> Result<Printed, CliError> {
-    let machine = Machine { vmm: args.vmm, memory: &args.memory, installed };
+fn printed(args: &VmArgs, port: &PortInfo, installed: VmSupport) -> Result<GuestArguments, CliError> {
+    let machine = GuestMachine { vmm: args.vmm, memory: &args.memory, installed };
     port.detail.as_ref().and_then(|detail| kinds::arguments(detail, machine)).unwrap_or_else(|| {
         Err(CliError::usage(
             format!("{} is a {} port, and a virtual machine takes a vhost, ptnet or e1000 port", port.name, port.kind),

@@ -6,7 +6,7 @@ use netvale_mem::RingMem;
 
 /// The counts of moved frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moved {
+pub struct MovedCounts {
     /// Frames.
     pub frames: u64,
     /// Bytes.
@@ -14,8 +14,8 @@ pub struct Moved {
 }
 
 /// A change to a frame in transit: it receives the memory and the buffer in which the frame begins.
-pub trait Edit: FnMut(&RingMem, u32) {}
-impl<T: FnMut(&RingMem, u32)> Edit for T {}
+pub trait FrameEdit: FnMut(&RingMem, u32) {}
+impl<T: FnMut(&RingMem, u32)> FrameEdit for T {}
 
 /// Slots and bytes of the frame `at` slots after the head; `None` if its last slot is still missing.
 pub fn frame_at(rx: &RxRing, at: u32) -> Option<(u32, u64)> {
@@ -39,12 +39,12 @@ fn slot_by_slot(rx: &RxRing, tx: &TxRing) -> bool {
 
 /// Moves up to `most` whole frames, as many as `tx` has room for, and syncs `tx`. The rest stays in `rx`, which the
 /// caller syncs. `swap` allows zero copy.
-pub fn move_frames(rx: &mut RxRing, tx: &mut TxRing, most: u32, swap: bool, mut edit: impl Edit) -> Moved {
+pub fn move_frames(rx: &mut RxRing, tx: &mut TxRing, most: u32, swap: bool, mut edit: impl FrameEdit) -> MovedCounts {
     if !slot_by_slot(rx, tx) {
         return recut_frames(rx, tx, most, edit);
     }
     let zero_copy = swap && rx.mem().shares_buffers_with(tx.mem());
-    let mut moved = Moved::default();
+    let mut moved = MovedCounts::default();
     let mut slots = 0;
     while moved.frames < u64::from(most)
         && let Some((n, bytes)) = frame_at(rx, slots)
@@ -55,7 +55,7 @@ pub fn move_frames(rx: &mut RxRing, tx: &mut TxRing, most: u32, swap: bool, mut 
         }
         edit(tx.mem(), tx.slot(tx.at(slots)).buf_idx);
         slots += n;
-        moved = Moved { frames: moved.frames + 1, bytes: moved.bytes + bytes };
+        moved = MovedCounts { frames: moved.frames + 1, bytes: moved.bytes + bytes };
     }
     finish(rx, tx, slots, slots);
     moved
@@ -82,9 +82,9 @@ pub fn move_slot(rx: &RxRing, from: u32, tx: &TxRing, to: u32, zero_copy: bool) 
 }
 
 /// Moves frames to a transmit ring with smaller buffers: each frame is divided again.
-fn recut_frames(rx: &mut RxRing, tx: &mut TxRing, most: u32, mut edit: impl Edit) -> Moved {
+fn recut_frames(rx: &mut RxRing, tx: &mut TxRing, most: u32, mut edit: impl FrameEdit) -> MovedCounts {
     let mut frame = vec![0u8; 65_550];
-    let mut moved = Moved::default();
+    let mut moved = MovedCounts::default();
     while moved.frames < u64::from(most)
         && let Some((_, bytes)) = frame_at(rx, 0)
         && bytes.div_ceil(u64::from(tx.mem().buf_size())).max(1) <= u64::from(tx.space())
@@ -93,7 +93,7 @@ fn recut_frames(rx: &mut RxRing, tx: &mut TxRing, most: u32, mut edit: impl Edit
         let first = tx.slot(tx.at(0)).buf_idx;
         tx.send(&frame[..n]);
         edit(tx.mem(), first);
-        moved = Moved { frames: moved.frames + 1, bytes: moved.bytes + n as u64 };
+        moved = MovedCounts { frames: moved.frames + 1, bytes: moved.bytes + n as u64 };
     }
     finish(rx, tx, 0, 0);
     moved

@@ -10,7 +10,7 @@ use netvale_mem::spin::Spin;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::Serialize;
 
-use super::engine::Moved;
+use super::engine::MovedCounts;
 use crate::{CliError, out, units};
 
 /// Maximum polling time before sleeping: longer than another CPU's wake-up takes.
@@ -19,7 +19,7 @@ const SPIN: Duration = Duration::from_micros(100);
 const NAP: Duration = Duration::from_millis(50);
 
 /// The settings of the loop.
-pub struct Pace<'a> {
+pub struct ForwardPace<'a> {
     /// Never sleeps.
     pub poll_always: bool,
     /// Stops after this time.
@@ -36,7 +36,7 @@ pub struct Pace<'a> {
 
 /// Options of all programs that forward.
 #[derive(Debug, clap::Args)]
-pub struct Usual {
+pub struct ForwardOptions {
     /// Pin the thread to this CPU.
     #[arg(short = 'a', value_name = "CPU")]
     pub affinity: Option<usize>,
@@ -54,51 +54,51 @@ pub struct Usual {
     pub json: bool,
 }
 
-impl Usual {
+impl ForwardOptions {
     /// The settings from these options, with sleeping and without a count. Pins the thread.
-    pub fn pace<'a>(&self, stop: &'a AtomicBool) -> Pace<'a> {
+    pub fn pace<'a>(&self, stop: &'a AtomicBool) -> ForwardPace<'a> {
         self.affinity.into_iter().for_each(pin);
         let limit = self.seconds.map(Duration::from_secs_f64);
         let report = Duration::from_millis(self.report_ms.into());
-        Pace { poll_always: false, limit, count: 0, report, json: self.json, stop }
+        ForwardPace { poll_always: false, limit, count: 0, report, json: self.json, stop }
     }
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct ForwardReport<'a> {
     what: &'a str,
-    lanes: Vec<Lane<'a>>,
+    lanes: Vec<LaneReport<'a>>,
     seconds: f64,
 }
 
 #[derive(Serialize)]
-struct Lane<'a> {
+struct LaneReport<'a> {
     lane: &'a str,
     frames: u64,
     bytes: u64,
     pps: f64,
 }
 
-impl Line<'_> {
+impl ForwardReport<'_> {
     fn print(&self, json: bool) -> Result<(), CliError> {
         if json {
             return out::json(self);
         }
-        let lane = |l: &Lane<'_>| format!("{} {} ({} pkts)", l.lane, units::pps(l.pps), l.frames);
+        let lane = |l: &LaneReport<'_>| format!("{} {} ({} pkts)", l.lane, units::pps(l.pps), l.frames);
         let lanes: Vec<String> = self.lanes.iter().map(lane).collect();
         out::line(format_args!("{}{}", if self.what == "sum" { "Forwarded in all: " } else { "" }, lanes.join(", ")))
     }
 }
 
-fn lines<'a>(what: &'a str, names: &'a [String], moved: &[Moved], time: Duration) -> Line<'a> {
+fn lines<'a>(what: &'a str, names: &'a [String], moved: &[MovedCounts], time: Duration) -> ForwardReport<'a> {
     let seconds = time.as_secs_f64().max(1e-9);
-    let lane = |(lane, m): (&'a String, &Moved)| Lane {
+    let lane = |(lane, m): (&'a String, &MovedCounts)| LaneReport {
         lane,
         frames: m.frames,
         bytes: m.bytes,
         pps: m.frames as f64 / seconds,
     };
-    Line { what, lanes: names.iter().zip(moved).map(lane).collect(), seconds }
+    ForwardReport { what, lanes: names.iter().zip(moved).map(lane).collect(), seconds }
 }
 
 /// Runs `round` until the end. `round` moves the frames it can, adds them to its lanes (named by `names`), and returns
@@ -107,12 +107,12 @@ fn lines<'a>(what: &'a str, names: &'a [String], moved: &[Moved], time: Duration
 /// # Errors
 /// A port was closed by the daemon; standard output is gone.
 pub fn forward(
-    pace: &Pace<'_>,
+    pace: &ForwardPace<'_>,
     names: &[String],
     ports: &mut [Port],
-    mut round: impl FnMut(&mut [Port], &mut [Moved]) -> bool,
+    mut round: impl FnMut(&mut [Port], &mut [MovedCounts]) -> bool,
 ) -> Result<(), CliError> {
-    let mut moved = vec![Moved::default(); names.len()];
+    let mut moved = vec![MovedCounts::default(); names.len()];
     let start = Instant::now();
     let mut seen = moved.clone();
     let mut last = Instant::now();
@@ -133,10 +133,10 @@ pub fn forward(
         }
         let now = Instant::now();
         if now.duration_since(last) >= pace.report {
-            let since: Vec<Moved> = moved
+            let since: Vec<MovedCounts> = moved
                 .iter()
                 .zip(&seen)
-                .map(|(m, s)| Moved { frames: m.frames - s.frames, bytes: m.bytes - s.bytes })
+                .map(|(m, s)| MovedCounts { frames: m.frames - s.frames, bytes: m.bytes - s.bytes })
                 .collect();
             lines("rate", names, &since, now.duration_since(last)).print(pace.json)?;
             last = now;

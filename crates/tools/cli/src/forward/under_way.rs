@@ -7,7 +7,7 @@ use netvale_policy::impair::{Fate, Model, Spec};
 
 /// A frame in memory.
 #[derive(Clone, Copy)]
-struct Kept {
+struct StoredFrame {
     start: usize,
     len: usize,
     /// Number of copies still to send.
@@ -18,14 +18,14 @@ struct Kept {
 type Arrival = Reverse<(u64, u64, u64, Option<u32>)>;
 
 /// One direction of a link.
-pub struct UnderWay {
+pub struct LinkDirection {
     model: Model,
     limit: usize,
     memory: Vec<u8>,
     /// Place for the next frame.
     tail: usize,
     /// Frames in memory, oldest first, and the number of the oldest.
-    kept: VecDeque<Kept>,
+    kept: VecDeque<StoredFrame>,
     first: u64,
     arrivals: BinaryHeap<Arrival>,
     count: u64,
@@ -35,11 +35,11 @@ pub struct UnderWay {
     pub full: u64,
 }
 
-impl UnderWay {
+impl LinkDirection {
     /// Creates a link with the given parameters.
     #[must_use]
-    pub fn new(spec: &Spec, seed: u64) -> UnderWay {
-        UnderWay {
+    pub fn new(spec: &Spec, seed: u64) -> LinkDirection {
+        LinkDirection {
             model: Model::new(spec, seed),
             limit: spec.limit() as usize,
             memory: vec![0; spec.bytes().bytes() as usize],
@@ -82,7 +82,7 @@ impl UnderWay {
         };
         self.tail = start + len;
         let number = self.first + self.kept.len() as u64;
-        self.kept.push_back(Kept { start, len, uses: 1 });
+        self.kept.push_back(StoredFrame { start, len, uses: 1 });
         self.arrive(due_ns, number, flip);
         if again && let Fate::Sent { due_ns, flip, .. } = self.model.copy(now, len as u32) {
             self.kept.iter_mut().last().into_iter().for_each(|kept| kept.uses += 1);
@@ -99,7 +99,7 @@ impl UnderWay {
     pub fn send_next(&mut self, now: u64, send: impl FnOnce(&[u8]) -> bool) -> Option<usize> {
         let &Reverse((due, _, number, flip)) = self.arrivals.peek()?;
         let at = (number - self.first) as usize;
-        let Kept { start, len, .. } = *self.kept.get(at).filter(|_| due <= now)?;
+        let StoredFrame { start, len, .. } = *self.kept.get(at).filter(|_| due <= now)?;
         let frame = &mut self.memory[start..start + len];
         invert(frame, flip);
         let is_sent = send(frame);
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn send_all(link: &mut UnderWay, now: u64) -> Vec<Vec<u8>> {
+    fn send_all(link: &mut LinkDirection, now: u64) -> Vec<Vec<u8>> {
         let mut got = Vec::new();
         while link
             .send_next(now, |frame| {
@@ -147,7 +147,7 @@ mod tests {
         /// Objective: frames of any length leave when due, whole and in order, while memory is reused repeatedly.
         #[test]
         fn in_time(lens in proptest::collection::vec(1usize..400, 1..200)) {
-            let mut link = UnderWay::new(&"delay 5us bytes 1kb".parse().unwrap(), 1);
+            let mut link = LinkDirection::new(&"delay 5us bytes 1kb".parse().unwrap(), 1);
             let mut expected = Vec::new();
             let mut got = Vec::new();
             for (n, &len) in lens.iter().enumerate() {
@@ -169,7 +169,7 @@ mod tests {
     /// Objective: duplicates arrive too, each damaged separately; a frame without room at the far end stays.
     #[test]
     fn duplicates() {
-        let mut link = UnderWay::new(&"duplicate 100% corrupt 100% seed 2".parse().unwrap(), 1);
+        let mut link = LinkDirection::new(&"duplicate 100% corrupt 100% seed 2".parse().unwrap(), 1);
         link.put(0, 60, |bytes| bytes.fill(0));
         assert_eq!(link.send_next(u64::MAX, |_| false), None);
         let got = send_all(&mut link, u64::MAX);

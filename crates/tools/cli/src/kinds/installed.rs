@@ -19,16 +19,16 @@ const RED_HAT: &str = "/usr/libexec/qemu-kvm";
 
 /// This host's means to run virtual machines.
 #[derive(Clone, Copy, Debug)]
-pub struct Installed {
+pub struct VmSupport {
     version: Option<QemuVersion>,
     kvm: bool,
 }
 
-impl Installed {
+impl VmSupport {
     /// Asks the installed QEMU for its version, and checks whether this user may use KVM.
-    pub fn ask() -> Installed {
+    pub fn ask() -> VmSupport {
         let kvm = File::options().read(true).write(true).open("/dev/kvm").is_ok();
-        Installed { version: [PROGRAM, RED_HAT].into_iter().find_map(ask_version), kvm }
+        VmSupport { version: [PROGRAM, RED_HAT].into_iter().find_map(ask_version), kvm }
     }
 
     /// A missing QEMU counts as the newest.
@@ -65,8 +65,8 @@ fn parse(line: &str) -> Option<QemuVersion> {
 }
 
 #[cfg(test)]
-pub fn sample(version: QemuVersion, kvm: bool) -> Installed {
-    Installed { version: Some(version), kvm }
+pub fn sample(version: QemuVersion, kvm: bool) -> VmSupport {
+    VmSupport { version: Some(version), kvm }
 }
 
 #[cfg(test)]
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn abilities() {
         let abilities = |version, kvm| {
-            let installed = Installed { version, kvm };
+            let installed = VmSupport { version, kvm };
             (installed.reconnect(), installed.crashes_with_vectors(), installed.lacks_vfio_user().is_some())
         };
         assert_eq!(abilities(Some((7, 2)), false), (",reconnect=1", true, true));

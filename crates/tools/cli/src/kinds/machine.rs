@@ -1,16 +1,16 @@
 //! Virtual machines: programs that run them, and the output for them.
 
-use super::Installed;
+use super::VmSupport;
 
 /// The machine for a port.
 #[derive(Clone, Copy)]
-pub struct Machine<'a> {
+pub struct GuestMachine<'a> {
     /// Its virtual machine monitor.
     pub vmm: Vmm,
     /// Its memory, in the form of QEMU's -m.
     pub memory: &'a str,
     /// The QEMU of this host.
-    pub installed: Installed,
+    pub installed: VmSupport,
 }
 
 /// Programs that run virtual machines.
@@ -29,15 +29,15 @@ pub enum Vmm {
 
 /// The arguments that attach a guest, and notes for its owner.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Printed {
+pub struct GuestArguments {
     /// The arguments.
     pub text: String,
     /// The notes.
     pub notes: Vec<String>,
 }
 
-impl From<String> for Printed {
-    fn from(text: String) -> Printed {
-        Printed { text, notes: Vec::new() }
+impl From<String> for GuestArguments {
+    fn from(text: String) -> GuestArguments {
+        GuestArguments { text, notes: Vec::new() }
     }
 }

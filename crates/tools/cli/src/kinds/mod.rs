@@ -10,8 +10,8 @@ mod vxlan;
 
 use netvale_control::types::PortDetail;
 
-pub use self::installed::Installed;
-pub use self::machine::{Machine, Printed, Vmm};
+pub use self::installed::VmSupport;
+pub use self::machine::{GuestArguments, GuestMachine, Vmm};
 use crate::CliError;
 
 /// A port suitable for any machine.
@@ -34,7 +34,7 @@ pub fn table(detail: &PortDetail) -> Option<String> {
 }
 
 /// The arguments that attach a machine; `None` if the port is not for machines.
-pub fn arguments(detail: &PortDetail, machine: Machine<'_>) -> Option<Result<Printed, CliError>> {
+pub fn arguments(detail: &PortDetail, machine: GuestMachine<'_>) -> Option<Result<GuestArguments, CliError>> {
     match detail {
         PortDetail::Vhost(device) => Some(Ok(vhost::arguments(device, machine))),
         PortDetail::Ptnet(device) => Some(ptnet::arguments(device, machine)),

@@ -2,11 +2,11 @@
 
 use netvale_control::types::PtnetInfo;
 
-use super::{FOR_ANY_MACHINE, Machine, Printed, Vmm, vfio_user};
+use super::{FOR_ANY_MACHINE, GuestArguments, GuestMachine, Vmm, vfio_user};
 use crate::CliError;
 
 /// Arguments for a machine.
-pub(super) fn arguments(p: &PtnetInfo, machine: Machine<'_>) -> Result<Printed, CliError> {
+pub(super) fn arguments(p: &PtnetInfo, machine: GuestMachine<'_>) -> Result<GuestArguments, CliError> {
     let path = &p.path;
     let vectors = p.vectors;
     if let Some(second) = &p.memory {
@@ -44,7 +44,7 @@ mod tests {
     fn ptnet() {
         let info = PtnetInfo { path: "/run/s".into(), vectors: 5, ..PtnetInfo::default() };
         let printed = |vmm, info: &PtnetInfo, version| {
-            arguments(info, Machine { vmm, memory: "1G", installed: sample(version, false) }).ok()
+            arguments(info, GuestMachine { vmm, memory: "1G", installed: sample(version, false) }).ok()
         };
         let text = |vmm, info: &PtnetInfo| printed(vmm, info, (7, 2)).map(|printed| printed.text);
         assert!(text(Vmm::Qemu, &info).is_some_and(|t| t.contains("path=/run/s") && t.ends_with("vectors=5")));

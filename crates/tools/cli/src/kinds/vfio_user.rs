@@ -1,11 +1,15 @@
 //! Common parts of kinds that QEMU attaches as vfio-user devices.
 
-use super::{Machine, Printed, Vmm};
+use super::{GuestArguments, GuestMachine, Vmm};
 use crate::CliError;
 
 /// vfio-user devices: the machine's memory must be shared, as for vhost ports.
-pub(super) fn arguments(sockets: &[&str], machine: Machine<'_>, otherwise: &str) -> Result<Printed, CliError> {
-    let Machine { vmm, memory, installed } = machine;
+pub(super) fn arguments(
+    sockets: &[&str],
+    machine: GuestMachine<'_>,
+    otherwise: &str,
+) -> Result<GuestArguments, CliError> {
+    let GuestMachine { vmm, memory, installed } = machine;
     let all = |of: &dyn Fn(&str) -> String| sockets.iter().map(|path| of(path)).collect::<Vec<_>>().join(" ");
     match vmm {
         Vmm::Qemu => {
@@ -14,7 +18,7 @@ pub(super) fn arguments(sockets: &[&str], machine: Machine<'_>, otherwise: &str)
             };
             let shared = format!("-object memory-backend-memfd,id=mem,size={memory},share=on");
             let text = format!("{shared} -machine memory-backend=mem -m {memory} {}", all(&device));
-            Ok(Printed { text, notes: installed.lacks_vfio_user().into_iter().collect() })
+            Ok(GuestArguments { text, notes: installed.lacks_vfio_user().into_iter().collect() })
         }
         Vmm::CloudHypervisor => {
             let device = |path: &str| format!("--user-device socket={path}");

@@ -2,18 +2,20 @@
 
 use netvale_control::types::VhostInfo;
 
-use super::{Installed, Machine, Printed, Vmm};
+use super::{GuestArguments, GuestMachine, VmSupport, Vmm};
 
 /// Why the guest's device has no vectors, or must not be used with them.
 const CRASHES: &str = "without KVM, QEMU before 8.0 crashes when a guest uses a vhost-user device's MSI-X vectors";
 
 /// Arguments for a machine.
-pub(super) fn arguments(v: &VhostInfo, machine: Machine<'_>) -> Printed {
-    let Machine { vmm, memory, installed } = machine;
+pub(super) fn arguments(v: &VhostInfo, machine: GuestMachine<'_>) -> GuestArguments {
+    let GuestMachine { vmm, memory, installed } = machine;
     let crashes = installed.crashes_with_vectors();
     let note = |then: &str| if crashes { vec![format!("{CRASHES}: {then}")] } else { Vec::new() };
     match vmm {
-        Vmm::Qemu => Printed { text: qemu(v, memory, installed), notes: note("vectors=0 says that it has none") },
+        Vmm::Qemu => {
+            GuestArguments { text: qemu(v, memory, installed), notes: note("vectors=0 says that it has none") }
+        }
         Vmm::CloudHypervisor => {
             let mode = if v.client { ",vhost_mode=server" } else { "" };
             let path = &v.path;
@@ -24,13 +26,13 @@ pub(super) fn arguments(v: &VhostInfo, machine: Machine<'_>) -> Printed {
         }
         Vmm::Libvirt => {
             let notes = note("give the guest's kernel the option pci=nomsi, unless the domain's type is kvm");
-            Printed { text: libvirt(v, memory), notes }
+            GuestArguments { text: libvirt(v, memory), notes }
         }
         Vmm::Uml => format!("virtio_uml.device={}:1", v.path).into(),
     }
 }
 
-fn qemu(v: &VhostInfo, memory: &str, installed: Installed) -> String {
+fn qemu(v: &VhostInfo, memory: &str, installed: VmSupport) -> String {
     let path = &v.path;
     let mac = v.mac;
     let pairs = v.pairs;
@@ -90,8 +92,8 @@ mod tests {
     use super::super::installed::sample;
     use super::*;
 
-    fn machine(vmm: Vmm, memory: &str, installed: Installed) -> Machine<'_> {
-        Machine { vmm, memory, installed }
+    fn machine(vmm: Vmm, memory: &str, installed: VmSupport) -> GuestMachine<'_> {
+        GuestMachine { vmm, memory, installed }
     }
 
     fn info(pairs: u32, client: bool) -> VhostInfo {

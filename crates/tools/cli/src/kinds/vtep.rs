@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use netvale_control::types::{Mac, PortInfo, VxlanAddress, VxlanChanges, VxlanInfo, VxlanRemote, VxlanSetParams};
 
 use super::vxlan;
-use crate::{CliError, Ctx, out};
+use crate::{CliContext, CliError, out};
 
 /// Add, remove, list and check other hosts' endpoints (VTEPs) of a tunnel, while frames pass.
 ///
@@ -16,22 +16,22 @@ use crate::{CliError, Ctx, out};
 /// With an Ethernet address, only that address is said to be behind it, as 'bridge fdb' does for the kernel's VXLAN
 /// device.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct VtepArgs {
     #[command(subcommand)]
-    command: Subcommand,
+    command: VtepCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Subcommand {
-    Add(Which),
-    Del(Which),
-    List(ListArgs),
-    Check(check::Args),
+enum VtepCommand {
+    Add(EndpointArgs),
+    Del(EndpointArgs),
+    List(VtepListArgs),
+    Check(check::VtepCheckArgs),
 }
 
 /// Add an endpoint, or say that an address is behind one.
 #[derive(Debug, clap::Args)]
-struct Which {
+struct EndpointArgs {
     /// The tunnel's port: SWITCH:NAME, e.g. vale0:vxlan100.
     port: String,
 
@@ -44,7 +44,7 @@ struct Which {
 
 /// List the endpoints that a tunnel knows, with their counters.
 #[derive(Debug, clap::Args)]
-struct ListArgs {
+struct VtepListArgs {
     /// The tunnel's port: SWITCH:NAME, e.g. vale0:vxlan100.
     port: String,
 
@@ -57,12 +57,12 @@ struct ListArgs {
 ///
 /// # Errors
 /// No daemon answers, the tunnel does not exist, or the address is impossible for an endpoint.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &VtepArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let (which, adds) = match &args.command {
-        Subcommand::List(args) => return list(args, ctx),
-        Subcommand::Check(args) => return check::run(args, ctx),
-        Subcommand::Add(which) => (which, true),
-        Subcommand::Del(which) => (which, false),
+        VtepCommand::List(args) => return list(args, ctx),
+        VtepCommand::Check(args) => return check::run(args, ctx),
+        VtepCommand::Add(which) => (which, true),
+        VtepCommand::Del(which) => (which, false),
     };
     let mut daemon = ctx.daemon()?;
     if !adds && which.mac.is_none() {
@@ -75,7 +75,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
 }
 
 /// Checks that an endpoint to remove is on the flood list.
-fn check_there(remotes: &[VxlanRemote], which: &Which) -> Result<(), CliError> {
+fn check_there(remotes: &[VxlanRemote], which: &EndpointArgs) -> Result<(), CliError> {
     if remotes.iter().any(|one| one.flood && one.vtep == which.vtep) {
         return Ok(());
     }
@@ -84,7 +84,7 @@ fn check_there(remotes: &[VxlanRemote], which: &Which) -> Result<(), CliError> {
     Err(CliError::refused(format!("{} is no endpoint of {port}", which.vtep), next))
 }
 
-fn change(which: &Which, adds: bool) -> VxlanSetParams {
+fn change(which: &EndpointArgs, adds: bool) -> VxlanSetParams {
     let mut params = VxlanSetParams { port: which.port.clone(), ..VxlanSetParams::default() };
     let address = which.mac.map(|mac| VxlanAddress { mac, vtep: which.vtep, sticky: false, sequence: 0 });
     match (address, adds) {
@@ -96,7 +96,7 @@ fn change(which: &Which, adds: bool) -> VxlanSetParams {
     params
 }
 
-fn list(args: &ListArgs, ctx: &Ctx) -> Result<ExitCode, CliError> {
+fn list(args: &VtepListArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let port = ctx.daemon()?.ask(|client| client.show(&args.port))?;
     let tunnel = tunnel(port, &args.port)?;
     if args.json {
@@ -121,7 +121,7 @@ mod tests {
     /// Objective: only existing endpoints can be removed.
     #[test]
     fn removed() {
-        let which = Which { port: "vale0:v".into(), vtep: [10, 0, 0, 2].into(), mac: None };
+        let which = EndpointArgs { port: "vale0:v".into(), vtep: [10, 0, 0, 2].into(), mac: None };
         let remote =
             |flood| VxlanRemote { vtep: which.vtep, flood, out_frames: 0, out_bytes: 0, in_frames: 0, in_bytes: 0 };
         assert!(check_there(&[remote(true)], &which).is_ok());
@@ -135,7 +135,7 @@ mod tests {
     /// is.
     #[test]
     fn changes() {
-        let which = |mac| Which { port: "vale0:v".into(), vtep: [10, 0, 0, 2].into(), mac };
+        let which = |mac| EndpointArgs { port: "vale0:v".into(), vtep: [10, 0, 0, 2].into(), mac };
         let ip = IpAddr::from([10, 0, 0, 2]);
         let mac = Mac([2, 0, 0, 0, 0, 9]);
         assert_eq!(change(&which(None), true).flood.add, [ip]);

@@ -2,17 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use netvale_control::client::Bringing;
+use netvale_control::client::BringConnection;
 use netvale_control::types::{AttachParams, Mac, PortOptions};
-use netvale_netns::netlink::{Link, Netlink};
+use netvale_netns::netlink::{LinkInfo, NamespaceSocket};
 use netvale_netns::{Namespace, make_tap};
 use netvale_tap::TapOptions;
 use rustix::io::Errno;
 
 use crate::call::Container;
-use crate::config::Config;
+use crate::config::CniConfig;
 use crate::error::{CniError, Code, kernel};
-use crate::result::{Addresses, Interface};
+use crate::result::{ContainerAddresses, ContainerInterface};
 
 /// Time limit for the kernel to remove an interface.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -22,8 +22,8 @@ const LIMIT: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// [`CniError`]: the namespace is invalid, the container already has such an interface, the daemon refuses.
-pub fn attach(config: &Config, container: &Container, port: &str, namespace: &Namespace) -> Result<(), CniError> {
-    let daemon = Bringing::connect(&config.daemon_dir())?;
+pub fn attach(config: &CniConfig, container: &Container, port: &str, namespace: &Namespace) -> Result<(), CniError> {
+    let daemon = BringConnection::connect(&config.daemon_dir())?;
     let mac = config.mac(container.mac).map(|mac| mac.0);
     let queues = config.queues;
     let mtu = config.asked_mtu();
@@ -47,7 +47,7 @@ pub fn attach(config: &Config, container: &Container, port: &str, namespace: &Na
 /// [`Code::Kernel`] if the interface cannot be found.
 pub fn address(namespace: &Namespace, ifname: &str) -> Result<Mac, CniError> {
     namespace.within(|| {
-        let mut netlink = Netlink::open().map_err(kernel("open a netlink socket"))?;
+        let mut netlink = NamespaceSocket::open().map_err(kernel("open a netlink socket"))?;
         let link = netlink.link(ifname).map_err(kernel(&format!("find the interface {ifname}")))?;
         Ok(Mac(link.mac.unwrap_or_default()))
     })?
@@ -57,9 +57,13 @@ pub fn address(namespace: &Namespace, ifname: &str) -> Result<Mac, CniError> {
 ///
 /// # Errors
 /// [`Code::Kernel`] with the step that failed.
-pub fn configure(namespace: &Namespace, ifname: &str, addresses: &Addresses) -> Result<Interface, CniError> {
+pub fn configure(
+    namespace: &Namespace,
+    ifname: &str,
+    addresses: &ContainerAddresses,
+) -> Result<ContainerInterface, CniError> {
     namespace.within(|| {
-        let mut netlink = Netlink::open().map_err(kernel("open a netlink socket"))?;
+        let mut netlink = NamespaceSocket::open().map_err(kernel("open a netlink socket"))?;
         let link = netlink.link(ifname).map_err(kernel(&format!("find the interface {ifname}")))?;
         for ip in &addresses.ips {
             let step = format!("give {ifname} the address {}/{}", ip.own.address, ip.own.length);
@@ -77,7 +81,7 @@ pub fn configure(namespace: &Namespace, ifname: &str, addresses: &Addresses) -> 
             }
         }
         let mac = Mac(link.mac.unwrap_or_default());
-        Ok(Interface { name: ifname.into(), mac, mtu: link.mtu, ..Interface::default() })
+        Ok(ContainerInterface { name: ifname.into(), mac, mtu: link.mtu, ..ContainerInterface::default() })
     })?
 }
 
@@ -86,7 +90,7 @@ pub fn wait_gone(namespace: &Namespace, ifname: &str) {
     let until = Instant::now() + LIMIT;
     // A namespace that cannot be entered any more has no interfaces.
     let _ = namespace.within(|| {
-        let Ok(mut netlink) = Netlink::open() else { return };
+        let Ok(mut netlink) = NamespaceSocket::open() else { return };
         while netlink.link(ifname) != Err(Errno::NODEV) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -97,9 +101,14 @@ pub fn wait_gone(namespace: &Namespace, ifname: &str) {
 ///
 /// # Errors
 /// [`Code::Broken`] with the first difference.
-pub fn check(namespace: &Namespace, ifname: &str, mac: Option<Mac>, addresses: &Addresses) -> Result<(), CniError> {
+pub fn check(
+    namespace: &Namespace,
+    ifname: &str,
+    mac: Option<Mac>,
+    addresses: &ContainerAddresses,
+) -> Result<(), CniError> {
     namespace.within(|| {
-        let mut netlink = Netlink::open().map_err(kernel("open a netlink socket"))?;
+        let mut netlink = NamespaceSocket::open().map_err(kernel("open a netlink socket"))?;
         let link = match netlink.link(ifname) {
             Err(Errno::NODEV) => return broken(format!("the container has no interface {ifname}")),
             link => link.map_err(kernel(&format!("find the interface {ifname}")))?,
@@ -118,7 +127,7 @@ pub fn check(namespace: &Namespace, ifname: &str, mac: Option<Mac>, addresses: &
     })?
 }
 
-fn same_link(link: &Link, ifname: &str, mac: Option<Mac>) -> Result<(), CniError> {
+fn same_link(link: &LinkInfo, ifname: &str, mac: Option<Mac>) -> Result<(), CniError> {
     let own = link.mac.map(Mac);
     match (mac, own) {
         (Some(mac), Some(own)) if mac != own => {

@@ -15,16 +15,16 @@ use rustix::fs::{Gid, Uid};
 use serde_json::{Value, json};
 
 use crate::call::Container;
-use crate::config::Config;
+use crate::config::CniConfig;
 use crate::error::{CniError, Code};
 use crate::folder::OpenFolder;
 use crate::kata;
-use crate::result::{Addresses, Interface};
+use crate::result::{ContainerAddresses, ContainerInterface};
 
 /// Name of the description.
 const DESCRIPTION: &str = "interface.json";
 
-fn folders(config: &Config) -> PathBuf {
+fn folders(config: &CniConfig) -> PathBuf {
     config.socket_dir.clone().unwrap_or_else(|| config.daemon_dir().join("cni"))
 }
 
@@ -33,12 +33,12 @@ fn folders(config: &Config) -> PathBuf {
 /// # Errors
 /// [`CniError`]: the folder cannot be made, the daemon refuses.
 pub fn attach(
-    config: &Config,
+    config: &CniConfig,
     container: &Container,
     port: &str,
-    addresses: &Addresses,
+    addresses: &ContainerAddresses,
     daemon: &mut Client,
-) -> Result<Interface, CniError> {
+) -> Result<ContainerInterface, CniError> {
     let folder = folders(config).join(port);
     let failed = |e: std::io::Error| CniError::new(Code::Io, format!("{}: {e}", folder.display()));
     let made = make(config, port).map_err(failed)?;
@@ -53,12 +53,12 @@ pub fn attach(
     };
     let params = AttachParams { switch: config.bridge.clone(), port: format!("vhost:{socket}"), options };
     let vhost = daemon.attach(params)?.detail::<VhostInfo>().cloned().unwrap_or_default();
-    let interface = Interface {
+    let interface = ContainerInterface {
         name: container.ifname.clone(),
         mac: vhost.mac,
         mtu: vhost.mtu,
         socket: Some(socket.clone()),
-        ..Interface::default()
+        ..ContainerInterface::default()
     };
     let description = describe(config, container, &interface, addresses);
     made.write(DESCRIPTION, &description.to_string()).map_err(failed)?;
@@ -70,7 +70,12 @@ pub fn attach(
 }
 
 /// The description for a program in the container, or for a virtual machine manager.
-fn describe(config: &Config, container: &Container, interface: &Interface, addresses: &Addresses) -> Value {
+fn describe(
+    config: &CniConfig,
+    container: &Container,
+    interface: &ContainerInterface,
+    addresses: &ContainerAddresses,
+) -> Value {
     json!({
         "containerId": container.id,
         "ifName": container.ifname,
@@ -89,7 +94,7 @@ fn describe(config: &Config, container: &Container, interface: &Interface, addre
 
 /// Makes a port's folder. It belongs to the daemon's user, as the run directory does, so that the daemon can make a
 /// socket there.
-fn make(config: &Config, port: &str) -> std::io::Result<OpenFolder> {
+fn make(config: &CniConfig, port: &str) -> std::io::Result<OpenFolder> {
     let daemon = fs::metadata(config.daemon_dir())?;
     let uid = Uid::from_raw(daemon.uid());
     let gid = Gid::from_raw(daemon.gid());
@@ -97,7 +102,7 @@ fn make(config: &Config, port: &str) -> std::io::Result<OpenFolder> {
 }
 
 /// Removes a port's folder, if any, and the port's entries elsewhere.
-pub fn remove(config: &Config, port: &str) {
+pub fn remove(config: &CniConfig, port: &str) {
     let above = folders(config);
     if let Some(dir) = &config.kata_dir {
         kata::forget(dir, &above.join(port));
@@ -109,7 +114,7 @@ pub fn remove(config: &Config, port: &str) {
 }
 
 /// Removes the folders of a network's ports except those of `keep`.
-pub fn keep_only(config: &Config, network: &str, keep: &[String]) {
+pub fn keep_only(config: &CniConfig, network: &str, keep: &[String]) {
     let Ok(folder) = OpenFolder::open(&folders(config)) else { return };
     for name in folder.names().iter().filter(|name| name.starts_with(network) && !keep.contains(name)) {
         remove(config, name);

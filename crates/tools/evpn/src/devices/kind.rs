@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 /// The kind of a kernel device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
+pub enum DeviceKind {
     /// A bridge.
     Bridge,
     /// A VXLAN device.

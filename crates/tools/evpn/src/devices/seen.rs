@@ -4,21 +4,21 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
     BridgePortState, InfoBridgePort, InfoData, InfoKind, InfoPortData, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
 };
-use netvale_netlink::Netlink;
+use netvale_netlink::NetlinkSocket;
 use rustix::io::Errno;
 
-use super::kind::Kind;
+use super::kind::DeviceKind;
 use super::{MARK, vxlan};
 
 /// A device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Device {
+pub struct KernelDevice {
     /// Interface index.
     pub index: u32,
     /// Its name.
     pub name: String,
     /// Its kind.
-    pub kind: Kind,
+    pub kind: DeviceKind,
     /// The bridge whose port it is.
     pub controller: Option<u32>,
     /// Whether it is up.
@@ -29,13 +29,13 @@ pub struct Device {
     pub is_marked: bool,
 }
 
-impl Device {
+impl KernelDevice {
     /// Reads a device from a message.
     #[must_use]
-    pub fn read(message: &RouteNetlinkMessage) -> Option<Device> {
+    pub fn read(message: &RouteNetlinkMessage) -> Option<KernelDevice> {
         let RouteNetlinkMessage::NewLink(message) = message else { return None };
         let mut name = None;
-        let mut kind = Kind::Other;
+        let mut kind = DeviceKind::Other;
         let mut controller = None;
         let mut is_marked = false;
         let mut is_open = false;
@@ -53,31 +53,31 @@ impl Device {
         }
         let index = message.header.index;
         let is_up = message.header.flags.contains(LinkFlags::Up);
-        Some(Device { index, name: name?, kind, controller, is_up, is_open, is_marked })
+        Some(KernelDevice { index, name: name?, kind, controller, is_up, is_open, is_marked })
     }
 }
 
 /// Finds a device by name.
-pub(super) fn find(netlink: &mut Netlink, name: &str) -> rustix::io::Result<Option<Device>> {
+pub(super) fn find(netlink: &mut NetlinkSocket, name: &str) -> rustix::io::Result<Option<KernelDevice>> {
     let mut message = LinkMessage::default();
     message.attributes.push(LinkAttribute::IfName(name.to_owned()));
     let mut found = None;
-    match netlink.ask(RouteNetlinkMessage::GetLink(message), &mut |answer| found = Device::read(&answer)) {
+    match netlink.ask(RouteNetlinkMessage::GetLink(message), &mut |answer| found = KernelDevice::read(&answer)) {
         Ok(()) => Ok(found),
         Err(Errno::NODEV) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-fn kind_of(info: &[LinkInfo]) -> Kind {
+fn kind_of(info: &[LinkInfo]) -> DeviceKind {
     let data = info.iter().find_map(|one| if let LinkInfo::Data(data) = one { Some(data) } else { None });
     let kind = info.iter().find_map(|one| if let LinkInfo::Kind(kind) = one { Some(kind) } else { None });
     match (kind, data) {
-        (Some(InfoKind::Bridge), _) => Kind::Bridge,
-        (Some(InfoKind::Dummy), _) => Kind::Dummy,
-        (Some(InfoKind::Veth), _) => Kind::Veth,
+        (Some(InfoKind::Bridge), _) => DeviceKind::Bridge,
+        (Some(InfoKind::Dummy), _) => DeviceKind::Dummy,
+        (Some(InfoKind::Veth), _) => DeviceKind::Veth,
         (Some(kind), Some(InfoData::Vxlan(data))) if *kind == vxlan::KIND => vxlan::read(data),
-        _ => Kind::Other,
+        _ => DeviceKind::Other,
     }
 }
 

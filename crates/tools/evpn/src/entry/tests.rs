@@ -26,7 +26,7 @@ fn message(kind: u16, family: u8, device: u32, state: u16, flags: u8, attributes
     bytes
 }
 
-fn all(bytes: &[u8]) -> Vec<Option<Seen>> {
+fn all(bytes: &[u8]) -> Vec<Option<KernelRecord>> {
     let mut messages = Messages(bytes);
     let mut found = Vec::new();
     while let Ok(Some(message)) = messages.next() {
@@ -63,16 +63,16 @@ fn of_zebra() {
     bytes.extend(message(GONE, BRIDGE, 5, 2, 0x12, &[address, (DST, &vtep)]));
     let vtep = IpAddr::from(vtep);
     let ip = IpAddr::from([192, 168, 0, 1]);
-    let remote = |sticky| Entry::Remote { device: 5, mac: MAC, vtep, sticky };
+    let remote = |sticky| KernelEntry::Remote { device: 5, mac: MAC, vtep, sticky };
     let expected = [
-        Seen::Is(Entry::Bridge { device: 5, mac: MAC, sticky: false }),
-        Seen::Is(remote(false)),
-        Seen::Is(remote(true)),
-        Seen::Is(Entry::Flood { device: 5, vtep }),
-        Seen::Is(Entry::Neighbor { device: 7, ip, mac: Some(MAC), remote: true, router: false }),
-        Seen::Is(Entry::Neighbor { device: 7, ip, mac: Some(MAC), remote: true, router: true }),
-        Seen::Is(Entry::Neighbor { device: 7, ip, mac: None, remote: false, router: false }),
-        Seen::Gone(remote(false)),
+        KernelRecord::Is(KernelEntry::Bridge { device: 5, mac: MAC, sticky: false }),
+        KernelRecord::Is(remote(false)),
+        KernelRecord::Is(remote(true)),
+        KernelRecord::Is(KernelEntry::Flood { device: 5, vtep }),
+        KernelRecord::Is(KernelEntry::Neighbor { device: 7, ip, mac: Some(MAC), remote: true, router: false }),
+        KernelRecord::Is(KernelEntry::Neighbor { device: 7, ip, mac: Some(MAC), remote: true, router: true }),
+        KernelRecord::Is(KernelEntry::Neighbor { device: 7, ip, mac: None, remote: false, router: false }),
+        KernelRecord::Gone(remote(false)),
     ];
     assert_eq!(all(&bytes), expected.map(Some));
 }
@@ -97,14 +97,24 @@ fn left_out() {
     let ip = IpAddr::from([10, 0, 0, 1]);
     assert_eq!(
         all(&local),
-        vec![Some(Seen::Is(Entry::Neighbor { device: 7, ip, mac: Some(MAC), remote: false, router: false }))]
+        vec![Some(KernelRecord::Is(KernelEntry::Neighbor {
+            device: 7,
+            ip,
+            mac: Some(MAC),
+            remote: false,
+            router: false
+        }))]
     );
 }
 
 proptest! {
     /// Objective: parsing any bytes ends without a panic; any entry read is a possible station's or host's.
     #[test]
-    fn any_bytes(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), kind in 16u16..32, family in prop_oneof![Just(2u8), Just(7), Just(10)]) {
+    fn any_bytes(
+        mut bytes in proptest::collection::vec(any::<u8>(), 0..300),
+        kind in 16u16..32,
+        family in prop_oneof![Just(2u8), Just(7), Just(10)],
+    ) {
         if bytes.len() >= 17 {
             let length = u32::try_from(bytes.len()).unwrap();
             bytes[..4].copy_from_slice(&length.to_ne_bytes());
@@ -127,13 +137,13 @@ proptest! {
     }
 }
 
-fn check(found: Seen) -> Result<(), TestCaseError> {
-    let (Seen::Is(entry) | Seen::Gone(entry)) = found else { return Ok(()) };
+fn check(found: KernelRecord) -> Result<(), TestCaseError> {
+    let (KernelRecord::Is(entry) | KernelRecord::Gone(entry)) = found else { return Ok(()) };
     match entry {
-        Entry::Bridge { mac, .. } => prop_assert!(is_station(mac)),
-        Entry::Remote { mac, vtep, .. } => prop_assert!(is_station(mac) && is_host(vtep)),
-        Entry::Flood { vtep, .. } => prop_assert!(is_host(vtep)),
-        Entry::Neighbor { ip, mac, .. } => prop_assert!(is_host(ip) && mac.is_none_or(is_station)),
+        KernelEntry::Bridge { mac, .. } => prop_assert!(is_station(mac)),
+        KernelEntry::Remote { mac, vtep, .. } => prop_assert!(is_station(mac) && is_host(vtep)),
+        KernelEntry::Flood { vtep, .. } => prop_assert!(is_host(vtep)),
+        KernelEntry::Neighbor { ip, mac, .. } => prop_assert!(is_host(ip) && mac.is_none_or(is_station)),
     }
     Ok(())
 }

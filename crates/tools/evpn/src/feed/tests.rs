@@ -1,5 +1,5 @@
 use super::*;
-use crate::tables::{Fact, Neighbor, Place};
+use crate::tables::{AddressPlace, Fact, NeighborEntry};
 
 const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 const HOLD: Duration = Duration::from_secs(30);
@@ -24,17 +24,20 @@ impl World {
     fn told() -> World {
         let mut world = World { tables: Tables::default(), feed: Feed::default(), now: Instant::now() };
         world.come(2);
-        let told =
-            vec![Change::Flood(vtep(2)), Change::Address(MAC, vtep(2), false), Change::Neighbor(ip(), MAC, false)];
+        let told = vec![
+            FeedChange::Flood(vtep(2)),
+            FeedChange::Address(MAC, vtep(2), false),
+            FeedChange::Neighbor(ip(), MAC, false),
+        ];
         assert_eq!(world.after(0), told);
         world
     }
 
     fn come(&mut self, last: u8) {
         self.put(Fact::Flood(vtep(last)));
-        self.put(Fact::Remote(MAC, Remote { vtep: vtep(last), sticky: false }));
-        self.put(Fact::Place(MAC, Place::Tunnel));
-        self.put(Fact::Neighbor(ip(), Some(Neighbor { mac: MAC, remote: true, router: false })));
+        self.put(Fact::Remote(MAC, RemoteAddress { vtep: vtep(last), sticky: false }));
+        self.put(Fact::Place(MAC, AddressPlace::Tunnel));
+        self.put(Fact::Neighbor(ip(), Some(NeighborEntry { mac: MAC, remote: true, router: false })));
     }
 
     fn put(&mut self, fact: Fact) {
@@ -48,12 +51,12 @@ impl World {
     }
 
     fn withdraw_address(&mut self) {
-        self.take(Fact::Place(MAC, Place::Tunnel));
-        self.take(Fact::Remote(MAC, Remote { vtep: vtep(2), sticky: false }));
+        self.take(Fact::Place(MAC, AddressPlace::Tunnel));
+        self.take(Fact::Remote(MAC, RemoteAddress { vtep: vtep(2), sticky: false }));
         self.take(Fact::Neighbor(ip(), None));
     }
 
-    fn after(&mut self, milliseconds: u64) -> Vec<Change> {
+    fn after(&mut self, milliseconds: u64) -> Vec<FeedChange> {
         self.now += Duration::from_millis(milliseconds);
         self.feed.changes(&self.tables, self.now, HOLD)
     }
@@ -68,7 +71,7 @@ fn withdrawn_by_itself() {
     assert_eq!(world.after(499), vec![]);
     let mut gone = world.after(1);
     gone.sort_unstable();
-    assert_eq!(gone, vec![Change::NoAddress(MAC), Change::NoNeighbor(ip())]);
+    assert_eq!(gone, vec![FeedChange::NoAddress(MAC), FeedChange::NoNeighbor(ip())]);
     assert_eq!(world.after(60_000), vec![]);
     assert!(world.feed.is_idle());
 }
@@ -85,7 +88,7 @@ fn restart() {
     world.come(2);
     assert_eq!(world.after(10), vec![]);
     assert_eq!(world.after(60_000), vec![]);
-    assert_eq!(world.feed.told(), Told { vteps: 1, addresses: 1, neighbors: 1, held: 0 });
+    assert_eq!(world.feed.told(), FeedCounts { vteps: 1, addresses: 1, neighbors: 1, held: 0 });
 }
 
 /// Objective: entries that do not return are removed when the time is up; a daemon that connects meanwhile is sent the
@@ -100,7 +103,7 @@ fn lost() {
     assert_eq!(world.feed.everything().len(), 3);
     let mut gone = world.after(50);
     gone.sort_unstable();
-    assert_eq!(gone, vec![Change::Unflood(vtep(2)), Change::NoAddress(MAC), Change::NoNeighbor(ip())]);
+    assert_eq!(gone, vec![FeedChange::Unflood(vtep(2)), FeedChange::NoAddress(MAC), FeedChange::NoNeighbor(ip())]);
     assert!(world.feed.everything().is_empty());
 }
 
@@ -112,10 +115,10 @@ fn given_up() {
     world.withdraw_address();
     world.take(Fact::Flood(vtep(2)));
     world.come(3);
-    assert_eq!(world.after(0), vec![Change::Flood(vtep(3)), Change::Address(MAC, vtep(3), false)]);
+    assert_eq!(world.after(0), vec![FeedChange::Flood(vtep(3)), FeedChange::Address(MAC, vtep(3), false)]);
     assert!(world.feed.forget_held());
-    assert_eq!(world.feed.told(), Told { vteps: 1, addresses: 1, neighbors: 1, held: 0 });
-    assert!(!world.feed.everything().contains(&Change::Flood(vtep(2))));
+    assert_eq!(world.feed.told(), FeedCounts { vteps: 1, addresses: 1, neighbors: 1, held: 0 });
+    assert!(!world.feed.everything().contains(&FeedChange::Flood(vtep(2))));
     assert!(!world.feed.forget_held());
     assert_eq!(world.after(HOLD.as_millis() as u64), vec![]);
 }
@@ -128,8 +131,8 @@ fn moves() {
     world.withdraw_address();
     world.after(0);
     world.come(3);
-    assert_eq!(world.after(1), vec![Change::Flood(vtep(3)), Change::Address(MAC, vtep(3), false)]);
-    assert_eq!(world.after(HOLD.as_millis() as u64), vec![Change::Unflood(vtep(2))]);
+    assert_eq!(world.after(1), vec![FeedChange::Flood(vtep(3)), FeedChange::Address(MAC, vtep(3), false)]);
+    assert_eq!(world.after(HOLD.as_millis() as u64), vec![FeedChange::Unflood(vtep(2))]);
 }
 
 /// Objective: an address that becomes local is removed immediately, and one that becomes remote again is sent
@@ -137,19 +140,19 @@ fn moves() {
 #[test]
 fn local() {
     let mut world = World::told();
-    world.put(Fact::Place(MAC, Place::Local { sticky: false }));
-    assert_eq!(world.after(0), vec![Change::NoAddress(MAC)]);
-    world.put(Fact::Place(MAC, Place::Tunnel));
-    assert_eq!(world.after(0), vec![Change::Address(MAC, vtep(2), false)]);
+    world.put(Fact::Place(MAC, AddressPlace::Local { sticky: false }));
+    assert_eq!(world.after(0), vec![FeedChange::NoAddress(MAC)]);
+    world.put(Fact::Place(MAC, AddressPlace::Tunnel));
+    assert_eq!(world.after(0), vec![FeedChange::Address(MAC, vtep(2), false)]);
 }
 
 /// Objective: a neighbour that becomes a router is sent as one.
 #[test]
 fn router() {
     let mut world = World::told();
-    world.put(Fact::Neighbor(ip(), Some(Neighbor { mac: MAC, remote: true, router: true })));
-    assert_eq!(world.after(0), vec![Change::Neighbor(ip(), MAC, true)]);
-    assert_eq!(world.feed.everything().last(), Some(&Change::Neighbor(ip(), MAC, true)));
+    world.put(Fact::Neighbor(ip(), Some(NeighborEntry { mac: MAC, remote: true, router: true })));
+    assert_eq!(world.after(0), vec![FeedChange::Neighbor(ip(), MAC, true)]);
+    assert_eq!(world.feed.everything().last(), Some(&FeedChange::Neighbor(ip(), MAC, true)));
 }
 
 /// Objective: withdrawals without a pause are judged at a certain age.
@@ -160,12 +163,12 @@ fn no_pause() {
     let mut told = Vec::new();
     for n in 0..110u8 {
         let mac = Mac([2, 0, 0, 0, 1, n]);
-        let remote = Remote { vtep: vtep(2), sticky: false };
+        let remote = RemoteAddress { vtep: vtep(2), sticky: false };
         world.put(Fact::Remote(mac, remote));
-        world.put(Fact::Place(mac, Place::Tunnel));
+        world.put(Fact::Place(mac, AddressPlace::Tunnel));
         world.after(0);
-        world.take(Fact::Place(mac, Place::Tunnel));
-        told.extend(world.after(100).into_iter().filter(|c| *c == Change::NoAddress(MAC)).map(|c| (c, n)));
+        world.take(Fact::Place(mac, AddressPlace::Tunnel));
+        told.extend(world.after(100).into_iter().filter(|c| *c == FeedChange::NoAddress(MAC)).map(|c| (c, n)));
     }
     assert_eq!(told.len(), 1);
     assert!((98..103).contains(&told[0].1), "{told:?}");
@@ -182,7 +185,7 @@ fn back_without() {
     world.put(Fact::Flood(vtep(2)));
     let mut gone = world.after(1);
     gone.sort_unstable();
-    assert_eq!(gone, vec![Change::NoAddress(MAC), Change::NoNeighbor(ip())]);
+    assert_eq!(gone, vec![FeedChange::NoAddress(MAC), FeedChange::NoNeighbor(ip())]);
     assert!(world.feed.is_idle());
 }
 
@@ -192,10 +195,10 @@ fn many() {
     const MANY: u32 = 100_000;
     let mut world = World::told();
     let mac = |n: u32| Mac([2, 1, (n >> 24) as u8, (n >> 16) as u8, (n >> 8) as u8, n as u8]);
-    let remote = Remote { vtep: vtep(2), sticky: false };
+    let remote = RemoteAddress { vtep: vtep(2), sticky: false };
     for n in 0..MANY {
         world.put(Fact::Remote(mac(n), remote));
-        world.put(Fact::Place(mac(n), Place::Tunnel));
+        world.put(Fact::Place(mac(n), AddressPlace::Tunnel));
     }
     assert_eq!(world.after(0).len(), MANY as usize);
     let begun = Instant::now();

@@ -1,5 +1,5 @@
 use super::*;
-use crate::tables::{Fact, Neighbor, Place, Remote};
+use crate::tables::{AddressPlace, Fact, NeighborEntry, RemoteAddress};
 
 const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 const OTHER: Mac = Mac([2, 0, 0, 0, 0, 2]);
@@ -12,8 +12,8 @@ fn list(macs: &[Mac]) -> Vec<LocalAddress> {
     macs.iter().map(|mac| LocalAddress { mac: *mac, ips: vec![ip()], ..LocalAddress::default() }).collect()
 }
 
-fn listed(macs: &[Mac]) -> Listed {
-    let mut listed = Listed::default();
+fn listed(macs: &[Mac]) -> ListedState {
+    let mut listed = ListedState::default();
     listed.take(list(macs));
     listed
 }
@@ -21,44 +21,50 @@ fn listed(macs: &[Mac]) -> Listed {
 /// Tables that hold the address as a local one.
 fn local() -> Tables {
     let mut tables = Tables::default();
-    tables.put(Fact::Place(MAC, Place::Local { sticky: false }));
-    tables.put(Fact::Neighbor(ip(), Some(Neighbor { mac: MAC, remote: false, router: false })));
+    tables.put(Fact::Place(MAC, AddressPlace::Local { sticky: false }));
+    tables.put(Fact::Neighbor(ip(), Some(NeighborEntry { mac: MAC, remote: false, router: false })));
     tables
 }
 
 fn make_remote(tables: &mut Tables, mac: Mac) {
-    tables.put(Fact::Remote(mac, Remote { vtep: IpAddr::from([10, 0, 0, 2]), sticky: false }));
-    tables.put(Fact::Place(mac, Place::Tunnel));
-    tables.put(Fact::Neighbor(ip(), Some(Neighbor { mac, remote: true, router: false })));
+    tables.put(Fact::Remote(mac, RemoteAddress { vtep: IpAddr::from([10, 0, 0, 2]), sticky: false }));
+    tables.put(Fact::Place(mac, AddressPlace::Tunnel));
+    tables.put(Fact::Neighbor(ip(), Some(NeighborEntry { mac, remote: true, router: false })));
 }
 
 /// Objective: an address and its IP address are added, in that order, and removed in reverse; no change is repeated.
 #[test]
 fn comes_and_goes() {
-    let add = vec![Act::AddAddress { mac: MAC, sticky: false, moves: false }, Act::AddNeighbor(ip(), MAC, false)];
+    let add = vec![
+        TableChange::AddAddress { mac: MAC, sticky: false, moves: false },
+        TableChange::AddNeighbor(ip(), MAC, false),
+    ];
     assert_eq!(listed(&[MAC]).plan(&Tables::default(), false), add);
     assert_eq!(listed(&[MAC]).plan(&local(), false), vec![]);
-    let mut sticky = Listed::default();
+    let mut sticky = ListedState::default();
     sticky.take(vec![LocalAddress { mac: MAC, ips: vec![ip()], sticky: true, ..LocalAddress::default() }]);
-    let again = vec![Act::AddAddress { mac: MAC, sticky: true, moves: true }];
+    let again = vec![TableChange::AddAddress { mac: MAC, sticky: true, moves: true }];
     assert_eq!(sticky.plan(&local(), false), again);
-    assert_eq!(listed(&[]).plan(&local(), false), vec![Act::RemoveNeighbor(ip()), Act::RemoveAddress(MAC)]);
+    assert_eq!(
+        listed(&[]).plan(&local(), false),
+        vec![TableChange::RemoveNeighbor(ip()), TableChange::RemoveAddress(MAC)]
+    );
     assert_eq!(listed(&[]).plan(&local(), true), vec![]);
-    assert_eq!(Listed::default().plan(&local(), false), vec![]);
+    assert_eq!(ListedState::default().plan(&local(), false), vec![]);
 }
 
 /// Objective: an address that claims to be a router is announced as one, and no longer once it withdraws the claim.
 #[test]
 fn routers() {
     let router = |routers| LocalAddress { mac: MAC, ips: vec![ip()], routers, sticky: false };
-    let mut listed = Listed::default();
+    let mut listed = ListedState::default();
     listed.take(vec![router(vec![ip()])]);
-    assert_eq!(listed.plan(&local(), false), vec![Act::AddNeighbor(ip(), MAC, true)]);
+    assert_eq!(listed.plan(&local(), false), vec![TableChange::AddNeighbor(ip(), MAC, true)]);
     let mut tables = local();
-    tables.put(Fact::Neighbor(ip(), Some(Neighbor { mac: MAC, remote: false, router: true })));
+    tables.put(Fact::Neighbor(ip(), Some(NeighborEntry { mac: MAC, remote: false, router: true })));
     assert_eq!(listed.plan(&tables, false), vec![]);
     listed.take(vec![router(vec![])]);
-    assert_eq!(listed.plan(&tables, false), vec![Act::AddNeighbor(ip(), MAC, false)]);
+    assert_eq!(listed.plan(&tables, false), vec![TableChange::AddNeighbor(ip(), MAC, false)]);
 }
 
 /// Objective: addresses that a fresh daemon has not listed are kept; those that it has listed and dropped are not.
@@ -66,12 +72,12 @@ fn routers() {
 fn kept_and_dropped() {
     let mut listed = listed(&[MAC]);
     let mut tables = local();
-    tables.put(Fact::Place(OTHER, Place::Local { sticky: false }));
+    tables.put(Fact::Place(OTHER, AddressPlace::Local { sticky: false }));
     listed.take(list(&[]));
-    assert_eq!(listed.plan(&tables, true), vec![Act::RemoveNeighbor(ip()), Act::RemoveAddress(MAC)]);
+    assert_eq!(listed.plan(&tables, true), vec![TableChange::RemoveNeighbor(ip()), TableChange::RemoveAddress(MAC)]);
     listed.take(list(&[MAC]));
     assert_eq!(listed.plan(&tables, true), vec![]);
-    assert_eq!(listed.plan(&tables, false), vec![Act::RemoveAddress(OTHER)]);
+    assert_eq!(listed.plan(&tables, false), vec![TableChange::RemoveAddress(OTHER)]);
 }
 
 /// Objective: an address that zebra has made remote is not taken back by the previous list, but by a new one that
@@ -81,13 +87,16 @@ fn moves_away_and_back() {
     let mut tables = local();
     let mut listed = listed(&[MAC]);
     make_remote(&mut tables, MAC);
-    listed.note(Key::Address(MAC), &tables);
-    listed.note(Key::Neighbor(ip()), &tables);
+    listed.note(EntryKey::Address(MAC), &tables);
+    listed.note(EntryKey::Neighbor(ip()), &tables);
     assert_eq!(listed.plan(&tables, false), vec![]);
     listed.take(list(&[]));
     assert_eq!(listed.plan(&tables, false), vec![]);
     listed.take(list(&[MAC]));
-    let back = vec![Act::AddAddress { mac: MAC, sticky: false, moves: true }, Act::AddNeighbor(ip(), MAC, false)];
+    let back = vec![
+        TableChange::AddAddress { mac: MAC, sticky: false, moves: true },
+        TableChange::AddNeighbor(ip(), MAC, false),
+    ];
     assert_eq!(listed.plan(&tables, false), back);
 }
 
@@ -98,7 +107,7 @@ fn ip_moves_away() {
     let mut tables = local();
     let mut listed = listed(&[MAC]);
     make_remote(&mut tables, OTHER);
-    listed.note(Key::Neighbor(ip()), &tables);
+    listed.note(EntryKey::Neighbor(ip()), &tables);
     for _ in 0..3 {
         assert_eq!(listed.plan(&tables, false), vec![]);
         listed.take(list(&[MAC]));
@@ -106,8 +115,8 @@ fn ip_moves_away() {
     // Another local address has it.
     let third = Mac([2, 0, 0, 0, 0, 3]);
     listed.take(vec![LocalAddress { mac: third, ips: vec![ip()], sticky: true, ..LocalAddress::default() }]);
-    assert!(listed.plan(&tables, false).contains(&Act::AddNeighbor(ip(), third, false)));
-    assert!(listed.plan(&tables, false).contains(&Act::AddAddress { mac: third, sticky: true, moves: false }));
+    assert!(listed.plan(&tables, false).contains(&TableChange::AddNeighbor(ip(), third, false)));
+    assert!(listed.plan(&tables, false).contains(&TableChange::AddAddress { mac: third, sticky: true, moves: false }));
 }
 
 /// Objective: an IP address lost to a remote address, and later found at a local address no longer listed with it, is
@@ -117,14 +126,14 @@ fn left_with_another() {
     let mut tables = local();
     let mut listed = listed(&[MAC]);
     make_remote(&mut tables, OTHER);
-    listed.note(Key::Neighbor(ip()), &tables);
+    listed.note(EntryKey::Neighbor(ip()), &tables);
     let mut tables = local();
-    tables.put(Fact::Neighbor(ip(), Some(Neighbor { mac: OTHER, remote: false, router: false })));
-    listed.note(Key::Neighbor(ip()), &tables);
-    assert_eq!(listed.plan(&tables, false), vec![Act::RemoveNeighbor(ip())]);
+    tables.put(Fact::Neighbor(ip(), Some(NeighborEntry { mac: OTHER, remote: false, router: false })));
+    listed.note(EntryKey::Neighbor(ip()), &tables);
+    assert_eq!(listed.plan(&tables, false), vec![TableChange::RemoveNeighbor(ip())]);
     tables.take(Fact::Neighbor(ip(), None));
-    listed.note(Key::Neighbor(ip()), &tables);
-    assert_eq!(listed.plan(&tables, false), vec![Act::AddNeighbor(ip(), MAC, false)]);
+    listed.note(EntryKey::Neighbor(ip()), &tables);
+    assert_eq!(listed.plan(&tables, false), vec![TableChange::AddNeighbor(ip(), MAC, false)]);
     assert_eq!(listed.plan(&local(), false), vec![]);
 }
 
@@ -133,7 +142,7 @@ fn left_with_another() {
 #[test]
 fn checked() {
     let bad_ips = ["0.0.0.0", "224.0.0.1", "255.255.255.255", "ff02::1", "::"].map(|ip| ip.parse().unwrap());
-    let mut listed = Listed::default();
+    let mut listed = ListedState::default();
     listed.take(vec![
         LocalAddress { mac: Mac([1, 0, 0, 0, 0, 1]), ..LocalAddress::default() },
         LocalAddress { mac: Mac([0; 6]), ..LocalAddress::default() },
@@ -142,6 +151,7 @@ fn checked() {
         LocalAddress { mac: MAC, ips: vec![ip()], ..LocalAddress::default() },
     ]);
     assert_eq!(listed.len(), 2);
-    let claims = listed.plan(&Tables::default(), false).into_iter().filter(|act| matches!(act, Act::AddNeighbor(..)));
-    assert_eq!(claims.collect::<Vec<_>>(), vec![Act::AddNeighbor(ip(), OTHER, false)]);
+    let claims =
+        listed.plan(&Tables::default(), false).into_iter().filter(|act| matches!(act, TableChange::AddNeighbor(..)));
+    assert_eq!(claims.collect::<Vec<_>>(), vec![TableChange::AddNeighbor(ip(), OTHER, false)]);
 }

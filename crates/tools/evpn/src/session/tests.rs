@@ -26,10 +26,13 @@ fn daemon(answers: Vec<&'static str>) -> (tempfile::TempDir, JoinHandle<Vec<Valu
 /// Objective: ports with EVPN are found among others; those with an invalid VNI are skipped.
 #[test]
 fn ports() {
-    let (dir, thread) = daemon(vec![
-        r#"{"jsonrpc":"2.0","id":ID,"result":[{"name":"vale0:a","kind":"tap"},{"name":"vale0:vx","kind":"vxlan","vxlan":{"vni":100,"local":"10.0.0.1","port":4789,"evpn":true,"instance":7}},{"name":"vale0:vy","vxlan":{"vni":101,"local":"10.0.0.1","port":4789,"evpn":false}},{"name":"vale0:vz","vxlan":{"vni":16777216,"local":"10.0.0.1","port":4789,"evpn":true}}]}"#,
-    ]);
-    let ports = Session::connect(dir.path()).unwrap().ports().unwrap();
+    let (dir, thread) = daemon(vec![concat!(
+        r#"{"jsonrpc":"2.0","id":ID,"result":[{"name":"vale0:a","kind":"tap"},{"name":"vale0:vx","kind":"vxlan","#,
+        r#""vxlan":{"vni":100,"local":"10.0.0.1","port":4789,"evpn":true,"instance":7}},{"name":"vale0:vy","#,
+        r#""vxlan":{"vni":101,"local":"10.0.0.1","port":4789,"evpn":false}},{"name":"vale0:vz","#,
+        r#""vxlan":{"vni":16777216,"local":"10.0.0.1","port":4789,"evpn":true}}]}"#
+    )]);
+    let ports = DaemonSession::connect(dir.path()).unwrap().ports().unwrap();
     let port =
         EvpnPort { name: "vale0:vx".into(), vni: 100, local: IpAddr::from([10, 0, 0, 1]), udp_port: 4789, tunnel: 7 };
     assert_eq!(ports, vec![port]);
@@ -40,13 +43,17 @@ fn ports() {
 #[test]
 fn notifications() {
     let (dir, thread) = daemon(vec![
-        "{\"jsonrpc\":\"2.0\",\"method\":\"vxlan.changed\",\"params\":{\"port\":\"vale0:vx\",\"generation\":9}}\n{\"jsonrpc\":\"2.0\",\"id\":ID,\"result\":{}}",
-        r#"{"jsonrpc":"2.0","id":ID,"result":{"generation":9,"addresses":[{"mac":"02:00:00:00:00:01","ips":["fe80::1"]}]}}"#,
+        "{\"jsonrpc\":\"2.0\",\"method\":\"vxlan.changed\",\"params\":{\"port\":\"vale0:vx\",\"generation\":9}}\n\
+         {\"jsonrpc\":\"2.0\",\"id\":ID,\"result\":{}}",
+        concat!(
+            r#"{"jsonrpc":"2.0","id":ID,"result":{"generation":9,"#,
+            r#""addresses":[{"mac":"02:00:00:00:00:01","ips":["fe80::1"]}]}}"#
+        ),
     ]);
-    let mut session = Session::connect(dir.path()).unwrap();
+    let mut session = DaemonSession::connect(dir.path()).unwrap();
     let mac = Mac([2, 0, 0, 0, 0, 1]);
     let ip = IpAddr::from([10, 0, 0, 2]);
-    let changes = [Change::Flood(ip), Change::Address(mac, ip, true), Change::NoNeighbor(ip)];
+    let changes = [FeedChange::Flood(ip), FeedChange::Address(mac, ip, true), FeedChange::NoNeighbor(ip)];
     session.set("vale0:vx", true, &changes).unwrap();
     assert_eq!(session.changed().get("vale0:vx"), Some(&9));
     let local = session.local("vale0:vx", Some(8)).unwrap();
@@ -67,10 +74,10 @@ fn errors() {
         r#"{"jsonrpc":"2.0","id":ID,"error":{"code":-32001,"message":"there is no port vale0:vx"}}"#,
         r#"{"jsonrpc":"2.0","id":ID,"result":{"generation":"x"}}"#,
     ]);
-    let mut session = Session::connect(dir.path()).unwrap();
+    let mut session = DaemonSession::connect(dir.path()).unwrap();
     assert!(matches!(session.local("vale0:vx", None), Err(SessionError::Refused { .. })));
     assert!(matches!(session.local("vale0:vx", None), Err(SessionError::Protocol { .. })));
     thread.join().unwrap();
     assert!(matches!(session.ports(), Err(SessionError::Lost(_))));
-    assert!(matches!(Session::connect(Path::new("/nowhere")), Err(SessionError::Connect { .. })));
+    assert!(matches!(DaemonSession::connect(Path::new("/nowhere")), Err(SessionError::Connect { .. })));
 }

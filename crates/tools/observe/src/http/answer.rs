@@ -10,7 +10,7 @@ pub const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// Status codes (RFC 9110 section 15).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
+pub enum HttpStatus {
     /// 200.
     Ok,
     /// 400: malformed request.
@@ -39,30 +39,30 @@ pub enum Status {
     VersionNotSupported,
 }
 
-impl Status {
+impl HttpStatus {
     /// Code and reason phrase.
     #[must_use]
     pub const fn line(self) -> &'static str {
         match self {
-            Status::Ok => "200 OK",
-            Status::BadRequest => "400 Bad Request",
-            Status::Unauthorized => "401 Unauthorized",
-            Status::Forbidden => "403 Forbidden",
-            Status::NotFound => "404 Not Found",
-            Status::MethodNotAllowed => "405 Method Not Allowed",
-            Status::RequestTimeout => "408 Request Timeout",
-            Status::ContentTooLarge => "413 Content Too Large",
-            Status::Misdirected => "421 Misdirected Request",
-            Status::TooMany => "429 Too Many Requests",
-            Status::HeadTooLarge => "431 Request Header Fields Too Large",
-            Status::Unavailable => "503 Service Unavailable",
-            Status::VersionNotSupported => "505 HTTP Version Not Supported",
+            HttpStatus::Ok => "200 OK",
+            HttpStatus::BadRequest => "400 Bad Request",
+            HttpStatus::Unauthorized => "401 Unauthorized",
+            HttpStatus::Forbidden => "403 Forbidden",
+            HttpStatus::NotFound => "404 Not Found",
+            HttpStatus::MethodNotAllowed => "405 Method Not Allowed",
+            HttpStatus::RequestTimeout => "408 Request Timeout",
+            HttpStatus::ContentTooLarge => "413 Content Too Large",
+            HttpStatus::Misdirected => "421 Misdirected Request",
+            HttpStatus::TooMany => "429 Too Many Requests",
+            HttpStatus::HeadTooLarge => "431 Request Header Fields Too Large",
+            HttpStatus::Unavailable => "503 Service Unavailable",
+            HttpStatus::VersionNotSupported => "505 HTTP Version Not Supported",
         }
     }
 }
 
 /// Parts of a body whose length is unknown before its end.
-pub trait Parts {
+pub trait BodyParts {
     /// The next part; empty, within a second, without one yet; `None` after the last.
     ///
     /// # Errors
@@ -71,71 +71,71 @@ pub trait Parts {
 }
 
 /// The body of an answer.
-pub enum Body {
+pub enum HttpBody {
     /// The whole text.
     Whole(Arc<str>),
     /// Parts made while they are sent.
-    InParts(Box<dyn Parts>),
+    InParts(Box<dyn BodyParts>),
 }
 
-impl fmt::Debug for Body {
+impl fmt::Debug for HttpBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Body::Whole(text) => f.debug_tuple("Whole").field(text).finish(),
-            Body::InParts(_) => f.write_str("InParts"),
+            HttpBody::Whole(text) => f.debug_tuple("Whole").field(text).finish(),
+            HttpBody::InParts(_) => f.write_str("InParts"),
         }
     }
 }
 
 /// An answer.
 #[derive(Debug)]
-pub struct Answer {
+pub struct HttpAnswer {
     /// Its status.
-    pub status: Status,
+    pub status: HttpStatus,
     /// Type of the body (RFC 9110 section 8.3).
     pub content_type: &'static str,
     /// Further lines of the head, each with its line end.
     pub fields: &'static str,
     /// The body.
-    pub body: Body,
+    pub body: HttpBody,
 }
 
-impl Answer {
+impl HttpAnswer {
     /// An answer with a page.
-    pub fn page(content_type: &'static str, body: impl Into<Arc<str>>) -> Answer {
-        Answer { status: Status::Ok, content_type, fields: "", body: Body::Whole(body.into()) }
+    pub fn page(content_type: &'static str, body: impl Into<Arc<str>>) -> HttpAnswer {
+        HttpAnswer { status: HttpStatus::Ok, content_type, fields: "", body: HttpBody::Whole(body.into()) }
     }
 
     /// An answer in parts.
     #[must_use]
-    pub fn in_parts(content_type: &'static str, parts: Box<dyn Parts>) -> Answer {
-        Answer { status: Status::Ok, content_type, fields: "", body: Body::InParts(parts) }
+    pub fn in_parts(content_type: &'static str, parts: Box<dyn BodyParts>) -> HttpAnswer {
+        HttpAnswer { status: HttpStatus::Ok, content_type, fields: "", body: HttpBody::InParts(parts) }
     }
 
     /// An answer with a status only, and `why` if that is not empty.
     #[must_use]
-    pub fn only(status: Status, why: &str) -> Answer {
+    pub fn only(status: HttpStatus, why: &str) -> HttpAnswer {
         let body = if why.is_empty() { format!("{}\n", status.line()) } else { format!("{}: {why}\n", status.line()) };
-        Answer { status, content_type: PLAIN, fields: "", body: Body::Whole(body.into()) }
+        HttpAnswer { status, content_type: PLAIN, fields: "", body: HttpBody::Whole(body.into()) }
     }
 
     /// Adds lines to the head, each with its line end.
     #[must_use]
-    pub fn with(self, fields: &'static str) -> Answer {
-        Answer { fields, ..self }
+    pub fn with(self, fields: &'static str) -> HttpAnswer {
+        HttpAnswer { fields, ..self }
     }
 
     /// The head of the answer. The connection ends after it.
     #[must_use]
     pub fn head(&self) -> String {
         let more = match self.status {
-            Status::MethodNotAllowed => "Allow: GET, HEAD\r\n",
-            Status::Unauthorized => "WWW-Authenticate: Bearer\r\n",
+            HttpStatus::MethodNotAllowed => "Allow: GET, HEAD\r\n",
+            HttpStatus::Unauthorized => "WWW-Authenticate: Bearer\r\n",
             _ => "",
         };
         let length = match &self.body {
-            Body::Whole(text) => format!("Content-Length: {}", text.len()),
-            Body::InParts(_) => "Transfer-Encoding: chunked".to_owned(),
+            HttpBody::Whole(text) => format!("Content-Length: {}", text.len()),
+            HttpBody::InParts(_) => "Transfer-Encoding: chunked".to_owned(),
         };
         format!(
             "HTTP/1.1 {}\r\nContent-Type: {}\r\n{length}\r\n{more}{}Cache-Control: no-store\r\n\
@@ -154,17 +154,17 @@ mod tests {
     /// Objective: the head gives the body's length in bytes and, for a wrong method, the allowed ones.
     #[test]
     fn heads() {
-        let head = Answer::page(PLAIN, "größer\n").head();
+        let head = HttpAnswer::page(PLAIN, "größer\n").head();
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\n\r\n"), "{head}");
         assert!(head.contains("\r\nContent-Length: 9\r\n") && !head.contains("Allow"), "{head}");
-        let refused = Answer::only(Status::MethodNotAllowed, "");
+        let refused = HttpAnswer::only(HttpStatus::MethodNotAllowed, "");
         assert!(refused.head().contains("\r\nAllow: GET, HEAD\r\n"));
-        let text = |answer: Answer| match answer.body {
-            Body::Whole(text) => text,
-            Body::InParts(_) => panic!("in parts"),
+        let text = |answer: HttpAnswer| match answer.body {
+            HttpBody::Whole(text) => text,
+            HttpBody::InParts(_) => panic!("in parts"),
         };
         assert_eq!(&*text(refused), "405 Method Not Allowed\n");
-        let why = Answer::only(Status::Unavailable, "no daemon").with("X-More: 1\r\n");
+        let why = HttpAnswer::only(HttpStatus::Unavailable, "no daemon").with("X-More: 1\r\n");
         assert!(why.head().contains("\r\nX-More: 1\r\n"));
         assert_eq!(&*text(why), "503 Service Unavailable: no daemon\n");
     }

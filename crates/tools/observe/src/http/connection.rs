@@ -7,10 +7,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
-use crate::http::answer::{Answer, Body, Parts, Status};
-use crate::http::handler::Handler;
-use crate::http::head::{Head, MAX_HEAD, Method};
-use crate::http::visitors::{Owed, Visitor};
+use crate::http::answer::{BodyParts, HttpAnswer, HttpBody, HttpStatus};
+use crate::http::handler::HttpHandler;
+use crate::http::head::{MAX_HEAD, Method, RequestHead};
+use crate::http::visitors::{OwedAct, Visitor};
 
 /// Time limit for a request to arrive.
 pub const REQUEST_TIME: Duration = Duration::from_secs(2);
@@ -23,59 +23,59 @@ const MAX_REST: usize = 256 * 1024;
 
 /// Time limits of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct TimeLimits {
     /// For the request to arrive.
     pub request: Duration,
     /// For the client to take the answer.
     pub answer: Duration,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits { request: REQUEST_TIME, answer: ANSWER_TIME }
+impl Default for TimeLimits {
+    fn default() -> TimeLimits {
+        TimeLimits { request: REQUEST_TIME, answer: ANSWER_TIME }
     }
 }
 
 /// Serves a client until its connection ends.
-pub fn serve(client: &Visitor, handler: &dyn Handler, limits: Limits) {
-    let is_head = |head: &Head| head.method == Method::Head;
+pub fn serve(client: &Visitor, handler: &dyn HttpHandler, limits: TimeLimits) {
+    let is_head = |head: &RequestHead| head.method == Method::Head;
     let received = receive(client, Instant::now() + limits.request);
-    client.now(Owed::Not);
+    client.now(OwedAct::Not);
     let (answer, without_body) = match received {
         Ok(Some(head)) => (judged(&head, handler), is_head(&head)),
         Ok(None) => return,
-        Err(status) => (Answer::only(status, ""), false),
+        Err(status) => (HttpAnswer::only(status, ""), false),
     };
     let head = answer.head();
     let deadline = Instant::now() + limits.answer;
-    client.now(Owed::ToTake);
+    client.now(OwedAct::ToTake);
     let sent = send_all(client, head.as_bytes(), deadline).and_then(|()| match answer.body {
         _ if without_body => Ok(()),
-        Body::Whole(text) => send_all(client, text.as_bytes(), deadline),
-        Body::InParts(parts) => send_parts(client, parts, limits.answer),
+        HttpBody::Whole(text) => send_all(client, text.as_bytes(), deadline),
+        HttpBody::InParts(parts) => send_parts(client, parts, limits.answer),
     });
     // A client that was slow once gets no further wait.
-    if sent.is_ok() && answer.status != Status::RequestTimeout {
-        client.now(Owed::ToSpeak);
+    if sent.is_ok() && answer.status != HttpStatus::RequestTimeout {
+        client.now(OwedAct::ToSpeak);
         part(client, Instant::now() + CLOSING_TIME);
     }
 }
 
 /// The handler's answer, or a refusal if the request is for another host.
-fn judged(head: &Head, handler: &dyn Handler) -> Answer {
+fn judged(head: &RequestHead, handler: &dyn HttpHandler) -> HttpAnswer {
     match handler.hosts().judge(head) {
         Ok(()) => handler.answer(head),
-        Err(status) => Answer::only(status, "this server has another name (--host)"),
+        Err(status) => HttpAnswer::only(status, "this server has another name (--host)"),
     }
 }
 
 /// Sends parts as chunks (RFC 9112 section 7.1), each within the time limit. Between them it detects a client that has
 /// closed. A body that fails has no last chunk.
-fn send_parts(client: &Visitor, mut parts: Box<dyn Parts>, limit: Duration) -> Result<(), Errno> {
+fn send_parts(client: &Visitor, mut parts: Box<dyn BodyParts>, limit: Duration) -> Result<(), Errno> {
     loop {
-        client.now(Owed::Not);
+        client.now(OwedAct::Not);
         let next = parts.next();
-        client.now(Owed::ToTake);
+        client.now(OwedAct::ToTake);
         let bytes = match next {
             Ok(Some(bytes)) => bytes,
             Ok(None) => return send_all(client, b"0\r\n\r\n", Instant::now() + limit),
@@ -100,7 +100,7 @@ fn has_gone(socket: impl AsFd) -> bool {
 }
 
 /// Receives a request; `None`: the client closed.
-fn receive(socket: impl AsFd, deadline: Instant) -> Result<Option<Head>, Status> {
+fn receive(socket: impl AsFd, deadline: Instant) -> Result<Option<RequestHead>, HttpStatus> {
     let mut bytes = [0; MAX_HEAD];
     let mut len = 0;
     loop {
@@ -108,10 +108,10 @@ fn receive(socket: impl AsFd, deadline: Instant) -> Result<Option<Head>, Status>
         match take(&socket, bytes.get_mut(len..).unwrap_or_default(), deadline) {
             Ok(0) => return Ok(None),
             Ok(more) => len += more,
-            Err(Errno::TIMEDOUT) => return Err(Status::RequestTimeout),
+            Err(Errno::TIMEDOUT) => return Err(HttpStatus::RequestTimeout),
             Err(_) => return Ok(None),
         }
-        if let Some(head) = Head::parse(bytes.get(..len).unwrap_or_default())? {
+        if let Some(head) = RequestHead::parse(bytes.get(..len).unwrap_or_default())? {
             return Ok(Some(head));
         }
     }

@@ -1,6 +1,6 @@
 //! Heads of HTTP/1.1 requests (RFC 9112). Pure: bytes in, a *head* out. Its *method* is GET or HEAD.
 
-use crate::http::answer::Status;
+use crate::http::answer::HttpStatus;
 
 /// Maximum bytes of a request's head.
 pub const MAX_HEAD: usize = 8192;
@@ -18,7 +18,7 @@ pub enum Method {
 
 /// A request's head.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct RequestHead {
     /// The method.
     pub method: Method,
     /// The path, without a query.
@@ -29,43 +29,43 @@ pub struct Head {
     pub fields: Vec<(String, String)>,
 }
 
-impl Head {
+impl RequestHead {
     /// Parses the bytes of a request received so far; `None`: incomplete.
     ///
     /// # Errors
     /// The status to answer with if the request is malformed or not for this server.
-    pub fn parse(bytes: &[u8]) -> Result<Option<Head>, Status> {
+    pub fn parse(bytes: &[u8]) -> Result<Option<RequestHead>, HttpStatus> {
         let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
         let mut request = httparse::Request::new(&mut fields);
         match request.parse(bytes) {
-            Ok(httparse::Status::Complete(_)) => Head::of(&request).map(Some),
-            Ok(httparse::Status::Partial) if bytes.len() >= MAX_HEAD => Err(Status::HeadTooLarge),
+            Ok(httparse::Status::Complete(_)) => RequestHead::of(&request).map(Some),
+            Ok(httparse::Status::Partial) if bytes.len() >= MAX_HEAD => Err(HttpStatus::HeadTooLarge),
             Ok(httparse::Status::Partial) => Ok(None),
-            Err(httparse::Error::TooManyHeaders) => Err(Status::HeadTooLarge),
-            Err(httparse::Error::Version) => Err(Status::VersionNotSupported),
-            Err(_) => Err(Status::BadRequest),
+            Err(httparse::Error::TooManyHeaders) => Err(HttpStatus::HeadTooLarge),
+            Err(httparse::Error::Version) => Err(HttpStatus::VersionNotSupported),
+            Err(_) => Err(HttpStatus::BadRequest),
         }
     }
 
-    fn of(request: &httparse::Request<'_, '_>) -> Result<Head, Status> {
+    fn of(request: &httparse::Request<'_, '_>) -> Result<RequestHead, HttpStatus> {
         let method = match request.method {
             Some("GET") => Method::Get,
             Some("HEAD") => Method::Head,
-            _ => return Err(Status::MethodNotAllowed),
+            _ => return Err(HttpStatus::MethodNotAllowed),
         };
         let target = request.path.unwrap_or_default();
         let target = target.split('#').next().unwrap_or_default();
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let field = |one: &httparse::Header<'_>| {
-            let value = std::str::from_utf8(one.value).map_err(|_| Status::BadRequest)?;
+            let value = std::str::from_utf8(one.value).map_err(|_| HttpStatus::BadRequest)?;
             Ok((one.name.to_ascii_lowercase(), value.trim().to_owned()))
         };
-        let fields: Vec<_> = request.headers.iter().map(field).collect::<Result<_, Status>>()?;
-        let head = Head { method, path: path.to_owned(), query: query.to_owned(), fields };
+        let fields: Vec<_> = request.headers.iter().map(field).collect::<Result<_, HttpStatus>>()?;
+        let head = RequestHead { method, path: path.to_owned(), query: query.to_owned(), fields };
         // A client that sends a body gets no answer before it is read, and no client has a reason to send one.
         let has_body =
             head.all("transfer-encoding").next().is_some() || head.all("content-length").any(|len| len != "0");
-        if has_body { Err(Status::ContentTooLarge) } else { Ok(head) }
+        if has_body { Err(HttpStatus::ContentTooLarge) } else { Ok(head) }
     }
 
     /// The values of all fields of a name in lower case.
@@ -111,8 +111,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn parse(text: &str) -> Result<Option<Head>, Status> {
-        Head::parse(text.as_bytes())
+    fn parse(text: &str) -> Result<Option<RequestHead>, HttpStatus> {
+        RequestHead::parse(text.as_bytes())
     }
 
     /// Objective: method, path and fields are parsed in any spelling.
@@ -146,15 +146,18 @@ mod tests {
     #[test]
     fn refused() {
         let of = |text: &str| parse(text).expect_err("refused");
-        assert_eq!(of("POST /metrics HTTP/1.1\r\n\r\n"), Status::MethodNotAllowed);
-        assert_eq!(of("GET /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello"), Status::ContentTooLarge);
-        assert_eq!(of("GET /metrics HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"), Status::ContentTooLarge);
-        assert_eq!(of("GET /metrics HTTP/2.0\r\n\r\n"), Status::VersionNotSupported);
-        assert_eq!(of("\x16\x03\x01 is TLS\r\n\r\n"), Status::BadRequest);
-        assert_eq!(of("GET /\0 HTTP/1.1\r\n\r\n"), Status::BadRequest);
-        assert_eq!(of(&format!("GET /{}", "x".repeat(MAX_HEAD))), Status::HeadTooLarge);
-        assert_eq!(of(&format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(MAX_FIELDS + 1))), Status::HeadTooLarge);
-        assert_eq!(Head::parse(b"GET / HTTP/1.1\r\na: \xff\r\n\r\n"), Err(Status::BadRequest));
+        assert_eq!(of("POST /metrics HTTP/1.1\r\n\r\n"), HttpStatus::MethodNotAllowed);
+        assert_eq!(of("GET /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello"), HttpStatus::ContentTooLarge);
+        assert_eq!(of("GET /metrics HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"), HttpStatus::ContentTooLarge);
+        assert_eq!(of("GET /metrics HTTP/2.0\r\n\r\n"), HttpStatus::VersionNotSupported);
+        assert_eq!(of("\x16\x03\x01 is TLS\r\n\r\n"), HttpStatus::BadRequest);
+        assert_eq!(of("GET /\0 HTTP/1.1\r\n\r\n"), HttpStatus::BadRequest);
+        assert_eq!(of(&format!("GET /{}", "x".repeat(MAX_HEAD))), HttpStatus::HeadTooLarge);
+        assert_eq!(
+            of(&format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(MAX_FIELDS + 1))),
+            HttpStatus::HeadTooLarge
+        );
+        assert_eq!(RequestHead::parse(b"GET / HTTP/1.1\r\na: \xff\r\n\r\n"), Err(HttpStatus::BadRequest));
     }
 
     proptest! {
@@ -162,10 +165,10 @@ mod tests {
         /// it were parsed before.
         #[test]
         fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Head::parse(&bytes);
+            let _ = RequestHead::parse(&bytes);
             let whole = b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n";
             for end in 0..whole.len() {
-                prop_assert_eq!(Head::parse(&whole[..end]), Ok(None));
+                prop_assert_eq!(RequestHead::parse(&whole[..end]), Ok(None));
             }
         }
     }

@@ -7,9 +7,9 @@
 
 use std::net::IpAddr;
 
-use crate::http::answer::Status;
-use crate::http::head::Head;
-use crate::http::listener::{Listener, Place};
+use crate::http::answer::HttpStatus;
+use crate::http::head::RequestHead;
+use crate::http::listener::{HttpListener, ListenPlace};
 
 /// The names and addresses of a server.
 #[derive(Clone, Debug, Default)]
@@ -23,14 +23,14 @@ pub struct ServerNames {
 impl ServerNames {
     /// The hosts of a server with these listeners and additional names.
     #[must_use]
-    pub fn of(listeners: &[Listener], names: &[String]) -> ServerNames {
-        ServerNames::at(listeners.iter().filter_map(Listener::place), names)
+    pub fn of(listeners: &[HttpListener], names: &[String]) -> ServerNames {
+        ServerNames::at(listeners.iter().filter_map(HttpListener::place), names)
     }
 
-    fn at(places: impl Iterator<Item = Place>, names: &[String]) -> ServerNames {
+    fn at(places: impl Iterator<Item = ListenPlace>, names: &[String]) -> ServerNames {
         let address = |place| match place {
-            Place::Tcp(address) => Some(address.ip()),
-            Place::Unix(_) => None,
+            ListenPlace::Tcp(address) => Some(address.ip()),
+            ListenPlace::Unix(_) => None,
         };
         let names = names.iter().map(|name| name.to_ascii_lowercase()).collect();
         ServerNames { addresses: places.filter_map(address).collect(), names }
@@ -40,9 +40,9 @@ impl ServerNames {
     ///
     /// # Errors
     /// The status for a request to another host, to none, or to several.
-    pub fn judge(&self, head: &Head) -> Result<(), Status> {
+    pub fn judge(&self, head: &RequestHead) -> Result<(), HttpStatus> {
         let is_own = head.only("host").is_some_and(|host| self.has(host));
-        if is_own { Ok(()) } else { Err(Status::Misdirected) }
+        if is_own { Ok(()) } else { Err(HttpStatus::Misdirected) }
     }
 
     /// Whether a `Host` is this server. Ignores the port: it may be forwarded from another one.
@@ -76,9 +76,9 @@ mod tests {
         ServerNames::at(std::iter::once(place.parse().expect("a place")), &names)
     }
 
-    fn judged(hosts: &ServerNames, fields: &str) -> Result<(), Status> {
+    fn judged(hosts: &ServerNames, fields: &str) -> Result<(), HttpStatus> {
         let text = format!("GET / HTTP/1.1\r\n{fields}\r\n");
-        hosts.judge(&Head::parse(text.as_bytes()).expect("a request").expect("a whole one"))
+        hosts.judge(&RequestHead::parse(text.as_bytes()).expect("a request").expect("a whole one"))
     }
 
     /// Objective: a request under one of the server's names is answered; one under a name rebound to its address is
@@ -99,7 +99,7 @@ mod tests {
         assert!(!is_own(&at("tcp:0.0.0.0:80", &[]), "evil.example:80"));
         assert!(!is_own(&at("unix:/a", &[]), "a") && is_own(&at("unix:/a", &[]), "localhost:80"));
         for fields in ["", "Host: localhost\r\nHost: localhost\r\n", "Host: localhost\r\nHost: evil.example\r\n"] {
-            assert_eq!(judged(&loopback, fields), Err(Status::Misdirected), "{fields}");
+            assert_eq!(judged(&loopback, fields), Err(HttpStatus::Misdirected), "{fields}");
         }
     }
 }

@@ -8,9 +8,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 
-use crate::http::connection::{self, Limits};
-use crate::http::handler::Handler;
-use crate::http::listener::Listener;
+use crate::http::connection::{self, TimeLimits};
+use crate::http::handler::HttpHandler;
+use crate::http::listener::HttpListener;
 use crate::http::visitors::Visitors;
 
 /// Pause before accepting again when the kernel has no resources for a connection.
@@ -21,9 +21,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// # Errors
 /// Whatever poll(2) or eventfd(2) returns.
 pub fn run(
-    listeners: &[Listener],
-    handler: &Arc<dyn Handler>,
-    limits: Limits,
+    listeners: &[HttpListener],
+    handler: &Arc<dyn HttpHandler>,
+    limits: TimeLimits,
     stop: BorrowedFd<'_>,
 ) -> std::io::Result<()> {
     let visitors = Visitors::new()?;
@@ -57,7 +57,7 @@ pub fn run(
 fn wait(
     stop: BorrowedFd<'_>,
     ended: &OwnedFd,
-    listeners: &[Listener],
+    listeners: &[HttpListener],
     limit: Option<Duration>,
 ) -> std::io::Result<Vec<bool>> {
     let all = [stop, ended.as_fd()].into_iter().chain(listeners.iter().map(AsFd::as_fd));
@@ -74,7 +74,12 @@ fn wait(
 }
 
 /// Accepts a connection. Fails without resources for one.
-fn accept(listener: &Listener, handler: &Arc<dyn Handler>, limits: Limits, visitors: &Arc<Visitors>) -> Result<(), ()> {
+fn accept(
+    listener: &HttpListener,
+    handler: &Arc<dyn HttpHandler>,
+    limits: TimeLimits,
+    visitors: &Arc<Visitors>,
+) -> Result<(), ()> {
     let socket = match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
         Ok(socket) => socket,
         Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return Ok(()),

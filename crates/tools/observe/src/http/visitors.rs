@@ -1,8 +1,8 @@
 //! *Visitors*: clients that hold one of a limited number of places, and the *visit* to end early when all places are
 //! taken and another client waits. The action that a visitor *owes* decides how long it may then take.
 //!
-//! While there is room, a visitor may be as slow as [`connection::Limits`](crate::http::connection::Limits) allow.
-//! Without room, a visitor that makes no progress keeps out others, whose only fault is arriving later.
+//! While there is room, a visitor may be as slow as [`connection::TimeLimits`](crate::http::connection::TimeLimits)
+//! allow. Without room, a visitor that makes no progress keeps out others, whose only fault is arriving later.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,7 +23,7 @@ pub const CROWDED_ANSWER: Duration = Duration::from_secs(1);
 
 /// The action that a visitor owes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owed {
+pub enum OwedAct {
     /// Its request, or its close.
     ToSpeak,
     /// Reading the answer it requested.
@@ -48,17 +48,17 @@ impl Visitor {
     pub fn new(socket: OwnedFd) -> Visitor {
         let client =
             Visitor { socket, begun: Instant::now(), until: AtomicU64::new(0), is_cut: AtomicBool::new(false) };
-        client.now(Owed::ToSpeak);
+        client.now(OwedAct::ToSpeak);
         client
     }
 
     /// Sets the action that the client owes from now on.
-    pub fn now(&self, waiting: Owed) {
+    pub fn now(&self, waiting: OwedAct) {
         let at = |limit: Duration| (self.begun.elapsed() + limit).as_nanos() as u64;
         let until = match waiting {
-            Owed::ToSpeak => at(CROWDED_REQUEST),
-            Owed::ToTake => at(CROWDED_ANSWER),
-            Owed::Not => u64::MAX,
+            OwedAct::ToSpeak => at(CROWDED_REQUEST),
+            OwedAct::ToTake => at(CROWDED_ANSWER),
+            OwedAct::Not => u64::MAX,
         };
         self.until.store(until, Ordering::Relaxed);
     }
@@ -181,8 +181,8 @@ mod tests {
             visitors.give(own.into())
         };
         let [served, reading, silent] = [give(), give(), give()];
-        served.client.now(Owed::Not);
-        reading.client.now(Owed::ToTake);
+        served.client.now(OwedAct::Not);
+        reading.client.now(OwedAct::ToTake);
         let begun = Instant::now();
         let cut = |of: &Visit| of.client.is_cut();
         let first = visitors.make_room(begun);

@@ -10,7 +10,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 
 use crate::metrics::families as f;
 use crate::metrics::kinds;
-use crate::metrics::samples::Value::{self, Count, Nanoseconds};
+use crate::metrics::samples::SampleValue::{self, Count, Nanoseconds};
 use crate::metrics::samples::{Label, NONE, Samples, both, whose};
 
 /// A daemon's counters at one moment.
@@ -142,7 +142,7 @@ fn workers(samples: &mut Samples<'_>, workers: &[WorkerStats]) -> Encoded {
         times.map(|(mode, ns)| ((label(one), [("mode", mode)]), Nanoseconds(ns)))
     });
     samples.all(&f::WORKER_TIME, times)?;
-    let mut of = |family, value: fn(&WorkerStats) -> Value| {
+    let mut of = |family, value: fn(&WorkerStats) -> SampleValue| {
         samples.all(family, workers.iter().map(|one| (label(one), value(one))))
     };
     of(&f::WORKER_WAITED, |one| Nanoseconds(one.waited_ns))?;

@@ -12,7 +12,7 @@ pub const PREFIX: &str = "netvale";
 
 /// The type of a family's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Type {
+pub enum FamilyType {
     /// A number that only rises until its subject restarts. Its samples are named `…_total`.
     Counter,
     /// A number that rises and falls.
@@ -23,35 +23,35 @@ pub enum Type {
     Info,
 }
 
-impl Type {
+impl FamilyType {
     /// Its word in both formats and in the documentation.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
-            Type::Counter => "counter",
-            Type::Gauge => "gauge",
-            Type::Histogram => "histogram",
-            Type::Info => "info",
+            FamilyType::Counter => "counter",
+            FamilyType::Gauge => "gauge",
+            FamilyType::Histogram => "histogram",
+            FamilyType::Info => "info",
         }
     }
 
     pub(crate) const fn encoded(self) -> MetricType {
         match self {
-            Type::Counter => MetricType::Counter,
-            Type::Gauge => MetricType::Gauge,
-            Type::Histogram => MetricType::Histogram,
-            Type::Info => MetricType::Info,
+            FamilyType::Counter => MetricType::Counter,
+            FamilyType::Gauge => MetricType::Gauge,
+            FamilyType::Histogram => MetricType::Histogram,
+            FamilyType::Info => MetricType::Info,
         }
     }
 }
 
 /// A family.
 #[derive(Debug)]
-pub struct Family {
+pub struct MetricFamily {
     /// Its name without prefix, unit and suffix.
     pub name: &'static str,
     /// Type of its values.
-    pub of: Type,
+    pub of: FamilyType,
     /// Base unit of its values, if any.
     pub unit: Option<Unit>,
     /// Label names.
@@ -60,15 +60,15 @@ pub struct Family {
     pub help: &'static str,
 }
 
-impl Family {
+impl MetricFamily {
     /// The name of its samples; for a histogram, the prefix of their names.
     #[must_use]
     pub fn sample(&self) -> String {
         let unit = self.unit.as_ref().map(|unit| format!("_{}", unit.as_str())).unwrap_or_default();
         let suffix = match self.of {
-            Type::Counter => "_total",
-            Type::Gauge | Type::Histogram => "",
-            Type::Info => "_info",
+            FamilyType::Counter => "_total",
+            FamilyType::Gauge | FamilyType::Histogram => "",
+            FamilyType::Info => "_info",
         };
         format!("{PREFIX}_{}{unit}{suffix}", self.name)
     }
@@ -76,7 +76,7 @@ impl Family {
     /// The names of all its samples.
     #[must_use]
     pub fn samples(&self) -> Vec<String> {
-        let suffixes: &[&str] = if self.of == Type::Histogram { &["_bucket", "_sum", "_count"] } else { &[""] };
+        let suffixes: &[&str] = if self.of == FamilyType::Histogram { &["_bucket", "_sum", "_count"] } else { &[""] };
         suffixes.iter().map(|suffix| self.sample() + suffix).collect()
     }
 }
@@ -89,9 +89,9 @@ macro_rules! families {
     ) => {
         $(
             #[doc = $help]
-            pub static $constant: $crate::metrics::families::Family = $crate::metrics::families::Family {
+            pub static $constant: $crate::metrics::families::MetricFamily = $crate::metrics::families::MetricFamily {
                 name: $name,
-                of: $crate::metrics::families::Type::$of,
+                of: $crate::metrics::families::FamilyType::$of,
                 unit: $crate::metrics::families::families!(@unit $($unit)?),
                 labels: &[$($label),*],
                 help: $help,
@@ -99,7 +99,7 @@ macro_rules! families {
         )*
 
         $(#[doc = $doc])+
-        pub const $all: &[&$crate::metrics::families::Family] = &[$(&$constant),*];
+        pub const $all: &[&$crate::metrics::families::MetricFamily] = &[$(&$constant),*];
     };
     (@unit) => { None };
     (@unit $unit:ident) => { Some(prometheus_client::registry::Unit::$unit) };
@@ -120,12 +120,14 @@ families! {
     SWITCH_TABLE_SIZE = Gauge "switch_table_size" ["switch"] "Addresses that the forwarding table has room for.";
     SWITCH_REFUSED = Counter "switch_refused_addresses" ["switch"]
         "Frames whose source was not learned: it is another user's, or one more than its user may have.";
-    MULTICAST_MEMBERSHIPS = Gauge "switch_multicast_memberships" ["switch"] "Ports that want a group, counted for each group.";
+    MULTICAST_MEMBERSHIPS = Gauge "switch_multicast_memberships" ["switch"]
+        "Ports that want a group, counted for each group.";
     MULTICAST_REPORTS = Counter "switch_multicast_reports" ["switch"] "Messages of hosts that join or leave groups.";
     MULTICAST_QUERIES = Counter "switch_multicast_queries" ["switch"] "Queries of others.";
     MULTICAST_REFUSED = Counter "switch_multicast_refused_joins" ["switch"] "Joins beyond the limits.";
     MULTICAST_MALFORMED = Counter "switch_multicast_malformed" ["switch"] "Messages about groups that cannot be read.";
-    MULTICAST_LOST = Counter "switch_multicast_lost" ["switch"] "Messages about groups that came while too many waited.";
+    MULTICAST_LOST = Counter "switch_multicast_lost" ["switch"]
+        "Messages about groups that came while too many waited.";
 
     PORT = Info "port" ["port", "switch", "kind", "region"] "A port, its kind, and the region that its rings lie in.";
     PORT_OPEN = Gauge "port_open" ["port", "switch"] "1 if a program has the port open, and for devices; else 0.";
@@ -141,10 +143,13 @@ families! {
     PORT_KICKS_SENT = Counter "port_kicks_sent" ["port", "switch"] "Kicks that the daemon sent to the port's program.";
     PORT_KICKS_SUPPRESSED = Counter "port_kicks_suppressed" ["port", "switch"]
         "Kicks that were saved, as the program had not asked for them.";
-    PORT_KICKS_RECEIVED = Counter "port_kicks_received" ["port", "switch"] "Kicks that the daemon got from the program.";
+    PORT_KICKS_RECEIVED = Counter "port_kicks_received" ["port", "switch"]
+        "Kicks that the daemon got from the program.";
     PORT_LATENCY = Histogram "port_latency" in Seconds ["port", "switch"]
-        "Time from just before the port's frames are taken from their ring until they are delivered or dropped, for batches that are timed.";
-    PORT_BLOCKED = Gauge "port_blocked" ["port", "switch"] "1 while the loop guard blocks a port with policies; else 0.";
+        "Time from just before the port's frames are taken from their ring until they are delivered or dropped, for \
+         batches that are timed.";
+    PORT_BLOCKED = Gauge "port_blocked" ["port", "switch"]
+        "1 while the loop guard blocks a port with policies; else 0.";
     PORT_LOOPS = Counter "port_loops" ["port", "switch"] "How often the loop guard has blocked a port with policies.";
     PORT_RULE_FRAMES = Counter "port_rule_frames" ["port", "switch", "direction", "rule", "action"]
         "Frames that a rule of the port's filter decided about.";

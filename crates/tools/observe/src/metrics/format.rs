@@ -11,30 +11,30 @@ use crate::metrics::families::PREFIX;
 
 /// A text format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum TextFormat {
     /// OpenMetrics 1.0.0.
     OpenMetrics,
     /// Prometheus' own, version 0.0.4.
     Prometheus,
 }
 
-impl Format {
+impl TextFormat {
     /// Its media type.
     #[must_use]
     pub const fn content_type(self) -> &'static str {
         match self {
-            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-            Format::Prometheus => prometheus_text::CONTENT_TYPE,
+            TextFormat::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            TextFormat::Prometheus => prometheus_text::CONTENT_TYPE,
         }
     }
 
     /// The preferred format of `Accept` field values: OpenMetrics unless they prefer the other one.
-    pub fn accepted<'a>(accept: impl Iterator<Item = &'a str>) -> Format {
-        let ranges: Vec<Range<'_>> = accept.flat_map(|value| value.split(',')).map(Range::parse).collect();
+    pub fn accepted<'a>(accept: impl Iterator<Item = &'a str>) -> TextFormat {
+        let ranges: Vec<MediaRange<'_>> = accept.flat_map(|value| value.split(',')).map(MediaRange::parse).collect();
         let quality = |format| ranges.iter().filter_map(|range| range.quality_of(format)).max_by_key(|known| known.0);
         let [open, own] =
-            [Format::OpenMetrics, Format::Prometheus].map(|format| quality(format).map_or(0, |known| known.1));
-        if own > open { Format::Prometheus } else { Format::OpenMetrics }
+            [TextFormat::OpenMetrics, TextFormat::Prometheus].map(|format| quality(format).map_or(0, |known| known.1));
+        if own > open { TextFormat::Prometheus } else { TextFormat::OpenMetrics }
     }
 
     /// A daemon's counters in this format.
@@ -44,8 +44,8 @@ impl Format {
         registry.register_collector(Box::new(Snapshot(Arc::clone(all))));
         let mut out = String::new();
         let encoded = match self {
-            Format::OpenMetrics => text::encode(&mut out, &registry),
-            Format::Prometheus => prometheus_text::encode(&mut out, &registry),
+            TextFormat::OpenMetrics => text::encode(&mut out, &registry),
+            TextFormat::Prometheus => prometheus_text::encode(&mut out, &registry),
         };
         // Writing into a string does not fail.
         encoded.map(|()| out).unwrap_or_default()
@@ -53,16 +53,16 @@ impl Format {
 }
 
 /// A media range with its weight in thousandths.
-struct Range<'a> {
+struct MediaRange<'a> {
     media: &'a str,
     version: Option<&'a str>,
     quality: u32,
 }
 
-impl Range<'_> {
-    fn parse(text: &str) -> Range<'_> {
+impl MediaRange<'_> {
+    fn parse(text: &str) -> MediaRange<'_> {
         let mut parts = text.split(';').map(str::trim);
-        let mut range = Range { media: parts.next().unwrap_or_default(), version: None, quality: 1000 };
+        let mut range = MediaRange { media: parts.next().unwrap_or_default(), version: None, quality: 1000 };
         for (name, value) in parts.filter_map(|part| part.split_once('=')) {
             match name.trim() {
                 "version" => range.version = Some(value.trim().trim_matches('"')),
@@ -77,10 +77,10 @@ impl Range<'_> {
     }
 
     /// How exactly the range names the format, and its weight; `None`: no match.
-    fn quality_of(&self, format: Format) -> Option<(u8, u32)> {
+    fn quality_of(&self, format: TextFormat) -> Option<(u8, u32)> {
         let (media, family, version) = match format {
-            Format::OpenMetrics => ("application/openmetrics-text", "application/*", "1.0.0"),
-            Format::Prometheus => ("text/plain", "text/*", "0.0.4"),
+            TextFormat::OpenMetrics => ("application/openmetrics-text", "application/*", "1.0.0"),
+            TextFormat::Prometheus => ("text/plain", "text/*", "0.0.4"),
         };
         let is = |name: &str| self.media.eq_ignore_ascii_case(name);
         let exactly = match self.version {
@@ -98,15 +98,15 @@ impl Range<'_> {
 mod tests {
     use super::*;
 
-    fn accepted(text: &str) -> Format {
-        Format::accepted([text].into_iter())
+    fn accepted(text: &str) -> TextFormat {
+        TextFormat::accepted([text].into_iter())
     }
 
     /// Objective: the `Accept` fields of Prometheus and other clients select their preferred format of the two.
     #[test]
     fn negotiation() {
-        use Format::{OpenMetrics, Prometheus};
-        assert_eq!(Format::accepted(std::iter::empty()), OpenMetrics);
+        use TextFormat::{OpenMetrics, Prometheus};
+        assert_eq!(TextFormat::accepted(std::iter::empty()), OpenMetrics);
         for (accept, format) in [
             ("*/*", OpenMetrics),
             ("text/plain", Prometheus),
@@ -114,11 +114,14 @@ mod tests {
             ("application/openmetrics-text; version=1.0.0, text/plain;version=0.0.4;q=0.5", OpenMetrics),
             // Prometheus 2.42 and 3.0.
             (
-                "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+                "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
+                 text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
                 OpenMetrics,
             ),
             (
-                "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,text/plain;version=0.0.4;q=0.2,*/*;q=0.1",
+                "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,\
+                 application/openmetrics-text;version=0.0.1;q=0.4,\
+                 text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,text/plain;version=0.0.4;q=0.2,*/*;q=0.1",
                 OpenMetrics,
             ),
             ("text/plain;version=0.0.4;q=0.5,application/openmetrics-text;q=0", Prometheus),
@@ -131,6 +134,6 @@ mod tests {
         ] {
             assert_eq!(accepted(accept), format, "{accept}");
         }
-        assert_eq!(Format::accepted(["image/png", "text/plain"].into_iter()), Prometheus);
+        assert_eq!(TextFormat::accepted(["image/png", "text/plain"].into_iter()), Prometheus);
     }
 }

@@ -14,10 +14,10 @@ pub mod format;
 pub mod kinds;
 pub mod samples;
 
-use families::{FIRST, Family, REST};
+use families::{FIRST, MetricFamily, REST};
 
 /// All families, in the order of encoding.
-pub fn all() -> impl Iterator<Item = &'static Family> {
+pub fn all() -> impl Iterator<Item = &'static MetricFamily> {
     let of_kinds = kinds::KINDS.iter().map(|kind| kind.families);
     [FIRST].into_iter().chain(of_kinds).chain([REST]).flatten().copied()
 }

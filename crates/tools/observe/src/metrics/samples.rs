@@ -5,11 +5,11 @@ use std::fmt::Result as Encoded;
 use netvale_control::types::{Latency, PortDetails};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet};
 
-use crate::metrics::families::{Family, Type};
+use crate::metrics::families::{FamilyType, MetricFamily};
 
 /// A sample's value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Value {
+pub enum SampleValue {
     /// A count.
     Count(u64),
     /// A time in nanoseconds, encoded in seconds.
@@ -28,20 +28,20 @@ impl Samples<'_> {
     /// Encodes a family's samples.
     pub fn all<L: EncodeLabelSet>(
         &mut self,
-        family: &Family,
-        samples: impl IntoIterator<Item = (L, Value)>,
+        family: &MetricFamily,
+        samples: impl IntoIterator<Item = (L, SampleValue)>,
     ) -> Encoded {
         let mut encoder =
             self.0.encode_descriptor(family.name, family.help, family.unit.as_ref(), family.of.encoded())?;
         for (labels, value) in samples {
             let mut one = encoder.encode_family(&labels)?;
             match (family.of, value) {
-                (Type::Counter, Value::Count(n)) => one.encode_counter::<NoLabelSet, _, u64>(&n, None)?,
-                (Type::Counter, Value::Nanoseconds(n)) => {
+                (FamilyType::Counter, SampleValue::Count(n)) => one.encode_counter::<NoLabelSet, _, u64>(&n, None)?,
+                (FamilyType::Counter, SampleValue::Nanoseconds(n)) => {
                     one.encode_counter::<NoLabelSet, _, u64>(&seconds(n), None)?
                 }
-                (_, Value::Count(n)) => one.encode_gauge(&n)?,
-                (_, Value::Nanoseconds(n)) => one.encode_gauge(&seconds(n))?,
+                (_, SampleValue::Count(n)) => one.encode_gauge(&n)?,
+                (_, SampleValue::Nanoseconds(n)) => one.encode_gauge(&seconds(n))?,
             }
         }
         Ok(())
@@ -50,7 +50,7 @@ impl Samples<'_> {
     /// Encodes a histogram's samples.
     pub fn histograms<'a, L: EncodeLabelSet>(
         &mut self,
-        family: &Family,
+        family: &MetricFamily,
         samples: impl IntoIterator<Item = (L, &'a Latency)>,
     ) -> Encoded {
         let mut encoder =
@@ -66,7 +66,7 @@ impl Samples<'_> {
     }
 
     /// Encodes samples that only describe a subject.
-    pub fn info<L: EncodeLabelSet>(&mut self, family: &Family, samples: impl IntoIterator<Item = L>) -> Encoded {
+    pub fn info<L: EncodeLabelSet>(&mut self, family: &MetricFamily, samples: impl IntoIterator<Item = L>) -> Encoded {
         let mut encoder = self.0.encode_descriptor(family.name, family.help, None, family.of.encoded())?;
         samples.into_iter().try_for_each(|labels| encoder.encode_info(&labels))
     }

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use netvale_control::client::ClientError;
 use netvale_control::types::{AllStats, PortState, RingStats, TraceStep, TracedFrame};
 
-use super::datagram::Sender;
+use super::datagram::DatagramSender;
 use super::indices::Indices;
-use super::samples::{CounterSample, Discard, FlowSample, Output, Traffic};
-use super::sessions::{Rates, Sessions};
+use super::samples::{CounterSample, Discard, FlowSample, FrameOutput, PortTraffic};
+use super::sessions::{SamplingRates, Sessions};
 
 /// How long frames wait in the daemon, and the poll interval.
 const LOOK: Duration = Duration::from_millis(50);
@@ -21,13 +21,13 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// The selection of samples, and their rates.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct SflowOptions {
     /// The daemon's run directory.
     pub run_dir: PathBuf,
     /// The only switches to sample, if any are named.
     pub switches: Vec<String>,
     /// Sampling rates: one frame in that many, per ring.
-    pub rates: Rates,
+    pub rates: SamplingRates,
     /// Interval of counter samples; zero: never.
     pub polling: Duration,
     /// Maximum bytes of a frame.
@@ -36,28 +36,28 @@ pub struct Options {
 
 /// Makes samples.
 #[derive(Debug)]
-pub struct Agent {
-    options: Options,
-    sender: Sender,
+pub struct SflowAgent {
+    options: SflowOptions,
+    sender: DatagramSender,
     indices: Indices,
-    sources: HashMap<String, Source>,
+    sources: HashMap<String, SampledPort>,
     /// Sampled frames that the daemon had no room for.
     lost: u32,
 }
 
 /// The sampling state of a port.
 #[derive(Debug, Default)]
-struct Source {
+struct SampledPort {
     flows: u32,
     counters: u32,
     pool: u32,
 }
 
-impl Agent {
+impl SflowAgent {
     /// An agent that sends to `sender`.
     #[must_use]
-    pub fn new(options: Options, sender: Sender) -> Agent {
-        Agent { options, sender, indices: Indices::default(), sources: HashMap::new(), lost: 0 }
+    pub fn new(options: SflowOptions, sender: DatagramSender) -> SflowAgent {
+        SflowAgent { options, sender, indices: Indices::default(), sources: HashMap::new(), lost: 0 }
     }
 
     /// Sends samples until asked to stop. Waits for a missing daemon.
@@ -126,7 +126,7 @@ impl Agent {
     }
 
     /// A frame's destination: the ports that received it, unless they dropped it.
-    fn output(&mut self, steps: &[TraceStep]) -> Output {
+    fn output(&mut self, steps: &[TraceStep]) -> FrameOutput {
         let mut ports = Vec::new();
         let mut dropped = None;
         for step in steps {
@@ -140,10 +140,10 @@ impl Agent {
             }
         }
         match (ports.as_slice(), dropped) {
-            ([port], _) => Output::Port(self.indices.of(port)),
-            ([], Some(why)) => Output::Discarded(why),
-            ([], None) => Output::Unknown,
-            (several, _) => Output::Several(several.len() as u32),
+            ([port], _) => FrameOutput::Port(self.indices.of(port)),
+            ([], Some(why)) => FrameOutput::Discarded(why),
+            ([], None) => FrameOutput::Unknown,
+            (several, _) => FrameOutput::Several(several.len() as u32),
         }
     }
 
@@ -169,9 +169,9 @@ impl Agent {
     }
 }
 
-fn traffic(rings: &[RingStats], drops: &netvale_control::types::Drops) -> Traffic {
+fn traffic(rings: &[RingStats], drops: &netvale_control::types::Drops) -> PortTraffic {
     let sum = |of: fn(&RingStats) -> u64| rings.iter().map(of).fold(0, u64::wrapping_add);
-    Traffic { bytes: sum(|ring| ring.bytes), frames: sum(|ring| ring.frames), drops: drops.values().sum() }
+    PortTraffic { bytes: sum(|ring| ring.bytes), frames: sum(|ring| ring.frames), drops: drops.values().sum() }
 }
 
 /// Decodes hexadecimal digits, up to the first bad one.

@@ -17,7 +17,7 @@ const VERSION: u32 = 5;
 
 /// Collectors, and samples sent to all of them.
 #[derive(Debug)]
-pub struct Sender {
+pub struct DatagramSender {
     sockets: Vec<UdpSocket>,
     agent: IpAddr,
     sub_agent: u32,
@@ -30,19 +30,19 @@ pub struct Sender {
     unsent: u64,
 }
 
-impl Sender {
+impl DatagramSender {
     /// A sender for these collectors. Without `agent`, the agent's address is the local one that reaches the first
     /// collector.
     ///
     /// # Errors
     /// No route to a collector.
-    pub fn new(collectors: &[SocketAddr], agent: Option<IpAddr>, sub_agent: u32) -> io::Result<Sender> {
+    pub fn new(collectors: &[SocketAddr], agent: Option<IpAddr>, sub_agent: u32) -> io::Result<DatagramSender> {
         let sockets = collectors.iter().map(connect).collect::<io::Result<Vec<_>>>()?;
         let own = || sockets.first().and_then(|socket| socket.local_addr().ok()).map(|address| address.ip());
         let agent = agent.or_else(own).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let samples = Xdr::default();
         let began = Instant::now();
-        Ok(Sender { sockets, agent, sub_agent, began, sequence: 0, samples, count: 0, since: None, unsent: 0 })
+        Ok(DatagramSender { sockets, agent, sub_agent, began, sequence: 0, samples, count: 0, since: None, unsent: 0 })
     }
 
     /// The address by which collectors know this host.
@@ -129,7 +129,7 @@ mod tests {
     fn to_all() {
         let one = collector();
         let two = collector();
-        let mut sender = Sender::new(&[one.1, two.1], None, 3).unwrap();
+        let mut sender = DatagramSender::new(&[one.1, two.1], None, 3).unwrap();
         sender.put(&[0, 0, 0, 9]);
         sender.put(&[0, 0, 0, 8]);
         sender.flush();
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn no_datagram_is_too_long() {
         let (socket, address) = collector();
-        let mut sender = Sender::new(&[address], Some(Ipv6Addr::LOCALHOST.into()), 0).unwrap();
+        let mut sender = DatagramSender::new(&[address], Some(Ipv6Addr::LOCALHOST.into()), 0).unwrap();
         (0..10).for_each(|_| sender.put(&[0; 400]));
         sender.flush();
         let words: Vec<usize> = (0..4).map(|_| received(&socket).len()).collect();
@@ -162,7 +162,7 @@ mod tests {
     fn nobody_listens() {
         let (socket, address) = collector();
         drop(socket);
-        let mut sender = Sender::new(&[address], None, 0).unwrap();
+        let mut sender = DatagramSender::new(&[address], None, 0).unwrap();
         let deadline = Instant::now() + Duration::from_secs(10);
         while sender.unsent() == 0 {
             assert!(Instant::now() < deadline);

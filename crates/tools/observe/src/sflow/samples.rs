@@ -19,7 +19,7 @@ const NOT_COUNTED: u32 = u32::MAX;
 
 /// The destination of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Output {
+pub enum FrameOutput {
     /// Unknown: the frame waits on a link, or its ports are gone.
     Unknown,
     /// The port of that number.
@@ -62,14 +62,14 @@ impl Discard {
     }
 }
 
-impl Output {
+impl FrameOutput {
     /// The field of `flow_sample`: format in the two highest bits, value in the others.
     fn to_field(self) -> u32 {
         match self {
-            Output::Unknown => 0,
-            Output::Port(index) => index,
-            Output::Several(count) => 2 << 30 | count,
-            Output::Discarded(why) => 1 << 30 | why as u32,
+            FrameOutput::Unknown => 0,
+            FrameOutput::Port(index) => index,
+            FrameOutput::Several(count) => 2 << 30 | count,
+            FrameOutput::Discarded(why) => 1 << 30 | why as u32,
         }
     }
 }
@@ -88,7 +88,7 @@ pub struct FlowSample<'a> {
     /// Samples lost for lack of room.
     pub lost: u32,
     /// The frame's destination.
-    pub output: Output,
+    pub output: FrameOutput,
     /// The frame's length in bytes.
     pub len: u32,
     /// The frame's first bytes.
@@ -122,14 +122,14 @@ pub struct CounterSample<'a> {
     /// Whether the port is open.
     pub is_up: bool,
     /// Traffic received from it, drops included.
-    pub input: Traffic,
+    pub input: PortTraffic,
     /// Traffic sent to it.
-    pub output: Traffic,
+    pub output: PortTraffic,
 }
 
 /// A port's traffic in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
+pub struct PortTraffic {
     /// Bytes.
     pub bytes: u64,
     /// Frames.
@@ -138,7 +138,7 @@ pub struct Traffic {
     pub drops: u64,
 }
 
-impl Traffic {
+impl PortTraffic {
     /// Octets, unicast, multicast and broadcast packets, discards, errors. Packets wrap at 32 bits, as their counters
     /// do.
     fn put(&self, to: &mut Xdr) {

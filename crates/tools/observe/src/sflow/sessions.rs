@@ -15,14 +15,14 @@ use crate::daemon::connect;
 
 /// Sampling rates: one frame in that many, per ring.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rates {
+pub struct SamplingRates {
     /// Rate of ports without their own.
     pub one_of: u32,
     /// Rates of ports, by full name.
     pub ports: BTreeMap<String, u32>,
 }
 
-impl Rates {
+impl SamplingRates {
     /// The names to trace, by switch and rate.
     fn groups(&self, all: &AllStats) -> BTreeMap<(String, u32), Vec<String>> {
         let mut groups = BTreeMap::<_, Vec<_>>::new();
@@ -45,7 +45,7 @@ impl Rates {
 #[derive(Debug)]
 pub struct Sessions {
     run_dir: PathBuf,
-    rates: Rates,
+    rates: SamplingRates,
     /// The only switches to sample, if any are named.
     only: Vec<String>,
     /// Receives counters, and events of ports.
@@ -60,7 +60,7 @@ impl Sessions {
     ///
     /// # Errors
     /// The daemon does not answer, or refuses.
-    pub fn begin(run_dir: PathBuf, rates: Rates, only: Vec<String>) -> Result<Sessions, ClientError> {
+    pub fn begin(run_dir: PathBuf, rates: SamplingRates, only: Vec<String>) -> Result<Sessions, ClientError> {
         let mut main = connect(&run_dir)?;
         let names = [EventName::PortAttached, EventName::DaemonContinued, EventName::EventsLost];
         let names = names.map(|name| name.as_str().to_owned()).to_vec();
@@ -193,7 +193,7 @@ mod tests {
         let ports = names.map(|(switch, name)| port(switch, name)).to_vec();
         let all = AllStats { ports, ..AllStats::default() };
         let ports = [("v0:b".to_owned(), 10), ("v0:gone".to_owned(), 5)].into();
-        let groups = Rates { one_of: 100, ports }.groups(&all);
+        let groups = SamplingRates { one_of: 100, ports }.groups(&all);
         let expected: [(_, &[&str]); 3] =
             [(("v0", 10), &["v0:b"]), (("v0", 100), &["v0:a", "v0:c"]), (("v1", 100), &["v1"])];
         assert_eq!(groups.len(), expected.len());

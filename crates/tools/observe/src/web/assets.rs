@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use netvale_control::types::PortKind;
 
-use crate::http::answer::Answer;
+use crate::http::answer::HttpAnswer;
 
 const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
@@ -45,9 +45,9 @@ fn kinds() -> String {
 
 /// The file at a path.
 #[must_use]
-pub fn at(path: &str) -> Option<Answer> {
+pub fn at(path: &str) -> Option<HttpAnswer> {
     let (_, kind, text) = files().find(|(known, ..)| *known == path)?;
-    Some(Answer::page(kind, text))
+    Some(HttpAnswer::page(kind, text))
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::http::answer::{Answer, Parts, Status};
-use crate::http::head::Head;
+use crate::http::answer::{BodyParts, HttpAnswer, HttpStatus};
+use crate::http::head::RequestHead;
 
 /// Maximum number of captures at a time.
 pub const MOST: usize = 4;
@@ -23,7 +23,7 @@ const PCAPNG: &str = "application/x-pcapng";
 
 /// Direction of captured frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum CaptureDirection {
     /// Frames that the port sends.
     Sent,
     /// Frames that the port receives.
@@ -34,11 +34,11 @@ pub enum Way {
 
 /// Parameters of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Capture {
+pub struct WebCapture {
     /// Full name of the port.
     pub port: String,
     /// Direction of its frames.
-    pub way: Way,
+    pub way: CaptureDirection,
     /// Maximum duration.
     pub time: Duration,
     /// Maximum number of frames.
@@ -48,39 +48,39 @@ pub struct Capture {
 }
 
 /// Opens captures.
-pub trait Tap: Send + Sync {
+pub trait CaptureTap: Send + Sync {
     /// Begins a capture; each part is a piece of a pcapng file after which the file may end.
     ///
     /// # Errors
     /// The reason for a failure.
-    fn open(&self, capture: &Capture) -> Result<Box<dyn Parts>, String>;
+    fn open(&self, capture: &WebCapture) -> Result<Box<dyn BodyParts>, String>;
 }
 
 /// The running captures.
-pub struct Captures {
-    tap: Box<dyn Tap>,
+pub struct WebCaptures {
+    tap: Box<dyn CaptureTap>,
     open: Arc<AtomicUsize>,
 }
 
-impl Captures {
+impl WebCaptures {
     /// An empty set; `tap` opens captures.
     #[must_use]
-    pub fn new(tap: Box<dyn Tap>) -> Captures {
-        Captures { tap, open: Arc::default() }
+    pub fn new(tap: Box<dyn CaptureTap>) -> WebCaptures {
+        WebCaptures { tap, open: Arc::default() }
     }
 
     /// Begins a capture that is sent while it is taken.
     ///
     /// # Errors
     /// Too many captures run, or the port cannot be monitored.
-    pub fn begin(&self, capture: &Capture) -> Result<Answer, (Status, String)> {
+    pub fn begin(&self, capture: &WebCapture) -> Result<HttpAnswer, (HttpStatus, String)> {
         let ticket = Ticket(Arc::clone(&self.open));
         if self.open.fetch_add(1, Ordering::AcqRel) >= MOST {
-            return Err((Status::TooMany, format!("there are {MOST} captures already")));
+            return Err((HttpStatus::TooMany, format!("there are {MOST} captures already")));
         }
-        let parts = self.tap.open(capture).map_err(|why| (Status::Unavailable, why))?;
+        let parts = self.tap.open(capture).map_err(|why| (HttpStatus::Unavailable, why))?;
         let end = Instant::now() + capture.time;
-        Ok(Answer::in_parts(PCAPNG, Box::new(Limited { parts, end, left: MOST_BYTES, _ticket: ticket })))
+        Ok(HttpAnswer::in_parts(PCAPNG, Box::new(LimitedCapture { parts, end, left: MOST_BYTES, _ticket: ticket })))
     }
 }
 
@@ -94,14 +94,14 @@ impl Drop for Ticket {
 }
 
 /// Parts of a capture, up to its limits.
-struct Limited {
-    parts: Box<dyn Parts>,
+struct LimitedCapture {
+    parts: Box<dyn BodyParts>,
     end: Instant,
     left: u64,
     _ticket: Ticket,
 }
 
-impl Parts for Limited {
+impl BodyParts for LimitedCapture {
     fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
         if self.left == 0 || Instant::now() >= self.end {
             return Ok(None);
@@ -112,23 +112,23 @@ impl Parts for Limited {
     }
 }
 
-impl Capture {
+impl WebCapture {
     /// Parses the capture that a request describes.
     ///
     /// # Errors
     /// The invalid parameter.
-    pub fn asked(head: &Head) -> Result<Capture, &'static str> {
+    pub fn asked(head: &RequestHead) -> Result<WebCapture, &'static str> {
         let number = |name: &str, most: u64| match head.parameter(name).map(|text| text.parse()) {
             Some(Ok(number)) if number <= most => Some(number),
             _ => None,
         };
         let way = match head.parameter("way").as_deref() {
-            Some("sent") => Way::Sent,
-            Some("got") => Way::Got,
-            Some("both") => Way::Both,
+            Some("sent") => CaptureDirection::Sent,
+            Some("got") => CaptureDirection::Got,
+            Some("both") => CaptureDirection::Both,
             _ => return Err("way is sent, got or both"),
         };
-        Ok(Capture {
+        Ok(WebCapture {
             port: head.parameter("port").ok_or("port is missing")?,
             way,
             time: Duration::from_secs(number("seconds", MOST_SECONDS).ok_or("seconds are 0 to 300")?),
@@ -145,7 +145,7 @@ mod tests {
     /// An endless body with parts of a mebibyte.
     struct Much;
 
-    impl Parts for Much {
+    impl BodyParts for Much {
         fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
             Ok(Some(vec![0; 1 << 20]))
         }
@@ -153,21 +153,21 @@ mod tests {
 
     struct Taps;
 
-    impl Tap for Taps {
-        fn open(&self, capture: &Capture) -> Result<Box<dyn Parts>, String> {
+    impl CaptureTap for Taps {
+        fn open(&self, capture: &WebCapture) -> Result<Box<dyn BodyParts>, String> {
             if capture.port == "gone" { Err("it is gone".into()) } else { Ok(Box::new(Much)) }
         }
     }
 
-    fn asked(query: &str) -> Result<Capture, &'static str> {
+    fn asked(query: &str) -> Result<WebCapture, &'static str> {
         let text = format!("GET /api/capture?{query} HTTP/1.1\r\n\r\n");
-        Capture::asked(&Head::parse(text.as_bytes()).expect("a request").expect("a whole one"))
+        WebCapture::asked(&RequestHead::parse(text.as_bytes()).expect("a request").expect("a whole one"))
     }
 
-    fn parts(answer: Answer) -> Box<dyn Parts> {
+    fn parts(answer: HttpAnswer) -> Box<dyn BodyParts> {
         match answer.body {
-            crate::http::answer::Body::InParts(parts) => parts,
-            crate::http::answer::Body::Whole(text) => panic!("{text}"),
+            crate::http::answer::HttpBody::InParts(parts) => parts,
+            crate::http::answer::HttpBody::Whole(text) => panic!("{text}"),
         }
     }
 
@@ -175,8 +175,13 @@ mod tests {
     #[test]
     fn requests() {
         let capture = asked("port=vale0%3Aa&way=both&seconds=10&frames=100&snaplen=0").expect("a capture");
-        let wanted =
-            Capture { port: "vale0:a".into(), way: Way::Both, time: Duration::from_secs(10), frames: 100, snaplen: 0 };
+        let wanted = WebCapture {
+            port: "vale0:a".into(),
+            way: CaptureDirection::Both,
+            time: Duration::from_secs(10),
+            frames: 100,
+            snaplen: 0,
+        };
         assert_eq!(capture, wanted);
         for wrong in [
             "way=both&seconds=10&frames=100&snaplen=0",
@@ -195,10 +200,10 @@ mod tests {
     /// ended.
     #[test]
     fn limits() {
-        let captures = Captures::new(Box::new(Taps));
+        let captures = WebCaptures::new(Box::new(Taps));
         let mut capture = asked("port=a&way=sent&seconds=300&frames=1&snaplen=0").expect("a capture");
         let mut all: Vec<_> = (0..MOST).map(|_| parts(captures.begin(&capture).expect("begins"))).collect();
-        assert_eq!(captures.begin(&capture).expect_err("too many").0, Status::TooMany);
+        assert_eq!(captures.begin(&capture).expect_err("too many").0, HttpStatus::TooMany);
         let mut first = all.pop().expect("a capture");
         let sent = std::iter::from_fn(|| first.next().expect("no failure")).map(|bytes| bytes.len() as u64);
         assert_eq!(sent.sum::<u64>(), MOST_BYTES);
@@ -207,7 +212,7 @@ mod tests {
         assert_eq!(parts(captures.begin(&capture).expect("begins")).next().expect("no failure"), None);
         capture.port = "gone".into();
         for _ in 0..2 * MOST {
-            assert_eq!(captures.begin(&capture).expect_err("gone"), (Status::Unavailable, "it is gone".to_owned()));
+            assert_eq!(captures.begin(&capture).expect_err("gone"), (HttpStatus::Unavailable, "it is gone".to_owned()));
         }
     }
 }

@@ -9,48 +9,48 @@
 //! - `Sec-Fetch-Site`, sent by current browsers, says the same for figures.
 //! - `Authorization` carries the token, for figures. A browser never adds it by itself.
 
-use crate::http::answer::Status;
-use crate::http::head::Head;
+use crate::http::answer::HttpStatus;
+use crate::http::head::RequestHead;
 use crate::web::token::Token;
 
 /// Checks requests to this server.
 #[derive(Clone, Debug)]
-pub struct Guard(Token);
+pub struct WebGuard(Token);
 
-impl Guard {
+impl WebGuard {
     /// A guard that demands this token for figures.
     #[must_use]
-    pub fn new(token: Token) -> Guard {
-        Guard(token)
+    pub fn new(token: Token) -> WebGuard {
+        WebGuard(token)
     }
 
     /// Checks a request for the page itself.
     ///
     /// # Errors
     /// The status of a refusal.
-    pub fn page(&self, head: &Head) -> Result<(), Status> {
-        let host = head.only("host").ok_or(Status::Misdirected)?;
+    pub fn page(&self, head: &RequestHead) -> Result<(), HttpStatus> {
+        let host = head.only("host").ok_or(HttpStatus::Misdirected)?;
         let mut origins = head.all("origin");
         let is_own = |origin: &str| {
             let of = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
             of.is_some_and(|of| of.eq_ignore_ascii_case(host))
         };
-        if origins.all(is_own) { Ok(()) } else { Err(Status::Forbidden) }
+        if origins.all(is_own) { Ok(()) } else { Err(HttpStatus::Forbidden) }
     }
 
     /// Checks a request for figures.
     ///
     /// # Errors
     /// The status of a refusal.
-    pub fn figures(&self, head: &Head) -> Result<(), Status> {
+    pub fn figures(&self, head: &RequestHead) -> Result<(), HttpStatus> {
         self.page(head)?;
         if head.all("sec-fetch-site").any(|site| site != "same-origin") {
-            return Err(Status::Forbidden);
+            return Err(HttpStatus::Forbidden);
         }
         let shown = head.only("authorization").and_then(|value| value.split_once(' '));
         match shown {
             Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") && self.0.is(token) => Ok(()),
-            _ => Err(Status::Unauthorized),
+            _ => Err(HttpStatus::Unauthorized),
         }
     }
 }
@@ -61,13 +61,13 @@ mod tests {
 
     const SECRET: &str = "0123456789abcdef";
 
-    fn guard() -> Guard {
-        Guard::new(Token::parse(SECRET).expect("a token"))
+    fn guard() -> WebGuard {
+        WebGuard::new(Token::parse(SECRET).expect("a token"))
     }
 
-    fn head(fields: &str) -> Head {
+    fn head(fields: &str) -> RequestHead {
         let text = format!("GET /api/stats HTTP/1.1\r\n{fields}\r\n");
-        Head::parse(text.as_bytes()).expect("a request").expect("a whole one")
+        RequestHead::parse(text.as_bytes()).expect("a request").expect("a whole one")
     }
 
     /// Objective: requests by other pages are refused, whatever else they carry.
@@ -79,16 +79,16 @@ mod tests {
         assert_eq!(judged("https://localhost:9848"), Ok(()));
         for other in ["http://evil.example", "null", "http://localhost", "http://127.0.0.1:9848", "", "localhost:9848"]
         {
-            assert_eq!(judged(other), Err(Status::Forbidden), "{other}");
+            assert_eq!(judged(other), Err(HttpStatus::Forbidden), "{other}");
         }
         let two = "Host: localhost\r\nOrigin: http://localhost\r\nOrigin: http://evil.example\r\n";
-        assert_eq!(guard.page(&head(two)), Err(Status::Forbidden));
+        assert_eq!(guard.page(&head(two)), Err(HttpStatus::Forbidden));
         let token = format!("Host: localhost\r\nAuthorization: Bearer {SECRET}\r\n");
         for (site, judged) in [
             ("same-origin", Ok(())),
-            ("cross-site", Err(Status::Forbidden)),
-            ("same-site", Err(Status::Forbidden)),
-            ("none", Err(Status::Forbidden)),
+            ("cross-site", Err(HttpStatus::Forbidden)),
+            ("same-site", Err(HttpStatus::Forbidden)),
+            ("none", Err(HttpStatus::Forbidden)),
         ] {
             assert_eq!(guard.figures(&head(&format!("{token}Sec-Fetch-Site: {site}\r\n"))), judged, "{site}");
         }
@@ -110,7 +110,7 @@ mod tests {
             format!("Cookie: token={SECRET}\r\n"),
             format!("Authorization: Bearer {SECRET}\r\nAuthorization: Bearer {SECRET}\r\n"),
         ] {
-            assert_eq!(judged(&wrong), Err(Status::Unauthorized), "{wrong}");
+            assert_eq!(judged(&wrong), Err(HttpStatus::Unauthorized), "{wrong}");
         }
     }
 }

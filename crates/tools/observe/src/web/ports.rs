@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use netvale_control::client::{Client, ClientError, Failure};
+use netvale_control::client::{Client, ClientError, ClientErrorKind};
 use serde::Serialize;
 
-use crate::daemon::Daemon;
-use crate::http::answer::Status;
+use crate::daemon::ObservedDaemon;
+use crate::http::answer::HttpStatus;
 
 /// Maximum age of the list of ports: names and owners change seldom.
 const LIST_FRESH: Duration = Duration::from_secs(2);
@@ -19,37 +19,41 @@ const PORT_FRESH: Duration = Duration::from_millis(200);
 const MOST_A_SECOND: u32 = 40;
 
 /// An answer as JSON, or status and reason of a failure.
-pub type Told = Result<Arc<str>, (Status, String)>;
+pub type PortsAnswer = Result<Arc<str>, (HttpStatus, String)>;
 
 /// The daemon's ports.
 #[derive(Debug)]
-pub struct Ports {
-    state: Mutex<State>,
+pub struct WebPorts {
+    state: Mutex<PortsState>,
 }
 
 #[derive(Debug)]
-struct State {
-    daemon: Daemon,
-    list: Option<(Instant, Told)>,
-    single: BTreeMap<String, (Instant, Told)>,
+struct PortsState {
+    daemon: ObservedDaemon,
+    list: Option<(Instant, PortsAnswer)>,
+    single: BTreeMap<String, (Instant, PortsAnswer)>,
     /// Start of the second in which questions about single ports are counted, and their number.
     asked: (Instant, u32),
 }
 
-impl Ports {
+impl WebPorts {
     /// The ports of the daemon of that run directory.
     #[must_use]
-    pub fn new(run_dir: PathBuf) -> Ports {
-        let state =
-            State { daemon: Daemon::new(run_dir), list: None, single: BTreeMap::new(), asked: (Instant::now(), 0) };
-        Ports { state: Mutex::new(state) }
+    pub fn new(run_dir: PathBuf) -> WebPorts {
+        let state = PortsState {
+            daemon: ObservedDaemon::new(run_dir),
+            list: None,
+            single: BTreeMap::new(),
+            asked: (Instant::now(), 0),
+        };
+        WebPorts { state: Mutex::new(state) }
     }
 
     /// All ports, as `port.list` returns them.
     ///
     /// # Errors
     /// The daemon does not answer.
-    pub fn list(&self) -> Told {
+    pub fn list(&self) -> PortsAnswer {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, known)) = state.list.as_ref().filter(|(at, _)| at.elapsed() < LIST_FRESH) {
             return known.clone();
@@ -64,7 +68,7 @@ impl Ports {
     ///
     /// # Errors
     /// No such port, too many questions, or no answer from the daemon.
-    pub fn one(&self, name: &str) -> Told {
+    pub fn one(&self, name: &str) -> PortsAnswer {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.single.retain(|_, (at, _)| at.elapsed() < PORT_FRESH);
         if let Some((_, known)) = state.single.get(name) {
@@ -74,7 +78,7 @@ impl Ports {
             state.asked = (Instant::now(), 0);
         }
         if state.asked.1 >= MOST_A_SECOND {
-            return Err((Status::TooMany, "too many ports are looked at".into()));
+            return Err((HttpStatus::TooMany, "too many ports are looked at".into()));
         }
         state.asked.1 += 1;
         let told = told(state.daemon.ask(|client: &mut Client| client.show(name)));
@@ -83,11 +87,11 @@ impl Ports {
     }
 }
 
-fn told(answer: Result<impl Serialize, ClientError>) -> Told {
+fn told(answer: Result<impl Serialize, ClientError>) -> PortsAnswer {
     match answer {
         Ok(answer) => Ok(serde_json::to_string(&answer).unwrap_or_default().into()),
-        Err(error) if error.failure() == Failure::Refused => Err((Status::NotFound, error.what())),
+        Err(error) if error.failure() == ClientErrorKind::Refused => Err((HttpStatus::NotFound, error.what())),
         // The socket's path is not for the browser.
-        Err(_) => Err((Status::Unavailable, "the daemon does not answer".into())),
+        Err(_) => Err((HttpStatus::Unavailable, "the daemon does not answer".into())),
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use netvale_observe::metrics::all;
-use netvale_observe::metrics::families::Family;
+use netvale_observe::metrics::families::MetricFamily;
 use serde_json::Value;
 
 const PAGE: &str = include_str!("../../../../../docs/reference/metrics.md");
@@ -16,7 +16,7 @@ const ALERTS: &str = include_str!("../../../../../dist/prometheus/netvale.rules.
 fn page_is_the_table() {
     let rows: Vec<_> = PAGE.lines().filter(|line| line.starts_with("| `netvale_")).collect();
     let or_none = |text: String| if text.is_empty() { "–".to_owned() } else { text };
-    let row = |family: &'static Family| {
+    let row = |family: &'static MetricFamily| {
         let labels: Vec<_> = family.labels.iter().map(|label| format!("`{label}`")).collect();
         let unit = family.unit.as_ref().map(|unit| unit.as_str().to_owned()).unwrap_or_default();
         let labels = or_none(labels.join(", "));
@@ -33,7 +33,7 @@ fn names(text: &str) -> BTreeSet<&str> {
 }
 
 fn are_known(what: &str, text: &str) {
-    let of = |family: &'static Family| family.samples().into_iter().chain([family.sample()]);
+    let of = |family: &'static MetricFamily| family.samples().into_iter().chain([family.sample()]);
     let known: BTreeSet<_> = all().flat_map(of).collect();
     let used = names(text);
     assert!(!used.is_empty(), "{what}");

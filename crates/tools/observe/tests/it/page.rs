@@ -9,16 +9,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use netvale_control::dirs::CONTROL_SOCKET;
-use netvale_control::server::{Connection, Handler as Methods};
+use netvale_control::server::{ControlConnection, RequestHandler as Methods};
 use netvale_control::types::AllStats;
 use netvale_control::{Reply, Request, RpcError};
-use netvale_observe::http::connection::Limits;
-use netvale_observe::http::handler::Handler;
+use netvale_observe::http::connection::TimeLimits;
+use netvale_observe::http::handler::HttpHandler;
 use netvale_observe::http::hosts::ServerNames;
-use netvale_observe::http::listener::{Listener, Place};
+use netvale_observe::http::listener::{HttpListener, ListenPlace};
 use netvale_observe::http::server::run;
 use netvale_observe::metrics_page::MetricsPage;
-use netvale_observe::source::{FRESH, Source};
+use netvale_observe::source::{FRESH, FiguresSource};
 
 /// Counts its requests, and returns the number as `stalls`.
 #[derive(Clone, Default)]
@@ -39,7 +39,7 @@ fn daemon(dir: &Path, mut counting: Counting, requests: u64) -> JoinHandle<()> {
     let listener = UnixListener::bind(&path).expect("a socket");
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a client");
-        let mut connection = Connection::default();
+        let mut connection = ControlConnection::default();
         let mut bytes = [0; 4096];
         let last = counting.0.load(Ordering::SeqCst) + requests;
         while let Ok(len @ 1..) = stream.read(&mut bytes) {
@@ -80,12 +80,12 @@ fn get_until(path: &Path, text: &str) -> String {
 fn page() {
     let dir = tempfile::tempdir().expect("a folder");
     let at = dir.path().join("metrics.sock");
-    let listener = Listener::bind(&Place::Unix(at.clone()), 0o600).expect("bound");
+    let listener = HttpListener::bind(&ListenPlace::Unix(at.clone()), 0o600).expect("bound");
     let (stop, stopped) = UnixStream::pair().expect("a pair");
-    let source = Source::new(dir.path().to_owned());
+    let source = FiguresSource::new(dir.path().to_owned());
     let server = std::thread::spawn(move || {
-        let handler: Arc<dyn Handler> = Arc::new(MetricsPage { hosts: ServerNames::of(&[], &[]), source });
-        run(&[listener], &handler, Limits::default(), stopped.as_fd()).expect("serves");
+        let handler: Arc<dyn HttpHandler> = Arc::new(MetricsPage { hosts: ServerNames::of(&[], &[]), source });
+        run(&[listener], &handler, TimeLimits::default(), stopped.as_fd()).expect("serves");
     });
 
     let without = get(&at, METRICS);

@@ -5,19 +5,19 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
 use netvale_control::dirs::CONTROL_SOCKET;
-use netvale_control::server::{Connection, Handler as Methods};
+use netvale_control::server::{ControlConnection, RequestHandler as Methods};
 use netvale_control::types::{AllStats, PortDetails, PortInfo};
 use netvale_control::{ErrorCode, Reply, Request, RpcError};
-use netvale_observe::http::answer::{Answer, Body, Parts, Status};
-use netvale_observe::http::handler::Handler;
-use netvale_observe::http::head::Head;
+use netvale_observe::http::answer::{BodyParts, HttpAnswer, HttpBody, HttpStatus};
+use netvale_observe::http::handler::HttpHandler;
+use netvale_observe::http::head::RequestHead;
 use netvale_observe::http::hosts::ServerNames;
-use netvale_observe::source::Source;
+use netvale_observe::source::FiguresSource;
 use netvale_observe::web::assets::files;
-use netvale_observe::web::capture::{Capture, Captures, Tap};
-use netvale_observe::web::guard::Guard;
+use netvale_observe::web::capture::{CaptureTap, WebCapture, WebCaptures};
+use netvale_observe::web::guard::WebGuard;
 use netvale_observe::web::page::WebPage;
-use netvale_observe::web::ports::Ports;
+use netvale_observe::web::ports::WebPorts;
 use netvale_observe::web::token::Token;
 
 const SECRET: &str = "0123456789abcdef";
@@ -48,7 +48,7 @@ fn daemon(dir: &Path) {
         for stream in listener.incoming() {
             let mut stream: UnixStream = stream.expect("a client");
             std::thread::spawn(move || {
-                let mut connection = Connection::default();
+                let mut connection = ControlConnection::default();
                 let mut bytes = [0; 4096];
                 while let Ok(len @ 1..) = stream.read(&mut bytes) {
                     stream.write_all(&connection.feed(&bytes[..len], &mut Played).bytes).expect("sent");
@@ -61,15 +61,15 @@ fn daemon(dir: &Path) {
 /// Opens a capture whose content is the port's name.
 struct Named;
 
-impl Tap for Named {
-    fn open(&self, capture: &Capture) -> Result<Box<dyn Parts>, String> {
+impl CaptureTap for Named {
+    fn open(&self, capture: &WebCapture) -> Result<Box<dyn BodyParts>, String> {
         Ok(Box::new(Once(Some(capture.port.clone().into_bytes()))))
     }
 }
 
 struct Once(Option<Vec<u8>>);
 
-impl Parts for Once {
+impl BodyParts for Once {
     fn next(&mut self) -> std::io::Result<Option<Vec<u8>>> {
         Ok(self.0.take())
     }
@@ -78,22 +78,22 @@ impl Parts for Once {
 fn page(run_dir: &Path) -> WebPage {
     WebPage {
         hosts: ServerNames::default(),
-        guard: Guard::new(Token::parse(SECRET).expect("a token")),
-        source: Source::new(run_dir.into()),
-        ports: Ports::new(run_dir.into()),
-        captures: Captures::new(Box::new(Named)),
+        guard: WebGuard::new(Token::parse(SECRET).expect("a token")),
+        source: FiguresSource::new(run_dir.into()),
+        ports: WebPorts::new(run_dir.into()),
+        captures: WebCaptures::new(Box::new(Named)),
     }
 }
 
-fn ask(page: &WebPage, request: &str, fields: &str) -> Answer {
+fn ask(page: &WebPage, request: &str, fields: &str) -> HttpAnswer {
     let text = format!("{request} HTTP/1.1\r\nHost: localhost:9848\r\n{fields}\r\n");
-    page.answer(&Head::parse(text.as_bytes()).expect("a request").expect("a whole one"))
+    page.answer(&RequestHead::parse(text.as_bytes()).expect("a request").expect("a whole one"))
 }
 
-fn text(answer: &Answer) -> &str {
+fn text(answer: &HttpAnswer) -> &str {
     match &answer.body {
-        Body::Whole(text) => text,
-        Body::InParts(_) => panic!("in parts"),
+        HttpBody::Whole(text) => text,
+        HttpBody::InParts(_) => panic!("in parts"),
     }
 }
 
@@ -109,7 +109,7 @@ fn who_gets_what() {
     let page = page(dir.path());
     for (path, kind, file) in files() {
         let answer = ask(&page, &format!("GET {path}"), "");
-        assert_eq!((answer.status, answer.content_type, text(&answer)), (Status::Ok, kind, &*file));
+        assert_eq!((answer.status, answer.content_type, text(&answer)), (HttpStatus::Ok, kind, &*file));
         let head = answer.head();
         assert!(head.contains("\r\nContent-Security-Policy: default-src 'none'; "), "{head}");
         assert!(
@@ -119,12 +119,12 @@ fn who_gets_what() {
     for path in ["/api/stats", "/api/ports", &format!("/api/port?name={PORT}"), "/api/capture", "/api/", "/api/nothing"]
     {
         let status = |fields: &str| ask(&page, &format!("GET {path}"), fields).status;
-        assert_eq!(status(""), Status::Unauthorized, "{path}");
-        assert_eq!(status(&format!("{TOKEN}Origin: http://evil.example\r\n")), Status::Forbidden, "{path}");
-        assert_eq!(status(&format!("{TOKEN}Sec-Fetch-Site: cross-site\r\n")), Status::Forbidden, "{path}");
+        assert_eq!(status(""), HttpStatus::Unauthorized, "{path}");
+        assert_eq!(status(&format!("{TOKEN}Origin: http://evil.example\r\n")), HttpStatus::Forbidden, "{path}");
+        assert_eq!(status(&format!("{TOKEN}Sec-Fetch-Site: cross-site\r\n")), HttpStatus::Forbidden, "{path}");
     }
-    assert_eq!(ask(&page, "GET /../etc/passwd", "").status, Status::NotFound);
-    assert_eq!(ask(&page, "GET /api/nothing", TOKEN).status, Status::NotFound);
+    assert_eq!(ask(&page, "GET /../etc/passwd", "").status, HttpStatus::NotFound);
+    assert_eq!(ask(&page, "GET /api/nothing", TOKEN).status, HttpStatus::NotFound);
 }
 
 /// Objective: figures are the daemon's, even of ports with odd names; ports that it does not have are not captured.
@@ -134,28 +134,28 @@ fn figures() {
     let page = page(dir.path());
     for path in ["/api/stats", "/api/ports", "/api/port?name=a"] {
         let answer = ask(&page, &format!("GET {path}"), TOKEN);
-        assert_eq!(answer.status, Status::Unavailable, "{path}");
+        assert_eq!(answer.status, HttpStatus::Unavailable, "{path}");
         assert!(!text(&answer).contains(dir.path().to_str().expect("a text")), "{}", text(&answer));
     }
     daemon(dir.path());
     std::thread::sleep(netvale_observe::source::FRESH);
     for path in ["/api/stats", "/api/ports", &format!("/api/port?name={PORT}")] {
         let answer = ask(&page, &format!("GET {path}"), TOKEN);
-        assert_eq!((answer.status, answer.content_type), (Status::Ok, "application/json"), "{path}");
+        assert_eq!((answer.status, answer.content_type), (HttpStatus::Ok, "application/json"), "{path}");
         let json: serde_json::Value = serde_json::from_str(text(&answer)).expect("JSON");
         assert!(json.to_string().contains(&serde_json::to_string(ODD).expect("JSON")), "{path}: {json}");
     }
-    assert_eq!(ask(&page, "GET /api/port?name=other", TOKEN).status, Status::NotFound);
-    assert_eq!(ask(&page, "GET /api/port", TOKEN).status, Status::BadRequest);
+    assert_eq!(ask(&page, "GET /api/port?name=other", TOKEN).status, HttpStatus::NotFound);
+    assert_eq!(ask(&page, "GET /api/port", TOKEN).status, HttpStatus::BadRequest);
     let capture = |method: &str, port: &str| {
         let query = format!("port={port}&way=both&seconds=1&frames=1&snaplen=0");
         ask(&page, &format!("{method} /api/capture?{query}"), TOKEN)
     };
-    let Body::InParts(mut parts) = capture("GET", PORT).body else { panic!("whole") };
+    let HttpBody::InParts(mut parts) = capture("GET", PORT).body else { panic!("whole") };
     assert_eq!(parts.next().expect("no failure").as_deref(), Some(ODD.as_bytes()));
-    assert_eq!(capture("HEAD", PORT).status, Status::MethodNotAllowed);
-    assert_eq!(capture("GET", "netmap%3Aeth0").status, Status::NotFound);
-    assert_eq!(ask(&page, &format!("GET /api/capture?port={PORT}"), TOKEN).status, Status::BadRequest);
+    assert_eq!(capture("HEAD", PORT).status, HttpStatus::MethodNotAllowed);
+    assert_eq!(capture("GET", "netmap%3Aeth0").status, HttpStatus::NotFound);
+    assert_eq!(ask(&page, &format!("GET /api/capture?port={PORT}"), TOKEN).status, HttpStatus::BadRequest);
 }
 
 /// Objective: a client that asks about very many ports is told to wait, and the daemon is not asked.
@@ -166,5 +166,5 @@ fn many_ports() {
     let page = page(dir.path());
     let asked = (0..200).map(|n| ask(&page, &format!("GET /api/port?name=p{n}"), TOKEN).status);
     let statuses: Vec<_> = asked.collect();
-    assert!(statuses.contains(&Status::NotFound) && statuses.contains(&Status::TooMany));
+    assert!(statuses.contains(&HttpStatus::NotFound) && statuses.contains(&HttpStatus::TooMany));
 }

@@ -2,18 +2,18 @@ use super::*;
 use proptest::prelude::*;
 
 fn error(text: &str) -> BadAddresses {
-    text.parse::<Addresses>().unwrap_err()
+    text.parse::<AllowedAddresses>().unwrap_err()
 }
 
 /// Objective: a mixed list is read, and printed with MAC addresses first.
 #[test]
 fn a_mixed_list_reads_back_as_it_prints() {
     let text = "10.0.0.5, 02:00:00:00:00:01 10.1.0.0/24,2001:db8::5, fe80::/10,0.0.0.0/0,10.0.0.5/32";
-    let addresses: Addresses = text.parse().unwrap();
+    let addresses: AllowedAddresses = text.parse().unwrap();
     let printed = "02:00:00:00:00:01, 10.0.0.5, 10.1.0.0/24, 2001:db8::5, fe80::/10, 0.0.0.0/0";
     assert_eq!(addresses.to_string(), printed);
     assert_eq!(printed.parse(), Ok(addresses));
-    assert_eq!("".parse(), Ok(Addresses::new()));
+    assert_eq!("".parse(), Ok(AllowedAddresses::new()));
 }
 
 /// Objective: a text that is not an address is refused and named.
@@ -51,8 +51,8 @@ fn an_address_with_a_length_is_refused_with_what_may_be_meant() {
 /// Objective: lists end at their limits; duplicates do not count.
 #[test]
 fn lists_are_bounded() {
-    let mut addresses = Addresses::new();
-    for n in 0..Addresses::MAX_MACS as u8 {
+    let mut addresses = AllowedAddresses::new();
+    for n in 0..AllowedAddresses::MAX_MACS as u8 {
         addresses.add_mac(MacAddr([2, 0, 0, 0, 0, n])).unwrap();
         addresses.add_prefix(IpAddr::from([10, 0, 0, n]).into()).unwrap();
     }
@@ -70,14 +70,14 @@ proptest! {
         v4 in proptest::collection::vec((any::<u32>(), 0..=32u8), 0..8),
         v6 in proptest::collection::vec((any::<u128>(), 0..=128u8), 0..8),
     ) {
-        let mut addresses = Addresses::new();
+        let mut addresses = AllowedAddresses::new();
         for mac in macs {
             let _ = addresses.add_mac(MacAddr(mac));
         }
         let v4 = v4.into_iter().map(|(addr, len)| (IpAddr::V4((addr & mask32(len)).into()), len));
         let v6 = v6.into_iter().map(|(addr, len)| (IpAddr::V6((addr & mask128(len)).into()), len));
         for (addr, len) in v4.chain(v6) {
-            if let Ok(prefix) = Prefix::new(addr, len) {
+            if let Ok(prefix) = IpPrefix::new(addr, len) {
                 addresses.add_prefix(prefix).unwrap();
             }
         }
@@ -87,6 +87,6 @@ proptest! {
     /// Objective: any text is read or refused, without panic.
     #[test]
     fn any_text_is_read_or_refused(text in "\\PC*") {
-        let _ = text.parse::<Addresses>();
+        let _ = text.parse::<AllowedAddresses>();
     }
 }

@@ -46,17 +46,17 @@ pub fn arp(operation: u8, mac: [u8; 6], ip: &str) -> Vec<u8> {
     [&fixed[..], &mac, &v4(ip).octets(), &[0; 6], &[10, 0, 0, 1]].concat()
 }
 
-pub fn udp4(src: &str, ports: (u16, u16)) -> Vec<u8> {
+pub fn udp4(src: &str, from: u16, to: u16) -> Vec<u8> {
     let mut frame = Vec::new();
     let builder = PacketBuilder::ethernet2(OWN, [0xff; 6]).ipv4(v4(src).octets(), [10, 0, 0, 1], 64);
-    builder.udp(ports.0, ports.1).write(&mut frame, b"payload").unwrap();
+    builder.udp(from, to).write(&mut frame, b"payload").unwrap();
     frame
 }
 
-pub fn udp6(src: &str, ports: (u16, u16)) -> Vec<u8> {
+pub fn udp6(src: &str, from: u16, to: u16) -> Vec<u8> {
     let mut frame = Vec::new();
     let builder = PacketBuilder::ethernet2(OWN, [0xff; 6]).ipv6(v6(src).octets(), v6("ff02::1").octets(), 64);
-    builder.udp(ports.0, ports.1).write(&mut frame, b"payload").unwrap();
+    builder.udp(from, to).write(&mut frame, b"payload").unwrap();
     frame
 }
 
@@ -92,6 +92,6 @@ pub fn link_layer(kind: u8, mac: [u8; 6]) -> Vec<u8> {
 }
 
 /// A UDP header.
-pub fn udp(ports: (u16, u16)) -> Vec<u8> {
-    [ports.0.to_be_bytes(), ports.1.to_be_bytes(), [0, 8], [0, 0]].concat()
+pub fn udp(from: u16, to: u16) -> Vec<u8> {
+    [from.to_be_bytes(), to.to_be_bytes(), [0, 8], [0, 0]].concat()
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use netvale_policy::snoop::{Message, PortSet, Settings, Snoop, is_control};
+use netvale_policy::snoop::{MessageClass, PortSet, Snoop, SnoopSettings, is_control};
 use netvale_wire::MacAddr;
 use proptest::prelude::*;
 
@@ -91,7 +91,7 @@ fn cut_messages_change_nothing() {
         for cut in 0..whole.len() {
             let mut snoop = querying();
             let observed = snoop.observe(10 * SECOND, 0, 1, &whole[..cut]);
-            assert_eq!((observed.message, observed.changed), (Message::Malformed, false), "{cut} of {whole:02x?}");
+            assert_eq!((observed.message, observed.changed), (MessageClass::Malformed, false), "{cut} of {whole:02x?}");
             is_control(&whole[..cut]);
         }
     }
@@ -106,7 +106,7 @@ fn damaged_messages_change_nothing() {
             let mut frame = whole.clone();
             frame[bit / 8] ^= 1 << (bit % 8);
             let observed = querying().observe(10 * SECOND, 0, 1, &frame);
-            assert!(matches!(observed.message, Message::Malformed | Message::Other), "{bit} of {whole:02x?}");
+            assert!(matches!(observed.message, MessageClass::Malformed | MessageClass::Other), "{bit} of {whole:02x?}");
         }
     }
 }
@@ -129,14 +129,14 @@ fn control_messages_are_told_from_others() {
         etherparse::PacketBuilder::ethernet2(HOST, [1, 0, 0x5e, 1, 1, 1]).ipv4([10, 0, 0, 1], [239, 1, 1, 1], 1);
     builder.udp(1, 2).write(&mut udp, b"video").unwrap();
     assert!(!is_control(&udp) && !is_control(&[]) && !is_control(&[0xff; 60]));
-    assert_eq!(querying().observe(0, 0, 1, &udp).message, Message::Other);
+    assert_eq!(querying().observe(0, 0, 1, &udp).message, MessageClass::Other);
 }
 
 proptest! {
     /// Objective: memberships equal the simple model's, at any time, and every change is reported.
     #[test]
     fn members_are_the_models(steps in prop::collection::vec(step(), 0..60)) {
-        let mut snoop = Snoop::new(Settings { querier: true, ..Settings::new(SWITCH) });
+        let mut snoop = Snoop::new(SnoopSettings { querier: true, ..SnoopSettings::new(SWITCH) });
         (0..3).for_each(|vlan| snoop.watch(0, vlan));
         let mut model = Model { now: 10 * SECOND, ..Model::default() };
         snoop.tick(model.now);
@@ -160,10 +160,14 @@ proptest! {
     /// Objective: a sequence of damaged messages at any times is handled, and the limits hold.
     #[test]
     fn damaged_messages_get_an_answer(
-        steps in prop::collection::vec((0..11usize, 0..90usize, any::<u8>(), any::<u8>(), 0..SECOND * 50, 0..4u16), 0..80),
+        steps in prop::collection::vec(
+            (0..11usize, 0..90usize, any::<u8>(), any::<u8>(), 0..SECOND * 50, 0..4u16),
+            0..80,
+        ),
     ) {
         let samples = samples();
-        let mut snoop = Snoop::new(Settings { querier: true, max_groups: 3, per_port: 2, ..Settings::new(SWITCH) });
+        let settings = SnoopSettings { querier: true, max_groups: 3, per_port: 2, ..SnoopSettings::new(SWITCH) };
+        let mut snoop = Snoop::new(settings);
         let mut now = 0;
         for (which, at, byte, port, wait, vlan) in steps {
             let mut frame = samples[which].clone();
@@ -175,13 +179,18 @@ proptest! {
             prop_assert!(snoop.tick(now).next_ns > now || snoop.next_query(now).is_some());
             while snoop.next_query(now).is_some() {}
             prop_assert!(snoop.tick(now).next_ns > now);
-            prop_assert!(snoop.memberships().map(|member| (member.vlan, member.group)).collect::<std::collections::BTreeSet<_>>().len() <= 3);
+            let groups: std::collections::BTreeSet<_> =
+                snoop.memberships().map(|member| (member.vlan, member.group)).collect();
+            prop_assert!(groups.len() <= 3);
         }
     }
 
     /// Objective: any bytes are handled, and so is any payload of a valid header.
     #[test]
-    fn any_bytes_get_an_answer(bytes in prop::collection::vec(any::<u8>(), 4..200), kind in prop::sample::select(vec![0x11u8, 0x22, 130, 143, 151, 0x30])) {
+    fn any_bytes_get_an_answer(
+        bytes in prop::collection::vec(any::<u8>(), 4..200),
+        kind in prop::sample::select(vec![0x11u8, 0x22, 130, 143, 151, 0x30]),
+    ) {
         let mut snoop = querying();
         is_control(&bytes);
         snoop.observe(0, 0, 0, &bytes);

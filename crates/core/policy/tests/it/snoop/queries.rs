@@ -1,7 +1,7 @@
 //! The queries that a switch sends: their times, and their contents read by another parser.
 
 use etherparse::{IpNumber, NetSlice, SlicedPacket};
-use netvale_policy::snoop::{Family, IgmpVersion, MldVersion, Query, Settings, Snoop};
+use netvale_policy::snoop::{GroupFamily, IgmpVersion, MldVersion, Query, Snoop, SnoopSettings};
 
 use super::messages::*;
 use super::{SECOND, SWITCH, hear};
@@ -72,7 +72,7 @@ fn due(snoop: &mut Snoop, now_ns: u64) -> Vec<Query> {
 #[test]
 fn queries_are_read_by_others() {
     for (igmp, mld) in [(IgmpVersion::V2, MldVersion::V1), (IgmpVersion::V3, MldVersion::V2)] {
-        let mut snoop = Snoop::new(Settings { querier: true, igmp, mld, ..Settings::new(SWITCH) });
+        let mut snoop = Snoop::new(SnoopSettings { querier: true, igmp, mld, ..SnoopSettings::new(SWITCH) });
         snoop.watch(0, 7);
         let newer = igmp == IgmpVersion::V3;
         for group in ["239.1.1.1", "ff05::1:1"] {
@@ -110,23 +110,23 @@ fn queries_are_read_by_others() {
 /// address.
 #[test]
 fn queries_are_heard_by_another_switch() {
-    let mut asking = Snoop::new(Settings { querier: true, igmp: IgmpVersion::V3, ..Settings::new(SWITCH) });
+    let mut asking = Snoop::new(SnoopSettings { querier: true, igmp: IgmpVersion::V3, ..SnoopSettings::new(SWITCH) });
     asking.watch(0, 0);
-    let mut hearing = Snoop::new(Settings::new(SWITCH));
+    let mut hearing = Snoop::new(SnoopSettings::new(SWITCH));
     for query in due(&mut asking, 0) {
         hear(&mut hearing, 0, 4, query.frame());
     }
     hearing.tick(10 * SECOND);
-    for family in [Family::V4, Family::V6] {
+    for family in [GroupFamily::V4, GroupFamily::V6] {
         assert!(hearing.is_active(0, family) && hearing.querier(0, family).is_some());
-        assert_eq!(hearing.router_ports(0, family).len(), usize::from(family == Family::V6));
+        assert_eq!(hearing.router_ports(0, family).len(), usize::from(family == GroupFamily::V6));
     }
 }
 
 /// Objective: two queries at the start, then one every 125 s, as is Linux's default.
 #[test]
 fn general_queries_keep_time() {
-    let mut snoop = Snoop::new(Settings { querier: true, ..Settings::new(SWITCH) });
+    let mut snoop = Snoop::new(SnoopSettings { querier: true, ..SnoopSettings::new(SWITCH) });
     snoop.watch(SECOND, 0);
     let mut times = Vec::new();
     let mut now = SECOND;
@@ -137,7 +137,7 @@ fn general_queries_keep_time() {
         now = next;
     }
     assert_eq!(times, [100, 100, 3225, 3225, 15725, 15725, 28225, 28225, 40725, 40725]);
-    let mut silent = Snoop::new(Settings::new(SWITCH));
+    let mut silent = Snoop::new(SnoopSettings::new(SWITCH));
     silent.watch(0, 0);
     assert_eq!((due(&mut silent, 900 * SECOND).len(), silent.tick(0).next_ns), (0, u64::MAX));
 }
@@ -152,8 +152,8 @@ fn a_better_querier_takes_over() {
         ("fe80::1", "::", true),
         ("fe80::ffff:0:0:0", "::", false),
     ] {
-        let family = Family::of(ip(from));
-        let mut snoop = Snoop::new(Settings { querier: true, ..Settings::new(SWITCH) });
+        let family = GroupFamily::of(ip(from));
+        let mut snoop = Snoop::new(SnoopSettings { querier: true, ..SnoopSettings::new(SWITCH) });
         snoop.watch(0, 0);
         due(&mut snoop, 0);
         hear(&mut snoop, SECOND, 4, &query(from, group, 100));

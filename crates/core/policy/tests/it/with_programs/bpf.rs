@@ -7,7 +7,7 @@ mod pcap;
 mod programs;
 
 use expressions::{EXPRESSIONS, LOOPS};
-use netvale_policy::bpf::{Beyond, Insn, Program, Unverified};
+use netvale_policy::bpf::{BeyondReach, FilterProgram, Insn, VerificationError};
 use pcap::Pcap;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -32,13 +32,13 @@ fn kernel_judges() -> bool {
 }
 
 /// Runs a program over a whole frame and over its first bytes: all results must agree.
-fn run(program: &Program, frame: &[u8]) -> u32 {
+fn run(program: &FilterProgram, frame: &[u8]) -> u32 {
     let len = frame.len() as u32;
     let part = |bytes: usize| program.run(&frame[..bytes.min(frame.len())], len);
     let whole = part(frame.len()).expect("nothing is beyond a whole frame");
     for bytes in [0, 16, 64, 128] {
         let answer = part(bytes);
-        assert!(answer == Ok(whole) || answer == Err(Beyond) && bytes < frame.len(), "{bytes} bytes: {answer:?}");
+        assert!(answer == Ok(whole) || answer == Err(BeyondReach) && bytes < frame.len(), "{bytes} bytes: {answer:?}");
     }
     if let Some(reach) = program.reach() {
         assert_eq!(part(reach as usize), Ok(whole), "the reach is {reach}");
@@ -57,8 +57,8 @@ fn expressions_want_what_libpcap_says_they_want() {
     let mut alike = Vec::new();
     for (expression, optimise) in EXPRESSIONS.iter().flat_map(|e| [(e, true), (e, false)]) {
         let insns = pcap.compile(expression, optimise).unwrap();
-        let program = Program::verify(&insns).unwrap_or_else(|reason| panic!("{expression}: {reason}"));
-        assert_eq!(Program::parse(&program.to_string()), Ok(program.clone()), "{expression}");
+        let program = FilterProgram::verify(&insns).unwrap_or_else(|reason| panic!("{expression}: {reason}"));
+        assert_eq!(FilterProgram::parse(&program.to_string()), Ok(program.clone()), "{expression}");
         let judge = pcap.judge(&program).expect("libpcap takes what it has compiled");
         let mut verdicts = [0; 2];
         for cut in frames.iter().flat_map(|frame| (0..=frame.len()).map(|len| &frame[..len])) {
@@ -79,8 +79,8 @@ fn programs_with_loops_are_refused() {
     let Some(pcap) = libpcap() else { return };
     for (expression, optimise) in LOOPS.iter().flat_map(|e| [(e, true), (e, false)]) {
         let insns = pcap.compile(expression, optimise).unwrap();
-        let refusal = Program::verify(&insns).expect_err(expression);
-        assert!(matches!(refusal, Unverified::JumpOut { .. }), "{expression}: {refusal}");
+        let refusal = FilterProgram::verify(&insns).expect_err(expression);
+        assert!(matches!(refusal, VerificationError::JumpOut { .. }), "{expression}: {refusal}");
     }
 }
 
@@ -96,7 +96,7 @@ fn the_reach_of_usual_expressions_is_known() {
         ("tcp[tcpflags] & tcp-syn != 0", 88),
     ] {
         for optimise in [true, false] {
-            let program = Program::verify(&pcap.compile(expression, optimise).unwrap()).unwrap();
+            let program = FilterProgram::verify(&pcap.compile(expression, optimise).unwrap()).unwrap();
             let reach = program.reach().unwrap_or(u32::MAX);
             assert!(reach <= most, "{expression}: {reach}\n{program}");
         }
@@ -105,8 +105,8 @@ fn the_reach_of_usual_expressions_is_known() {
 
 /// Asserts for any program that the verdict equals the kernel's, except for loads that only the kernel can make.
 fn kernel_agrees(insns: &[Insn]) {
-    let ours = Program::verify(insns);
-    if matches!(ours, Err(Unverified::Ancillary { .. })) {
+    let ours = FilterProgram::verify(insns);
+    if matches!(ours, Err(VerificationError::Ancillary { .. })) {
         return;
     }
     match kernel::takes(insns) {
@@ -148,8 +148,8 @@ fn random_programs_answer_as_libpcaps() {
     let pcap = libpcap();
     let frames = vec(vec(any::<u8>(), 0..100), 1..5);
     proptest!(ProptestConfig::with_cases(CASES), |(insns in programs::nearly_right(), frames in frames)| {
-        let Ok(program) = Program::verify(&insns) else { return Ok(()) };
-        prop_assert_eq!(Program::parse(&program.to_string()), Ok(program.clone()));
+        let Ok(program) = FilterProgram::verify(&insns) else { return Ok(()) };
+        prop_assert_eq!(FilterProgram::parse(&program.to_string()), Ok(program.clone()));
         let judge = pcap.map(|pcap| pcap.judge(&program).expect("libpcap takes what we take"));
         for frame in &frames {
             let answer = run(&program, frame);

@@ -1,7 +1,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use netvale_mem::lent::{InUse, Lent, Many};
+use netvale_mem::lent::{InUse, Lent, ManyWorkers};
 
 use super::*;
 use crate::tests::{SLOTS, deliver, received, ring, with_batch};
@@ -49,7 +49,7 @@ fn given_up() {
 fn unwinding() {
     let (own, mut receiver) = ring();
     let (egress, mut guest) = ring();
-    let lent: Lent<RingEgress, Many> = Lent::with(egress);
+    let lent: Lent<RingEgress, ManyWorkers> = Lent::with(egress);
     let unwound = with_batch(
         &frames(2),
         |_| {},
@@ -74,7 +74,7 @@ fn unwinding() {
 #[test]
 fn lent_until_done() {
     let (egress, mut guest) = ring();
-    let lent: Lent<RingEgress, Many> = Lent::with(egress);
+    let lent: Lent<RingEgress, ManyWorkers> = Lent::with(egress);
     let fetch = || lent.take_within(Duration::from_millis(1));
     with_batch(
         &frames(3),

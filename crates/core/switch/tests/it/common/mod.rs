@@ -11,7 +11,7 @@ use netvale_mem::{PortMem, PortShape, Region};
 use netvale_port::RingCounters;
 use netvale_port::ring_in::RingIngress;
 use netvale_port::ring_out::RingEgress;
-use netvale_switch::{Forwarder, Passed, Port, PortId, Switch, Work};
+use netvale_switch::{AttachedPort, ForwardMemory, Forwarder, PassResult, PortId, Switch};
 
 /// A port and its application.
 pub struct TestPort {
@@ -55,12 +55,12 @@ pub fn attach(switch: &Arc<Switch>, name: &str, make: Make) -> TestPort {
     let room = Arc::new(bell());
     let egress = RingEgress::new(Arc::clone(&mem), HostRx::new(rx.clone(), bell()), make.hdr_len, Arc::default());
     let received = Arc::new(egress.with_room_bell(Arc::clone(&room)));
-    let port = Port {
+    let port = AttachedPort {
         name: name.into(),
         egresses: vec![received.clone()],
         lossless: make.lossless,
         owner: make.owner,
-        ..Port::default()
+        ..AttachedPort::default()
     };
     let id = switch.attach(port).unwrap();
     let sent = Arc::<RingCounters>::default();
@@ -103,9 +103,9 @@ impl TestPort {
     }
 
     /// Publishes the queued frames and forwards until no work is left.
-    pub fn forward(&mut self, work: &mut Work) {
+    pub fn forward(&mut self, work: &mut ForwardMemory) {
         self.tx.sync();
-        while let Passed::Frames(_) = self.forwarder.pass(work) {}
+        while let PassResult::Frames(_) = self.forwarder.pass(work) {}
         self.tx.sync();
     }
 

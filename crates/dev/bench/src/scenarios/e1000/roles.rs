@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use netvale_e1000::driver::DriverOptions;
-use netvale_e1000::driver::remote::Guest;
+use netvale_e1000::driver::CardDriverOptions;
+use netvale_e1000::driver::remote::SimulatedGuest;
 
 use super::*;
 use crate::scenarios::bursts::{Burst, Outlet};
@@ -26,9 +26,9 @@ pub struct Cards {
     pub burst: u32,
 }
 
-fn guest(path: &Path, options: DriverOptions) -> Result<Guest> {
+fn guest(path: &Path, options: CardDriverOptions) -> Result<SimulatedGuest> {
     let failed = |why: &dyn std::fmt::Display| BenchError::Usage(format!("the card: {why}"));
-    let guest = Guest::new(path, options).map_err(|e| failed(&e))?;
+    let guest = SimulatedGuest::new(path, options).map_err(|e| failed(&e))?;
     if guest.has_block != options.csb {
         return Err(failed(&"it does not take the status block"));
     }
@@ -38,7 +38,7 @@ fn guest(path: &Path, options: DriverOptions) -> Result<Guest> {
 /// Both guests, until the process is killed.
 pub fn guests(context: &Context) -> Result<()> {
     let task: Cards = context.arguments()?;
-    let options = DriverOptions { csb: task.csb, combine: task.combine, ..DriverOptions::default() };
+    let options = CardDriverOptions { csb: task.csb, combine: task.combine, ..CardDriverOptions::default() };
     let from = guest(&task.paths[0], options)?;
     let to = guest(&task.paths[1], options)?;
     context.ready()?;

@@ -1,10 +1,10 @@
 //! Other users, who make what is theirs slow: the memory of a port, its wake-up, its rules, and who hears a TAP.
 
-use netvale_control::client::{Bringing, Client};
+use netvale_control::client::{BringConnection, Client};
 use netvale_control::types::AttachParams;
 use netvale_harness::attacks::bells::watch;
 use netvale_harness::attacks::filters::{LONGEST, Listeners, rule};
-use netvale_harness::attacks::holes::{Hole, Hollow};
+use netvale_harness::attacks::holes::{Hole, HollowRegion};
 use netvale_tap::{Tap, TapOptions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
@@ -72,7 +72,7 @@ pub fn makes_holes(daemon: &Daemon) -> Result<Company> {
         }
         drop(hollow.take());
         let Some(port) = again.open(BUFFERS) else { return Ok(()) };
-        let region = Hollow::longest().map_err(BenchError::io("finding a region"))?;
+        let region = HollowRegion::longest().map_err(BenchError::io("finding a region"))?;
         region.fill();
         hollow = Some((region.begin(), port));
         Ok(())
@@ -134,7 +134,7 @@ pub fn is_heard(daemon: &Daemon, sockets: usize) -> Result<Company> {
     let options = PortOptions { name: Some("tapped".into()), ..PortOptions::default() };
     let params = AttachParams { switch: "vale0".into(), port: "tap:beside".into(), options };
     let queues = tap.into_queues();
-    let brought = as_stranger(|| Bringing::connect(dir)?.attach(params, &queues));
+    let brought = as_stranger(|| BringConnection::connect(dir)?.attach(params, &queues));
     brought.map_err(|e| failed(&e))?;
     // The switch is to know where its station is.
     listeners.say(&frame(NOBODY, PARTNER, 60)).map_err(BenchError::io("sending by a TAP"))?;

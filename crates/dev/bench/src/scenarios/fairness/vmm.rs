@@ -1,7 +1,7 @@
 //! A front end that sends by descriptors that it has written once: it only says again and again that they are
 //! available.
 
-use netvale_harness::attacks::front_end::{COUNT, FrontEnd, QUEUES};
+use netvale_harness::attacks::front_end::{COUNT, HostileFrontEnd, QUEUES};
 
 use super::company::Company;
 use super::*;
@@ -38,7 +38,8 @@ pub fn start(daemon: &Daemon, shape: Shape) -> Result<Company> {
     let path = daemon.dir().join("beside.sock");
     let options = PortOptions { name: Some("beside".into()), ..PortOptions::default() };
     daemon.attach(VALE, format!("vhost:{}", path.display()), options)?;
-    let end = FrontEnd::connect(&path, INDIRECT_DESC, 1).map_err(BenchError::io("connecting to a vhost port"))?;
+    let end =
+        HostileFrontEnd::connect(&path, INDIRECT_DESC, 1).map_err(BenchError::io("connecting to a vhost port"))?;
     fill(&end, shape);
     Ok(Box::new(move || {
         if shape != Shape::OnlyKicks {
@@ -50,7 +51,7 @@ pub fn start(daemon: &Daemon, shape: Shape) -> Result<Company> {
 }
 
 /// Frames to its own address: the switch has nothing to deliver.
-fn fill(end: &FrontEnd, shape: Shape) {
+fn fill(end: &HostileFrontEnd, shape: Shape) {
     let next = |i: u64, all: u64| if i + 1 < all { NEXT | (i + 1) << 48 } else { 0 };
     end.put(FRAME + HEADER, &frame(BESIDE, BESIDE, 60));
     for i in 0..COUNT {

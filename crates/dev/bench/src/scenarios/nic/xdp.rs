@@ -4,8 +4,8 @@
 use std::ops::Range;
 
 use netvale_afxdp::Nic;
-use netvale_afxdp::nic::Queue;
-use netvale_afxdp::socket::{Buffers, Desc, HEADROOM, Receiver, Sender};
+use netvale_afxdp::nic::NicQueue;
+use netvale_afxdp::socket::{BufferLayout, HEADROOM, XdpDesc, XdpReceiver, XdpSender};
 use netvale_mem::Mapping;
 use netvale_mem::copy::copy_bytes;
 
@@ -16,13 +16,13 @@ const ENTRIES: u32 = 1024;
 /// Buffer 0 has no room for the kernel's headroom.
 const RX: Range<u32> = 1..1 + ENTRIES;
 const TX: Range<u32> = 1 + ENTRIES..1 + 2 * ENTRIES;
-const BUFFERS: Buffers = Buffers { first: 0, stride: 2112, count: 1 + 4 * ENTRIES };
+const BUFFERS: BufferLayout = BufferLayout { first: 0, stride: 2112, count: 1 + 4 * ENTRIES };
 
 /// A queue with both halves of its socket.
 struct Opened {
-    receiver: Receiver,
-    sender: Sender,
-    _queue: Arc<Queue>,
+    receiver: XdpReceiver,
+    sender: XdpSender,
+    _queue: Arc<NicQueue>,
 }
 
 impl Opened {
@@ -30,7 +30,7 @@ impl Opened {
         let failed = |e: netvale_afxdp::NicError| BenchError::Usage(e.to_string());
         let unmapped = |e: rustix::io::Errno| BenchError::io("mapping a socket's rings")(std::io::Error::from(e));
         let nic = Nic::open(name).map_err(failed)?;
-        let opened = nic.queue(0, ENTRIES, (memory, BUFFERS)).map_err(failed)?;
+        let opened = nic.queue(0, ENTRIES, memory, BUFFERS).map_err(failed)?;
         let receiver = opened.socket.receiver().map_err(unmapped)?;
         let sender = opened.socket.sender().map_err(unmapped)?;
         opened.bind().map_err(failed)?;
@@ -103,7 +103,7 @@ impl Loop {
                 // SAFETY: `at` checked that the buffer has that many bytes; it is ours until it is published.
                 unsafe { copy_bytes(self.bytes.as_ptr(), place.as_ptr(), len) };
             }
-            to.sender.tx.put(Desc { addr, len: len as u32, options: 0 });
+            to.sender.tx.put(XdpDesc { addr, len: len as u32, options: 0 });
         }
     }
 }
@@ -126,7 +126,7 @@ fn pass_on(from: &mut Opened, to: &mut Opened, batch: u32) {
     let n = from.receiver.rx.ready().min(to.sender.tx.room()).min(batch);
     for _ in 0..n {
         let desc = from.receiver.rx.take();
-        to.sender.tx.put(Desc { addr: desc.begin(), len: desc.len, options: 0 });
+        to.sender.tx.put(XdpDesc { addr: desc.begin(), len: desc.len, options: 0 });
     }
     refill(from, n.max(back));
 }

@@ -1,10 +1,10 @@
 //! Policies to measure: what each kind sets at the two ports that frames pass.
 
-use netvale_policy::bpf::{Insn, Program};
-use netvale_policy::bucket::Limit;
+use netvale_policy::bpf::{FilterProgram, Insn};
+use netvale_policy::bucket::RateLimit;
 use netvale_policy::guard::Guard;
 use netvale_policy::vlan::Vlans;
-use netvale_switch::filters::{Filters, Rule};
+use netvale_switch::filters::{FilterRule, Filters};
 use netvale_switch::{CompiledPolicies, PortId, Switch};
 
 use super::*;
@@ -79,10 +79,10 @@ impl Kind {
             policies.guard = Some(guard(station)?);
         }
         if self.has(Kind::Rate) && sends {
-            policies.rates = vec![Limit::bits(BITS, BITS / 8)];
+            policies.rates = vec![RateLimit::bits(BITS, BITS / 8)];
         }
         if self.has(Kind::Filter) && sends {
-            policies.filters[0] = Filters::new(vec![Rule::new(false, filter(station)?)]);
+            policies.filters[0] = Filters::new(vec![FilterRule::new(false, filter(station)?)]);
         }
         Ok(policies)
     }
@@ -105,7 +105,7 @@ fn guard(station: u16) -> Result<Guard> {
 /// What libpcap makes of `ether src 02:00:00:00:9c:40 and ether dst 02:00:00:00:00:00 and ether proto 0x88b5` (the
 /// addresses are those of the first sender and the first receiver): eleven of its twelve instructions run for each
 /// frame of the measurement.
-fn filter(station: u16) -> Result<Program> {
+fn filter(station: u16) -> Result<FilterProgram> {
     let insn = |code, jf, k| Insn { code, jt: 0, jf, k };
     let word = 0x20;
     let half = 0x28;
@@ -125,5 +125,5 @@ fn filter(station: u16) -> Result<Program> {
         insn(answer, 0, 262_144),
         insn(answer, 0, 0),
     ];
-    Program::verify(&insns).map_err(|e| failed(&e))
+    FilterProgram::verify(&insns).map_err(|e| failed(&e))
 }

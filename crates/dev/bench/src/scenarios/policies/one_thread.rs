@@ -2,7 +2,7 @@
 //! line.
 
 use netvale_port::link::{Link, LinkSettings};
-use netvale_switch::{CompiledPolicies, Forwarder, Switch, Work};
+use netvale_switch::{CompiledPolicies, ForwardMemory, Forwarder, Switch};
 
 use super::kinds::Kind;
 use super::*;
@@ -60,7 +60,7 @@ pub fn delay(case: &Case, cores: Cores) -> Result<Session> {
     let switch = Switch::new("vale0");
     let Lane { mut stations, forwarder: mut near, .. } = embedded::pair(case, &switch)?;
     let mut far = line(&switch)?;
-    let mut work = Work::default();
+    let mut work = ForwardMemory::default();
     let own = case.clone();
     let measuring = move |window| {
         let round = || {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use netvale_port::Egress;
 use netvale_vhost::frontend::BackEnd;
-use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
+use netvale_vhost::port::{VhostMode, VhostOptions, VhostPort};
 use netvale_virtio::driver::port::VirtioPort;
 
 use super::paths::DriverPath;
@@ -58,7 +58,7 @@ pub struct Queues {
 pub fn device(context: &Context) -> Result<()> {
     play(context, |path, _| {
         let site = path.into();
-        let mode = Mode::Server;
+        let mode = VhostMode::Server;
         let mac = [2; 6];
         VhostPort::new(&VhostOptions { site, mode, pairs: 1, mac, mtu: 1500 }).map_err(|e| failed(&e))
     })
@@ -72,7 +72,10 @@ pub fn driver(context: &Context) -> Result<()> {
 }
 
 /// Opens a port at each socket, and works with them.
-fn play<P>(context: &Context, open: impl Fn(PathBuf, &Case) -> Result<(P, netvale_virtio::Queues)>) -> Result<()> {
+fn play<P>(
+    context: &Context,
+    open: impl Fn(PathBuf, &Case) -> Result<(P, netvale_virtio::VirtioQueues)>,
+) -> Result<()> {
     let task: Queues = context.arguments()?;
     let mut ports = Vec::new();
     let mut kept = Vec::new();
@@ -95,7 +98,7 @@ struct Port {
 }
 
 impl Port {
-    fn first((egress, mut ingress): netvale_virtio::Queues) -> Option<Port> {
+    fn first((egress, mut ingress): netvale_virtio::VirtioQueues) -> Option<Port> {
         Some(Port { egress: egress.into_iter().next()?, outlet: Outlet::new(ingress.pop()?) })
     }
 }

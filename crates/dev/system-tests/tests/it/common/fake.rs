@@ -10,9 +10,9 @@ use std::thread::JoinHandle;
 use netvale_control::dirs::CONTROL_SOCKET;
 use netvale_control::error::{ErrorCode, RpcError};
 use netvale_control::request::{Reply, Request};
-use netvale_control::server::{Connection, Handler};
+use netvale_control::server::{ControlConnection, RequestHandler};
 use netvale_control::types::{
-    AllStats, Evicted, Mac, Owner, PortDetails, PortInfo, PortKind, PortState, RegionInfo, RingInfo, RingStats,
+    AllStats, EvictionInfo, Mac, Owner, PortDetails, PortInfo, PortKind, PortState, RegionInfo, RingInfo, RingStats,
     SwitchInfo, TableEntry, WorkerStats,
 };
 
@@ -78,7 +78,7 @@ fn serve(listener: &UnixListener, mut answers: Answers) {
 }
 
 fn talk(mut stream: UnixStream, answers: &mut Answers) {
-    let mut connection = Connection::default();
+    let mut connection = ControlConnection::default();
     let mut bytes = [0; 4096];
     while let Ok(len @ 1..) = stream.read(&mut bytes) {
         let output = connection.feed(&bytes[..len], answers);
@@ -89,7 +89,7 @@ fn talk(mut stream: UnixStream, answers: &mut Answers) {
     }
 }
 
-impl Handler for Answers {
+impl RequestHandler for Answers {
     fn call(&mut self, request: Request) -> Result<Reply, RpcError> {
         self.requests.lock().expect("no thread panicked").push(request.clone());
         match request {
@@ -148,8 +148,8 @@ fn switch() -> SwitchInfo {
     SwitchInfo { name: "vale0".into(), ports: 2, addresses: 1, table_size: 16_384, ..SwitchInfo::default() }
 }
 
-fn evicted(port: &str) -> Evicted {
-    Evicted { port: port.to_owned(), reason: "its memory is gone".to_owned(), ..Evicted::default() }
+fn evicted(port: &str) -> EvictionInfo {
+    EvictionInfo { port: port.to_owned(), reason: "its memory is gone".to_owned(), ..EvictionInfo::default() }
 }
 
 fn entry() -> TableEntry {

@@ -386,7 +386,8 @@ fn take_program(program: &Path, place: &str, root: &Path) {
 /// The root file system with `script` in it: the kernel takes archives one behind the other.
 fn initrd(image: &Path, script: &str, dir: &Path) -> PathBuf {
     std::fs::write(dir.join("script"), script).expect("written");
-    let line = "find script own more bin lib lib64 usr 2>/dev/null | cpio -o -H newc --quiet | gzip -1 | cat \"$0/base.cpio.gz\" - >initrd";
+    let line = "find script own more bin lib lib64 usr 2>/dev/null | cpio -o -H newc --quiet | gzip -1 | \
+                cat \"$0/base.cpio.gz\" - >initrd";
     let status = Command::new("sh").arg("-c").arg(line).arg(image).current_dir(dir).status().expect("sh runs");
     assert!(status.success());
     dir.join("initrd")

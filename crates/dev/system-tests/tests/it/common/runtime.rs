@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-use netvale_harness::net::Host;
+use netvale_harness::net::NamespaceHost;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -21,7 +21,8 @@ case $CNI_COMMAND:$address in
 ADD:fail) echo '{"cniVersion": "1.0.0", "code": 111, "msg": "none are left"}'; exit 1 ;;
 ADD:nonsense) echo nonsense ;;
 ADD:hang) echo >"$(dirname "$0")/hangs"; exec sleep 300 ;;
-ADD:*) echo '{"cniVersion": "1.0.0", "ips": [{"address": "'"$address"'", "gateway": "10.1.0.1"}], "routes": [{"dst": "10.9.0.0/16"}]}' ;;
+ADD:*) echo '{"cniVersion": "1.0.0", "ips": [{"address": "'"$address"'", "gateway": "10.1.0.1"}],' \
+    '"routes": [{"dst": "10.9.0.0/16"}]}' ;;
 esac
 "#;
 
@@ -103,13 +104,14 @@ pub fn finish(child: Child) -> Result<Value, Value> {
 }
 
 /// The path of a namespace.
-pub fn path(host: &Host) -> String {
+pub fn path(host: &NamespaceHost) -> String {
     format!("/proc/{}/ns/net", host.pid())
 }
 
 /// Whether the programs that run these tests are there, and the right to make namespaces.
 pub fn can_run() -> bool {
-    let can = rustix::process::geteuid().is_root() && Path::new("/dev/net/tun").exists() && Host::new().is_ok();
+    let can =
+        rustix::process::geteuid().is_root() && Path::new("/dev/net/tun").exists() && NamespaceHost::new().is_ok();
     if !can {
         netvale_harness::skip("only root makes network namespaces, and a TAP takes /dev/net/tun");
     }

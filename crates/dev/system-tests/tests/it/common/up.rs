@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use netvale_harness::{Daemon, Launch, Manager, Process};
+use netvale_harness::{ChildProcess, Launch, Manager, TestDaemon};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ use crate::common::{stderr, stdout};
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// A child that does not outlive the test.
-pub struct Guarded(pub Process);
+pub struct Guarded(pub ChildProcess);
 
 impl Guarded {
     /// Its output; it must end by itself. One that does not is killed after a while, so that the test fails instead of
@@ -34,12 +34,12 @@ impl Guarded {
 }
 
 /// The daemon, and those that take its place, which end with the test, too.
-pub struct Up(Daemon);
+pub struct Up(TestDaemon);
 
 impl Deref for Up {
-    type Target = Daemon;
+    type Target = TestDaemon;
 
-    fn deref(&self) -> &Daemon {
+    fn deref(&self) -> &TestDaemon {
         &self.0
     }
 }
@@ -50,7 +50,7 @@ impl Up {
     }
 
     pub fn launch(launch: Launch) -> Up {
-        Up(Daemon::start(launch).expect("the daemon starts"))
+        Up(TestDaemon::start(launch).expect("the daemon starts"))
     }
 
     /// One that a service manager starts, and whose messages are kept.
@@ -58,7 +58,7 @@ impl Up {
         let dir = netvale_harness::daemon::scratch("run").expect("a folder");
         let launch = Launch::up(&netvale_system_tests::netvale(), args).log_to(dir.path().join("log"));
         let manager = Manager::new().expect("it listens");
-        Up(Daemon::start_in(dir, launch, Some(manager)).expect("the daemon starts"))
+        Up(TestDaemon::start_in(dir, launch, Some(manager)).expect("the daemon starts"))
     }
 
     /// What all managed daemons have logged.

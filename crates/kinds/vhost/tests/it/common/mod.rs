@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvale_port::{Batch, Egress, Ingress, Scratch};
-use netvale_virtio::Queues;
+use netvale_virtio::VirtioQueues;
 use netvale_wire::offload::Offload;
 
 pub const LIMIT: Duration = Duration::from_secs(60);
@@ -25,7 +25,7 @@ pub struct End {
 
 impl End {
     /// The first pair of a port's queues.
-    pub fn first((mut egress, mut ingress): Queues) -> End {
+    pub fn first((mut egress, mut ingress): VirtioQueues) -> End {
         End { egress: egress.remove(0), ingress: ingress.remove(0) }
     }
 }

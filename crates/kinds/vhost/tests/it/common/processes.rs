@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use netvale_fdio::state::{BadState, Fd, State};
-use netvale_port::service::Paused;
+use netvale_port::service::PausedService;
 use netvale_vhost::frontend::BackEnd;
 use netvale_vhost::port::state::VhostState;
-use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
+use netvale_vhost::port::{VhostMode, VhostOptions, VhostPort};
 use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::port::VirtioPort;
 use netvale_virtio::driver::port::state::DriverState;
@@ -56,7 +56,7 @@ impl Device {
     pub fn new(pairs: u16) -> Device {
         let dir = tempfile::tempdir().unwrap();
         let options =
-            VhostOptions { site: dir.path().join("s").into(), mode: Mode::Server, pairs, mac: [2; 6], mtu: 1500 };
+            VhostOptions { site: dir.path().join("s").into(), mode: VhostMode::Server, pairs, mac: [2; 6], mtu: 1500 };
         let (port, queues) = VhostPort::new(&options).unwrap();
         Device { options, port, end: End::first(queues), _dir: dir }
     }
@@ -65,7 +65,7 @@ impl Device {
         self.options.site.path().to_owned()
     }
 
-    pub fn given(&self) -> (VhostState, Paused) {
+    pub fn given(&self) -> (VhostState, PausedService) {
         patiently(|| self.port.save_parked().unwrap())
     }
 
@@ -162,11 +162,14 @@ impl Driver {
         Driver { path: device.path(), options, port, end }
     }
 
-    pub fn given(&self) -> (DriverState, Paused) {
+    pub fn given(&self) -> (DriverState, PausedService) {
         patiently(|| self.port.save_parked().unwrap())
     }
 
-    pub fn restored(&self, state: DriverState) -> Result<(VirtioPort, netvale_virtio::Queues, Paused), BadState> {
+    pub fn restored(
+        &self,
+        state: DriverState,
+    ) -> Result<(VirtioPort, netvale_virtio::VirtioQueues, PausedService), BadState> {
         VirtioPort::restore(BackEnd(self.path.clone().into()), self.options, state)
     }
 

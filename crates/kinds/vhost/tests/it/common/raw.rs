@@ -5,9 +5,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
-use netvale_vhost::proto::message::{Message, put_region, request};
-use netvale_vhost::proto::wire::{Received, receive, send};
+use netvale_vhost::port::{VhostMode, VhostOptions, VhostPort};
+use netvale_vhost::proto::message::{VhostMessage, put_region, request};
+use netvale_vhost::proto::wire::{ReceiveResult, receive, send};
 use netvale_virtio::features::VERSION_1;
 use netvale_virtio::memory::RegionSpec;
 use rustix::event::{EventfdFlags, eventfd};
@@ -35,7 +35,7 @@ pub fn rig() -> Rig {
 /// A device of one pair that listens at `path`.
 pub fn open(path: &Path) -> (VhostPort, End) {
     let options =
-        VhostOptions { site: path.to_path_buf().into(), mode: Mode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
+        VhostOptions { site: path.to_path_buf().into(), mode: VhostMode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
     let (device, queues) = VhostPort::new(&options).unwrap();
     (device, End::first(queues))
 }
@@ -49,7 +49,7 @@ impl Raw {
     }
 
     pub fn say(&self, request: u32, payload: Vec<u8>, fds: Vec<OwnedFd>) {
-        let mut m = Message::new(request, payload);
+        let mut m = VhostMessage::new(request, payload);
         m.fds = fds;
         // It may have been disconnected already.
         let _ = send(self.0.as_fd(), &m);
@@ -66,10 +66,10 @@ impl Raw {
     }
 
     /// The answer to the last message.
-    pub fn hear(&self) -> Message {
+    pub fn hear(&self) -> VhostMessage {
         let never = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         match receive(self.0.as_fd(), never.as_fd()) {
-            Ok(Received::Message(m)) => m,
+            Ok(ReceiveResult::Message(m)) => m,
             other => panic!("no answer: {other:?}"),
         }
     }

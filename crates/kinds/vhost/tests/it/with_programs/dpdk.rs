@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use common::{End, LIMIT, frame, give, take, until};
 use netvale_vhost::frontend::BackEnd;
-use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
+use netvale_vhost::port::{VhostMode, VhostOptions, VhostPort};
 use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::port::VirtioPort;
 use netvale_wire::offload::Offload;
@@ -103,7 +103,7 @@ fn virtio_user_on_our_device() {
     ];
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
-    let options = VhostOptions { site: path.clone().into(), mode: Mode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
+    let options = VhostOptions { site: path.clone().into(), mode: VhostMode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
     let (device, queues) = VhostPort::new(&options).unwrap();
     let mut end = End::first(queues);
     for (flags, simd) in paths {

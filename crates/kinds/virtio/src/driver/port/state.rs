@@ -9,12 +9,12 @@ use netvale_mem::notify::Doorbell;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::{LentDevice, Pair, lend};
+use super::{LentDevice, SeatPair, lend};
 use crate::driver::options::DriverOptions;
 use crate::driver::path::Path;
-use crate::driver::ram::{MAX_QUEUE, Ram};
-use crate::driver::started::{Kick, Started, pair_up};
-use crate::driver::{DriverFeatures, DriverQueue, QueueState, killed};
+use crate::driver::ram::{DriverRam, MAX_QUEUE};
+use crate::driver::started::{Kick, RunningQueue, pair_up};
+use crate::driver::{DriverFeatures, DriverQueue, DriverQueueState, killed};
 use crate::features::IN_ORDER;
 use crate::queue::QueueFeatures;
 
@@ -48,7 +48,7 @@ pub struct DeviceState {
 #[serde(rename_all = "snake_case")]
 enum QueuesState {
     /// Exact positions.
-    At(Vec<QueueState>),
+    At(Vec<DriverQueueState>),
     /// Sizes only: the driver was killed, and the rest is found from the rings.
     Left(Vec<u16>),
 }
@@ -66,12 +66,17 @@ impl QueuesState {
 pub(super) type DeviceSaid = std::io::Result<Option<DeviceState>>;
 
 /// Saves the device with its exact positions. The workers must be parked.
-pub(super) fn device_state(lent: &LentDevice, by: BorrowedFd<'_>, calls: &[Doorbell], pairs: &[Pair]) -> DeviceSaid {
+pub(super) fn device_state(
+    lent: &LentDevice,
+    by: BorrowedFd<'_>,
+    calls: &[Doorbell],
+    pairs: &[SeatPair],
+) -> DeviceSaid {
     let mut queues = Vec::new();
     for (rx, tx) in pairs.iter().take(lent.sizes.len() / 2) {
         for seat in [rx, tx] {
             let Ok(queue) = seat.queue.control() else { return Ok(None) };
-            let Some(Started { queue, broken: false, taken, .. }) = queue.as_ref() else {
+            let Some(RunningQueue { queue, broken: false, taken, .. }) = queue.as_ref() else {
                 return Ok(None);
             };
             if !taken.is_empty() {
@@ -108,7 +113,7 @@ impl LentDevice {
     pub(super) fn restore(
         state: DeviceState,
         options: DriverOptions,
-        seats: &[Pair],
+        seats: &[SeatPair],
     ) -> Result<(OwnedFd, LentDevice), BadState> {
         let DeviceState { features, by, memory, queues, calls, kicks } = state;
         let sizes = queues.sizes();
@@ -124,7 +129,7 @@ impl LentDevice {
             return Err(BadState::new("another number of doorbells than of queues"));
         }
         let no_memory = |e: Errno| BadState::from(e).of("its memory");
-        let (ram, rams) = Ram::restore(memory.take()?, &sizes).map_err(no_memory)?;
+        let (ram, rams) = DriverRam::restore(memory.take()?, &sizes).map_err(no_memory)?;
         let fault = Fault::new()?;
         ram.mapping().blame(&fault);
         let no_eventfd = |_| BadState::new("a descriptor that is no eventfd");
@@ -148,7 +153,7 @@ impl LentDevice {
             let is_elsewhere =
                 || BadState::new(format!("queue {i} is not where it is said to be, or a buffer is missing"));
             let queue = queue.ok_or_else(is_elsewhere)?;
-            started.push(Started::new(queue, ram, Kick::Bell(Arc::clone(kick)), features, &fault));
+            started.push(RunningQueue::new(queue, ram, Kick::Bell(Arc::clone(kick)), features, &fault));
         }
         lend(seats, &calls, pair_up(started)).map_err(BadState::new)?;
         let unrung = matches!(queues, QueuesState::Left(_));

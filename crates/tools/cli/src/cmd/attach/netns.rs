@@ -1,14 +1,14 @@
 //! `netvale attach vale0 tap:NAME --netns …`: makes the TAP with the user's own privileges, moves it there, and passes
 //! it to the daemon.
 
-use netvale_control::client::Bringing;
+use netvale_control::client::BringConnection;
 use netvale_control::types::AttachParams;
 use netvale_netns::{Namespace, NetnsError, make_tap_of_user};
-use netvale_portspec::{AttachSpec, Needs};
+use netvale_portspec::{AttachNeeds, AttachSpec};
 use netvale_tap::TapOptions;
 use rustix::io::Errno;
 
-use crate::{CliError, Ctx, ctx};
+use crate::{CliContext, CliError, ctx};
 
 /// Attaches the port. Returns its full name.
 ///
@@ -16,13 +16,13 @@ use crate::{CliError, Ctx, ctx};
 ///
 /// # Errors
 /// The namespace cannot be entered, the TAP cannot be made, no daemon answers, or it refuses.
-pub fn attach(mut params: AttachParams, place: &str, ctx: &Ctx) -> Result<String, CliError> {
+pub fn attach(mut params: AttachParams, place: &str, ctx: &CliContext) -> Result<String, CliError> {
     let spec = AttachSpec::parse(&params.port).ok();
-    let Some(Needs::Tap(name)) = spec.as_ref().map(AttachSpec::needs) else {
+    let Some(AttachNeeds::Tap(name)) = spec.as_ref().map(AttachSpec::needs) else {
         return Err(CliError::usage(format!("--netns: {} is no TAP", params.port), "name the port tap:NAME"));
     };
     // First: the daemon learns a connection's user when the connection is made.
-    let daemon = Bringing::connect(&ctx.dir()).map_err(ctx::to_cli)?;
+    let daemon = BringConnection::connect(&ctx.dir()).map_err(ctx::to_cli)?;
     let namespace = Namespace::open(place).map_err(failed)?;
     let o = &params.options;
     let mac = o.mac.map(|mac| mac.0);

@@ -3,15 +3,15 @@
 use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
-use netvale_control::options::{AttachOption, Heading, OPTIONS, Shape};
+use netvale_control::options::{AttachOption, Heading, OPTIONS, OptionShape};
 use netvale_control::types::PortOptions;
 use serde_json::Value;
 
 /// The attach options of a command line.
 #[derive(Debug)]
-pub struct Options(pub PortOptions);
+pub struct OptionFlags(pub PortOptions);
 
-impl clap::Args for Options {
+impl clap::Args for OptionFlags {
     fn augment_args(command: Command) -> Command {
         command.args(OPTIONS.iter().map(arg))
     }
@@ -21,7 +21,7 @@ impl clap::Args for Options {
     }
 }
 
-impl FromArgMatches for Options {
+impl FromArgMatches for OptionFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut options = Self(PortOptions::default());
         options.update_from_arg_matches(matches).map(|()| options)
@@ -40,8 +40,8 @@ impl FromArgMatches for Options {
 
 fn value(matches: &ArgMatches, option: &AttachOption) -> Option<Value> {
     match option.shape {
-        Shape::Flag => matches.get_flag(option.key).then_some(Value::Bool(true)),
-        Shape::List(_) => {
+        OptionShape::Flag => matches.get_flag(option.key).then_some(Value::Bool(true)),
+        OptionShape::List(_) => {
             let lists = matches.get_many::<Value>(option.key)?.filter_map(Value::as_array);
             Some(lists.flatten().cloned().collect())
         }
@@ -56,12 +56,12 @@ fn arg(option: &'static AttachOption) -> Arg {
         None => arg,
     };
     match option.shape {
-        Shape::Flag => arg.action(ArgAction::SetTrue),
+        OptionShape::Flag => arg.action(ArgAction::SetTrue),
         shape => {
             let arg = arg.value_name(option.value_name).value_parser(parser(shape)).hide_possible_values(true);
             match shape {
-                Shape::List(_) => arg.action(ArgAction::Append),
-                Shape::OneOf([.., last]) => arg.num_args(0..=1).default_missing_value(last.to_string()),
+                OptionShape::List(_) => arg.action(ArgAction::Append),
+                OptionShape::OneOf([.., last]) => arg.num_args(0..=1).default_missing_value(last.to_string()),
                 _ => arg,
             }
         }
@@ -74,7 +74,7 @@ fn help(option: &AttachOption) -> String {
     if option.heading != Heading::General {
         text += &format!(" [{}]", option.takers());
     }
-    if let Shape::OneOf([.., last]) = option.shape {
+    if let OptionShape::OneOf([.., last]) = option.shape {
         text += &format!(" [without a number: {last}]");
     }
     if !option.default.is_empty() {
@@ -83,9 +83,9 @@ fn help(option: &AttachOption) -> String {
     text
 }
 
-fn parser(shape: Shape) -> ValueParser {
+fn parser(shape: OptionShape) -> ValueParser {
     match shape {
-        Shape::OneOf(choices) => {
+        OptionShape::OneOf(choices) => {
             let words = choices.iter().map(u32::to_string).collect::<Vec<_>>();
             PossibleValuesParser::new(words).try_map(move |word| shape.parse(&word)).into()
         }

@@ -2,9 +2,9 @@ use clap::{Args as _, FromArgMatches};
 use netvale_control::Request;
 use std::path::Path;
 
-use netvale_control::options::kind::Kind;
-use netvale_control::options::{AttachOption, OPTIONS, Shape};
-use netvale_daemon::config::File;
+use netvale_control::options::kind::SpecKind;
+use netvale_control::options::{AttachOption, OPTIONS, OptionShape};
+use netvale_daemon::config::ConfigFile;
 use serde_json::{Value, json};
 
 use super::*;
@@ -22,16 +22,16 @@ fn paths() {
 /// A valid value of an option.
 fn good(option: &AttachOption) -> Value {
     match option.shape {
-        Shape::Flag => json!(true),
-        Shape::Number(_, most) => json!(most),
-        Shape::OneOf(choices) => json!(choices.last()),
-        Shape::Factor => json!(2.5),
-        Shape::Address => json!("02:00:00:00:00:0a"),
-        Shape::Mode => json!("0660"),
-        Shape::Switch => json!(false),
-        Shape::Written(syntax) => json!(syntax.example),
+        OptionShape::Flag => json!(true),
+        OptionShape::Number(_, most) => json!(most),
+        OptionShape::OneOf(choices) => json!(choices.last()),
+        OptionShape::Factor => json!(2.5),
+        OptionShape::Address => json!("02:00:00:00:00:0a"),
+        OptionShape::Mode => json!("0660"),
+        OptionShape::Switch => json!(false),
+        OptionShape::Written(syntax) => json!(syntax.example),
         // Rules in compiled form.
-        Shape::List(_) => json!(["drop 1,6 0 0 1 # all", "pass 1,6 0 0 0"]),
+        OptionShape::List(_) => json!(["drop 1,6 0 0 1 # all", "pass 1,6 0 0 0"]),
         _ if option.key == "backend" => json!("netmap:p{1"),
         _ => json!("web"),
     }
@@ -51,16 +51,18 @@ fn needed(option: &AttachOption) -> Vec<(&'static str, Value)> {
 /// Invalid values of an option.
 fn bad(option: &AttachOption) -> Vec<Value> {
     match option.shape {
-        Shape::Flag => vec![json!(1), json!("true")],
-        Shape::Number(0, most) => vec![json!(u64::from(most) + 1), json!(-1), json!(1.5), json!("many"), json!(true)],
-        Shape::Number(least, most) => vec![json!(least - 1), json!(u64::from(most) + 1), json!([least])],
-        Shape::OneOf(_) => vec![json!(11), json!(-12), json!("x")],
-        Shape::Factor => vec![json!(-0.5), json!("fast")],
-        Shape::Address => vec![json!("02:00"), json!(7)],
-        Shape::Mode => vec![json!("8"), json!("rw"), json!(888)],
-        Shape::Switch => vec![json!(1), json!("maybe")],
-        Shape::Written(_) => vec![json!({"no": 1}), json!("no such thing")],
-        Shape::List(_) => vec![json!(7), json!(["keep 1,6 0 0 1"]), json!([])],
+        OptionShape::Flag => vec![json!(1), json!("true")],
+        OptionShape::Number(0, most) => {
+            vec![json!(u64::from(most) + 1), json!(-1), json!(1.5), json!("many"), json!(true)]
+        }
+        OptionShape::Number(least, most) => vec![json!(least - 1), json!(u64::from(most) + 1), json!([least])],
+        OptionShape::OneOf(_) => vec![json!(11), json!(-12), json!("x")],
+        OptionShape::Factor => vec![json!(-0.5), json!("fast")],
+        OptionShape::Address => vec![json!("02:00"), json!(7)],
+        OptionShape::Mode => vec![json!("8"), json!("rw"), json!(888)],
+        OptionShape::Switch => vec![json!(1), json!("maybe")],
+        OptionShape::Written(_) => vec![json!({"no": 1}), json!("no such thing")],
+        OptionShape::List(_) => vec![json!(7), json!(["keep 1,6 0 0 1"]), json!([])],
         _ => vec![json!(7), json!(["x"])],
     }
 }
@@ -84,17 +86,18 @@ fn command_line(port: &str, options: Options<'_>) -> Outcome {
     words.retain(|word| !word.is_empty());
     for (key, value) in options {
         let flag = format!("--{}", key.replace('_', "-"));
-        let is_list = AttachOption::find(key).is_some_and(|option| matches!(option.shape, Shape::List(_)));
+        let is_list = AttachOption::find(key).is_some_and(|option| matches!(option.shape, OptionShape::List(_)));
         let list = value.as_array().filter(|list| is_list && !list.is_empty());
         let each = list.cloned().unwrap_or_else(|| vec![value.clone()]);
         for value in each {
             let word = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            let is_flag = value == true && AttachOption::find(key).is_none_or(|option| option.shape == Shape::Flag);
+            let is_flag =
+                value == true && AttachOption::find(key).is_none_or(|option| option.shape == OptionShape::Flag);
             words.push(if is_flag { flag.clone() } else { format!("{flag}={word}") });
         }
     }
-    let command = <Args as clap::Args>::augment_args(clap::Command::new("attach"));
-    let args = command.try_get_matches_from(words).and_then(|matches| Args::from_arg_matches(&matches));
+    let command = <AttachArgs as clap::Args>::augment_args(clap::Command::new("attach"));
+    let args = command.try_get_matches_from(words).and_then(|matches| AttachArgs::from_arg_matches(&matches));
     params(&args.map_err(|error| error.to_string())?).map_err(|error| error.to_string())
 }
 
@@ -123,7 +126,7 @@ fn toml_of(value: &Value) -> String {
 fn in_toml(port: &str, options: Options<'_>) -> Outcome {
     let mut text = format!("[[port]]\nswitch={:?}\nport={port:?}\n", switch(options));
     options.iter().for_each(|(key, value)| text += &format!("{key} = {}\n", toml_of(value)));
-    let file = File::parse(&text).map_err(|error| error.to_string())?;
+    let file = ConfigFile::parse(&text).map_err(|error| error.to_string())?;
     file.into_config().ports.into_iter().next().ok_or_else(|| "no port".to_owned())
 }
 
@@ -148,7 +151,7 @@ fn names(why: &str, key: &str) -> bool {
 #[test]
 fn every_option_for_every_kind() {
     for option in OPTIONS {
-        for kind in Kind::ALL {
+        for kind in SpecKind::ALL {
             let port = kind.example;
             let value = good(option);
             let all = [needed(option), vec![(option.key, value.clone())]].concat();
@@ -194,8 +197,8 @@ fn options_that_exclude_each_other() {
     for option in OPTIONS {
         for key in option.excludes {
             let other = AttachOption::find(key).expect("an option");
-            let takes_both = |kind: &&Kind| option.is_for(kind) && other.is_for(kind);
-            let kind = Kind::ALL.iter().find(takes_both).expect("a kind that takes both");
+            let takes_both = |kind: &&SpecKind| option.is_for(kind) && other.is_for(kind);
+            let kind = SpecKind::ALL.iter().find(takes_both).expect("a kind that takes both");
             ways(kind.example, &[(option.key, good(option)), (other.key, good(other))], |outcome, way| {
                 let why = outcome.expect_err(way);
                 assert!(names(&why, option.key) && names(&why, key), "{way}: {why}");
@@ -222,7 +225,7 @@ fn unknown_and_too_long() {
         assert!(why.contains("bad port") && why.contains("line 3"), "{why}");
     }
     let text = format!("[[port]]\nport = 'a'\nswitch = 'vale{long}'");
-    let why = File::parse(&text).expect_err("too long").to_string();
+    let why = ConfigFile::parse(&text).expect_err("too long").to_string();
     assert!(why.contains("bad switch") && why.contains("line 3"), "{why}");
 }
 
@@ -232,7 +235,7 @@ fn twice() {
     let twice = [("rings", json!(1)), ("rings", json!(2))];
     assert!(command_line("a", &twice).is_err_and(|why| why.contains("--rings")));
     assert!(in_toml("a", &twice).is_err_and(|why| why.contains("rings") && why.contains("line 5")));
-    let both = File::parse("[[port]]\nswitch='vale0'\nport='ptnet:/p'\nbackend='netmap:eth0'");
+    let both = ConfigFile::parse("[[port]]\nswitch='vale0'\nport='ptnet:/p'\nbackend='netmap:eth0'");
     assert!(both.is_err_and(|why| why.to_string().contains("backend") && why.to_string().contains("line 2")));
 }
 
@@ -245,15 +248,15 @@ fn rows_are_whole() {
     assert_eq!(flags.len(), OPTIONS.len());
     for option in OPTIONS {
         assert!(option.doc().ends_with('.') && option.kinds().is_none_or(|kinds| !kinds.is_empty()), "{}", option.key);
-        assert_eq!(option.shape == Shape::Flag, option.value_name.is_empty(), "{}", option.key);
+        assert_eq!(option.shape == OptionShape::Flag, option.value_name.is_empty(), "{}", option.key);
         assert!(option.excludes.iter().all(|key| AttachOption::find(key).is_some()), "{}", option.key);
     }
 }
 
-fn args(words: &[&str]) -> Args {
-    let command = Args::augment_args(clap::Command::new("attach"));
+fn args(words: &[&str]) -> AttachArgs {
+    let command = AttachArgs::augment_args(clap::Command::new("attach"));
     let matches = command.try_get_matches_from(std::iter::once(&"attach").chain(words)).unwrap();
-    Args::from_arg_matches(&matches).unwrap()
+    AttachArgs::from_arg_matches(&matches).unwrap()
 }
 
 /// Objective: a port for programs with the name of an interface causes a warning with the right form for the interface;
@@ -275,7 +278,7 @@ fn a_port_beside_an_interface_is_told() {
 fn right_forms_are_told() {
     let why = params(&args(&["vale7:foo", "null:"])).unwrap_err().to_string();
     assert!(why.contains("vale7:foo is a port of one"), "{why}");
-    let file = File::parse("[[port]]\nswitch = 'vale7:foo'\nport = 'null:'").unwrap_err().to_string();
+    let file = ConfigFile::parse("[[port]]\nswitch = 'vale7:foo'\nport = 'null:'").unwrap_err().to_string();
     assert!(file.contains("write vale7, and name foo") && file.contains("line 2"), "{file}");
 }
 

@@ -1,16 +1,16 @@
 //! Policies of the two namespaces' ports: VLANs, and a link of 50 ms.
 
-use netvale_harness::net::Host;
+use netvale_harness::net::NamespaceHost;
 use serde_json::json;
 
 use super::guide::{Figure, Guide};
-use super::stage::{Daemon, failed, run_on};
+use super::stage::{DemoDaemon, failed, run_on};
 use crate::CliError;
 
 const PING: [&str; 7] = ["-c", "3", "-i", "0.2", "-W", "1", "10.99.0.2"];
 
 /// Two ports that a VLAN separates and joins, and a link that is made bad, while both hosts stay unchanged.
-pub(super) fn policies(guide: &Guide, daemon: &Daemon, hosts: &[Host; 2]) -> Result<Figure, CliError> {
+pub(super) fn policies(guide: &Guide, daemon: &DemoDaemon, hosts: &[NamespaceHost; 2]) -> Result<Figure, CliError> {
     guide.station("Policies, while frames pass: a VLAN parts them, and joins them again")?;
     set(guide, daemon, &["port", "set", "vale0:nv0", "access", "10"])?;
     guide.command("ping -c 3 10.99.0.2")?;
@@ -27,13 +27,13 @@ pub(super) fn policies(guide: &Guide, daemon: &Daemon, hosts: &[Host; 2]) -> Res
     Ok(Figure { what: "ping over a link of 50 ms", value: format!("{late} ms"), json: json!(late.parse::<f64>().ok()) })
 }
 
-fn set(guide: &Guide, daemon: &Daemon, words: &[&str]) -> Result<(), CliError> {
+fn set(guide: &Guide, daemon: &DemoDaemon, words: &[&str]) -> Result<(), CliError> {
     guide.command(&format!("netvale {}", words.join(" ")))?;
     daemon.run(words).map(drop)
 }
 
 /// Pings the second host from the first. Returns the mean in milliseconds.
-fn ping(guide: &Guide, hosts: &[Host; 2]) -> Result<String, CliError> {
+fn ping(guide: &Guide, hosts: &[NamespaceHost; 2]) -> Result<String, CliError> {
     guide.command("ping -c 3 10.99.0.2")?;
     let ping = run_on(&hosts[0], "ping", &PING)?;
     let summary = ping.lines().last().unwrap_or_default();

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use netvale_harness::net::Host;
-use netvale_harness::{Failed, Launch, Process, until};
+use netvale_harness::net::NamespaceHost;
+use netvale_harness::{ChildProcess, FailedStep, Launch, until};
 
 use crate::CliError;
 
@@ -21,17 +21,17 @@ pub fn failed(what: &str, why: &dyn std::fmt::Display) -> CliError {
 
 /// Turns a failed step of the harness into an error.
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-pub fn harness(why: Failed) -> CliError {
+pub fn harness(why: FailedStep) -> CliError {
     failed(&why.what, &why.source)
 }
 
 /// Starts a program with piped output.
-pub fn start(command: &mut Command) -> Result<Process, CliError> {
-    Process::start(command.stdout(Stdio::piped())).map_err(harness)
+pub fn start(command: &mut Command) -> Result<ChildProcess, CliError> {
+    ChildProcess::start(command.stdout(Stdio::piped())).map_err(harness)
 }
 
 /// Waits until a program ends by itself. Returns its standard output.
-pub fn finish(process: Process) -> Result<String, CliError> {
+pub fn finish(process: ChildProcess) -> Result<String, CliError> {
     let output = process.output(None).map_err(harness)?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if output.status.success() {
@@ -42,22 +42,22 @@ pub fn finish(process: Process) -> Result<String, CliError> {
 }
 
 /// Runs a command on a host until it ends. Returns its output.
-pub fn run_on(host: &Host, program: &str, args: &[&str]) -> Result<String, CliError> {
+pub fn run_on(host: &NamespaceHost, program: &str, args: &[&str]) -> Result<String, CliError> {
     finish(start(&mut host.command(program, args))?)
 }
 
 /// The demo's own daemon.
-pub struct Daemon {
+pub struct DemoDaemon {
     program: PathBuf,
-    daemon: netvale_harness::Daemon,
+    daemon: netvale_harness::TestDaemon,
 }
 
-impl Daemon {
+impl DemoDaemon {
     /// Starts the daemon and waits until it answers.
-    pub fn start() -> Result<Daemon, CliError> {
+    pub fn start() -> Result<DemoDaemon, CliError> {
         let me = std::env::current_exe().map_err(|e| failed("find its own program", &e))?;
-        let daemon = netvale_harness::Daemon::start(Launch::up(&me, &["--log-level", "warn"]).loud());
-        Ok(Daemon { program: me, daemon: daemon.map_err(harness)? })
+        let daemon = netvale_harness::TestDaemon::start(Launch::up(&me, &["--log-level", "warn"]).loud());
+        Ok(DemoDaemon { program: me, daemon: daemon.map_err(harness)? })
     }
 
     /// The daemon's run directory.

@@ -2,25 +2,25 @@
 
 use std::process::ExitCode;
 
-use netvale_harness::net::{Host, ip};
+use netvale_harness::net::{NamespaceHost, ip};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::Args;
+use super::DemoArgs;
 use super::guide::{Figure, Guide};
 use super::policies::policies;
-use super::stage::{Daemon, failed, finish, harness, run_on, start};
+use super::stage::{DemoDaemon, failed, finish, harness, run_on, start};
 use crate::{CliError, grid, out, units};
 
 /// Runs the tour, inside its namespaces.
 ///
 /// # Errors
 /// The first station that fails.
-pub fn run(args: &Args) -> Result<ExitCode, CliError> {
+pub fn run(args: &DemoArgs) -> Result<ExitCode, CliError> {
     let guide = Guide::new(args.json);
     guide.station("A switch, in user space: no kernel module")?;
     guide.command("netvale up")?;
-    let daemon = Daemon::start()?;
+    let daemon = DemoDaemon::start()?;
     let mut figures = tcp(&guide, &daemon, args)?;
     figures.push(packets(&guide, &daemon, args)?);
     figures.push(pipe(&guide, &daemon, args)?);
@@ -42,9 +42,9 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
 }
 
 /// Two hosts' TCP/IP stacks on one switch.
-fn tcp(guide: &Guide, daemon: &Daemon, args: &Args) -> Result<Vec<Figure>, CliError> {
+fn tcp(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Vec<Figure>, CliError> {
     guide.station("Two network namespaces on it by TAP: ping and TCP")?;
-    let hosts = [Host::new().map_err(harness)?, Host::new().map_err(harness)?];
+    let hosts = [NamespaceHost::new().map_err(harness)?, NamespaceHost::new().map_err(harness)?];
     for (host, (name, address)) in hosts.iter().zip([("nv0", "10.99.0.1/24"), ("nv1", "10.99.0.2/24")]) {
         let port = format!("tap:{name}");
         guide.command(&format!(
@@ -87,7 +87,7 @@ fn wait_for_line(lines: Option<impl std::io::BufRead>, word: &str) -> Result<(),
 }
 
 /// pkt-gen across the switch.
-fn packets(guide: &Guide, daemon: &Daemon, args: &Args) -> Result<Figure, CliError> {
+fn packets(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Figure, CliError> {
     guide.station("pkt-gen across the switch, 60-byte frames, one copy each")?;
     // Lossless: a receiver that is briefly slower holds the sender back instead of losing frames.
     guide.command("netvale attach vale1 rx --lossless")?;
@@ -97,14 +97,14 @@ fn packets(guide: &Guide, daemon: &Daemon, args: &Args) -> Result<Figure, CliErr
 }
 
 /// pkt-gen over a pipe.
-fn pipe(guide: &Guide, daemon: &Daemon, args: &Args) -> Result<Figure, CliError> {
+fn pipe(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Figure, CliError> {
     guide.station("pkt-gen over a pipe between two processes, zero-copy")?;
     let rate = pkt_gen(guide, daemon, "netmap:demo{1", "netmap:demo}1", args)?;
     Ok(Figure { what: "60-byte frames over a pipe", value: units::pps(rate), json: json!(rate) })
 }
 
 /// pkt-gen between network interfaces.
-fn nic(guide: &Guide, daemon: &Daemon, args: &Args) -> Result<Option<Figure>, CliError> {
+fn nic(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Option<Figure>, CliError> {
     guide.station("pkt-gen on network interfaces, through AF_XDP: here the two ends of a veth pair")?;
     // In its own user namespace, a process may not load XDP programs.
     if std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| !map.contains("4294967295")) {
@@ -120,7 +120,7 @@ fn nic(guide: &Guide, daemon: &Daemon, args: &Args) -> Result<Option<Figure>, Cl
     Ok(Some(Figure { what, value: units::pps(rate), json: json!(rate) }))
 }
 
-fn pkt_gen(guide: &Guide, daemon: &Daemon, from: &str, to: &str, args: &Args) -> Result<f64, CliError> {
+fn pkt_gen(guide: &Guide, daemon: &DemoDaemon, from: &str, to: &str, args: &DemoArgs) -> Result<f64, CliError> {
     guide.command(&format!("netvale pkt-gen -i {to} -f rx"))?;
     guide.command(&format!("netvale pkt-gen -i {from} -f tx -l 60"))?;
     let receiver = start(&mut daemon.command(&["pkt-gen", "-i", to, "-f", "rx", "-w", "0", "--json"]))?;
@@ -140,7 +140,7 @@ fn pkt_gen(guide: &Guide, daemon: &Daemon, from: &str, to: &str, args: &Args) ->
 }
 
 /// Records traffic in a capture file, and reads it back.
-fn capture(guide: &Guide, daemon: &Daemon, args: &Args) -> Result<Figure, CliError> {
+fn capture(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Figure, CliError> {
     const FRAMES: &str = "1000";
     guide.station("A capture of a port's traffic, read back")?;
     let file = args.keep_capture.clone().unwrap_or_else(|| daemon.dir().join("demo.pcap"));
@@ -160,7 +160,7 @@ fn capture(guide: &Guide, daemon: &Daemon, args: &Args) -> Result<Figure, CliErr
 /// Counts a capture's frames and shows the first.
 fn read_back(guide: &Guide, path: &str) -> Result<u64, CliError> {
     let unreadable = |e: &dyn std::fmt::Display| failed("read the capture back", e);
-    let mut reader = netvale_pcapport::Reader::open(path.as_ref()).map_err(|e| unreadable(&e))?;
+    let mut reader = netvale_pcapport::PcapReader::open(path.as_ref()).map_err(|e| unreadable(&e))?;
     let mut frames = 0;
     while let Some(frame) = reader.next_frame().map_err(|e| unreadable(&e))? {
         if frames < 3 {

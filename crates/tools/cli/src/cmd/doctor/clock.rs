@@ -4,12 +4,12 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use super::files;
-use super::row::{Row, rounded};
+use super::row::{CheckRow, rounded};
 
 const CHECK: &str = "clock";
 
 /// Measures the cost, and reads the name of the clock source.
-pub fn look() -> Row {
+pub fn look() -> CheckRow {
     let file = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     judge(files::read(file).as_deref(), cost_ns())
 }
@@ -27,33 +27,36 @@ fn cost_ns() -> f64 {
     (0..5).map(batch).fold(f64::INFINITY, f64::min)
 }
 
-fn judge(source: Option<&str>, cost_ns: f64) -> Row {
+fn judge(source: Option<&str>, cost_ns: f64) -> CheckRow {
     /// A higher cost means a system call, or a device.
     const HIGH_NS: f64 = 100.0;
     let found = format!("{}: reading the time takes {cost_ns:.0} ns", source.unwrap_or("clock source unknown"));
-    let row = Row::ok(CHECK, found).figure("source", source).figure("read_ns", rounded(cost_ns));
+    let row = CheckRow::ok(CHECK, found).figure("source", source).figure("read_ns", rounded(cost_ns));
     if cost_ns <= HIGH_NS {
         return row;
     }
     row.advise(
-        "Workers and programs that poll read the time again and again. Without a clock that is read in user space, each reading is a system call or asks a device.",
-        "`tsc` on hardware, `kvm-clock` or `hyperv_clocksource_tsc_page` in a virtual machine: write it to /sys/devices/system/clocksource/clocksource0/current_clocksource if available_clocksource has it; dmesg says why the kernel dropped it",
+        "Workers and programs that poll read the time again and again. Without a clock that is read in user space, \
+         each reading is a system call or asks a device.",
+        "`tsc` on hardware, `kvm-clock` or `hyperv_clocksource_tsc_page` in a virtual machine: write it to \
+         /sys/devices/system/clocksource/clocksource0/current_clocksource if available_clocksource has it; dmesg says \
+         why the kernel dropped it",
     )
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::row::State;
+    use super::super::row::CheckState;
     use super::*;
 
     /// Objective: a slow clock yields advice with its name; a fast one is fine, even without a name.
     #[test]
     fn sources() {
         let row = judge(Some("hpet"), 1234.5);
-        assert_eq!((row.state, &*row.found), (State::Advice, "hpet: reading the time takes 1234 ns"));
-        assert_eq!(judge(Some("tsc"), 25.0).state, State::Ok);
-        assert_eq!(judge(Some("kvm-clock"), 40.0).state, State::Ok);
-        assert_eq!(judge(None, 40.0).state, State::Ok);
+        assert_eq!((row.state, &*row.found), (CheckState::Advice, "hpet: reading the time takes 1234 ns"));
+        assert_eq!(judge(Some("tsc"), 25.0).state, CheckState::Ok);
+        assert_eq!(judge(Some("kvm-clock"), 40.0).state, CheckState::Ok);
+        assert_eq!(judge(None, 40.0).state, CheckState::Ok);
     }
 
     /// Objective: reading the time takes time.

@@ -7,8 +7,8 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::cgroup::{self, Quota};
 use super::files;
-use super::row::{Row, rounded};
-use super::watched::Load;
+use super::row::{CheckRow, rounded};
+use super::watched::WorkerLoad;
 
 const CHECK: &str = "cpus";
 
@@ -81,10 +81,10 @@ fn millis(us: u64) -> f64 {
 const AWAKE: f64 = 0.5;
 
 /// Judges the CPUs for these workers; the list is empty without a daemon.
-pub fn judge(cpus: Option<&Cpus>, workers: &[Load]) -> Row {
-    let Some(cpus) = cpus else { return Row::unknown(CHECK, "the kernel does not tell which CPUs may be used") };
+pub fn judge(cpus: Option<&Cpus>, workers: &[WorkerLoad]) -> CheckRow {
+    let Some(cpus) = cpus else { return CheckRow::unknown(CHECK, "the kernel does not tell which CPUs may be used") };
     let placed = placement(workers);
-    let row = Row::ok(CHECK, cpus.about() + &placed)
+    let row = CheckRow::ok(CHECK, cpus.about() + &placed)
         .figure("online", cpus.online)
         .figure("allowed", cpus.allowed.len())
         .figure("quota_cpus", cpus.quota.cpus().map(rounded))
@@ -92,7 +92,7 @@ pub fn judge(cpus: Option<&Cpus>, workers: &[Load]) -> Row {
     advise(row, cpus, workers)
 }
 
-fn advise(row: Row, cpus: &Cpus, workers: &[Load]) -> Row {
+fn advise(row: CheckRow, cpus: &Cpus, workers: &[WorkerLoad]) -> CheckRow {
     let count = workers.len();
     let allowed = cpus.allowed.len();
     let awake = workers.iter().filter(|worker| 1.0 - worker.asleep() > AWAKE).count();
@@ -100,8 +100,12 @@ fn advise(row: Row, cpus: &Cpus, workers: &[Load]) -> Row {
     let wanted = (count.max(1) + 1).min(allowed);
     if let Some(pause) = cpus.quota.pause_us().filter(|_| cpus.usable() < wanted as f64) {
         row.advise(
-            format!("Once the quota is used up, all threads stand still until the next period: up to {} ms.", millis(pause)),
-            "a larger quota (systemd: `CPUQuota=`, containers: `--cpus`). Until then, `netvale up --spin-us 0`: polling without frames uses the quota up, too",
+            format!(
+                "Once the quota is used up, all threads stand still until the next period: up to {} ms.",
+                millis(pause)
+            ),
+            "a larger quota (systemd: `CPUQuota=`, containers: `--cpus`). Until then, `netvale up --spin-us 0`: \
+             polling without frames uses the quota up, too",
         )
     } else if let Some(cpu) = shared_cpu(workers) {
         row.advise(
@@ -116,14 +120,15 @@ fn advise(row: Row, cpus: &Cpus, workers: &[Load]) -> Row {
     } else if allowed == 1 {
         row.advise(
             "The worker and the programs take turns on one CPU. While one of them polls, the other waits.",
-            "a second CPU; on one, `netvale up --spin-us 0` (`spin_us = 0`), so that the worker gives it up as soon as it is idle",
+            "a second CPU; on one, `netvale up --spin-us 0` (`spin_us = 0`), so that the worker gives it up as soon as \
+             it is idle",
         )
     } else {
         row
     }
 }
 
-fn placement(workers: &[Load]) -> String {
+fn placement(workers: &[WorkerLoad]) -> String {
     let pinned: Vec<_> = workers.iter().filter_map(|worker| worker.cpu).map(|cpu| cpu.to_string()).collect();
     let count = match workers.len() {
         0 => return String::new(),
@@ -138,7 +143,7 @@ fn placement(workers: &[Load]) -> String {
 }
 
 /// A CPU to which two workers are pinned.
-fn shared_cpu(workers: &[Load]) -> Option<u32> {
+fn shared_cpu(workers: &[WorkerLoad]) -> Option<u32> {
     let mut pinned: Vec<_> = workers.iter().filter_map(|worker| worker.cpu).collect();
     pinned.sort_unstable();
     pinned.windows(2).find(|two| two[0] == two[1]).map(|two| two[0])
@@ -146,15 +151,15 @@ fn shared_cpu(workers: &[Load]) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::row::State;
+    use super::super::row::CheckState;
     use super::*;
 
     fn cpus(allowed: usize, online: usize, quota: Quota) -> Cpus {
         Cpus { online, allowed: (0..allowed).collect(), quota }
     }
 
-    fn workers(count: u32, cpu: impl Fn(u32) -> Option<u32>, polled: f64) -> Vec<Load> {
-        let load = |index| Load { index, cpu: cpu(index), busy: 0.0, polled, ingresses: 1 };
+    fn workers(count: u32, cpu: impl Fn(u32) -> Option<u32>, polled: f64) -> Vec<WorkerLoad> {
+        let load = |index| WorkerLoad { index, cpu: cpu(index), busy: 0.0, polled, ingresses: 1 };
         (0..count).map(load).collect()
     }
 
@@ -164,12 +169,12 @@ mod tests {
         let one = cpus(1, 1, Quota::Unlimited);
         for daemon in [workers(0, |_| None, 0.0), workers(1, |_| None, 0.0)] {
             let row = judge(Some(&one), &daemon);
-            assert!(row.state == State::Advice && row.what_to_do.contains("--spin-us 0"), "{row:?}");
+            assert!(row.state == CheckState::Advice && row.what_to_do.contains("--spin-us 0"), "{row:?}");
         }
         let row = judge(Some(&cpus(64, 64, Quota::Unlimited)), &workers(4, Some, 1.0));
-        assert_eq!((row.state, &*row.found), (State::Ok, "64 CPUs, no quota; 4 workers on CPUs 0, 1, 2, 3"));
+        assert_eq!((row.state, &*row.found), (CheckState::Ok, "64 CPUs, no quota; 4 workers on CPUs 0, 1, 2, 3"));
         assert_eq!(judge(Some(&cpus(2, 64, Quota::Unknown)), &[]).found, "2 of 64 CPUs (CPUs 0-1)");
-        assert_eq!(judge(None, &[]).state, State::Unknown);
+        assert_eq!(judge(None, &[]).state, CheckState::Unknown);
     }
 
     /// Objective: a quota of 10 % yields advice with the length of the standstill; a sufficient one does not.
@@ -178,9 +183,9 @@ mod tests {
         let tenth = Quota::Limited { quota_us: 10_000, period_us: 100_000 };
         let row = judge(Some(&cpus(2, 2, tenth)), &[]);
         assert_eq!(row.found, "2 CPUs, with a quota of 0.10 CPUs (10 of every 100 ms)");
-        assert!(row.state == State::Advice && row.why.contains("90 ms"), "{row:?}");
+        assert!(row.state == CheckState::Advice && row.why.contains("90 ms"), "{row:?}");
         let eight = Quota::Limited { quota_us: 800_000, period_us: 100_000 };
-        assert_eq!(judge(Some(&cpus(64, 64, eight)), &workers(2, |_| None, 0.0)).state, State::Ok);
+        assert_eq!(judge(Some(&cpus(64, 64, eight)), &workers(2, |_| None, 0.0)).state, CheckState::Ok);
     }
 
     /// Objective: more workers than CPUs, and two workers on one CPU, yield advice.

@@ -1,30 +1,31 @@
 //! Check: isolated CPUs.
 
 use super::files;
-use super::row::Row;
-use super::watched::Load;
+use super::row::CheckRow;
+use super::watched::WorkerLoad;
 
 const CHECK: &str = "isolation";
 
 /// Checks; `None` on a machine too small to reserve a CPU.
-pub fn look(online: usize, workers: &[Load]) -> Option<Row> {
+pub fn look(online: usize, workers: &[WorkerLoad]) -> Option<CheckRow> {
     let cpus = |file: &str| files::cpus(&files::read(format!("/sys/devices/system/cpu/{file}")).unwrap_or_default());
     judge(online, &cpus("isolated"), &cpus("nohz_full"), workers)
 }
 
-fn judge(online: usize, isolated: &[usize], tickless: &[usize], workers: &[Load]) -> Option<Row> {
+fn judge(online: usize, isolated: &[usize], tickless: &[usize], workers: &[WorkerLoad]) -> Option<CheckRow> {
     /// The minimum number of CPUs worth dividing.
     const WORTH: usize = 4;
     if isolated.is_empty() {
-        let found = "no CPU is kept for netvale; the kernel's `isolcpus=LIST nohz_full=LIST` keep other programs off CPUs, for the steadiest latency";
-        return (online >= WORTH).then(|| Row::ok(CHECK, found).figure("isolated", Vec::<usize>::new()));
+        let found = "no CPU is kept for netvale; the kernel's `isolcpus=LIST nohz_full=LIST` keep other programs off \
+                     CPUs, for the steadiest latency";
+        return (online >= WORTH).then(|| CheckRow::ok(CHECK, found).figure("isolated", Vec::<usize>::new()));
     }
     let mut found = format!("{} isolated", files::named(isolated));
     if !tickless.is_empty() {
         found.push_str(&format!(", without the kernel's tick: {}", files::list(tickless)));
     }
-    let row = Row::ok(CHECK, found).figure("isolated", isolated).figure("nohz_full", tickless);
-    let uses = |worker: &Load| worker.cpu.is_some_and(|cpu| isolated.contains(&(cpu as usize)));
+    let row = CheckRow::ok(CHECK, found).figure("isolated", isolated).figure("nohz_full", tickless);
+    let uses = |worker: &WorkerLoad| worker.cpu.is_some_and(|cpu| isolated.contains(&(cpu as usize)));
     if workers.is_empty() || workers.iter().any(uses) {
         return Some(row);
     }
@@ -37,19 +38,19 @@ fn judge(online: usize, isolated: &[usize], tickless: &[usize], workers: &[Load]
 
 #[cfg(test)]
 mod tests {
-    use super::super::row::State;
+    use super::super::row::CheckState;
     use super::*;
 
     /// Objective: isolated CPUs that no worker uses yield advice; without any, only large machines get advice.
     #[test]
     fn isolated() {
-        let worker = |cpu| [Load { index: 0, cpu, busy: 0.0, polled: 0.0, ingresses: 0 }];
+        let worker = |cpu| [WorkerLoad { index: 0, cpu, busy: 0.0, polled: 0.0, ingresses: 0 }];
         let row = judge(64, &[2, 3], &[3], &worker(None)).expect("a row");
-        assert!(row.state == State::Advice && row.what_to_do.contains("--cpu 2`"), "{row:?}");
+        assert!(row.state == CheckState::Advice && row.what_to_do.contains("--cpu 2`"), "{row:?}");
         let state = |online, isolated: &[usize], cpu| judge(online, isolated, &[], &worker(cpu)).map(|row| row.state);
-        assert_eq!(state(64, &[2, 3], Some(3)), Some(State::Ok));
-        assert_eq!(state(64, &[], None), Some(State::Ok));
+        assert_eq!(state(64, &[2, 3], Some(3)), Some(CheckState::Ok));
+        assert_eq!(state(64, &[], None), Some(CheckState::Ok));
         assert_eq!(state(2, &[], None), None);
-        assert_eq!(judge(8, &[7], &[], &[]).map(|row| row.state), Some(State::Ok));
+        assert_eq!(judge(8, &[7], &[], &[]).map(|row| row.state), Some(CheckState::Ok));
     }
 }

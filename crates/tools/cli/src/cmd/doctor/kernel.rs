@@ -8,13 +8,13 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::files;
-use super::row::Row;
+use super::row::CheckRow;
 
 const CHECK: &str = "kernel";
 
 /// Whether the kernel has a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Has {
+enum Availability {
     Yes,
     /// Denied to this user.
     Denied,
@@ -23,7 +23,7 @@ enum Has {
 }
 
 /// Checks this kernel.
-pub fn look() -> Row {
+pub fn look() -> CheckRow {
     let version = files::read("/proc/sys/kernel/osrelease");
     let features = [
         ("AF_XDP (network interfaces)", af_xdp()),
@@ -37,67 +37,70 @@ pub fn look() -> Row {
     judge(version.as_deref(), &features)
 }
 
-fn judge(version: Option<&str>, features: &[(&str, Has)]) -> Row {
-    let Some(version) = version else { return Row::unknown(CHECK, "/proc does not tell its version") };
-    let those = |has: Has| features.iter().filter(|(_, it)| *it == has).map(|(name, _)| *name).collect::<Vec<_>>();
+fn judge(version: Option<&str>, features: &[(&str, Availability)]) -> CheckRow {
+    let Some(version) = version else { return CheckRow::unknown(CHECK, "/proc does not tell its version") };
+    let those =
+        |has: Availability| features.iter().filter(|(_, it)| *it == has).map(|(name, _)| *name).collect::<Vec<_>>();
     let mut found = format!("Linux {version}");
-    for (words, has) in [(" has ", Has::Yes), ("; not for this user: ", Has::Denied), ("; lacks ", Has::No)] {
+    for (words, has) in
+        [(" has ", Availability::Yes), ("; not for this user: ", Availability::Denied), ("; lacks ", Availability::No)]
+    {
         let names = those(has);
         if !names.is_empty() {
             found.push_str(&format!("{words}{}", names.join(", ")));
         }
     }
-    Row::ok(CHECK, found)
+    CheckRow::ok(CHECK, found)
         .figure("version", version)
-        .figure("has", those(Has::Yes))
-        .figure("denied", those(Has::Denied))
-        .figure("lacks", those(Has::No))
+        .figure("has", those(Availability::Yes))
+        .figure("denied", those(Availability::Denied))
+        .figure("lacks", those(Availability::No))
 }
 
-fn af_xdp() -> Has {
+fn af_xdp() -> Availability {
     call(rustix::net::socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None))
 }
 
-fn call<T>(result: rustix::io::Result<T>) -> Has {
+fn call<T>(result: rustix::io::Result<T>) -> Availability {
     match result {
-        Ok(_) => Has::Yes,
-        Err(Errno::PERM | Errno::ACCESS) => Has::Denied,
-        Err(Errno::AFNOSUPPORT | Errno::NOSYS | Errno::PROTONOSUPPORT) => Has::No,
-        Err(_) => Has::Unknown,
+        Ok(_) => Availability::Yes,
+        Err(Errno::PERM | Errno::ACCESS) => Availability::Denied,
+        Err(Errno::AFNOSUPPORT | Errno::NOSYS | Errno::PROTONOSUPPORT) => Availability::No,
+        Err(_) => Availability::Unknown,
     }
 }
 
-fn tun() -> Has {
+fn tun() -> Availability {
     match OpenOptions::new().read(true).write(true).open("/dev/net/tun") {
-        Ok(_) => Has::Yes,
+        Ok(_) => Availability::Yes,
         Err(error) => match error.kind() {
-            io::ErrorKind::PermissionDenied => Has::Denied,
-            io::ErrorKind::NotFound => Has::No,
+            io::ErrorKind::PermissionDenied => Availability::Denied,
+            io::ErrorKind::NotFound => Availability::No,
             // The device file exists, but the kernel has no driver for it.
-            _ if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => Has::No,
-            _ => Has::Unknown,
+            _ if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => Availability::No,
+            _ => Availability::Unknown,
         },
     }
 }
 
 /// Tried on a thread that ends, because the setting stays with it.
-fn short_slices() -> Has {
+fn short_slices() -> Availability {
     match std::thread::spawn(netvale::shorten_slices).join() {
-        Ok(true) => Has::Yes,
-        Ok(false) => Has::No,
-        Err(_) => Has::Unknown,
+        Ok(true) => Availability::Yes,
+        Ok(false) => Availability::No,
+        Err(_) => Availability::Unknown,
     }
 }
 
-fn present(path: &str) -> Has {
+fn present(path: &str) -> Availability {
     match std::path::Path::new(path).try_exists() {
-        Ok(true) => Has::Yes,
-        Ok(false) => Has::No,
-        Err(_) => Has::Unknown,
+        Ok(true) => Availability::Yes,
+        Ok(false) => Availability::No,
+        Err(_) => Availability::Unknown,
     }
 }
 
-fn user_namespaces() -> Has {
+fn user_namespaces() -> Availability {
     let most = files::read("/proc/sys/user/max_user_namespaces");
     let clone = files::read("/proc/sys/kernel/unprivileged_userns_clone");
     let restricted = files::read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns");
@@ -105,47 +108,53 @@ fn user_namespaces() -> Has {
 }
 
 /// Debian and Ubuntu have switches of their own for unprivileged users.
-fn namespaces(most: Option<&str>, clone: Option<&str>, restricted: Option<&str>) -> Has {
+fn namespaces(most: Option<&str>, clone: Option<&str>, restricted: Option<&str>) -> Availability {
     match (most, clone, restricted) {
-        (None, ..) => Has::No,
-        (Some("0"), ..) | (_, Some("0"), _) | (_, _, Some("1")) => Has::Denied,
-        _ => Has::Yes,
+        (None, ..) => Availability::No,
+        (Some("0"), ..) | (_, Some("0"), _) | (_, _, Some("1")) => Availability::Denied,
+        _ => Availability::Yes,
     }
 }
 
 /// Read from the list of security modules, which needs a mounted securityfs.
-fn landlock(modules: Option<&str>) -> Has {
+fn landlock(modules: Option<&str>) -> Availability {
     match modules {
-        None => Has::Unknown,
-        Some(modules) if modules.split(',').any(|module| module == "landlock") => Has::Yes,
-        Some(_) => Has::No,
+        None => Availability::Unknown,
+        Some(modules) if modules.split(',').any(|module| module == "landlock") => Availability::Yes,
+        Some(_) => Availability::No,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::row::State;
+    use super::super::row::CheckState;
     use super::*;
 
     /// Objective: present, denied and missing features are named; unknown ones are omitted.
     #[test]
     fn features() {
-        let features = [("a", Has::Yes), ("b", Has::Denied), ("c", Has::No), ("d", Has::Unknown), ("e", Has::Yes)];
+        let features = [
+            ("a", Availability::Yes),
+            ("b", Availability::Denied),
+            ("c", Availability::No),
+            ("d", Availability::Unknown),
+            ("e", Availability::Yes),
+        ];
         let row = judge(Some("6.18.1"), &features);
         assert_eq!(row.found, "Linux 6.18.1 has a, e; not for this user: b; lacks c");
-        assert_eq!(judge(None, &features).state, State::Unknown);
+        assert_eq!(judge(None, &features).state, CheckState::Unknown);
     }
 
     /// Objective: the distributions' switches are read, and all of them are optional.
     #[test]
     fn switches() {
-        assert_eq!(namespaces(Some("9000"), None, None), Has::Yes);
-        assert_eq!(namespaces(Some("9000"), Some("1"), Some("0")), Has::Yes);
-        assert_eq!(namespaces(Some("0"), None, None), Has::Denied);
-        assert_eq!(namespaces(Some("9000"), Some("0"), None), Has::Denied);
-        assert_eq!(namespaces(Some("9000"), None, Some("1")), Has::Denied);
-        assert_eq!(namespaces(None, None, None), Has::No);
+        assert_eq!(namespaces(Some("9000"), None, None), Availability::Yes);
+        assert_eq!(namespaces(Some("9000"), Some("1"), Some("0")), Availability::Yes);
+        assert_eq!(namespaces(Some("0"), None, None), Availability::Denied);
+        assert_eq!(namespaces(Some("9000"), Some("0"), None), Availability::Denied);
+        assert_eq!(namespaces(Some("9000"), None, Some("1")), Availability::Denied);
+        assert_eq!(namespaces(None, None, None), Availability::No);
         let modules = ["capability,landlock,yama", "capability,yama"].map(|modules| landlock(Some(modules)));
-        assert_eq!((modules, landlock(None)), ([Has::Yes, Has::No], Has::Unknown));
+        assert_eq!((modules, landlock(None)), ([Availability::Yes, Availability::No], Availability::Unknown));
     }
 }

@@ -3,29 +3,29 @@
 use std::fs;
 
 use super::files;
-use super::row::Row;
+use super::row::CheckRow;
 use crate::units;
 
 const CHECK: &str = "limits";
 
 /// The hard limits, to which the daemon raises its own. `None`: unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Limits {
+struct HardLimits {
     files: Option<u64>,
     locked: Option<u64>,
     priority: Option<u64>,
 }
 
 /// Checks the daemon, or this process, which would start one. Interfaces have locked `locked` bytes.
-pub fn look(pid: Option<u32>, locked: u64) -> Row {
+pub fn look(pid: Option<u32>, locked: u64) -> CheckRow {
     let process = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
     let text = files::read(format!("/proc/{process}/limits")).unwrap_or_default();
     let open = pid.and_then(|_| Some(fs::read_dir(format!("/proc/{process}/fd")).ok()?.count() as u64));
     judge(&text, open, locked)
 }
 
-fn judge(text: &str, open: Option<u64>, locked: u64) -> Row {
-    let Some(limits) = parse(text) else { return Row::unknown(CHECK, "/proc does not tell the limits") };
+fn judge(text: &str, open: Option<u64>, locked: u64) -> CheckRow {
+    let Some(limits) = parse(text) else { return CheckRow::unknown(CHECK, "/proc does not tell the limits") };
     let priority = match limits.priority {
         Some(0) => "not allowed".to_owned(),
         Some(most) => format!("up to {most}"),
@@ -37,7 +37,7 @@ fn judge(text: &str, open: Option<u64>, locked: u64) -> Row {
         limits.files.map_or_else(|| "unlimited".to_owned(), |most| most.to_string()),
         limits.locked.map_or_else(|| "any amount".to_owned(), units::memory),
     );
-    let row = Row::ok(CHECK, found)
+    let row = CheckRow::ok(CHECK, found)
         .figure("descriptors", limits.files)
         .figure("descriptors_open", open)
         .figure("locked_bytes", limits.locked)
@@ -45,13 +45,17 @@ fn judge(text: &str, open: Option<u64>, locked: u64) -> Row {
     advise(row, limits, open.unwrap_or(0), locked)
 }
 
-fn advise(row: Row, limits: Limits, open: u64, locked: u64) -> Row {
+fn advise(row: CheckRow, limits: HardLimits, open: u64, locked: u64) -> CheckRow {
     /// Descriptors of a full switch: 254 ports of two rings, four descriptors each, and some more.
     const MANY: u64 = 4096;
     if limits.files.is_some_and(|most| most.saturating_sub(open) < MANY / 2 || most < MANY) {
         row.advise(
-            "A ring takes three or four descriptors, so that a port takes about eight: a switch full of ports takes more than that.",
-            format!("a higher hard limit of open files for the daemon: `LimitNOFILE=` of its unit, or `ulimit -Hn`; {MANY} at least"),
+            "A ring takes three or four descriptors, so that a port takes about eight: a switch full of ports takes \
+             more than that.",
+            format!(
+                "a higher hard limit of open files for the daemon: `LimitNOFILE=` of its unit, or `ulimit -Hn`; \
+                 {MANY} at least"
+            ),
         )
     } else if limits.locked.is_some_and(|most| locked > 0 && most < 2 * locked) {
         row.advise(
@@ -67,7 +71,7 @@ fn advise(row: Row, limits: Limits, open: u64, locked: u64) -> Row {
 }
 
 /// Parses the text of /proc/PID/limits: name, soft limit, hard limit.
-fn parse(text: &str) -> Option<Limits> {
+fn parse(text: &str) -> Option<HardLimits> {
     let hard = |name: &str| -> Option<Option<u64>> {
         let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
         match rest.split_whitespace().nth(1)? {
@@ -76,12 +80,12 @@ fn parse(text: &str) -> Option<Limits> {
         }
     };
     let [files, locked, priority] = ["Max open files", "Max locked memory", "Max realtime priority"].map(hard);
-    Some(Limits { files: files?, locked: locked?, priority: priority? })
+    Some(HardLimits { files: files?, locked: locked?, priority: priority? })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::row::State;
+    use super::super::row::CheckState;
     use super::*;
 
     fn limits(files: &str, locked: &str) -> String {
@@ -101,8 +105,8 @@ Max realtime priority     0                    0
     fn hard_limits() {
         let row = judge(&limits("20000", "8388608"), Some(34), 0);
         let text = "20000 descriptors (34 open), 8.0 MiB of locked memory, real-time priority not allowed without root";
-        assert_eq!((row.state, &*row.found), (State::Ok, text));
-        assert_eq!(judge(&limits("unlimited", "unlimited"), None, 9 << 30).state, State::Ok);
+        assert_eq!((row.state, &*row.found), (CheckState::Ok, text));
+        assert_eq!(judge(&limits("unlimited", "unlimited"), None, 9 << 30).state, CheckState::Ok);
         assert!(judge(&limits("1024", "unlimited"), None, 0).what_to_do.contains("LimitNOFILE"));
         assert!(judge(&limits("5000", "unlimited"), Some(4000), 0).what_to_do.contains("LimitNOFILE"));
         assert!(judge(&limits("20000", "8388608"), None, 5 << 20).what_to_do.contains("LimitMEMLOCK"));
@@ -111,7 +115,7 @@ Max realtime priority     0                    0
     /// Objective: a text without the limits is unknown.
     #[test]
     fn unreadable() {
-        assert_eq!(judge("", None, 0).state, State::Unknown);
-        assert_eq!(judge("Max open files  many", None, 0).state, State::Unknown);
+        assert_eq!(judge("", None, 0).state, CheckState::Unknown);
+        assert_eq!(judge("Max open files  many", None, 0).state, CheckState::Unknown);
     }
 }

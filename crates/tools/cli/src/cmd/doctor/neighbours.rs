@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::cpus::Cpus;
 use super::files;
-use super::row::{Row, rounded};
-use super::times::{Spent, Used};
+use super::row::{CheckRow, rounded};
+use super::times::{CpuUse, ProcessUse};
 
 const CHECK: &str = "neighbours";
 
@@ -22,7 +22,7 @@ const SLACK: f64 = 0.5;
 #[derive(Clone, Debug)]
 pub struct Neighbours<'a> {
     /// The CPU time used.
-    pub spent: &'a Spent,
+    pub spent: &'a CpuUse,
     /// Processes to ignore: the daemon, and this one.
     pub own: &'a [u32],
     /// Programs with ports of netvale.
@@ -34,7 +34,7 @@ pub struct Neighbours<'a> {
 }
 
 impl Neighbours<'_> {
-    fn others(&self) -> impl Iterator<Item = &Used> {
+    fn others(&self) -> impl Iterator<Item = &ProcessUse> {
         self.spent.processes.iter().filter(|used| !self.own.contains(&used.pid) && !self.clients.contains(&used.pid))
     }
 
@@ -46,7 +46,7 @@ impl Neighbours<'_> {
 
     /// Number of threads of netvale and its users that need a CPU: the workers, and the busy programs.
     fn wanted(&self) -> f64 {
-        let is_busy = |used: &&Used| self.clients.contains(&used.pid) && used.cpus > LISTED;
+        let is_busy = |used: &&ProcessUse| self.clients.contains(&used.pid) && used.cpus > LISTED;
         let programs = self.spent.processes.iter().filter(is_busy).count();
         (self.workers.max(1) + programs.max(1)).min(self.cpus.allowed.len()) as f64
     }
@@ -56,7 +56,7 @@ impl Neighbours<'_> {
         let allowed = self.cpus.allowed.len();
         let online = self.cpus.online;
         let Some(busy) = self.busy_here() else { return online as f64 - used };
-        let is_ours = |used: &&Used| self.own.contains(&used.pid) || self.clients.contains(&used.pid);
+        let is_ours = |used: &&ProcessUse| self.own.contains(&used.pid) || self.clients.contains(&used.pid);
         let ours: f64 = self.spent.processes.iter().filter(is_ours).map(|used| used.cpus).sum();
         allowed as f64 - (busy - ours).max(0.0)
     }
@@ -71,9 +71,9 @@ impl Neighbours<'_> {
 }
 
 /// Judges the other programs.
-pub fn judge(facts: &Neighbours<'_>) -> Row {
+pub fn judge(facts: &Neighbours<'_>) -> CheckRow {
     if facts.spent.processes.is_empty() && facts.spent.busy_cpus.is_none() {
-        return Row::unknown(CHECK, "/proc does not show the other processes");
+        return CheckRow::unknown(CHECK, "/proc does not show the other processes");
     }
     let listed: Vec<_> = facts.others().filter(|used| used.cpus > LISTED).take(MOST).collect();
     let unseen = facts.unseen();
@@ -81,7 +81,7 @@ pub fn judge(facts: &Neighbours<'_>) -> Row {
     let sum = (facts.others().map(|used| used.cpus).sum::<f64>() + unseen).min(facts.cpus.online as f64);
     let names = names(&listed, unseen);
     let figures = listed.iter().map(|used| json!({"pid": used.pid, "name": used.name, "cpus": rounded(used.cpus)}));
-    let row = Row::ok(CHECK, about(facts, sum, &names))
+    let row = CheckRow::ok(CHECK, about(facts, sum, &names))
         .figure("cpus_used", rounded(sum))
         .figure("cpus_unseen", rounded(unseen))
         .figure("processes", figures.collect::<Vec<_>>());
@@ -89,14 +89,16 @@ pub fn judge(facts: &Neighbours<'_>) -> Row {
         return row;
     }
     row.advise(
-        "A worker, or a program with a port, that shares its CPU waits while the other has it: up to milliseconds, for frames that take less than a microsecond each.",
-        "those that do not use netvale: stop them, or keep them off its CPUs. `netvale up --cpu N` pins a worker, `taskset -apc LIST PID` moves a program",
+        "A worker, or a program with a port, that shares its CPU waits while the other has it: up to milliseconds, for \
+         frames that take less than a microsecond each.",
+        "those that do not use netvale: stop them, or keep them off its CPUs. `netvale up --cpu N` pins a worker, \
+         `taskset -apc LIST PID` moves a program",
     )
 }
 
 /// The programs with their CPU use, and the use by invisible ones.
-fn names(listed: &[&Used], unseen: f64) -> Vec<String> {
-    let name = |used: &&Used| format!("{} (pid {}) {:.0} %", used.name, used.pid, used.cpus * 100.0);
+fn names(listed: &[&ProcessUse], unseen: f64) -> Vec<String> {
+    let name = |used: &&ProcessUse| format!("{} (pid {}) {:.0} %", used.name, used.pid, used.cpus * 100.0);
     let mut names: Vec<_> = listed.iter().map(name).collect();
     if unseen > LISTED {
         names.push(format!("short-lived or hidden ones {:.0} %", unseen * 100.0));
@@ -118,33 +120,35 @@ fn about(facts: &Neighbours<'_>, sum: f64, names: &[String]) -> String {
 }
 
 /// Judges the hypervisor's steal time.
-pub fn steal(spent: &Spent) -> Row {
+pub fn steal(spent: &CpuUse) -> CheckRow {
     /// A larger share is noticeable.
     const FELT: f64 = 0.02;
-    let Some(steal) = spent.steal else { return Row::unknown("steal", "/proc/stat has no times") };
-    let row = Row::ok("steal", format!("the hypervisor took {:.1} % of the CPU time", steal * 100.0))
+    let Some(steal) = spent.steal else { return CheckRow::unknown("steal", "/proc/stat has no times") };
+    let row = CheckRow::ok("steal", format!("the hypervisor took {:.1} % of the CPU time", steal * 100.0))
         .figure("percent", rounded(steal * 100.0));
     if steal <= FELT {
         return row;
     }
     row.advise(
-        "This is a virtual machine, and others have its CPUs for that share of the time: everything stops for milliseconds.",
-        "fewer virtual machines on that host, or CPUs of its own for this one (libvirt: `vcpupin`; cloud: dedicated CPUs)",
+        "This is a virtual machine, and others have its CPUs for that share of the time: everything stops for \
+         milliseconds.",
+        "fewer virtual machines on that host, or CPUs of its own for this one (libvirt: `vcpupin`; cloud: dedicated \
+         CPUs)",
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::cgroup::Quota;
-    use super::super::row::State;
+    use super::super::row::CheckState;
     use super::*;
 
-    fn used(pid: u32, name: &str, cpus: f64) -> Used {
-        Used { pid, name: name.into(), cpus }
+    fn used(pid: u32, name: &str, cpus: f64) -> ProcessUse {
+        ProcessUse { pid, name: name.into(), cpus }
     }
 
-    fn judged(processes: Vec<Used>, busy: f64, cpus: usize, clients: &[u32]) -> Row {
-        let spent = Spent { processes, busy_cpus: Some(busy), ..Spent::default() };
+    fn judged(processes: Vec<ProcessUse>, busy: f64, cpus: usize, clients: &[u32]) -> CheckRow {
+        let spent = CpuUse { processes, busy_cpus: Some(busy), ..CpuUse::default() };
         let clients = clients.iter().copied().collect();
         let cpus = Cpus { online: cpus, allowed: (0..cpus).collect(), quota: Quota::Unlimited };
         judge(&Neighbours { spent: &spent, own: &[1, 2], clients: &clients, cpus: &cpus, workers: 1 })
@@ -156,17 +160,17 @@ mod tests {
         let processes = vec![used(2, "netvale", 1.0), used(8, "yes", 0.9), used(9, "yes", 0.85), used(10, "sh", 0.01)];
         let row = judged(processes.clone(), 2.76, 2, &[]);
         assert_eq!(row.found, "other programs use 1.76 of 2 CPUs: yes (pid 8) 90 %, yes (pid 9) 85 %");
-        assert_eq!((row.state, row.figures["cpus_used"].as_f64()), (State::Advice, Some(1.76)));
-        assert_eq!(judged(processes, 2.76, 64, &[]).state, State::Ok);
-        assert_eq!(judged(vec![used(8, "browser", 0.4)], 0.4, 2, &[]).state, State::Ok);
+        assert_eq!((row.state, row.figures["cpus_used"].as_f64()), (CheckState::Advice, Some(1.76)));
+        assert_eq!(judged(processes, 2.76, 64, &[]).state, CheckState::Ok);
+        assert_eq!(judged(vec![used(8, "browser", 0.4)], 0.4, 2, &[]).state, CheckState::Ok);
     }
 
     /// Objective: programs that use netvale are no competitors; an idle machine is fine, even with one CPU.
     #[test]
     fn no_competitors() {
         let row = judged(vec![used(2, "netvale", 0.9), used(8, "pkt-gen", 0.9)], 1.8, 2, &[8]);
-        assert_eq!((row.state, &*row.found), (State::Ok, "other programs use 0.00 of 2 CPUs"));
-        assert_eq!(judged(vec![used(5, "sshd", 0.02)], 0.02, 1, &[]).state, State::Ok);
+        assert_eq!((row.state, &*row.found), (CheckState::Ok, "other programs use 0.00 of 2 CPUs"));
+        assert_eq!(judged(vec![used(5, "sshd", 0.02)], 0.02, 1, &[]).state, CheckState::Ok);
     }
 
     /// Objective: if netvale may use only some CPUs, the load of these counts.
@@ -176,26 +180,26 @@ mod tests {
         let judged = |each: [f64; 2]| {
             let each = [(3, 1.0), (4, each[0]), (5, each[1])].into();
             let processes = vec![used(2, "netvale", 0.5), used(8, "yes", 1.0)];
-            let spent = Spent { processes, busy_cpus: Some(2.0), each, steal: None };
+            let spent = CpuUse { processes, busy_cpus: Some(2.0), each, steal: None };
             judge(&Neighbours { spent: &spent, own: &[2], clients: &BTreeSet::new(), cpus: &cpus, workers: 1 })
         };
         let row = judged([1.0, 0.8]);
-        assert!(row.state == State::Advice && row.found.ends_with("netvale has CPUs 4-5, 90 % busy"), "{row:?}");
-        assert_eq!(judged([0.0, 0.5]).state, State::Ok);
+        assert!(row.state == CheckState::Advice && row.found.ends_with("netvale has CPUs 4-5, 90 % busy"), "{row:?}");
+        assert_eq!(judged([0.0, 0.5]).state, CheckState::Ok);
     }
 
     /// Objective: CPU use by invisible processes is reported too.
     #[test]
     fn unseen() {
         let row = judged(vec![used(8, "sh", 0.1)], 1.6, 2, &[]);
-        assert!(row.state == State::Advice && row.found.ends_with("short-lived or hidden ones 150 %"), "{row:?}");
+        assert!(row.state == CheckState::Advice && row.found.ends_with("short-lived or hidden ones 150 %"), "{row:?}");
     }
 
     /// Objective: steal time yields advice from 2 % on, and is unknown without /proc/stat.
     #[test]
     fn stolen() {
-        let spent = |steal| Spent { steal, ..Spent::default() };
+        let spent = |steal| CpuUse { steal, ..CpuUse::default() };
         let states = [None, Some(0.0), Some(0.3)].map(|share| steal(&spent(share)).state);
-        assert_eq!(states, [State::Unknown, State::Ok, State::Advice]);
+        assert_eq!(states, [CheckState::Unknown, CheckState::Ok, CheckState::Advice]);
     }
 }

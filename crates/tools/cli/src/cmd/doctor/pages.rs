@@ -1,7 +1,7 @@
 //! Check: huge pages.
 
 use super::files;
-use super::row::Row;
+use super::row::CheckRow;
 use crate::units;
 
 const CHECK: &str = "huge-pages";
@@ -13,7 +13,7 @@ const HUGE: u64 = 2 << 20;
 
 /// The kernel's huge pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Pages {
+struct HugePages {
     /// Free and total pages of 2 MiB.
     huge: Option<(u64, u64)>,
     /// Setting of transparent huge pages for shared memory, such as regions.
@@ -21,19 +21,19 @@ struct Pages {
 }
 
 /// Checks, given the ports' memory: `ordinary` bytes in ordinary pages and `huge` bytes in huge pages.
-pub fn look((ordinary, huge): (u64, u64)) -> Row {
+pub fn look(ordinary: u64, huge: u64) -> CheckRow {
     let of = |file: &str| files::number(format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{file}"));
     let shmem = files::read("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
     let shmem = shmem.as_deref().and_then(files::chosen).map(str::to_owned);
-    judge(&Pages { huge: of("free_hugepages").zip(of("nr_hugepages")), shmem }, ordinary, huge)
+    judge(&HugePages { huge: of("free_hugepages").zip(of("nr_hugepages")), shmem }, ordinary, huge)
 }
 
-fn judge(pages: &Pages, ordinary: u64, huge: u64) -> Row {
-    if *pages == Pages::default() {
-        return Row::unknown(CHECK, "the kernel has no huge pages, or does not show them");
+fn judge(pages: &HugePages, ordinary: u64, huge: u64) -> CheckRow {
+    if *pages == HugePages::default() {
+        return CheckRow::unknown(CHECK, "the kernel has no huge pages, or does not show them");
     }
     let (free, all) = pages.huge.unwrap_or_default();
-    let row = Row::ok(CHECK, about(pages, ordinary, huge))
+    let row = CheckRow::ok(CHECK, about(pages, ordinary, huge))
         .figure("free", free)
         .figure("reserved", all)
         .figure("shmem_enabled", pages.shmem.clone())
@@ -47,12 +47,13 @@ fn judge(pages: &Pages, ordinary: u64, huge: u64) -> Row {
     let reserve =
         if free < needed { format!("`sysctl vm.nr_hugepages={}`, then ", all + needed) } else { String::new() };
     row.advise(
-        "Regions that large take more ordinary pages than the CPU's translation cache (TLB) holds: copies then wait for page tables.",
+        "Regions that large take more ordinary pages than the CPU's translation cache (TLB) holds: copies then wait \
+         for page tables.",
         format!("{reserve}attach the ports again, with `netvale attach --huge` (programs: `Options::huge`)"),
     )
 }
 
-fn about(pages: &Pages, ordinary: u64, huge: u64) -> String {
+fn about(pages: &HugePages, ordinary: u64, huge: u64) -> String {
     let mut text = match pages.huge.unwrap_or_default() {
         (_, 0) => "no pages of 2 MiB reserved".to_owned(),
         (free, all) => format!("{free} of {all} pages of 2 MiB free"),
@@ -70,11 +71,11 @@ fn about(pages: &Pages, ordinary: u64, huge: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::row::State;
+    use super::super::row::CheckState;
     use super::*;
 
-    fn pages(free: u64, all: u64, shmem: &str) -> Pages {
-        Pages { huge: Some((free, all)), shmem: Some(shmem.into()) }
+    fn pages(free: u64, all: u64, shmem: &str) -> HugePages {
+        HugePages { huge: Some((free, all)), shmem: Some(shmem.into()) }
     }
 
     /// Objective: only large regions in ordinary pages yield advice, with the number of pages to reserve.
@@ -82,12 +83,12 @@ mod tests {
     fn regions() {
         let small = 4 << 20;
         let large = 128 << 20;
-        assert_eq!(judge(&pages(0, 0, "never"), small, 0).state, State::Ok);
+        assert_eq!(judge(&pages(0, 0, "never"), small, 0).state, CheckState::Ok);
         let row = judge(&pages(0, 8, "never"), large, 0);
-        assert!(row.state == State::Advice && row.what_to_do.contains("vm.nr_hugepages=72"), "{row:?}");
+        assert!(row.state == CheckState::Advice && row.what_to_do.contains("vm.nr_hugepages=72"), "{row:?}");
         assert!(!judge(&pages(100, 100, "never"), large, 0).what_to_do.contains("sysctl"));
-        assert_eq!(judge(&pages(0, 0, "always"), large, 0).state, State::Ok);
-        assert_eq!(judge(&pages(0, 0, "never"), 0, large).state, State::Ok);
-        assert_eq!(judge(&Pages::default(), 0, 0).state, State::Unknown);
+        assert_eq!(judge(&pages(0, 0, "always"), large, 0).state, CheckState::Ok);
+        assert_eq!(judge(&pages(0, 0, "never"), 0, large).state, CheckState::Ok);
+        assert_eq!(judge(&HugePages::default(), 0, 0).state, CheckState::Unknown);
     }
 }

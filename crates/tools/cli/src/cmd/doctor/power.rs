@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 
 use super::files;
-use super::row::Row;
+use super::row::CheckRow;
 
 const SYS: &str = "/sys/devices/system/cpu";
 
 /// Checks the governors of these CPUs.
-pub fn governor(cpus: &[usize]) -> Row {
+pub fn governor(cpus: &[usize]) -> CheckRow {
     let read = |cpu| files::read(format!("{SYS}/cpu{cpu}/cpufreq/scaling_governor"));
     let governors: Vec<_> = cpus.iter().filter_map(read).collect();
     judge_governors(&governors, files::read(format!("{SYS}/cpu0/cpufreq/scaling_driver")).as_deref())
 }
 
-fn judge_governors(governors: &[String], driver: Option<&str>) -> Row {
+fn judge_governors(governors: &[String], driver: Option<&str>) -> CheckRow {
     const CHECK: &str = "governor";
     let mut counts = BTreeMap::new();
     for governor in governors {
@@ -23,38 +23,39 @@ fn judge_governors(governors: &[String], driver: Option<&str>) -> Row {
     let about = |governor: &str, count| format!("{governor} on {count} {}", if count == 1 { "CPU" } else { "CPUs" });
     let texts: Vec<_> = counts.iter().map(|(governor, count)| about(governor, *count)).collect();
     if counts.is_empty() {
-        return Row::unknown(CHECK, "there is no cpufreq: the host or the firmware decides");
+        return CheckRow::unknown(CHECK, "there is no cpufreq: the host or the firmware decides");
     }
     let driver = driver.map(|driver| format!(" ({driver})")).unwrap_or_default();
-    let row = Row::ok(CHECK, texts.join(", ") + &driver).figure("governors", serde_json::json!(counts));
+    let row = CheckRow::ok(CHECK, texts.join(", ") + &driver).figure("governors", serde_json::json!(counts));
     if counts.keys().all(|&governor| governor == "performance") {
         return row;
     }
     row.advise(
-        "A CPU that was idle begins slowly, and gets faster only after milliseconds of work. netvale's work comes in shorter pieces.",
+        "A CPU that was idle begins slowly, and gets faster only after milliseconds of work. netvale's work comes in \
+         shorter pieces.",
         "`cpupower frequency-set -g performance`, or in the desktop's power settings",
     )
 }
 
 /// An idle state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Idle {
+struct IdleState {
     name: String,
     latency_us: u64,
 }
 
 /// Checks the enabled idle states of these CPUs.
-pub fn idle_states(cpus: &[usize]) -> Row {
+pub fn idle_states(cpus: &[usize]) -> CheckRow {
     judge_idle(&cpus.iter().copied().find_map(idle_of).unwrap_or_default())
 }
 
 /// The enabled states of one CPU; `None` if it has none. All CPUs of a machine are alike, except in hybrid ones.
-fn idle_of(cpu: usize) -> Option<Vec<Idle>> {
+fn idle_of(cpu: usize) -> Option<Vec<IdleState>> {
     let state = |number| {
         let of = |file: &str| files::read(format!("{SYS}/cpu{cpu}/cpuidle/state{number}/{file}"));
         Some((
             of("disable").as_deref() == Some("1"),
-            Idle { name: of("name")?, latency_us: of("latency")?.parse().ok()? },
+            IdleState { name: of("name")?, latency_us: of("latency")?.parse().ok()? },
         ))
     };
     let states: Vec<_> = (0..).map_while(state).collect();
@@ -62,36 +63,37 @@ fn idle_of(cpu: usize) -> Option<Vec<Idle>> {
     (!states.is_empty()).then(|| enabled.collect())
 }
 
-fn judge_idle(states: &[Idle]) -> Row {
+fn judge_idle(states: &[IdleState]) -> CheckRow {
     const CHECK: &str = "idle-states";
     /// Leaving a deeper state takes longer than netvale polls before it sleeps.
     const DEEP_US: u64 = 50;
     let Some(deepest) = states.iter().max_by_key(|state| state.latency_us) else {
-        return Row::unknown(CHECK, "there is no cpuidle: the host or the firmware decides");
+        return CheckRow::unknown(CHECK, "there is no cpuidle: the host or the firmware decides");
     };
     let deep: Vec<_> = states.iter().filter(|state| state.latency_us > DEEP_US).collect();
-    let about = |state: &Idle| format!("{} ({} µs to wake up)", state.name, state.latency_us);
+    let about = |state: &IdleState| format!("{} ({} µs to wake up)", state.name, state.latency_us);
     if deep.is_empty() {
         let found = format!("the deepest is {}", about(deepest));
-        return Row::ok(CHECK, found).figure("deepest_us", deepest.latency_us);
+        return CheckRow::ok(CHECK, found).figure("deepest_us", deepest.latency_us);
     }
     let names: Vec<_> = deep.iter().map(|state| about(state)).collect();
-    Row::ok(CHECK, format!("deep ones are enabled: {}", names.join(", ")))
+    CheckRow::ok(CHECK, format!("deep ones are enabled: {}", names.join(", ")))
         .figure("deepest_us", deepest.latency_us)
         .advise(
             "A CPU that sleeps that deeply wakes up later: the first frame after a pause waits for it.",
             format!(
-                "`cpupower idle-set -D {DEEP_US}` turns them off until the next start, at the cost of power; or `netvale up --poll-always`"
+                "`cpupower idle-set -D {DEEP_US}` turns them off until the next start, at the cost of power; or \
+                 `netvale up --poll-always`"
             ),
         )
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::row::State;
+    use super::super::row::CheckState;
     use super::*;
 
-    fn governors(names: &[&str]) -> Row {
+    fn governors(names: &[&str]) -> CheckRow {
         let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
         judge_governors(&names, Some("intel_pstate"))
     }
@@ -100,26 +102,26 @@ mod tests {
     /// unknown.
     #[test]
     fn governor_of_cpus() {
-        assert_eq!(governors(&["performance"; 64]).state, State::Ok);
+        assert_eq!(governors(&["performance"; 64]).state, CheckState::Ok);
         let row = governors(&["powersave", "performance", "powersave"]);
         assert_eq!(
             (row.state, &*row.found),
-            (State::Advice, "performance on 1 CPU, powersave on 2 CPUs (intel_pstate)")
+            (CheckState::Advice, "performance on 1 CPU, powersave on 2 CPUs (intel_pstate)")
         );
-        assert_eq!(governors(&[]).state, State::Unknown);
+        assert_eq!(governors(&[]).state, CheckState::Unknown);
     }
 
     /// Objective: idle states from 50 µs on yield advice with their names; without cpuidle they are unknown.
     #[test]
     fn idle_states_of_a_cpu() {
-        let state = |name: &str, latency_us| Idle { name: name.into(), latency_us };
+        let state = |name: &str, latency_us| IdleState { name: name.into(), latency_us };
         let shallow = [state("POLL", 0), state("C1", 2)];
         assert_eq!(judge_idle(&shallow).found, "the deepest is C1 (2 µs to wake up)");
         let row = judge_idle(&[state("POLL", 0), state("C1E", 10), state("C6", 133), state("C10", 890)]);
         assert!(
-            row.state == State::Advice && row.found.contains("C6 (133 µs") && !row.found.contains("C1E"),
+            row.state == CheckState::Advice && row.found.contains("C6 (133 µs") && !row.found.contains("C1E"),
             "{row:?}"
         );
-        assert_eq!(judge_idle(&[]).state, State::Unknown);
+        assert_eq!(judge_idle(&[]).state, CheckState::Unknown);
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 /// The outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum CheckState {
     /// Fine.
     Ok,
     /// A change would make netvale faster.
@@ -17,11 +17,11 @@ pub enum State {
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub struct CheckRow {
     /// The check's name.
     pub check: &'static str,
     /// The outcome.
-    pub state: State,
+    pub state: CheckState,
     /// The finding, with the figures measured.
     pub found: String,
     /// The reason why it matters.
@@ -35,27 +35,27 @@ pub struct Row {
     pub figures: Map<String, Value>,
 }
 
-impl Row {
+impl CheckRow {
     /// A fine row.
-    pub fn ok(check: &'static str, found: impl Into<String>) -> Row {
+    pub fn ok(check: &'static str, found: impl Into<String>) -> CheckRow {
         let why = String::new();
         let what_to_do = String::new();
         let figures = Map::new();
-        Row { check, state: State::Ok, found: found.into(), why, what_to_do, figures }
+        CheckRow { check, state: CheckState::Ok, found: found.into(), why, what_to_do, figures }
     }
 
     /// An unknown row, with the reason.
-    pub fn unknown(check: &'static str, reason: impl Into<String>) -> Row {
-        Row { state: State::Unknown, ..Row::ok(check, reason) }
+    pub fn unknown(check: &'static str, reason: impl Into<String>) -> CheckRow {
+        CheckRow { state: CheckState::Unknown, ..CheckRow::ok(check, reason) }
     }
 
     /// Turns the row into advice, with its reason and action.
-    pub fn advise(self, why: impl Into<String>, what_to_do: impl Into<String>) -> Row {
-        Row { state: State::Advice, why: why.into(), what_to_do: what_to_do.into(), ..self }
+    pub fn advise(self, why: impl Into<String>, what_to_do: impl Into<String>) -> CheckRow {
+        CheckRow { state: CheckState::Advice, why: why.into(), what_to_do: what_to_do.into(), ..self }
     }
 
     /// Adds a figure.
-    pub fn figure(mut self, name: &str, value: impl Into<Value>) -> Row {
+    pub fn figure(mut self, name: &str, value: impl Into<Value>) -> CheckRow {
         self.figures.insert(name.to_owned(), value.into());
         self
     }

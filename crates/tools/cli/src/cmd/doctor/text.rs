@@ -1,7 +1,7 @@
 //! The report as text.
 
-use super::Report;
-use super::row::{Row, State};
+use super::DoctorReport;
+use super::row::{CheckRow, CheckState};
 
 /// Maximum columns of a line.
 const WIDTH: usize = 100;
@@ -9,26 +9,26 @@ const WIDTH: usize = 100;
 const NAME: usize = 13;
 
 /// The report, for a terminal of that many columns. `verbose`: includes unknown rows.
-pub fn render(report: &Report, verbose: bool, terminal: Option<usize>) -> String {
+pub fn render(report: &DoctorReport, verbose: bool, terminal: Option<usize>) -> String {
     let those = |state| report.checks.iter().filter(move |row| row.state == state);
-    let mut page = Wrapped { text: String::new(), width: terminal.unwrap_or(WIDTH).min(WIDTH) };
+    let mut page = WrappedReport { text: String::new(), width: terminal.unwrap_or(WIDTH).min(WIDTH) };
     page.block("", 0, &verdict(report.advice));
     page.block("", 0, &scope(report));
     if report.advice > 0 {
         page.text.push('\n');
     }
-    for row in those(State::Advice) {
+    for row in those(CheckState::Advice) {
         page.advice(row);
     }
-    page.section("Fine as it is:", those(State::Ok));
+    page.section("Fine as it is:", those(CheckState::Ok));
     if verbose {
-        page.section("Could not be found out:", those(State::Unknown));
+        page.section("Could not be found out:", those(CheckState::Unknown));
     }
     page.text
 }
 
 /// The report so far, wrapped to that many columns.
-struct Wrapped {
+struct WrappedReport {
     text: String,
     width: usize,
 }
@@ -42,7 +42,7 @@ fn verdict(advice: usize) -> String {
 }
 
 /// The scope of the report.
-fn scope(report: &Report) -> String {
+fn scope(report: &DoctorReport) -> String {
     let daemon = match (&report.daemon, &report.no_daemon) {
         (Some(daemon), _) => match daemon.pid {
             Some(pid) => format!("with the daemon in {} (pid {pid})", daemon.run_dir),
@@ -56,15 +56,15 @@ fn scope(report: &Report) -> String {
     format!("Watched for {:.1} s, {daemon}.", report.seconds)
 }
 
-impl Wrapped {
-    fn advice(&mut self, row: &Row) {
+impl WrappedReport {
+    fn advice(&mut self, row: &CheckRow) {
         self.block(row.check, NAME, &row.found);
         self.block("", NAME, &row.why);
         self.block("", NAME, &format!("-> {}", row.what_to_do));
         self.text.push('\n');
     }
 
-    fn section<'a>(&mut self, title: &str, rows: impl Iterator<Item = &'a Row>) {
+    fn section<'a>(&mut self, title: &str, rows: impl Iterator<Item = &'a CheckRow>) {
         let mut rows = rows.peekable();
         if rows.peek().is_none() {
             return;
@@ -116,18 +116,18 @@ fn pieces(words: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn report(checks: Vec<Row>) -> Report {
-        let advice = checks.iter().filter(|row| row.state == State::Advice).count();
-        Report { seconds: 1.0, daemon: None, no_daemon: Some("no daemon runs in /run/x".into()), advice, checks }
+    fn report(checks: Vec<CheckRow>) -> DoctorReport {
+        let advice = checks.iter().filter(|row| row.state == CheckState::Advice).count();
+        DoctorReport { seconds: 1.0, daemon: None, no_daemon: Some("no daemon runs in /run/x".into()), advice, checks }
     }
 
     /// Objective: advice comes first with its reason and action, fine rows last, and unknown ones only on request.
     #[test]
     fn sections() {
         let rows = vec![
-            Row::ok("cpus", "64 CPUs"),
-            Row::ok("clock", "hpet: 1200 ns").advise("It is slow.", "use tsc"),
-            Row::unknown("governor", "no cpufreq"),
+            CheckRow::ok("cpus", "64 CPUs"),
+            CheckRow::ok("clock", "hpet: 1200 ns").advise("It is slow.", "use tsc"),
+            CheckRow::unknown("governor", "no cpufreq"),
         ];
         let expected = "\
 One thing would make netvale faster here.
@@ -155,12 +155,12 @@ cpus         64 CPUs
     #[test]
     fn wrapping() {
         for (terminal, width) in [(None, WIDTH), (Some(300), WIDTH), (Some(80), 80)] {
-            let text = render(&report(vec![Row::ok("cpus", "several words ".repeat(40))]), false, terminal);
+            let text = render(&report(vec![CheckRow::ok("cpus", "several words ".repeat(40))]), false, terminal);
             let longest = text.lines().map(str::len).max().unwrap();
             assert!((width - 10..=width).contains(&longest), "{text}");
             assert!(text.lines().all(|line| line == line.trim_end()), "{text}");
         }
-        let text = render(&report(vec![Row::ok("cpus", "x".repeat(200))]), false, None);
+        let text = render(&report(vec![CheckRow::ok("cpus", "x".repeat(200))]), false, None);
         assert!(text.contains(&format!("cpus         {}\n", "x".repeat(200))), "{text}");
     }
 }

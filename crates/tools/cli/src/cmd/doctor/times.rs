@@ -11,7 +11,7 @@ const TICKS: f64 = 100.0;
 
 /// CPU time of the machine in ticks, over all CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Total {
+struct MachineTicks {
     /// Used by programs and the kernel.
     busy: u64,
     /// Taken by the hypervisor.
@@ -24,7 +24,7 @@ struct Total {
 
 /// CPU time of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Process {
+struct ProcessTicks {
     name: String,
     /// Its start time, because numbers are reused.
     start: u64,
@@ -33,7 +33,7 @@ struct Process {
 
 /// A process's CPU time between two samples.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Used {
+pub struct ProcessUse {
     /// Process id.
     pub pid: u32,
     /// Its name.
@@ -44,17 +44,17 @@ pub struct Used {
 
 /// One sample.
 #[derive(Clone, Debug)]
-pub struct Sample {
+pub struct CpuSample {
     at: Instant,
-    total: Option<Total>,
-    processes: BTreeMap<u32, Process>,
+    total: Option<MachineTicks>,
+    processes: BTreeMap<u32, ProcessTicks>,
 }
 
 /// CPU time used between two samples.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Spent {
+pub struct CpuUse {
     /// The processes, busiest first.
-    pub processes: Vec<Used>,
+    pub processes: Vec<ProcessUse>,
     /// Number of busy CPUs; `None` if the kernel does not report it.
     pub busy_cpus: Option<f64>,
     /// Share of its time that each CPU was busy.
@@ -63,51 +63,51 @@ pub struct Spent {
     pub steal: Option<f64>,
 }
 
-impl Spent {
+impl CpuUse {
     /// Number of idle CPUs among these, in total.
     pub fn idle(&self, cpus: &[usize]) -> Option<f64> {
         cpus.iter().map(|cpu| Some((1.0 - self.each.get(cpu)?).max(0.0))).sum()
     }
 }
 
-impl Sample {
+impl CpuSample {
     /// Takes a sample.
-    pub fn take() -> Sample {
+    pub fn take() -> CpuSample {
         let total = files::read("/proc/stat").and_then(|text| total(&text));
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         let processes = pids.filter_map(|pid| Some((pid, process(&files::read(format!("/proc/{pid}/stat"))?)?)));
-        Sample { at: Instant::now(), total, processes: processes.collect() }
+        CpuSample { at: Instant::now(), total, processes: processes.collect() }
     }
 
     /// The difference from `earlier`.
-    pub fn since(&self, earlier: &Sample) -> Spent {
+    pub fn since(&self, earlier: &CpuSample) -> CpuUse {
         let seconds = self.at.duration_since(earlier.at).as_secs_f64().max(0.001);
         let mut processes = used(&earlier.processes, &self.processes, seconds);
         processes.sort_by(|a, b| b.cpus.total_cmp(&a.cpus));
         let Some((then, now)) = earlier.total.as_ref().zip(self.total.as_ref()) else {
-            return Spent { processes, ..Spent::default() };
+            return CpuUse { processes, ..CpuUse::default() };
         };
         let used = |then: u64, now: u64| now.saturating_sub(then) as f64 / TICKS / seconds;
         let each = now.each.iter().filter_map(|(cpu, &busy)| Some((*cpu, used(*then.each.get(cpu)?, busy))));
         let all = now.all.saturating_sub(then.all).max(1);
         let steal = now.steal.saturating_sub(then.steal) as f64 / all as f64;
-        Spent { processes, busy_cpus: Some(used(then.busy, now.busy)), each: each.collect(), steal: Some(steal) }
+        CpuUse { processes, busy_cpus: Some(used(then.busy, now.busy)), each: each.collect(), steal: Some(steal) }
     }
 }
 
-fn used(earlier: &BTreeMap<u32, Process>, later: &BTreeMap<u32, Process>, seconds: f64) -> Vec<Used> {
-    let used = |(&pid, now): (&u32, &Process)| {
+fn used(earlier: &BTreeMap<u32, ProcessTicks>, later: &BTreeMap<u32, ProcessTicks>, seconds: f64) -> Vec<ProcessUse> {
+    let used = |(&pid, now): (&u32, &ProcessTicks)| {
         let then = earlier.get(&pid).filter(|then| then.start == now.start).map_or(0, |then| then.ticks);
         let ticks = now.ticks.saturating_sub(then);
-        (ticks > 0).then(|| Used { pid, name: now.name.clone(), cpus: ticks as f64 / TICKS / seconds })
+        (ticks > 0).then(|| ProcessUse { pid, name: now.name.clone(), cpus: ticks as f64 / TICKS / seconds })
     };
     later.iter().filter_map(used).collect()
 }
 
 /// Parses /proc/stat: a line for all CPUs, and one for each.
-fn total(text: &str) -> Option<Total> {
-    let mut total = Total::default();
+fn total(text: &str) -> Option<MachineTicks> {
+    let mut total = MachineTicks::default();
     let mut is_known = false;
     for (name, fields) in text.lines().filter_map(|line| line.strip_prefix("cpu")?.split_once(' ')) {
         let Some((busy, steal, all)) = times(fields) else { continue };
@@ -135,11 +135,11 @@ fn times(fields: &str) -> Option<(u64, u64, u64)> {
 
 /// Parses /proc/PID/stat: the name is in parentheses and may contain some itself; fields 14, 15 and 22 are utime, stime
 /// and starttime.
-fn process(text: &str) -> Option<Process> {
+fn process(text: &str) -> Option<ProcessTicks> {
     let (name, rest) = text.split_once('(')?.1.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
-    Some(Process { name: name.replace(char::is_control, "?"), start: field(22)?, ticks: field(14)? + field(15)? })
+    Some(ProcessTicks { name: name.replace(char::is_control, "?"), start: field(22)?, ticks: field(14)? + field(15)? })
 }
 
 #[cfg(test)]
@@ -148,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    fn stat(name: &str, start: u64, utime: u64, stime: u64) -> Process {
+    fn stat(name: &str, start: u64, utime: u64, stime: u64) -> ProcessTicks {
         let text =
             format!("42 ({name}) R 1 42 42 0 -1 4194304 100 0 0 0 {utime} {stime} 0 0 20 0 1 0 {start} 2342912 100 1");
         process(&text).expect("a process")
@@ -157,7 +157,7 @@ mod tests {
     /// Objective: names may contain blanks and parentheses, and cannot move the cursor; nonsense is no process.
     #[test]
     fn processes() {
-        assert_eq!(stat("a) R 1 (b", 7, 30, 12), Process { name: "a) R 1 (b".into(), start: 7, ticks: 42 });
+        assert_eq!(stat("a) R 1 (b", 7, 30, 12), ProcessTicks { name: "a) R 1 (b".into(), start: 7, ticks: 42 });
         assert_eq!(stat("\u{1b}x", 7, 0, 0).name, "?x");
         assert!(["", "1 (x", "1 (x) R 2"].iter().all(|text| process(text).is_none()));
     }
@@ -166,12 +166,12 @@ mod tests {
     #[test]
     fn differences() {
         let at = Instant::now();
-        let first = Sample {
+        let first = CpuSample {
             at,
             total: total("cpu  1000 0 0 5000 0 0 0 10 0 0\ncpu0 100 0 0 50 0 0 0 0 0 0\ncpu1 1 1\n"),
             processes: [(1, stat("init", 1, 5, 0)), (8, stat("old", 2, 900, 0))].into(),
         };
-        let second = Sample {
+        let second = CpuSample {
             at: at + Duration::from_secs(2),
             total: total("cpu  1150 20 20 5180 0 0 10 30 0 0\ncpu0 150 0 0 80 0 0 0 0 0 0\nintr 5\n"),
             processes: [(1, stat("init", 1, 5, 0)), (8, stat("new", 9, 100, 0)), (9, stat("yes", 9, 150, 40))].into(),
@@ -190,6 +190,6 @@ mod tests {
         assert_eq!(total(""), None);
         assert_eq!(total("cpu0 1 2 3 4 5 6 7\n"), None);
         let each = BTreeMap::new();
-        assert_eq!(total("cpu  1 2 3 4 5 6 7\n"), Some(Total { busy: 19, steal: 0, all: 28, each }));
+        assert_eq!(total("cpu  1 2 3 4 5 6 7\n"), Some(MachineTicks { busy: 19, steal: 0, all: 28, each }));
     }
 }

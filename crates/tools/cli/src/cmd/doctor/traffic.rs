@@ -2,30 +2,30 @@
 
 use serde_json::json;
 
-use super::row::{Row, rounded};
-use super::watched::{Load, NoRoom};
+use super::row::{CheckRow, rounded};
+use super::watched::{RoomDrops, WorkerLoad};
 use crate::units;
 
 /// Judges the workers' time during the watch, with `idle` CPUs left.
-pub fn workers(loads: &[Load], idle: f64) -> Row {
+pub fn workers(loads: &[WorkerLoad], idle: f64) -> CheckRow {
     const CHECK: &str = "workers";
     let percent = |share: f64| share * 100.0;
-    let about = |load: &Load| {
+    let about = |load: &WorkerLoad| {
         let shares = [load.busy, load.polled, load.asleep()].map(percent);
         format!("worker {}: {:.0} % busy, {:.0} % polling, {:.0} % asleep", load.index, shares[0], shares[1], shares[2])
     };
-    let figure = |load: &Load| {
+    let figure = |load: &WorkerLoad| {
         json!({
             "index": load.index, "cpu": load.cpu, "ingresses": load.ingresses, "busy": rounded(load.busy),
             "polled": rounded(load.polled), "asleep": rounded(load.asleep()),
         })
     };
     let texts: Vec<_> = loads.iter().map(about).collect();
-    let row = Row::ok(CHECK, texts.join("; ")).figure("workers", loads.iter().map(figure).collect::<Vec<_>>());
+    let row = CheckRow::ok(CHECK, texts.join("; ")).figure("workers", loads.iter().map(figure).collect::<Vec<_>>());
     advise(row, loads, idle)
 }
 
-fn advise(row: Row, loads: &[Load], idle: f64) -> Row {
+fn advise(row: CheckRow, loads: &[WorkerLoad], idle: f64) -> CheckRow {
     /// A worker busy for more than this share has no reserve.
     const FULL: f64 = 0.9;
     /// The minimum part of a CPU for a further worker to be useful.
@@ -37,12 +37,16 @@ fn advise(row: Row, loads: &[Load], idle: f64) -> Row {
     } else if idle < SPARE {
         row.advise(
             format!("A busy worker is the limit of its ports, and {idle:.1} CPUs are idle: too few for another one."),
-            "more CPUs, or fewer programs on them (neighbours), then `netvale up --workers N`; larger batches cost a worker less",
+            "more CPUs, or fewer programs on them (neighbours), then `netvale up --workers N`; larger batches cost a \
+             worker less",
         )
     } else if full.iter().all(|load| load.ingresses <= 1) {
         row.advise(
             "A busy worker is the limit of its ports. It serves a single ring, which cannot be divided.",
-            format!("more rings for the sender (`netvale attach --rings 2`), and `netvale up --workers {more}` (`workers = {more}`)"),
+            format!(
+                "more rings for the sender (`netvale attach --rings 2`), and `netvale up --workers {more}` \
+                 (`workers = {more}`)"
+            ),
         )
     } else {
         row.advise(
@@ -55,42 +59,43 @@ fn advise(row: Row, loads: &[Load], idle: f64) -> Row {
 }
 
 /// Judges the ports that dropped frames for lack of room.
-pub fn receivers(ports: &[NoRoom]) -> Row {
+pub fn receivers(ports: &[RoomDrops]) -> CheckRow {
     const CHECK: &str = "receivers";
     /// Maximum number of named ports; the others are counted.
     const NAMED: usize = 5;
     if ports.is_empty() {
-        return Row::ok(CHECK, "no frame was dropped for want of room").figure("no_room", Vec::<String>::new());
+        return CheckRow::ok(CHECK, "no frame was dropped for want of room").figure("no_room", Vec::<String>::new());
     }
     let about =
-        |port: &NoRoom| format!("{} ({})", port.port.replace(char::is_control, "?"), units::pps(port.per_second));
+        |port: &RoomDrops| format!("{} ({})", port.port.replace(char::is_control, "?"), units::pps(port.per_second));
     let mut texts: Vec<_> = ports.iter().take(NAMED).map(about).collect();
     if ports.len() > NAMED {
         texts.push(format!("{} more", ports.len() - NAMED));
     }
-    let figure = |port: &NoRoom| json!({"port": port.port, "per_second": rounded(port.per_second)});
-    let row = Row::ok(CHECK, format!("frames found no room at {}", texts.join(", ")))
+    let figure = |port: &RoomDrops| json!({"port": port.port, "per_second": rounded(port.per_second)});
+    let row = CheckRow::ok(CHECK, format!("frames found no room at {}", texts.join(", ")))
         .figure("no_room", ports.iter().map(figure).collect::<Vec<_>>());
     row.advise(
         "These receivers do not keep up with their senders: frames are dropped (`no-room`).",
-        "a faster receiver, or more rings and threads for it (`--rings`); a larger ring for bursts (`--slots`); `--lossless` holds the senders back",
+        "a faster receiver, or more rings and threads for it (`--rings`); a larger ring for bursts (`--slots`); \
+         `--lossless` holds the senders back",
     )
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::row::State;
+    use super::super::row::CheckState;
     use super::*;
 
-    fn load(busy: f64, ingresses: u64) -> Load {
-        Load { index: 0, cpu: None, busy, polled: 0.05, ingresses }
+    fn load(busy: f64, ingresses: u64) -> WorkerLoad {
+        WorkerLoad { index: 0, cpu: None, busy, polled: 0.05, ingresses }
     }
 
     /// Objective: a worker without reserve yields advice: more workers, more rings, or more CPUs, whichever helps.
     #[test]
     fn full_workers() {
         let row = workers(&[load(0.2, 4)], 0.0);
-        assert_eq!((row.state, &*row.found), (State::Ok, "worker 0: 20 % busy, 5 % polling, 75 % asleep"));
+        assert_eq!((row.state, &*row.found), (CheckState::Ok, "worker 0: 20 % busy, 5 % polling, 75 % asleep"));
         assert!(workers(&[load(0.95, 4)], 2.0).what_to_do.contains("`workers = 2`"));
         assert!(workers(&[load(0.95, 1)], 2.0).what_to_do.contains("--rings 2"));
         assert!(workers(&[load(0.95, 4)], 0.2).what_to_do.contains("more CPUs"));
@@ -99,8 +104,8 @@ mod tests {
     /// Objective: receivers without room are named, five at most, with their rate.
     #[test]
     fn receivers_without_room() {
-        assert_eq!(receivers(&[]).state, State::Ok);
-        let port = |number: usize| NoRoom { port: format!("vale0:{number}"), per_second: 1000.0 };
+        assert_eq!(receivers(&[]).state, CheckState::Ok);
+        let port = |number: usize| RoomDrops { port: format!("vale0:{number}"), per_second: 1000.0 };
         let row = receivers(&(0..7).map(port).collect::<Vec<_>>());
         let begin = "frames found no room at vale0:0 (1.000 Kpps), vale0:1 (1.000 Kpps), ";
         assert!(row.found.starts_with(begin) && row.found.ends_with(", 2 more"), "{row:?}");

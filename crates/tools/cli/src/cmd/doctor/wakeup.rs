@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use netvale_mem::notify::{Doorbell, nap};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use super::row::{Row, rounded};
+use super::row::{CheckRow, rounded};
 
 const CHECK: &str = "wake-up";
 
@@ -24,7 +24,7 @@ const LOST: Duration = Duration::from_secs(1);
 
 /// Percentiles of the round trips, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Trips {
+pub struct RoundTrips {
     /// The median.
     pub p50_us: f64,
     /// The 99th percentile.
@@ -35,9 +35,9 @@ pub struct Trips {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WakeUp {
     /// With the threads placed by the scheduler.
-    pub free: Option<Trips>,
+    pub free: Option<RoundTrips>,
     /// With one thread on each of two CPUs.
-    pub apart: Option<((usize, usize), Trips)>,
+    pub apart: Option<((usize, usize), RoundTrips)>,
 }
 
 impl WakeUp {
@@ -51,7 +51,7 @@ impl WakeUp {
     }
 }
 
-fn measure(cpus: Option<(usize, usize)>) -> Option<Trips> {
+fn measure(cpus: Option<(usize, usize)>) -> Option<RoundTrips> {
     let there = Doorbell::new().ok()?;
     let back = Doorbell::new().ok()?;
     let stop = AtomicBool::new(false);
@@ -102,13 +102,13 @@ fn round_trips(there: &Doorbell, back: &Doorbell) -> Vec<Duration> {
     times
 }
 
-fn quantiles(times: &mut [Duration]) -> Option<Trips> {
+fn quantiles(times: &mut [Duration]) -> Option<RoundTrips> {
     times.sort_unstable();
     let at = |share: f64| times.get((times.len() as f64 * share) as usize).map(|time| time.as_secs_f64() * 1e6);
     if times.len() < LEAST {
         return None;
     }
-    Some(Trips { p50_us: at(0.5)?, p99_us: at(0.99)? })
+    Some(RoundTrips { p50_us: at(0.5)?, p99_us: at(0.99)? })
 }
 
 /// A higher median is high: awake hardware takes 5 to 20 µs.
@@ -118,32 +118,39 @@ const LATE_US: f64 = 1000.0;
 
 /// Judges the measurements on a machine with this many CPUs' time for netvale. `is_crowded`: other programs had them
 /// meanwhile.
-pub fn judge(measured: &WakeUp, cpus: f64, is_crowded: bool) -> Row {
-    let Some(free) = measured.free else { return Row::unknown(CHECK, "too few wake-ups came in time to measure them") };
-    let text = |trips: Trips| format!("median {:.0} µs, one in a hundred above {:.0} µs", trips.p50_us, trips.p99_us);
+pub fn judge(measured: &WakeUp, cpus: f64, is_crowded: bool) -> CheckRow {
+    let Some(free) = measured.free else {
+        return CheckRow::unknown(CHECK, "too few wake-ups came in time to measure them");
+    };
+    let text =
+        |trips: RoundTrips| format!("median {:.0} µs, one in a hundred above {:.0} µs", trips.p50_us, trips.p99_us);
     let mut found = format!("a round trip of two wake-ups takes: {}", text(free));
-    let mut row = Row::ok(CHECK, "").figure("p50_us", rounded(free.p50_us)).figure("p99_us", rounded(free.p99_us));
+    let mut row = CheckRow::ok(CHECK, "").figure("p50_us", rounded(free.p50_us)).figure("p99_us", rounded(free.p99_us));
     if let Some(((first, second), trips)) = measured.apart {
         found.push_str(&format!("; from CPU {first} to CPU {second}: {}", text(trips)));
         row = row.figure("apart_p50_us", rounded(trips.p50_us)).figure("apart_p99_us", rounded(trips.p99_us));
     }
     row.found = found;
     let apart = measured.apart.map(|(_, trips)| trips);
-    let highest = |of: fn(Trips) -> f64| apart.map_or(of(free), |apart| of(apart).max(of(free)));
+    let highest = |of: fn(RoundTrips) -> f64| apart.map_or(of(free), |apart| of(apart).max(of(free)));
     let is_slow = highest(|trips| trips.p50_us) > HIGH_US;
     let is_late = highest(|trips| trips.p99_us) > LATE_US;
     match (is_slow, is_late) {
         (false, false) => row,
         _ if is_crowded => row.advise(
-            "Other programs had the CPUs meanwhile (neighbours): a frame whose receiver has to be woken waits for them, too.",
-            "first what neighbours says, then look again; `netvale up --rt-priority N` puts the workers before ordinary programs",
+            "Other programs had the CPUs meanwhile (neighbours): a frame whose receiver has to be woken waits for \
+             them, too.",
+            "first what neighbours says, then look again; `netvale up --rt-priority N` puts the workers before \
+             ordinary programs",
         ),
         (true, _) => row.advise(
-            "The first frame after a pause waits that long. Idle CPUs sleep deeply, or this is a virtual machine, where a wake-up passes through the hypervisor.",
+            "The first frame after a pause waits that long. Idle CPUs sleep deeply, or this is a virtual machine, \
+             where a wake-up passes through the hypervisor.",
             spare_wakeups(cpus),
         ),
         (false, true) => row.advise(
-            "Most wake-ups are fast. The slow ones found their CPU taken, by a program or by another virtual machine: frames wait that long.",
+            "Most wake-ups are fast. The slow ones found their CPU taken, by a program or by another virtual machine: \
+             frames wait that long.",
             "see neighbours and steal; `netvale up --rt-priority N` puts the workers before ordinary programs",
         ),
     }
@@ -152,38 +159,40 @@ pub fn judge(measured: &WakeUp, cpus: f64, is_crowded: bool) -> Row {
 /// Advice to need fewer wake-ups. Polling takes a CPU that has no other use.
 fn spare_wakeups(cpus: f64) -> &'static str {
     if cpus < 2.0 {
-        "larger batches, so that fewer wake-ups are needed (`-b` of pkt-gen). To poll instead (`--poll-always`) takes a second CPU"
+        "larger batches, so that fewer wake-ups are needed (`-b` of pkt-gen). To poll instead (`--poll-always`) takes \
+         a second CPU"
     } else {
-        "`netvale up --poll-always` (a CPU for each worker), or a `--spin-us` longer than the pauses between frames; see idle-states and governor, too"
+        "`netvale up --poll-always` (a CPU for each worker), or a `--spin-us` longer than the pauses between frames; \
+         see idle-states and governor, too"
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::row::State;
+    use super::super::row::CheckState;
     use super::*;
 
-    fn state(p50_us: f64, p99_us: f64, apart: Option<f64>) -> State {
-        let apart = apart.map(|p50_us| ((0, 1), Trips { p50_us, p99_us }));
-        judge(&WakeUp { free: Some(Trips { p50_us, p99_us }), apart }, 2.0, false).state
+    fn state(p50_us: f64, p99_us: f64, apart: Option<f64>) -> CheckState {
+        let apart = apart.map(|p50_us| ((0, 1), RoundTrips { p50_us, p99_us }));
+        judge(&WakeUp { free: Some(RoundTrips { p50_us, p99_us }), apart }, 2.0, false).state
     }
 
     /// Objective: a high median, and a long tail, yield advice, even if only between two CPUs; no measurement is
     /// unknown.
     #[test]
     fn judgements() {
-        assert_eq!(state(12.0, 40.0, Some(20.0)), State::Ok);
-        assert_eq!(state(12.0, 40.0, None), State::Ok);
-        assert_eq!(state(80.0, 90.0, None), State::Advice);
-        assert_eq!(state(12.0, 40.0, Some(80.0)), State::Advice);
-        assert_eq!(state(12.0, 4000.0, None), State::Advice);
-        assert_eq!(judge(&WakeUp::default(), 2.0, false).state, State::Unknown);
+        assert_eq!(state(12.0, 40.0, Some(20.0)), CheckState::Ok);
+        assert_eq!(state(12.0, 40.0, None), CheckState::Ok);
+        assert_eq!(state(80.0, 90.0, None), CheckState::Advice);
+        assert_eq!(state(12.0, 40.0, Some(80.0)), CheckState::Advice);
+        assert_eq!(state(12.0, 4000.0, None), CheckState::Advice);
+        assert_eq!(judge(&WakeUp::default(), 2.0, false).state, CheckState::Unknown);
     }
 
     /// Objective: polling is not advised without a spare CPU; while neighbours have the CPUs, only these are mentioned.
     #[test]
     fn remedies() {
-        let slow = WakeUp { free: Some(Trips { p50_us: 80.0, p99_us: 90.0 }), apart: None };
+        let slow = WakeUp { free: Some(RoundTrips { p50_us: 80.0, p99_us: 90.0 }), apart: None };
         assert!(judge(&slow, 2.0, false).what_to_do.starts_with("`netvale up --poll-always`"));
         assert!(judge(&slow, 1.0, false).what_to_do.starts_with("larger batches"));
         assert!(judge(&slow, 2.0, true).what_to_do.starts_with("first what neighbours says"));
@@ -193,7 +202,7 @@ mod tests {
     #[test]
     fn quantiles_of_times() {
         let mut times: Vec<_> = (1..=100).rev().map(Duration::from_micros).collect();
-        assert_eq!(quantiles(&mut times), Some(Trips { p50_us: 51.0, p99_us: 100.0 }));
+        assert_eq!(quantiles(&mut times), Some(RoundTrips { p50_us: 51.0, p99_us: 100.0 }));
         assert_eq!(quantiles(&mut times[..10]), None);
     }
 

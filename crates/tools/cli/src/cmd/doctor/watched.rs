@@ -6,41 +6,41 @@ use netvale_control::client::Client;
 use netvale_control::types::{AllStats, PortInfo, PortKind};
 
 use crate::CliError;
-use crate::ctx::Daemon;
+use crate::ctx::DaemonClient;
 
 /// A reading of a daemon.
 #[derive(Clone, Debug, Default)]
-pub struct Reading {
+pub struct DaemonReading {
     /// All counters.
     pub stats: AllStats,
     /// The ports, with their drops by reason.
     pub ports: Vec<PortInfo>,
 }
 
-impl Reading {
+impl DaemonReading {
     /// Reads the daemon.
     ///
     /// # Errors
     /// It does not answer, or refuses.
-    pub fn take(daemon: &mut Daemon) -> Result<Reading, CliError> {
-        Ok(Reading { stats: daemon.ask(Client::all_stats)?, ports: daemon.ask(|client| client.ports(None))? })
+    pub fn take(daemon: &mut DaemonClient) -> Result<DaemonReading, CliError> {
+        Ok(DaemonReading { stats: daemon.ask(Client::all_stats)?, ports: daemon.ask(|client| client.ports(None))? })
     }
 }
 
 /// A daemon over the watch.
 #[derive(Clone, Debug, Default)]
-pub struct Watched {
+pub struct WatchedDaemon {
     /// Its process id.
     pub pid: Option<u32>,
     /// The reading at the start.
-    pub before: Reading,
+    pub before: DaemonReading,
     /// The reading at the end.
-    pub after: Reading,
+    pub after: DaemonReading,
 }
 
 /// A worker's time during the watch. The shares are from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Load {
+pub struct WorkerLoad {
     /// Number of the worker.
     pub index: u32,
     /// CPU it is pinned to.
@@ -53,7 +53,7 @@ pub struct Load {
     pub ingresses: u64,
 }
 
-impl Load {
+impl WorkerLoad {
     /// Share of its time asleep. The worker's own counter lacks a sleep in progress.
     pub fn asleep(&self) -> f64 {
         (1.0 - self.busy - self.polled).max(0.0)
@@ -62,27 +62,27 @@ impl Load {
 
 /// Frames dropped at a port for lack of room.
 #[derive(Clone, Debug, PartialEq)]
-pub struct NoRoom {
+pub struct RoomDrops {
     /// Full name of the port.
     pub port: String,
     /// Number of frames a second.
     pub per_second: f64,
 }
 
-impl Watched {
+impl WatchedDaemon {
     /// Seconds between the readings, by the daemon's clock.
     pub fn seconds(&self) -> f64 {
         self.after.stats.now_ns.saturating_sub(self.before.stats.now_ns).max(1) as f64 / 1e9
     }
 
     /// The workers' time.
-    pub fn loads(&self) -> Vec<Load> {
+    pub fn loads(&self) -> Vec<WorkerLoad> {
         let passed_ns = self.seconds() * 1e9;
         let before: BTreeMap<_, _> = self.before.stats.workers.iter().map(|w| (w.index, *w)).collect();
         let load = |worker: &netvale_control::types::WorkerStats| {
             let first = before.get(&worker.index).copied().unwrap_or_default();
             let share = |now: u64, then: u64| (now.saturating_sub(then) as f64 / passed_ns).min(1.0);
-            Load {
+            WorkerLoad {
                 index: worker.index,
                 cpu: worker.cpu,
                 busy: share(worker.busy_ns, first.busy_ns),
@@ -94,14 +94,14 @@ impl Watched {
     }
 
     /// The ports that dropped frames for lack of room during the watch, worst first.
-    pub fn no_room(&self) -> Vec<NoRoom> {
+    pub fn no_room(&self) -> Vec<RoomDrops> {
         let before: BTreeMap<_, _> = self.before.ports.iter().map(|port| (&port.name, no_room(port))).collect();
         let grown = self.after.ports.iter().filter_map(|port| {
             let now = no_room(port);
             // A counter that fell belongs to a new port of the same name, and began at zero.
             let then = before.get(&port.name).copied().filter(|&then| then <= now).unwrap_or(0);
             let per_second = (now - then) as f64 / self.seconds();
-            (now > then).then(|| NoRoom { port: port.name.clone(), per_second })
+            (now > then).then(|| RoomDrops { port: port.name.clone(), per_second })
         });
         let mut ports: Vec<_> = grown.collect();
         ports.sort_by(|a, b| b.per_second.total_cmp(&a.per_second));
@@ -152,9 +152,9 @@ mod tests {
         }
     }
 
-    fn reading(now_ns: u64, busy_ns: u64, ports: Vec<PortInfo>) -> Reading {
+    fn reading(now_ns: u64, busy_ns: u64, ports: Vec<PortInfo>) -> DaemonReading {
         let worker = WorkerStats { busy_ns, polled_ns: busy_ns / 4, ..WorkerStats::default() };
-        Reading { stats: AllStats { now_ns, workers: vec![worker], ..AllStats::default() }, ports }
+        DaemonReading { stats: AllStats { now_ns, workers: vec![worker], ..AllStats::default() }, ports }
     }
 
     /// Objective: shares and rates use the daemon's clock; a new port's counter began at zero; shared memory counts
@@ -163,7 +163,7 @@ mod tests {
     fn differences() {
         let before = reading(1_000_000_000, 0, vec![port("vale0:a", 100, 1), port("vale0:b", 900, 1)]);
         let ports = vec![port("vale0:a", 300, 1), port("vale0:b", 100, 1), port("vale0:c", 0, 9)];
-        let watched = Watched { pid: None, before, after: reading(3_000_000_000, 1_000_000_000, ports) };
+        let watched = WatchedDaemon { pid: None, before, after: reading(3_000_000_000, 1_000_000_000, ports) };
         let [load] = watched.loads()[..] else { panic!("one worker") };
         assert_eq!((load.busy, load.polled, load.asleep()), (0.5, 0.125, 0.375));
         let grown: Vec<_> = watched.no_room().into_iter().map(|port| (port.port, port.per_second)).collect();

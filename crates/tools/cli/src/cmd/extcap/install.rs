@@ -14,7 +14,8 @@ pub fn install(folder: Option<&Path>) -> Result<(), CliError> {
     let folder = folder.map_or_else(wiresharks, |folder| Ok(folder.to_owned()))?;
     let link = folder.join(PROGRAM);
     let failed = |e: std::io::Error| {
-        let next = "as root it is for all users; or name a folder of your own, and start Wireshark with WIRESHARK_EXTCAP_DIR=FOLDER";
+        let next = "as root it is for all users; or name a folder of your own, and start Wireshark with \
+                    WIRESHARK_EXTCAP_DIR=FOLDER";
         CliError::failed(format!("cannot make {}: {e}", link.display()), next)
     };
     let program = std::env::current_exe().map_err(failed)?;
@@ -59,7 +60,8 @@ mod tests {
     #[test]
     fn folders() {
         let old = "Temp:\t/tmp\nExtcap path:         \t/usr/lib/wireshark/extcap\n";
-        let new = "Personal Extcap path:\t/home/me/.local/lib/wireshark/extcap\nGlobal Extcap path:\t/usr/lib/wireshark/extcap\n";
+        let new = "Personal Extcap path:\t/home/me/.local/lib/wireshark/extcap\n\
+                   Global Extcap path:\t/usr/lib/wireshark/extcap\n";
         let all = Some(PathBuf::from("/usr/lib/wireshark/extcap"));
         assert_eq!((choose(old, false), choose(old, true)), (all.clone(), all.clone()));
         assert_eq!(choose(new, true), all);

@@ -8,13 +8,13 @@ use netvale_control::client::Client;
 use netvale_control::dirs::{RUN_DIR_VARIABLE, SYSTEM_RUN_DIR};
 use netvale_control::types::{PortInfo, PortKind};
 
-use crate::Ctx;
+use crate::CliContext;
 
 /// Time limit for a daemon: Wireshark starts only when all have answered.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The folders of the daemons, the user's own first.
-fn folders(ctx: &Ctx) -> Vec<PathBuf> {
+fn folders(ctx: &CliContext) -> Vec<PathBuf> {
     let is_named = ctx.run_dir.is_some() || std::env::var_os(RUN_DIR_VARIABLE).is_some_and(|value| !value.is_empty());
     let system = (!is_named).then(|| PathBuf::from(SYSTEM_RUN_DIR));
     [ctx.dir()].into_iter().chain(system.filter(|system| *system != ctx.dir())).collect()
@@ -29,15 +29,15 @@ fn ports_of(folder: &std::path::Path) -> Vec<PortInfo> {
 }
 
 /// Ports of all daemons; for two of the same name, that of the first.
-pub fn ports(ctx: &Ctx) -> Vec<PortInfo> {
+pub fn ports(ctx: &CliContext) -> Vec<PortInfo> {
     let mut names = BTreeSet::new();
     let all = folders(ctx).into_iter().flat_map(|folder| ports_of(&folder));
     all.filter(|port| names.insert(port.name.clone())).collect()
 }
 
 /// The daemon with a port; without one, the user's own, which reports the error.
-pub fn daemon_of(port: &str, ctx: &Ctx) -> Ctx {
+pub fn daemon_of(port: &str, ctx: &CliContext) -> CliContext {
     let has = |folder: &PathBuf| ports_of(folder).iter().any(|known| known.name == port);
     let folder = folders(ctx).into_iter().find(has).unwrap_or_else(|| ctx.dir());
-    Ctx { run_dir: Some(folder), ..ctx.clone() }
+    CliContext { run_dir: Some(folder), ..ctx.clone() }
 }

@@ -13,16 +13,16 @@ const SCHEME: &str = "ssh://";
 
 /// The meaning of an interface's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Name {
+pub enum InterfaceName {
     /// A port of this host.
     Port(String),
     /// A port of another host.
-    Remote(Place),
+    Remote(RemotePlace),
 }
 
 /// The part of another host's port in an interface's name; options give the rest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct RemotePlace {
     /// The user.
     pub user: Option<String>,
     /// The host's name or address.
@@ -33,26 +33,30 @@ pub struct Place {
     pub port: Option<String>,
 }
 
-impl Name {
+impl InterfaceName {
     /// Parses an interface's name.
     ///
     /// # Errors
     /// It is not one of this program's.
-    pub fn read(text: &str) -> Result<Name, CliError> {
+    pub fn read(text: &str) -> Result<InterfaceName, CliError> {
         let wrong = || CliError::usage(format!("there is no interface {text:?}"), "--extcap-interfaces lists them");
         if text == REMOTE {
-            return Ok(Name::Remote(Place::default()));
+            return Ok(InterfaceName::Remote(RemotePlace::default()));
         }
         if let Some(place) = text.strip_prefix(SCHEME) {
-            return Place::read(place).map(Name::Remote).ok_or_else(wrong);
+            return RemotePlace::read(place).map(InterfaceName::Remote).ok_or_else(wrong);
         }
-        text.strip_prefix(PREFIX).and_then(decode).filter(|port| !port.is_empty()).map(Name::Port).ok_or_else(wrong)
+        text.strip_prefix(PREFIX)
+            .and_then(decode)
+            .filter(|port| !port.is_empty())
+            .map(InterfaceName::Port)
+            .ok_or_else(wrong)
     }
 }
 
-impl Place {
+impl RemotePlace {
     /// Parses `[USER@]HOST[:PORT][/PORT]`.
-    fn read(text: &str) -> Option<Place> {
+    fn read(text: &str) -> Option<RemotePlace> {
         let (at, port) = text.split_once('/').map_or((text, None), |(at, port)| (at, Some(port)));
         let (user, at) = at.rsplit_once('@').map_or((None, at), |(user, at)| (Some(user), at));
         let (host, tcp) = match at.strip_prefix('[') {
@@ -61,7 +65,7 @@ impl Place {
         };
         let word = |text: &str| decode(text).filter(|word| !word.is_empty());
         let tcp = tcp.map(|text| text.parse().ok().filter(|&port| port > 0));
-        Some(Place {
+        Some(RemotePlace {
             user: user.map(word).map_or(Some(None), |user| user.map(Some))?,
             host: Some(word(host)?),
             tcp: tcp.map_or(Some(None), |tcp| tcp.map(Some))?,
@@ -114,7 +118,7 @@ mod tests {
         for port in ["vale0:a", "netmap:p{1", "vale0:a}1", "netmap:eth0.1", "vale0:ä b/%", "vale0:x\n}{value=y"] {
             let name = of_port(port);
             assert!(name.bytes().all(|b| b.is_ascii_graphic() && !b"{}/ ".contains(&b)), "{name}");
-            assert_eq!(Name::read(&name).unwrap(), Name::Port(port.to_owned()));
+            assert_eq!(InterfaceName::read(&name).unwrap(), InterfaceName::Port(port.to_owned()));
         }
         for bad in [
             "",
@@ -128,16 +132,16 @@ mod tests {
             "ssh://@",
             "ssh://h:x/a",
         ] {
-            assert!(Name::read(bad).is_err(), "{bad}");
+            assert!(InterfaceName::read(bad).is_err(), "{bad}");
         }
     }
 
     /// Objective: places on other hosts are parsed.
     #[test]
     fn places() {
-        let read = |text: &str| match Name::read(text).unwrap() {
-            Name::Remote(place) => (place.user, place.host.unwrap_or_default(), place.tcp, place.port),
-            Name::Port(port) => panic!("{port}"),
+        let read = |text: &str| match InterfaceName::read(text).unwrap() {
+            InterfaceName::Remote(place) => (place.user, place.host.unwrap_or_default(), place.tcp, place.port),
+            InterfaceName::Port(port) => panic!("{port}"),
         };
         assert_eq!(read("ssh://h"), (None, "h".into(), None, None));
         let all = (Some("me@x".to_owned()), "fe80::1".to_owned(), Some(2222), Some("vale0:a{1".to_owned()));

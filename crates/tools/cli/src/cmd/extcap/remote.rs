@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
-use super::names::Place;
+use super::names::RemotePlace;
 use crate::CliError;
-use crate::capture::source::Event;
+use crate::capture::source::WaitEvent;
 
 /// Time limit for ssh to end.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Options of the interface that leads to other hosts.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Options of ssh interfaces")]
-pub struct Ssh {
+pub struct SshOptions {
     /// The host.
     #[arg(long, value_name = "HOST")]
     remote_host: Option<String>,
@@ -47,7 +47,7 @@ pub struct Ssh {
 
 /// The complete place of a capture.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Remote {
+pub struct RemoteCapture {
     host: String,
     user: Option<String>,
     tcp: Option<u16>,
@@ -58,7 +58,7 @@ pub struct Remote {
 
 /// The parameters of a capture.
 #[derive(Clone, Copy, Debug)]
-pub struct Watch<'a> {
+pub struct CaptureParams<'a> {
     /// `r`, `t` or `rt`.
     pub direction: &'a str,
     /// Bytes kept of each frame; 0: all.
@@ -67,12 +67,12 @@ pub struct Watch<'a> {
     pub filter: Option<&'a str>,
 }
 
-impl Ssh {
+impl SshOptions {
     /// The options, completed from the interface's name.
     ///
     /// # Errors
     /// Neither gives the host or the port.
-    pub fn with(&self, place: &Place) -> Result<Remote, CliError> {
+    pub fn with(&self, place: &RemotePlace) -> Result<RemoteCapture, CliError> {
         let missing = |what: &str| {
             CliError::usage(
                 format!("there is no {what}"),
@@ -82,7 +82,7 @@ impl Ssh {
         let either = |first: &Option<String>, second: &Option<String>| {
             first.clone().or_else(|| second.clone()).filter(|text| !text.is_empty())
         };
-        Ok(Remote {
+        Ok(RemoteCapture {
             host: either(&place.host, &self.remote_host).ok_or_else(|| missing("host"))?,
             user: either(&place.user, &self.remote_username),
             tcp: place.tcp.or(self.remote_port),
@@ -93,9 +93,9 @@ impl Ssh {
     }
 }
 
-impl Remote {
+impl RemoteCapture {
     /// The command line for the other host's shell.
-    fn there(&self, watch: &Watch<'_>) -> String {
+    fn there(&self, watch: &CaptureParams<'_>) -> String {
         let port = quoted(&format!("{}/{}", self.port, watch.direction));
         let mut line = format!("{} dump --format pcapng -w - -s {} ", self.command, watch.snaplen);
         if let Some(filter) = watch.filter {
@@ -104,7 +104,7 @@ impl Remote {
         line + "-- " + &port
     }
 
-    fn ssh(&self, watch: &Watch<'_>) -> Command {
+    fn ssh(&self, watch: &CaptureParams<'_>) -> Command {
         let mut ssh = Command::new("ssh");
         ssh.arg("-T");
         if let Some(tcp) = self.tcp {
@@ -131,7 +131,7 @@ fn quoted(word: &str) -> String {
 ///
 /// # Errors
 /// The FIFO cannot be opened, ssh cannot be started, or ends with an error, which it has then printed.
-pub fn capture(remote: &Remote, watch: &Watch<'_>, fifo: &Path) -> Result<(), CliError> {
+pub fn capture(remote: &RemoteCapture, watch: &CaptureParams<'_>, fifo: &Path) -> Result<(), CliError> {
     let unwritable = |e| CliError::failed(format!("cannot write {}: {e}", fifo.display()), "name another file");
     let to = File::create(fifo).map_err(unwritable)?;
     let out = to.try_clone().map_err(unwritable)?;
@@ -151,8 +151,8 @@ fn wait(child: &Child, to: &File, stop: BorrowedFd<'_>) -> bool {
     let Ok(ended) = pidfd_open(Pid::from_child(child), PidfdFlags::empty()) else { return false };
     // A file has no reader that could close, and is always ready.
     let is_pipe = to.metadata().is_ok_and(|meta| !meta.is_file());
-    let reader = is_pipe.then(|| Event(to.as_fd(), PollFlags::empty()));
-    let events = [Event(ended.as_fd(), PollFlags::IN), Event(stop, PollFlags::IN)];
+    let reader = is_pipe.then(|| WaitEvent(to.as_fd(), PollFlags::empty()));
+    let events = [WaitEvent(ended.as_fd(), PollFlags::IN), WaitEvent(stop, PollFlags::IN)];
     let all: Vec<_> = events.into_iter().chain(reader).collect();
     loop {
         let mut fds: Vec<_> = all.iter().map(|event| PollFd::from_borrowed_fd(event.0, event.1)).collect();
@@ -189,7 +189,7 @@ mod tests {
     /// Objective: neither ssh nor the other host's shell takes a word of the user's for another one.
     #[test]
     fn words() {
-        let remote = Remote {
+        let remote = RemoteCapture {
             host: "-oProxyCommand=x".into(),
             user: Some("me".into()),
             tcp: Some(22),
@@ -197,7 +197,7 @@ mod tests {
             command: "sudo netvale".into(),
             identity: None,
         };
-        let watch = Watch { direction: "rt", snaplen: 96, filter: Some("host 'x'") };
+        let watch = CaptureParams { direction: "rt", snaplen: 96, filter: Some("host 'x'") };
         let ssh = remote.ssh(&watch);
         let words: Vec<_> = ssh.get_args().map(|word| word.to_string_lossy()).collect();
         assert_eq!(words[..7], ["-T", "-p", "22", "-l", "me", "--", "-oProxyCommand=x"]);

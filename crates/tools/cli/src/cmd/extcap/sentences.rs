@@ -3,7 +3,7 @@
 use netvale_control::types::PortInfo;
 use netvale_portspec::is_hidden;
 
-use super::names::{Name, REMOTE, of_port};
+use super::names::{InterfaceName, REMOTE, of_port};
 
 /// The link types of each interface.
 pub const DLTS: &str = "dlt {number=1}{name=EN10MB}{display=Ethernet}\n";
@@ -23,9 +23,9 @@ pub fn interfaces(ports: &[PortInfo]) -> String {
 }
 
 /// The options of an interface.
-pub fn config(name: &Name) -> String {
-    let mut options = Options::default();
-    if let Name::Remote(_) = name {
+pub fn config(name: &InterfaceName) -> String {
+    let mut options = OptionList::default();
+    if let InterfaceName::Remote(_) = name {
         options.add("--remote-host", "Host", "{type=string}{required=true}", "its name or address, as ssh takes it");
         options.add(
             "--remote-port",
@@ -53,12 +53,12 @@ pub fn config(name: &Name) -> String {
 }
 
 #[derive(Default)]
-struct Options {
+struct OptionList {
     text: String,
     count: u32,
 }
 
-impl Options {
+impl OptionList {
     /// Adds an option. Returns its number.
     fn add(&mut self, call: &str, display: &str, kind: &str, tooltip: &str) -> u32 {
         let number = self.count;
@@ -97,10 +97,10 @@ mod tests {
     /// Objective: options are numbered in order, and the selector's values refer to its number.
     #[test]
     fn options() {
-        let text = config(&Name::Remote(Default::default()));
+        let text = config(&InterfaceName::Remote(Default::default()));
         let numbers: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("arg {number=")).collect();
         assert!(numbers.iter().enumerate().all(|(n, rest)| rest.starts_with(&format!("{n}}}"))), "{text}");
         assert_eq!((numbers.len(), text.matches("value {arg=6}").count()), (8, 3));
-        assert_eq!(config(&Name::Port("a".into())).matches("arg {number=").count(), 2);
+        assert_eq!(config(&InterfaceName::Port("a".into())).matches("arg {number=").count(), 2);
     }
 }

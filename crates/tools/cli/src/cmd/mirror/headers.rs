@@ -10,7 +10,7 @@ const GRE: [u8; 4] = [0x10, 0, 0x88, 0xbe];
 
 /// The headers of a target's datagrams, after those of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Headers {
+pub enum TunnelHeaders {
     /// TZSP.
     Tzsp,
     /// VXLAN, with its VNI.
@@ -19,13 +19,13 @@ pub enum Headers {
     Erspan(u16),
 }
 
-impl Headers {
+impl TunnelHeaders {
     /// Writes the headers of a frame, whole or cut; `number`: frames sent before.
     pub fn write(self, to: &mut Vec<u8>, frame: &[u8], is_cut: bool, number: u32) {
         match self {
-            Headers::Tzsp => to.extend_from_slice(&TZSP),
-            Headers::Vxlan(vni) => to.extend_from_slice(&header::encode(vni)),
-            Headers::Erspan(session) => {
+            TunnelHeaders::Tzsp => to.extend_from_slice(&TZSP),
+            TunnelHeaders::Vxlan(vni) => to.extend_from_slice(&header::encode(vni)),
+            TunnelHeaders::Erspan(session) => {
                 to.extend_from_slice(&GRE);
                 to.extend_from_slice(&number.to_be_bytes());
                 to.extend_from_slice(&erspan(session, frame, is_cut));
@@ -50,7 +50,7 @@ mod tests {
     /// Objective: each header's bytes.
     #[test]
     fn bytes() {
-        let written = |headers: Headers, frame: &[u8], is_cut| {
+        let written = |headers: TunnelHeaders, frame: &[u8], is_cut| {
             let mut to = Vec::new();
             headers.write(&mut to, frame, is_cut, 0x0102_0304);
             to
@@ -59,10 +59,10 @@ mod tests {
         let mut tagged = [0; 60];
         plain[12..14].copy_from_slice(&[8, 0]);
         tagged[12..18].copy_from_slice(&[0x81, 0, 0, 5, 8, 0]);
-        assert_eq!(written(Headers::Tzsp, &plain, true), [1, 0, 0, 1, 1]);
-        assert_eq!(written(Headers::Vxlan(77), &plain, false), [8, 0, 0, 0, 0, 0, 77, 0]);
+        assert_eq!(written(TunnelHeaders::Tzsp, &plain, true), [1, 0, 0, 1, 1]);
+        assert_eq!(written(TunnelHeaders::Vxlan(77), &plain, false), [8, 0, 0, 0, 0, 0, 77, 0]);
         let gre = [0x10, 0, 0x88, 0xbe, 1, 2, 3, 4];
-        let erspan = |session, frame: &[u8], is_cut| written(Headers::Erspan(session), frame, is_cut);
+        let erspan = |session, frame: &[u8], is_cut| written(TunnelHeaders::Erspan(session), frame, is_cut);
         assert_eq!(erspan(5, &plain, false), [gre, [0x10, 0, 0, 5, 0, 0, 0, 0]].concat());
         assert_eq!(erspan(0x3ff, &tagged, true), [gre, [0x10, 0, 0x1f, 0xff, 0, 0, 0, 0]].concat());
     }

@@ -8,7 +8,7 @@ const VXLAN_PORT: u16 = 4789;
 
 /// The destination of copies, and their encapsulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum MirrorTarget {
     /// In UDP, after TZSP's header.
     Udp(SocketAddr),
     /// In VXLAN.
@@ -27,7 +27,7 @@ pub enum Target {
     },
 }
 
-impl FromStr for Target {
+impl FromStr for MirrorTarget {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -41,9 +41,9 @@ impl FromStr for Target {
     }
 }
 
-fn udp(text: &str) -> Result<Target, String> {
+fn udp(text: &str) -> Result<MirrorTarget, String> {
     let mut found = text.to_socket_addrs().map_err(|e| format!("udp:HOST:PORT, with a host that is known: {e}"))?;
-    found.find(|to| to.port() > 0).map(Target::Udp).ok_or_else(|| format!("{text} has no address"))
+    found.find(|to| to.port() > 0).map(MirrorTarget::Udp).ok_or_else(|| format!("{text} has no address"))
 }
 
 /// Parses the words after a number: `remote=IP` and `port=N`, each once.
@@ -65,16 +65,16 @@ fn words<'a>(text: &'a str, most: u32, what: &str) -> Result<(u32, IpAddr, Optio
     Ok((number, remote.ok_or("remote=IP is missing")?, port))
 }
 
-fn vxlan(text: &str) -> Result<Target, String> {
+fn vxlan(text: &str) -> Result<MirrorTarget, String> {
     let (vni, remote, port) = words(text, (1 << 24) - 1, "a VNI")?;
     let wrong = "port=N takes a number from 1 to 65535";
     let port = port.map_or(Ok(VXLAN_PORT), |text| text.parse().ok().filter(|port| *port > 0).ok_or(wrong))?;
-    Ok(Target::Vxlan { vni, to: SocketAddr::new(remote, port) })
+    Ok(MirrorTarget::Vxlan { vni, to: SocketAddr::new(remote, port) })
 }
 
-fn erspan(text: &str) -> Result<Target, String> {
+fn erspan(text: &str) -> Result<MirrorTarget, String> {
     match words(text, 1023, "a session's ID")? {
-        (id, to, None) => Ok(Target::Erspan { id: id as u16, to }),
+        (id, to, None) => Ok(MirrorTarget::Erspan { id: id as u16, to }),
         _ => Err("ERSPAN has no port".to_owned()),
     }
 }
@@ -86,13 +86,13 @@ mod tests {
     /// Objective: each kind is parsed with its words; anything else is refused.
     #[test]
     fn targets() {
-        let read = |text: &str| text.parse::<Target>();
+        let read = |text: &str| text.parse::<MirrorTarget>();
         let at = |text: &str| text.parse::<SocketAddr>().unwrap();
-        assert_eq!(read("udp:192.0.2.1:37008"), Ok(Target::Udp(at("192.0.2.1:37008"))));
-        assert_eq!(read("udp:[2001:db8::1]:9"), Ok(Target::Udp(at("[2001:db8::1]:9"))));
-        assert_eq!(read("vxlan:77,remote=192.0.2.1"), Ok(Target::Vxlan { vni: 77, to: at("192.0.2.1:4789") }));
-        assert_eq!(read("vxlan:0,port=8472,remote=::1"), Ok(Target::Vxlan { vni: 0, to: at("[::1]:8472") }));
-        assert_eq!(read("erspan:1023,remote=::1"), Ok(Target::Erspan { id: 1023, to: at("[::1]:1").ip() }));
+        assert_eq!(read("udp:192.0.2.1:37008"), Ok(MirrorTarget::Udp(at("192.0.2.1:37008"))));
+        assert_eq!(read("udp:[2001:db8::1]:9"), Ok(MirrorTarget::Udp(at("[2001:db8::1]:9"))));
+        assert_eq!(read("vxlan:77,remote=192.0.2.1"), Ok(MirrorTarget::Vxlan { vni: 77, to: at("192.0.2.1:4789") }));
+        assert_eq!(read("vxlan:0,port=8472,remote=::1"), Ok(MirrorTarget::Vxlan { vni: 0, to: at("[::1]:8472") }));
+        assert_eq!(read("erspan:1023,remote=::1"), Ok(MirrorTarget::Erspan { id: 1023, to: at("[::1]:1").ip() }));
         for bad in [
             "",
             "udp:",

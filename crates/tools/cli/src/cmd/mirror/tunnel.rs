@@ -7,8 +7,8 @@ use std::os::fd::OwnedFd;
 use netvale_wire::layers::Layers;
 use rustix::net::{self, AddressFamily, SendFlags, SocketFlags, SocketType, ipproto};
 
-use super::headers::Headers;
-use super::target::Target;
+use super::headers::TunnelHeaders;
+use super::target::MirrorTarget;
 use crate::CliError;
 
 /// Protocols in IP's header.
@@ -16,17 +16,17 @@ const UDP: u8 = 17;
 const GRE: u8 = 47;
 
 /// Sends frames to a target.
-pub struct Tunnel {
+pub struct MirrorTunnel {
     socket: OwnedFd,
-    headers: Headers,
+    headers: TunnelHeaders,
     to: SocketAddr,
     datagram: Vec<u8>,
-    totals: Totals,
+    totals: MirrorTotals,
 }
 
 /// Counts of the mirrored frames.
 #[derive(Debug, Default)]
-pub struct Totals {
+pub struct MirrorTotals {
     /// Frames sent.
     pub sent: u64,
     /// Bytes of those frames as they passed the port, uncut.
@@ -39,19 +39,19 @@ pub struct Totals {
     pub why: Option<io::Error>,
 }
 
-impl Tunnel {
+impl MirrorTunnel {
     /// Opens the socket.
     ///
     /// # Errors
     /// A capability is missing, or no route leads to the target.
-    pub fn open(target: &Target) -> Result<Tunnel, CliError> {
+    pub fn open(target: &MirrorTarget) -> Result<MirrorTunnel, CliError> {
         let (headers, to) = match *target {
-            Target::Udp(to) => (Headers::Tzsp, to),
-            Target::Vxlan { vni, to } => (Headers::Vxlan(vni), to),
-            Target::Erspan { id, to } => (Headers::Erspan(id), SocketAddr::new(to, 0)),
+            MirrorTarget::Udp(to) => (TunnelHeaders::Tzsp, to),
+            MirrorTarget::Vxlan { vni, to } => (TunnelHeaders::Vxlan(vni), to),
+            MirrorTarget::Erspan { id, to } => (TunnelHeaders::Erspan(id), SocketAddr::new(to, 0)),
         };
         let socket = socket(headers, &to).map_err(|e| cannot_open(headers, &to, &e))?;
-        Ok(Tunnel { socket, headers, to, datagram: Vec::new(), totals: Totals::default() })
+        Ok(MirrorTunnel { socket, headers, to, datagram: Vec::new(), totals: MirrorTotals::default() })
     }
 
     /// Sends the kept part of a frame, unless the frame is a datagram of this mirror. Failures are counted.
@@ -87,15 +87,15 @@ impl Tunnel {
     }
 
     /// The counts so far.
-    pub fn totals(&self) -> &Totals {
+    pub fn totals(&self) -> &MirrorTotals {
         &self.totals
     }
 }
 
-fn socket(headers: Headers, to: &SocketAddr) -> io::Result<OwnedFd> {
+fn socket(headers: TunnelHeaders, to: &SocketAddr) -> io::Result<OwnedFd> {
     let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let (kind, protocol) = match headers {
-        Headers::Erspan(_) => (SocketType::RAW, ipproto::GRE),
+        TunnelHeaders::Erspan(_) => (SocketType::RAW, ipproto::GRE),
         _ => (SocketType::DGRAM, ipproto::UDP),
     };
     let socket = net::socket_with(family, kind, SocketFlags::CLOEXEC, Some(protocol))?;
@@ -103,10 +103,10 @@ fn socket(headers: Headers, to: &SocketAddr) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-fn cannot_open(headers: Headers, to: &SocketAddr, error: &io::Error) -> CliError {
+fn cannot_open(headers: TunnelHeaders, to: &SocketAddr, error: &io::Error) -> CliError {
     let what = format!("cannot send to {}: {error}", to.ip());
     match (headers, error.kind()) {
-        (Headers::Erspan(_), io::ErrorKind::PermissionDenied) => {
+        (TunnelHeaders::Erspan(_), io::ErrorKind::PermissionDenied) => {
             CliError::failed(what, "ERSPAN takes CAP_NET_RAW: run it as root, or use vxlan: or udp:")
         }
         _ => CliError::failed(what, "look at the address, and at `ip route get`"),
@@ -115,9 +115,9 @@ fn cannot_open(headers: Headers, to: &SocketAddr, error: &io::Error) -> CliError
 
 /// Whether a frame is a datagram of the mirror itself, which would be mirrored for ever. For a fragment, address and
 /// protocol must suffice.
-fn is_own(frame: &[u8], headers: Headers, to: &SocketAddr) -> bool {
+fn is_own(frame: &[u8], headers: TunnelHeaders, to: &SocketAddr) -> bool {
     let Some(ip) = Layers::parse(frame).ok().and_then(|layers| layers.ip) else { return false };
-    let protocol = if matches!(headers, Headers::Erspan(_)) { GRE } else { UDP };
+    let protocol = if matches!(headers, TunnelHeaders::Erspan(_)) { GRE } else { UDP };
     if ip.protocol != protocol || ip.dst != to.ip() {
         return false;
     }
@@ -145,8 +145,8 @@ mod tests {
     #[test]
     fn own() {
         let to = |text: &str| text.parse::<SocketAddr>().unwrap();
-        let vxlan = Headers::Vxlan(1);
-        let erspan = Headers::Erspan(1);
+        let vxlan = TunnelHeaders::Vxlan(1);
+        let erspan = TunnelHeaders::Erspan(1);
         assert!(is_own(&frame(UDP, false), vxlan, &to("10.0.0.2:4789")));
         assert!(is_own(&frame(UDP, true), vxlan, &to("10.0.0.2:1")));
         assert!(is_own(&frame(GRE, false), erspan, &to("10.0.0.2:0")));

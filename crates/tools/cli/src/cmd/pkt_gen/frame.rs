@@ -5,7 +5,7 @@ use std::path::Path;
 
 use netvale_wire::{MacAddr, build};
 
-use super::Args;
+use super::PktGenArgs;
 use crate::CliError;
 
 /// Repeated to fill the payload.
@@ -13,20 +13,20 @@ const PAYLOAD: &[u8] = b"netvale pkt-gen ";
 
 /// A range of addresses and ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
+pub struct AddressRange {
     first: (IpAddr, u16),
     last: (IpAddr, u16),
 }
 
-impl Range {
+impl AddressRange {
     /// Parses `IP[:PORT[-IP:PORT]]`; an IPv6 address before a port is in brackets.
-    pub fn parse(text: &str) -> Option<Range> {
+    pub fn parse(text: &str) -> Option<AddressRange> {
         let (first, last) = match text.split_once('-') {
             Some((a, b)) => (endpoint(a)?, endpoint(b)?),
             None => (endpoint(text)?, endpoint(text)?),
         };
         let same_kind = first.0.is_ipv4() == last.0.is_ipv4();
-        (same_kind && bits(first.0) <= bits(last.0) && first.1 <= last.1).then_some(Range { first, last })
+        (same_kind && bits(first.0) <= bits(last.0) && first.1 <= last.1).then_some(AddressRange { first, last })
     }
 
     fn is_single(&self) -> bool {
@@ -84,7 +84,7 @@ fn read(path: &Path) -> Result<Vec<Vec<u8>>, CliError> {
     let bad = |e: &dyn std::fmt::Display| {
         CliError::failed(format!("{}: {e}", path.display()), "give -P a whole pcap or pcapng file")
     };
-    let mut reader = netvale_pcapport::Reader::open(path).map_err(|e| bad(&e))?;
+    let mut reader = netvale_pcapport::PcapReader::open(path).map_err(|e| bad(&e))?;
     let mut frames = Vec::new();
     while let Some(frame) = reader.next_frame().map_err(|e| bad(&e))? {
         frames.push(frame.bytes.to_vec());
@@ -93,9 +93,9 @@ fn read(path: &Path) -> Result<Vec<Vec<u8>>, CliError> {
 }
 
 /// Makes frames.
-pub struct Source {
-    src: Range,
-    dst: Range,
+pub struct FrameSource {
+    src: AddressRange,
+    dst: AddressRange,
     macs: (MacAddr, MacAddr),
     random: (bool, bool),
     sizes: (usize, usize),
@@ -108,15 +108,15 @@ pub struct Source {
     anew: bool,
 }
 
-impl Source {
+impl FrameSource {
     /// Creates the source that the options describe; `thread` makes the threads' frames differ.
     ///
     /// # Errors
     /// An address is invalid.
-    pub fn new(args: &Args, thread: u64) -> Result<Source, CliError> {
+    pub fn new(args: &PktGenArgs, thread: u64) -> Result<FrameSource, CliError> {
         let range = |text: Option<&str>, v4: &str, v6: &str| {
             let text = text.unwrap_or(if args.ipv6 { v6 } else { v4 });
-            Range::parse(text).filter(|r| r.first.0.is_ipv4() != args.ipv6).ok_or_else(|| {
+            AddressRange::parse(text).filter(|r| r.first.0.is_ipv4() != args.ipv6).ok_or_else(|| {
                 CliError::usage(
                     format!("invalid address range {text}"),
                     "write e.g. 10.0.0.1:1-10.0.0.9:99, with -6 [fd00::1]:1",
@@ -131,7 +131,7 @@ impl Source {
         };
         let largest = args.pkt_size.first().copied().unwrap_or(60) as usize;
         let smallest = args.pkt_size.get(1).copied().unwrap_or(largest as u32) as usize;
-        let mut source = Source {
+        let mut source = FrameSource {
             src: range(args.src_ip.as_deref(), "10.0.0.1:1234", "[fd00::2]:1234")?,
             dst: range(args.dst_ip.as_deref(), "10.1.0.1:1234", "[fd00::1]:1234")?,
             macs: (
@@ -193,31 +193,58 @@ impl Source {
         }
         let span = (self.sizes.1 - self.sizes.0 + 1) as u64;
         let len = self.sizes.0 + if span > 1 { (self.dice.roll() % span) as usize } else { 0 };
-        let mut pick = |range: &Range, random: bool| range.nth(if random { self.dice.roll() >> 8 } else { self.made });
+        let mut pick =
+            |range: &AddressRange, random: bool| range.nth(if random { self.dice.roll() >> 8 } else { self.made });
         let src = pick(&self.src, self.random.0);
         let dst = pick(&self.dst, self.random.1);
         self.frame.clear();
         self.frame.resize(len, 0);
         let frame = &mut self.frame;
         let built = match (src.0, dst.0) {
-            (IpAddr::V4(s), IpAddr::V4(d)) => build::udp4(frame, &udp(self.macs, (s, src.1), (d, dst.1))).is_ok(),
-            (IpAddr::V6(s), IpAddr::V6(d)) => build::udp6(frame, &udp(self.macs, (s, src.1), (d, dst.1))).is_ok(),
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                let from = UdpEnd { mac: self.macs.0, ip: from, port: src.1 };
+                let to = UdpEnd { mac: self.macs.1, ip: to, port: dst.1 };
+                build::udp4(frame, &udp(from, to)).is_ok()
+            }
+            (IpAddr::V6(from), IpAddr::V6(to)) => {
+                let from = UdpEnd { mac: self.macs.0, ip: from, port: src.1 };
+                let to = UdpEnd { mac: self.macs.1, ip: to, port: dst.1 };
+                build::udp6(frame, &udp(from, to)).is_ok()
+            }
             _ => false,
         };
         if !built {
-            // Too short (or long) for UDP: bare Ethernet, with the EtherType for experiments (IEEE 802: 0x88b5).
-            let header = [&self.macs.1.0[..], &self.macs.0.0[..], &[0x88, 0xb5]].concat();
-            let n = header.len().min(frame.len());
-            frame[..n].copy_from_slice(&header[..n]);
+            fill_ethernet(frame, self.macs.0, self.macs.1);
         }
     }
 }
 
+/// Too short (or long) for UDP: bare Ethernet, with the EtherType for experiments (IEEE 802: 0x88b5).
+fn fill_ethernet(frame: &mut [u8], src: MacAddr, dst: MacAddr) {
+    let header = [&dst.0[..], &src.0[..], &[0x88, 0xb5]].concat();
+    let n = header.len().min(frame.len());
+    frame[..n].copy_from_slice(&header[..n]);
+}
+
+/// The sender or the receiver in a frame's headers.
+struct UdpEnd<A> {
+    mac: MacAddr,
+    ip: A,
+    port: u16,
+}
+
 /// The addresses and ports of a frame's headers.
-fn udp<A>((src_mac, dst_mac): (MacAddr, MacAddr), src: (A, u16), dst: (A, u16)) -> build::Udp<'static, A> {
-    let (src, src_port) = src;
-    let (dst, dst_port) = dst;
-    build::Udp { src_mac, dst_mac, src, dst, src_port, dst_port, ttl: 64, payload: PAYLOAD }
+fn udp<A>(from: UdpEnd<A>, to: UdpEnd<A>) -> build::Udp<'static, A> {
+    build::Udp {
+        src_mac: from.mac,
+        dst_mac: to.mac,
+        src: from.ip,
+        dst: to.ip,
+        src_port: from.port,
+        dst_port: to.port,
+        ttl: 64,
+        payload: PAYLOAD,
+    }
 }
 
 #[cfg(test)]
@@ -227,13 +254,13 @@ mod tests {
     /// Objective: ranges step through ports, then addresses, and start again.
     #[test]
     fn ranges() {
-        let r = Range::parse("10.0.0.1:5-10.0.0.2:6").unwrap();
+        let r = AddressRange::parse("10.0.0.1:5-10.0.0.2:6").unwrap();
         let all: Vec<String> = (0..5).map(|n| r.nth(n)).map(|(a, p)| format!("{a}:{p}")).collect();
         assert_eq!(all, ["10.0.0.1:5", "10.0.0.1:6", "10.0.0.2:5", "10.0.0.2:6", "10.0.0.1:5"]);
-        assert!(Range::parse("10.0.0.1").unwrap().is_single());
-        assert!(Range::parse("[fd00::1]:7").is_some() && Range::parse("fd00::1").is_some());
+        assert!(AddressRange::parse("10.0.0.1").unwrap().is_single());
+        assert!(AddressRange::parse("[fd00::1]:7").is_some() && AddressRange::parse("fd00::1").is_some());
         for bad in ["", "x", "10.0.0.2:1-10.0.0.1:1", "10.0.0.1:9-10.0.0.1:1", "10.0.0.1:1-[::1]:1"] {
-            assert_eq!(Range::parse(bad), None, "{bad}");
+            assert_eq!(AddressRange::parse(bad), None, "{bad}");
         }
     }
 }

@@ -7,9 +7,9 @@ use hdrhistogram::Histogram;
 use netvale::{RxRing, TxRing};
 use serde::Serialize;
 
-use super::frame::Source;
+use super::frame::FrameSource;
 use super::sender::SEQUENCE_AT;
-use super::{Job, SPIN, pin};
+use super::{PktGenJob, SPIN, pin};
 use crate::{CliError, out};
 
 /// Maximum wait for an answer before the next frame is sent.
@@ -18,7 +18,7 @@ const LOST: Duration = Duration::from_millis(500);
 const LOOKS: u32 = 1 << 16;
 
 #[derive(Serialize)]
-struct Line {
+struct PingReport {
     what: &'static str,
     round_trips: u64,
     lost: u64,
@@ -29,10 +29,10 @@ struct Line {
     max_us: f64,
 }
 
-impl Line {
-    fn new(what: &'static str, times: &Histogram<u64>, lost: u64) -> Line {
+impl PingReport {
+    fn new(what: &'static str, times: &Histogram<u64>, lost: u64) -> PingReport {
         let us = |ns: u64| ns as f64 / 1000.0;
-        Line {
+        PingReport {
             what,
             round_trips: times.len(),
             lost,
@@ -70,10 +70,10 @@ fn histogram() -> Result<Histogram<u64>, CliError> {
 ///
 /// # Errors
 /// Bad addresses; the daemon has ended.
-pub fn ping(job: &Job<'_>, tx: Vec<TxRing>, rx: Vec<RxRing>, closed: &dyn Fn() -> bool) -> Result<(), CliError> {
+pub fn ping(job: &PktGenJob<'_>, tx: Vec<TxRing>, rx: Vec<RxRing>, closed: &dyn Fn() -> bool) -> Result<(), CliError> {
     let mut tx = first(tx)?;
     let mut rx = first(rx)?;
-    let mut source = Source::new(job.args, 0)?;
+    let mut source = FrameSource::new(job.args, 0)?;
     if source.frame().len() < SEQUENCE_AT + 8 {
         return Err(CliError::usage("a ping takes 50 bytes at least", "give -l 60"));
     }
@@ -103,16 +103,16 @@ pub fn ping(job: &Job<'_>, tx: Vec<TxRing>, rx: Vec<RxRing>, closed: &dyn Fn() -
             None => lost += 1,
         }
         if last.elapsed() >= period {
-            Line::new("rate", &recent, lost).print(job.args.json)?;
+            PingReport::new("rate", &recent, lost).print(job.args.json)?;
             recent.reset();
             last = Instant::now();
         }
     }
-    Line::new("sum", &all, lost).print(job.args.json)
+    PingReport::new("sum", &all, lost).print(job.args.json)
 }
 
 /// Polls or sleeps as the options say. Returns whether it may have slept.
-fn rest(job: &Job<'_>, rx: &mut RxRing, limit: Duration) -> bool {
+fn rest(job: &PktGenJob<'_>, rx: &mut RxRing, limit: Duration) -> bool {
     if !job.args.poll {
         rx.wait(if job.args.sleep { Duration::ZERO } else { SPIN }, limit);
     }
@@ -120,7 +120,7 @@ fn rest(job: &Job<'_>, rx: &mut RxRing, limit: Duration) -> bool {
 }
 
 /// Waits for the echo of `number`. Other frames are discarded.
-fn echo(job: &Job<'_>, rx: &mut RxRing, number: u64, start: Instant) -> Option<Duration> {
+fn echo(job: &PktGenJob<'_>, rx: &mut RxRing, number: u64, start: Instant) -> Option<Duration> {
     let mut looks = 0u32;
     loop {
         let _ = rx.sync();
@@ -145,7 +145,7 @@ fn echo(job: &Job<'_>, rx: &mut RxRing, number: u64, start: Instant) -> Option<D
 ///
 /// # Errors
 /// The daemon has ended.
-pub fn pong(job: &Job<'_>, tx: Vec<TxRing>, rx: Vec<RxRing>, closed: &dyn Fn() -> bool) -> Result<(), CliError> {
+pub fn pong(job: &PktGenJob<'_>, tx: Vec<TxRing>, rx: Vec<RxRing>, closed: &dyn Fn() -> bool) -> Result<(), CliError> {
     let mut tx = first(tx)?;
     let mut rx = first(rx)?;
     pin(job.args, 0);

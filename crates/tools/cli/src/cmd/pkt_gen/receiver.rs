@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use netvale::RxRing;
 use netvale_abi::slot::NS_MOREFRAG;
 
-use super::report::{Counts, Sum, watch};
+use super::report::{ThreadCounts, TrafficSum, watch};
 use super::sender::SEQUENCE_AT;
-use super::{Job, SPIN, pin};
+use super::{PktGenJob, SPIN, pin};
 use crate::{CliError, out};
 
 /// The time without a frame after which -W stops a receiver.
@@ -18,8 +18,8 @@ const IDLE: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// The daemon has ended.
-pub fn run(job: &Job<'_>, rings: Vec<RxRing>, sequence: bool, closed: &dyn Fn() -> bool) -> Result<(), CliError> {
-    let counts: Vec<Counts> = rings.iter().map(|_| Counts::default()).collect();
+pub fn run(job: &PktGenJob<'_>, rings: Vec<RxRing>, sequence: bool, closed: &dyn Fn() -> bool) -> Result<(), CliError> {
+    let counts: Vec<ThreadCounts> = rings.iter().map(|_| ThreadCounts::default()).collect();
     let gaps = AtomicU64::new(0);
     let reordered = AtomicU64::new(0);
     std::thread::scope(|scope| {
@@ -27,12 +27,12 @@ pub fn run(job: &Job<'_>, rings: Vec<RxRing>, sequence: bool, closed: &dyn Fn() 
         let start = |(k, (ring, counts))| {
             scope.spawn(move || {
                 pin(job.args, k);
-                Receiver { job, ring, partial: 0, next: 0 }.run(counts, order);
+                PktReceiver { job, ring, partial: 0, next: 0 }.run(counts, order);
             })
         };
         let handles: Vec<_> = rings.into_iter().zip(&counts).enumerate().map(start).collect();
         let idle = std::cell::Cell::new((Instant::now(), 0u64));
-        let over = |sum: &Sum| {
+        let over = |sum: &TrafficSum| {
             if sum.frames != idle.get().1 {
                 idle.set((Instant::now(), sum.frames));
             }
@@ -49,8 +49,8 @@ pub fn run(job: &Job<'_>, rings: Vec<RxRing>, sequence: bool, closed: &dyn Fn() 
     if closed() { Err(super::gone()) } else { Ok(()) }
 }
 
-struct Receiver<'a> {
-    job: &'a Job<'a>,
+struct PktReceiver<'a> {
+    job: &'a PktGenJob<'a>,
     ring: RxRing,
     /// Bytes of a frame whose last slot is still missing.
     partial: u64,
@@ -58,8 +58,8 @@ struct Receiver<'a> {
     next: u64,
 }
 
-impl Receiver<'_> {
-    fn run(&mut self, counts: &Counts, order: Option<(&AtomicU64, &AtomicU64)>) {
+impl PktReceiver<'_> {
+    fn run(&mut self, counts: &ThreadCounts, order: Option<(&AtomicU64, &AtomicU64)>) {
         let burst = super::burst(self.job.args, self.ring.num_slots());
         while !self.job.stop.load(Ordering::Relaxed) {
             let _ = self.ring.sync();

@@ -6,19 +6,19 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::Job;
+use super::PktGenJob;
 use crate::{CliError, out, units};
 
 /// The counts of a thread, read by the reporter.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub struct Counts {
+pub struct ThreadCounts {
     frames: AtomicU64,
     bytes: AtomicU64,
     events: AtomicU64,
 }
 
-impl Counts {
+impl ThreadCounts {
     /// Adds a batch. Only one thread writes.
     #[inline]
     pub fn add(&self, frames: u64, bytes: u64) {
@@ -31,7 +31,7 @@ impl Counts {
 
 /// The sum over threads at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
+pub struct TrafficSum {
     /// Frames.
     pub frames: u64,
     /// Bytes.
@@ -40,18 +40,18 @@ pub struct Sum {
     pub events: u64,
 }
 
-impl Sum {
+impl TrafficSum {
     /// Sums the threads' counts.
-    pub fn of(counts: &[Counts]) -> Sum {
-        counts.iter().fold(Sum::default(), |s, c| Sum {
+    pub fn of(counts: &[ThreadCounts]) -> TrafficSum {
+        counts.iter().fold(TrafficSum::default(), |s, c| TrafficSum {
             frames: s.frames + c.frames.load(Ordering::Relaxed),
             bytes: s.bytes + c.bytes.load(Ordering::Relaxed),
             events: s.events + c.events.load(Ordering::Relaxed),
         })
     }
 
-    fn since(&self, before: &Sum) -> Sum {
-        Sum {
+    fn since(&self, before: &TrafficSum) -> TrafficSum {
+        TrafficSum {
             frames: self.frames - before.frames,
             bytes: self.bytes - before.bytes,
             events: self.events - before.events,
@@ -64,7 +64,7 @@ impl Sum {
 }
 
 #[derive(Serialize)]
-struct Line {
+struct RateLine {
     what: &'static str,
     frames: u64,
     bytes: u64,
@@ -74,10 +74,10 @@ struct Line {
     average_batch: f64,
 }
 
-impl Line {
-    fn new(what: &'static str, sum: &Sum, time: Duration) -> Line {
+impl RateLine {
+    fn new(what: &'static str, sum: &TrafficSum, time: Duration) -> RateLine {
         let seconds = time.as_secs_f64().max(1e-9);
-        Line {
+        RateLine {
             what,
             frames: sum.frames,
             bytes: sum.bytes,
@@ -106,7 +106,8 @@ impl Line {
         let raw = self.bps + self.pps * 24.0 * 8.0;
         let size = self.bytes.checked_div(self.frames).unwrap_or(0);
         format!(
-            "{done} {} packets {} bytes {size} bytes each in {:.2} seconds.\nSpeed: {} Bandwidth: {} (raw {}). Average batch: {:.2} pkts",
+            "{done} {} packets {} bytes {size} bytes each in {:.2} seconds.\n\
+             Speed: {} Bandwidth: {} (raw {}). Average batch: {:.2} pkts",
             self.frames,
             self.bytes,
             self.seconds,
@@ -124,13 +125,13 @@ impl Line {
 /// # Errors
 /// Standard output is gone. The threads then end too.
 pub fn watch(
-    job: &Job<'_>,
+    job: &PktGenJob<'_>,
     done: &'static str,
-    counts: &[Counts],
+    counts: &[ThreadCounts],
     threads: &[ScopedJoinHandle<'_, ()>],
-    over: &dyn Fn(&Sum) -> bool,
-) -> Result<Sum, CliError> {
-    let finished = |sum: &Sum| {
+    over: &dyn Fn(&TrafficSum) -> bool,
+) -> Result<TrafficSum, CliError> {
+    let finished = |sum: &TrafficSum| {
         if over(sum) {
             job.stop.store(true, Ordering::Relaxed);
         }
@@ -142,29 +143,29 @@ pub fn watch(
 }
 
 fn report(
-    job: &Job<'_>,
+    job: &PktGenJob<'_>,
     done: &'static str,
-    counts: &[Counts],
-    finished: &dyn Fn(&Sum) -> bool,
-) -> Result<Sum, CliError> {
+    counts: &[ThreadCounts],
+    finished: &dyn Fn(&TrafficSum) -> bool,
+) -> Result<TrafficSum, CliError> {
     let period = Duration::from_millis(u64::from(job.args.report_ms));
     let begun = Instant::now();
     let mut last = begun;
-    let mut seen = Sum::default();
-    let mut first = None::<(Instant, Sum)>;
+    let mut seen = TrafficSum::default();
+    let mut first = None::<(Instant, TrafficSum)>;
     let mut moved = Instant::now();
-    let mut latest = Sum::default();
+    let mut latest = TrafficSum::default();
     loop {
         let over = finished(&latest);
         let now = Instant::now();
-        let sum = Sum::of(counts);
+        let sum = TrafficSum::of(counts);
         if sum.frames > latest.frames {
             first.get_or_insert((now, sum));
             moved = now;
         }
         latest = sum;
         if now.duration_since(last) >= period {
-            print(job, &Line::new("rate", &sum.since(&seen), now.duration_since(last)))?;
+            print(job, &RateLine::new("rate", &sum.since(&seen), now.duration_since(last)))?;
             last = now;
             seen = sum;
         }
@@ -179,8 +180,8 @@ fn report(
         Some((_, at)) if !since_first.is_zero() => (latest.since(&at), since_first),
         _ => (latest, moved.duration_since(begun)),
     };
-    let rate = Line::new("sum", &counted, time);
-    let line = Line { frames: latest.frames, bytes: latest.bytes, ..rate };
+    let rate = RateLine::new("sum", &counted, time);
+    let line = RateLine { frames: latest.frames, bytes: latest.bytes, ..rate };
     if job.args.json {
         out::json(&line)?
     } else {
@@ -189,7 +190,7 @@ fn report(
     Ok(latest)
 }
 
-fn print(job: &Job<'_>, line: &Line) -> Result<(), CliError> {
+fn print(job: &PktGenJob<'_>, line: &RateLine) -> Result<(), CliError> {
     if job.args.json { out::json(line) } else { out::line(line.text(!job.args.no_scale)) }
 }
 
@@ -200,8 +201,8 @@ mod tests {
     /// Objective: the lines read as netmap's do.
     #[test]
     fn lines() {
-        let sum = Sum { frames: 14_880_000, bytes: 892_800_000, events: 29_062 };
-        let line = Line::new("rate", &sum, Duration::from_secs(1));
+        let sum = TrafficSum { frames: 14_880_000, bytes: 892_800_000, events: 29_062 };
+        let line = RateLine::new("rate", &sum, Duration::from_secs(1));
         assert_eq!(line.text(true), "14.880 Mpps (14880000 pkts 7.142 Gbps in 1000000 usec) 512.01 avg_batch");
         assert!(
             line.closing("Sent", false)
@@ -212,7 +213,7 @@ mod tests {
     #[derive(clap::Parser)]
     struct Command {
         #[command(flatten)]
-        args: super::super::Args,
+        args: super::super::PktGenArgs,
     }
 
     /// Objective: the sum includes frames that a thread moved after it was told to end.
@@ -220,8 +221,8 @@ mod tests {
     fn last_batch() {
         let Command { args } = clap::Parser::parse_from(["pkt-gen", "-i", "vale0:a"]);
         let stop = std::sync::atomic::AtomicBool::new(false);
-        let counts = [Counts::default()];
-        let job = Job { args: &args, count: 0, stop: &stop, hdr_len: 0 };
+        let counts = [ThreadCounts::default()];
+        let job = PktGenJob { args: &args, count: 0, stop: &stop, hdr_len: 0 };
         let last_batch = || {
             while !stop.load(Ordering::Relaxed) {
                 std::thread::yield_now();
@@ -230,6 +231,6 @@ mod tests {
             counts[0].add(4, 240);
         };
         let sum = std::thread::scope(|s| watch(&job, "Sent", &counts, &[s.spawn(last_batch)], &|_| true)).unwrap();
-        assert_eq!(sum, Sum { frames: 4, bytes: 240, events: 1 });
+        assert_eq!(sum, TrafficSum { frames: 4, bytes: 240, events: 1 });
     }
 }

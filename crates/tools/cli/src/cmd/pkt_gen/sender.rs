@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use netvale::TxRing;
 use netvale_abi::slot::{NS_BUF_CHANGED, NS_MOREFRAG};
 
-use super::frame::Source;
-use super::report::{Counts, watch};
-use super::{Job, SPIN, pin};
+use super::frame::FrameSource;
+use super::report::{ThreadCounts, watch};
+use super::{PktGenJob, SPIN, pin};
 use crate::CliError;
 
 /// Offset of the sequence number in a frame: the last 8 bytes of the shortest frame with payload.
@@ -18,11 +18,11 @@ pub const SEQUENCE_AT: usize = 42;
 ///
 /// # Errors
 /// Bad addresses; the daemon has ended.
-pub fn run(job: &Job<'_>, rings: Vec<TxRing>, sequence: bool, closed: &dyn Fn() -> bool) -> Result<(), CliError> {
-    let counts: Vec<Counts> = rings.iter().map(|_| Counts::default()).collect();
+pub fn run(job: &PktGenJob<'_>, rings: Vec<TxRing>, sequence: bool, closed: &dyn Fn() -> bool) -> Result<(), CliError> {
+    let counts: Vec<ThreadCounts> = rings.iter().map(|_| ThreadCounts::default()).collect();
     let mut senders = Vec::new();
     for (k, ring) in rings.into_iter().enumerate() {
-        senders.push(Sender::new(job, ring, k as u64, sequence)?);
+        senders.push(PktSender::new(job, ring, k as u64, sequence)?);
     }
     let threads = senders.len() as u64;
     let share = if job.count == 0 { 0 } else { job.count.div_ceil(threads) };
@@ -43,19 +43,19 @@ pub fn run(job: &Job<'_>, rings: Vec<TxRing>, sequence: bool, closed: &dyn Fn() 
     if closed() { Err(super::gone()) } else { Ok(()) }
 }
 
-struct Sender<'a> {
-    job: &'a Job<'a>,
+struct PktSender<'a> {
+    job: &'a PktGenJob<'a>,
     ring: TxRing,
-    source: Source,
+    source: FrameSource,
     sequence: Option<u64>,
     /// For each slot, whether its buffer already holds the frame.
     filled: Vec<bool>,
     frags: u32,
 }
 
-impl<'a> Sender<'a> {
-    fn new(job: &'a Job<'a>, ring: TxRing, thread: u64, sequence: bool) -> Result<Self, CliError> {
-        let source = Source::new(job.args, thread)?;
+impl<'a> PktSender<'a> {
+    fn new(job: &'a PktGenJob<'a>, ring: TxRing, thread: u64, sequence: bool) -> Result<Self, CliError> {
+        let source = FrameSource::new(job.args, thread)?;
         let filled = vec![false; ring.num_slots() as usize];
         let longest = source.longest() + job.hdr_len;
         let by_size = |size: u32| longest.div_ceil(size as usize) as u32;
@@ -64,12 +64,12 @@ impl<'a> Sender<'a> {
             let what = format!("a frame of {longest} bytes takes {frags} slots, more than a frame or the ring has");
             return Err(CliError::usage(what, "send shorter frames, or fewer fragments (-F, -M)"));
         }
-        Ok(Sender { job, ring, source, sequence: sequence.then_some(0), filled, frags })
+        Ok(PktSender { job, ring, source, sequence: sequence.then_some(0), filled, frags })
     }
 
-    fn run(&mut self, count: u64, counts: &Counts) {
+    fn run(&mut self, count: u64, counts: &ThreadCounts) {
         let burst = super::burst(self.job.args, self.ring.num_slots() / self.frags);
-        let mut pace = Pace::new(self.job.args.rate, burst);
+        let mut pace = SendPace::new(self.job.args.rate, burst);
         let mut sent = 0;
         while (count == 0 || sent < count) && !self.job.stop.load(Ordering::Relaxed) {
             let wanted = pace.allowance(if count == 0 { u64::MAX } else { count - sent });
@@ -150,16 +150,16 @@ impl<'a> Sender<'a> {
 }
 
 /// Limits the number of frames that may leave now.
-struct Pace {
+struct SendPace {
     rate: u64,
     burst: u32,
     start: Instant,
     given: u64,
 }
 
-impl Pace {
-    fn new(rate: u64, burst: u32) -> Pace {
-        Pace { rate, burst, start: Instant::now(), given: 0 }
+impl SendPace {
+    fn new(rate: u64, burst: u32) -> SendPace {
+        SendPace { rate, burst, start: Instant::now(), given: 0 }
     }
 
     /// At most a burst and at most `left`; 0 if it is too early.

@@ -31,7 +31,7 @@ pub fn find(name: &OsStr) -> Result<PathBuf, CliError> {
 
 /// The kinds of files, as the dynamic loader sees them.
 #[derive(Debug, PartialEq, Eq)]
-enum Kind {
+enum ProgramKind {
     /// Dynamically linked: libraries can be preloaded.
     Dynamic,
     /// Dynamically linked Go: its own code makes system calls directly.
@@ -53,54 +53,56 @@ pub fn check(path: &Path) -> Result<(), CliError> {
     // A script's interpreter may be a script.
     for _ in 0..4 {
         match kind(&target) {
-            Kind::Script(interpreter) => target = interpreter,
-            Kind::Static => {
+            ProgramKind::Script(interpreter) => target = interpreter,
+            ProgramKind::Static => {
                 return Err(CliError::failed(
                     format!("{} is statically linked: no library can be put before its own", target.display()),
                     "run a dynamically linked build of it, or link it to libnetmap (see `pkg-config libnetmap`)",
                 ));
             }
-            Kind::DynamicGo => {
+            ProgramKind::DynamicGo => {
                 netvale_control::note!(
-                    "netvale: {} is written in Go: what it calls through cgo works, libpcap and /dev/netmap; what its own code opens is the system's",
+                    "netvale: {} is written in Go: what it calls through cgo works, libpcap and /dev/netmap; what its \
+                     own code opens is the system's",
                     target.display()
                 );
                 break;
             }
-            Kind::Dynamic | Kind::Unknown => break,
+            ProgramKind::Dynamic | ProgramKind::Unknown => break,
         }
     }
     if is_privileged(&target) {
         netvale_control::note!(
-            "netvale: {} has the set-user-ID or set-group-ID bit, or capabilities: the loader ignores netvale's libraries in it",
+            "netvale: {} has the set-user-ID or set-group-ID bit, or capabilities: the loader ignores netvale's \
+             libraries in it",
             target.display()
         );
     }
     Ok(())
 }
 
-fn kind(path: &Path) -> Kind {
+fn kind(path: &Path) -> ProgramKind {
     let mut start = [0u8; 256];
-    let Ok(n) = std::fs::File::open(path).and_then(|mut f| f.read(&mut start)) else { return Kind::Unknown };
+    let Ok(n) = std::fs::File::open(path).and_then(|mut f| f.read(&mut start)) else { return ProgramKind::Unknown };
     if let Some(line) = start[..n].strip_prefix(b"#!") {
         let line = String::from_utf8_lossy(line).lines().next().unwrap_or("").trim().to_owned();
         let mut words = line.split_whitespace();
         let first = words.next().unwrap_or("");
         let is_env = first.ends_with("/env");
         let by_env = words.find(|w| is_env && !w.starts_with('-')).and_then(|w| find(OsStr::new(w)).ok());
-        return Kind::Script(by_env.unwrap_or_else(|| PathBuf::from(first)));
+        return ProgramKind::Script(by_env.unwrap_or_else(|| PathBuf::from(first)));
     }
-    std::fs::read(path).map_or(Kind::Unknown, |bytes| elf_kind(&bytes))
+    std::fs::read(path).map_or(ProgramKind::Unknown, |bytes| elf_kind(&bytes))
 }
 
-fn elf_kind(bytes: &[u8]) -> Kind {
-    let Ok(elf) = ElfBytes::<AnyEndian>::minimal_parse(bytes) else { return Kind::Unknown };
+fn elf_kind(bytes: &[u8]) -> ProgramKind {
+    let Ok(elf) = ElfBytes::<AnyEndian>::minimal_parse(bytes) else { return ProgramKind::Unknown };
     let interpreted = elf.segments().is_some_and(|s| s.iter().any(|segment| segment.p_type == PT_INTERP));
     let go = elf.section_header_by_name(".go.buildinfo").ok().flatten().is_some();
     match (interpreted, go) {
-        (true, true) => Kind::DynamicGo,
-        (true, false) => Kind::Dynamic,
-        (false, _) => Kind::Static,
+        (true, true) => ProgramKind::DynamicGo,
+        (true, false) => ProgramKind::Dynamic,
+        (false, _) => ProgramKind::Static,
     }
 }
 
@@ -121,15 +123,15 @@ mod tests {
     /// Objective: programs, scripts and other files are distinguished; a static program is refused with a reason.
     #[test]
     fn kinds() {
-        assert_eq!(kind(Path::new("/bin/sh")), Kind::Dynamic);
+        assert_eq!(kind(Path::new("/bin/sh")), ProgramKind::Dynamic);
         let dir = tempfile::tempdir().unwrap();
         let script = dir.path().join("script");
         std::fs::write(&script, "#!/usr/bin/env -S sh -e\n").unwrap();
-        assert!(matches!(kind(&script), Kind::Script(p) if p.ends_with("sh")));
+        assert!(matches!(kind(&script), ProgramKind::Script(p) if p.ends_with("sh")));
         std::fs::write(&script, "#! /bin/sh\n").unwrap();
-        assert_eq!(kind(&script), Kind::Script("/bin/sh".into()));
+        assert_eq!(kind(&script), ProgramKind::Script("/bin/sh".into()));
         std::fs::write(&script, "words").unwrap();
-        assert_eq!(kind(&script), Kind::Unknown);
+        assert_eq!(kind(&script), ProgramKind::Unknown);
         assert!(find(OsStr::new("no such program")).is_err());
         // An ELF header without segments: nothing requests the loader.
         let mut header = vec![0x7f, b'E', b'L', b'F', 2, 1, 1, 0];
@@ -137,6 +139,6 @@ mod tests {
         header[20] = 1;
         header[16] = 2;
         header[52] = 64;
-        assert_eq!(elf_kind(&header), Kind::Static);
+        assert_eq!(elf_kind(&header), ProgramKind::Static);
     }
 }

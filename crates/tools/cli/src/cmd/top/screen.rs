@@ -6,8 +6,8 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table};
 
-use super::state::State;
-use super::{Sort, View, text, views};
+use super::state::TopState;
+use super::{SortColumn, TopView, text, views};
 use crate::grid::Align;
 use crate::rates::PortRates;
 
@@ -23,7 +23,7 @@ const DIM: Style = Style::new().fg(Color::DarkGray);
 const HEAD: Style = Style::new().add_modifier(Modifier::REVERSED);
 
 /// Draws everything.
-pub fn draw(frame: &mut Frame<'_>, state: &State) {
+pub fn draw(frame: &mut Frame<'_>, state: &TopState) {
     let workers = workers(state, frame.area().width);
     let lines = u16::try_from(workers.len()).unwrap_or(u16::MAX).min(WORKER_LINES);
     let parts = [Constraint::Length(1), Constraint::Length(lines), Constraint::Min(1), Constraint::Length(1)];
@@ -31,16 +31,16 @@ pub fn draw(frame: &mut Frame<'_>, state: &State) {
     frame.render_widget(Paragraph::new(summary(state)), top);
     frame.render_widget(Paragraph::new(workers), middle);
     match state.view {
-        View::Ports => ports(frame, list, state),
-        View::Drops => frame.render_widget(views::drops(state), list),
-        View::Workers => frame.render_widget(views::workers(state), list),
-        View::Latency => frame.render_widget(views::latency(state), list),
-        View::Rings => frame.render_widget(Paragraph::new(views::rings(state, list.width)), list),
+        TopView::Ports => ports(frame, list, state),
+        TopView::Drops => frame.render_widget(views::drops(state), list),
+        TopView::Workers => frame.render_widget(views::workers(state), list),
+        TopView::Latency => frame.render_widget(views::latency(state), list),
+        TopView::Rings => frame.render_widget(Paragraph::new(views::rings(state, list.width)), list),
     }
     frame.render_widget(Paragraph::new(keys(state)), bottom);
 }
 
-fn summary(state: &State) -> Line<'static> {
+fn summary(state: &TopState) -> Line<'static> {
     let rates = state.rates();
     let mut spans = vec![Span::styled("netvale top", BOLD), Span::raw(format!("  {} ports", rates.ports.len()))];
     if state.paused {
@@ -56,7 +56,7 @@ fn summary(state: &State) -> Line<'static> {
 }
 
 /// The workers, as many per line as fit.
-fn workers(state: &State, width: u16) -> Vec<Line<'static>> {
+fn workers(state: &TopState, width: u16) -> Vec<Line<'static>> {
     let per_line = usize::from((width / WORKER).max(1));
     let rates = state.rates();
     let shares = rates.workers_busy.iter().zip(&rates.workers_lost).enumerate();
@@ -93,7 +93,7 @@ fn columns(width: u16) -> &'static [(usize, u16)] {
 }
 
 /// The heads, the sum, then the ports from the scroll position on.
-fn ports(frame: &mut Frame<'_>, area: Rect, state: &State) {
+fn ports(frame: &mut Frame<'_>, area: Rect, state: &TopState) {
     let columns = columns(area.width);
     let cells = |texts: [String; 7]| -> Row<'static> {
         columns.iter().filter_map(|&(index, _)| Some(cell(texts.get(index)?, text::HEADS.get(index)?.1))).collect()
@@ -124,11 +124,11 @@ fn style(port: &PortRates) -> Style {
     }
 }
 
-fn keys(state: &State) -> Line<'static> {
+fn keys(state: &TopState) -> Line<'static> {
     let sort = match state.sort {
-        Sort::Rate => "rate",
-        Sort::Drops => "drops",
-        Sort::Name => "name",
+        SortColumn::Rate => "rate",
+        SortColumn::Drops => "drops",
+        SortColumn::Name => "name",
     };
     let pause = if state.paused { " go on  " } else { " pause  " };
     let key = |key: &'static str| Span::styled(key, BOLD);
@@ -140,7 +140,7 @@ fn keys(state: &State) -> Line<'static> {
         key("p"),
         Span::raw(pause),
     ];
-    let views = [View::Ports, View::Drops, View::Workers, View::Rings, View::Latency];
+    let views = [TopView::Ports, TopView::Drops, TopView::Workers, TopView::Rings, TopView::Latency];
     for (number, view) in ["1", "2", "3", "4", "5"].into_iter().zip(views) {
         let style = if view == state.view { HEAD } else { Style::new() };
         spans.extend([key(number), Span::raw(" "), Span::styled(view.as_str(), style), Span::raw("  ")]);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     fn lines(width: u16, height: u16, workers: usize) -> Vec<String> {
-        let mut state = State::new(Sort::Rate);
+        let mut state = TopState::new(SortColumn::Rate);
         state.take(sample(0, workers));
         state.take(sample(1, workers));
         let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a test backend");
@@ -206,7 +206,7 @@ mod tests {
         let bar = |busy, lost| worker(0, busy, lost).iter().map(|span| span.content.to_string()).collect::<String>();
         assert_eq!(bar(30.0, 20.0), "worker 0  [###.....xx]  30.0 %   ");
         assert_eq!(bar(99.0, 50.0), "worker 0  [#####xxxxx]  99.0 %   ");
-        let mut state = State::new(Sort::Rate);
+        let mut state = TopState::new(SortColumn::Rate);
         let lost = |seconds: u64| {
             let mut sample = sample(seconds, 1);
             sample.workers[0].preempted_ns = seconds * 200_000_000;
@@ -235,23 +235,23 @@ mod tests {
     /// Objective: each view has its heads and figures, and the last line names it.
     #[test]
     fn views() {
-        let mut state = State::new(Sort::Rate);
+        let mut state = TopState::new(SortColumn::Rate);
         state.take(sample(0, 1));
         state.take(sample(1, 1));
-        let drawn = |state: &State| {
+        let drawn = |state: &TopState| {
             let mut terminal = Terminal::new(TestBackend::new(80, 12)).expect("a test backend");
             terminal.draw(|frame| draw(frame, state)).expect("a test backend");
             let cells: Vec<_> = terminal.backend().buffer().content().iter().map(|cell| cell.symbol()).collect();
             cells.concat()
         };
         let with = |seconds, port| AllStats { ports: vec![port], ..sample(seconds, 1) };
-        state.show(View::Drops);
+        state.show(TopView::Drops);
         let drops = [("no-room".to_owned(), 7)].into();
         let port = PortDetails { name: "vale0:a".into(), out_drops: drops, ..PortDetails::default() };
         state.take(with(2, port));
         let text = drawn(&state);
         assert!(text.contains("REASON") && text.contains("no-room") && text.contains("4 rings"), "{text}");
-        state.show(View::Latency);
+        state.show(TopView::Latency);
         assert!(drawn(&state).contains("no frame was timed lately"));
         let parts = vec![LatencyPart { up_to_ns: Some(2_000), frames: 8 }];
         let latency = Some(Latency { sum_ns: 12_000, parts });
@@ -259,10 +259,10 @@ mod tests {
         state.take(with(3, port));
         let text = drawn(&state);
         assert!(text.contains("TIMED") && text.contains("8   1.500µs   2.000µs"), "{text}");
-        state.show(View::Workers);
+        state.show(TopView::Workers);
         let text = drawn(&state);
         assert!(text.contains("BUSY%") && text.contains("##########.........."), "{text}");
-        state.show(View::Rings);
+        state.show(TopView::Rings);
         let ring = RingInfo { slots: 16, head: 3, cur: 3, tail: 9, hwtail: 9, ..RingInfo::default() };
         state.port = Some(PortInfo { rings: vec![ring], notes: vec!["odd\x1b".into()], ..PortInfo::default() });
         let text = drawn(&state);

@@ -4,19 +4,19 @@ use netvale_control::types::{AllStats, PortInfo};
 
 use super::drops::{self, DropRow};
 use super::latency::{self, LatencyRow};
-use super::workers::{self, Shares};
-use super::{Sort, View};
-use crate::rates::{self, PortRates, Rates};
+use super::workers::{self, WorkerShares};
+use super::{SortColumn, TopView};
+use crate::rates::{self, DaemonRates, PortRates};
 
 /// The state of a running `top`.
 #[derive(Debug)]
-pub struct State {
+pub struct TopState {
     /// The column to sort by.
-    pub sort: Sort,
+    pub sort: SortColumn,
     /// Whether updates are paused.
     pub paused: bool,
     /// The current view.
-    pub view: View,
+    pub view: TopView,
     /// First port, or line of another view, counted from the top.
     pub scroll: usize,
     /// The port whose rings are shown.
@@ -28,19 +28,19 @@ pub struct State {
     /// Latency of frames.
     pub latency: Vec<LatencyRow>,
     /// The workers' time.
-    pub workers: Vec<Shares>,
+    pub workers: Vec<WorkerShares>,
     last: Option<AllStats>,
-    rates: Rates,
+    rates: DaemonRates,
 }
 
-impl State {
+impl TopState {
     /// The state before the first reading.
     #[must_use]
-    pub fn new(sort: Sort) -> Self {
+    pub fn new(sort: SortColumn) -> Self {
         Self {
             sort,
             paused: false,
-            view: View::Ports,
+            view: TopView::Ports,
             scroll: 0,
             chosen: None,
             port: None,
@@ -48,7 +48,7 @@ impl State {
             latency: Vec::new(),
             workers: Vec::new(),
             last: None,
-            rates: Rates::default(),
+            rates: DaemonRates::default(),
         }
     }
 
@@ -67,7 +67,7 @@ impl State {
     }
 
     /// Switches the view.
-    pub fn show(&mut self, view: View) {
+    pub fn show(&mut self, view: TopView) {
         self.view = view;
         self.scroll = 0;
         self.port = None;
@@ -93,16 +93,16 @@ impl State {
 
     /// The rates, sorted.
     #[must_use]
-    pub fn rates(&self) -> &Rates {
+    pub fn rates(&self) -> &DaemonRates {
         &self.rates
     }
 
     /// Switches to the next sort key.
     pub fn next_sort(&mut self) {
         self.sort = match self.sort {
-            Sort::Rate => Sort::Drops,
-            Sort::Drops => Sort::Name,
-            Sort::Name => Sort::Rate,
+            SortColumn::Rate => SortColumn::Drops,
+            SortColumn::Drops => SortColumn::Name,
+            SortColumn::Name => SortColumn::Rate,
         };
         self.order();
     }
@@ -110,12 +110,12 @@ impl State {
     /// Moves the list by `by` lines, not beyond its ends.
     pub fn scroll_by(&mut self, by: isize) {
         let lines = match self.view {
-            View::Ports => self.rates.ports.len(),
-            View::Drops => self.drops.len(),
-            View::Workers => self.workers.len(),
-            View::Latency => self.latency.len(),
+            TopView::Ports => self.rates.ports.len(),
+            TopView::Drops => self.drops.len(),
+            TopView::Workers => self.workers.len(),
+            TopView::Latency => self.latency.len(),
             // A title, a legend, and three lines a ring.
-            View::Rings => 2 + 3 * self.port.as_ref().map_or(0, |port| port.rings.len()),
+            TopView::Rings => 2 + 3 * self.port.as_ref().map_or(0, |port| port.rings.len()),
         };
         let last = lines.saturating_sub(1);
         self.scroll = self.scroll.saturating_add_signed(by).min(last);
@@ -140,9 +140,9 @@ impl State {
     /// Sorts by the key, largest first; then by name, so that equal rows keep their order.
     fn order(&mut self) {
         let key = match self.sort {
-            Sort::Rate => PortRates::pps,
-            Sort::Drops => |port: &PortRates| port.drops_ps,
-            Sort::Name => |_: &PortRates| 0.0,
+            SortColumn::Rate => PortRates::pps,
+            SortColumn::Drops => |port: &PortRates| port.drops_ps,
+            SortColumn::Name => |_: &PortRates| 0.0,
         };
         self.rates.ports.sort_by(|a, b| key(b).total_cmp(&key(a)).then_with(|| a.port.cmp(&b.port)));
         self.scroll_by(0);
@@ -165,33 +165,33 @@ mod tests {
         AllStats { now_ns, ports: ports.iter().map(port).collect(), ..AllStats::default() }
     }
 
-    fn names(state: &State) -> Vec<&str> {
+    fn names(state: &TopState) -> Vec<&str> {
         state.rates().ports.iter().map(|port| port.port.as_str()).collect()
     }
 
     /// Objective: rates come with the second reading, and each sort key sorts correctly.
     #[test]
     fn sorting() {
-        let mut state = State::new(Sort::Rate);
+        let mut state = TopState::new(SortColumn::Rate);
         assert!(!state.take(sample(0, &[])));
         assert!(state.take(sample(1_000_000_000, &[("b", 5, 0), ("a", 5, 1), ("c", 9, 7)])));
         assert_eq!(names(&state), ["c", "a", "b"]);
         state.next_sort();
-        assert_eq!((state.sort, names(&state)), (Sort::Drops, vec!["c", "a", "b"]));
+        assert_eq!((state.sort, names(&state)), (SortColumn::Drops, vec!["c", "a", "b"]));
         state.next_sort();
-        assert_eq!((state.sort, names(&state)), (Sort::Name, vec!["a", "b", "c"]));
+        assert_eq!((state.sort, names(&state)), (SortColumn::Name, vec!["a", "b", "c"]));
         assert_eq!((state.total().in_pps, state.total().drops_ps), (19.0, 8.0));
     }
 
     /// Objective: left and right go through all ports by name, even if the chosen one is gone.
     #[test]
     fn choosing() {
-        let mut state = State::new(Sort::Rate);
+        let mut state = TopState::new(SortColumn::Rate);
         state.take(sample(0, &[]));
         state.choose(true);
         assert_eq!(state.chosen, None);
         state.take(sample(1, &[("a", 1, 0), ("b", 2, 0), ("c", 3, 0)]));
-        state.show(View::Rings);
+        state.show(TopView::Rings);
         let mut chosen = |forward| {
             state.choose(forward);
             state.chosen.clone().unwrap_or_default()
@@ -206,7 +206,7 @@ mod tests {
     /// Objective: the list never scrolls past its end, even when it gets shorter.
     #[test]
     fn scrolling() {
-        let mut state = State::new(Sort::Name);
+        let mut state = TopState::new(SortColumn::Name);
         state.take(sample(0, &[]));
         state.take(sample(1, &[("a", 0, 0), ("b", 0, 0), ("c", 0, 0)]));
         state.scroll_by(9);

@@ -1,6 +1,6 @@
 //! `top` as plain text.
 
-use super::state::State;
+use super::state::TopState;
 use crate::grid::{self, Align};
 use crate::rates::PortRates;
 use crate::units;
@@ -26,7 +26,7 @@ pub fn row(port: &PortRates) -> [String; 7] {
 
 /// One reading: workers, then ports, then an empty line.
 #[must_use]
-pub fn render(state: &State) -> String {
+pub fn render(state: &TopState) -> String {
     let rates = state.rates();
     let shares = rates.workers_busy.iter().zip(&rates.workers_lost).enumerate();
     let workers = shares.map(|(index, (busy, lost))| match lost {

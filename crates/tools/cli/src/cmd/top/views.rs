@@ -8,8 +8,8 @@ use ratatui::widgets::{Cell, Row, Table};
 
 use super::drops::DropRow;
 use super::latency::LatencyRow;
-use super::state::State;
-use super::workers::Shares;
+use super::state::TopState;
+use super::workers::WorkerShares;
 use crate::units;
 
 const DIM: Style = Style::new().fg(Color::DarkGray);
@@ -22,7 +22,7 @@ fn right(text: String) -> Cell<'static> {
 }
 
 /// Reasons, the ports that drop, rates and counts.
-pub fn drops(state: &State) -> Table<'static> {
+pub fn drops(state: &TopState) -> Table<'static> {
     let row = |row: &DropRow| {
         let rate = row.rate.map_or_else(|| "-".to_owned(), units::column);
         let style = if row.rate.is_some_and(|rate| rate > 0.0) { Style::new().fg(Color::Red) } else { DIM };
@@ -48,7 +48,7 @@ pub fn drops(state: &State) -> Table<'static> {
 }
 
 /// Latency of each port's timed frames.
-pub fn latency(state: &State) -> Table<'static> {
+pub fn latency(state: &TopState) -> Table<'static> {
     let row = |row: &LatencyRow| {
         let frames = right(row.frames.to_string());
         let [mean, half, most, all] = [row.mean_ns, row.half_ns, row.p99_ns, row.most_ns].map(|time| right(said(time)));
@@ -71,8 +71,8 @@ fn said(ns: Option<u64>) -> String {
 }
 
 /// Each worker's time.
-pub fn workers(state: &State) -> Table<'static> {
-    let row = |shares: &Shares| {
+pub fn workers(state: &TopState) -> Table<'static> {
+    let row = |shares: &WorkerShares| {
         let worker = &shares.worker;
         let numbers = [shares.busy, shares.lost, shares.polled, shares.waited, shares.slept];
         let [busy, lost, polled, waited, slept] = numbers.map(|share| right(format!("{share:.1}")));
@@ -103,7 +103,7 @@ fn bar(shares: [f64; 5]) -> Line<'static> {
 }
 
 /// The rings of the chosen port.
-pub fn rings(state: &State, width: u16) -> Vec<Line<'static>> {
+pub fn rings(state: &TopState, width: u16) -> Vec<Line<'static>> {
     let name = state.chosen.clone().unwrap_or_else(|| "no port".to_owned());
     let mut lines = vec![Line::from(vec![
         Span::styled(name, Style::new().add_modifier(Modifier::BOLD)),

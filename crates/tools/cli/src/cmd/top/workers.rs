@@ -4,7 +4,7 @@ use netvale_control::types::{AllStats, WorkerStats};
 
 /// A worker's time in percent, and its own counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Shares {
+pub struct WorkerShares {
     /// The worker's counters.
     pub worker: WorkerStats,
     /// Forwarding, less lost time.
@@ -21,7 +21,7 @@ pub struct Shares {
 
 /// The workers of the later reading.
 #[must_use]
-pub fn between(earlier: &AllStats, later: &AllStats) -> Vec<Shares> {
+pub fn between(earlier: &AllStats, later: &AllStats) -> Vec<WorkerShares> {
     let passed = later.now_ns.saturating_sub(earlier.now_ns).max(1) as f64;
     let of = |worker: &WorkerStats| {
         let before = earlier.workers.iter().find(|before| before.index == worker.index).copied().unwrap_or_default();
@@ -30,7 +30,7 @@ pub fn between(earlier: &AllStats, later: &AllStats) -> Vec<Shares> {
         };
         let lost = share(|w| w.preempted_ns);
         let waited = share(|w| w.waited_ns);
-        Shares {
+        WorkerShares {
             worker: *worker,
             busy: (share(|w| w.busy_ns) - lost).max(0.0),
             lost,

@@ -153,13 +153,15 @@ mod tests {
         let udp = "0200000000020200000000010800450000280000400040110000 0a0000010a000002 04d20035".replace(' ', "");
         assert_eq!(
             line(&udp, 60, vec![TraceStep::Learned, TraceStep::To("vale0:b/0".into())]),
-            "vale0:a/0 60 bytes, 02:00:00:00:00:01 > 02:00:00:00:00:02, UDP 10.0.0.1:1234 > 10.0.0.2:53: source learned, delivered to vale0:b/0"
+            "vale0:a/0 60 bytes, 02:00:00:00:00:01 > 02:00:00:00:00:02, UDP 10.0.0.1:1234 > 10.0.0.2:53: source \
+             learned, delivered to vale0:b/0"
         );
         let arp = "ffffffffffff0200000000018100000a0806";
         let dropped = TraceStep::Dropped("no-room".into(), 1);
         assert_eq!(
             line(arp, 46, vec![TraceStep::Floods, TraceStep::To("vale0:b/1".into()), dropped]),
-            "vale0:a/0 46 bytes, 02:00:00:00:00:01 > ff:ff:ff:ff:ff:ff, tag 10, ARP: to all, to vale0:b/1, dropped: no-room"
+            "vale0:a/0 46 bytes, 02:00:00:00:00:01 > ff:ff:ff:ff:ff:ff, tag 10, ARP: to all, to vale0:b/1, dropped: \
+             no-room"
         );
         let dropped = TraceStep::Dropped("bad-length".into(), 3);
         assert_eq!(line("", 0, vec![dropped]), "vale0:a/0 no frame: 3 dropped: bad-length");

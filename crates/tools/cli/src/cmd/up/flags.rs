@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
-use netvale_control::options::Shape;
+use netvale_control::options::OptionShape;
 use netvale_daemon::config::{SETTINGS, Setting};
 use serde_json::Value;
 
@@ -46,7 +46,7 @@ impl FromArgMatches for SettingFlags {
 
 fn words(matches: &ArgMatches, setting: &Setting) -> Option<Vec<OsString>> {
     match setting.shape {
-        Shape::Flag => matches.get_flag(setting.name).then(Vec::new),
+        OptionShape::Flag => matches.get_flag(setting.name).then(Vec::new),
         _ => Some(matches.get_raw(setting.name)?.map(OsStr::to_owned).collect()),
     }
 }
@@ -58,18 +58,18 @@ fn arg(setting: &'static Setting) -> Option<Arg> {
     let arg = if setting.table == "sockets" { arg.help_heading("Sockets") } else { arg };
     let arg = if setting.name == "spin_us" { arg.conflicts_with("poll_always") } else { arg };
     Some(match (shape, value_name) {
-        (Shape::Flag, _) => arg.action(ArgAction::SetTrue),
-        (Shape::Texts, "DIR") => {
+        (OptionShape::Flag, _) => arg.action(ArgAction::SetTrue),
+        (OptionShape::Texts, "DIR") => {
             arg.value_name(value_name).action(ArgAction::Append).value_parser(ValueParser::path_buf())
         }
-        (Shape::Texts, _) => arg.value_name(value_name).action(ArgAction::Append),
+        (OptionShape::Texts, _) => arg.value_name(value_name).action(ArgAction::Append),
         _ => arg.value_name(value_name).value_parser(move |word: &str| shape.parse(word)),
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use netvale_daemon::config::{File, Overrides};
+    use netvale_daemon::config::{ConfigFile, Overrides};
     use netvale_harness::shapes::{self, samples};
 
     use super::*;
@@ -89,9 +89,10 @@ mod tests {
             for (value, fits) in samples(setting.shape) {
                 let Some(words) = shapes::words(setting.shape, &value) else { continue };
                 let words = words.into_iter().map(|word| format!("--{flag}={word}")).collect();
-                let found = judged(words).and_then(|flags| flags.over(File::default()).map_err(|e| e.to_string()));
+                let found =
+                    judged(words).and_then(|flags| flags.over(ConfigFile::default()).map_err(|e| e.to_string()));
                 assert_eq!(found.is_ok(), fits, "--{flag} {value}: {found:?}");
-                let in_file = toml_of(setting, &value).map(File::into_config);
+                let in_file = toml_of(setting, &value).map(ConfigFile::into_config);
                 assert_eq!(found.is_ok(), in_file.is_ok(), "{} = {value}: {in_file:?}", setting.path());
                 if let (Ok(found), Ok(in_file)) = (found, in_file) {
                     assert_eq!(setting.value(&found), setting.value(&in_file), "--{flag} {value}");
@@ -102,18 +103,18 @@ mod tests {
         assert!(compared > 50, "{compared}");
     }
 
-    fn toml_of(setting: &Setting, value: &Value) -> Result<File, String> {
+    fn toml_of(setting: &Setting, value: &Value) -> Result<ConfigFile, String> {
         let head = if setting.table.is_empty() { String::new() } else { format!("[{}]\n", setting.table) };
-        File::parse(&format!("{head}{} = {value}", setting.name)).map_err(|e| e.to_string())
+        ConfigFile::parse(&format!("{head}{} = {value}", setting.name)).map_err(|e| e.to_string())
     }
 
     /// Objective: a flag without a value sets the opposite of its setting's default.
     #[test]
     fn flags_without_a_value() {
         for (setting, (flag, value)) in SETTINGS.iter().filter_map(|setting| Some((setting, setting.flag()?))) {
-            assert_eq!(value.is_empty(), setting.shape == Shape::Flag, "{flag}");
-            if setting.shape == Shape::Flag {
-                let config = judged(vec![format!("--{flag}")]).unwrap().over(File::default()).unwrap();
+            assert_eq!(value.is_empty(), setting.shape == OptionShape::Flag, "{flag}");
+            if setting.shape == OptionShape::Flag {
+                let config = judged(vec![format!("--{flag}")]).unwrap().over(ConfigFile::default()).unwrap();
                 assert_eq!(setting.value(&config).to_string(), (setting.default() != "true").to_string(), "{flag}");
             }
         }

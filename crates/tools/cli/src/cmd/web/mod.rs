@@ -6,20 +6,20 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use netvale_observe::http::connection::Limits;
-use netvale_observe::http::handler::Handler;
+use netvale_observe::http::connection::TimeLimits;
+use netvale_observe::http::handler::HttpHandler;
 use netvale_observe::http::hosts::ServerNames;
-use netvale_observe::http::listener::{Listener, Place};
+use netvale_observe::http::listener::{HttpListener, ListenPlace};
 use netvale_observe::http::server;
-use netvale_observe::source::Source;
-use netvale_observe::web::capture::Captures;
-use netvale_observe::web::guard::Guard;
+use netvale_observe::source::FiguresSource;
+use netvale_observe::web::capture::WebCaptures;
+use netvale_observe::web::guard::WebGuard;
 use netvale_observe::web::page::WebPage;
-use netvale_observe::web::ports::Ports;
+use netvale_observe::web::ports::WebPorts;
 use netvale_observe::web::token::Token;
 
 use crate::cmd::up::LogLevel;
-use crate::{CliError, Ctx, out, signals, values};
+use crate::{CliContext, CliError, out, signals, values};
 
 mod tap;
 
@@ -30,10 +30,10 @@ mod tap;
 /// yet. Nothing is encrypted: for other hosts, forward the port by ssh (ssh -L 9848:127.0.0.1:9848 HOST), or put a
 /// proxy with TLS in front of it.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct WebArgs {
     /// Where to listen: tcp:ADDRESS:PORT, or unix:/PATH for a proxy; may be given several times.
     #[arg(long, value_name = "PLACE", default_value = "tcp:127.0.0.1:9848")]
-    pub listen: Vec<Place>,
+    pub listen: Vec<ListenPlace>,
 
     /// Mode of UNIX sockets in octal.
     #[arg(long, value_name = "MODE", value_parser = values::mode, default_value = "0600")]
@@ -56,30 +56,30 @@ pub struct Args {
 ///
 /// # Errors
 /// The token is missing, or it cannot listen.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &WebArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let token = token(args)?;
-    let bind = |place| Listener::bind(place, args.socket_mode);
+    let bind = |place| HttpListener::bind(place, args.socket_mode);
     let listeners = args.listen.iter().map(bind).collect::<Result<Vec<_>, _>>();
     let listeners = listeners.map_err(|e| {
         CliError::failed(e.to_string(), "another program may have the place: choose another one (--listen)")
     })?;
     super::up::log_from(args.log_level);
     let stop = signals::stop_pipe()?;
-    let places: Vec<_> = listeners.iter().filter_map(Listener::place).collect();
+    let places: Vec<_> = listeners.iter().filter_map(HttpListener::place).collect();
     tell(&places, &token, args)?;
-    let handler: Arc<dyn Handler> = Arc::new(WebPage {
+    let handler: Arc<dyn HttpHandler> = Arc::new(WebPage {
         hosts: ServerNames::of(&listeners, &args.host),
-        guard: Guard::new(token),
-        source: Source::new(ctx.dir()),
-        ports: Ports::new(ctx.dir()),
-        captures: Captures::new(Box::new(tap::PortTap(ctx.clone()))),
+        guard: WebGuard::new(token),
+        source: FiguresSource::new(ctx.dir()),
+        ports: WebPorts::new(ctx.dir()),
+        captures: WebCaptures::new(Box::new(tap::PortTap(ctx.clone()))),
     });
-    server::run(&listeners, &handler, Limits::default(), stop.as_fd())
+    server::run(&listeners, &handler, TimeLimits::default(), stop.as_fd())
         .map_err(|e| CliError::failed(format!("cannot serve: {e}"), "check the system's limits"))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn token(args: &Args) -> Result<Token, CliError> {
+fn token(args: &WebArgs) -> Result<Token, CliError> {
     let token = args.token_file.as_deref().map_or_else(Token::random, Token::of_file);
     token.map_err(|e| {
         CliError::failed(e.to_string(), "name another --token-file, or leave it out and take the token that is printed")
@@ -87,19 +87,21 @@ fn token(args: &Args) -> Result<Token, CliError> {
 }
 
 /// Prints the page's address. A token in a file stays out of terminals and logs.
-fn tell(places: &[Place], token: &Token, args: &Args) -> Result<(), CliError> {
+fn tell(places: &[ListenPlace], token: &Token, args: &WebArgs) -> Result<(), CliError> {
     for place in places {
         match (place, &args.token_file) {
-            (Place::Tcp(address), None) => out::line(format!("{}#token={}", url(*address), token.secret()))?,
-            (Place::Tcp(address), Some(file)) => {
+            (ListenPlace::Tcp(address), None) => out::line(format!("{}#token={}", url(*address), token.secret()))?,
+            (ListenPlace::Tcp(address), Some(file)) => {
                 out::line(format!("{}, with the token in {}", url(*address), file.display()))?;
             }
-            (Place::Unix(path), None) => out::line(format!("{}, with the token {}", path.display(), token.secret()))?,
-            (Place::Unix(path), Some(file)) => {
+            (ListenPlace::Unix(path), None) => {
+                out::line(format!("{}, with the token {}", path.display(), token.secret()))?
+            }
+            (ListenPlace::Unix(path), Some(file)) => {
                 out::line(format!("{}, with the token in {}", path.display(), file.display()))?;
             }
         }
-        if let Place::Tcp(address) = place
+        if let ListenPlace::Tcp(address) = place
             && !address.ip().is_loopback()
         {
             tracing::warn!("{address} can be reached from other hosts, and nothing on the way there is encrypted");

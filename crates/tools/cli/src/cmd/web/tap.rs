@@ -3,47 +3,47 @@
 use std::io;
 use std::time::Duration;
 
-use netvale_observe::http::answer::Parts;
-use netvale_observe::web::capture::{Capture, Tap, Way};
-use netvale_pcapport::{Encoder, Format};
+use netvale_observe::http::answer::BodyParts;
+use netvale_observe::web::capture::{CaptureDirection, CaptureTap, WebCapture};
+use netvale_pcapport::{Encoder, PcapFormat};
 
 use crate::capture::APPLICATION;
-use crate::capture::filter::Filter;
-use crate::capture::source::Sources;
-use crate::{CliError, Ctx};
+use crate::capture::filter::CaptureFilter;
+use crate::capture::source::CapturePorts;
+use crate::{CliContext, CliError};
 
 /// Maximum wait for frames: the client may have closed meanwhile.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Opens monitors of a daemon's ports.
-pub struct PortTap(pub Ctx);
+pub struct PortTap(pub CliContext);
 
-impl Tap for PortTap {
-    fn open(&self, capture: &Capture) -> Result<Box<dyn Parts>, String> {
+impl CaptureTap for PortTap {
+    fn open(&self, capture: &WebCapture) -> Result<Box<dyn BodyParts>, String> {
         let flags = match capture.way {
-            Way::Sent => "t",
-            Way::Got => "r",
-            Way::Both => "rt",
+            CaptureDirection::Sent => "t",
+            CaptureDirection::Got => "r",
+            CaptureDirection::Both => "rt",
         };
         let said = |e: CliError| e.to_string();
-        let sources = Sources::open(&[format!("{}/{flags}", capture.port)], &self.0).map_err(said)?;
-        let filter = Filter::new(None, capture.snaplen).map_err(said)?;
+        let sources = CapturePorts::open(&[format!("{}/{flags}", capture.port)], &self.0).map_err(said)?;
+        let filter = CaptureFilter::new(None, capture.snaplen).map_err(said)?;
         // The file begins immediately, so that the client sees progress.
-        let encoder = Encoder::begin(Format::PcapNg, APPLICATION, &sources.interfaces(None, capture.snaplen));
-        Ok(Box::new(Monitor { sources, filter, encoder, left: capture.frames }))
+        let encoder = Encoder::begin(PcapFormat::PcapNg, APPLICATION, &sources.interfaces(None, capture.snaplen));
+        Ok(Box::new(WebMonitor { sources, filter, encoder, left: capture.frames }))
     }
 }
 
 /// A running capture.
-struct Monitor {
-    sources: Sources,
-    filter: Filter,
+struct WebMonitor {
+    sources: CapturePorts,
+    filter: CaptureFilter,
     encoder: Encoder,
     /// Frames still permitted.
     left: u64,
 }
 
-impl Parts for Monitor {
+impl BodyParts for WebMonitor {
     fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
         if self.encoder.bytes().is_empty() {
             if self.left == 0 {
@@ -57,10 +57,10 @@ impl Parts for Monitor {
     }
 }
 
-impl Monitor {
+impl WebMonitor {
     fn take(&mut self) -> Result<(), CliError> {
         self.sources.wait(LOOK, &[])?;
-        let Monitor { sources, filter, encoder, left } = self;
+        let WebMonitor { sources, filter, encoder, left } = self;
         sources.drain(|seen| {
             if let Some(kept) = filter.kept(seen.frame) {
                 encoder.frame(seen.port as u32, seen.time, kept, seen.frame.len() as u32, Some(seen.direction));

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use netvale_control::types::VxlanInfo;
-use netvale_vxlan::check::{Asker, CheckError, Failure, Report, check};
+use netvale_vxlan::check::{Asker, CheckError, VtepFailure, VtepReport, check};
 use netvale_vxlan::tunnel::check_vtep;
 use serde_json::{Value, json};
 
 use crate::grid::{self, Align};
-use crate::{CliError, Ctx, out, values};
+use crate::{CliContext, CliError, out, values};
 
 /// Maximum number of VTEPs asked simultaneously.
 const TOGETHER: usize = 32;
@@ -22,7 +22,7 @@ const TOGETHER: usize = 32;
 /// requests of different lengths. It asks from the tunnel's address, and so it runs in the daemon's network namespace.
 /// Ends with 1 if something is wrong with one of them.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct VtepCheckArgs {
     /// The tunnel's port: SWITCH:NAME, e.g. vale0:vxlan100.
     port: String,
 
@@ -42,7 +42,7 @@ pub struct Args {
 ///
 /// # Errors
 /// No daemon answers, the tunnel does not exist or has no endpoint, or this process cannot send the requests.
-pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &VtepCheckArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let mut daemon = ctx.daemon()?;
     let tunnel = super::tunnel(daemon.ask(|client| client.show(&args.port))?, &args.port)?;
     if let Some(pid) = daemon.pid().filter(|pid| is_elsewhere(*pid)) {
@@ -65,7 +65,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
 }
 
 /// The VTEPs to ask.
-fn chosen(args: &Args, tunnel: &VxlanInfo) -> Result<Vec<IpAddr>, CliError> {
+fn chosen(args: &VtepCheckArgs, tunnel: &VxlanInfo) -> Result<Vec<IpAddr>, CliError> {
     if let Some(vtep) = args.vtep {
         let wrong = |e: netvale_vxlan::tunnel::ChangeError| {
             CliError::usage(e.to_string(), format!("'netvale vtep list {}' shows those it knows", args.port))
@@ -105,7 +105,7 @@ fn refusal(error: &CheckError, pid: Option<u32>) -> CliError {
 }
 
 /// Asks all, several at a time.
-fn all(asker: &Asker, vteps: &[IpAddr]) -> Result<Vec<Report>, CheckError> {
+fn all(asker: &Asker, vteps: &[IpAddr]) -> Result<Vec<VtepReport>, CheckError> {
     let next = AtomicUsize::new(0);
     let take = || {
         let i = next.fetch_add(1, Ordering::Relaxed);
@@ -128,8 +128,8 @@ fn all(asker: &Asker, vteps: &[IpAddr]) -> Result<Vec<Report>, CheckError> {
     Ok(done.into_iter().map(|(_, report)| report).collect())
 }
 
-fn to_json(args: &Args, tunnel: &VxlanInfo, reports: &[Report]) -> Value {
-    let one = |report: &Report| {
+fn to_json(args: &VtepCheckArgs, tunnel: &VxlanInfo, reports: &[VtepReport]) -> Value {
+    let one = |report: &VtepReport| {
         json!({
             "vtep": report.vtep,
             "result": report.failure.map_or("ok", |failure| failure.name()),
@@ -155,7 +155,7 @@ fn milliseconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }
 
-fn render(tunnel: &VxlanInfo, reports: &[Report]) -> String {
+fn render(tunnel: &VxlanInfo, reports: &[VtepReport]) -> String {
     let heads = [
         ("VTEP", Align::Left),
         ("ROUND TRIP", Align::Right),
@@ -164,12 +164,12 @@ fn render(tunnel: &VxlanInfo, reports: &[Report]) -> String {
         ("RESULT", Align::Left),
     ];
     let number = |mtu: Option<u32>| mtu.map_or_else(|| "-".to_owned(), |mtu| mtu.to_string());
-    let row = |report: &Report| {
+    let row = |report: &VtepReport| {
         let time = report.round_trip.map_or_else(|| "-".to_owned(), |time| format!("{:.3} ms", milliseconds(time)));
         let mut result = report.failure.map_or_else(|| "ok".to_owned(), |failure| failure.to_string());
         if exceeds(tunnel, report) {
             result += &format!("; the tunnel's MTU is {}", tunnel.mtu);
-        } else if matches!(report.failure, Some(Failure::BlackHole(_))) {
+        } else if matches!(report.failure, Some(VtepFailure::BlackHole(_))) {
             result += "; the tunnel's are shorter";
         }
         [report.vtep.to_string(), time, number(report.path_mtu), number(report.inner_mtu()), result]
@@ -178,21 +178,21 @@ fn render(tunnel: &VxlanInfo, reports: &[Report]) -> String {
 }
 
 /// Whether the tunnel accepts packets that are too long for the path to that VTEP.
-fn exceeds(tunnel: &VxlanInfo, report: &Report) -> bool {
+fn exceeds(tunnel: &VxlanInfo, report: &VtepReport) -> bool {
     report.inner_mtu().is_some_and(|mtu| mtu < tunnel.mtu)
 }
 
 /// Whether the finding affects the tunnel. Lost long packets do not matter to a tunnel that sends shorter ones.
-fn is_wrong(tunnel: &VxlanInfo, report: &Report) -> bool {
+fn is_wrong(tunnel: &VxlanInfo, report: &VtepReport) -> bool {
     match report.failure {
-        Some(Failure::BlackHole(_)) => exceeds(tunnel, report),
+        Some(VtepFailure::BlackHole(_)) => exceeds(tunnel, report),
         failure => failure.is_some(),
     }
 }
 
 /// Advice on the tunnel's MTU.
-fn notes(args: &Args, tunnel: &VxlanInfo, reports: &[Report]) -> String {
-    let Some(fits) = reports.iter().filter_map(Report::inner_mtu).min() else { return String::new() };
+fn notes(args: &VtepCheckArgs, tunnel: &VxlanInfo, reports: &[VtepReport]) -> String {
+    let Some(fits) = reports.iter().filter_map(VtepReport::inner_mtu).min() else { return String::new() };
     if fits < tunnel.mtu {
         return format!("frames take an MTU of {fits}: give guests that, or attach the tunnel with '--mtu {fits}'\n");
     }
@@ -214,21 +214,21 @@ mod tests {
         VxlanInfo { vni: 100, local, port: 4789, mtu, evpn: false, instance: 0, addresses, remotes }
     }
 
-    fn report(path_mtu: Option<u32>, failure: Option<Failure>) -> Report {
+    fn report(path_mtu: Option<u32>, failure: Option<VtepFailure>) -> VtepReport {
         let round_trip = path_mtu.map(|_| Duration::from_micros(1234));
-        Report { vtep: [10, 0, 0, 2].into(), round_trip, known_mtu: Some(1500), path_mtu, failure }
+        VtepReport { vtep: [10, 0, 0, 2].into(), round_trip, known_mtu: Some(1500), path_mtu, failure }
     }
 
-    fn args() -> Args {
-        Args { port: "vale0:v".into(), vtep: None, timeout: 1.0, json: false }
+    fn args() -> VtepCheckArgs {
+        VtepCheckArgs { port: "vale0:v".into(), vtep: None, timeout: 1.0, json: false }
     }
 
     /// Objective: a row gives the passing lengths and the fault; an MTU that is too large is named with one that fits,
     /// and so is one that could be larger.
     #[test]
     fn rows_and_notes() {
-        let hole = report(Some(1400), Some(Failure::BlackHole(1400)));
-        let all = [report(Some(1500), None), hole, report(None, Some(Failure::PortUnreachable(4789)))];
+        let hole = report(Some(1400), Some(VtepFailure::BlackHole(1400)));
+        let all = [report(Some(1500), None), hole, report(None, Some(VtepFailure::PortUnreachable(4789)))];
         let text = render(&tunnel(1450), &all);
         let rows: Vec<_> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
         assert_eq!(rows[1], "10.0.0.2 1.234 ms 1500 1450 ok");
@@ -244,16 +244,16 @@ mod tests {
     /// faults always count.
     #[test]
     fn wrong() {
-        let hole = report(Some(1400), Some(Failure::BlackHole(1400)));
+        let hole = report(Some(1400), Some(VtepFailure::BlackHole(1400)));
         assert!(is_wrong(&tunnel(1450), &hole) && !is_wrong(&tunnel(1350), &hole));
-        assert!(is_wrong(&tunnel(1350), &report(None, Some(Failure::NoAnswer))));
+        assert!(is_wrong(&tunnel(1350), &report(None, Some(VtepFailure::NoAnswer))));
         assert!(!is_wrong(&tunnel(1450), &report(Some(1400), None)));
     }
 
     /// Objective: JSON has a name for each result, and null for unknown values.
     #[test]
     fn for_scripts() {
-        let all = [report(Some(1500), None), report(None, Some(Failure::NoRoute(None)))];
+        let all = [report(Some(1500), None), report(None, Some(VtepFailure::NoRoute(None)))];
         let said = to_json(&args(), &tunnel(1450), &all);
         assert_eq!((&said["vteps"][0]["result"], &said["vteps"][0]["inner_mtu"]), (&json!("ok"), &json!(1450)));
         assert_eq!(

@@ -4,14 +4,14 @@ use std::net::IpAddr;
 
 use netlink_packet_route::link::{InfoData, InfoKind, InfoVxlan};
 
-use super::Plan;
-use super::kind::Kind;
+use super::MirrorPlan;
+use super::kind::DeviceKind;
 
 /// The kernel's kind of these devices.
 pub(super) const KIND: InfoKind = InfoKind::Vxlan;
 
 /// The attributes to make the device of a VNI.
-pub(super) fn data(plan: &Plan) -> InfoData {
+pub(super) fn data(plan: &MirrorPlan) -> InfoData {
     let local = match plan.local {
         IpAddr::V4(ip) => InfoVxlan::Local(ip),
         IpAddr::V6(ip) => InfoVxlan::Local6(ip),
@@ -21,7 +21,7 @@ pub(super) fn data(plan: &Plan) -> InfoData {
 }
 
 /// Parses the kernel's attributes of a device.
-pub(super) fn read(data: &[InfoVxlan]) -> Kind {
+pub(super) fn read(data: &[InfoVxlan]) -> DeviceKind {
     let mut vni = 0;
     let mut local = None;
     let mut udp_port = 0;
@@ -36,5 +36,5 @@ pub(super) fn read(data: &[InfoVxlan]) -> Kind {
             _ => {}
         }
     }
-    Kind::Tunnel { vni, local, udp_port, learns }
+    DeviceKind::Tunnel { vni, local, udp_port, learns }
 }

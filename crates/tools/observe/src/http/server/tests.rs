@@ -5,23 +5,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 use super::*;
-use crate::http::answer::{Answer, PLAIN, Parts, Status};
-use crate::http::head::{Head, MAX_HEAD};
+use crate::http::answer::{BodyParts, HttpAnswer, HttpStatus, PLAIN};
+use crate::http::head::{MAX_HEAD, RequestHead};
 use crate::http::hosts::ServerNames;
-use crate::http::listener::Place;
+use crate::http::listener::ListenPlace;
 use crate::http::visitors::MAX_CONNECTIONS;
 
 /// A page longer than socket buffers hold.
 const LONG: usize = 8 << 20;
 /// Time limits short enough for tests.
-const SHORT: Limits = Limits { request: Duration::from_millis(300), answer: Duration::from_millis(300) };
+const SHORT: TimeLimits = TimeLimits { request: Duration::from_millis(300), answer: Duration::from_millis(300) };
 
 struct Pages(ServerNames);
 
 /// Parts of a body: their number, and whether the body ends after them.
 struct Counted(usize, bool);
 
-impl Parts for Counted {
+impl BodyParts for Counted {
     fn next(&mut self) -> std::io::Result<Option<Vec<u8>>> {
         match (self.0, self.1) {
             (0, true) => Ok(None),
@@ -37,7 +37,7 @@ impl Parts for Counted {
 /// An endless body with parts of that many bytes; counts its drops.
 struct Endless(usize);
 
-impl Parts for Endless {
+impl BodyParts for Endless {
     fn next(&mut self) -> std::io::Result<Option<Vec<u8>>> {
         std::thread::sleep(Duration::from_millis(5));
         Ok(Some(vec![b'z'; self.0]))
@@ -53,21 +53,21 @@ impl Drop for Endless {
 /// Number of dropped [`Endless`] bodies.
 static DROPPED: AtomicUsize = AtomicUsize::new(0);
 
-impl Handler for Pages {
+impl HttpHandler for Pages {
     fn hosts(&self) -> &ServerNames {
         &self.0
     }
 
-    fn answer(&self, head: &Head) -> Answer {
+    fn answer(&self, head: &RequestHead) -> HttpAnswer {
         match head.path.as_str() {
-            "/long" => Answer::page(PLAIN, "x".repeat(LONG)),
-            "/parts" => Answer::in_parts(PLAIN, Box::new(Counted(4, true))),
-            "/broken" => Answer::in_parts(PLAIN, Box::new(Counted(2, false))),
-            "/silent" => Answer::in_parts(PLAIN, Box::new(Endless(0))),
-            "/endless" => Answer::in_parts(PLAIN, Box::new(Endless(1 << 16))),
-            "/stream" => Answer::in_parts(PLAIN, Box::new(Counted(usize::MAX, true))),
+            "/long" => HttpAnswer::page(PLAIN, "x".repeat(LONG)),
+            "/parts" => HttpAnswer::in_parts(PLAIN, Box::new(Counted(4, true))),
+            "/broken" => HttpAnswer::in_parts(PLAIN, Box::new(Counted(2, false))),
+            "/silent" => HttpAnswer::in_parts(PLAIN, Box::new(Endless(0))),
+            "/endless" => HttpAnswer::in_parts(PLAIN, Box::new(Endless(1 << 16))),
+            "/stream" => HttpAnswer::in_parts(PLAIN, Box::new(Counted(usize::MAX, true))),
             "/panic" => panic!("as asked"),
-            path => Answer::page(PLAIN, format!("{path}\n")),
+            path => HttpAnswer::page(PLAIN, format!("{path}\n")),
         }
     }
 }
@@ -79,13 +79,13 @@ struct Served {
     thread: Option<JoinHandle<()>>,
 }
 
-fn serve(limits: Limits) -> Served {
-    let listener = Listener::bind(&Place::Tcp(([127, 0, 0, 1], 0).into()), 0).expect("a port");
-    let Some(Place::Tcp(place)) = listener.place() else { panic!("not TCP") };
+fn serve(limits: TimeLimits) -> Served {
+    let listener = HttpListener::bind(&ListenPlace::Tcp(([127, 0, 0, 1], 0).into()), 0).expect("a port");
+    let Some(ListenPlace::Tcp(place)) = listener.place() else { panic!("not TCP") };
     let hosts = ServerNames::of(std::slice::from_ref(&listener), &["Switch.example".into()]);
     let (stop, stopped) = UnixStream::pair().expect("a pair");
     let thread = std::thread::spawn(move || {
-        let handler: Arc<dyn Handler> = Arc::new(Pages(hosts));
+        let handler: Arc<dyn HttpHandler> = Arc::new(Pages(hosts));
         run(&[listener], &handler, limits, stopped.as_fd()).expect("serves");
     });
     Served { place, stop: Some(stop), thread: Some(thread) }
@@ -120,7 +120,7 @@ fn answer(mut stream: TcpStream) -> String {
 /// Objective: requests are answered, HEAD without the body, and a request in pieces as a whole one.
 #[test]
 fn answers() {
-    let served = serve(Limits::default());
+    let served = serve(TimeLimits::default());
     let got = served.ask(b"GET /page HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
     assert!(got.starts_with("HTTP/1.1 200 OK\r\n") && got.ends_with("\r\n\r\n/page\n"), "{got}");
     let head = served.ask(b"HEAD /page HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -138,12 +138,12 @@ fn answers() {
 /// Objective: a malformed request is refused with its status, which reaches the client even if it has sent much more.
 #[test]
 fn refuses() {
-    let served = serve(Limits::default());
+    let served = serve(TimeLimits::default());
     for (request, status) in [
-        (&b"DELETE / HTTP/1.1\r\nHost: localhost\r\n\r\n"[..], Status::MethodNotAllowed),
-        (b"\x16\x03\x01\x02\x00", Status::BadRequest),
-        (&[b'A'; 4 * MAX_HEAD], Status::HeadTooLarge),
-        (&[b"GET /".as_slice(), &[b'x'; 2 * MAX_HEAD]].concat(), Status::HeadTooLarge),
+        (&b"DELETE / HTTP/1.1\r\nHost: localhost\r\n\r\n"[..], HttpStatus::MethodNotAllowed),
+        (b"\x16\x03\x01\x02\x00", HttpStatus::BadRequest),
+        (&[b'A'; 4 * MAX_HEAD], HttpStatus::HeadTooLarge),
+        (&[b"GET /".as_slice(), &[b'x'; 2 * MAX_HEAD]].concat(), HttpStatus::HeadTooLarge),
     ] {
         let got = served.ask(request);
         assert!(got.starts_with(&format!("HTTP/1.1 {}\r\n", status.line())), "{status:?}: {got}");
@@ -245,7 +245,7 @@ fn parts_end_with_their_reader() {
 /// are answered.
 #[test]
 fn other_servers() {
-    let served = serve(Limits::default());
+    let served = serve(TimeLimits::default());
     let ask = |fields: &str| served.ask(format!("GET /page HTTP/1.1\r\n{fields}\r\n").as_bytes());
     for host in ["localhost", "127.0.0.1:80", "[::1]", "switch.example:9847"] {
         assert!(ask(&format!("Host: {host}\r\n")).starts_with("HTTP/1.1 200 "), "{host}");
@@ -261,7 +261,7 @@ fn other_servers() {
 #[test]
 fn crowds_make_room() {
     const FOREVER: Duration = Duration::from_secs(3600);
-    let served = serve(Limits { request: FOREVER, answer: FOREVER });
+    let served = serve(TimeLimits { request: FOREVER, answer: FOREVER });
     let begin = |request: &[u8]| {
         let mut stream = served.connect();
         stream.write_all(request).expect("sent");

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::metrics::all;
-use crate::metrics::families::Family;
-use crate::metrics::format::Format;
+use crate::metrics::families::MetricFamily;
+use crate::metrics::format::TextFormat;
 
 /// A daemon with every kind of subject.
 fn everything(name: &str) -> Arc<AllStats> {
@@ -96,18 +96,18 @@ fn sample(line: &str) -> (String, BTreeMap<String, String>, f64) {
 
 /// The family of a sample, by the sample's name.
 fn family_of(name: &str) -> String {
-    let has = |family: &&Family| family.samples().iter().any(|one| one == name);
+    let has = |family: &&MetricFamily| family.samples().iter().any(|one| one == name);
     all().find(has).map_or_else(|| name.to_owned(), |family| family.sample())
 }
 
 /// Objective: exactly the families of the table are encoded, in its order and with its labels.
 #[test]
 fn as_in_the_table() {
-    for format in [Format::OpenMetrics, Format::Prometheus] {
+    for format in [TextFormat::OpenMetrics, TextFormat::Prometheus] {
         let text = format.encode(&everything("vale0:a"));
         let mut encoded: Vec<_> = samples(&text).into_iter().map(|(name, labels, _)| (name, labels)).collect();
         for (name, labels) in &encoded {
-            let is_it = |family: &&Family| family.sample() == family_of(name);
+            let is_it = |family: &&MetricFamily| family.sample() == family_of(name);
             let family = all().find(is_it).unwrap_or_else(|| panic!("{name}"));
             let mut wanted = family.labels.to_vec();
             wanted.extend(name.ends_with("_bucket").then_some("le"));
@@ -117,14 +117,14 @@ fn as_in_the_table() {
         encoded.dedup_by(|one, other| family_of(&one.0) == family_of(&other.0));
         let wanted: Vec<_> = all().map(|family| family.sample()).collect();
         assert_eq!(encoded.iter().map(|(name, _)| family_of(name)).collect::<Vec<_>>(), wanted);
-        assert_eq!(text.ends_with("\n# EOF\n"), format == Format::OpenMetrics);
+        assert_eq!(text.ends_with("\n# EOF\n"), format == TextFormat::OpenMetrics);
     }
 }
 
 /// Objective: no sample occurs twice, in either format, and both formats have the same samples.
 #[test]
 fn no_sample_twice() {
-    let [open, own] = [Format::OpenMetrics, Format::Prometheus].map(|format| {
+    let [open, own] = [TextFormat::OpenMetrics, TextFormat::Prometheus].map(|format| {
         let mut samples = samples(&format.encode(&everything("a")));
         // The order of a histogram's samples and the spelling of a bound depend on the format.
         for bound in samples.iter_mut().filter_map(|(_, labels, _)| labels.get_mut("le")) {
@@ -144,7 +144,7 @@ fn no_sample_twice() {
 /// Objective: values are the daemon's: times in seconds, sums as sums.
 #[test]
 fn values() {
-    let text = Format::OpenMetrics.encode(&everything("vale0:a"));
+    let text = TextFormat::OpenMetrics.encode(&everything("vale0:a"));
     for line in [
         r#"netvale_port_frames_total{port="vale0:a",switch="vale0",direction="out",ring="0"} 18446744073709551615"#,
         r#"netvale_port_bytes_total{port="vale0:a",switch="vale0",direction="in",ring="0"} 180"#,
@@ -174,7 +174,7 @@ proptest! {
     /// Objective: any port name is encoded as one label's value and decodes unchanged.
     #[test]
     fn odd_names(name in r#"([a-z"\\{}=,\n #]|\PC){0,20}"#) {
-        let text = Format::Prometheus.encode(&everything(&name));
+        let text = TextFormat::Prometheus.encode(&everything(&name));
         let found = samples(&text).into_iter().find(|(sample, ..)| sample == "netvale_port_kicks_sent_total");
         prop_assert_eq!(found.and_then(|(_, labels, _)| labels.get("port").cloned()), Some(name));
     }

@@ -6,16 +6,16 @@ use std::fmt::Result as Encoded;
 
 use netvale_control::types::PortDetails;
 
-use crate::metrics::families::Family;
+use crate::metrics::families::MetricFamily;
 use crate::metrics::samples::Samples;
 
 /// A kind with families of its own.
-pub struct Kind {
+pub struct MetricKind {
     /// The families.
-    pub families: &'static [&'static Family],
+    pub families: &'static [&'static MetricFamily],
     /// Encodes the counters of that kind's ports.
     pub encode: fn(&mut Samples<'_>, &[PortDetails]) -> Encoded,
 }
 
 /// All such kinds, in the order of encoding.
-pub const KINDS: &[Kind] = &[vxlan::KIND];
+pub const KINDS: &[MetricKind] = &[vxlan::KIND];

@@ -4,12 +4,12 @@ use std::fmt::Result as Encoded;
 
 use netvale_control::types::{PortDetails, TunnelStats, VxlanRemote};
 
-use super::Kind;
+use super::MetricKind;
 use crate::metrics::families::families;
-use crate::metrics::samples::Value::Count;
+use crate::metrics::samples::SampleValue::Count;
 use crate::metrics::samples::{Samples, both, whose};
 
-pub(super) const KIND: Kind = Kind { families: TUNNELS, encode };
+pub(super) const KIND: MetricKind = MetricKind { families: TUNNELS, encode };
 
 families! {
     /// Families of tunnels.

@@ -5,20 +5,20 @@ use netvale_control::types::PortDetails;
 
 use super::*;
 
-fn agent() -> (UdpSocket, Agent) {
+fn agent() -> (UdpSocket, SflowAgent) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    let sender = Sender::new(&[socket.local_addr().unwrap()], None, 0).unwrap();
+    let sender = DatagramSender::new(&[socket.local_addr().unwrap()], None, 0).unwrap();
     let run_dir = PathBuf::new();
     let switches = Vec::new();
-    let options = Options {
+    let options = SflowOptions {
         run_dir,
         switches,
-        rates: Rates { one_of: 100, ports: BTreeMap::new() },
+        rates: SamplingRates { one_of: 100, ports: BTreeMap::new() },
         polling: Duration::ZERO,
         header: 4,
     };
-    (socket, Agent::new(options, sender))
+    (socket, SflowAgent::new(options, sender))
 }
 
 fn received(socket: &UdpSocket) -> Vec<u32> {
@@ -57,11 +57,11 @@ fn where_frames_went() {
     let (_socket, mut agent) = agent();
     let to = |port: &str| TraceStep::To(format!("{port}/0"));
     let dropped = || TraceStep::Dropped("no-room".into(), 1);
-    assert_eq!(agent.output(&[to("s:a"), to("s:b"), dropped(), to("s:c")]), Output::Several(2));
+    assert_eq!(agent.output(&[to("s:a"), to("s:b"), dropped(), to("s:c")]), FrameOutput::Several(2));
     let index = agent.indices.of("s:a");
-    assert_eq!(agent.output(&[to("s:a"), to("s:b"), dropped()]), Output::Port(index));
-    assert_eq!(agent.output(&[TraceStep::Floods, to("s:a"), dropped()]), Output::Discarded(Discard::NoBuffer));
-    assert_eq!(agent.output(&[TraceStep::Link]), Output::Unknown);
+    assert_eq!(agent.output(&[to("s:a"), to("s:b"), dropped()]), FrameOutput::Port(index));
+    assert_eq!(agent.output(&[TraceStep::Floods, to("s:a"), dropped()]), FrameOutput::Discarded(Discard::NoBuffer));
+    assert_eq!(agent.output(&[TraceStep::Link]), FrameOutput::Unknown);
 }
 
 /// Objective: counters of all ports are sent, numbered; the state of a removed port is forgotten.

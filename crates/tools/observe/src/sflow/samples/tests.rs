@@ -13,7 +13,7 @@ fn a_frame() {
         rate: 1000,
         pool: 7000,
         lost: 2,
-        output: Output::Port(3),
+        output: FrameOutput::Port(3),
         len: 60,
         head: &[1, 2, 3, 4, 5],
     };
@@ -43,9 +43,9 @@ fn a_frame() {
 /// Objective: several destinations and drops are encoded differently from ports.
 #[test]
 fn where_it_went() {
-    assert_eq!(Output::Unknown.to_field(), 0);
-    assert_eq!(Output::Several(5).to_field(), 0x8000_0005);
-    assert_eq!(Output::Discarded(Discard::of("no-room")).to_field(), 0x4000_0000 | 259);
+    assert_eq!(FrameOutput::Unknown.to_field(), 0);
+    assert_eq!(FrameOutput::Several(5).to_field(), 0x8000_0005);
+    assert_eq!(FrameOutput::Discarded(Discard::of("no-room")).to_field(), 0x4000_0000 | 259);
     assert_eq!(Discard::of("spoofed-ip"), Discard::Acl);
     assert_eq!(Discard::of("runt"), Discard::Unknown);
 }
@@ -53,8 +53,8 @@ fn where_it_went() {
 /// Objective: counters are `if_counters`, 88 bytes, followed by the port's name.
 #[test]
 fn counters() {
-    let input = Traffic { bytes: 1 << 33, frames: (1 << 32) + 1, drops: 2 };
-    let output = Traffic { bytes: 60, frames: 1, drops: 0 };
+    let input = PortTraffic { bytes: 1 << 33, frames: (1 << 32) + 1, drops: 2 };
+    let output = PortTraffic { bytes: 60, frames: 1, drops: 0 };
     let words = words(&CounterSample { sequence: 1, port: 9, name: "vale0:a", is_up: true, input, output }.encode());
     let none = NOT_COUNTED;
     let expected = [

@@ -4,7 +4,7 @@
 use std::ffi::{CStr, CString};
 
 use libc::{c_char, c_int, c_uint, c_void};
-use netvale_policy::bpf::{Insn, Program};
+use netvale_policy::bpf::{FilterProgram, Insn};
 
 /// `struct bpf_insn`.
 #[repr(C)]
@@ -116,7 +116,7 @@ impl Pcap {
     }
 
     /// The judge of a verified program, if libpcap accepts it as well.
-    pub fn judge(&self, program: &Program) -> Option<Judge> {
+    pub fn judge(&self, program: &FilterProgram) -> Option<Judge> {
         let insns: Vec<_> =
             program.insns().iter().map(|&Insn { code, jt, jf, k }| BpfInsn { code, jt, jf, k }).collect();
         // SAFETY: the stated number of instructions.
