@@ -277,13 +277,13 @@ options! {
     }
     /// Seconds between two attempts to reach a peer that is not there.
     reconnect: Option<u32> = "reconnect" {
-        value: "SECONDS" Shape::Number(1, 3600),
+        value: "SECONDS" OptionShape::Number(1, 3600),
         under: Sockets,
         default: "1",
     }
     /// Ports that peers of a listening socket may have, one each, with those that peers have left.
     peers: Option<u32> = "peers" {
-        value: "N" Shape::Number(1, 250),
+        value: "N" OptionShape::Number(1, 250),
         under: Sockets,
         default: "64",
         excludes: &["client"], because "it has one peer",

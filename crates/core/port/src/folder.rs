@@ -85,8 +85,8 @@ impl UserPath {
 
     /// The place with that name in the same folder.
     #[must_use]
-    pub fn sibling(&self, name: &str) -> Place {
-        Place { path: self.path.with_file_name(name), within: self.within.clone() }
+    pub fn sibling(&self, name: &str) -> UserPath {
+        UserPath { path: self.path.with_file_name(name), within: self.within.clone() }
     }
 
     /// Opens the folder.
