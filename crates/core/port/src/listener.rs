@@ -207,7 +207,11 @@ impl Listener {
     ///
     /// # Errors
     /// As [`Listener::listen`].
-    pub fn listen_for(site: &ListenAddress, kind: SocketType, backlog: i32) -> Result<(Listener, SocketFile), OpenError> {
+    pub fn listen_for(
+        site: &ListenAddress,
+        kind: SocketType,
+        backlog: i32,
+    ) -> Result<(Listener, SocketFile), OpenError> {
         let (listener, folder) = bound(site, kind)?;
         rustix::net::listen(&listener, backlog).map_err(OpenError::step(site.path(), "listen"))?;
         let file = file_of(site, folder, &listener)?;
@@ -227,7 +231,11 @@ impl Listener {
     ///
     /// # Errors
     /// As [`Listener::restore`].
-    pub fn restore_for(fd: OwnedFd, site: &ListenAddress, kind: SocketType) -> Result<(Listener, SocketFile), OpenError> {
+    pub fn restore_for(
+        fd: OwnedFd,
+        site: &ListenAddress,
+        kind: SocketType,
+    ) -> Result<(Listener, SocketFile), OpenError> {
         if !is_unix(&fd, kind) || sockopt::socket_acceptconn(&fd) != Ok(true) {
             return Err(OpenError::step(site.path(), "continue its socket")(Errno::NOTSOCK));
         }

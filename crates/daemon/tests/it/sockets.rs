@@ -7,7 +7,7 @@ use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use common::ports::{attach, notes, show};
-use common::{TestDaemon, LIMIT, falls_asleep, frame, receive, send, until};
+use common::{LIMIT, TestDaemon, falls_asleep, frame, receive, send, until};
 use netvale::Port;
 use serde_json::{Value, json};
 

@@ -27,7 +27,7 @@ use rustix::net::{SocketType, sockopt};
 pub use dial::{DialTarget, Dialing};
 pub use group::MulticastGroup;
 pub use guest::GuestSocket;
-pub use listen::{OwnAddress, ListeningSource};
+pub use listen::{ListeningSource, OwnAddress};
 pub use pair::{DatagramPair, PairAddresses};
 pub use place::SOCKETS_OF_PEERS;
 pub use plugs::PlugSwitch;

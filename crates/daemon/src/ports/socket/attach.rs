@@ -15,7 +15,7 @@ use netvale_port::listener::OpenError;
 use netvale_portspec::AttachSpec;
 use netvale_portspec::kinds::{DgramSpec, SocketAddress};
 use netvale_socket::exchange::{
-    DatagramPair, DialTarget, Dialing, GuestSocket, OwnAddress, ListeningSource, MulticastGroup, PairAddresses,
+    DatagramPair, DialTarget, Dialing, GuestSocket, ListeningSource, MulticastGroup, OwnAddress, PairAddresses,
     PeerSource, PlugSwitch,
 };
 use netvale_socket::{Exchange, FrameFormat, FrameRules, LineQueues, LineState, SocketLine};
@@ -306,7 +306,12 @@ pub fn vde(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
 }
 
 /// Puts the port on its switch, with its first line if it is one.
-fn begin(d: &mut Daemon, asked: &AdmittedRequest<'_>, plan: SocketPlan, left: Option<LeftSockets>) -> Result<(), Refusal> {
+fn begin(
+    d: &mut Daemon,
+    asked: &AdmittedRequest<'_>,
+    plan: SocketPlan,
+    left: Option<LeftSockets>,
+) -> Result<(), Refusal> {
     let template = template(asked, &plan);
     let is_continued = left.is_some();
     let mut exchange = Exchange::new(plan.source, plan.format)?;

@@ -12,7 +12,7 @@ use netvale_socket::{FrameRules, LeftPeer, LineState, LineStory, SocketLine};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::daemon::{PortBackend, Daemon, PortPeers};
+use crate::daemon::{Daemon, PortBackend, PortPeers};
 use crate::handover::items::{ParkedPort, PortItem};
 use crate::ports::kind::{Continuation, place_of};
 use crate::ports::plug::{NewPort, plug, unplug};

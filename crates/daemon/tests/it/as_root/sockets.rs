@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use common::users::as_user;
-use common::{TestDaemon, LIMIT, frame, receive, send, until};
+use common::{LIMIT, TestDaemon, frame, receive, send, until};
 use serde_json::{Value, json};
 
 const DAEMON: u32 = 70_000;

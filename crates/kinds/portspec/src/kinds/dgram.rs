@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use super::socket_address::SocketAddress;
-use super::{AfterColon, SpecKind, AttachNeeds};
+use super::{AfterColon, AttachNeeds, SpecKind};
 use crate::cursor::{Cursor, SpecResult};
 use crate::text::Ident;
 

@@ -4,7 +4,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use netvale_port::listener::{Claim, OpenError, ListenAddress, SocketFile, bind_datagrams, is_unix};
+use netvale_port::listener::{Claim, ListenAddress, OpenError, SocketFile, bind_datagrams, is_unix};
 use rustix::io::Errno;
 use rustix::net::SocketType;
 

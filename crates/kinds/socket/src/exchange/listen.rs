@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvale_fdio::state::Fd;
-use netvale_port::listener::{Claim, Listener, OpenError, ListenAddress, SocketFile};
+use netvale_port::listener::{Claim, ListenAddress, Listener, OpenError, SocketFile};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, ipproto, sockopt};

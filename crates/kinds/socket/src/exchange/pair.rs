@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use netvale_fdio::state::Fd;
 use netvale_port::folder::UserPath;
-use netvale_port::listener::{Claim, OpenError, ListenAddress, connect_to_place};
+use netvale_port::listener::{Claim, ListenAddress, OpenError, connect_to_place};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvale_fdio::state::Fd;
-use netvale_port::listener::{Claim, Listener, OpenError, ListenAddress, SocketFile, bind_datagrams, connect_to_place};
+use netvale_port::listener::{Claim, ListenAddress, Listener, OpenError, SocketFile, bind_datagrams, connect_to_place};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketAddrUnix, SocketType};

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use netvale_fdio::state::Fd;
 use netvale_port::listener::ListenAddress;
-use netvale_port::{Batch, DropReason, Egress, FrameRef, RingCounters, Scratch, FrameSource};
-use netvale_socket::exchange::{OwnAddress, ListeningSource, PeerSource};
+use netvale_port::{Batch, DropReason, Egress, FrameRef, FrameSource, RingCounters, Scratch};
+use netvale_socket::exchange::{ListeningSource, OwnAddress, PeerSource};
 use netvale_socket::{Exchange, FrameFormat, FrameRules, LineState, LineStory, PeerArrival, SocketLine};
 
 const LIMIT: Duration = Duration::from_secs(20);

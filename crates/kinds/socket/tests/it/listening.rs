@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use netvale_port::DropReason;
 use netvale_port::listener::{OpenError, socket_for};
-use netvale_socket::exchange::{GuestSocket, OwnAddress, ListeningSource, PlugSwitch};
+use netvale_socket::exchange::{GuestSocket, ListeningSource, OwnAddress, PlugSwitch};
 use netvale_socket::{FrameFormat, FrameRules};
 use rustix::net::{RecvFlags, SendFlags, SocketAddrUnix, SocketType};
 

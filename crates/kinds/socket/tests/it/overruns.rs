@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use netvale_port::DropReason;
-use netvale_socket::exchange::{OwnAddress, ListeningSource};
+use netvale_socket::exchange::{ListeningSource, OwnAddress};
 use netvale_socket::{FrameFormat, FrameRules};
 
 use crate::common::{SocketRig, at, folder, frame, framed, frames_of, site, until};

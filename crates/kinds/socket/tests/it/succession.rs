@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use netvale_socket::exchange::{
-    DatagramPair, GuestSocket, OwnAddress, ListeningSource, PairAddresses, PeerSource, PlugSwitch,
+    DatagramPair, GuestSocket, ListeningSource, OwnAddress, PairAddresses, PeerSource, PlugSwitch,
 };
 use netvale_socket::{FrameFormat, FrameRules};
 
