@@ -7,7 +7,7 @@ use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use common::ports::{attach, notes, show};
-use common::{LIMIT, TestDaemon, falls_asleep, frame, receive, send, until};
+use common::{Daemon, LIMIT, falls_asleep, frame, receive, send, until};
 use netvale::Port;
 use serde_json::{Value, json};
 
@@ -116,18 +116,18 @@ fn passes(peer: &mut dyn SocketEnd, program: &mut Port, tag: u8) {
 }
 
 /// Frames that came for a port while it had no peer.
-fn idle(d: &TestDaemon, port: &str) -> u64 {
+fn idle(d: &Daemon, port: &str) -> u64 {
     let shown = show(d, port);
     let rings = shown["rings"].as_array().unwrap().iter().filter(|ring| ring["dir"] == "out");
     rings.map(|ring| ring["idle"].as_u64().unwrap()).sum()
 }
 
-fn is_taken(d: &TestDaemon, port: &str) -> bool {
+fn is_taken(d: &Daemon, port: &str) -> bool {
     notes(d, port).contains("peer connected")
 }
 
 /// The path of `lab`, a port for streams, attached with these options.
-fn lab(d: &TestDaemon, mut options: Value) -> PathBuf {
+fn lab(d: &Daemon, mut options: Value) -> PathBuf {
     let path = d.path("lab.sock");
     options["name"] = json!("lab");
     attach(d, &format!("stream:{}", path.display()), options);
@@ -138,7 +138,7 @@ fn lab(d: &TestDaemon, mut options: Value) -> PathBuf {
 /// and frames for it are idle; the socket goes with the port.
 #[test]
 fn from_end_to_end() {
-    let d = TestDaemon::start("");
+    let d = Daemon::start("");
     let path = lab(&d, json!({}));
     assert_eq!(show(&d, "vale0:lab")["kind"], "stream");
     assert!(notes(&d, "vale0:lab").contains("waits for a peer; there were 0"));
@@ -165,7 +165,7 @@ fn from_end_to_end() {
 /// what was set there, and is that peer's again. There are no more than may be. All go with the first.
 #[test]
 fn a_port_each() {
-    let d = TestDaemon::start("");
+    let d = Daemon::start("");
     let path = lab(&d, json!({"access": 5, "peers": 3}));
     let all = ["vale0:lab", "vale0:lab-1", "vale0:lab-2"];
     let mut peers: Vec<_> = all
@@ -209,7 +209,7 @@ fn a_port_each() {
 #[test]
 fn one_that_does_not_read() {
     for lossless in [false, true] {
-        let d = TestDaemon::start("");
+        let d = Daemon::start("");
         let path = lab(&d, json!({"lossless": lossless}));
         let mut slow = StreamCaller::new(&path);
         until("it has a port", || is_taken(&d, "vale0:lab"));
@@ -236,7 +236,7 @@ fn one_that_does_not_read() {
 }
 
 /// What is attached to `vale0` as `p`, beside the folder of the daemon.
-fn peer_of(kind: &str, d: &TestDaemon) -> Box<dyn SocketEnd> {
+fn peer_of(kind: &str, d: &Daemon) -> Box<dyn SocketEnd> {
     let path = d.path("p.sock");
     let own = d.path("own.sock");
     let shown = path.display();
@@ -285,7 +285,7 @@ const KINDS: [&str; 4] = ["stream", "dgram", "unixgram", "vde"];
 #[test]
 fn kinds() {
     for kind in KINDS {
-        let d = TestDaemon::start("");
+        let d = Daemon::start("");
         let mut peer = peer_of(kind, &d);
         let mut a = d.open("vale0:a").unwrap();
         for tag in 0..3 {
@@ -303,7 +303,7 @@ fn kinds() {
 #[test]
 fn succession() {
     for kind in KINDS {
-        let d = TestDaemon::managed("");
+        let d = Daemon::managed("");
         let mut peer = peer_of(kind, &d);
         let mut a = d.open("vale0:a").unwrap();
         passes(&mut *peer, &mut a, 0);
@@ -327,7 +327,7 @@ fn succession() {
 /// Objective: a socket that was left behind is replaced, one that somebody listens at is not.
 #[test]
 fn stale_and_live() {
-    let d = TestDaemon::start("");
+    let d = Daemon::start("");
     let path = d.path("lab.sock");
     drop(UnixListener::bind(&path).unwrap());
     lab(&d, json!({}));
@@ -343,7 +343,7 @@ fn stale_and_live() {
 /// without a change.
 #[test]
 fn exported() {
-    let d = TestDaemon::start("");
+    let d = Daemon::start("");
     let path = lab(&d, json!({"mtu": 9000, "peers": 2}));
     let _peers = [StreamCaller::new(&path), StreamCaller::new(&path)];
     until("both have ports", || d.ports().len() == 2);
@@ -357,7 +357,7 @@ fn exported() {
 /// Objective: who listens is connected to, and again; what cannot be had is refused, with what is wrong.
 #[test]
 fn clients_and_refusals() {
-    let d = TestDaemon::start("");
+    let d = Daemon::start("");
     let path = d.path("guest.sock");
     attach(&d, &format!("stream:{}", path.display()), json!({"client": true, "name": "c"}));
     let listener = UnixListener::bind(&path).unwrap();

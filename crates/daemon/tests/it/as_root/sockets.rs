@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use common::users::as_user;
-use common::{LIMIT, TestDaemon, frame, receive, send, until};
+use common::{Daemon, LIMIT, frame, receive, send, until};
 use serde_json::{Value, json};
 
 const DAEMON: u32 = 70_000;
 const USER: u32 = 70_001;
 
 /// A daemon, and a folder in which users may name sockets.
-fn daemon(uid: u32) -> (TestDaemon, tempfile::TempDir) {
+fn daemon(uid: u32) -> (Daemon, tempfile::TempDir) {
     let [dir, allowed] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     for (folder, owner, mode) in [(&dir, uid, 0o755), (&allowed, uid, 0o1777)] {
         chown(folder.path(), Some(owner), Some(owner)).unwrap();
@@ -28,10 +28,10 @@ fn daemon(uid: u32) -> (TestDaemon, tempfile::TempDir) {
         "sandbox = true\nallow_dirs = [{:?}]\n[switch]\nshared = ['*']\n[sockets]\nmode = '0666'\n",
         allowed.path()
     );
-    (TestDaemon::start_as(uid, dir, &config), allowed)
+    (Daemon::start_as(uid, dir, &config), allowed)
 }
 
-fn attach(d: &TestDaemon, uid: u32, switch: &str, port: &str, options: Value) -> Value {
+fn attach(d: &Daemon, uid: u32, switch: &str, port: &str, options: Value) -> Value {
     let params = json!({"switch": switch, "port": port, "options": options});
     as_user(uid, || d.call("port.attach", params))
 }
