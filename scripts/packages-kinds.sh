@@ -156,17 +156,41 @@ talks_vfio_user() {
         exit !($id == 7 && $command == 1 && ($flags & 0x2f) == 1)' "$(socket_of "$1")" || fail "$1 does not answer as a vfio-user server"
 }
 
-# other_end PORT TUNNEL: what is sent comes out at the other end, a tunnel of the same daemon.
+# other_end PORT OPTIONS…: what is sent comes out at the other end, another port of the same daemon.
 other_end() {
-    "${as[@]}" netvale attach "$other" "$2" --name far_end >/dev/null
+    "${as[@]}" netvale attach "$other" "${@:2}" --name far_end >/dev/null
     grows "$other:far_end" in send
     "${as[@]}" netvale detach "$other:far_end" >/dev/null
+}
+
+# other_end_begins PORT OPTIONS…: what is sent at the other end comes in.
+other_end_begins() {
+    "${as[@]}" netvale attach "$other" "${@:2}" --name far_end >/dev/null
+    grows "$switch:$1" in send "$other"
+    "${as[@]}" netvale detach "$other:far_end" >/dev/null
+}
+
+# A folder for a VDE switch's sockets and those of its plugs.
+vde_folder() {
+    mkdir -m 1777 /srv/kinds/vde
+    chown netvale /srv/kinds/vde
+}
+
+# A plug's request, with a socket beside the switch's, is answered: the socket of port 1.
+talks_vde() {
+    # shellcheck disable=SC2016 # Perl's own
+    "${as[@]}" perl -MIO::Socket::UNIX -MSocket -e 'umask 0; my $plug = "$ARGV[0]/plug";
+        my $data = IO::Socket::UNIX->new(Type => SOCK_DGRAM, Local => $plug) or die "$!";
+        my $s = IO::Socket::UNIX->new(Peer => "$ARGV[0]/ctl") or die "$!";
+        alarm 20; print $s pack("LLLSa108", 0xfeedface, 3, 0, AF_UNIX, $plug); $s->flush;
+        read($s, my $said, 110) == 110 or die "short"; exit(substr($said, 2) !~ m{^\Q$ARGV[0]\E/001\.0\0})' \
+        /srv/kinds/vde || fail "$1 does not answer as a VDE switch"
 }
 
 # kind OPTIONS BEFORE PROOF MEMBER: a row of the table, for the user that it is the turn of.
 kind() {
     local options=$1 before=$2 proof=$3 member=$4
-    rm -f /srv/kinds/*
+    rm -rf /srv/kinds/*
     [ "$before" = - ] || "$before"
     if [ "${as[0]}" != env ] && [ "$member" != yes ]; then
         # shellcheck disable=SC2086 # words

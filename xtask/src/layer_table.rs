@@ -1,7 +1,7 @@
 //! The layers: which workspace crate may use which.
 //!
 //! ```text
-//! abi → mem → port → { switch, tap, pcapport, nic, virtio, ptnet, e1000, vxlan } → daemon → cli
+//! abi → mem → port → { switch, tap, pcapport, nic, virtio, ptnet, e1000, vxlan, socket } → daemon → cli
 //! mem → afxdp → { nic, client, daemon }      mem, pci, control → guest → { client, daemon }
 //! virtio → { vhost, virtio-pci } → daemon      mem → pci → { virtio-pci, e1000 }
 //! mem → vfio-user → { ptnet, e1000 }
@@ -9,13 +9,13 @@
 //! { netlink, tap } → netns → { cli, cni }      netlink → evpn      portspec, control → cni
 //! control → { evpn, observe } → cli      vxlan → { bench, cli }
 //! fdio → { mem, port, control, tap, pcapport, afxdp, nic, virtio, vfio-user, vhost, ptnet, e1000, guest, client }
-//! fdio → daemon
+//! fdio → { socket, daemon }
 //! wire → { policy, port, switch, tap, pcapport, client, daemon }
 //! policy → { control, port, switch, daemon, cli, bench }
 //! ```
 //!
-//! An arrow means "is used by". The siblings switch, tap, pcapport, nic, vhost, virtio-pci, ptnet, e1000 and vxlan have
-//! no edges between them: only the daemon knows all kinds of port.
+//! An arrow means "is used by". The siblings switch, tap, pcapport, nic, vhost, virtio-pci, ptnet, e1000, vxlan and
+//! socket have no edges between them: only the daemon knows all kinds of port.
 
 /// One row per crate: its short name, and the short names of the crates it may use. The short name is the package name
 /// without `netvale-`; the package `netvale` is `client`.
@@ -34,6 +34,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("netns", &["netlink", "tap"]),
     ("pcapport", &["abi", "mem", "wire", "port", "fdio"]),
     ("vxlan", &["mem", "wire", "port"]),
+    ("socket", &["mem", "wire", "port", "fdio"]),
     ("afxdp", &["abi", "mem", "fdio"]),
     ("nic", &["abi", "mem", "port", "afxdp", "fdio"]),
     ("pci", &["abi", "mem"]),
@@ -70,6 +71,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
             "ptnet",
             "e1000",
             "vxlan",
+            "socket",
         ],
     ),
     ("evpn", &["control", "netlink"]),
@@ -103,7 +105,8 @@ pub const LAYERS: &[(&str, &[&str])] = &[
 
 /// Siblings: crates of one layer that must not know each other. [`LAYERS`] already forbids the edges; this list lets
 /// the message name the rule.
-pub const SIBLINGS: &[&str] = &["switch", "tap", "pcapport", "nic", "vhost", "virtio-pci", "ptnet", "e1000", "vxlan"];
+pub const SIBLINGS: &[&str] =
+    &["switch", "tap", "pcapport", "nic", "vhost", "virtio-pci", "ptnet", "e1000", "vxlan", "socket"];
 
 /// Path of the table, for messages.
 pub const TABLE_FILE: &str = "xtask/src/layer_table.rs";

@@ -7,10 +7,10 @@
 //! ```
 //! use netvale_control::types::{AttachParams, PortOptions};
 //!
-//! let options = PortOptions { mtu: Some(9000), ..PortOptions::default() };
+//! let options = PortOptions { ttl: Some(1), ..PortOptions::default() };
 //! let wrong = AttachParams { switch: "vale0".into(), port: "pcap:x".into(), options };
 //! let why = wrong.check().unwrap_err();
-//! let text = "mtu applies to TAP, vhost, ptnet and VXLAN ports only; pcap:x is not one of them; omit mtu";
+//! let text = "ttl applies to VXLAN ports only; pcap:x is not one of them; omit ttl";
 //! assert_eq!(why.to_string(), text);
 //! ```
 
@@ -132,6 +132,8 @@ pub enum Heading {
     Interfaces,
     /// Virtual machines.
     Machines,
+    /// Sockets that others connect to.
+    Sockets,
     /// Tunnels to other hosts.
     Tunnels,
     /// Names for people.
@@ -164,6 +166,7 @@ impl Heading {
             Heading::Stacks => Some("Ports with a stack behind them"),
             Heading::Interfaces => Some("Network interfaces"),
             Heading::Machines => Some("Virtual machines"),
+            Heading::Sockets => Some("Sockets"),
             Heading::Tunnels => Some("Tunnels"),
             Heading::About => Some("For people"),
             Heading::Vlans => Some("VLANs"),

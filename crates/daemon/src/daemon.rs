@@ -21,6 +21,7 @@ use crate::registry::captures::Captures;
 use crate::registry::changes::UnsavedChanges;
 use crate::registry::events::{NewEvent, Subscriptions};
 use crate::registry::evictions::Evictions;
+use crate::registry::exchanges::Exchanges;
 use crate::registry::groups::RateGroups;
 use crate::registry::guests::Guests;
 use crate::registry::interfaces::Interfaces;
@@ -67,6 +68,8 @@ pub struct Daemon {
     pub snoops: Snoops,
     /// UDP sockets of tunnels, and their watchers.
     pub tunnels: Tunnels,
+    /// What peers of socket ports connect through.
+    pub exchanges: Exchanges,
     /// Traces of frames.
     pub traces: Traces,
     /// ptnet devices of the virtual machine that the daemon runs in.
@@ -121,6 +124,7 @@ impl Daemon {
             groups: RateGroups::default(),
             snoops: Snoops::new()?,
             tunnels: Tunnels::new()?,
+            exchanges: Exchanges::new()?,
             traces: Traces::default(),
             guests: Guests::default(),
             watches: Watches::default(),
@@ -243,6 +247,11 @@ pub trait PortBackend: Any {
 
     /// Returns its peers, for kinds that serve one at a time.
     fn peers(&self) -> Option<PortPeers> {
+        None
+    }
+
+    /// The full name of the port that it came with, if it was not attached itself and goes with that one.
+    fn comes_with(&self) -> Option<&str> {
         None
     }
 

@@ -26,6 +26,7 @@ use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::handover::store::Store;
 use crate::permission;
+use crate::ports::socket::peers;
 use crate::ports::{self, faults, looking, multicast};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::captures::Captures;
@@ -57,6 +58,7 @@ const NEWS: u64 = 6;
 const GROUPS: u64 = 7;
 const TUNNELS: u64 = 8;
 const LINKS: u64 = 9;
+const EXCHANGES: u64 = 10;
 const FIRST_CLIENT: u64 = 16;
 
 /// Descriptors that report signals.
@@ -138,6 +140,7 @@ impl DaemonServer {
         add(daemon.news.as_fd(), NEWS)?;
         add(daemon.snoops.fd(), GROUPS)?;
         add(daemon.tunnels.fd(), TUNNELS)?;
+        add(daemon.exchanges.fd(), EXCHANGES)?;
         let links = iface::news().ok();
         links.iter().try_for_each(|links| add(links.as_fd(), LINKS))?;
         let reserve = Some(rustix::io::fcntl_dupfd_cloexec(&epoll, 0)?);
@@ -218,11 +221,13 @@ impl DaemonServer {
         let counters = self.keep_counters(now);
         let groups = multicast::tick(&mut self.daemon);
         let looking = looking::tick(&mut self.daemon, now);
+        let exchanges = peers::tick(&mut self.daemon, now);
         self.deliver();
         counters
             .min(watchdog)
             .min(groups)
             .min(looking)
+            .min(exchanges)
             .min(self.daemon.freed.tick(now))
             .min(self.daemon.switches.tick(now))
             .min(self.daemon.workers.tick(now))
@@ -245,6 +250,7 @@ impl DaemonServer {
             LINKS => self.look_for_interfaces(),
             GROUPS => self.daemon.snoops.woken(),
             TUNNELS => self.tell_watchers(),
+            EXCHANGES => peers::serve(&mut self.daemon, Instant::now()),
             NEWS => {
                 self.daemon.changes.everything |= self.daemon.news.drain();
                 self.look_who_receives();

@@ -140,7 +140,7 @@ options! {
         default: "",
     }
     /// Bytes of virtio-net header before each frame. A TAP port always has one. A ptnet device offers it to the driver:
-    /// 0 or 12.
+    /// 0 or 12. The peer at a socket has to expect it.
     vnet_hdr: u32 = "vnet_hdr" {
         value: "0|10|12" OptionShape::OneOf(&[0, 10, 12]),
         under: Memory,
@@ -247,14 +247,14 @@ options! {
         under: Machines,
         default: "what the driver writes",
     }
-    /// Connect to a front end that listens, instead of listening.
+    /// Connect to a front end or another peer that listens, instead of listening.
     client: bool = "client" {
         value: "" OptionShape::Flag,
         under: Machines,
         default: "",
     }
-    /// Permission bits of the socket that hypervisors connect to; w lets them. The user who attaches the port may
-    /// always connect.
+    /// Permission bits of the socket that hypervisors and other peers connect to; w lets them. The user who attaches
+    /// the port may always connect.
     socket_mode: Option<String> = "socket_mode" {
         value: "MODE" OptionShape::Mode,
         under: Machines,
@@ -274,6 +274,19 @@ options! {
         under: Machines,
         default: "",
         excludes: &["client"], because "it makes no socket",
+    }
+    /// Seconds between two attempts to reach a peer that is not there.
+    reconnect: Option<u32> = "reconnect" {
+        value: "SECONDS" OptionShape::Number(1, 3600),
+        under: Sockets,
+        default: "1",
+    }
+    /// Ports that peers of a listening socket may have, one each, with those that peers have left.
+    peers: Option<u32> = "peers" {
+        value: "N" OptionShape::Number(1, 250),
+        under: Sockets,
+        default: "64",
+        excludes: &["client"], because "it has one peer",
     }
     /// Ethernet address offered to the driver; of a TAP, its interface's.
     mac: Option<Mac> = "mac" {

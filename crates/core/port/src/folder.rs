@@ -83,6 +83,12 @@ impl UserPath {
         UserPath { path: path.into(), within: self.within.clone() }
     }
 
+    /// The place with that name in the same folder.
+    #[must_use]
+    pub fn sibling(&self, name: &str) -> UserPath {
+        UserPath { path: self.path.with_file_name(name), within: self.within.clone() }
+    }
+
     /// Opens the folder.
     ///
     /// # Errors

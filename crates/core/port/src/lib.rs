@@ -26,7 +26,7 @@
 //! | [`ingress`] | where frames come from, and how safe code reads them |
 //! | [`kept`] | copies of frames that wait after their ingress has gone |
 //! | [`link`] | a link that delays, loses or limits frames |
-//! | [`listener`] | a listening socket that serves one peer at a time |
+//! | [`listener`] | UNIX sockets with a file: listening, or for datagrams |
 //! | [`mod@loopback`] | returns delivered frames from private memory, for tests and examples |
 //! | [`null`] | an egress that discards every frame |
 //! | [`origin`] | the port and the owner that send a delivery's frames |

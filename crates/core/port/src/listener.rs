@@ -1,5 +1,5 @@
-//! A listening UNIX socket that serves one peer at a time. Its *site* is the place of the socket's file and the access
-//! rights there.
+//! UNIX sockets with a file: listening sockets, and sockets that receive datagrams. A socket's *site* is the place of
+//! its file and the access rights there.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,9 @@ use netvale_mem::notify::nap;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, sockopt,
+};
 use thiserror::Error;
 
 use crate::access::Access;
@@ -164,6 +166,21 @@ impl Claim {
 }
 
 impl SocketFile {
+    /// Looks for the file of another process's socket again, to remove it at the end once it has been
+    /// [claimed](SocketFile::claim).
+    ///
+    /// # Errors
+    /// [`OpenError`] if there is no socket at the place.
+    pub fn restore(site: &ListenAddress) -> Result<SocketFile, OpenError> {
+        let path = site.path();
+        let folder = site.place.open().map_err(OpenError::of_folder(&site.place))?;
+        let made = folder.find().map_err(OpenError::step(path, "find the socket"))?;
+        if made.kind() != FileType::Socket {
+            return Err(OpenError::NotASocket(path.into()));
+        }
+        Ok(SocketFile { folder, made, is_ours: Claim::new(false) })
+    }
+
     /// The claim that transfers the file to this process.
     pub fn claim(&self) -> Claim {
         self.is_ours.clone()
@@ -177,32 +194,27 @@ impl AsFd for Listener {
 }
 
 impl Listener {
-    /// Listens at a place. Replaces a leftover socket, unless it is another user's and the place was named by a
-    /// restricted user.
+    /// Listens for streams at a place. Replaces a leftover socket, unless it is another user's and the place was named
+    /// by a restricted user.
     ///
     /// # Errors
     /// [`OpenError`] if the path is not free for a socket, or a system call fails.
     pub fn listen(site: &ListenAddress) -> Result<(Listener, SocketFile), OpenError> {
-        let path = site.path();
-        let step = |what| OpenError::step(path, what);
-        let folder = site.place.open().map_err(OpenError::of_folder(&site.place))?;
-        make_room(&folder, &site.place)?;
-        let listener = socket().map_err(step("make a socket"))?;
-        // The file inherits the socket's mode, less the umask.
-        rustix::fs::fchmod(&listener, Mode::RUSR | Mode::WUSR).map_err(step("set the mode of the socket"))?;
-        let address = SocketAddrUnix::new(folder.way()).map_err(step("not a path for a socket"))?;
-        rustix::net::bind(&listener, &address).map_err(step("bind the socket"))?;
-        rustix::net::listen(&listener, 1).map_err(step("listen"))?;
-        let made = folder.find().map_err(step("find the socket"))?;
-        if !leads_to(&made, &listener).map_err(step("connect to the socket"))? {
-            return Err(OpenError::Exchanged(path.into()));
-        }
-        let file = SocketFile { folder, made, is_ours: Claim::new(true) };
-        // Up to here, only this process's user could connect.
-        site.access.give_at(&file.made.way()).map_err(|e| match e {
-            Errno::OPNOTSUPP => OpenError::NoLists(path.into()),
-            e => step("let users in")(e),
-        })?;
+        Self::listen_for(site, SocketType::STREAM, 1)
+    }
+
+    /// Listens for connections of that type, with a queue of `backlog`.
+    ///
+    /// # Errors
+    /// As [`Listener::listen`].
+    pub fn listen_for(
+        site: &ListenAddress,
+        kind: SocketType,
+        backlog: i32,
+    ) -> Result<(Listener, SocketFile), OpenError> {
+        let (listener, folder) = bound(site, kind)?;
+        rustix::net::listen(&listener, backlog).map_err(OpenError::step(site.path(), "listen"))?;
+        let file = file_of(site, folder, &listener)?;
         Ok((Listener(listener), file))
     }
 
@@ -212,19 +224,27 @@ impl Listener {
     /// # Errors
     /// [`OpenError`] if the descriptor is not a listening socket, or its file is not at the path.
     pub fn restore(fd: OwnedFd, site: &ListenAddress) -> Result<(Listener, SocketFile), OpenError> {
-        let path = site.path();
-        let listens = sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX)
-            && sockopt::socket_type(&fd) == Ok(SocketType::STREAM)
-            && sockopt::socket_acceptconn(&fd) == Ok(true);
-        if !listens {
-            return Err(OpenError::step(path, "continue its socket")(Errno::NOTSOCK));
+        Self::restore_for(fd, site, SocketType::STREAM)
+    }
+
+    /// Restores another process's listening socket for connections of that type.
+    ///
+    /// # Errors
+    /// As [`Listener::restore`].
+    pub fn restore_for(
+        fd: OwnedFd,
+        site: &ListenAddress,
+        kind: SocketType,
+    ) -> Result<(Listener, SocketFile), OpenError> {
+        if !is_unix(&fd, kind) || sockopt::socket_acceptconn(&fd) != Ok(true) {
+            return Err(OpenError::step(site.path(), "continue its socket")(Errno::NOTSOCK));
         }
-        let folder = site.place.open().map_err(OpenError::of_folder(&site.place))?;
-        let made = folder.find().map_err(OpenError::step(path, "find the socket"))?;
-        if made.kind() != FileType::Socket {
-            return Err(OpenError::NotASocket(path.into()));
-        }
-        Ok((Listener(fd), SocketFile { folder, made, is_ours: Claim::new(false) }))
+        Ok((Listener(fd), SocketFile::restore(site)?))
+    }
+
+    /// The descriptor.
+    pub fn into_fd(self) -> OwnedFd {
+        self.0
     }
 
     /// Waits for the next connection. Returns `None` once `stop` is readable.
@@ -253,6 +273,50 @@ impl Drop for SocketFile {
     }
 }
 
+/// Binds a datagram socket at a place, under the conditions of [`Listener::listen`].
+///
+/// # Errors
+/// As [`Listener::listen`].
+pub fn bind_datagrams(site: &ListenAddress) -> Result<(OwnedFd, SocketFile), OpenError> {
+    let (socket, folder) = bound(site, SocketType::DGRAM)?;
+    let file = file_of(site, folder, &socket)?;
+    Ok((socket, file))
+}
+
+/// Whether a descriptor is a UNIX socket of that type.
+pub fn is_unix(fd: &OwnedFd, kind: SocketType) -> bool {
+    sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX) && sockopt::socket_type(fd) == Ok(kind)
+}
+
+/// A socket of that type bound at a place, accessible to this process's user alone, and its folder.
+fn bound(site: &ListenAddress, kind: SocketType) -> Result<(OwnedFd, Folder), OpenError> {
+    let step = |what| OpenError::step(site.path(), what);
+    let folder = site.place.open().map_err(OpenError::of_folder(&site.place))?;
+    make_room(&folder, &site.place)?;
+    let socket = socket_for(kind).map_err(step("make a socket"))?;
+    // The file inherits the socket's mode, less the umask.
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(step("set the mode of the socket"))?;
+    let address = SocketAddrUnix::new(folder.way()).map_err(step("not a path for a socket"))?;
+    rustix::net::bind(&socket, &address).map_err(step("bind the socket"))?;
+    Ok((socket, folder))
+}
+
+/// The file of a socket bound in a folder. From then on, the users whom the site admits may connect.
+fn file_of(site: &ListenAddress, folder: Folder, socket: &OwnedFd) -> Result<SocketFile, OpenError> {
+    let path = site.path();
+    let step = |what| OpenError::step(path, what);
+    let made = folder.find().map_err(step("find the socket"))?;
+    if !leads_to(&made, socket).map_err(step("connect to the socket"))? {
+        return Err(OpenError::Exchanged(path.into()));
+    }
+    let file = SocketFile { folder, made, is_ours: Claim::new(true) };
+    site.access.give_at(&file.made.way()).map_err(|e| match e {
+        Errno::OPNOTSUPP => OpenError::NoLists(path.into()),
+        e => step("let users in")(e),
+    })?;
+    Ok(file)
+}
+
 /// Removes a leftover socket.
 fn make_room(folder: &Folder, place: &UserPath) -> Result<(), OpenError> {
     let path = place.path();
@@ -278,35 +342,49 @@ fn make_room(folder: &Folder, place: &UserPath) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Whether a file is that of the listening socket; connecting is the only way to find out. Anyone who can write the
-/// folder may have exchanged it, and would be admitted to another socket of this user.
-fn leads_to(file: &FoundFile, listener: &OwnedFd) -> Result<bool, Errno> {
-    // A file with wider permissions than it was made with is another.
-    if file.kind() != FileType::Socket
-        || file.owner() != rustix::process::geteuid().as_raw()
-        || file.mode() & !0o600 != 0
-    {
+/// Whether a file is that of the socket; connecting is the only way to find out. Anyone who can write the folder may
+/// have exchanged it, and would be admitted to another socket of this user's.
+fn leads_to(file: &FoundFile, socket: &OwnedFd) -> Result<bool, Errno> {
+    if !is_as_made(file) {
         return Ok(false);
     }
     // The umask may have denied this user access.
     Access::default().give_at(&file.way())?;
-    let probe = socket()?;
+    let kind = sockopt::socket_type(socket)?;
+    let probe = socket_for(kind)?;
     // The kernel chooses a unique name.
     rustix::net::bind(&probe, &SocketAddrUnix::new_unnamed())?;
     match rustix::net::connect(&probe, &SocketAddrUnix::new(file.way())?) {
-        Err(Errno::CONNREFUSED) => return Ok(false),
+        Err(Errno::CONNREFUSED | Errno::PROTOTYPE) => return Ok(false),
         done => done?,
+    }
+    if kind == SocketType::DGRAM {
+        rustix::net::send(&probe, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
     }
     let name = rustix::net::getsockname(&probe)?;
     loop {
-        match rustix::net::acceptfrom_with(listener, SocketFlags::CLOEXEC) {
-            Ok((_, from)) if from.as_ref() == Some(&name) => return Ok(true),
-            // A connection from another program of this user, which will connect again.
+        match who_comes(socket, kind) {
+            Ok(from) if from.as_ref() == Some(&name) => return Ok(true),
+            // Another program of this user, which will connect again.
             Ok(_) => {}
             Err(Errno::AGAIN) => return Ok(false),
             Err(e) => return Err(e),
         }
     }
+}
+
+/// Whether a file is a socket of this user's. A file with wider permissions than it was made with is another.
+fn is_as_made(file: &FoundFile) -> bool {
+    let is_own = file.owner() == rustix::process::geteuid().as_raw();
+    is_own && file.kind() == FileType::Socket && file.mode() & !0o600 == 0
+}
+
+/// The address of the next connection, or of the sender of the next datagram, which is dropped.
+fn who_comes(socket: &OwnedFd, kind: SocketType) -> Result<Option<SocketAddrAny>, Errno> {
+    if kind == SocketType::DGRAM {
+        return rustix::net::recvfrom(socket, &mut [0u8; 1][..], RecvFlags::DONTWAIT).map(|(_, _, from)| from);
+    }
+    rustix::net::acceptfrom_with(socket, SocketFlags::CLOEXEC).map(|(_, from)| from)
 }
 
 /// Connects to the socket at a place, once a listener is there. Returns `None` once `stop` is readable.
@@ -320,23 +398,32 @@ pub fn connect(place: &UserPath, stop: BorrowedFd<'_>) -> Option<OwnedFd> {
     }
 }
 
-/// Connects to the socket at a place, if a listener is there now. To a user's place only if that user may connect: as
-/// owner of the socket, by its access control list, or as everyone.
+/// Connects to the socket at a place, if a listener is there now, under the conditions of [`connect_to_place`].
 ///
 /// # Errors
 /// The error of openat2(2), socket(2) or connect(2); `EAGAIN` if the listener's queue of connections is full, `EACCES`
 /// if the user may not connect.
 pub fn try_connect(place: &UserPath) -> rustix::io::Result<OwnedFd> {
+    let connection = socket()?;
+    connect_to_place(&connection, place)?;
+    Ok(connection)
+}
+
+/// Connects a socket to the one at a place. To a user's place only if that user may connect: as owner of the socket, by
+/// its access control list, or as everyone.
+///
+/// # Errors
+/// The error of openat2(2) or connect(2); `EAGAIN` if the listener's queue of connections is full, `EACCES` if the user
+/// may not connect.
+pub fn connect_to_place(socket: &OwnedFd, place: &UserPath) -> rustix::io::Result<()> {
     let Some(user) = place.user() else {
-        let connection = socket()?;
-        rustix::net::connect(&connection, &SocketAddrUnix::new(place.path())?)?;
-        return Ok(connection);
+        return rustix::net::connect(socket, &SocketAddrUnix::new(place.path())?);
     };
     let found = place.open()?.find()?;
     if !found.permits(user, WRITE) {
         return Err(Errno::ACCESS);
     }
-    connect_to(&found)
+    rustix::net::connect(socket, &SocketAddrUnix::new(found.way())?)
 }
 
 fn connect_to(file: &FoundFile) -> rustix::io::Result<OwnedFd> {
@@ -350,6 +437,14 @@ fn connect_to(file: &FoundFile) -> rustix::io::Result<OwnedFd> {
 /// # Errors
 /// The error of socket(2).
 pub fn socket() -> rustix::io::Result<OwnedFd> {
+    socket_for(SocketType::STREAM)
+}
+
+/// Creates a non-blocking UNIX socket of that type.
+///
+/// # Errors
+/// The error of socket(2).
+pub fn socket_for(kind: SocketType) -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+    rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)
 }

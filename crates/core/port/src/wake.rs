@@ -51,6 +51,14 @@ impl WakeSet {
         epoll::add(&self.epoll, fd, epoll::EventData::new_u64(data), epoll::EventFlags::IN | epoll::EventFlags::ET)
     }
 
+    /// Has a descriptor that was [added](WakeSet::add) wake the worker when it becomes writable, too, or no more.
+    pub fn watch_room(&self, fd: impl AsFd, on: bool) {
+        let room = if on { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
+        let events = epoll::EventFlags::IN | epoll::EventFlags::ET | room;
+        // Fails only if it is not in the set.
+        let _ = epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(OTHER), events);
+    }
+
     /// Removes a descriptor.
     pub fn remove(&self, fd: impl AsFd) {
         // Fails only if it was never added.
@@ -108,5 +116,21 @@ mod tests {
         set.remove(&peer);
         peer.ring();
         assert!(!is_ready(&set));
+    }
+
+    /// Objective: a descriptor wakes by its room only while that is watched, also if there is some when it begins.
+    #[test]
+    fn room_wakes_when_it_is_watched() {
+        let set = WakeSet::new().unwrap();
+        let bell = Doorbell::new().unwrap();
+        set.add(&bell).unwrap();
+        assert!(!is_ready(&set), "an eventfd always has room");
+        set.watch_room(&bell, true);
+        assert!(is_ready(&set));
+        set.drain();
+        set.watch_room(&bell, false);
+        assert!(!is_ready(&set));
+        bell.ring();
+        assert!(is_ready(&set));
     }
 }

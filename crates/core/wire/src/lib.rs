@@ -20,6 +20,7 @@
 //! | `field` | reading and writing big-endian fields |
 //! | [`mac`] | Ethernet addresses |
 //! | [`unfilled`] | fills in the checksums of frames that a device marks as verified |
+//! | [`half_summed`] | finds what a sender's kernel left to a network card that is not there |
 //!
 //! A view such as [`ipv4::Header`] lies over an array of the header's fixed length, not over a slice. So its length is
 //! checked once, at `parse`, and no accessor can be out of bounds.
@@ -34,6 +35,7 @@ pub mod build;
 pub mod checksum;
 pub mod ethernet;
 pub mod flow;
+pub mod half_summed;
 pub mod ipv4;
 pub mod ipv6;
 pub mod layers;

@@ -8,7 +8,7 @@ use netvale_portspec::AttachSpec;
 use rustix::io::Errno;
 
 use super::kind::{AdmittedRequest, Continuation, nowhere, place_of};
-use super::{attach, brought_tap, kind_of, local, monitor, nic, passthrough, persistent};
+use super::{attach, brought_tap, kind_of, local, monitor, nic, passthrough, persistent, socket};
 use crate::daemon::Daemon;
 use crate::handover::items::{Item, PortItem};
 use crate::refusal::{Refusal, refuse};
@@ -21,6 +21,7 @@ const WAYS: &[&Continuation] = &[
     &local::CONTINUATION,
     &brought_tap::CONTINUATION,
     &nic::attach::STACK,
+    &socket::LINE,
 ];
 
 fn way_of(item: &PortItem) -> Option<&'static Continuation> {

@@ -16,6 +16,7 @@
 //! | [`ptnet`], [`passthrough`] | a ptnet device on a switch; on a pipe's end or an interface instead |
 //! | [`e1000`], [`e1000_pci`] | an Intel 82540EM; a driver for one |
 //! | [`vxlan`], [`tunnel`] | a tunnel to other hosts |
+//! | [`socket`] | peers at sockets: QEMU's, VDE's, User-Mode Linux', libkrun's |
 //! | [`handed`] | not a port: queues of users who may not take others' time |
 //! | [`null`], [`echo`] | discards every frame, or returns it, for measurements and tests |
 //!
@@ -55,6 +56,7 @@ pub mod plug;
 pub mod policies;
 pub mod ptnet;
 mod site;
+pub mod socket;
 pub mod tap;
 pub mod tunnel;
 pub mod vhost;
@@ -100,6 +102,11 @@ pub const KINDS: &[AttachKind] = &[
     AttachKind::new("vxlan", vxlan::attach)
         .with_kernel(&[&tunnel::kernel::KERNEL])
         .with_methods(&tunnel::methods::METHODS),
+    AttachKind::new("stream", socket::attach::stream).with_kernel(&[&socket::kernel::KERNEL]),
+    AttachKind::new("dgram", socket::attach::dgram).with_kernel(&[&socket::kernel::KERNEL]),
+    AttachKind::new("seqpacket", socket::attach::seqpacket).with_kernel(&[&socket::kernel::KERNEL]),
+    AttachKind::new("unixgram", socket::attach::unixgram).with_kernel(&[&socket::kernel::KERNEL]),
+    AttachKind::new("vde", socket::attach::vde).with_kernel(&[&socket::kernel::KERNEL]),
     AttachKind::new("null", null::attach),
     AttachKind::new("echo", echo::attach),
 ];

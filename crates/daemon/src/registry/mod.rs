@@ -21,12 +21,14 @@
 //! | [`groups`] | groups of ports that share a rate |
 //! | [`snoops`] | multicast group membership |
 //! | [`tunnels`] | UDP sockets that tunnels share |
+//! | [`exchanges`] | what peers of socket ports connect through |
 
 mod balance;
 pub(crate) mod captures;
 pub mod changes;
 pub mod events;
 pub(crate) mod evictions;
+pub mod exchanges;
 pub mod groups;
 pub mod guests;
 pub mod interfaces;

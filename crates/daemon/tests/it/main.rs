@@ -31,6 +31,7 @@ mod passthrough;
 mod pcap;
 mod ptnet;
 mod ptnet_published;
+mod sockets;
 mod traces;
 mod vanish;
 mod workers;
@@ -50,6 +51,7 @@ mod as_root {
     mod neighbours;
     mod nic;
     mod policies_by_right;
+    mod sockets;
     mod tap;
     mod vlan_tags;
 }

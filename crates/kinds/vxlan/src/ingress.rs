@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use netvale_port::{Batch, DropReason, Ingress, MOST_NEWS, RingCounters, soft};
 use netvale_wire::ethernet;
+use netvale_wire::half_summed::left_to_do;
 
 use crate::ecn;
 use crate::header;
@@ -233,7 +234,7 @@ impl ReceivePass<'_> {
         // SAFETY: the frame lies in the buffer of a message, which is neither moved nor written before `release`.
         unsafe { batch.push(frame.as_ptr(), frame.len() as u32) };
         if message.each == 0
-            && let Some(left) = partial::left_to_do(frame, self.whole, message.inner)
+            && let Some(left) = left_to_do(frame, self.whole, message.inner)
         {
             // An offload that does not fit the frame was not left by a kernel: the frame is complete.
             if soft::set_offload(batch, &left).is_err() {

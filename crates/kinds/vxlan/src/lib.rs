@@ -18,7 +18,7 @@
 //! | [`endpoint`] | the UDP socket of one address, shared by its tunnels |
 //! | [`ingress`], [`egress`] | a tunnel's queues as a switch uses them |
 //! | `ecn` | congestion marks of routers |
-//! | [`partial`] | frames with checksum or segmentation left undone by the sender's kernel |
+//! | [`partial`] | datagrams with a frame that stands for several |
 //! | [`neighbors`] | requests for addresses (ARP, ND) answered here |
 //! | [`heard`] | IP addresses claimed by stations behind this host's ports |
 //! | [`too_long`] | replies to senders of frames that do not fit |

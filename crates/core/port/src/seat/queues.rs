@@ -20,12 +20,21 @@ pub struct SeatIngress<Q: Ingress> {
     /// Borrows the queue while its frames are in a batch.
     queue: Borrower<Q>,
     seat: Arc<Seat<Q>>,
+    /// Whether looking for frames is just a memory access.
+    is_cheap: bool,
 }
 
 impl<Q: Ingress> SeatIngress<Q> {
     /// Creates the worker's end of a seat.
     pub fn new(seat: Arc<Seat<Q>>) -> Self {
-        SeatIngress { queue: seat.borrower(), seat }
+        SeatIngress { queue: seat.borrower(), seat, is_cheap: true }
+    }
+
+    /// The same where looking for frames is a system call: the worker looks only when it was woken.
+    #[must_use]
+    pub fn by_calls(mut self) -> Self {
+        self.is_cheap = false;
+        self
     }
 }
 
@@ -70,6 +79,10 @@ impl<Q: Ingress> Ingress for SeatIngress<Q> {
 
     fn woken(&mut self) {
         self.seat.woken_up();
+    }
+
+    fn is_cheap(&self) -> bool {
+        self.is_cheap
     }
 
     fn counters(&self) -> &Arc<RingCounters> {

@@ -1,6 +1,7 @@
 //! Headers, checksums and segments.
 
 mod common;
+mod half_summed;
 mod offload;
 mod properties;
 mod segment;

@@ -40,7 +40,8 @@ fn remark(record: &DaemonPort) -> Option<String> {
 fn left_out(d: &Daemon) -> Vec<String> {
     let of = |uid: u32, pid: i32| format!("user {uid}, process {pid}");
     let host_stack = |full: &str| full.strip_suffix('^').is_some_and(|port| d.ports.contains(port));
-    let undeclared = d.ports.iter().filter(|(full, record)| record.declared.is_none() && !host_stack(full));
+    let comes_with = |full: &str, record: &DaemonPort| host_stack(full) || record.behind.comes_with().is_some();
+    let undeclared = d.ports.iter().filter(|(full, record)| record.declared.is_none() && !comes_with(full, record));
     let ports = undeclared.map(|(full, record)| {
         let owner = of(record.owner.uid, record.owner.pid);
         format!("{full}: it is a program's, or its interface is in another network namespace ({owner})")

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, Ruleset, RulesetAttr,
-    RulesetCreatedAttr, Scope, make_bitflags, path_beneath_rules,
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, LandlockStatus, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    Scope, make_bitflags, path_beneath_rules,
 };
 
 use super::{KernelNeeds, SandboxError};
@@ -14,9 +14,8 @@ use crate::system::manager;
 const NEWEST: ABI = ABI::V9;
 
 /// Additions of each version of Landlock since the first.
-const SINCE: [(ABI, &str); 5] = [
+const SINCE: [(ABI, &str); 4] = [
     (ABI::V3, "truncating files"),
-    (ABI::V4, "TCP"),
     (ABI::V5, "ioctls of devices"),
     (ABI::V6, "abstract UNIX sockets and signals"),
     (ABI::V9, "UNIX sockets by their paths"),
@@ -37,8 +36,8 @@ pub(super) fn restrict(
 ) -> Result<(), SandboxError> {
     let status = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
+        // Not TCP: ports have sockets of it, at any address, and the filter of system calls knows of no others.
         .handle_access(AccessFs::from_all(NEWEST))?
-        .handle_access(AccessNet::from_all(NEWEST))?
         .scope(Scope::from_all(NEWEST))?
         .create()?
         .add_rules(path_beneath_rules([run_dir], IN_FOLDERS))?
@@ -46,6 +45,7 @@ pub(super) fn restrict(
         .add_rules(path_beneath_rules(kinds.iter().flat_map(|kind| (kind.devices)()), OF_DEVICES))?
         .add_rules(path_beneath_rules(kinds.iter().flat_map(|kind| kind.listed), AccessFs::ReadDir))?
         .add_rules(path_beneath_rules(kinds.iter().flat_map(|kind| kind.read), AccessFs::ReadFile))?
+        .add_rules(path_beneath_rules(kinds.iter().flat_map(|kind| kind.sockets), AccessFs::ResolveUnix))?
         // Names of users and groups who may connect to a device's socket.
         .add_rules(path_beneath_rules(["/etc/passwd", "/etc/group"], AccessFs::ReadFile))?
         .add_rules(path_beneath_rules(config.into_iter().flat_map(to_read_again), AccessFs::ReadFile))?

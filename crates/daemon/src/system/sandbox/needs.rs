@@ -47,10 +47,12 @@ pub struct KernelNeeds {
     pub listed: &'static [&'static str],
     /// Files to read.
     pub read: &'static [&'static str],
+    /// Folders with sockets of peers.
+    pub sockets: &'static [&'static str],
 }
 
 impl KernelNeeds {
     /// No requirements.
     pub const NOTHING: KernelNeeds =
-        KernelNeeds { any: &[], calls: &[], values: &[], devices: Vec::new, listed: &[], read: &[] };
+        KernelNeeds { any: &[], calls: &[], values: &[], devices: Vec::new, listed: &[], read: &[], sockets: &[] };
 }

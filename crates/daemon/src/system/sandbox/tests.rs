@@ -4,8 +4,7 @@
 mod attempts;
 
 use std::collections::BTreeSet;
-use std::net::TcpListener;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::{SocketAddr, UnixListener};
@@ -13,7 +12,6 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketType};
 use seccompiler::SeccompRule;
 
 use attempts::{attempts, landlock};
@@ -23,7 +21,6 @@ const FOLDER: &str = "NETVALE_TEST_FOLDER";
 const OUTSIDE: &str = "NETVALE_TEST_OUTSIDE";
 /// The process of the rules.
 const OWN: u32 = 4711;
-const PORT: &str = "NETVALE_TEST_PORT";
 
 /// A line of the page's table, or a part of one.
 struct Claim {
@@ -37,9 +34,6 @@ struct World {
     /// A reachable folder, and an unreachable one.
     folder: PathBuf,
     outside: PathBuf,
-    /// A TCP socket, as a client could pass one, and a listening port.
-    tcp: OwnedFd,
-    port: u16,
     /// The name of a listening abstract UNIX socket.
     name: String,
     /// A process outside.
@@ -87,13 +81,11 @@ fn every_line_of_the_page_is_tried() {
 #[ignore = "a role of another test"]
 fn inside() {
     let variable = |name| std::env::var(name);
-    let (Ok(folder), Ok(outside), Ok(port)) = (variable(FOLDER), variable(OUTSIDE), variable(PORT)) else { return };
+    let (Ok(folder), Ok(outside)) = (variable(FOLDER), variable(OUTSIDE)) else { return };
     let world = World {
         folder: folder.into(),
         name: outside.clone(),
         outside: outside.into(),
-        tcp: rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap(),
-        port: port.parse().unwrap(),
         parent: std::os::unix::process::parent_id().into(),
     };
     let claims: Vec<_> = claims().into_iter().filter(can_be_denied).collect();
@@ -174,13 +166,11 @@ mod as_root {
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
         }
         chown(folder.path().join("others"), Some(1), Some(1)).unwrap();
-        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         let name = outside.path().display().to_string();
         let _abstract = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "system::sandbox::tests::inside", "--ignored", "--nocapture"]);
-        command.env(FOLDER, folder.path()).env(OUTSIDE, outside.path());
-        let output = command.env(PORT, tcp.local_addr().unwrap().port().to_string()).output().unwrap();
+        let output = command.env(FOLDER, folder.path()).env(OUTSIDE, outside.path()).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && text.contains("1 passed"), "{text}");
     }

@@ -151,13 +151,21 @@ const ROWS: &[(&str, Ask)] = &[
         q.may_attach("vale9", "null:") && q.may_attach(&format!("vale{}", q.uid), "echo:")
     }),
     ("`port.attach` of a file or socket outside `allow_dirs`", |q| {
-        let may = ["pcap", "vhost", "ptnet", "e1000", "virtio"].map(|kind| q.may_attach("vale9", &q.path(kind)));
+        let kinds = ["pcap", "vhost", "ptnet", "e1000", "virtio", "stream", "seqpacket", "unixgram"];
+        let may = kinds.map(|kind| q.may_attach("vale9", &q.path(kind)));
         assert!(may.iter().all(|one| *one == may[0]), "{may:?}");
         may[0]
     }),
-    ("`port.attach` of an interface, a TAP, a PCI device or a tunnel", |q| {
-        let ports =
-            ["netmap:lo", "tap:nvtest", "virtio-pci:0:1f.7", "e1000-pci:0:1f.7", "vxlan:7,local=127.0.0.1,port=14789"];
+    ("`port.attach` of an interface, a TAP, a PCI device, a tunnel or a socket with an IP address", |q| {
+        let ports = [
+            "netmap:lo",
+            "tap:nvtest",
+            "virtio-pci:0:1f.7",
+            "e1000-pci:0:1f.7",
+            "vxlan:7,local=127.0.0.1,port=14789",
+            "stream:127.0.0.1:14790",
+            "dgram:127.0.0.1:14791,remote=127.0.0.1:14792",
+        ];
         let may = ports.map(|port| q.may_attach("vale9", port));
         assert!(may.iter().all(|one| *one == may[0]), "{may:?}");
         may[0]

@@ -99,8 +99,13 @@ impl World {
 
 /// The kinds of ports that listen on a path, with their options.
 fn listening(path: &Path) -> Vec<(String, Value)> {
-    let kinds =
-        [("vhost", json!({})), ("ptnet", json!({})), ("ptnet", json!({"vfio_user": true})), ("e1000", json!({}))];
+    let kinds = [
+        ("vhost", json!({})),
+        ("ptnet", json!({})),
+        ("ptnet", json!({"vfio_user": true})),
+        ("e1000", json!({})),
+        ("stream", json!({})),
+    ];
     kinds.into_iter().map(|(kind, options)| (format!("{kind}:{}", path.display()), options)).collect()
 }
 
@@ -357,7 +362,8 @@ fn a_port_connects_only_where_its_user_could() {
     let hidden = w.elsewhere.join("hidden");
     std::fs::create_dir(&hidden).unwrap();
     open_to(&hidden, 0, 0o700);
-    let ports = [("virtio", json!({})), ("vhost", json!({"client": true}))];
+    let clients = ["vhost", "stream"].map(|kind| (kind, json!({"client": true})));
+    let ports = std::iter::once(("virtio", json!({}))).chain(clients);
     let listen = |uid: u32, at: &Path, mode: u32| {
         let listener = UnixListener::bind(at).unwrap();
         open_to(at, uid, mode);

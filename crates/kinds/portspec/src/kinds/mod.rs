@@ -4,6 +4,7 @@
 //! of the help; and the text after the colon, if its form is not shared. A kind that the compiler must know is also a
 //! type, a [`KindType`]. The daemon makes the ports.
 
+mod dgram;
 mod e1000;
 mod e1000_pci;
 mod echo;
@@ -14,8 +15,13 @@ mod own_name;
 mod pcap;
 mod pci_address;
 mod ptnet;
+mod seqpacket;
+mod socket_address;
 mod socket_path;
+mod stream;
 mod tap;
+mod unixgram;
+mod vde;
 mod vhost;
 mod virtio;
 mod virtio_pci;
@@ -24,12 +30,15 @@ mod vxlan;
 use std::fmt;
 use std::path::Path;
 
+pub use dgram::DgramSpec;
 pub use local::LocalSpec;
 pub use netmap::NicSpec;
 pub use own_name::OwnName;
 pub use pcap::PcapFiles;
 pub use pci_address::PciAddress;
 use serde::{Deserialize, Serialize};
+pub use socket_address::SocketAddress;
+pub use vde::VdeFolder;
 pub use vxlan::VxlanSpec;
 
 use crate::ParseError;
@@ -313,6 +322,16 @@ kinds! {
     Pcap(PcapFiles) "pcap" pcap [Replay REPLAY Capture CAPTURE] Pcap "pcap" "capture"
     /// `vxlan:VNI,local=IP[,remote=IP…][,port=N]`: a tunnel to other hosts.
     Vxlan(VxlanSpec) "vxlan" vxlan [Vxlan KIND] Vxlan "vxlan" "tunnel"
+    /// `stream:/PATH`, `stream:IP:PORT`: frames behind their lengths, on connections.
+    Stream(SocketAddress) "stream" stream [Stream KIND] Stream "stream" "stream"
+    /// `dgram:LOCAL,remote=REMOTE`, `dgram:GROUP:PORT`: datagrams.
+    Dgram(DgramSpec) "dgram" dgram [Dgram KIND] Dgram "dgram" "datagrams"
+    /// `seqpacket:/PATH`: connections of messages.
+    Seqpacket(SocketPath) "seqpacket" seqpacket [Seqpacket KIND] Seqpacket "seqpacket" "seqpacket"
+    /// `unixgram:/PATH`: datagrams of a peer that says itself where it is.
+    Unixgram(SocketPath) "unixgram" unixgram [Unixgram KIND] Unixgram "unixgram" "unixgram"
+    /// `vde:/DIR`: a VDE switch's folder of sockets.
+    Vde(VdeFolder) "vde" vde [Vde KIND] Vde "vde" "VDE"
     /// `null:[NAME]`: swallows every frame.
     Null(OwnName) "null" null [Null KIND] Null "null" "null"
     /// `echo:[NAME]`: sends every frame back.

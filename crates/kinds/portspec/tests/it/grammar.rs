@@ -362,6 +362,16 @@ const ATTACH: &[(&str, &str, &str)] = &[
         "vxlan5",
     ),
     ("vxlan:0,local=fd00::1,port=4789", "vxlan:0,local=fd00::1", "vxlan0"),
+    ("stream:/run/lab.sock", "stream:/run/lab.sock", "lab"),
+    ("stream:192.0.2.1:5000", "stream:192.0.2.1:5000", "stream5000"),
+    ("stream:[0:0:0:0:0:0:0:1]:05000", "stream:[::1]:5000", "stream5000"),
+    ("dgram:/a.sock,remote=/b.sock", "dgram:/a.sock,remote=/b.sock", "a"),
+    ("dgram:127.0.0.1:1,remote=127.0.0.1:2", "dgram:127.0.0.1:1,remote=127.0.0.1:2", "dgram1"),
+    ("dgram:230.0.0.1:1234", "dgram:230.0.0.1:1234", "dgram1234"),
+    ("dgram:230.0.0.1:1234,interface=127.0.0.1", "dgram:230.0.0.1:1234,interface=127.0.0.1", "dgram1234"),
+    ("seqpacket:/u.sock", "seqpacket:/u.sock", "u"),
+    ("unixgram:/u.sock", "unixgram:/u.sock", "u"),
+    ("vde:/run/vde.ctl/", "vde:/run/vde.ctl", "vde"),
 ];
 
 /// Every kind parses, is written back, and gives a valid port name.
@@ -379,8 +389,9 @@ fn attach_kinds_are_told_apart() {
     assert_eq!(files.capture().map(FilePath::as_str), Some("b"));
 }
 
+const ADDRESS: &str = "a path that begins with '/', or an IP address and a port, such as 192.0.2.1:5000 or [::1]:5000";
 const KINDS: &str = "a port name, or a kind: tap:, vhost:, virtio:, virtio-pci:, ptnet:, e1000:, e1000-pci:, netmap:, \
-                     pcap:, vxlan:, null: or echo:";
+                     pcap:, vxlan:, stream:, dgram:, seqpacket:, unixgram:, vde:, null: or echo:";
 
 /// Wrong ports to attach: the error's position and expectation.
 const WRONG_ATTACH: &[(&str, usize, &str)] = &[
@@ -421,6 +432,23 @@ const WRONG_ATTACH: &[(&str, usize, &str)] = &[
     ("vxlan:1,local=10.0.0.1,local=10.0.0.1", 23, "'remote=' or 'port='"),
     ("vxlan:1,local=10.0.0.1,port=0", 28, "a UDP port from 1 to 65535"),
     ("vxlan:1,local=10.0.0.1,ttl=3", 23, "'remote=' or 'port='"),
+    ("stream:", 7, ADDRESS),
+    ("stream:localhost:5000", 7, ADDRESS),
+    ("stream:192.0.2.1", 16, "':' and a port behind an IP address"),
+    ("stream:192.0.2.1:0", 17, "a port from 1 to 65535"),
+    ("stream:[::1:5000", 16, "']' behind an IPv6 address"),
+    ("stream:/a,b", 9, "the end of the port"),
+    ("dgram:/a", 8, "',remote=' and the address of the other socket"),
+    ("dgram:/a,remote=/a", 16, "another address of the same family"),
+    ("dgram:/a,remote=1.2.3.4:5", 16, "another address of the same family"),
+    ("dgram:1.2.3.4:5,remote=[::1]:5", 23, "another address of the same family"),
+    ("dgram:[ff02::1]:5", 6, "a group of IPv4"),
+    ("dgram:230.0.0.1:5,remote=1.2.3.4:5", 18, "'interface=' and the IPv4 address of an interface"),
+    ("dgram:230.0.0.1:5,interface=x", 28, "the IPv4 address of an interface"),
+    ("seqpacket:u", 10, "a socket's path that begins with '/'"),
+    ("unixgram:", 9, "a socket's path that begins with '/'"),
+    ("vde:", 4, "a folder's path that begins with '/'"),
+    ("vde:/", 4, "a folder's path, not '/'"),
     ("virtio-pci:0:1", 14, "'.' and the function after the device"),
 ];
 
@@ -433,4 +461,11 @@ fn attach_errors_point_at_the_character() {
     }
     let long = format!("vhost:/{}", "a".repeat(107));
     assert_eq!(AttachSpec::parse(&long).unwrap_err().offset(), 6 + 107);
+    // A folder's path has room for the names of sockets in it.
+    for (longest, begins) in [(107, "stream:/"), (107, "seqpacket:/"), (107, "unixgram:/"), (95, "vde:/")] {
+        for len in 90..121 {
+            let text = format!("{begins}{}", "a".repeat(len - 1));
+            assert_eq!(AttachSpec::parse(&text).is_ok(), len <= longest, "{begins}: {len} bytes");
+        }
+    }
 }

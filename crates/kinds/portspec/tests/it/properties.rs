@@ -22,6 +22,7 @@ const WORDS: &[&str] = &[
     "netmap:", "vale0:", "vale", "eth0", "a", "{", "}", "-", "^", "*", "@", "/", "x", "zr", "T", "3", "99999",
     "conf:", "rings=", "tx-slots=", ",", "share:", "extmem:", "file=", "offset:",
     "bits=", "=", "pcap:", "in=", "out=", "tap:", "vhost:/",
+    "stream:", "dgram:", "192.0.2.1:5", "[::1]:5", ",remote=", "230.0.0.1:5", "interface=", "vde:/",
     "virtio-pci:", "0000:00:1f.7", ".", "é", "\0", " ", "'", "'a-1'", "-1", "lan:", "b-2",
 ];
 

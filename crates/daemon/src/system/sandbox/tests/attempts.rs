@@ -2,7 +2,6 @@
 #![allow(unsafe_code)]
 
 use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
@@ -78,8 +77,8 @@ const CALLS: &[(&str, c_long, [u64; 2])] = &[
 
 /// Calls denied with these arguments, and permitted with others.
 const ARGUMENTS: &[(&str, c_long, [u64; 4])] = &[
-    ("socket of AF_INET", SYS_socket, [AF_INET as u64, SOCK_DGRAM as u64, 0, 0]),
-    ("socket of AF_INET6", SYS_socket, [AF_INET6 as u64, SOCK_STREAM as u64, 0, 0]),
+    ("raw socket of AF_INET", SYS_socket, [AF_INET as u64, SOCK_RAW as u64, IPPROTO_RAW as u64, 0]),
+    ("raw socket of AF_INET6", SYS_socket, [AF_INET6 as u64, SOCK_RAW as u64, IPPROTO_RAW as u64, 0]),
     ("socket of AF_VSOCK", SYS_socket, [AF_VSOCK as u64, SOCK_STREAM as u64, 0, 0]),
     ("socket of AF_ALG", SYS_socket, [AF_ALG as u64, SOCK_SEQPACKET as u64, 0, 0]),
     ("socket of NETLINK_NETFILTER", SYS_socket, [AF_NETLINK as u64, SOCK_RAW as u64, NETLINK_NETFILTER as u64, 0]),
@@ -161,11 +160,6 @@ fn make_executable() -> Result<(), Errno> {
     }
 }
 
-/// An address of this machine.
-fn loopback(port: u16) -> SocketAddrV4 {
-    SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)
-}
-
 fn of_io<T>(result: std::io::Result<T>) -> Result<(), Errno> {
     result.map(drop).map_err(|e| errno(&e))
 }
@@ -187,8 +181,6 @@ fn others() -> Vec<(&'static str, Attempt)> {
         ("remove another folder's file", Box::new(|w| of_io(std::fs::remove_file(w.outside.join("file"))))),
         ("make a socket in another folder", Box::new(|w| of_io(UnixListener::bind(w.outside.join("socket"))))),
         ("list another folder", Box::new(|w| of_io(std::fs::read_dir(&w.outside)))),
-        ("bind a TCP socket", Box::new(|w| rustix::net::bind(&w.tcp, &loopback(0)))),
-        ("connect a TCP socket", Box::new(|w| rustix::net::connect(&w.tcp, &loopback(w.port)))),
         (
             "connect to another process's abstract UNIX socket",
             Box::new(|w| of_io(SocketAddr::from_abstract_name(&w.name).and_then(|at| UnixStream::connect_addr(&at)))),

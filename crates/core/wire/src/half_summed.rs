@@ -1,0 +1,46 @@
+//! Frames left unfinished by the sender's kernel, which expects a network card to finish them. Virtual links (veth,
+//! TAP, a guest's sockets) have no card, so a frame may be a TCP segment of 64 KiB, or have a partial checksum. The
+//! kernel knows this about its own packets, but does not tell programs.
+//!
+//! A partial checksum is the sum of the pseudo header alone (linux/skbuff.h, `CHECKSUM_PARTIAL`). One of 65,536
+//! complete frames has an equal checksum: it is computed again, to the same value.
+
+use crate::checksum::pseudo;
+use crate::layers::{TCP, UDP};
+use crate::{Layers, VnetHdr, tcp, udp, vnet};
+
+/// Bytes of a frame that are read.
+const HEAD: usize = 256;
+
+/// The offload still pending on a frame, as a virtio-net header; `None` without one. Frames longer than `whole` bytes
+/// are cut to fit, into segments of `inner` payload bytes each if that is not 0.
+#[must_use]
+pub fn left_to_do(frame: &[u8], whole: usize, inner: usize) -> Option<VnetHdr> {
+    let head = frame.get(..HEAD.min(frame.len()))?;
+    let ip = Layers::parse(head).ok()?.ip.filter(|ip| !ip.fragment && !ip.source_route)?;
+    let (offset, headers) = match ip.protocol {
+        TCP => (tcp::CHECKSUM_OFFSET, ip.l4 + tcp::Header::parse(head.get(ip.l4..)?).ok()?.header_len()),
+        UDP => (udp::CHECKSUM_OFFSET, ip.l4 + udp::HEADER_LEN),
+        _ => return None,
+    };
+    let at = ip.l4 + usize::from(offset);
+    let stored = u16::from_be_bytes(*head.get(at..)?.first_chunk()?);
+    // The sum of the pseudo header, with a 16-bit length.
+    let half = pseudo(ip.src, ip.dst, ip.protocol, (frame.len() - ip.l4) as u16)?.fold();
+    if stored == 0 || stored != half {
+        return None;
+    }
+    let csum =
+        VnetHdr { flags: vnet::F_NEEDS_CSUM, csum_start: ip.l4 as u16, csum_offset: offset, ..VnetHdr::default() };
+    if frame.len() <= whole || whole <= headers {
+        return Some(csum);
+    }
+    let gso_type = match (ip.protocol, ip.src.is_ipv4()) {
+        (TCP, true) => vnet::GSO_TCPV4,
+        (TCP, false) => vnet::GSO_TCPV6,
+        _ => vnet::GSO_UDP_L4,
+    };
+    let fits = whole - headers;
+    let gso_size = if inner == 0 { fits } else { inner.min(fits) } as u16;
+    Some(VnetHdr { gso_type, hdr_len: headers as u16, gso_size, ..csum })
+}

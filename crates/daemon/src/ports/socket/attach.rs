@@ -1,0 +1,365 @@
+//! Making socket ports, and going on with them.
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use netvale_control::options::kind::KindType;
+use netvale_control::options::{OptionsOf, kind};
+use netvale_control::types::PortKind;
+use netvale_fdio::state::{BadState, Fd};
+use netvale_port::domain::TimeDomain;
+use netvale_port::listener::OpenError;
+use netvale_portspec::AttachSpec;
+use netvale_portspec::kinds::{DgramSpec, SocketAddress};
+use netvale_socket::exchange::{
+    DatagramPair, DialTarget, Dialing, GuestSocket, ListeningSource, MulticastGroup, OwnAddress, PairAddresses,
+    PeerSource, PlugSwitch,
+};
+use netvale_socket::{Exchange, FrameFormat, FrameRules, LineQueues, LineState, SocketLine};
+
+use super::port::{SocketClaims, SocketPort, SocketState, USUAL_MTU};
+use crate::daemon::Daemon;
+use crate::permission::{self, unreached};
+use crate::ports::handed::{domain_of, domain_of_listener, domain_of_site};
+use crate::ports::kind::AdmittedRequest;
+use crate::ports::plug::{NewPort, plug, unplug};
+use crate::ports::site::site;
+use crate::refusal::Refusal;
+use crate::registry::exchanges::{KnownExchange, LineTemplate};
+
+/// Most peers of a listening socket, where nobody says how many.
+const USUAL_PEERS: u32 = 64;
+/// Seconds between two attempts to reach a peer, where nobody says how many.
+const USUAL_PAUSE: u32 = 1;
+
+/// What a kind says of a port: where its peers come from, and what its frames are.
+struct SocketPlan {
+    kind: PortKind,
+    source: Box<dyn PeerSource>,
+    format: FrameFormat,
+    rules: Arc<FrameRules>,
+    domain: TimeDomain,
+    /// The number of the first line.
+    first: u16,
+    most: u32,
+}
+
+/// What another process left of a port.
+struct LeftSockets {
+    sockets: Vec<OwnedFd>,
+    line: Option<LineState>,
+}
+
+impl LeftSockets {
+    fn of(asked: &AdmittedRequest<'_>) -> Result<Option<LeftSockets>, Refusal> {
+        let Some(state) = asked.continued() else { return Ok(None) };
+        let SocketState { sockets, line, .. } = state.read()?;
+        Ok(Some(LeftSockets { sockets: Fd::take_all(sockets)?, line }))
+    }
+
+    /// Its sockets, which must be `N`.
+    fn exactly<const N: usize>(&mut self) -> Result<[OwnedFd; N], Refusal> {
+        let sockets = std::mem::take(&mut self.sockets);
+        let count = sockets.len();
+        sockets.try_into().map_err(|_| BadState::new(format!("{count} sockets came: expected {N}")).into())
+    }
+}
+
+fn refused(d: &Daemon, e: OpenError) -> Refusal {
+    unreached(&d.config, e.errno(), e.to_string())
+}
+
+fn pause(seconds: Option<u32>) -> Duration {
+    Duration::from_secs(seconds.unwrap_or(USUAL_PAUSE).into())
+}
+
+fn rules(header: u32, mtu: Option<u32>) -> Arc<FrameRules> {
+    Arc::new(FrameRules::new(header, mtu.unwrap_or(USUAL_MTU)))
+}
+
+/// Where a socket is, for a caller who may have it there.
+fn address_of<K: KindType>(
+    d: &Daemon,
+    asked: &AdmittedRequest<'_>,
+    address: &SocketAddress,
+    o: &OptionsOf<'_, K>,
+) -> Result<OwnAddress, Refusal> {
+    Ok(match address {
+        SocketAddress::Path(path) => OwnAddress::Unix(site(&d.config, asked.caller, path.as_str(), o)?),
+        SocketAddress::Inet(at) => OwnAddress::Inet(*at),
+    })
+}
+
+/// A kind of connections, and its frames.
+struct ConnectionPlan {
+    kind: PortKind,
+    format: FrameFormat,
+    rules: Arc<FrameRules>,
+    client: bool,
+    every: Duration,
+    most: u32,
+}
+
+/// Attaches `stream:/PATH` or `stream:IP:PORT`.
+///
+/// # Errors
+/// [`Refusal`] when the port cannot be made.
+pub fn stream(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
+    let AttachSpec::Stream(address) = asked.spec else { return Err(asked.mistaken()) };
+    let o = asked.options::<kind::Stream>()?;
+    let connections = ConnectionPlan {
+        kind: PortKind::Stream,
+        format: FrameFormat::Stream,
+        rules: rules(o.vnet_hdr(), o.mtu()),
+        client: o.client(),
+        every: pause(o.reconnect()),
+        most: o.peers().unwrap_or(USUAL_PEERS),
+    };
+    let at = address_of(d, asked, address, &o)?;
+    connect(d, asked, at, connections)
+}
+
+/// Attaches `seqpacket:/PATH`.
+///
+/// # Errors
+/// [`Refusal`] when the port cannot be made.
+pub fn seqpacket(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
+    let AttachSpec::Seqpacket(path) = asked.spec else { return Err(asked.mistaken()) };
+    let o = asked.options::<kind::Seqpacket>()?;
+    let connections = ConnectionPlan {
+        kind: PortKind::Seqpacket,
+        format: FrameFormat::Messages,
+        rules: rules(o.vnet_hdr(), o.mtu()),
+        client: o.client(),
+        every: pause(o.reconnect()),
+        most: o.peers().unwrap_or(USUAL_PEERS),
+    };
+    let at = OwnAddress::Unix(site(&d.config, asked.caller, path.as_str(), &o)?);
+    connect(d, asked, at, connections)
+}
+
+/// Listens for connections, or makes one.
+fn connect(d: &mut Daemon, asked: &AdmittedRequest<'_>, at: OwnAddress, c: ConnectionPlan) -> Result<(), Refusal> {
+    let mut left = LeftSockets::of(asked)?;
+    let ConnectionPlan { kind, format, rules, client, every, most } = c;
+    let domain = match &at {
+        OwnAddress::Inet(_) => domain_of(asked.caller),
+        OwnAddress::Unix(site) if client => domain_of_listener(d, asked.caller, site.path()),
+        OwnAddress::Unix(site) => domain_of_site(d, asked.caller, site),
+    };
+    if client {
+        let target = match at {
+            OwnAddress::Unix(site) => DialTarget::Unix(site.place),
+            OwnAddress::Inet(at) => DialTarget::Inet(at),
+        };
+        let source = Box::new(Dialing::new(target, format, every));
+        return begin(d, asked, SocketPlan { kind, source, format, rules, domain, first: 0, most: 1 }, left);
+    }
+    let source = match &mut left {
+        None => ListeningSource::open(&at, format),
+        Some(left) => {
+            let [socket] = left.exactly()?;
+            ListeningSource::restore(&at, format, socket)
+        }
+    };
+    let source = Box::new(source.map_err(|e| refused(d, e))?);
+    begin(d, asked, SocketPlan { kind, source, format, rules, domain, first: 0, most }, left)
+}
+
+/// Attaches `dgram:…`.
+///
+/// # Errors
+/// [`Refusal`] when the port cannot be made.
+pub fn dgram(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
+    let AttachSpec::Dgram(spec) = asked.spec else { return Err(asked.mistaken()) };
+    let o = asked.options::<kind::Dgram>()?;
+    let mut left = LeftSockets::of(asked)?;
+    let (source, domain) = match spec {
+        DgramSpec::Group { group, interface } => {
+            (group_source(d, left.as_mut(), *group, *interface)?, domain_of(asked.caller))
+        }
+        DgramSpec::Pair { local, remote } => {
+            let (addresses, domain) = pair(d, asked, local, remote, &o)?;
+            (pair_source(d, left.as_mut(), &addresses, pause(o.reconnect()))?, domain)
+        }
+    };
+    let rules = rules(o.vnet_hdr(), o.mtu());
+    let format = FrameFormat::Messages;
+    begin(d, asked, SocketPlan { kind: PortKind::Dgram, source, format, rules, domain, first: 0, most: 1 }, left)
+}
+
+/// Frames of a group.
+fn group_source(
+    d: &Daemon,
+    left: Option<&mut LeftSockets>,
+    group: SocketAddrV4,
+    interface: Option<Ipv4Addr>,
+) -> Result<Box<dyn PeerSource>, Refusal> {
+    let made = match left {
+        None => MulticastGroup::join(group, interface),
+        Some(left) => {
+            let [input, output] = left.exactly()?;
+            MulticastGroup::restore(group, input, output)
+        }
+    };
+    Ok(Box::new(made.map_err(|e| refused(d, e))?))
+}
+
+/// Frames of one other socket.
+fn pair_source(
+    d: &Daemon,
+    left: Option<&mut LeftSockets>,
+    addresses: &PairAddresses,
+    every: Duration,
+) -> Result<Box<dyn PeerSource>, Refusal> {
+    let made = match left {
+        None => DatagramPair::open(addresses, every),
+        Some(left) => {
+            let [socket] = left.exactly()?;
+            DatagramPair::restore(addresses, every, socket)
+        }
+    };
+    Ok(Box::new(made.map_err(|e| refused(d, e))?))
+}
+
+/// The addresses of a pair, and whose time it takes.
+fn pair(
+    d: &Daemon,
+    asked: &AdmittedRequest<'_>,
+    local: &SocketAddress,
+    remote: &SocketAddress,
+    o: &OptionsOf<'_, kind::Dgram>,
+) -> Result<(PairAddresses, TimeDomain), Refusal> {
+    match (address_of(d, asked, local, o)?, remote) {
+        (OwnAddress::Unix(site), SocketAddress::Path(path)) => {
+            let other = permission::place(&d.config, asked.caller, path.as_str().as_ref())?;
+            let own = domain_of_site(d, asked.caller, &site);
+            let others = domain_of_listener(d, asked.caller, other.path());
+            let domain = if own == TimeDomain::TRUSTED { others } else { own };
+            Ok((PairAddresses::Unix(site, other), domain))
+        }
+        (OwnAddress::Inet(local), SocketAddress::Inet(remote)) => {
+            let remote: SocketAddr = *remote;
+            Ok((PairAddresses::Inet(local, remote), domain_of(asked.caller)))
+        }
+        _ => Err(Refusal::internal("a pair of sockets of two families")),
+    }
+}
+
+/// Attaches `unixgram:/PATH`.
+///
+/// # Errors
+/// [`Refusal`] when the port cannot be made.
+pub fn unixgram(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
+    let AttachSpec::Unixgram(path) = asked.spec else { return Err(asked.mistaken()) };
+    let o = asked.options::<kind::Unixgram>()?;
+    let mut left = LeftSockets::of(asked)?;
+    let site = site(&d.config, asked.caller, path.as_str(), &o)?;
+    let made = match &mut left {
+        None => GuestSocket::open(&site),
+        Some(left) => {
+            let [socket] = left.exactly()?;
+            GuestSocket::restore(&site, socket)
+        }
+    };
+    let plan = SocketPlan {
+        kind: PortKind::Unixgram,
+        source: Box::new(made.map_err(|e| refused(d, e))?),
+        format: FrameFormat::Messages,
+        rules: rules(o.vnet_hdr(), o.mtu()),
+        domain: domain_of_site(d, asked.caller, &site),
+        first: 0,
+        most: 1,
+    };
+    begin(d, asked, plan, left)
+}
+
+/// Attaches `vde:/DIR`.
+///
+/// # Errors
+/// [`Refusal`] when the port cannot be made.
+pub fn vde(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
+    let AttachSpec::Vde(folder) = asked.spec else { return Err(asked.mistaken()) };
+    let o = asked.options::<kind::Vde>()?;
+    let mut left = LeftSockets::of(asked)?;
+    let site = site(&d.config, asked.caller, folder.control(), &o)?;
+    let made = match &mut left {
+        None => PlugSwitch::open(&site),
+        Some(left) => {
+            let [socket] = left.exactly()?;
+            PlugSwitch::restore(&site, socket)
+        }
+    };
+    let plan = SocketPlan {
+        kind: PortKind::Vde,
+        source: Box::new(made.map_err(|e| refused(d, e))?),
+        format: FrameFormat::Messages,
+        rules: rules(0, o.mtu()),
+        domain: domain_of_site(d, asked.caller, &site),
+        first: 1,
+        most: o.peers().unwrap_or(USUAL_PEERS),
+    };
+    begin(d, asked, plan, left)
+}
+
+/// Puts the port on its switch, with its first line if it is one.
+fn begin(
+    d: &mut Daemon,
+    asked: &AdmittedRequest<'_>,
+    plan: SocketPlan,
+    left: Option<LeftSockets>,
+) -> Result<(), Refusal> {
+    let template = template(asked, &plan);
+    let is_continued = left.is_some();
+    let mut exchange = Exchange::new(plan.source, plan.format)?;
+    template.sockets.replace(exchange.save());
+    let (line, queues) = match plan.first {
+        0 => own_line(&mut exchange, &template, left.and_then(|left| left.line))?,
+        _ => (None, LineQueues::default()),
+    };
+    if is_continued {
+        d.held.push(Box::new(SocketClaims(exchange.source().claims())));
+    }
+    let port = SocketPort::first(&template, line);
+    plug(d, &asked.at, queues, NewPort::new(port, asked).in_domain(plan.domain))?;
+    let full = asked.at.full();
+    let inserted = d.exchanges.insert(&full, KnownExchange { exchange, template });
+    inserted.or_else(|e| {
+        unplug(d, &full, "its sockets cannot be watched")?;
+        Err(e.into())
+    })
+}
+
+/// What the lines of a port have in common.
+fn template(asked: &AdmittedRequest<'_>, plan: &SocketPlan) -> LineTemplate {
+    LineTemplate {
+        at: asked.at.clone(),
+        kind: plan.kind,
+        owner: asked.caller,
+        domain: plan.domain,
+        lossless: asked.lossless(),
+        policies: asked.policies().clone(),
+        rules: Arc::clone(&plan.rules),
+        first: plan.first,
+        most: plan.most as usize,
+        sockets: Rc::default(),
+    }
+}
+
+/// The line that is the port itself, and its queues.
+fn own_line(
+    exchange: &mut Exchange,
+    template: &LineTemplate,
+    state: Option<LineState>,
+) -> Result<(Option<Rc<SocketLine>>, LineQueues), Refusal> {
+    let (line, queues) = SocketLine::new(&template.rules, exchange.news())?;
+    let line = Rc::new(line);
+    match state {
+        Some(state) => exchange.restore(0, Rc::clone(&line), state)?,
+        None => exchange.add(0, Rc::clone(&line)),
+    }
+    Ok((Some(line), queues))
+}

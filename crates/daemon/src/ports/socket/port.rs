@@ -1,0 +1,234 @@
+//! What is behind a socket port: a line of an exchange. The exchange's own port was attached; others came with it.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use netvale_control::types::PortKind;
+use netvale_fdio::state::{Fd, State};
+use netvale_port::listener::Claim;
+use netvale_socket::line::PEER_MEMORY;
+use netvale_socket::{FrameRules, LeftPeer, LineState, LineStory, SocketLine};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::daemon::{Daemon, PortBackend, PortPeers};
+use crate::handover::items::{ParkedPort, PortItem};
+use crate::ports::kind::{Continuation, place_of};
+use crate::ports::plug::{NewPort, plug, unplug};
+use crate::refusal::{Refusal, refuse};
+use crate::registry::exchanges::{KnownExchange, LineTemplate};
+use crate::registry::ports::SwitchPort;
+use crate::system::closing;
+
+/// The MTU of peers of whom nobody says more.
+pub(super) const USUAL_MTU: u32 = 1500;
+
+/// The name of a further line of the port of that name.
+pub(super) fn line_name(kind: PortKind, port: &str, number: u16) -> String {
+    if kind == PortKind::Vde { format!("{port}{number:04}") } else { format!("{port}-{number}") }
+}
+
+/// Closes what is left of a peer, which may take long.
+pub(super) fn close(left: LeftPeer, uid: u32) {
+    let LeftPeer { sockets, strangers } = left;
+    let sockets = sockets.into_iter().filter_map(Arc::into_inner);
+    sockets.chain(strangers).for_each(|fd| closing::close(fd, uid));
+}
+
+/// Makes the files of sockets this process's when it is dropped.
+pub(super) struct SocketClaims(pub(super) Vec<Claim>);
+
+impl Drop for SocketClaims {
+    fn drop(&mut self) {
+        self.0.iter().for_each(Claim::take);
+    }
+}
+
+/// The kinds.
+const KINDS: [PortKind; 5] =
+    [PortKind::Stream, PortKind::Dgram, PortKind::Seqpacket, PortKind::Unixgram, PortKind::Vde];
+
+/// A line behind a port.
+pub(super) struct SocketPort {
+    kind: PortKind,
+    /// The full name of the port that was attached.
+    exchange: String,
+    number: u16,
+    uid: u32,
+    /// `None`: the port is not one of the lines.
+    line: Option<Rc<SocketLine>>,
+    rules: Arc<FrameRules>,
+    /// Of the port that was attached: the sockets of its exchange, as they are now.
+    sockets: Option<Rc<RefCell<Vec<Fd>>>>,
+}
+
+/// What another process must know.
+#[derive(Serialize, Deserialize)]
+pub(super) struct SocketState {
+    /// The full name of the port that was attached, and the number of the line.
+    pub exchange: String,
+    pub number: u16,
+    /// The sockets of the exchange, if this is that port.
+    pub sockets: Vec<Fd>,
+    pub line: Option<LineState>,
+}
+
+impl SocketPort {
+    /// The port that was attached.
+    pub(super) fn first(template: &LineTemplate, line: Option<Rc<SocketLine>>) -> SocketPort {
+        SocketPort { line, sockets: Some(Rc::clone(&template.sockets)), ..SocketPort::of(template, 0) }
+    }
+
+    /// One that came with it.
+    pub(super) fn further(template: &LineTemplate, number: u16, line: &Rc<SocketLine>) -> SocketPort {
+        SocketPort { line: Some(Rc::clone(line)), ..SocketPort::of(template, number) }
+    }
+
+    fn of(template: &LineTemplate, number: u16) -> SocketPort {
+        SocketPort {
+            kind: template.kind,
+            exchange: template.at.full(),
+            number,
+            uid: template.owner.uid,
+            line: None,
+            rules: Arc::clone(&template.rules),
+            sockets: None,
+        }
+    }
+
+    fn state(&self, line: Option<LineState>) -> std::io::Result<State> {
+        let sockets = self.sockets.as_ref().map(|sockets| sockets.borrow().clone()).unwrap_or_default();
+        Ok(State::of(&SocketState { exchange: self.exchange.clone(), number: self.number, sockets, line })?)
+    }
+}
+
+impl PortBackend for SocketPort {
+    fn kind(&self) -> PortKind {
+        self.kind
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let Some(line) = &self.line else {
+            let first = line_name(self.kind, &self.exchange, 1);
+            return vec![format!("plugs have ports of their own: {first} and so on")];
+        };
+        let LineStory { connections, last_error, who, about } = line.story();
+        let mut notes = vec![if line.is_taken() {
+            format!("peer connected: {}", who.as_deref().unwrap_or("nobody knows which"))
+        } else {
+            format!("waits for a peer; there were {connections}")
+        }];
+        if line.is_taken() {
+            notes.extend(about.map(|about| format!("it says: {about}")));
+            notes.extend((connections > 1).then(|| format!("peers before it: {}", connections - 1)));
+        }
+        notes.extend(last_error.map(|why| format!("the last peer was disconnected: {why}")));
+        notes
+    }
+
+    fn memory(&self) -> u64 {
+        if self.line.as_ref().is_some_and(|line| line.is_taken()) { PEER_MEMORY } else { 0 }
+    }
+
+    fn peers(&self) -> Option<PortPeers> {
+        let line = self.line.as_ref()?;
+        let LineStory { connections, last_error, .. } = line.story();
+        Some(PortPeers { connected: line.is_taken(), connections, last_error })
+    }
+
+    fn link(&self) -> Option<bool> {
+        self.line.as_ref().map(|line| line.is_taken())
+    }
+
+    fn comes_with(&self) -> Option<&str> {
+        self.sockets.is_none().then_some(&self.exchange)
+    }
+
+    /// All ports of the exchange have the same.
+    fn set_mtu(&self, mtu: Option<u32>) -> Result<(), Refusal> {
+        self.rules.set_mtu(mtu.unwrap_or(USUAL_MTU));
+        Ok(())
+    }
+
+    fn save(&self) -> std::io::Result<Option<State>> {
+        self.state(self.line.as_ref().map(|line| line.save())).map(Some)
+    }
+
+    fn save_parked(&self) -> std::io::Result<Option<ParkedPort>> {
+        let line = match &self.line {
+            None => None,
+            Some(line) => {
+                let Some(state) = line.save_parked() else { return Ok(None) };
+                Some(state)
+            }
+        };
+        Ok(Some(self.state(line)?.into()))
+    }
+
+    /// The peer is disconnected; with the port that was attached, all are, and their ports go.
+    fn stop(self: Box<Self>, d: &mut Daemon, full: &str) {
+        if let Some(line) = &self.line {
+            close(line.end(None), self.uid);
+        }
+        if self.sockets.is_none() {
+            if let Some(known) = d.exchanges.get_mut(&self.exchange) {
+                known.exchange.source().left(self.number, std::time::Instant::now());
+                known.exchange.remove(self.number);
+            }
+            return;
+        }
+        let Some(known) = d.exchanges.remove(full) else { return };
+        let others = known.exchange.lines().keys().filter(|number| **number > 0);
+        let others: Vec<String> = others.map(|number| line_name(self.kind, full, *number)).collect();
+        for other in others {
+            // One that is gone already is no error.
+            let _ = unplug(d, &other, "the port that it came with is detached");
+        }
+    }
+}
+
+/// How ports go on that came with another one.
+pub const LINE: Continuation = Continuation {
+    is_for: |item| KINDS.contains(&item.kind) && item.declared.is_none(),
+    go_on: continue_line,
+    is_last: false,
+    is_still: false,
+};
+
+/// Continues a line of an exchange that goes on.
+fn continue_line(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
+    let at = place_of(item)?;
+    let state: SocketState = state.read()?;
+    let Some(mut known) = d.exchanges.take(&state.exchange) else {
+        return refuse(Errno::INVAL, format!("the port {} that it came with is missing", state.exchange));
+    };
+    let full = known.template.at.full();
+    let done = restore(d, &mut known, item, &at, state);
+    d.exchanges.put_back(&full, known);
+    done
+}
+
+fn restore(
+    d: &mut Daemon,
+    known: &mut KnownExchange,
+    item: &PortItem,
+    at: &SwitchPort,
+    state: SocketState,
+) -> Result<(), Refusal> {
+    let SocketState { number, line: Some(state), .. } = state else {
+        return refuse(Errno::INVAL, "a line without a state");
+    };
+    let (line, queues) = SocketLine::new(&known.template.rules, known.exchange.news())?;
+    let line = Rc::new(line);
+    known.exchange.restore(number, Rc::clone(&line), state)?;
+    d.held.push(Box::new(SocketClaims(known.exchange.source().claims())));
+    let behind = Box::new(SocketPort::further(&known.template, number, &line));
+    let PortItem { persistent, lossless, .. } = *item;
+    let new = NewPort::of(behind, item.owner.into()).in_domain(known.template.domain);
+    let plugged = plug(d, at, queues, NewPort { persistent, lossless, policies: item.policies.clone(), ..new });
+    if plugged.is_err() {
+        known.exchange.remove(number);
+    }
+    plugged
+}

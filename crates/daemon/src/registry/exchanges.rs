@@ -1,0 +1,136 @@
+//! Exchanges: what the peers of socket ports connect through, by the full name of the port that was attached. Further
+//! lines are made from a template.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use netvale_control::types::{Policies, PortKind};
+use netvale_fdio::state::Fd;
+use netvale_port::domain::TimeDomain;
+use netvale_socket::{Exchange, FrameRules};
+use rustix::event::{Timespec, epoll};
+
+use super::ports::SwitchPort;
+use crate::caller::Caller;
+
+/// Events that are read together.
+const EVENTS: usize = 64;
+
+/// What the lines of an exchange have in common: further ones are made with it.
+#[derive(Clone)]
+pub struct LineTemplate {
+    /// The port that was attached.
+    pub at: SwitchPort,
+    /// Its kind.
+    pub kind: PortKind,
+    /// Its owner.
+    pub owner: Caller,
+    /// Whose time it takes.
+    pub domain: TimeDomain,
+    /// Whether it holds senders back.
+    pub lossless: bool,
+    /// The policies that it was attached with.
+    pub policies: Policies,
+    /// What its frames are.
+    pub rules: Arc<FrameRules>,
+    /// The number of its first line: 0, the port itself, or 1.
+    pub first: u16,
+    /// Most lines.
+    pub most: usize,
+    /// The sockets that another process goes on with, as they are now.
+    pub sockets: Rc<RefCell<Vec<Fd>>>,
+}
+
+/// An exchange, and what it makes lines with.
+pub struct KnownExchange {
+    /// The exchange.
+    pub exchange: Exchange,
+    /// What its lines have in common.
+    pub template: LineTemplate,
+}
+
+/// All exchanges.
+pub struct Exchanges {
+    all: BTreeMap<String, (u64, Option<KnownExchange>)>,
+    epoll: OwnedFd,
+    next: u64,
+}
+
+impl Exchanges {
+    /// Creates an empty registry.
+    ///
+    /// # Errors
+    /// When there is no descriptor.
+    pub fn new() -> std::io::Result<Exchanges> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        Ok(Exchanges { all: BTreeMap::new(), epoll, next: 0 })
+    }
+
+    /// Readable when one has something to do.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    /// Adds an exchange.
+    ///
+    /// # Errors
+    /// Whatever epoll_ctl(2) returns.
+    pub fn insert(&mut self, full: &str, known: KnownExchange) -> std::io::Result<()> {
+        let id = self.next;
+        epoll::add(&self.epoll, &known.exchange, epoll::EventData::new_u64(id), epoll::EventFlags::IN)?;
+        self.next += 1;
+        self.all.insert(full.to_owned(), (id, Some(known)));
+        Ok(())
+    }
+
+    /// Removes an exchange.
+    pub fn remove(&mut self, full: &str) -> Option<KnownExchange> {
+        let (_, known) = self.all.remove(full)?;
+        if let Some(known) = &known {
+            // Fails only for a descriptor that is not in the set.
+            let _ = epoll::delete(&self.epoll, &known.exchange);
+        }
+        known
+    }
+
+    /// Takes an exchange out for a while, to be [put back](Exchanges::put_back).
+    pub fn take(&mut self, full: &str) -> Option<KnownExchange> {
+        self.all.get_mut(full)?.1.take()
+    }
+
+    /// Puts an exchange back that was taken out.
+    pub fn put_back(&mut self, full: &str, known: KnownExchange) {
+        if let Some((_, place)) = self.all.get_mut(full) {
+            *place = Some(known);
+        }
+    }
+
+    /// The exchange of that name, for changing it.
+    pub fn get_mut(&mut self, full: &str) -> Option<&mut KnownExchange> {
+        self.all.get_mut(full)?.1.as_mut()
+    }
+
+    /// Those that have something to do.
+    pub fn due(&self, now: Instant) -> Vec<String> {
+        let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS];
+        let immediately = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let ready = epoll::wait(&self.epoll, &mut events[..], Some(&immediately));
+        let ready: BTreeSet<u64> =
+            ready.map(|(ready, _)| ready.iter().map(|event| event.data.u64()).collect()).unwrap_or_default();
+        let is_late = |known: &KnownExchange| known.exchange.wait(now).is_zero();
+        let is_due = |id: u64, known: Option<&KnownExchange>| ready.contains(&id) || known.is_some_and(is_late);
+        let due = self.all.iter().filter(|(_, (id, known))| is_due(*id, known.as_ref()));
+        due.map(|(full, _)| full.clone()).collect()
+    }
+
+    /// How long until one has something to do, whatever happens.
+    pub fn wait(&self, now: Instant) -> Duration {
+        let known = self.all.values().filter_map(|(_, known)| known.as_ref());
+        known.map(|known| known.exchange.wait(now)).min().unwrap_or(Duration::MAX)
+    }
+}

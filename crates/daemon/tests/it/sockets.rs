@@ -1,0 +1,383 @@
+//! Ports whose peers are at sockets: they come, have ports, and go; whichever daemon has them.
+
+use crate::common;
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use common::ports::{attach, notes, show};
+use common::{Daemon, LIMIT, falls_asleep, frame, receive, send, until};
+use netvale::Port;
+use serde_json::{Value, json};
+
+/// What a peer says and hears on a stream.
+struct StreamCaller(UnixStream);
+
+impl StreamCaller {
+    fn new(path: &Path) -> StreamCaller {
+        let stream = UnixStream::connect(path).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        StreamCaller(stream)
+    }
+
+    fn send(&mut self, frame: &[u8]) {
+        self.0.write_all(&[&(frame.len() as u32).to_be_bytes()[..], frame].concat()).unwrap();
+    }
+
+    fn receive(&mut self) -> Vec<u8> {
+        let mut length = [0; 4];
+        self.0.read_exact(&mut length).unwrap();
+        let mut frame = vec![0; u32::from_be_bytes(length) as usize];
+        self.0.read_exact(&mut frame).unwrap();
+        frame
+    }
+}
+
+/// A plug of a VDE switch: its connection, its socket, and the switch's for it.
+struct VdeEnd {
+    /// It is there as long as this is.
+    _control: UnixStream,
+    data: UnixDatagram,
+    switch: PathBuf,
+}
+
+impl VdeEnd {
+    fn new(folder: &Path, own: &Path, port: u32) -> VdeEnd {
+        let data = UnixDatagram::bind(own).unwrap();
+        data.set_read_timeout(Some(LIMIT)).unwrap();
+        let mut control = UnixStream::connect(folder.join("ctl")).unwrap();
+        let mut request = [0xfeed_face, 3, port << 8].map(u32::to_ne_bytes).concat();
+        request.extend(1u16.to_ne_bytes());
+        request.extend(own.as_os_str().as_encoded_bytes());
+        request.resize(122, 0);
+        control.write_all(&request).unwrap();
+        let mut answer = [0; 110];
+        control.read_exact(&mut answer).unwrap();
+        let path = answer[2..].split(|byte| *byte == 0).next().unwrap();
+        VdeEnd { _control: control, data, switch: String::from_utf8(path.to_vec()).unwrap().into() }
+    }
+}
+
+/// A peer of any kind.
+trait SocketEnd {
+    fn send(&mut self, frame: &[u8]);
+    fn receive(&mut self) -> Vec<u8>;
+}
+
+impl SocketEnd for StreamCaller {
+    fn send(&mut self, frame: &[u8]) {
+        StreamCaller::send(self, frame);
+    }
+
+    fn receive(&mut self) -> Vec<u8> {
+        StreamCaller::receive(self)
+    }
+}
+
+impl SocketEnd for VdeEnd {
+    fn send(&mut self, frame: &[u8]) {
+        self.data.send_to(frame, &self.switch).unwrap();
+    }
+
+    fn receive(&mut self) -> Vec<u8> {
+        received(&self.data)
+    }
+}
+
+/// One whose socket is connected, or is to be.
+impl SocketEnd for UnixDatagram {
+    fn send(&mut self, frame: &[u8]) {
+        UnixDatagram::send(self, frame).unwrap();
+    }
+
+    fn receive(&mut self) -> Vec<u8> {
+        received(self)
+    }
+}
+
+fn received(socket: &UnixDatagram) -> Vec<u8> {
+    let mut datagram = vec![0; 2000];
+    let len = socket.recv(&mut datagram).unwrap();
+    datagram.truncate(len);
+    datagram
+}
+
+/// Frames pass between a peer and a program's port. After a kill, those before them may come again.
+fn passes(peer: &mut dyn SocketEnd, program: &mut Port, tag: u8) {
+    peer.send(&frame(255, 9, tag));
+    while receive(program) != frame(255, 9, tag) {}
+    until("there is room to send", || {
+        let is_sent = program.tx()[0].send(&frame(9, 1, tag));
+        program.tx()[0].sync();
+        is_sent
+    });
+    while peer.receive() != frame(9, 1, tag) {}
+}
+
+/// Frames that came for a port while it had no peer.
+fn idle(d: &Daemon, port: &str) -> u64 {
+    let shown = show(d, port);
+    let rings = shown["rings"].as_array().unwrap().iter().filter(|ring| ring["dir"] == "out");
+    rings.map(|ring| ring["idle"].as_u64().unwrap()).sum()
+}
+
+fn is_taken(d: &Daemon, port: &str) -> bool {
+    notes(d, port).contains("peer connected")
+}
+
+/// The path of `lab`, a port for streams, attached with these options.
+fn lab(d: &Daemon, mut options: Value) -> PathBuf {
+    let path = d.path("lab.sock");
+    options["name"] = json!("lab");
+    attach(d, &format!("stream:{}", path.display()), options);
+    path
+}
+
+/// Objective: a port says what it is and who its peer is; frames pass both ways; addresses behind a peer go with it,
+/// and frames for it are idle; the socket goes with the port.
+#[test]
+fn from_end_to_end() {
+    let d = Daemon::start("");
+    let path = lab(&d, json!({}));
+    assert_eq!(show(&d, "vale0:lab")["kind"], "stream");
+    assert!(notes(&d, "vale0:lab").contains("waits for a peer; there were 0"));
+    let mut a = d.open("vale0:a").unwrap();
+    for tag in 1..4 {
+        let mut peer = StreamCaller::new(&path);
+        until("it has a port", || is_taken(&d, "vale0:lab"));
+        let who = format!("process {} of user", std::process::id());
+        assert!(notes(&d, "vale0:lab").contains(&who), "{}", notes(&d, "vale0:lab"));
+        passes(&mut peer, &mut a, tag);
+        drop(peer);
+        until("it is gone", || notes(&d, "vale0:lab").contains(&format!("waits for a peer; there were {tag}")));
+        let table = || d.call("switch.table", json!({"switch": "vale0"}))["result"].to_string();
+        until("its address is forgotten", || !table().contains("02:00:00:00:00:09"));
+        send(&mut a, &frame(255, 1, 0));
+        until("it is counted", || idle(&d, "vale0:lab") == u64::from(tag));
+        assert!(show(&d, "vale0:lab")["drops"]["no-room"].is_null());
+    }
+    let detached = d.call("port.detach", json!({"switch": "vale0", "port": "lab"}));
+    assert!(detached["error"].is_null() && !path.exists(), "{detached}");
+}
+
+/// Objective: each peer has a port of its own, with what the first was attached with; it stays when its peer goes, with
+/// what was set there, and is that peer's again. There are no more than may be. All go with the first.
+#[test]
+fn a_port_each() {
+    let d = Daemon::start("");
+    let path = lab(&d, json!({"access": 5, "peers": 3}));
+    let all = ["vale0:lab", "vale0:lab-1", "vale0:lab-2"];
+    let mut peers: Vec<_> = all
+        .iter()
+        .map(|port| {
+            let peer = StreamCaller::new(&path);
+            until("it has a port", || d.ports().contains(&(*port).to_owned()) && is_taken(&d, port));
+            peer
+        })
+        .collect();
+    let vlan = |port: &str| show(&d, port)["policies"]["access"].clone();
+    assert!(all.iter().all(|port| vlan(port) == 5));
+    let set = d.call("port.set", json!({"port": "vale0:lab-1", "set": {"access": 7}}));
+    assert!(set["error"].is_null(), "{set}");
+    let mut fourth = StreamCaller::new(&path);
+    let end = fourth.0.read(&mut [0; 1]);
+    assert!(end.as_ref().is_ok_and(|count| *count == 0) || end.is_err_and(|e| e.kind() == ErrorKind::ConnectionReset));
+
+    let (first, rest) = peers.split_at_mut(1);
+    first[0].send(&frame(255, 9, 1));
+    assert_eq!(rest[1].receive(), frame(255, 9, 1));
+    let again = peers.remove(1);
+    drop(again);
+    until("it is gone", || !is_taken(&d, "vale0:lab-1"));
+    let _again = StreamCaller::new(&path);
+    until("it is back", || is_taken(&d, "vale0:lab-1"));
+    assert_eq!((vlan("vale0:lab-1"), d.ports().len()), (json!(7), 3));
+
+    d.call("port.detach", json!({"switch": "vale0", "port": "lab-2"}));
+    assert_eq!(d.ports(), all[..2]);
+    assert_eq!(peers.remove(1).0.read(&mut [0; 1]).unwrap_or_default(), 0);
+    let _other = StreamCaller::new(&path);
+    until("the next one has its place", || d.ports() == all && is_taken(&d, "vale0:lab-2"));
+    assert_eq!(vlan("vale0:lab-2"), 5);
+    d.call("port.detach", json!({"switch": "vale0", "port": "lab"}));
+    assert!(d.ports().is_empty() && !path.exists());
+}
+
+/// Objective: a peer that does not read costs its own frames, of a lossless port too; others of the port, and on the
+/// switch, get all of theirs.
+#[test]
+fn one_that_does_not_read() {
+    for lossless in [false, true] {
+        let d = Daemon::start("");
+        let path = lab(&d, json!({"lossless": lossless}));
+        let mut slow = StreamCaller::new(&path);
+        until("it has a port", || is_taken(&d, "vale0:lab"));
+        let mut peer = StreamCaller::new(&path);
+        until("it has a port", || d.ports().len() == 2 && is_taken(&d, "vale0:lab-1"));
+        slow.send(&frame(255, 7, 0));
+        assert_eq!(peer.receive(), frame(255, 7, 0));
+        let mut a = d.open("vale0:a").unwrap();
+        passes(&mut peer, &mut a, 1);
+        let dropped = || {
+            let drops = show(&d, "vale0:lab")["drops"].take();
+            drops["no-room"].as_u64().unwrap_or(0) + drops["stalled"].as_u64().unwrap_or(0)
+        };
+        until("there is no room", || {
+            while a.tx()[0].send(&frame(7, 1, 2)) {}
+            a.tx()[0].sync();
+            dropped() > 0
+        });
+        passes(&mut peer, &mut a, 3);
+        // What it has got is whole.
+        assert_eq!(slow.receive()[14], 1);
+        (0..100).for_each(|_| assert_eq!(slow.receive(), frame(7, 1, 2)));
+    }
+}
+
+/// What is attached to `vale0` as `p`, beside the folder of the daemon.
+fn peer_of(kind: &str, d: &Daemon) -> Box<dyn SocketEnd> {
+    let path = d.path("p.sock");
+    let own = d.path("own.sock");
+    let shown = path.display();
+    let there = own.display();
+    let named = |options: Value| {
+        let mut options = options;
+        options["name"] = json!("p");
+        options
+    };
+    let bound = || {
+        let socket = UnixDatagram::bind(&own).unwrap();
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        socket
+    };
+    match kind {
+        "stream" => {
+            attach(d, &format!("stream:{shown}"), named(json!({})));
+            Box::new(StreamCaller::new(&path))
+        }
+        "dgram" => {
+            attach(d, &format!("dgram:{shown},remote={there}"), named(json!({})));
+            let socket = bound();
+            socket.connect(&path).unwrap();
+            until("it is there", || is_taken(d, "vale0:p"));
+            Box::new(socket)
+        }
+        "unixgram" => {
+            attach(d, &format!("unixgram:{shown}"), named(json!({})));
+            let socket = bound();
+            socket.connect(&path).unwrap();
+            socket.send(b"VFKT").unwrap();
+            until("it is there", || is_taken(d, "vale0:p"));
+            Box::new(socket)
+        }
+        _ => {
+            std::fs::create_dir(&path).unwrap();
+            attach(d, &format!("vde:{shown}"), named(json!({})));
+            Box::new(VdeEnd::new(&path, &own, 7))
+        }
+    }
+}
+
+const KINDS: [&str; 4] = ["stream", "dgram", "unixgram", "vde"];
+
+/// Objective: peers of all kinds have frames both ways, and cost nothing while there are none.
+#[test]
+fn kinds() {
+    for kind in KINDS {
+        let d = Daemon::start("");
+        let mut peer = peer_of(kind, &d);
+        let mut a = d.open("vale0:a").unwrap();
+        for tag in 0..3 {
+            passes(&mut *peer, &mut a, tag);
+            falls_asleep(&d);
+        }
+        let port = if kind == "vde" { "vale0:p0007" } else { "vale0:p" };
+        until("its peer is shown", || is_taken(&d, port));
+        assert_eq!(show(&d, port)["kind"], kind);
+    }
+}
+
+/// Objective: peers of all kinds notice nothing when another daemon goes on, also after a kill; their ports keep their
+/// names and policies.
+#[test]
+fn succession() {
+    for kind in KINDS {
+        let d = Daemon::managed("");
+        let mut peer = peer_of(kind, &d);
+        let mut a = d.open("vale0:a").unwrap();
+        passes(&mut *peer, &mut a, 0);
+        let port = if kind == "vde" { "vale0:p0007" } else { "vale0:p" };
+        let set = d.call("port.set", json!({"port": port, "set": {"max_addresses": 3}}));
+        assert!(set["error"].is_null(), "{set}");
+        let ports = d.ports();
+        for round in 1..7 {
+            if round % 2 == 0 {
+                d.is_succeeded()
+            } else {
+                d.is_killed()
+            }
+            passes(&mut *peer, &mut a, round);
+            assert_eq!(d.ports(), ports, "{kind}");
+            assert_eq!(show(&d, port)["policies"]["max_addresses"], 3, "{kind}");
+        }
+    }
+}
+
+/// Objective: a socket that was left behind is replaced, one that somebody listens at is not.
+#[test]
+fn stale_and_live() {
+    let d = Daemon::start("");
+    let path = d.path("lab.sock");
+    drop(UnixListener::bind(&path).unwrap());
+    lab(&d, json!({}));
+    let mut peer = StreamCaller::new(&path);
+    let mut a = d.open("vale0:a").unwrap();
+    passes(&mut peer, &mut a, 1);
+    let again = d.call("port.attach", json!({"switch": "vale1", "port": format!("stream:{}", path.display())}));
+    assert!(again["error"].to_string().contains("listens"), "{again}");
+    passes(&mut peer, &mut a, 2);
+}
+
+/// Objective: what came with a port is not exported, and is no remark; the file that is exported is applied again
+/// without a change.
+#[test]
+fn exported() {
+    let d = Daemon::start("");
+    let path = lab(&d, json!({"mtu": 9000, "peers": 2}));
+    let _peers = [StreamCaller::new(&path), StreamCaller::new(&path)];
+    until("both have ports", || d.ports().len() == 2);
+    let text = d.call("config.export", json!({}))["result"]["text"].as_str().unwrap().to_owned();
+    assert!(text.contains("stream:") && !text.contains("lab-1"), "{text}");
+    let again = d.call("config.apply", json!({"text": text}));
+    assert_eq!((&again["result"]["changes"], &again["result"]["unchanged"]), (&json!([]), &json!(1)), "{again}");
+    assert_eq!(d.ports(), ["vale0:lab", "vale0:lab-1"]);
+}
+
+/// Objective: who listens is connected to, and again; what cannot be had is refused, with what is wrong.
+#[test]
+fn clients_and_refusals() {
+    let d = Daemon::start("");
+    let path = d.path("guest.sock");
+    attach(&d, &format!("stream:{}", path.display()), json!({"client": true, "name": "c"}));
+    let listener = UnixListener::bind(&path).unwrap();
+    let mut a = d.open("vale0:a").unwrap();
+    for tag in 0..2 {
+        let mut peer = StreamCaller(listener.accept().unwrap().0);
+        peer.0.set_read_timeout(Some(LIMIT)).unwrap();
+        until("it is connected", || is_taken(&d, "vale0:c"));
+        passes(&mut peer, &mut a, tag);
+        drop(peer);
+    }
+    for (port, options, why) in [
+        ("stream:/x/y.sock", json!({"client": true, "peers": 3}), "exclude each other"),
+        ("stream:/nowhere/y.sock", json!({}), "No such file"),
+        ("vde:/nowhere", json!({}), "No such file"),
+        ("unixgram:/y.sock", json!({"client": true}), "client"),
+        ("dgram:/y.sock", json!({}), "remote"),
+        ("stream:localhost:5000", json!({}), "192.0.2.1:5000"),
+    ] {
+        let reply = d.call("port.attach", json!({"switch": "vale0", "port": port, "options": options}));
+        assert!(reply["error"].to_string().contains(why), "{port}: {reply}");
+    }
+}

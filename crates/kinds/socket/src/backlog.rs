@@ -1,0 +1,114 @@
+//! The backlog of a peer: the rest of a frame that was begun, while its socket has no room. Of a stream, bytes;
+//! otherwise segments, each a message.
+
+/// Bytes that may wait: twice the longest frame.
+const MOST: usize = 128 * 1024;
+
+/// Bytes that were accepted, and have to be sent before any others.
+#[derive(Debug)]
+pub struct Backlog {
+    bytes: Vec<u8>,
+    /// Where messages end.
+    ends: Vec<usize>,
+    /// Bytes, and messages, that were sent.
+    at: usize,
+    sent: usize,
+}
+
+/// Messages that may wait.
+const MESSAGES: usize = 2048;
+
+impl Default for Backlog {
+    fn default() -> Self {
+        Backlog { bytes: Vec::with_capacity(MOST), ends: Vec::with_capacity(MESSAGES), at: 0, sent: 0 }
+    }
+}
+
+impl Backlog {
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.sent == self.ends.len()
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+        self.at = 0;
+        self.sent = 0;
+    }
+
+    /// Adds a message, whose bytes `fill` appends. Returns whether there was room for its `len` bytes.
+    pub fn add(&mut self, len: usize, fill: impl FnOnce(&mut Vec<u8>)) -> bool {
+        if self.is_empty() {
+            self.clear();
+        }
+        if self.bytes.len() + len > MOST || self.ends.len() == MESSAGES {
+            return false;
+        }
+        fill(&mut self.bytes);
+        self.ends.push(self.bytes.len());
+        true
+    }
+
+    /// The message that is next, as far as it was not sent.
+    pub fn front(&self) -> Option<&[u8]> {
+        let end = *self.ends.get(self.sent)?;
+        self.bytes.get(self.at..end)
+    }
+
+    /// That many bytes of it were sent; `is_whole`: with them, the message is complete.
+    pub fn sent(&mut self, bytes: usize, is_whole: bool) {
+        let Some(&end) = self.ends.get(self.sent) else { return };
+        self.at = if is_whole { end } else { (self.at + bytes).min(end) };
+        self.sent += usize::from(self.at == end);
+    }
+
+    /// All messages, as far as they were not sent.
+    pub fn messages(&self) -> Vec<Vec<u8>> {
+        let begins = std::iter::once(&self.at).chain(self.ends.get(self.sent..).unwrap_or_default());
+        let ends = self.ends.get(self.sent..).unwrap_or_default();
+        let of = |(begin, end): (&usize, &usize)| self.bytes.get(*begin..*end).unwrap_or_default().to_vec();
+        begins.zip(ends).map(of).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(messages: &[&[u8]]) -> Backlog {
+        let mut backlog = Backlog::default();
+        for message in messages {
+            assert!(backlog.add(message.len(), |bytes| bytes.extend_from_slice(message)));
+        }
+        backlog
+    }
+
+    /// Objective: messages come out in order, in parts or whole; what is left of them is what another process gets.
+    #[test]
+    fn in_order() {
+        let mut backlog = with(&[b"abc", b"", b"de"]);
+        assert_eq!(backlog.front(), Some(&b"abc"[..]));
+        backlog.sent(2, false);
+        assert_eq!(backlog.front(), Some(&b"c"[..]));
+        assert_eq!(backlog.messages(), [&b"c"[..], b"", b"de"]);
+        backlog.sent(1, false);
+        assert_eq!(backlog.front(), Some(&b""[..]));
+        backlog.sent(0, true);
+        backlog.sent(1, true);
+        assert!(backlog.is_empty() && backlog.front().is_none() && backlog.messages().is_empty());
+        assert!(backlog.add(1, |bytes| bytes.push(1)));
+        assert_eq!(backlog.messages(), [[1]]);
+    }
+
+    /// Objective: no more waits than there is room for.
+    #[test]
+    fn limits() {
+        let mut backlog = with(&[&[1; MOST - 1]]);
+        assert!(!backlog.add(2, |_| panic!("there is no room")));
+        assert!(backlog.add(1, |bytes| bytes.push(2)));
+        let mut many = Backlog::default();
+        assert_eq!((0..MESSAGES + 5).filter(|_| many.add(0, |_| ())).count(), MESSAGES);
+    }
+}

@@ -1,0 +1,215 @@
+//! What a peer gets: frames from where they lie, many a system call. What is left to do on one is done in private
+//! memory, if the peer's frames have no virtio-net header.
+#![allow(unsafe_code)]
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use netvale_mem::noted::NotedCounts;
+use netvale_port::pace::{MachineClock, Meter, QueuePace};
+use netvale_port::seat::ToPeer;
+use netvale_port::{Batch, DropReason, FrameRef, MAX_FRAME, RingCounters, Scratch};
+use netvale_wire::offload::Offload;
+
+use crate::backlog::Backlog;
+use crate::parts::PeerParts;
+use crate::rules::FrameFormat;
+use crate::sys::Parcels;
+
+mod cut;
+mod send;
+
+/// Private memory for frames that are finished here, and the segments of one that is cut.
+const PRIVATE: usize = 2 * (MAX_FRAME + 32 * 1024);
+
+/// A frame that is to be sent.
+#[derive(Clone, Copy, Debug)]
+struct Parcel {
+    /// Which pick it is of.
+    pick: usize,
+    /// Its bytes on the wire, and without what stands in front of it.
+    bytes: usize,
+    frame: usize,
+}
+
+/// What a peer gets, as a queue that lies in a seat.
+pub struct PeerEgress {
+    parts: PeerParts,
+    format: FrameFormat,
+    /// Whether the socket is of TCP: the kernel may take any part of a frame.
+    is_tcp: bool,
+    /// Whether the peer is gone once the socket says so.
+    is_connection: bool,
+    counters: Arc<RingCounters>,
+    parcels: Parcels,
+    entries: Vec<Parcel>,
+    private: Vec<u8>,
+    backlog: Backlog,
+    pace: Arc<QueuePace>,
+    /// For a process that goes on: whether the stream lacks the rest of a frame.
+    noted: Option<NotedCounts>,
+}
+
+/// What a delivery has done.
+struct Delivery<'a> {
+    meter: Meter<'a, MachineClock>,
+    frames: u64,
+    bytes: u64,
+}
+
+/// There is no room: the pick that the caller has to come again with.
+struct OutOfRoom(usize);
+
+/// How a peer is reached, besides its socket.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Carrier {
+    pub format: FrameFormat,
+    pub is_tcp: bool,
+    pub is_connection: bool,
+}
+
+impl PeerEgress {
+    /// Creates the queue; `backlog` was accepted by another process.
+    pub(crate) fn new(
+        parts: PeerParts,
+        carrier: Carrier,
+        counters: Arc<RingCounters>,
+        noted: Option<NotedCounts>,
+        backlog: &[Vec<u8>],
+    ) -> PeerEgress {
+        let Carrier { format, is_tcp, is_connection } = carrier;
+        let mut queue = PeerEgress {
+            parts,
+            format,
+            is_tcp,
+            is_connection,
+            counters,
+            parcels: Parcels::default(),
+            entries: Vec::with_capacity(crate::sys::PARCELS),
+            private: Vec::with_capacity(PRIVATE),
+            backlog: Backlog::default(),
+            pace: Arc::default(),
+            noted,
+        };
+        for message in backlog {
+            queue.backlog.add(message.len(), |bytes| bytes.extend_from_slice(message));
+        }
+        if !queue.backlog.is_empty() {
+            queue.await_room();
+        }
+        queue
+    }
+
+    /// What was accepted, and is not sent yet.
+    pub(crate) fn backlog(&self) -> Vec<Vec<u8>> {
+        self.backlog.messages()
+    }
+
+    fn socket(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.parts.socket)
+    }
+
+    /// Delivers. Returns how many picks are done with.
+    fn put_all(&mut self, batch: &Batch, picks: &[u16], scratch: &mut Scratch, delivery: &mut Delivery<'_>) -> usize {
+        for (pick, frame) in picks.iter().enumerate() {
+            let Some(frame) = batch.get(usize::from(*frame)) else { continue };
+            if let Err(OutOfRoom(done)) = self.put(pick, &frame, scratch, delivery) {
+                return done;
+            }
+        }
+        self.send_all(picks.len(), delivery).err().map_or(picks.len(), |OutOfRoom(done)| done)
+    }
+
+    fn put(
+        &mut self,
+        pick: usize,
+        frame: &FrameRef<'_>,
+        scratch: &mut Scratch,
+        delivery: &mut Delivery<'_>,
+    ) -> Result<(), OutOfRoom> {
+        match frame.offload() {
+            Offload::Gso(_) if !self.parts.rules.takes_offloads() => self.put_segments(pick, frame, scratch, delivery),
+            _ if !self.parts.rules.fits(frame) => self.drop_one(pick, DropReason::TooLong, delivery),
+            Offload::CsumPartial { .. } if !self.parts.rules.takes_offloads() => {
+                self.put_summed(pick, frame, scratch, delivery)
+            }
+            offload => self.put_whole(pick, frame, &offload, delivery),
+        }
+    }
+
+    /// Adds a frame from where it lies.
+    #[inline]
+    fn put_whole(
+        &mut self,
+        pick: usize,
+        frame: &FrameRef<'_>,
+        offload: &Offload,
+        delivery: &mut Delivery<'_>,
+    ) -> Result<(), OutOfRoom> {
+        if !self.parcels.has_room(frame.pieces()) {
+            self.send_all(pick, delivery)?;
+        }
+        let (head, len) = self.parts.rules.head(self.format, offload, frame.len());
+        // SAFETY: `put_all` sends all frames before it returns, or clears them, and borrows the batch for that long.
+        unsafe { self.parcels.add_frame(&head[..len], frame) };
+        self.entries.push(Parcel { pick, bytes: len + frame.len(), frame: frame.len() });
+        Ok(())
+    }
+
+    /// Adds a frame once its checksum is filled in.
+    fn put_summed(
+        &mut self,
+        pick: usize,
+        frame: &FrameRef<'_>,
+        scratch: &mut Scratch,
+        delivery: &mut Delivery<'_>,
+    ) -> Result<(), OutOfRoom> {
+        if !self.parcels.has_room(1) || self.private.len() + frame.len() > PRIVATE {
+            self.send_all(pick, delivery)?;
+        }
+        let begin = self.private.len();
+        let private = &mut self.private;
+        if let Err(why) = scratch.soften(frame, |bytes| private.extend_from_slice(bytes)) {
+            self.private.truncate(begin);
+            return self.drop_one(pick, why, delivery);
+        }
+        self.add_private(pick, begin);
+        Ok(())
+    }
+
+    /// Adds a frame that lies in private memory from `begin` on.
+    fn add_private(&mut self, pick: usize, begin: usize) {
+        let bytes = self.private.get(begin..).unwrap_or_default();
+        let (head, len) = self.parts.rules.head(self.format, &Offload::None, bytes.len());
+        // SAFETY: `private` never grows beyond its capacity, so that it is not moved, and what is in use of it is
+        // written no more before the frames are sent or cleared, which clears it, too.
+        unsafe { self.parcels.add_bytes(&head[..len], bytes) };
+        self.entries.push(Parcel { pick, bytes: len + bytes.len(), frame: bytes.len() });
+    }
+
+    /// Drops a frame; those before it are sent first, so that it is not counted twice if they have to wait.
+    #[cold]
+    fn drop_one(&mut self, pick: usize, why: DropReason, delivery: &mut Delivery<'_>) -> Result<(), OutOfRoom> {
+        self.send_all(pick, delivery)?;
+        self.counters.dropped(why, 1);
+        Ok(())
+    }
+}
+
+impl ToPeer for PeerEgress {
+    fn deliver(&mut self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> Option<usize> {
+        if self.parts.news.is_over() {
+            return None;
+        }
+        if !self.flush() {
+            return Some(0);
+        }
+        let pace = Arc::clone(&self.pace);
+        let mut delivery = Delivery { meter: pace.begin(picks.len()), frames: 0, bytes: 0 };
+        let done = self.put_all(batch, picks, scratch, &mut delivery);
+        self.forget();
+        delivery.meter.end();
+        self.counters.passed(delivery.frames, delivery.bytes);
+        Some(done)
+    }
+}

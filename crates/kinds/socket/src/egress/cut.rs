@@ -1,0 +1,112 @@
+//! A segment that is cut for a peer. Once its first part has been sent, the others wait for room: none of them comes
+//! twice if the caller comes again.
+
+use netvale_port::{DropReason, FrameRef, Scratch};
+use netvale_wire::offload::Offload;
+
+use super::send::SentOff;
+use super::{Delivery, OutOfRoom, PRIVATE, PeerEgress};
+
+/// A frame that is being cut.
+#[derive(Default)]
+struct CutFrame {
+    pick: usize,
+    /// Whether a segment has been sent.
+    has_begun: bool,
+    /// Whether the first one found no room.
+    is_refused: bool,
+    too_long: u64,
+    lost: u64,
+}
+
+impl PeerEgress {
+    /// Adds the segments of a frame. Those before it are sent first.
+    pub(super) fn put_segments(
+        &mut self,
+        pick: usize,
+        frame: &FrameRef<'_>,
+        scratch: &mut Scratch,
+        delivery: &mut Delivery<'_>,
+    ) -> Result<(), OutOfRoom> {
+        self.send_all(pick, delivery)?;
+        let mut cut = CutFrame { pick, ..CutFrame::default() };
+        let softened = scratch.soften(frame, |segment| self.put_segment(segment, &mut cut, delivery));
+        self.send_segments(&mut cut, delivery);
+        self.forget();
+        if let Err(why) = softened {
+            self.counters.dropped(why, 1);
+            return Ok(());
+        }
+        if cut.is_refused {
+            return Err(OutOfRoom(pick));
+        }
+        for (why, count) in [(DropReason::TooLong, cut.too_long), (DropReason::NoRoom, cut.lost)] {
+            if count > 0 {
+                self.counters.dropped(why, count);
+            }
+        }
+        if self.backlog.is_empty() { Ok(()) } else { Err(OutOfRoom(pick + 1)) }
+    }
+
+    fn put_segment(&mut self, segment: &[u8], cut: &mut CutFrame, delivery: &mut Delivery<'_>) {
+        if !self.parts.rules.fits_whole(segment) {
+            cut.too_long += 1;
+            return;
+        }
+        if !self.parcels.has_room(1) || self.private.len() + segment.len() > PRIVATE {
+            self.send_segments(cut, delivery);
+        }
+        if cut.is_refused {
+            return;
+        }
+        if !self.backlog.is_empty() {
+            return self.keep(segment, cut, delivery);
+        }
+        let begin = self.private.len();
+        self.private.extend_from_slice(segment);
+        self.add_private(cut.pick, begin);
+    }
+
+    /// Keeps a segment until there is room.
+    fn keep(&mut self, segment: &[u8], cut: &mut CutFrame, delivery: &mut Delivery<'_>) {
+        let (head, len) = self.parts.rules.head(self.format, &Offload::None, segment.len());
+        let is_kept = self.backlog.add(len + segment.len(), |bytes| {
+            bytes.extend_from_slice(&head[..len]);
+            bytes.extend_from_slice(segment);
+        });
+        if !is_kept {
+            cut.lost += 1;
+            return;
+        }
+        delivery.frames += 1;
+        delivery.bytes += segment.len() as u64;
+    }
+
+    /// Sends the segments so far; what finds no room is kept, unless none was sent before.
+    fn send_segments(&mut self, cut: &mut CutFrame, delivery: &mut Delivery<'_>) {
+        if self.entries.is_empty() {
+            return;
+        }
+        let SentOff { done, is_full } = self.send(delivery);
+        cut.has_begun |= done > 0;
+        cut.is_refused = is_full && !cut.has_begun;
+        if is_full && cut.has_begun {
+            self.keep_from(done, cut, delivery);
+        }
+        self.forget();
+    }
+
+    fn keep_from(&mut self, first: usize, cut: &mut CutFrame, delivery: &mut Delivery<'_>) {
+        for i in first..self.entries.len() {
+            let Some(entry) = self.entries.get(i).copied() else { break };
+            let parcels = &self.parcels;
+            if self.backlog.add(entry.bytes, |bytes| parcels.copy_rest(i, 0, bytes)) {
+                delivery.frames += 1;
+                delivery.bytes += entry.frame as u64;
+            } else {
+                cut.lost += 1;
+            }
+        }
+        self.await_room();
+    }
+}

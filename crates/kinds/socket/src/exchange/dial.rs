@@ -1,0 +1,147 @@
+//! A peer that listens, the target: the port connects to it, and again when it is gone.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use netvale_fdio::state::Fd;
+use netvale_port::folder::UserPath;
+use netvale_port::listener::{OpenError, connect_to_place, socket_for};
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+use super::listen::{prepare_tcp, tcp, type_of};
+use super::{PeerArrival, PeerSource, SOCKET, SourceEvents, widen};
+use crate::line::SocketPeer;
+use crate::rules::FrameFormat;
+
+/// Whom a port connects to.
+#[derive(Clone, Debug)]
+pub enum DialTarget {
+    /// A socket at a place.
+    Unix(UserPath),
+    /// A socket with an IP address.
+    Inet(SocketAddr),
+}
+
+/// Attempts to reach a peer.
+pub struct Dialing {
+    target: DialTarget,
+    format: FrameFormat,
+    /// Between two attempts.
+    every: Duration,
+    /// When the next one is due; `None`: a peer is connected.
+    next: Option<Instant>,
+    /// A connection that is being made.
+    pending: Option<OwnedFd>,
+    events: Option<SourceEvents>,
+}
+
+/// What an attempt has come to.
+enum Attempt {
+    Reached(OwnedFd),
+    Pending(OwnedFd),
+    Failed,
+}
+
+impl Dialing {
+    /// Begins with an attempt, and goes on every so often.
+    pub fn new(target: DialTarget, format: FrameFormat, every: Duration) -> Dialing {
+        Dialing { target, format, every, next: Some(Instant::now()), pending: None, events: None }
+    }
+
+    fn attempt(&self) -> Attempt {
+        let made = match &self.target {
+            DialTarget::Unix(place) => socket_for(type_of(self.format))
+                .and_then(|socket| connect_to_place(&socket, place).map(|()| (socket, true))),
+            DialTarget::Inet(at) => tcp(*at).and_then(|socket| begin(socket, *at)),
+        };
+        match made {
+            Ok((socket, true)) => Attempt::Reached(socket),
+            Ok((socket, false)) => Attempt::Pending(socket),
+            Err(_) => Attempt::Failed,
+        }
+    }
+
+    fn try_now(&mut self, now: Instant) -> Option<OwnedFd> {
+        self.next = Some(now + self.every);
+        match self.attempt() {
+            Attempt::Reached(socket) => Some(socket),
+            Attempt::Pending(socket) => {
+                self.events.iter().for_each(|events| {
+                    let _ = events.add(&socket, SOCKET, epoll::EventFlags::OUT);
+                });
+                self.pending = Some(socket);
+                None
+            }
+            Attempt::Failed => None,
+        }
+    }
+
+    /// A connection that was being made, and is there, or has failed.
+    fn completed(&mut self) -> Option<OwnedFd> {
+        let socket = self.pending.take()?;
+        self.events.iter().for_each(|events| events.remove(&socket));
+        (sockopt::socket_error(&socket) == Ok(Ok(()))).then_some(socket)
+    }
+
+    fn arrival(&mut self, socket: OwnedFd) -> PeerArrival {
+        self.next = None;
+        widen(&socket);
+        let who = match &self.target {
+            DialTarget::Unix(place) => place.path().display().to_string(),
+            DialTarget::Inet(at) => {
+                prepare_tcp(&socket);
+                at.to_string()
+            }
+        };
+        PeerArrival::of(SocketPeer::connected(socket, self.format), Some(who))
+    }
+}
+
+/// Begins to connect. Returns whether it is done.
+fn begin(socket: OwnedFd, at: SocketAddr) -> Result<(OwnedFd, bool), Errno> {
+    match rustix::net::connect(&socket, &at) {
+        Ok(()) => Ok((socket, true)),
+        Err(Errno::INPROGRESS) => Ok((socket, false)),
+        Err(e) => Err(e),
+    }
+}
+
+impl PeerSource for Dialing {
+    fn watch(&mut self, events: SourceEvents) -> Result<(), Errno> {
+        self.events = Some(events);
+        Ok(())
+    }
+
+    fn arrivals(&mut self, now: Instant, ready: &BTreeSet<u64>) -> Vec<PeerArrival> {
+        let made = if ready.contains(&SOCKET) { self.completed() } else { None };
+        let is_due = self.next.is_some_and(|next| now >= next);
+        let made = made.or_else(|| {
+            // An attempt that takes longer than the pause is given up.
+            let late = if is_due { self.pending.take() } else { None };
+            late.iter().for_each(|late| self.events.iter().for_each(|events| events.remove(late)));
+            is_due.then(|| self.try_now(now)).flatten()
+        });
+        made.map(|socket| self.arrival(socket)).into_iter().collect()
+    }
+
+    fn wait(&self, now: Instant) -> Duration {
+        self.next.map_or(Duration::MAX, |next| next.saturating_duration_since(now))
+    }
+
+    fn left(&mut self, _number: u16, now: Instant) {
+        self.next = Some(now + self.every);
+    }
+
+    fn go_on(&mut self, _number: u16, _peer: &SocketPeer) -> Result<(), OpenError> {
+        self.next = None;
+        Ok(())
+    }
+
+    fn save(&self) -> Vec<Fd> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,252 @@
+//! A listening socket: a peer for each that connects.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use netvale_fdio::state::Fd;
+use netvale_port::listener::{Claim, ListenAddress, Listener, OpenError, SocketFile};
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, ipproto, sockopt};
+
+use super::{PeerArrival, PeerSource, SOCKET, SourceEvents, who_made, widen};
+use crate::line::SocketPeer;
+use crate::rules::FrameFormat;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 64;
+/// Peers that may come together, and how often another one may: who connects again and again takes the time of the
+/// thread that all wait for.
+const TOGETHER: u32 = 32;
+const EVERY: Duration = Duration::from_millis(20);
+
+/// Where a port listens.
+#[derive(Clone, Debug)]
+pub enum OwnAddress {
+    /// At a path.
+    Unix(ListenAddress),
+    /// At an IP address.
+    Inet(SocketAddr),
+}
+
+/// How often something may happen: a few times together, others one by one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turnstile {
+    left: u32,
+    since: Instant,
+}
+
+impl Turnstile {
+    pub(super) fn new(now: Instant) -> Turnstile {
+        Turnstile { left: TOGETHER, since: now }
+    }
+
+    /// Whether it may happen now.
+    pub(super) fn pass(&mut self, now: Instant) -> bool {
+        let more = now.saturating_duration_since(self.since).as_nanos() / EVERY.as_nanos();
+        let more = u32::try_from(more).unwrap_or(u32::MAX);
+        self.left = self.left.saturating_add(more).min(TOGETHER);
+        self.since = if self.left == TOGETHER { now } else { self.since + EVERY * more };
+        let may = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        may
+    }
+}
+
+/// A listening socket that is accepted from as often as a turnstile says.
+pub(super) struct Acceptor {
+    pub(super) socket: Arc<OwnedFd>,
+    events: Option<SourceEvents>,
+    turnstile: Turnstile,
+    /// Until when nobody is accepted.
+    paused: Option<Instant>,
+}
+
+impl Acceptor {
+    pub(super) fn new(socket: OwnedFd) -> Acceptor {
+        Acceptor { socket: Arc::new(socket), events: None, turnstile: Turnstile::new(Instant::now()), paused: None }
+    }
+
+    pub(super) fn watch(&mut self, events: SourceEvents) -> Result<(), Errno> {
+        events.add(&*self.socket, SOCKET, epoll::EventFlags::IN)?;
+        self.events = Some(events);
+        Ok(())
+    }
+
+    /// The next connection, and the address that it comes from.
+    pub(super) fn accept(&mut self, now: Instant) -> Option<(OwnedFd, Option<SocketAddrAny>)> {
+        if self.paused.is_some_and(|until| now < until) {
+            return None;
+        }
+        if self.paused.take().is_some() {
+            self.listen(epoll::EventFlags::IN);
+        }
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        if !is_waited_for(&self.socket) {
+            return None;
+        }
+        if !self.turnstile.pass(now) {
+            self.pause(now + EVERY);
+            return None;
+        }
+        match rustix::net::acceptfrom_with(&*self.socket, flags) {
+            Ok(connection) => Some(connection),
+            Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => None,
+            Err(_) => {
+                // Out of descriptors: the socket stays readable.
+                self.pause(now + 10 * EVERY);
+                None
+            }
+        }
+    }
+
+    fn pause(&mut self, until: Instant) {
+        self.paused = Some(until);
+        self.listen(epoll::EventFlags::empty());
+    }
+
+    fn listen(&self, events: epoll::EventFlags) {
+        self.events.iter().for_each(|all| all.change(&*self.socket, SOCKET, events));
+    }
+
+    pub(super) fn wait(&self, now: Instant) -> Duration {
+        self.paused.map_or(Duration::MAX, |until| until.saturating_duration_since(now))
+    }
+}
+
+/// Whether somebody waits to be accepted.
+fn is_waited_for(socket: &OwnedFd) -> bool {
+    netvale_mem::notify::nap(socket.as_fd(), Duration::ZERO)
+}
+
+/// A listening socket, and what its connections are.
+pub struct ListeningSource {
+    acceptor: Acceptor,
+    /// Of a UNIX socket.
+    file: Option<SocketFile>,
+    format: FrameFormat,
+}
+
+/// The type of connections that have such frames.
+pub(super) fn type_of(format: FrameFormat) -> SocketType {
+    match format {
+        FrameFormat::Stream => SocketType::STREAM,
+        FrameFormat::Messages => SocketType::SEQPACKET,
+    }
+}
+
+impl ListeningSource {
+    /// Listens.
+    ///
+    /// # Errors
+    /// [`OpenError`] if the address is not free, or a system call fails.
+    pub fn open(at: &OwnAddress, format: FrameFormat) -> Result<ListeningSource, OpenError> {
+        let (socket, file) = match at {
+            OwnAddress::Unix(site) => {
+                let (listener, file) = Listener::listen_for(site, type_of(format), BACKLOG)?;
+                (listener.into_fd(), Some(file))
+            }
+            OwnAddress::Inet(at) => (listen_at(*at).map_err(OpenError::step(at.to_string(), "listen"))?, None),
+        };
+        Ok(ListeningSource { acceptor: Acceptor::new(socket), file, format })
+    }
+
+    /// Goes on with another process's socket.
+    ///
+    /// # Errors
+    /// [`OpenError`] if it is something else, or nothing of the kind is at the path.
+    pub fn restore(at: &OwnAddress, format: FrameFormat, socket: OwnedFd) -> Result<ListeningSource, OpenError> {
+        let (socket, file) = match at {
+            OwnAddress::Unix(site) => {
+                let (listener, file) = Listener::restore_for(socket, site, type_of(format))?;
+                (listener.into_fd(), Some(file))
+            }
+            OwnAddress::Inet(at) if sockopt::socket_acceptconn(&socket) != Ok(true) => {
+                return Err(OpenError::step(at.to_string(), "continue its socket")(Errno::NOTSOCK));
+            }
+            OwnAddress::Inet(_) => (socket, None),
+        };
+        Ok(ListeningSource { acceptor: Acceptor::new(socket), file, format })
+    }
+
+    fn arrival(&self, connection: OwnedFd, from: Option<SocketAddrAny>) -> PeerArrival {
+        let ip = from.and_then(|from| SocketAddr::try_from(from).ok()).map(|from| from.ip());
+        if ip.is_some() {
+            prepare_tcp(&connection);
+        }
+        let who = ip.map(|ip: IpAddr| ip.to_canonical().to_string()).or_else(|| who_made(&connection));
+        PeerArrival::of(SocketPeer::connected(connection, self.format), who)
+    }
+}
+
+impl PeerSource for ListeningSource {
+    fn watch(&mut self, events: SourceEvents) -> Result<(), Errno> {
+        self.acceptor.watch(events)
+    }
+
+    fn arrivals(&mut self, now: Instant, _ready: &BTreeSet<u64>) -> Vec<PeerArrival> {
+        let mut arrivals = Vec::new();
+        while let Some((connection, from)) = self.acceptor.accept(now) {
+            widen(&connection);
+            arrivals.push(self.arrival(connection, from));
+        }
+        arrivals
+    }
+
+    fn wait(&self, now: Instant) -> Duration {
+        self.acceptor.wait(now)
+    }
+
+    fn left(&mut self, _number: u16, _now: Instant) {}
+
+    fn save(&self) -> Vec<Fd> {
+        vec![Fd::shared(&self.acceptor.socket)]
+    }
+
+    fn claims(&self) -> Vec<Claim> {
+        self.file.iter().map(SocketFile::claim).collect()
+    }
+}
+
+/// Frames leave when they come.
+pub(super) fn prepare_tcp(connection: &OwnedFd) {
+    // Slower without it, and nothing else.
+    let _ = sockopt::set_tcp_nodelay(connection, true);
+}
+
+/// A TCP socket.
+pub(super) fn tcp(at: SocketAddr) -> Result<OwnedFd, Errno> {
+    let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))
+}
+
+fn listen_at(at: SocketAddr) -> Result<OwnedFd, Errno> {
+    let socket = tcp(at)?;
+    // Connections of a daemon that has ended may still linger at the address.
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    rustix::net::bind(&socket, &at)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: a few pass together, then one each time that another one may, however often it is asked.
+    #[test]
+    fn turnstile() {
+        let begun = Instant::now();
+        let mut turnstile = Turnstile::new(begun);
+        let mut passed = |now: Instant| (0..1000).filter(|_| turnstile.pass(now)).count();
+        assert_eq!(passed(begun), TOGETHER as usize);
+        assert_eq!(passed(begun + EVERY / 2), 0);
+        assert_eq!(passed(begun + EVERY), 1);
+        assert_eq!(passed(begun + 4 * EVERY), 3);
+        assert_eq!(passed(begun + 4000 * EVERY), TOGETHER as usize);
+    }
+}

@@ -1,0 +1,315 @@
+//! A VDE switch: plugs connect to a socket in its folder, each says where its own is, and gets one of the switch's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use netvale_fdio::state::Fd;
+use netvale_port::listener::{Claim, ListenAddress, Listener, OpenError, SocketFile, bind_datagrams, connect_to_place};
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::net::{SendFlags, SocketAddrUnix, SocketType};
+
+use super::listen::Acceptor;
+use super::place::{is_trusted, place_of_peer};
+use super::{FIRST, PeerArrival, PeerSource, SourceEvents, who_made, widen};
+use crate::line::{LeftPeer, SocketPeer};
+use crate::sys::{Peeked, maker_of, peek};
+use crate::vde::{BadRequest, LONGEST, PlugAddress, PlugRequest, answer};
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 64;
+/// How long a plug may take to say what it wants, and how many may take their time together.
+const PATIENCE: Duration = Duration::from_secs(5);
+const MOST_WAITING: usize = 64;
+
+/// What happens on a connection.
+const NEWS: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP).union(epoll::EventFlags::ET);
+/// What happens on one of which nothing more is expected than its end.
+const END: epoll::EventFlags = epoll::EventFlags::RDHUP;
+
+/// A connection that has not said what it wants, or has, and waits for its line.
+struct WaitingPlug {
+    control: OwnedFd,
+    since: Instant,
+    user: u32,
+    request: Option<PlugRequest>,
+}
+
+/// A plug that has a line.
+struct Plug {
+    control: Arc<OwnedFd>,
+    token: u64,
+    /// Where its frames go to: the switch's socket for it.
+    file: SocketFile,
+}
+
+/// The sockets of a VDE switch.
+pub struct PlugSwitch {
+    acceptor: Acceptor,
+    file: SocketFile,
+    /// The control socket.
+    site: ListenAddress,
+    folder: PathBuf,
+    events: Option<SourceEvents>,
+    waiting: BTreeMap<u64, WaitingPlug>,
+    plugs: BTreeMap<u16, Plug>,
+    leaving: Vec<u16>,
+    next: u64,
+    refused: Vec<String>,
+    strangers: Vec<OwnedFd>,
+}
+
+impl PlugSwitch {
+    /// Listens for plugs at the control socket of a folder.
+    ///
+    /// # Errors
+    /// [`OpenError`] if its path is not free, or a system call fails.
+    pub fn open(site: &ListenAddress) -> Result<PlugSwitch, OpenError> {
+        let (listener, file) = Listener::listen_for(site, SocketType::STREAM, BACKLOG)?;
+        Ok(Self::with(site, listener, file))
+    }
+
+    /// Goes on with another process's socket.
+    ///
+    /// # Errors
+    /// [`OpenError`] if it is something else, or nothing of the kind is at the path.
+    pub fn restore(site: &ListenAddress, socket: OwnedFd) -> Result<PlugSwitch, OpenError> {
+        let (listener, file) = Listener::restore(socket, site)?;
+        Ok(Self::with(site, listener, file))
+    }
+
+    fn with(site: &ListenAddress, listener: Listener, file: SocketFile) -> PlugSwitch {
+        PlugSwitch {
+            acceptor: Acceptor::new(listener.into_fd()),
+            file,
+            site: site.clone(),
+            folder: site.path().parent().map(PathBuf::from).unwrap_or_default(),
+            events: None,
+            waiting: BTreeMap::new(),
+            plugs: BTreeMap::new(),
+            leaving: Vec::new(),
+            next: FIRST,
+            refused: Vec::new(),
+            strangers: Vec::new(),
+        }
+    }
+
+    /// Where the switch's socket for the plug of a line is.
+    fn data_path(&self, number: u16) -> PathBuf {
+        self.folder.join(format!("{number:03}.0"))
+    }
+
+    fn data_site(&self, number: u16, user: u32) -> ListenAddress {
+        let place = self.site.place.sibling(&format!("{number:03}.0"));
+        let mut access = self.site.access.clone();
+        if !is_trusted(user) {
+            access.users.push(user);
+        }
+        ListenAddress { place, access }
+    }
+
+    fn accept(&mut self, now: Instant) {
+        while let Some((control, _)) = self.acceptor.accept(now) {
+            let user = maker_of(&control).map(|maker| maker.uid);
+            let token = self.next;
+            let added = self.events.as_ref().map(|events| events.add(&control, token, NEWS));
+            let (Ok(user), Some(Ok(()))) = (user, added) else {
+                self.strangers.push(control);
+                continue;
+            };
+            self.next += 1;
+            self.waiting.insert(token, WaitingPlug { control, since: now, user, request: None });
+        }
+        self.expire(now);
+    }
+
+    /// Plugs that take too long, or are too many, the first first.
+    fn expire(&mut self, now: Instant) {
+        let many = self.waiting.len().saturating_sub(MOST_WAITING);
+        let first: Vec<u64> = self.waiting.keys().copied().take(many).collect();
+        let is_late = |(token, plug): (&u64, &WaitingPlug)| {
+            (now.saturating_duration_since(plug.since) > PATIENCE || first.contains(token)).then_some(*token)
+        };
+        let late: Vec<u64> = self.waiting.iter().filter_map(is_late).collect();
+        late.into_iter().for_each(|token| self.hang_up(token, Some("a plug did not say what it wants".to_owned())));
+    }
+
+    fn hang_up(&mut self, token: u64, why: Option<String>) {
+        let Some(plug) = self.waiting.remove(&token) else { return };
+        self.events.iter().for_each(|events| events.remove(&plug.control));
+        self.strangers.push(plug.control);
+        self.refused.extend(why);
+    }
+
+    /// Reads what a plug says, if it has said all of it.
+    fn hear(&mut self, token: u64) -> Option<PeerArrival> {
+        let plug = self.waiting.get_mut(&token).filter(|plug| plug.request.is_none())?;
+        let mut bytes = [0; LONGEST];
+        let asked = match peek(&plug.control, &mut bytes) {
+            Err(Errno::AGAIN) => return None,
+            Ok(Peeked { bytes: len, has_descriptors: false }) if len > 0 => PlugRequest::parse(&bytes[..len]),
+            _ => {
+                self.hang_up(token, None);
+                return None;
+            }
+        };
+        match asked {
+            Err(BadRequest::Short(_)) => None,
+            Err(why) => {
+                self.hang_up(token, Some(format!("a plug was refused: {why}")));
+                None
+            }
+            Ok(request) => {
+                let arrival = PeerArrival {
+                    peer: None,
+                    token,
+                    number: request.port,
+                    who: who_made(&plug.control),
+                    about: Some(request.description.clone()).filter(|text| !text.is_empty()),
+                };
+                plug.request = Some(request);
+                Some(arrival)
+            }
+        }
+    }
+
+    /// A socket of the switch's for the plug of a line, connected to the plug's, and its file.
+    fn connect(&self, plug: &WaitingPlug, number: u16) -> Result<(OwnedFd, SocketFile), String> {
+        let request = plug.request.as_ref().ok_or("it did not say where its socket is")?;
+        let (socket, file) = bind_datagrams(&self.data_site(number, plug.user)).map_err(|e| e.to_string())?;
+        widen(&socket);
+        let failed = |e: Errno| format!("its socket cannot be connected to: {e}");
+        match &request.address {
+            PlugAddress::Path(path) => {
+                let place = place_of_peer(path, plug.user, &self.folder).ok_or_else(|| {
+                    let folder = self.folder.display();
+                    format!("user {} may not be answered at {}: expected {folder}", plug.user, path.display())
+                })?;
+                connect_to_place(&socket, &place).map_err(failed)?;
+            }
+            PlugAddress::Abstract(_) if !is_trusted(plug.user) => {
+                return Err("only root and the daemon's own user have abstract sockets".to_owned());
+            }
+            PlugAddress::Abstract(name) => {
+                let address = SocketAddrUnix::new_abstract_name(name).map_err(failed)?;
+                rustix::net::connect(&socket, &address).map_err(failed)?;
+            }
+        }
+        Ok((socket, file))
+    }
+
+    /// Tells a plug where its frames go to. What it said is read by now.
+    fn reply(&self, plug: &WaitingPlug, number: u16) -> Result<(), String> {
+        let mut request = [0; LONGEST];
+        let read = netvale_fdio::receive(&plug.control, &mut request, rustix::net::RecvFlags::DONTWAIT);
+        if !read.is_ok_and(|got| got.fds.is_empty() && got.bytes > 0) {
+            return Err("it is gone already".to_owned());
+        }
+        let answer = answer(&self.data_path(number).display().to_string());
+        match rustix::net::send(&plug.control, &answer, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(sent) if sent == answer.len() => Ok(()),
+            _ => Err("it does not take the answer".to_owned()),
+        }
+    }
+
+    fn plugged(&mut self, plug: WaitingPlug, number: u16, token: u64) -> Result<SocketPeer, String> {
+        let made = self.connect(&plug, number).and_then(|made| self.reply(&plug, number).map(|()| made));
+        let (socket, file) = match made {
+            Ok(made) => made,
+            Err(why) => {
+                self.events.iter().for_each(|events| events.remove(&plug.control));
+                self.strangers.push(plug.control);
+                return Err(why);
+            }
+        };
+        let control = Arc::new(plug.control);
+        self.events.iter().for_each(|events| events.change(&*control, token, END));
+        self.plugs.insert(number, Plug { control: Arc::clone(&control), token, file });
+        Ok(SocketPeer::plugged(socket, control))
+    }
+}
+
+impl PeerSource for PlugSwitch {
+    fn watch(&mut self, events: SourceEvents) -> Result<(), Errno> {
+        self.acceptor.watch(events.clone())?;
+        self.events = Some(events);
+        Ok(())
+    }
+
+    fn arrivals(&mut self, now: Instant, ready: &BTreeSet<u64>) -> Vec<PeerArrival> {
+        self.accept(now);
+        let known: Vec<u64> = self.waiting.keys().copied().collect();
+        let arrivals = known.into_iter().filter_map(|token| self.hear(token)).collect();
+        let gone = self.plugs.iter().filter(|(_, plug)| ready.contains(&plug.token));
+        self.leaving.extend(gone.map(|(number, _)| *number));
+        for number in &self.leaving {
+            if let (Some(plug), Some(events)) = (self.plugs.get(number), &self.events) {
+                // It is not told again.
+                events.remove(&*plug.control);
+            }
+        }
+        arrivals
+    }
+
+    fn wait(&self, now: Instant) -> Duration {
+        let patience = |plug: &WaitingPlug| (plug.since + PATIENCE).saturating_duration_since(now);
+        self.waiting.values().map(patience).min().unwrap_or(Duration::MAX).min(self.acceptor.wait(now))
+    }
+
+    fn seat(&mut self, arrival: &mut PeerArrival, number: u16) -> Result<SocketPeer, String> {
+        let plug = self.waiting.remove(&arrival.token).ok_or("it is gone already")?;
+        self.plugged(plug, number, arrival.token)
+    }
+
+    fn turn_away(&mut self, arrival: PeerArrival, _now: Instant) -> LeftPeer {
+        self.hang_up(arrival.token, None);
+        LeftPeer::default()
+    }
+
+    fn left(&mut self, number: u16, _now: Instant) {
+        if let Some(plug) = self.plugs.remove(&number)
+            && let Some(events) = &self.events
+        {
+            events.remove(&*plug.control);
+        }
+    }
+
+    fn leaving(&mut self) -> Vec<u16> {
+        std::mem::take(&mut self.leaving)
+    }
+
+    fn go_on(&mut self, number: u16, peer: &SocketPeer) -> Result<(), OpenError> {
+        let path = self.data_path(number);
+        let failed = |what| OpenError::step(path.clone(), what);
+        let control = peer.control.clone().ok_or(Errno::BADF).map_err(failed("continue a plug"))?;
+        let user = maker_of(&control).map_or(u32::MAX, |maker| maker.uid);
+        let file = SocketFile::restore(&self.data_site(number, user))?;
+        let token = self.next;
+        self.next += 1;
+        if let Some(events) = &self.events {
+            events.add(&*control, token, END).map_err(failed("watch a plug"))?;
+        }
+        self.plugs.insert(number, Plug { control, token, file });
+        Ok(())
+    }
+
+    fn save(&self) -> Vec<Fd> {
+        vec![Fd::shared(&self.acceptor.socket)]
+    }
+
+    fn claims(&self) -> Vec<Claim> {
+        let plugs = self.plugs.values().map(|plug| plug.file.claim());
+        std::iter::once(self.file.claim()).chain(plugs).collect()
+    }
+
+    fn refused(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.refused)
+    }
+
+    fn strangers(&mut self) -> Vec<OwnedFd> {
+        std::mem::take(&mut self.strangers)
+    }
+}

@@ -1,0 +1,105 @@
+//! What a peer sends.
+#![allow(unsafe_code)]
+
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Weak};
+
+use netvale_port::seat::Seat;
+use netvale_port::{Batch, Ingress, RingCounters};
+
+use crate::egress::PeerEgress;
+use crate::parts::PeerParts;
+use crate::reader::{FrameReader, ReadStep};
+use crate::rules::PeerIntake;
+
+/// What a peer sends, as an ingress that lies in a seat.
+pub struct PeerIngress {
+    parts: PeerParts,
+    reader: FrameReader,
+    counters: Arc<RingCounters>,
+    seats: PeerSeats,
+}
+
+/// The seats of a peer's queues.
+pub(crate) struct PeerSeats {
+    pub input: Weak<Seat<PeerIngress>>,
+    pub output: Weak<Seat<PeerEgress>>,
+}
+
+impl PeerIngress {
+    pub(crate) fn new(
+        parts: PeerParts,
+        reader: FrameReader,
+        counters: Arc<RingCounters>,
+        seats: PeerSeats,
+    ) -> PeerIngress {
+        PeerIngress { parts, reader, counters, seats }
+    }
+
+    /// The beginning of a frame that is not in the socket any more. The worker must have released all frames.
+    pub(crate) fn begun(&self) -> &[u8] {
+        match &self.reader {
+            FrameReader::Stream(stream) => stream.begun(),
+            FrameReader::Messages(_) => &[],
+        }
+    }
+
+    /// Looks again soon.
+    fn poke(&self) {
+        self.seats.input.upgrade().iter().for_each(|seat| seat.poke());
+    }
+
+    /// The socket may have room again for what was accepted before.
+    #[cold]
+    fn flush(&self) {
+        let Some(output) = self.seats.output.upgrade() else { return };
+        match output.queue.enter_now() {
+            Ok(mut queue) => {
+                queue.flush();
+            }
+            Err(away) if away.is_busy() => self.poke(),
+            Err(_) => {}
+        }
+    }
+}
+
+impl Ingress for PeerIngress {
+    // SAFETY: frames lie in memory of `reader`, which is written here only.
+    unsafe fn take(&mut self, batch: &mut Batch) {
+        if self.parts.room.is_awaited() {
+            self.flush();
+        }
+        if self.parts.news.is_over() {
+            return;
+        }
+        let mut intake = PeerIntake { batch, rules: &self.parts.rules, counters: &self.counters, bytes: 0 };
+        let on = self.reader.take(&self.parts.socket, &mut intake, &self.parts.news);
+        let bytes = intake.bytes;
+        self.counters.passed(batch.len() as u64, bytes);
+        // One that brings nothing is not asked again before it is announced.
+        if on != ReadStep::Wait && batch.is_empty() {
+            self.poke();
+        }
+    }
+
+    fn release(&mut self) {}
+
+    fn arm(&mut self) -> bool {
+        // The socket itself wakes.
+        false
+    }
+
+    fn disarm(&mut self) {}
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn is_cheap(&self) -> bool {
+        false
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        &self.counters
+    }
+}

@@ -1,0 +1,230 @@
+//! Frames in a stream.
+//!
+//! What is taken out of a socket and lies in memory of this process would be lost if the process were killed, and the
+//! next one would find itself in the middle of a frame. So a stream is looked at (`MSG_PEEK`), and only whole frames
+//! are taken out of it. A frame that has not come whole at the second look may never fit into the socket: what there is
+//! of it is taken out then, and noted, so that a process that goes on knows that it lacks the beginning.
+#![allow(unsafe_code)]
+
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+
+use netvale_mem::noted::{NUMBERS, NotedCounts};
+use netvale_port::MAX_FRAME;
+use rustix::io::Errno;
+
+use super::ReadStep;
+use crate::news::{PASSED, PeerNews};
+use crate::rules::{PREFIX, PeerIntake, StreamFront, front};
+use crate::sys::{HEAD, Skipper, peek};
+
+/// Bytes that are looked at together: the longest frame, at least.
+const LOOK: usize = 256 * 1024;
+
+const _: () = assert!(LOOK > HEAD + MAX_FRAME);
+
+/// Reads a stream.
+pub struct StreamReader {
+    /// What was looked at: from `at` to `end`, it still waits in the socket.
+    buffer: Box<[u8]>,
+    at: usize,
+    end: usize,
+    /// The beginning of a frame that was taken out of the socket before it was whole, with its length.
+    begun: Vec<u8>,
+    /// Whether that has become whole, and is in the batch.
+    is_whole: bool,
+    /// Whether the frame at the front was seen incomplete.
+    has_looked: bool,
+    /// Frames of the batch.
+    frames: Vec<Range<usize>>,
+    longest: usize,
+    skipper: Skipper,
+    noted: NotedCounts,
+}
+
+/// A number for other processes: whether they lack the beginning of a frame.
+fn numbers(lacks: bool) -> [u64; NUMBERS] {
+    let mut numbers = [0; NUMBERS];
+    numbers[0] = lacks.into();
+    numbers
+}
+
+/// Whether a process was killed in the middle of a frame, by what it noted.
+pub fn was_in_a_frame(noted: &NotedCounts) -> bool {
+    noted.read()[0] != 0
+}
+
+impl StreamReader {
+    /// Creates a reader of frames of at most that many bytes, the first of which begins with `begun`.
+    pub fn new(longest: usize, begun: &[u8], mut noted: NotedCounts) -> StreamReader {
+        let mut beginning = Vec::with_capacity(PREFIX + longest);
+        beginning.extend_from_slice(begun);
+        noted.write(numbers(!begun.is_empty()));
+        StreamReader {
+            buffer: vec![0; LOOK].into_boxed_slice(),
+            at: 0,
+            end: 0,
+            begun: beginning,
+            is_whole: false,
+            has_looked: false,
+            frames: Vec::with_capacity(netvale_port::BATCH),
+            longest,
+            skipper: Skipper::default(),
+            noted,
+        }
+    }
+
+    /// The beginning of a frame that is not in the socket any more, once all others have been released.
+    pub fn begun(&self) -> &[u8] {
+        if self.is_whole { &[] } else { &self.begun }
+    }
+
+    pub(super) fn take(&mut self, socket: &OwnedFd, intake: &mut PeerIntake<'_>, news: &PeerNews) -> ReadStep {
+        if self.is_whole {
+            self.begun.clear();
+            self.is_whole = false;
+        }
+        match self.read(socket, intake) {
+            Ok(on) => on,
+            Err(StreamEnd::HungUp) => {
+                news.gone();
+                ReadStep::Wait
+            }
+            Err(StreamEnd::Broke(why)) => {
+                news.report(why);
+                ReadStep::Wait
+            }
+        }
+    }
+
+    fn read(&mut self, socket: &OwnedFd, intake: &mut PeerIntake<'_>) -> Result<ReadStep, StreamEnd> {
+        if self.cut(socket, intake)? {
+            return Ok(ReadStep::Again);
+        }
+        let known = self.end - self.at;
+        self.look(socket)?;
+        if self.end == 0 {
+            return Ok(ReadStep::Wait);
+        }
+        if self.cut(socket, intake)? {
+            return Ok(ReadStep::Again);
+        }
+        if self.end > known || !self.has_looked {
+            self.has_looked = true;
+            return Ok(ReadStep::Later);
+        }
+        self.begin(socket)?;
+        Ok(ReadStep::Again)
+    }
+
+    /// Looks at what waits in the socket.
+    fn look(&mut self, socket: &OwnedFd) -> Result<(), StreamEnd> {
+        self.at = 0;
+        self.end = 0;
+        match peek(socket, &mut self.buffer) {
+            Ok(peeked) if peeked.has_descriptors => Err(StreamEnd::Broke(PASSED.to_owned())),
+            Ok(peeked) if peeked.bytes == 0 => Err(StreamEnd::HungUp),
+            Ok(peeked) => {
+                self.end = peeked.bytes;
+                Ok(())
+            }
+            Err(Errno::AGAIN) => Ok(()),
+            Err(_) => Err(StreamEnd::HungUp),
+        }
+    }
+
+    /// Takes whole frames out, as far as there is room. Returns whether anything was taken out.
+    fn cut(&mut self, socket: &OwnedFd, intake: &mut PeerIntake<'_>) -> Result<bool, StreamEnd> {
+        self.frames.clear();
+        let completed = self.complete()?;
+        let mut next = self.at + completed;
+        if self.begun.is_empty() || self.is_whole {
+            next = self.find(next, intake.batch.room() - usize::from(self.is_whole))?;
+        }
+        if next == self.at {
+            return Ok(false);
+        }
+        self.skip(socket, next - self.at)?;
+        if self.is_whole {
+            self.noted.write(numbers(false));
+            // SAFETY: neither `begun` nor `buffer` is written before the next call that adds frames, when these have
+            // been released.
+            unsafe { intake.add(self.begun.get(PREFIX..).unwrap_or_default()) };
+        }
+        for frame in &self.frames {
+            // SAFETY: as above.
+            unsafe { intake.add(self.buffer.get(frame.clone()).unwrap_or_default()) };
+        }
+        self.has_looked = false;
+        Ok(true)
+    }
+
+    /// Finds whole frames from `next` on, at most `room`. Returns where the last one ends.
+    fn find(&mut self, mut next: usize, room: usize) -> Result<usize, StreamEnd> {
+        while self.frames.len() < room {
+            match front(self.buffer.get(next..self.end).unwrap_or_default(), self.longest) {
+                StreamFront::Whole(len) => {
+                    let begin = next + PREFIX;
+                    self.frames.push(begin..begin + len);
+                    next = begin + len;
+                }
+                // Those before it are good.
+                StreamFront::Bad(len) if next == self.at => return Err(self.bad(len)),
+                StreamFront::Bad(_) | StreamFront::Part => break,
+            }
+        }
+        Ok(next)
+    }
+
+    /// Goes on with a frame that was begun. Returns how many bytes of the buffer belong to it.
+    fn complete(&mut self) -> Result<usize, StreamEnd> {
+        if self.begun.is_empty() || self.is_whole {
+            return Ok(0);
+        }
+        let mut taken = self.append(self.at, PREFIX);
+        let Some(length) = self.begun.first_chunk::<PREFIX>() else { return Ok(taken) };
+        let length = u32::from_be_bytes(*length);
+        if length as usize > self.longest {
+            return Err(self.bad(length));
+        }
+        let total = PREFIX + length as usize;
+        taken += self.append(self.at + taken, total);
+        self.is_whole = self.begun.len() == total;
+        Ok(taken)
+    }
+
+    /// Copies bytes of the buffer from `from` on behind what was begun, until it has `total`. Returns how many.
+    fn append(&mut self, from: usize, total: usize) -> usize {
+        let lacks = total.saturating_sub(self.begun.len());
+        let bytes = self.buffer.get(from..self.end).unwrap_or_default();
+        let bytes = &bytes[..lacks.min(bytes.len())];
+        self.begun.extend_from_slice(bytes);
+        bytes.len()
+    }
+
+    /// Takes out what there is of the frame at the front.
+    fn begin(&mut self, socket: &OwnedFd) -> Result<(), StreamEnd> {
+        self.has_looked = false;
+        self.noted.write(numbers(true));
+        let bytes = self.buffer.get(self.at..self.end).unwrap_or_default();
+        self.begun.extend_from_slice(bytes);
+        let count = bytes.len();
+        self.skip(socket, count)
+    }
+
+    fn skip(&mut self, socket: &OwnedFd, count: usize) -> Result<(), StreamEnd> {
+        self.skipper.skip(socket, count).map_err(|_| StreamEnd::HungUp)?;
+        self.at += count;
+        Ok(())
+    }
+
+    fn bad(&self, len: u32) -> StreamEnd {
+        StreamEnd::Broke(format!("it sent a frame of {len} bytes: expected at most {}", self.longest))
+    }
+}
+
+/// How a stream ended.
+enum StreamEnd {
+    HungUp,
+    Broke(String),
+}

@@ -1,0 +1,47 @@
+//! Waiting for room in a peer's socket, while frames that were accepted cannot be sent.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use netvale_port::seat::Seat;
+
+/// Wakes a worker when a socket has room.
+trait RoomWaker: Send + Sync {
+    /// Begins or ends the wait for room in a socket.
+    fn watch(&self, socket: &OwnedFd, on: bool);
+}
+
+impl<Q: Send> RoomWaker for Seat<Q> {
+    fn watch(&self, socket: &OwnedFd, on: bool) {
+        self.wake.iter().for_each(|wake| wake.watch_room(socket, on));
+    }
+}
+
+/// Whether room is waited for. Clones share it.
+#[derive(Clone)]
+pub struct AwaitedRoom {
+    is_awaited: Arc<AtomicBool>,
+    waker: Weak<dyn RoomWaker>,
+}
+
+impl AwaitedRoom {
+    /// No wait yet. The worker that sleeps on `seat` is woken by room.
+    pub fn new<Q: Send + 'static>(seat: &Arc<Seat<Q>>) -> AwaitedRoom {
+        let seat = Arc::downgrade(seat);
+        AwaitedRoom { is_awaited: Arc::default(), waker: seat }
+    }
+
+    /// Whether room is waited for.
+    #[inline]
+    pub fn is_awaited(&self) -> bool {
+        self.is_awaited.load(Ordering::Relaxed)
+    }
+
+    /// Begins or ends the wait for room in a socket.
+    #[cold]
+    pub fn watch(&self, socket: &OwnedFd, on: bool) {
+        self.is_awaited.store(on, Ordering::Relaxed);
+        self.waker.upgrade().iter().for_each(|waker| waker.watch(socket, on));
+    }
+}

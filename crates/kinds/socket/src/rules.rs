@@ -1,0 +1,305 @@
+//! What a port's frames are: what stands in front of each, and how long they may be. What a peer sends is checked, and
+//! finished where its sender has left something to a network card.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use netvale_port::{Batch, DropReason, FrameRef, MAX_FRAME, RingCounters, soft};
+use netvale_wire::half_summed::left_to_do;
+use netvale_wire::offload::Offload;
+use netvale_wire::{VnetHdr, ethernet, vnet};
+
+use crate::sys::HEAD;
+
+/// Bytes of a stream's length.
+pub const PREFIX: usize = 4;
+/// Bytes of an Ethernet header with two tags.
+const TAGGED: usize = ethernet::HEADER_LEN + 2 * ethernet::VLAN_TAG_LEN;
+/// Largest MTU.
+const MAX_MTU: u32 = 65_535;
+
+/// How frames lie in what a socket carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameFormat {
+    /// One behind the other, each behind its length in four bytes, big-endian.
+    Stream,
+    /// Each is a message.
+    Messages,
+}
+
+/// What the frames of a port are.
+#[derive(Debug)]
+pub struct FrameRules {
+    /// Bytes of virtio-net header: 0, 10 or 12.
+    header: usize,
+    mtu: AtomicU32,
+}
+
+impl FrameRules {
+    /// Frames behind a virtio-net header of that length. Without one, none is longer than the MTU allows.
+    pub fn new(header: u32, mtu: u32) -> FrameRules {
+        FrameRules { header: header as usize, mtu: AtomicU32::new(mtu.min(MAX_MTU)) }
+    }
+
+    /// Sets the MTU while frames pass.
+    pub fn set_mtu(&self, mtu: u32) {
+        self.mtu.store(mtu.min(MAX_MTU), Ordering::Relaxed);
+    }
+
+    /// The MTU.
+    pub fn mtu(&self) -> usize {
+        self.mtu.load(Ordering::Relaxed) as usize
+    }
+
+    /// Bytes of virtio-net header.
+    pub fn header(&self) -> usize {
+        self.header
+    }
+
+    /// Most bytes of a frame with its header.
+    pub fn longest(&self) -> usize {
+        self.header + MAX_FRAME
+    }
+
+    /// Whether frames travel with a checksum or segmentation left to do.
+    #[inline]
+    pub fn takes_offloads(&self) -> bool {
+        self.header > 0
+    }
+
+    /// Bytes of the longest frame that begins with `head`.
+    fn limit(&self, head: &[u8]) -> usize {
+        let network = ethernet::network(head).map_or(ethernet::HEADER_LEN, |(_, at)| at);
+        network + self.mtu()
+    }
+
+    /// Whether the peer takes a frame of that length as it is.
+    #[inline]
+    pub fn fits(&self, frame: &FrameRef<'_>) -> bool {
+        if self.takes_offloads() || frame.len() <= ethernet::HEADER_LEN + self.mtu() {
+            return true;
+        }
+        let mut head = [0; TAGGED];
+        let known = frame.copy_out(0, &mut head);
+        frame.len() <= self.limit(&head[..known])
+    }
+
+    /// The same of a frame that is whole.
+    #[inline]
+    pub fn fits_whole(&self, frame: &[u8]) -> bool {
+        frame.len() <= ethernet::HEADER_LEN + self.mtu() || frame.len() <= self.limit(frame)
+    }
+
+    /// What stands in front of a frame of that length, and how much it is.
+    #[inline]
+    pub fn head(&self, format: FrameFormat, offload: &Offload, len: usize) -> ([u8; HEAD], usize) {
+        let mut head = [0; HEAD];
+        let begin = match format {
+            FrameFormat::Stream => PREFIX,
+            FrameFormat::Messages => 0,
+        };
+        if format == FrameFormat::Stream {
+            head[..PREFIX].copy_from_slice(&((self.header + len) as u32).to_be_bytes());
+        }
+        if self.header > 0 {
+            head[begin..begin + self.header].copy_from_slice(&soft::header_bytes(offload)[..self.header]);
+        }
+        (head, begin + self.header)
+    }
+
+    /// Adds a frame of a peer's to a batch that has room. Returns its length.
+    ///
+    /// # Errors
+    /// The reason for which it is dropped.
+    ///
+    /// # Safety
+    /// As [`Batch::push`], for all bytes.
+    unsafe fn push(&self, bytes: &[u8], batch: &mut Batch) -> Result<usize, DropReason> {
+        let (header, frame) = bytes.split_at_checked(self.header).ok_or(DropReason::Runt)?;
+        if frame.len() < ethernet::HEADER_LEN {
+            return Err(DropReason::Runt);
+        }
+        if frame.len() > MAX_FRAME {
+            return Err(DropReason::TooLong);
+        }
+        if self.header == 0 {
+            // SAFETY: the caller's contract.
+            return unsafe { self.push_bare(frame, batch) };
+        }
+        let header = soft::parse_header(header).ok_or(DropReason::BadVnetHeader)?;
+        // SAFETY: the caller's contract.
+        unsafe { batch.push(frame.as_ptr(), frame.len() as u32) };
+        soft::set_offload(batch, &header)?;
+        Ok(frame.len())
+    }
+
+    /// The same of a frame without header: its sender's kernel may have left its checksum, or its segmentation.
+    ///
+    /// # Safety
+    /// As [`FrameRules::push`].
+    unsafe fn push_bare(&self, frame: &[u8], batch: &mut Batch) -> Result<usize, DropReason> {
+        let limit = self.limit(frame);
+        let left = left_to_do(frame, limit, 0);
+        let is_long = frame.len() > limit;
+        // Datagrams that were put together have lengths that nobody tells.
+        let is_lost = left.is_none_or(|left: VnetHdr| left.gso_type == vnet::GSO_UDP_L4);
+        if is_long && is_lost {
+            return Err(DropReason::TooLong);
+        }
+        // SAFETY: the caller's contract.
+        unsafe { batch.push(frame.as_ptr(), frame.len() as u32) };
+        if let Some(left) = left
+            && soft::set_offload(batch, &left).is_err()
+        {
+            if is_long {
+                return Err(DropReason::TooLong);
+            }
+            // What does not fit its frame was not left by a kernel: the frame is whole.
+            // SAFETY: the caller's contract.
+            unsafe { batch.push(frame.as_ptr(), frame.len() as u32) };
+        }
+        Ok(frame.len())
+    }
+}
+
+/// Frames of a peer's on their way into a batch.
+pub struct PeerIntake<'a> {
+    /// The batch.
+    pub batch: &'a mut Batch,
+    /// What frames are.
+    pub rules: &'a FrameRules,
+    /// Counts what is dropped.
+    pub counters: &'a RingCounters,
+    /// Bytes of the frames that were added.
+    pub bytes: u64,
+}
+
+impl PeerIntake<'_> {
+    /// Adds a frame with what stands in front of it, or counts why not. There has to be room.
+    ///
+    /// # Safety
+    /// As [`Batch::push`].
+    pub unsafe fn add(&mut self, bytes: &[u8]) {
+        // SAFETY: the caller's contract.
+        match unsafe { self.rules.push(bytes, self.batch) } {
+            Ok(len) => self.bytes += len as u64,
+            Err(why) => self.counters.dropped(why, 1),
+        }
+    }
+}
+
+/// What stands at the front of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamFront {
+    /// A frame of that many bytes, behind its length.
+    Whole(usize),
+    /// The beginning of a frame, or of its length.
+    Part,
+    /// A length that no frame has.
+    Bad(u32),
+}
+
+/// What the bytes of a stream begin with, in which no frame has more than `longest` bytes.
+pub fn front(bytes: &[u8], longest: usize) -> StreamFront {
+    let Some((length, rest)) = bytes.split_first_chunk::<PREFIX>() else { return StreamFront::Part };
+    let length = u32::from_be_bytes(*length);
+    match length as usize {
+        len if len > longest => StreamFront::Bad(length),
+        len if rest.len() < len => StreamFront::Part,
+        len => StreamFront::Whole(len),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: a stream's front is what it is at every cut of it; only a length that no frame has is refused, as
+    /// soon as it is there.
+    #[test]
+    fn fronts() {
+        let frame = [&[0, 0, 0, 3][..], b"abc"].concat();
+        for cut in 0..frame.len() {
+            assert_eq!(front(&frame[..cut], 10), StreamFront::Part, "{cut}");
+        }
+        assert_eq!(front(&frame, 3), StreamFront::Whole(3));
+        assert_eq!(front(&frame, 2), StreamFront::Bad(3));
+        assert_eq!(front(&[0; 4], 10), StreamFront::Whole(0));
+        assert_eq!(front(&[0xff; 4], 65_550), StreamFront::Bad(u32::MAX));
+        assert_eq!(front(&[0, 1, 0, 15], 65_550), StreamFront::Bad(65_551));
+        assert_eq!(front(&[0, 1, 0, 14], 65_550), StreamFront::Part);
+    }
+
+    /// Objective: a head has the length and the virtio-net header, as far as there are.
+    #[test]
+    fn heads() {
+        for (header, format, expected) in [
+            (0, FrameFormat::Messages, &[][..]),
+            (0, FrameFormat::Stream, &[0, 0, 0, 60]),
+            (10, FrameFormat::Messages, &[0; 10]),
+            (12, FrameFormat::Stream, &[0, 0, 0, 72, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+        ] {
+            let (head, len) = FrameRules::new(header, 1500).head(format, &Offload::None, 60);
+            assert_eq!(&head[..len], expected, "{header} {format:?}");
+        }
+    }
+
+    fn added(rules: &FrameRules, bytes: &[u8]) -> Result<Offload, DropReason> {
+        let mut batch = Batch::new();
+        // SAFETY: the bytes outlive the batch.
+        let added = unsafe { rules.push(bytes, &mut batch) };
+        assert_eq!(added.is_ok(), batch.len() == 1, "{added:?}");
+        added.map(|_| batch.get(0).map_or(Offload::None, |frame| frame.offload()))
+    }
+
+    /// A TCP segment over IPv4; `None`: with half a checksum.
+    fn segment(payload: usize, sum: Option<u16>, tag: bool) -> Vec<u8> {
+        let len = 40 + payload;
+        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+        if tag {
+            frame.extend([0x81, 0, 0, 5]);
+        }
+        frame.extend([8, 0, 0x45, 0, (len >> 8) as u8, len as u8, 0, 0, 0x40, 0, 64, 6, 0, 0]);
+        frame.extend([10, 0, 0, 1, 10, 0, 0, 2, 0, 80, 0, 81, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x10, 1, 0]);
+        let addresses = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        let half = netvale_wire::checksum::pseudo(addresses.0, addresses.1, 6, (20 + payload) as u16);
+        frame.extend(sum.unwrap_or(half.unwrap().fold()).to_be_bytes());
+        frame.extend([0, 0]);
+        frame.resize(frame.len() + payload, 3);
+        frame
+    }
+
+    /// Objective: of what a peer without header sends, frames pass up to the MTU, with one tag or none; what a kernel
+    /// left is to be finished, a large segment cut to the MTU; what is long and whole is dropped.
+    #[test]
+    fn frames_without_header() {
+        let rules = FrameRules::new(0, 1500);
+        assert_eq!(added(&rules, &[]), Err(DropReason::Runt));
+        assert_eq!(added(&rules, &[0; 13]), Err(DropReason::Runt));
+        assert_eq!(added(&rules, &[0; 14]), Ok(Offload::None));
+        assert_eq!(added(&rules, &[0; 1514]), Ok(Offload::None));
+        assert_eq!(added(&rules, &[0; 1515]), Err(DropReason::TooLong));
+        assert_eq!(added(&rules, &segment(1460, Some(7), true)), Ok(Offload::None));
+        assert_eq!(added(&rules, &segment(1461, Some(7), true)), Err(DropReason::TooLong));
+        assert_eq!(added(&rules, &segment(1461, Some(7), false)), Err(DropReason::TooLong));
+        assert_eq!(added(&rules, &segment(100, None, false)), Ok(Offload::CsumPartial { start: 34, offset: 16 }));
+        for (tag, headers) in [(false, 54), (true, 58)] {
+            let Ok(Offload::Gso(gso)) = added(&rules, &segment(60_000, None, tag)) else { panic!("it is cut") };
+            assert_eq!((gso.hdr_len, gso.gso_size), (headers, 1460));
+        }
+        rules.set_mtu(65_535);
+        assert_eq!(added(&rules, &[0; 60_000]), Ok(Offload::None));
+    }
+
+    /// Objective: with a header, frames have any length, and a header that does not fit its frame costs the frame.
+    #[test]
+    fn frames_behind_headers() {
+        let rules = FrameRules::new(12, 1500);
+        assert_eq!(added(&rules, &[0; 11]), Err(DropReason::Runt));
+        assert_eq!(added(&rules, &[0; 25]), Err(DropReason::Runt));
+        assert_eq!(added(&rules, &[0; 12 + MAX_FRAME]), Ok(Offload::None));
+        assert_eq!(added(&rules, &[0; 13 + MAX_FRAME]), Err(DropReason::TooLong));
+        let bad = [&[1, 1, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0][..], &[0; 60]].concat();
+        assert_eq!(added(&rules, &bad), Err(DropReason::BadVnetHeader));
+    }
+}

@@ -1,0 +1,111 @@
+//! What another process needs to go on with a line, at any time ([`SocketLine::save`]), or exactly, while the workers
+//! are parked ([`SocketLine::save_parked`]).
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use netvale_fdio::state::{BadState, Fd};
+use netvale_mem::noted::NotedCounts;
+use serde::{Deserialize, Serialize};
+
+use crate::line::{LineStory, SocketLine, SocketPeer, Undelivered};
+use crate::reader::was_in_a_frame;
+use crate::rules::FrameFormat;
+
+/// The reason for a peer of whose stream a part was lost.
+const IN_A_FRAME: &str = "the daemon was killed in the middle of a frame: let it connect again";
+
+/// A line.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LineState {
+    /// Number of peers so far.
+    pub connections: u64,
+    /// Why the last peer is not connected.
+    pub last_error: Option<String>,
+    /// Who the last peer is.
+    pub who: Option<String>,
+    /// What it says of itself.
+    pub about: Option<String>,
+    /// The connected peer.
+    pub peer: Option<SocketPeerState>,
+}
+
+/// A peer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SocketPeerState {
+    /// Its socket; `None`: the port's own.
+    pub socket: Option<Fd>,
+    /// The connection that says that it is there.
+    pub control: Option<Fd>,
+    /// Where each direction of a stream is noted.
+    pub noted: Vec<Fd>,
+    /// The beginning of a frame that is not in the socket any more.
+    pub begun: Vec<u8>,
+    /// What has to be sent before anything else.
+    pub backlog: Vec<Vec<u8>>,
+}
+
+impl SocketLine {
+    /// What another process needs to go on with the line after this one ended without notice. It changes whenever a
+    /// peer comes or goes.
+    pub fn save(&self) -> LineState {
+        let LineStory { connections, last_error, who, about } = self.story();
+        let peer = self.peer().as_ref().map(|one| SocketPeerState {
+            socket: (!one.peer.is_ports).then(|| Fd::shared(&one.peer.sockets[0])),
+            control: one.peer.control.as_ref().map(Fd::shared),
+            noted: one.noted.iter().map(Fd::shared).collect(),
+            begun: Vec::new(),
+            backlog: Vec::new(),
+        });
+        LineState { connections, last_error, who, about, peer }
+    }
+
+    /// The same exactly. The workers must be parked. `None`: one of them does not give a queue back.
+    pub fn save_parked(&self) -> Option<LineState> {
+        let mut state = self.save();
+        if let Some(peer) = &mut state.peer {
+            peer.begun = self.input.queue.control().ok()?.as_ref().map(|queue| queue.begun().to_vec())?;
+            peer.backlog = self.output.queue.control().ok()?.as_ref().map(|queue| queue.backlog())?;
+        }
+        Some(state)
+    }
+
+    /// Goes on with another process's line. `own` is the peer of a line whose socket is the port's own; that of another
+    /// one has its frames as `format` says. A peer of which a part was lost is not connected.
+    ///
+    /// # Errors
+    /// [`BadState`] if what is said contradicts itself.
+    pub fn restore(&self, state: LineState, format: FrameFormat, own: Option<SocketPeer>) -> Result<(), BadState> {
+        let LineState { connections, last_error, who, about, peer } = state;
+        let story = LineStory { connections, last_error, who, about };
+        self.continue_story(story.clone());
+        let Some(SocketPeerState { socket, control, noted, begun, backlog }) = peer else { return Ok(()) };
+        let noted = notes(Fd::take_all(noted)?, format)?;
+        let peer = match (socket, control, own) {
+            (Some(socket), None, None) => SocketPeer::connected(socket.take()?, format),
+            (Some(socket), Some(control), None) => SocketPeer::plugged(socket.take()?, Arc::new(control.take()?)),
+            (None, None, Some(own)) => own,
+            _ => return Err(BadState::new("a peer that is reached in another way")),
+        };
+        if noted.as_ref().is_some_and(|noted| is_lost(noted, &begun, &backlog)) {
+            self.continue_story(LineStory { last_error: Some(IN_A_FRAME.to_owned()), ..story });
+            return Ok(());
+        }
+        self.go_on(peer, Undelivered { begun, backlog, noted }).map_err(BadState::new)
+    }
+}
+
+/// Whether a process was killed while it had a part of a frame that nobody else has.
+fn is_lost(noted: &[NotedCounts; 2], begun: &[u8], backlog: &[Vec<u8>]) -> bool {
+    let [reader, writer] = noted;
+    was_in_a_frame(reader) && begun.is_empty() || was_in_a_frame(writer) && backlog.is_empty()
+}
+
+fn notes(files: Vec<OwnedFd>, format: FrameFormat) -> Result<Option<[NotedCounts; 2]>, BadState> {
+    let notes = files.into_iter().map(NotedCounts::continued).collect::<Result<Vec<_>, _>>()?;
+    match (<[NotedCounts; 2]>::try_from(notes), format) {
+        (Ok(notes), FrameFormat::Stream) => Ok(Some(notes)),
+        (Err(none), FrameFormat::Messages) if none.is_empty() => Ok(None),
+        _ => Err(BadState::new("notes of a stream that is none, or no notes of one")),
+    }
+}
