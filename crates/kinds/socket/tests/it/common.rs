@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use netvale_fdio::state::Fd;
 use netvale_port::listener::ListenAddress;
-use netvale_port::{Batch, DropReason, Egress, FrameRef, FrameSource, RingCounters, Scratch};
+use netvale_port::{Batch, DropReason, Egress, FrameRef, RingCounters, Scratch, Source};
 use netvale_socket::exchange::{ListeningSource, OwnAddress, PeerSource};
 use netvale_socket::{Exchange, FrameFormat, FrameRules, LineState, LineStory, PeerArrival, SocketLine};
 
@@ -64,7 +64,7 @@ pub fn site(path: &Path) -> ListenAddress {
 struct ServedLine {
     line: Rc<SocketLine>,
     output: Arc<dyn Egress>,
-    input: FrameSource,
+    input: Source,
     spare: Box<Batch>,
 }
 
@@ -118,7 +118,7 @@ impl SocketRig {
         let (line, (mut outputs, mut inputs)) = SocketLine::new(&self.rules, self.exchange.news()).unwrap();
         let line = Rc::new(line);
         let output = outputs.pop().unwrap();
-        let input = FrameSource::new(inputs.pop().unwrap());
+        let input = Source::new(inputs.pop().unwrap());
         self.lines.insert(number, ServedLine { line: Rc::clone(&line), output, input, spare: Box::default() });
         line
     }

@@ -22,15 +22,15 @@ pub fn narrowed(command: Command, words: &[OsString]) -> Command {
 fn asked_kind(words: &[OsString]) -> Option<&'static SpecKind> {
     let words: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
     let after = words.iter().position(|word| *word == "attach")? + 1;
-    let (flags, others): (Vec<_>, Vec<_>) = words[after..].iter().partition(|word| word.starts_with('-'));
-    if !flags.iter().any(|flag| matches!(**flag, "-h" | "--help")) {
+    let (flags, others): (Vec<&str>, Vec<&str>) = words[after..].iter().partition(|word| word.starts_with('-'));
+    if !flags.iter().any(|flag| matches!(*flag, "-h" | "--help")) {
         return None;
     }
-    let kind = |word: &&str| AttachSpec::parse(word).ok().map(|spec| spec.kind());
+    let kind = |word: &str| AttachSpec::parse(word).ok().map(|spec| spec.kind());
     // A value of an option may look like a name of a port for programs, but not like another port.
-    let port = others.iter().find(|word| word.contains(':') && kind(word).is_some());
+    let port = others.iter().filter(|word| word.contains(':')).find_map(|word| kind(word));
     match (port, others.as_slice()) {
-        (Some(port), _) => kind(port),
+        (Some(kind), _) => Some(kind),
         (None, [_, name]) if flags.len() == 1 => kind(name),
         _ => None,
     }
