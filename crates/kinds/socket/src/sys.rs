@@ -194,7 +194,7 @@ impl MessageBuffers {
 
 /// Who has sent a datagram, and how it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DatagramSender {
+pub struct GuestSender {
     /// The path that the sender's socket was bound to, as the sender had it.
     pub path: Option<PathBuf>,
     /// Its user and process, as the kernel vouches for them.
@@ -211,7 +211,7 @@ pub struct DatagramSender {
 ///
 /// # Errors
 /// Whatever recvmsg(2) returns; `EAGAIN` if nothing waits.
-pub fn sender_of_next(socket: &OwnedFd) -> Result<DatagramSender, Errno> {
+pub fn sender_of_next(socket: &OwnedFd) -> Result<GuestSender, Errno> {
     let mut begins = [0; 4];
     let mut name = libc::sockaddr_un { sun_family: 0, sun_path: [0; 108] };
     let mut rights = Rights([0; RIGHTS]);
@@ -230,7 +230,7 @@ pub fn sender_of_next(socket: &OwnedFd) -> Result<DatagramSender, Errno> {
     let end = (header.msg_namelen as usize).saturating_sub(2).min(name.sun_path.len());
     let path: Vec<u8> = name.sun_path[..end].iter().map(|c| *c as u8).take_while(|c| *c != 0).collect();
     let path = (!path.is_empty()).then(|| PathBuf::from(OsString::from_vec(path)));
-    Ok(DatagramSender { path, user, process, begins, len })
+    Ok(GuestSender { path, user, process, begins, len })
 }
 
 /// What is found at the front of a stream.

@@ -1,4 +1,4 @@
-//! PortPeers of socket ports come and go: each gets a line of its port's exchange. All of it is done by the main thread.
+//! Peers of socket ports come and go: each gets a line of its port's exchange. All of it is done by the main thread.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};

@@ -22,7 +22,7 @@ use super::bound::BoundSocket;
 use super::place::place_of_peer;
 use super::{PeerArrival, PeerSource, SOCKET, SourceEvents};
 use crate::line::SocketPeer;
-use crate::sys::{DatagramSender, sender_of_next};
+use crate::sys::{GuestSender, sender_of_next};
 
 /// What a peer may send before its first frame.
 const MAGIC: &[u8; 4] = b"VFKT";
@@ -87,7 +87,7 @@ impl GuestSocket {
     }
 
     /// Connects to who has sent the datagram that is next.
-    fn connect(&mut self, sender: &DatagramSender) -> Result<(), String> {
+    fn connect(&mut self, sender: &GuestSender) -> Result<(), String> {
         let folder = self.folder();
         let path = sender.path.as_deref().ok_or("it has no address: expected a socket that is bound to a path")?;
         let shown = path.display();
