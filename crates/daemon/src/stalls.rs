@@ -79,7 +79,7 @@ impl WatchedThread {
         let lasts = since != 0 && now.saturating_sub(since) > LIMIT.as_nanos() as u64;
         if lasts && self.reported.swap(since, Ordering::Relaxed) != since {
             let ms = (now - since) / 1_000_000;
-            tracing::warn!(ms, "{} is held up", self.name);
+            tracing::warn!(ms, "{} is held up: its operation takes too long, or it gets no CPU time", self.name);
         }
     }
 }

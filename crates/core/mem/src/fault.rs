@@ -50,7 +50,7 @@ pub(crate) struct FaultInner {
     why: Mutex<Option<String>>,
 }
 
-/// A group of peers: once a doorbell of one has blocked, no doorbell of the group is rung. Clones share it.
+/// A group of peers: once one peer's doorbell has blocked, no doorbell of the group is rung. Clones share this state.
 #[derive(Clone, Debug, Default)]
 pub struct FaultGroup(Arc<AtomicBool>);
 

@@ -209,7 +209,7 @@ pub(crate) struct SegmentHeaders {
 }
 
 impl SegmentHeaders {
-    /// Finds the headers of the frame that `prefix` starts with, all within it.
+    /// Finds the headers of the frame whose first bytes are `prefix`. All headers must lie within `prefix`.
     pub fn find(prefix: &[u8]) -> Result<Self, BadVnet> {
         let layers = Layers::parse(prefix).map_err(bad_headers)?;
         let ip = layers.ip.ok_or(BadVnet::GsoProtocol)?;

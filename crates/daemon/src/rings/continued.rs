@@ -93,7 +93,7 @@ impl LocalRings {
         let [tx_rings, rx_rings, tx_slots, rx_slots] = state.shape;
         let shape = PortShape { tx_rings, rx_rings, tx_slots, rx_slots };
         if !matches!(state.hdr_len, 0 | 10 | 12) {
-            return refuse(Errno::INVAL, format!("a header of {} bytes", state.hdr_len));
+            return refuse(Errno::INVAL, format!("virtio-net header of {} bytes: expected 0, 10 or 12", state.hdr_len));
         }
         let mem = Arc::new(region.continue_port(shape, state.host.0, state.host.1, state.first)?);
         set_offset_rules(all(&mem), &state.offsets);

@@ -127,7 +127,7 @@ impl DaemonServer {
             if busy_now != busy {
                 let counters = kept::counters(&self.daemon);
                 let saved = self.daemon.store.as_mut().map_or(Ok(()), |store| store.save_counters(counters));
-                saved.unwrap_or_else(|e| tracing::error!("counters are not kept: {e}"));
+                saved.unwrap_or_else(|e| tracing::error!("cannot save counters: {e}; a restart may lose them"));
             }
             let pause = if busy_now == busy { IDLE_PERIOD } else { PERIOD };
             self.counted = (now + pause, busy_now);
@@ -207,7 +207,7 @@ impl DaemonServer {
                 _ => flags,
             };
             if !is_unix || epoll::add(&self.epoll, &fd, epoll::EventData::new_u64(id), flags).is_err() {
-                tracing::error!(pid = caller.pid, "a connection cannot be continued");
+                tracing::error!(pid = caller.pid, "cannot take over a connection: its program must connect again");
                 continue;
             }
             let client = match connected {

@@ -204,7 +204,7 @@ fn vteps(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
         let left =
             shown.detail::<VxlanInfo>().map_or(0, |tunnel| tunnel.remotes.iter().filter(|remote| remote.flood).count());
         if left != 1 {
-            return Err(format!("{port} floods to {left} VTEPs"));
+            return Err(format!("{port} floods to {left} VTEPs: expected 1"));
         }
     }
     Ok(())

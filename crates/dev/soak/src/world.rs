@@ -16,7 +16,7 @@ use crate::replayed;
 pub const ATTACKED: &str = "vale0";
 /// The tunnel on it.
 pub const ATTACKED_TUNNEL: &str = "xvxlan";
-/// Addresses of the bystanders on it.
+/// Numbers of the bystanders' stations on [`ATTACKED`], for [`station`].
 pub const TARGETS: [u8; 2] = [1, 2];
 /// The cable whose ends interfaces are attached to.
 pub const CABLE: [&str; 2] = ["nvsoak0", "nvsoak1"];

@@ -314,7 +314,7 @@ impl<W> Task<W> for StackRx {
     }
 }
 
-/// The result of a read.
+/// What one read of the TAP gave: a frame of that length, a lost frame, or nothing.
 enum StackReadResult {
     Frame(usize),
     Lost(DropReason),

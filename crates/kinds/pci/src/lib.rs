@@ -52,7 +52,8 @@ pub enum PciError {
     },
     /// The function has no IOMMU group, so its memory accesses would have no limits.
     #[error(
-        "{0} has no IOMMU group: switch the IOMMU on (firmware; kernel option intel_iommu=on; a virtual one in a guest)"
+        "{0} has no IOMMU group: enable the IOMMU in the firmware and, on Intel, with the kernel option \
+         intel_iommu=on; a guest needs a virtual IOMMU"
     )]
     NoIommu(String),
     /// The kernel refused a step.

@@ -136,7 +136,8 @@ pub struct SocketLine {
 pub type LineQueues = (Vec<Arc<dyn Egress>>, Vec<Box<dyn Ingress>>);
 
 impl SocketLine {
-    /// Creates a line without a peer, and its queues. `news` becomes readable when something happens to a peer.
+    /// Creates a line without a peer, and its queues. `news` becomes readable when a worker reports something about a
+    /// peer, such as its hang-up.
     ///
     /// # Errors
     /// When the process is out of descriptors.

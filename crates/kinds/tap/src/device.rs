@@ -165,7 +165,7 @@ impl Tap {
         &self.name
     }
 
-    /// Whether the kernel also leaves UDP segmentation to the receiver.
+    /// Whether the kernel leaves UDP segmentation to the reader of the TAP (USO), as it does TCP segmentation.
     pub fn has_uso(&self) -> bool {
         self.uso
     }

@@ -23,7 +23,7 @@ const CONFIG: u32 = 7;
 pub struct VfioAnswer {
     /// Header and payload.
     pub bytes: Vec<u8>,
-    /// Descriptors.
+    /// File descriptors sent with the bytes.
     pub fds: Vec<OwnedFd>,
 }
 

@@ -128,7 +128,7 @@ impl TunnelEgress {
         }
     }
 
-    /// Records claims of addresses, for a control plane.
+    /// Records the address claims of ARP and ND messages, for a control plane.
     fn hear(&self, head: &[u8], pass: &BatchPass<'_>) -> Option<NeighborMessage> {
         let said = (!self.tunnel.options.learning).then(|| neighbors::read(head)).flatten()?;
         self.tunnel.heard.hear(&said, pass.from, pass.now);

@@ -21,7 +21,7 @@ pub struct ProgramExtmem {
     pub pools: PoolSizes,
     /// The region that already lies in this memory: in netmap, the same memory is the same region.
     pub known: Option<u32>,
-    /// Set if the memory is part of a file: the region then lies in the file, for every process that maps it.
+    /// Set if the memory is part of a file: the region is then placed in that file, where other processes can map it.
     file: Option<FileMemory>,
     room: u64,
 }

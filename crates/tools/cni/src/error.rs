@@ -98,7 +98,7 @@ impl From<NetnsError> for CniError {
     }
 }
 
-/// Makes an error of the kernel at a step.
+/// Returns a function that turns the kernel's error at `step` into a [`CniError`].
 pub fn kernel(step: &str) -> impl FnOnce(rustix::io::Errno) -> CniError {
     let step = step.to_owned();
     move |e| CniError::new(Code::Kernel, format!("{step}: {e}"))

@@ -332,7 +332,7 @@ impl EvpnAgent {
         }
     }
 
-    /// Makes and removes mirrors until they match the ports.
+    /// Makes the missing mirrors, and removes those whose port is gone.
     fn match_ports(&mut self, ports: Vec<EvpnPort>) -> Result<(), AgentError> {
         let mut wanted = BTreeMap::new();
         for port in ports.into_iter().take(MAX_INSTANCES) {

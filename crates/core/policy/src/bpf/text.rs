@@ -12,7 +12,7 @@ pub enum BpfTextError {
     /// The text is empty.
     #[error("a filter is the number of its instructions and then each of them, as `tcpdump -ddd` prints it")]
     Empty,
-    /// A word that is not a number, or too large for its place.
+    /// A word that is not a number, or is too large for its field.
     #[error("{word:?} is no number, or one that is too large where it stands")]
     NoNumber {
         /// The word.

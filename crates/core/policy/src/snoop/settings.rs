@@ -108,7 +108,7 @@ pub struct SnoopSettings {
     pub startup_query_count: u8,
     /// Interval of queries after a leave (`mcast_last_member_interval`); at least a tenth of a second.
     pub last_member_interval_ns: u64,
-    /// Number of these (`mcast_last_member_count`).
+    /// Number of queries after a leave (`mcast_last_member_count`).
     pub last_member_count: u8,
     /// Time after which a silent member expires (`mcast_membership_interval`).
     pub membership_interval_ns: u64,

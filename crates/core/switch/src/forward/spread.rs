@@ -69,7 +69,8 @@ impl PortEntry {
         self.port.egresses.iter().filter(|queue| queue.is_open()).count()
     }
 
-    /// The open queue of this number modulo the open ones; with no open queue, all count.
+    /// Index of the open queue that `number` selects, modulo the number of open queues. If none is open, all queues
+    /// count as open.
     pub(super) fn open_queue(&self, number: usize) -> usize {
         let queues = &self.port.egresses;
         let open = self.open_queues();

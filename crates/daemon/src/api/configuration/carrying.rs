@@ -155,7 +155,7 @@ fn take_back(d: &mut Daemon, done: Vec<UndoStep>) -> RemainingDifferences {
         match undo {
             UndoStep::Detach(full) => {
                 if let Err(why) = detach(d, &full, "the configuration cannot be applied") {
-                    left.different.push(format!("{full} is attached ({why})"));
+                    left.different.push(format!("{full} is still attached ({why})"));
                 }
             }
             UndoStep::Adjust(full, options) => {

@@ -47,7 +47,7 @@ fn left_out(d: &Daemon) -> Vec<String> {
         format!("{full}: it is a program's, or its interface is in another network namespace ({owner})")
     });
     let pipes = d.pipes.iter().filter(|(_, pipe)| pipe.guest_end().is_none());
-    let pipes = pipes.map(|(name, pipe)| format!("pipe {name}: programs have it (user {})", pipe.uid));
+    let pipes = pipes.map(|(name, pipe)| format!("pipe {name}: programs have it open (user {})", pipe.uid));
     let interfaces = d.interfaces.ports().map(|(_, port)| {
         let info = port.info();
         let Owner { uid, pid } = info.owner.unwrap_or_default();

@@ -292,8 +292,8 @@ impl Books {
             Err(BenchError::WrongBytes { who: who.to_owned(), frames: wrong })
         } else if out > sent || sent - out > in_flight {
             Err(BenchError::Miscounted(format!(
-                "{who} sent {sent} frames, but {received} arrived and {dropped} were counted as dropped; no more than \
-                 {in_flight} can be under way"
+                "{who} sent {sent} frames, but {received} arrived and {dropped} were dropped: expected the same sum, \
+                 except for at most {in_flight} frames in flight; repeat the run"
             )))
         } else {
             Ok(())

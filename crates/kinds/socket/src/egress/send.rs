@@ -155,7 +155,7 @@ impl PeerEgress {
         1
     }
 
-    /// Sends what was accepted before. Returns whether nothing of it is left.
+    /// Sends the backlog of accepted frames. Returns whether it is now empty.
     pub fn flush(&mut self) -> bool {
         if self.backlog.is_empty() {
             return true;

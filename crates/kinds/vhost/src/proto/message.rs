@@ -75,7 +75,7 @@ pub mod protocol {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FrontEndViolation {
     /// The flags are of another version.
-    #[error("message flags {0:#x}: not version 1")]
+    #[error("message flags {0:#x} are not version 1: expected 1 in the lowest two bits")]
     Version(u32),
     /// An answer arrived instead of a request.
     #[error("an answer to request {0}, which nobody asked")]

@@ -54,7 +54,7 @@ pub enum ForwardMode {
     Io,
     /// New source and destination addresses.
     Mac,
-    /// Source and destination address exchanged.
+    /// Source and destination addresses swapped.
     Macswap,
 }
 

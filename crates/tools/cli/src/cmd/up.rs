@@ -35,7 +35,7 @@ pub struct UpArgs {
     #[command(flatten)]
     pub settings: SettingFlags,
 
-    /// Go on in the place of the running daemon, with its ports and connections; `netvale upgrade` starts it so.
+    /// Take over from the running daemon, with its ports and connections; `netvale upgrade` uses this.
     #[arg(long)]
     pub take_over: bool,
 

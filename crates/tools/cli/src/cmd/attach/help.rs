@@ -41,8 +41,16 @@ fn of_kind(attach: Command, kind: &'static SpecKind) -> Command {
         let is_taken = option.is_for(kind);
         attach.mut_arg(option.key, |arg| arg.help(options::effect(option)).hide(!is_taken))
     });
+    let attach = if kind.takes("backend") { attach } else { without_backend(attach) };
     let ports: String = kind.help.iter().map(|(port, what)| super::port_line(port, what)).collect();
     attach.after_long_help(format!("Ports:\n{ports}\nAll kinds of ports and their options: netvale attach --help\n"))
+}
+
+/// The usage of a port that is always on a switch.
+fn without_backend(attach: Command) -> Command {
+    attach
+        .override_usage("netvale attach [OPTIONS] <SWITCH> <PORT>")
+        .mut_arg("first", |switch| switch.help("The switch, e.g. vale0"))
 }
 
 #[cfg(test)]

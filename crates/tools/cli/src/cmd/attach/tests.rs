@@ -206,7 +206,7 @@ fn options_that_exclude_each_other() {
             pairs += 1;
         }
     }
-    assert_eq!(pairs, 13);
+    assert_eq!(pairs, 14);
 }
 
 /// Objective: unknown keys, overlong names and invalid names are each refused by name.
