@@ -10,6 +10,7 @@ use crate::cost;
 use crate::error::{BenchError, Result};
 use crate::measure::Measure;
 use crate::options::{self, Options};
+use crate::papers::{self, Papers};
 use crate::scenarios;
 use crate::sys::worker;
 
@@ -67,6 +68,11 @@ enum Command {
         json: bool,
     },
 
+    /// Run the papers' experiments, and write a page with their figures and ours.
+    ///
+    /// What was measured is kept, so that it may be interrupted.
+    Papers(Papers),
+
     /// Count the instructions that a frame costs on each path, and hold them against the budgets. Needs valgrind.
     ///
     /// Exit code 1 when a path costs over 2 % more than its budget.
@@ -115,6 +121,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
             let builds = [Build::at(&old)?, Build::at(&new)?];
             ab::run(&builds, &measure, json, out)?.iter().all(|pair| pair.is_within(tolerance))
         }
+        Some(Command::Papers(options)) => papers::run(&options, out)?,
         Some(Command::Cost { paths, budgets, update }) => cost::run(&paths, &budgets, update, out)?,
         Some(Command::Count { path, batch }) => {
             cost::count(&path, batch)?;

@@ -1,0 +1,272 @@
+//! The experiments: a row each, by the numbers of their documents.
+
+use super::published::*;
+use super::table::{Column, Reading, Table, TableRow};
+
+/// A document whose design netvale builds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Document {
+    /// What its figures' numbers begin with.
+    pub number: &'static str,
+    /// Its title, and where it appeared.
+    pub title: &'static str,
+    /// The machine of its figures.
+    pub machine: &'static str,
+}
+
+/// The documents.
+pub const DOCUMENTS: &[Document] = &[
+    Document {
+        number: "1",
+        title: "Revisiting Network I/O APIs: The Netmap Framework (Communications of the ACM, 2012)",
+        machine: "one 10 Gbit/s interface: 14.88 Mpps of 64-byte frames, 812 kpps of 1,518",
+    },
+    Document {
+        number: "2",
+        title: "Speeding Up Packet I/O in Virtual Machines (ANCS 2013)",
+        machine: "QEMU with KVM, its e1000 extended; FreeBSD guests; TSO off",
+    },
+    Document {
+        number: "3",
+        title: "ptnet: netmap passthrough",
+        machine: "Linux 4.4 on an i7-3770K at 3.5 GHz; guests with one processor; netperf, 10 s, 10 times",
+    },
+    Document {
+        number: "4",
+        title: "DPDK's vhost and virtio paths (2017)",
+        machine: "Xeon E5-2680 v2 at 2.8 GHz, DPDK 17.05, 64-byte frames",
+    },
+];
+
+/// Cases of a scenario, with peers beside them.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// The scenario.
+    pub scenario: &'static str,
+    /// Its variants.
+    pub variants: &'static [&'static str],
+    /// Who is measured beside netvale.
+    pub peers: &'static [&'static str],
+    /// Seconds that setting up one contender takes.
+    pub setup: u32,
+}
+
+/// An experiment.
+#[derive(Clone, Copy, Debug)]
+pub struct Figure {
+    /// The document's number, and its own.
+    pub number: &'static str,
+    /// What it is called here.
+    pub title: &'static str,
+    /// What was measured.
+    pub about: &'static str,
+    /// What is different here.
+    pub here: &'static str,
+    /// What to see.
+    pub see: &'static str,
+    /// How it is measured here.
+    pub runs: &'static [Run],
+    /// The figures, printed and ours.
+    pub table: Table,
+    /// What cannot be had here, and why.
+    pub missing: &'static [&'static str],
+}
+
+impl Figure {
+    /// Its document.
+    pub fn document(&self) -> &'static Document {
+        let of = |document: &&Document| self.number.split('.').next() == Some(document.number);
+        DOCUMENTS.iter().find(of).unwrap_or(&DOCUMENTS[0])
+    }
+}
+
+/// The paper's columns, guest and host.
+const COLUMNS: &[Column] = &[
+    Column { head: "UDP8, kpps", variant: "udp-small-tap", reading: Reading::Kpps },
+    Column { head: "UDP-1460, kpps", variant: "udp-large-tap", reading: Reading::Kpps },
+    Column { head: "the same, Mbit/s", variant: "udp-large-tap", reading: Reading::PayloadMbits(1460) },
+    Column { head: "TCP, Mbit/s", variant: "tcp", reading: Reading::Mbits },
+    Column { head: "TCPw, Mbit/s", variant: "tcp-wide", reading: Reading::Mbits },
+    Column { head: "RR, thousand a second", variant: "tcp-rr", reading: Reading::Thousands },
+];
+
+/// The columns of datagrams to the guest.
+const COLUMNS_IN: &[Column] = &[
+    Column { head: "UDP8, kpps", variant: "udp-small-in", reading: Reading::Kpps },
+    Column { head: "UDP-1460, kpps", variant: "udp-large-in", reading: Reading::Kpps },
+    Column { head: "the same, Mbit/s", variant: "udp-large-in", reading: Reading::PayloadMbits(1460) },
+];
+
+/// Between guests.
+const COLUMNS_BETWEEN: &[Column] = &[
+    Column { head: "UDP8, kpps", variant: "udp-small-between", reading: Reading::Kpps },
+    Column { head: "UDP-1460, kpps", variant: "udp-large-between", reading: Reading::Kpps },
+    Column { head: "the same, Mbit/s", variant: "udp-large-between", reading: Reading::PayloadMbits(1460) },
+];
+
+/// netvale's rows in booted guests, in the paper's order, with what is printed of each.
+const fn e1000(printed: [&'static PrintedRow; 5]) -> [TableRow; 7] {
+    let [base, itr, sc, csb, csb_itr] = printed;
+    [
+        TableRow::of(base, "netvale-base"),
+        TableRow::of(itr, "netvale-itr"),
+        TableRow::of(sc, "netvale-itr-sc"),
+        TableRow::of(csb, "netvale-csb"),
+        TableRow::of(csb_itr, "netvale"),
+        TableRow::ours("QEMU's own e1000, a TAP", "qemu-e1000"),
+        TableRow::ours("virtio-net, a vhost-user port", "netvale-vhost"),
+    ]
+}
+
+const EMULATED: &str = "Guests are emulated in software, without hardware's virtualisation, and run Linux: their own \
+    network stack and the emulation of their processor are the bound, so that only ratios to BASE compare, and what \
+    is counted a packet.";
+
+const E1000_PEERS: &[&str] =
+    &["netvale-base", "netvale-itr", "netvale-itr-sc", "netvale-csb", "qemu-e1000", "netvale-vhost"];
+
+/// All of them, in order.
+pub const ALL: &[Figure] = &[
+    Figure {
+        number: "2.1",
+        title: "An e1000 from a guest to the host",
+        about: "Datagrams of 8 and 1,460 bytes, TCP with writes of 1,460 bytes and of netperf's default, and round \
+            trips, by TAP, one processor: without moderation (BASE), with it (itr, in 250 ns), with Send Combining \
+            (SC), and with the status block in memory (CSB).",
+        here: EMULATED,
+        see: "What each variant saves is register accesses and interrupts: the figures a packet fall in the paper's \
+            order, also where the guest's own stack hides it in the rate.",
+        runs: &[Run {
+            scenario: "e1000",
+            variants: &["udp-small-tap", "udp-large-tap", "tcp", "tcp-wide", "tcp-rr"],
+            peers: E1000_PEERS,
+            setup: 20,
+        }],
+        table: Table {
+            columns: COLUMNS,
+            rows: &e1000([&TAP_ONE_CPU[0], &TAP_ONE_CPU[1], &TAP_ONE_CPU[2], &TAP_ONE_CPU[3], &TAP_ONE_CPU[4]]),
+            base: Some("netvale-base"),
+            facts: &[("exits_each", "exits a packet"), ("interrupts_each", "interrupts a packet")],
+        },
+        missing: &["VirtualBox and VMware, which the paper has beside QEMU, are not in the registries used here."],
+    },
+    Figure {
+        number: "2.2",
+        title: "An e1000 from the host to a guest",
+        about: "Datagrams of 8 and 1,460 bytes as fast as the host sends them, counted in the guest.",
+        here: EMULATED,
+        see: "Moderation and the status block take interrupts from the guest's processor, which then has more left \
+            for datagrams.",
+        runs: &[Run { scenario: "e1000", variants: &["udp-small-in", "udp-large-in"], peers: E1000_PEERS, setup: 20 }],
+        table: Table {
+            columns: COLUMNS_IN,
+            rows: &[
+                TableRow::of(&TAP_ONE_CPU_IN[0], "netvale-base"),
+                TableRow::of(&TAP_ONE_CPU_IN[1], "netvale-itr"),
+                TableRow::of(&TAP_ONE_CPU_IN[2], "netvale-itr-sc"),
+                TableRow::of(&TAP_ONE_CPU_IN[3], "netvale"),
+                TableRow::ours("QEMU's own e1000, a TAP", "qemu-e1000"),
+                TableRow::ours("virtio-net, a vhost-user port", "netvale-vhost"),
+            ],
+            base: Some("netvale-base"),
+            facts: &[("interrupts_each", "interrupts a packet")],
+        },
+        missing: &[],
+    },
+    Figure {
+        number: "2.3",
+        title: "Two guests with an e1000 each, on a VALE switch",
+        about: "Datagrams from one guest to the other.",
+        here: EMULATED,
+        see: "Send Combining and the status block save most, as in the paper, as each packet that is sent costs an \
+            exit without them.",
+        runs: &[Run {
+            scenario: "e1000",
+            variants: &["udp-small-between", "udp-large-between"],
+            peers: &["netvale-base", "netvale-itr", "netvale-itr-sc", "netvale-csb", "netvale-vhost"],
+            setup: 40,
+        }],
+        table: Table {
+            columns: COLUMNS_BETWEEN,
+            rows: &[
+                TableRow::of(&GUESTS_VALE[0], "netvale-base"),
+                TableRow::of(&GUESTS_VALE[1], "netvale-itr"),
+                TableRow::of(&GUESTS_VALE[2], "netvale-itr-sc"),
+                TableRow::of(&GUESTS_VALE[3], "netvale-csb"),
+                TableRow::ours("virtio-net, vhost-user ports", "netvale-vhost"),
+            ],
+            base: Some("netvale-base"),
+            facts: &[("exits_each", "exits a packet"), ("interrupts_each", "interrupts a packet")],
+        },
+        missing: &[],
+    },
+    Figure {
+        number: "2.4",
+        title: "The same driver without a guest around it",
+        about: "pkt-gen in guests, 60 bytes and 1,500, between two guests on a VALE switch.",
+        here: "A process plays both guests with the driver's own code, so that the device and the switch are the \
+            bound, not the emulation of a processor.",
+        see: "The status block takes nearly every register access away; Send Combining most of them.",
+        runs: &[Run {
+            scenario: "e1000",
+            variants: &["played", "played-large"],
+            peers: &["netvale-base", "netvale-sc"],
+            setup: 2,
+        }],
+        table: Table {
+            columns: &[
+                Column { head: "60 bytes, kpps", variant: "played", reading: Reading::Kpps },
+                Column { head: "1,500 bytes, kpps", variant: "played-large", reading: Reading::Kpps },
+                Column { head: "the same, Mbit/s", variant: "played-large", reading: Reading::Mbits },
+            ],
+            rows: &[
+                TableRow::of(&GUESTS_VALE[4], "netvale"),
+                TableRow::ours("Send Combining", "netvale-sc"),
+                TableRow::ours("BASE", "netvale-base"),
+            ],
+            base: None,
+            facts: &[],
+        },
+        missing: &[],
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Measure;
+    use crate::{rivals, scenarios};
+
+    /// Objective: each figure is of a document, has a number of its own, and names scenarios, variants and peers that
+    /// there are; each row and column of its table is measured by one of its runs.
+    #[test]
+    fn figures_name_what_there_is() {
+        let peers: Vec<_> = rivals::all().iter().map(|peer| peer.name).collect();
+        for figure in ALL {
+            let number = figure.number;
+            assert_eq!(ALL.iter().filter(|other| other.number == number).count(), 1, "{number}");
+            assert!(number.starts_with(figure.document().number), "{number}");
+            for run in figure.runs {
+                let scenario = scenarios::named(&[run.scenario.to_owned()]).expect("a scenario")[0];
+                let known: Vec<_> = scenario.cases(&Measure::default()).into_iter().map(|case| case.variant).collect();
+                assert!(run.variants.iter().all(|variant| known.iter().any(|one| one == variant)), "{number}");
+                assert!(run.peers.iter().all(|peer| peers.contains(peer)), "{number}");
+            }
+            let measured = |of: fn(&Run) -> &'static [&'static str], name: &str| {
+                figure.runs.iter().any(|run| of(run).contains(&name))
+            };
+            for column in figure.table.columns {
+                assert!(measured(|run| run.variants, column.variant), "{number}: {}", column.variant);
+            }
+            for row in figure.table.rows {
+                assert!(
+                    row.contender == "netvale" || measured(|run| run.peers, row.contender),
+                    "{number}: {}",
+                    row.name
+                );
+                let columns = figure.table.columns.len();
+                assert!(row.printed.is_none_or(|printed| printed.values.len() >= columns), "{number}: {}", row.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! `netvale-bench papers`: the experiments of the documents whose designs netvale builds, run here, beside the values
+//! that they print.
+//!
+//! ```text
+//!   figures ──► cases of scenarios, with peers ──► runner ──► kept: a file a figure ──► page
+//!   published: the printed values ─────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `figures` | the experiments, a row each |
+//! | `published` | the values that the documents print |
+//! | `table` | a figure's table: printed, and ours |
+//! | `kept` | what was measured so far |
+//! | `page` | the page |
+
+mod figures;
+mod kept;
+mod page;
+mod published;
+mod table;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::case::Case;
+use crate::contender::Contender;
+use crate::error::{BenchError, Result};
+use crate::measure::{Measure, Plan};
+use crate::progress::Progress;
+use crate::runner::run_case;
+use crate::scenarios::{self, Scenario};
+use crate::{interrupt, pin, rivals};
+
+use figures::{Figure, Run};
+use kept::Kept;
+
+/// The options of `netvale-bench papers`.
+#[derive(Args, Clone, Debug)]
+pub struct Papers {
+    /// Figures by number (2.1), or all of a document (2); all when none is given.
+    #[arg(value_name = "NUMBER")]
+    numbers: Vec<String>,
+
+    /// Measure anew what was measured before.
+    #[arg(long)]
+    again: bool,
+
+    /// Few short runs, to see that all works; no figures to publish.
+    #[arg(long)]
+    quick: bool,
+
+    /// List the figures, and how long each takes.
+    #[arg(long)]
+    list: bool,
+
+    /// Folder of what was measured so far.
+    #[arg(long, value_name = "DIR", default_value = "target/papers")]
+    results: PathBuf,
+
+    /// The page to write.
+    #[arg(long, value_name = "FILE", default_value = "docs/papers.md")]
+    page: PathBuf,
+}
+
+/// A case to measure, and who takes part.
+struct Step {
+    scenario: &'static Scenario,
+    case: Case,
+    run: &'static Run,
+}
+
+impl Step {
+    fn peers<'a>(&'a self, all: &'a [Contender]) -> impl Iterator<Item = &'a Contender> {
+        all.iter().filter(move |peer| self.run.peers.contains(&peer.name) && peer.fits(&self.case))
+    }
+
+    /// About how long it takes.
+    fn time(&self, all: &[Contender], plan: Plan) -> Duration {
+        let contenders = 1 + self.peers(all).count() as u32;
+        // Some runs are repeated, and what they wait for at their ends takes as long again.
+        let runs = plan.window * 2 * plan.runs as u32;
+        contenders * (Duration::from_secs(self.run.setup.into()) + plan.warm_up + runs)
+    }
+}
+
+fn steps(figure: &Figure) -> Result<Vec<Step>> {
+    let mut steps = Vec::new();
+    for run in figure.runs {
+        for scenario in scenarios::named(&[run.scenario.to_owned()])? {
+            let cases = scenario.cases(&Measure::default()).into_iter();
+            let wanted = cases.filter(|case| run.variants.contains(&case.variant.as_str()));
+            steps.extend(wanted.map(|case| Step { scenario, case, run }));
+        }
+    }
+    Ok(steps)
+}
+
+/// Runs the figures, or those of them that are asked for, and writes the page. Returns whether anything was measured.
+pub fn run(options: &Papers, out: &mut dyn Write) -> Result<bool> {
+    let figures = page::chosen(&options.numbers)?;
+    let peers = rivals::all();
+    let measure = Measure { runs: 5, seconds: 1.0, ..Measure::default() };
+    let plan = measure.plan(options.quick)?;
+    if options.list {
+        return list(&figures, &peers, plan, out).map(|()| true);
+    }
+    let cpus = pin::choose(&[], 2)?;
+    let _guard = interrupt::Guard::install()?;
+    let mut kept = Vec::new();
+    let mut todo = Vec::new();
+    for figure in figures {
+        let results = Kept::open(&options.results, figure.number, options.again)?;
+        let left = steps(figure)?.into_iter().filter(|step| !results.has(&step.case));
+        todo.extend(left.map(|step| (kept.len(), step)));
+        kept.push((figure, results));
+    }
+    let time: Duration = todo.iter().map(|(_, step)| step.time(&peers, plan)).sum();
+    say(out, format_args!("{} cases, about {} minutes", todo.len(), time.as_secs().div_ceil(60)))?;
+    let all = todo.iter().map(|(_, step)| 1 + step.peers(&peers).count());
+    let progress = Progress::new((all.sum::<usize>() * plan.runs) as u64);
+    for (figure, step) in todo {
+        let ours = step.scenario.ours();
+        let contenders: Vec<&Contender> = std::iter::once(&ours).chain(step.peers(&peers)).collect();
+        let lines = run_case(&step.case, &contenders, false, &cpus, plan, &progress)?;
+        kept[figure].1.add(&step.case, lines)?;
+    }
+    drop(progress);
+    let text = page::render(&kept, &page::machine());
+    if options.quick {
+        return say(out, format_args!("{text}")).map(|()| true);
+    }
+    page::write(&options.page, &text)?;
+    say(out, format_args!("{}", options.page.display()))?;
+    Ok(true)
+}
+
+fn say(out: &mut dyn Write, line: std::fmt::Arguments<'_>) -> Result<()> {
+    writeln!(out, "{line}").map_err(BenchError::io("writing"))
+}
+
+fn list(figures: &[&Figure], peers: &[Contender], plan: Plan, out: &mut dyn Write) -> Result<()> {
+    for figure in figures {
+        let time: Duration = steps(figure)?.iter().map(|step| step.time(peers, plan)).sum();
+        say(out, format_args!("{:5} {:3} min  {}", figure.number, time.as_secs().div_ceil(60), figure.title))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,201 @@
+//! A figure's table: what is printed, and what was measured here, row by row.
+
+use super::kept::{Kept, Value};
+use super::published::PrintedRow;
+use crate::case::Unit;
+use crate::record::figure;
+
+/// How a column's unit is made of what was measured.
+#[derive(Clone, Copy, Debug)]
+pub enum Reading {
+    /// Thousands of frames a second.
+    Kpps,
+    /// 10⁶ bits of payload a second, of that many bytes a frame.
+    PayloadMbits(u32),
+    /// 10⁶ bits a second.
+    Mbits,
+    /// Thousands a second.
+    Thousands,
+}
+
+impl Reading {
+    /// A figure of that unit, of frames of that length, in the column's unit.
+    pub fn of(self, value: f64, unit: Unit, frame_bytes: u32) -> f64 {
+        let bits = f64::from(frame_bytes.max(1)) * 8.0;
+        let a_second = match unit {
+            Unit::Mpps => value * 1e6,
+            Unit::Gbps => value * 1e9 / bits,
+            _ => value,
+        };
+        match self {
+            Reading::Kpps | Reading::Thousands => a_second / 1e3,
+            Reading::PayloadMbits(bytes) => a_second * f64::from(bytes) * 8.0 / 1e6,
+            Reading::Mbits if matches!(unit, Unit::Gbps) => value * 1e3,
+            Reading::Mbits => a_second * bits / 1e6,
+        }
+    }
+}
+
+/// A column.
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    /// Its head, with the unit.
+    pub head: &'static str,
+    /// The variant that it is measured by.
+    pub variant: &'static str,
+    /// How its unit is made.
+    pub reading: Reading,
+}
+
+/// A row.
+#[derive(Clone, Copy, Debug)]
+pub struct TableRow {
+    /// Its name.
+    pub name: &'static str,
+    /// What is printed.
+    pub printed: Option<&'static PrintedRow>,
+    /// Who it is here.
+    pub contender: &'static str,
+}
+
+impl TableRow {
+    /// A row of the document's.
+    pub const fn of(printed: &'static PrintedRow, contender: &'static str) -> TableRow {
+        TableRow { name: printed.name, printed: Some(printed), contender }
+    }
+
+    /// A row that only stands here.
+    pub const fn ours(name: &'static str, contender: &'static str) -> TableRow {
+        TableRow { name, printed: None, contender }
+    }
+}
+
+/// The table.
+#[derive(Clone, Copy, Debug)]
+pub struct Table {
+    /// Its columns.
+    pub columns: &'static [Column],
+    /// Its rows.
+    pub rows: &'static [TableRow],
+    /// The contender to whose row ratios are given.
+    pub base: Option<&'static str>,
+    /// What was counted beside, by its name there, and here.
+    pub facts: &'static [(&'static str, &'static str)],
+}
+
+impl Table {
+    /// As Markdown: of each row, what is printed, and what was measured.
+    pub fn render(&self, kept: &Kept) -> String {
+        let heads: String = self.columns.iter().map(|column| format!(" {} |", column.head)).collect();
+        let facts: String = self.facts.iter().map(|(_, head)| format!(" {head} |")).collect();
+        let rule = "--:|".repeat(self.columns.len() + self.facts.len());
+        let mut text = format!("| | |{heads}{facts}\n|---|---|{rule}\n");
+        for row in self.rows {
+            if let Some(printed) = row.printed {
+                text.push_str(&format!("| {} | paper |{}{}\n", row.name, self.printed(printed), self.blank()));
+            }
+            let name = if row.printed.is_some() { "" } else { row.name };
+            text.push_str(&format!("| {name} | here |{}{}\n", self.measured(row, kept), self.counted(row, kept)));
+        }
+        text
+    }
+
+    fn blank(&self) -> String {
+        " |".repeat(self.facts.len())
+    }
+
+    fn printed(&self, row: &PrintedRow) -> String {
+        let base = self.rows.iter().find(|row| Some(row.contender) == self.base).and_then(|row| row.printed);
+        let cell = |index: usize| {
+            let value = row.values.get(index).copied().flatten();
+            let base = base.and_then(|base| base.values.get(index).copied().flatten());
+            value.map_or_else(|| " – |".to_owned(), |value| format!(" {}{} |", plain(value), times(value, base)))
+        };
+        (0..self.columns.len()).map(cell).collect()
+    }
+
+    fn measured(&self, row: &TableRow, kept: &Kept) -> String {
+        let cell = |column: &Column| {
+            let read = |value: &Value, of: f64| column.reading.of(of, value.case.unit, value.case.frame_bytes);
+            let Some(value) = kept.values(column.variant, row.contender).next() else { return " – |".to_owned() };
+            let base = self.base.and_then(|base| kept.values(column.variant, base).next());
+            let base = base.map(|base| read(&base, base.median));
+            let [median, min, max] = [value.median, value.min, value.max].map(|of| read(&value, of));
+            let mark = if value.disturbed { "\\*" } else { "" };
+            let range = format!("{} [{} – {}]", figure(median), figure(min), figure(max));
+            format!(" {range}{mark}{} |", times(median, base))
+        };
+        self.columns.iter().map(cell).collect()
+    }
+
+    fn counted(&self, row: &TableRow, kept: &Kept) -> String {
+        let first = self.columns.first().map_or("", |column| column.variant);
+        let value = kept.values(first, row.contender).next();
+        let cell = |(name, _): &(&str, &str)| {
+            let facts = value.iter().flat_map(|value| &value.facts);
+            let found = facts.into_iter().find(|(known, _)| known == name);
+            found.map_or_else(|| " – |".to_owned(), |(_, value)| format!(" {value} |"))
+        };
+        self.facts.iter().map(cell).collect()
+    }
+}
+
+/// As it is printed: without digits that were not.
+fn plain(value: f64) -> String {
+    if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value}") }
+}
+
+fn times(value: f64, base: Option<f64>) -> String {
+    base.filter(|base| *base > 0.0).map_or_else(String::new, |base| format!(", {}×", figure(value / base)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Line;
+    use crate::record::tests::sample;
+
+    /// Objective: figures come out in the document's units.
+    #[test]
+    fn readings() {
+        assert_eq!(Reading::Kpps.of(30_000.0, Unit::PerSecond, 60), 30.0);
+        assert!((Reading::Kpps.of(1.0, Unit::Gbps, 1250) - 100.0).abs() < 1e-9);
+        assert!((Reading::PayloadMbits(1000).of(1.0, Unit::Gbps, 1250) - 800.0).abs() < 1e-9);
+        assert_eq!(Reading::Mbits.of(1.5, Unit::Gbps, 0), 1500.0);
+        assert_eq!(Reading::Thousands.of(17_000.0, Unit::PerSecond, 0), 17.0);
+    }
+
+    const PRINTED: PrintedRow = PrintedRow { name: "itr 0", values: &[Some(30.0)] };
+    const OTHER: PrintedRow = PrintedRow { name: "itr 100", values: &[Some(82.0)] };
+
+    /// Objective: each row of the document's has its values and ours, with their ratios to the same row; what was not
+    /// measured is a dash.
+    #[test]
+    fn rows() {
+        let table = Table {
+            columns: &[Column { head: "kpps", variant: "touched", reading: Reading::Kpps }],
+            rows: &[
+                TableRow::of(&PRINTED, "netvale"),
+                TableRow::of(&OTHER, "dpdk-memif"),
+                TableRow::ours("more", "ovs"),
+            ],
+            base: Some("netvale"),
+            facts: &[("exits", "exits a packet")],
+        };
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut kept = Kept::open(folder.path(), "9.1", false).expect("none yet");
+        let mut record = sample(Some("dpdk-memif"));
+        record.context.insert("netvale exits".into(), "0.5".into());
+        kept.add(&record.case.clone(), vec![Line::Record(Box::new(record))]).expect("written");
+        let expected = "\
+| | | kpps | exits a packet |
+|---|---|--:|--:|
+| itr 0 | paper | 30, 1.00× | |
+|  | here | 100000 [95000 – 104000], 1.00× | 0.5 |
+| itr 100 | paper | 82, 2.73× | |
+|  | here | 40000 [39000 – 41000], 0.400× | – |
+| more | here | – | – |
+";
+        assert_eq!(table.render(&kept), expected);
+    }
+}
