@@ -125,8 +125,69 @@ const EMULATED: &str = "Guests are emulated in software, without hardware's virt
 const E1000_PEERS: &[&str] =
     &["netvale-base", "netvale-itr", "netvale-itr-sc", "netvale-csb", "qemu-e1000", "netvale-vhost"];
 
+/// The paths of DPDK's driver, by what the guest does.
+const IO: &[Column] = &[
+    mpps("mergeable", "io mergeable"),
+    mpps("non-mergeable", "io non-mergeable"),
+    mpps("in-order", "io in-order"),
+    mpps("vector", "io vector"),
+    mpps("packed", "io packed"),
+    mpps("packed, vector", "io packed-vector"),
+];
+const MAC: &[Column] = &[
+    mpps("mergeable", "mac mergeable"),
+    mpps("non-mergeable", "mac non-mergeable"),
+    mpps("in-order", "mac in-order"),
+    mpps("vector", "mac vector"),
+    mpps("packed", "mac packed"),
+    mpps("packed, vector", "mac packed-vector"),
+];
+
+const fn mpps(head: &'static str, variant: &'static str) -> Column {
+    Column { head, variant, reading: Reading::Mpps }
+}
+
+/// The rows of both.
+const PVP: &[TableRow] = &[
+    TableRow::ours("DPDK's vhost, DPDK's driver", "dpdk-pvp"),
+    TableRow::ours("netvale's vhost, DPDK's driver", "netvale"),
+    TableRow::ours("netvale's vhost, netvale's driver", "netvale-both"),
+];
+const PVP_PEERS: &[&str] = &["dpdk-pvp", "netvale-both"];
+
 /// All of them, in order.
 pub const ALL: &[Figure] = &[
+    Figure {
+        number: "1.2",
+        title: "Forwarding between two interfaces",
+        about: "60-byte frames from one interface to another: the kernel's bridge, netmap's, the same over libpcap, \
+            and switches.",
+        here: "The interfaces are ends of veth pairs, so that the kernel's own path to and from them is in every \
+            figure, and a program that has them by AF_XDP copies frames.",
+        see: "A program on netmap's rings forwards several times as much as the kernel's bridge; the very same libpcap \
+            program gains without a change when its libpcap is netvale's.",
+        runs: &[Run {
+            scenario: "nic",
+            variants: &["bridge"],
+            peers: &["linux-bridge", "pcap", "pcap-netvale", "ovs-netdev", "dpdk-af-xdp", "af-xdp"],
+            setup: 3,
+        }],
+        table: Table {
+            columns: &[mpps("Mpps", "bridge")],
+            rows: &[
+                TableRow::of(&FORWARDING[0], "linux-bridge"),
+                TableRow::of(&FORWARDING[1], "netvale"),
+                TableRow::of(&FORWARDING[2], "pcap-netvale"),
+                TableRow::ours("the same program, the system's libpcap", "pcap"),
+                TableRow::of(&FORWARDING[3], "ovs-netdev"),
+                TableRow::ours("DPDK's testpmd on AF_XDP", "dpdk-af-xdp"),
+                TableRow::ours("a bare loop on AF_XDP", "af-xdp"),
+            ],
+            base: Some("linux-bridge"),
+            facts: &[],
+        },
+        missing: &["Click: Debian has it no more; the paper's gain is of its netmap element."],
+    },
     Figure {
         number: "2.1",
         title: "An e1000 from a guest to the host",
@@ -227,6 +288,72 @@ pub const ALL: &[Figure] = &[
             base: None,
             facts: &[],
         },
+        missing: &[],
+    },
+    Figure {
+        number: "3.5",
+        title: "pkt-gen between two guests",
+        about: "60-byte frames from one guest to another on ptnet ports of a switch, with and without virtio-net \
+            headers.",
+        here: "A process plays both guests on the ports' memory; the receiver shares the sender's processor, the \
+            switch has the other.",
+        see: "As in the paper, the header costs a small part of the rate.",
+        runs: &[Run { scenario: "ptnet", variants: &["guests-header", "guests"], peers: &[], setup: 2 }],
+        table: Table {
+            columns: &[mpps("with headers, Mpps", "guests-header"), mpps("without, Mpps", "guests")],
+            rows: &[TableRow::of(&PTNET_PKT_GEN, "netvale")],
+            base: None,
+            facts: &[],
+        },
+        missing: &[],
+    },
+    Figure {
+        number: "4.1",
+        title: "Forwarding in the guest, frames untouched (io), by the driver's path",
+        about: "64-byte frames from a generator through a vhost port to a guest that forwards them, and back, Mpps. \
+            The text says: the vector path is the best, by almost 15 % over the mergeable one.",
+        here: "The generator is in the host's process, as DPDK's net_null; the guest is a process with the driver. \
+            DPDK has in-order and packed queues since.",
+        see: "The order of the paths is the document's for DPDK's own device; for netvale's, in-order queues are the \
+            best.",
+        runs: &[Run {
+            scenario: "pvp",
+            variants: &[
+                "io mergeable",
+                "io non-mergeable",
+                "io in-order",
+                "io vector",
+                "io packed",
+                "io packed-vector",
+            ],
+            peers: PVP_PEERS,
+            setup: 6,
+        }],
+        table: Table { columns: IO, rows: PVP, base: None, facts: &[] },
+        missing: &[],
+    },
+    Figure {
+        number: "4.2",
+        title: "Forwarding in the guest with addresses written (mac), by the driver's path",
+        about: "The same with a guest that writes the Ethernet addresses, Mpps. The text says: the three paths are \
+            nearly the same.",
+        here: "As before.",
+        see: "Writing a line that the host has just written costs a transfer between two processors' caches, which is \
+            the same on all paths.",
+        runs: &[Run {
+            scenario: "pvp",
+            variants: &[
+                "mac mergeable",
+                "mac non-mergeable",
+                "mac in-order",
+                "mac vector",
+                "mac packed",
+                "mac packed-vector",
+            ],
+            peers: PVP_PEERS,
+            setup: 6,
+        }],
+        table: Table { columns: MAC, rows: PVP, base: None, facts: &[] },
         missing: &[],
     },
 ];

@@ -77,6 +77,18 @@ pub const GUESTS_VALE: &[PrintedRow] = &[
     row("pkt-gen, guest and host, RX", &[is(5400.0), is(3310.0), is(38660.0), NOT, NOT, NOT]),
 ];
 
+/// "Revisiting Network I/O APIs", forwarding between two interfaces, 64-byte frames, Mpps.
+pub const FORWARDING: &[PrintedRow] = &[
+    row("native bridge", &[is(0.69)]),
+    row("netmap's bridge (more than)", &[is(10.0)]),
+    row("the same over libpcap on netmap (a quarter less than native netmap)", &[NOT]),
+    row("Open vSwitch (4 times as much with netmap)", &[NOT]),
+    row("Click (10 times as much with netmap)", &[NOT]),
+];
+
+/// "ptnet", pkt-gen between two guests, 60 bytes, Mpps: with virtio-net headers, without.
+pub const PTNET_PKT_GEN: PrintedRow = row("pkt-gen between two guests", &[is(19.5), is(21.0)]);
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,6 +8,8 @@ use crate::record::figure;
 /// How a column's unit is made of what was measured.
 #[derive(Clone, Copy, Debug)]
 pub enum Reading {
+    /// Millions of frames a second.
+    Mpps,
     /// Thousands of frames a second.
     Kpps,
     /// 10⁶ bits of payload a second, of that many bytes a frame.
@@ -28,6 +30,7 @@ impl Reading {
             _ => value,
         };
         match self {
+            Reading::Mpps => a_second / 1e6,
             Reading::Kpps | Reading::Thousands => a_second / 1e3,
             Reading::PayloadMbits(bytes) => a_second * f64::from(bytes) * 8.0 / 1e6,
             Reading::Mbits if matches!(unit, Unit::Gbps) => value * 1e3,

@@ -42,6 +42,7 @@ pub const ROLES: &[(&str, Role)] = &[
     (programs::NETMAP_SENDER, programs::netmap_sender),
     (programs::NETMAP_RECEIVER, programs::netmap_receiver),
     (programs::PCAP_RECEIVER, programs::pcap_receiver),
+    (programs::PCAP_FORWARDER, programs::pcap_forwarder),
     (packets::SENDER, packets::send),
     (packets::RECEIVER, packets::receive),
     (guest::agent::AGENT, guest::agent::agent_role),

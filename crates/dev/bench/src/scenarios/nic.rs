@@ -7,11 +7,13 @@
 //!   bridge  AF_PACKET ─► p0 ══ p1 ─► contender ─► p2 ══ p3: counted
 //! ```
 
+mod forwarders;
 mod xdp;
 
 use netvale::{RxRing, TxRing};
 
 use super::*;
+use crate::peers::open_vswitch;
 use crate::peers::testpmd::{Arguments, Place, Testpmd};
 use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role};
 
@@ -30,6 +32,7 @@ pub const SCENARIO: Scenario = Scenario {
 /// Other programs that have the interface.
 pub fn peers() -> Vec<Contender> {
     let is_here = |case: &Case| SCENARIO.has(case);
+    let is_bridge = move |case: &Case| is_here(case) && case.variant == "bridge";
     contenders! {
         "af-xdp", "a loop over a bare AF_XDP socket, nothing else: the kernel's own limit";
         SCENARIO.needs, is_here, |case, cores| start("af-xdp", case, cores, bare);
@@ -41,6 +44,15 @@ pub fn peers() -> Vec<Contender> {
         "sendto", "AF_PACKET, one frame a call, past the queueing discipline";
         SCENARIO.needs, move |case| is_here(case) && case.variant == "tx",
         |case, cores| start("sendto", case, cores, |at| packet(at, 1));
+        "linux-bridge", "the kernel's bridge between the pairs; its work is done in the sender's thread";
+        SCENARIO.needs, is_bridge, |case, cores| start("linux-bridge", case, cores, forwarders::kernel);
+        "pcap", "a program that forwards by libpcap, with the system's, one packet at a time";
+        SCENARIO.needs, is_bridge, |case, cores| start("pcap", case, cores, forwarders::pcap);
+        "pcap-netvale", "the same program with netvale's libpcap, on the daemon's interfaces";
+        SCENARIO.needs, is_bridge, |case, cores| start("pcap-netvale", case, cores, forwarders::pcap_on_netvale);
+        "ovs-netdev", "Open vSwitch in user space on packet sockets, a learning switch";
+        &[INTERFACES, open_vswitch::NEEDS, TESTPMD, TWO], is_bridge,
+        |case, cores| start("ovs-netdev", case, cores, forwarders::open_vswitch);
     }
 }
 
