@@ -67,7 +67,7 @@ pub struct Figure {
     /// How it is measured here.
     pub runs: &'static [Run],
     /// The figures, printed and ours.
-    pub table: Table,
+    pub tables: &'static [Table],
     /// What cannot be had here, and why.
     pub missing: &'static [&'static str],
 }
@@ -82,26 +82,26 @@ impl Figure {
 
 /// The paper's columns, guest and host.
 const COLUMNS: &[Column] = &[
-    Column { head: "UDP8, kpps", variant: "udp-small-tap", reading: Reading::Kpps },
-    Column { head: "UDP-1460, kpps", variant: "udp-large-tap", reading: Reading::Kpps },
-    Column { head: "the same, Mbit/s", variant: "udp-large-tap", reading: Reading::PayloadMbits(1460) },
-    Column { head: "TCP, Mbit/s", variant: "tcp", reading: Reading::Mbits },
-    Column { head: "TCPw, Mbit/s", variant: "tcp-wide", reading: Reading::Mbits },
-    Column { head: "RR, thousand a second", variant: "tcp-rr", reading: Reading::Thousands },
+    Column { head: "UDP8, kpps", variant: "udp-small-tap", bytes: 0, reading: Reading::Kpps },
+    Column { head: "UDP-1460, kpps", variant: "udp-large-tap", bytes: 0, reading: Reading::Kpps },
+    Column { head: "the same, Mbit/s", variant: "udp-large-tap", bytes: 0, reading: Reading::PayloadMbits(1460) },
+    Column { head: "TCP, Mbit/s", variant: "tcp", bytes: 0, reading: Reading::Mbits },
+    Column { head: "TCPw, Mbit/s", variant: "tcp-wide", bytes: 0, reading: Reading::Mbits },
+    Column { head: "RR, thousand a second", variant: "tcp-rr", bytes: 0, reading: Reading::Thousands },
 ];
 
 /// The columns of datagrams to the guest.
 const COLUMNS_IN: &[Column] = &[
-    Column { head: "UDP8, kpps", variant: "udp-small-in", reading: Reading::Kpps },
-    Column { head: "UDP-1460, kpps", variant: "udp-large-in", reading: Reading::Kpps },
-    Column { head: "the same, Mbit/s", variant: "udp-large-in", reading: Reading::PayloadMbits(1460) },
+    Column { head: "UDP8, kpps", variant: "udp-small-in", bytes: 0, reading: Reading::Kpps },
+    Column { head: "UDP-1460, kpps", variant: "udp-large-in", bytes: 0, reading: Reading::Kpps },
+    Column { head: "the same, Mbit/s", variant: "udp-large-in", bytes: 0, reading: Reading::PayloadMbits(1460) },
 ];
 
 /// Between guests.
 const COLUMNS_BETWEEN: &[Column] = &[
-    Column { head: "UDP8, kpps", variant: "udp-small-between", reading: Reading::Kpps },
-    Column { head: "UDP-1460, kpps", variant: "udp-large-between", reading: Reading::Kpps },
-    Column { head: "the same, Mbit/s", variant: "udp-large-between", reading: Reading::PayloadMbits(1460) },
+    Column { head: "UDP8, kpps", variant: "udp-small-between", bytes: 0, reading: Reading::Kpps },
+    Column { head: "UDP-1460, kpps", variant: "udp-large-between", bytes: 0, reading: Reading::Kpps },
+    Column { head: "the same, Mbit/s", variant: "udp-large-between", bytes: 0, reading: Reading::PayloadMbits(1460) },
 ];
 
 /// netvale's rows in booted guests, in the paper's order, with what is printed of each.
@@ -155,6 +155,42 @@ const PVP: &[TableRow] = &[
 ];
 const PVP_PEERS: &[&str] = &["dpdk-pvp", "netvale-both"];
 
+/// A column for a size.
+const fn by(head: &'static str, variant: &'static str, bytes: u32, reading: Reading) -> Column {
+    Column { head, variant, bytes, reading }
+}
+
+const TCP_RR: &[Column] = &[
+    by("1 B", "tcp-rr-between", 1, Reading::Thousands),
+    by("64 B", "tcp-rr-between", 64, Reading::Thousands),
+    by("1 KiB", "tcp-rr-between", 1024, Reading::Thousands),
+    by("8 KiB", "tcp-rr-between", 8192, Reading::Thousands),
+    by("65,000 B", "tcp-rr-between", 65_000, Reading::Thousands),
+];
+const UDP_RR: &[Column] = &[
+    by("1 B", "udp-rr-between", 1, Reading::Thousands),
+    by("64 B", "udp-rr-between", 64, Reading::Thousands),
+    by("1 KiB", "udp-rr-between", 1024, Reading::Thousands),
+    by("8 KiB", "udp-rr-between", 8192, Reading::Thousands),
+    by("65,000 B", "udp-rr-between", 65_000, Reading::Thousands),
+];
+const UDP_MESSAGES: &[Column] = &[
+    by("64 B", "udp-messages-between", 64, Reading::Mbits),
+    by("512 B", "udp-messages-between", 512, Reading::Mbits),
+    by("1,472 B", "udp-messages-between", 1472, Reading::Mbits),
+    by("8 KiB", "udp-messages-between", 8192, Reading::Mbits),
+    by("24 KiB", "udp-messages-between", 24_576, Reading::Mbits),
+    by("65,000 B", "udp-messages-between", 65_000, Reading::Mbits),
+];
+
+/// Two guests by each interface.
+const PAIRS: &[TableRow] = &[
+    TableRow::ours("ptnet ports of a VALE switch", "netvale"),
+    TableRow::ours("virtio-net on vhost ports of the switch", "netvale-vhost"),
+    TableRow::ours("QEMU's virtio-net on TAPs, the kernel's bridge", "qemu-virtio"),
+];
+const PAIR_PEERS: &[&str] = &["netvale-vhost", "qemu-virtio"];
+
 /// All of them, in order.
 pub const ALL: &[Figure] = &[
     Figure {
@@ -172,7 +208,8 @@ pub const ALL: &[Figure] = &[
             peers: &["linux-bridge", "pcap", "pcap-netvale", "ovs-netdev", "dpdk-af-xdp", "af-xdp"],
             setup: 3,
         }],
-        table: Table {
+        tables: &[Table {
+            title: "",
             columns: &[mpps("Mpps", "bridge")],
             rows: &[
                 TableRow::of(&FORWARDING[0], "linux-bridge"),
@@ -185,7 +222,7 @@ pub const ALL: &[Figure] = &[
             ],
             base: Some("linux-bridge"),
             facts: &[],
-        },
+        }],
         missing: &["Click: Debian has it no more; the paper's gain is of its netmap element."],
     },
     Figure {
@@ -203,12 +240,13 @@ pub const ALL: &[Figure] = &[
             peers: E1000_PEERS,
             setup: 20,
         }],
-        table: Table {
+        tables: &[Table {
+            title: "",
             columns: COLUMNS,
             rows: &e1000([&TAP_ONE_CPU[0], &TAP_ONE_CPU[1], &TAP_ONE_CPU[2], &TAP_ONE_CPU[3], &TAP_ONE_CPU[4]]),
             base: Some("netvale-base"),
             facts: &[("exits_each", "exits a packet"), ("interrupts_each", "interrupts a packet")],
-        },
+        }],
         missing: &["VirtualBox and VMware, which the paper has beside QEMU, are not in the registries used here."],
     },
     Figure {
@@ -219,7 +257,8 @@ pub const ALL: &[Figure] = &[
         see: "Moderation and the status block take interrupts from the guest's processor, which then has more left \
             for datagrams.",
         runs: &[Run { scenario: "e1000", variants: &["udp-small-in", "udp-large-in"], peers: E1000_PEERS, setup: 20 }],
-        table: Table {
+        tables: &[Table {
+            title: "",
             columns: COLUMNS_IN,
             rows: &[
                 TableRow::of(&TAP_ONE_CPU_IN[0], "netvale-base"),
@@ -231,7 +270,7 @@ pub const ALL: &[Figure] = &[
             ],
             base: Some("netvale-base"),
             facts: &[("interrupts_each", "interrupts a packet")],
-        },
+        }],
         missing: &[],
     },
     Figure {
@@ -247,7 +286,8 @@ pub const ALL: &[Figure] = &[
             peers: &["netvale-base", "netvale-itr", "netvale-itr-sc", "netvale-csb", "netvale-vhost"],
             setup: 40,
         }],
-        table: Table {
+        tables: &[Table {
+            title: "",
             columns: COLUMNS_BETWEEN,
             rows: &[
                 TableRow::of(&GUESTS_VALE[0], "netvale-base"),
@@ -258,7 +298,7 @@ pub const ALL: &[Figure] = &[
             ],
             base: Some("netvale-base"),
             facts: &[("exits_each", "exits a packet"), ("interrupts_each", "interrupts a packet")],
-        },
+        }],
         missing: &[],
     },
     Figure {
@@ -274,11 +314,12 @@ pub const ALL: &[Figure] = &[
             peers: &["netvale-base", "netvale-sc"],
             setup: 2,
         }],
-        table: Table {
+        tables: &[Table {
+            title: "",
             columns: &[
-                Column { head: "60 bytes, kpps", variant: "played", reading: Reading::Kpps },
-                Column { head: "1,500 bytes, kpps", variant: "played-large", reading: Reading::Kpps },
-                Column { head: "the same, Mbit/s", variant: "played-large", reading: Reading::Mbits },
+                Column { head: "60 bytes, kpps", variant: "played", bytes: 0, reading: Reading::Kpps },
+                Column { head: "1,500 bytes, kpps", variant: "played-large", bytes: 0, reading: Reading::Kpps },
+                Column { head: "the same, Mbit/s", variant: "played-large", bytes: 0, reading: Reading::Mbits },
             ],
             rows: &[
                 TableRow::of(&GUESTS_VALE[4], "netvale"),
@@ -287,7 +328,76 @@ pub const ALL: &[Figure] = &[
             ],
             base: None,
             facts: &[],
-        },
+        }],
+        missing: &[],
+    },
+    Figure {
+        number: "3.1",
+        title: "Round trips between two guests, by size",
+        about: "TCP_RR and UDP_RR against the size of a message. The text says: ptnet is better at small sizes, and \
+            equal at very large ones.",
+        here: EMULATED,
+        see: "A round trip takes four wake-ups whatever the interface is; what an interface adds to them is what \
+            differs, and copies matter only for long messages.",
+        runs: &[Run {
+            scenario: "pairs",
+            variants: &["tcp-rr-between", "udp-rr-between"],
+            peers: PAIR_PEERS,
+            setup: 40,
+        }],
+        tables: &[
+            Table {
+                title: "TCP, thousand a second",
+                columns: TCP_RR,
+                rows: PAIRS,
+                base: Some("netvale-vhost"),
+                facts: &[],
+            },
+            Table {
+                title: "UDP, thousand a second",
+                columns: UDP_RR,
+                rows: PAIRS,
+                base: Some("netvale-vhost"),
+                facts: &[],
+            },
+        ],
+        missing: &["vhost-net, the paper's peer, is a part of the kernel's that needs hardware's virtualisation here."],
+    },
+    Figure {
+        number: "3.2",
+        title: "A TCP stream between two guests",
+        about: "TCP_STREAM. Printed: ptnet 20 Gbit/s, virtio-net with vhost-net 26.",
+        here: EMULATED,
+        see: "The paper lost here to vhost-net, which copies once less.",
+        runs: &[Run { scenario: "pairs", variants: &["tcp-between"], peers: PAIR_PEERS, setup: 40 }],
+        tables: &[Table {
+            title: "",
+            columns: &[Column { head: "Mbit/s", variant: "tcp-between", bytes: 0, reading: Reading::Mbits }],
+            rows: &[
+                TableRow::of(&PTNET_STREAM[0], "netvale"),
+                TableRow::of(&PTNET_STREAM[1], "qemu-virtio"),
+                TableRow::ours("virtio-net on vhost ports of the switch", "netvale-vhost"),
+            ],
+            base: Some("qemu-virtio"),
+            facts: &[],
+        }],
+        missing: &[],
+    },
+    Figure {
+        number: "3.3",
+        title: "Datagrams between two guests, by size",
+        about: "UDP_STREAM, as its sender counts it. The text says: it grows up to 20 or 30 KiB, and ptnet is ahead at \
+            all sizes.",
+        here: EMULATED,
+        see: "A message costs a system call and a way through the stack, so that the rate grows with its size.",
+        runs: &[Run { scenario: "pairs", variants: &["udp-messages-between"], peers: PAIR_PEERS, setup: 40 }],
+        tables: &[Table {
+            title: "Mbit/s",
+            columns: UDP_MESSAGES,
+            rows: PAIRS,
+            base: Some("netvale-vhost"),
+            facts: &[],
+        }],
         missing: &[],
     },
     Figure {
@@ -299,12 +409,13 @@ pub const ALL: &[Figure] = &[
             switch has the other.",
         see: "As in the paper, the header costs a small part of the rate.",
         runs: &[Run { scenario: "ptnet", variants: &["guests-header", "guests"], peers: &[], setup: 2 }],
-        table: Table {
+        tables: &[Table {
+            title: "",
             columns: &[mpps("with headers, Mpps", "guests-header"), mpps("without, Mpps", "guests")],
             rows: &[TableRow::of(&PTNET_PKT_GEN, "netvale")],
             base: None,
             facts: &[],
-        },
+        }],
         missing: &[],
     },
     Figure {
@@ -329,7 +440,7 @@ pub const ALL: &[Figure] = &[
             peers: PVP_PEERS,
             setup: 6,
         }],
-        table: Table { columns: IO, rows: PVP, base: None, facts: &[] },
+        tables: &[Table { title: "", columns: IO, rows: PVP, base: None, facts: &[] }],
         missing: &[],
     },
     Figure {
@@ -353,7 +464,7 @@ pub const ALL: &[Figure] = &[
             peers: PVP_PEERS,
             setup: 6,
         }],
-        table: Table { columns: MAC, rows: PVP, base: None, facts: &[] },
+        tables: &[Table { title: "", columns: MAC, rows: PVP, base: None, facts: &[] }],
         missing: &[],
     },
 ];
@@ -382,16 +493,17 @@ mod tests {
             let measured = |of: fn(&Run) -> &'static [&'static str], name: &str| {
                 figure.runs.iter().any(|run| of(run).contains(&name))
             };
-            for column in figure.table.columns {
+            let columns = figure.tables.iter().flat_map(|table| table.columns);
+            for column in columns {
                 assert!(measured(|run| run.variants, column.variant), "{number}: {}", column.variant);
             }
-            for row in figure.table.rows {
+            for (table, row) in figure.tables.iter().flat_map(|table| table.rows.iter().map(move |row| (table, row))) {
                 assert!(
                     row.contender == "netvale" || measured(|run| run.peers, row.contender),
                     "{number}: {}",
                     row.name
                 );
-                let columns = figure.table.columns.len();
+                let columns = table.columns.len();
                 assert!(row.printed.is_none_or(|printed| printed.values.len() >= columns), "{number}: {}", row.name);
             }
         }

@@ -29,7 +29,11 @@ pub fn render(kept: &[(&Figure, Kept)], machine: &str) -> String {
 
 fn section(figure: &Figure, kept: &Kept) -> String {
     let Figure { number, title, about, here, see, .. } = figure;
-    let mut text = format!("\n### {number} {title}\n\n{about} {here}\n\n{}\n{see}\n", figure.table.render(kept));
+    let mut text = format!("\n### {number} {title}\n\n{about} {here}\n\n");
+    for table in figure.tables {
+        text.push_str(&format!("{}\n", table.render(kept)));
+    }
+    text.push_str(&format!("{see}\n"));
     let skipped = kept.skipped();
     let missing = figure.missing.iter().map(|line| format!("- {line}\n"));
     let skipped = skipped.iter().map(|(who, why)| format!("- {who}: {}\n", why.replace('\n', " ")));

@@ -46,8 +46,17 @@ pub struct Column {
     pub head: &'static str,
     /// The variant that it is measured by.
     pub variant: &'static str,
+    /// Bytes of a frame or message; 0 where there is one case of the variant.
+    pub bytes: u32,
     /// How its unit is made.
     pub reading: Reading,
+}
+
+impl Column {
+    /// The contender's figure.
+    fn value(&self, kept: &Kept, contender: &str) -> Option<Value> {
+        kept.values(self.variant, contender).find(|value| self.bytes == 0 || value.case.frame_bytes == self.bytes)
+    }
 }
 
 /// A row.
@@ -76,6 +85,8 @@ impl TableRow {
 /// The table.
 #[derive(Clone, Copy, Debug)]
 pub struct Table {
+    /// What it is of, if a figure has several.
+    pub title: &'static str,
     /// Its columns.
     pub columns: &'static [Column],
     /// Its rows.
@@ -92,7 +103,8 @@ impl Table {
         let heads: String = self.columns.iter().map(|column| format!(" {} |", column.head)).collect();
         let facts: String = self.facts.iter().map(|(_, head)| format!(" {head} |")).collect();
         let rule = "--:|".repeat(self.columns.len() + self.facts.len());
-        let mut text = format!("| | |{heads}{facts}\n|---|---|{rule}\n");
+        let title = if self.title.is_empty() { String::new() } else { format!("{}:\n\n", self.title) };
+        let mut text = format!("{title}| | |{heads}{facts}\n|---|---|{rule}\n");
         for row in self.rows {
             if let Some(printed) = row.printed {
                 text.push_str(&format!("| {} | paper |{}{}\n", row.name, self.printed(printed), self.blank()));
@@ -120,8 +132,8 @@ impl Table {
     fn measured(&self, row: &TableRow, kept: &Kept) -> String {
         let cell = |column: &Column| {
             let read = |value: &Value, of: f64| column.reading.of(of, value.case.unit, value.case.frame_bytes);
-            let Some(value) = kept.values(column.variant, row.contender).next() else { return " – |".to_owned() };
-            let base = self.base.and_then(|base| kept.values(column.variant, base).next());
+            let Some(value) = column.value(kept, row.contender) else { return " – |".to_owned() };
+            let base = self.base.and_then(|base| column.value(kept, base));
             let base = base.map(|base| read(&base, base.median));
             let [median, min, max] = [value.median, value.min, value.max].map(|of| read(&value, of));
             let mark = if value.disturbed { "\\*" } else { "" };
@@ -132,8 +144,7 @@ impl Table {
     }
 
     fn counted(&self, row: &TableRow, kept: &Kept) -> String {
-        let first = self.columns.first().map_or("", |column| column.variant);
-        let value = kept.values(first, row.contender).next();
+        let value = self.columns.first().and_then(|column| column.value(kept, row.contender));
         let cell = |(name, _): &(&str, &str)| {
             let facts = value.iter().flat_map(|value| &value.facts);
             let found = facts.into_iter().find(|(known, _)| known == name);
@@ -176,7 +187,8 @@ mod tests {
     #[test]
     fn rows() {
         let table = Table {
-            columns: &[Column { head: "kpps", variant: "touched", reading: Reading::Kpps }],
+            title: "",
+            columns: &[Column { head: "kpps", variant: "touched", bytes: 0, reading: Reading::Kpps }],
             rows: &[
                 TableRow::of(&PRINTED, "netvale"),
                 TableRow::of(&OTHER, "dpdk-memif"),

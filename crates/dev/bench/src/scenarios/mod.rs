@@ -181,6 +181,7 @@ pub static ALL: &[Scenario] = &[
     ptnet::SCENARIO,
     e1000::SCENARIO,
     guest::SCENARIO,
+    guest::pairs::SCENARIO,
     fairness::SCENARIO,
     crowded::SCENARIO,
 ];

@@ -19,9 +19,11 @@ struct Done {
     time: Duration,
 }
 
-/// Obeys lines until there are no more: `udp BYTES MILLISECONDS [ADDRESS]`, `trips …`, `netmap …`, `take …`, `tcp …`,
-/// `tcpw …`, `tcprr …`. Each is answered by `done COUNT NANOSECONDS INTERRUPTS`.
+/// Obeys lines until there are no more: `udp BYTES MILLISECONDS [ADDRESS]`, `messages …`, `trips …`, `rr …`, `netmap …`,
+/// `take …`, `tcp …`, `tcpw …`, `tcprr …`. Each is answered by `done COUNT NANOSECONDS INTERRUPTS`. Others find the
+/// usual services meanwhile.
 pub fn agent_role(context: &Context) -> Result<()> {
+    services::in_threads("0.0.0.0")?;
     context.ready()?;
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(BenchError::io("reading the console"))?;
@@ -29,15 +31,18 @@ pub fn agent_role(context: &Context) -> Result<()> {
         let (Some(what), Some(bytes), Some(millis)) = (words.next(), words.next(), words.next()) else { continue };
         let bytes = bytes.parse().unwrap_or(60);
         let window = Duration::from_millis(millis.parse().unwrap_or(100));
-        let to = words.next().unwrap_or(SINK);
+        let to = words.next();
+        let host = to.unwrap_or(HOST);
         let before = interrupts();
         let done = match what {
-            "udp" => udp(to, bytes, window),
+            "udp" => udp((to.unwrap_or(SINK), DISCARD), payload(bytes), window),
+            "messages" => udp((host, DRAIN), bytes, window),
             "take" => take(window),
-            "tcp" => stream(NARROW, window),
-            "tcpw" => stream(WIDE, window),
-            "tcprr" => stream_trips(window),
-            "trips" => trips(bytes, window),
+            "tcp" => stream(host, NARROW, window),
+            "tcpw" => stream(host, WIDE, window),
+            "tcprr" => stream_trips(host, bytes.max(1), window),
+            "trips" => trips(host, payload(bytes).max(1), window),
+            "rr" => trips(host, bytes.max(1), window),
             "netmap" => netmap(bytes, window),
             _ => continue,
         };
@@ -60,14 +65,19 @@ fn interrupts() -> u64 {
 /// Ethernet, IPv4 and UDP headers.
 pub const HEADERS: usize = 42;
 
+/// Bytes of a frame that are a datagram's own.
+fn payload(frame_bytes: usize) -> usize {
+    frame_bytes.saturating_sub(HEADERS)
+}
+
 /// A sender's window of the streams.
 const NARROW: usize = 64 << 10;
 const WIDE: usize = 1 << 20;
 /// Bytes of a write.
 const CHUNK: usize = 16 << 10;
 
-fn connect(port: u16) -> Result<TcpStream> {
-    TcpStream::connect((HOST, port)).map_err(BenchError::io(format!("connecting to {HOST}")))
+fn connect(to: &str, port: u16) -> Result<TcpStream> {
+    TcpStream::connect((to, port)).map_err(BenchError::io(format!("connecting to {to}")))
 }
 
 fn socket(to: (&str, u16)) -> Result<UdpSocket> {
@@ -86,21 +96,23 @@ fn during(window: Duration, mut round: impl FnMut() -> Result<u64>) -> Result<Do
 }
 
 /// Bytes written to a connection.
-fn stream(buffer: usize, window: Duration) -> Result<Done> {
-    let mut stream = connect(DISCARD)?;
+fn stream(to: &str, buffer: usize, window: Duration) -> Result<Done> {
+    let mut stream = connect(to, DISCARD)?;
     let chunk = vec![0; CHUNK];
     let sized = rustix::net::sockopt::set_socket_send_buffer_size(&stream, buffer);
     sized.map_err(|e| BenchError::io("setting a window")(std::io::Error::from(e)))?;
     during(window, || Ok(stream.write(&chunk).map_err(BenchError::io("writing"))? as u64))
 }
 
-/// A byte there and back.
-fn stream_trips(window: Duration) -> Result<Done> {
-    let mut stream = connect(ECHO)?;
+/// So many bytes there and back.
+fn stream_trips(to: &str, bytes: usize, window: Duration) -> Result<Done> {
+    let mut stream = connect(to, ECHO)?;
+    let message = vec![0; bytes];
+    let mut place = vec![0; bytes];
     stream.set_nodelay(true).map_err(BenchError::io("setting an option"))?;
     during(window, || {
-        stream.write_all(&[0]).map_err(BenchError::io("writing"))?;
-        stream.read_exact(&mut [0]).map_err(BenchError::io("reading"))?;
+        stream.write_all(&message).map_err(BenchError::io("writing"))?;
+        stream.read_exact(&mut place).map_err(BenchError::io("reading"))?;
         Ok(1)
     })
 }
@@ -115,9 +127,9 @@ fn take(window: Duration) -> Result<Done> {
     during(window, || Ok((0..ROUND).map(|_| u64::from(socket.recv(&mut place).is_ok())).sum()))
 }
 
-fn udp(to: &str, bytes: usize, window: Duration) -> Result<Done> {
-    let socket = socket((to, DISCARD))?;
-    let payload = vec![0; bytes.saturating_sub(HEADERS)];
+fn udp(to: (&str, u16), bytes: usize, window: Duration) -> Result<Done> {
+    let socket = socket(to)?;
+    let payload = vec![0; bytes];
     let send = || match socket.send(&payload) {
         Ok(_) => Ok(1),
         // The interface's queue is full: nothing was sent.
@@ -127,9 +139,9 @@ fn udp(to: &str, bytes: usize, window: Duration) -> Result<Done> {
     during(window, || (0..ROUND).map(|_| send()).sum())
 }
 
-fn trips(bytes: usize, window: Duration) -> Result<Done> {
-    let socket = socket((HOST, ECHO))?;
-    let payload = vec![0; bytes.saturating_sub(HEADERS).max(1)];
+fn trips(to: &str, bytes: usize, window: Duration) -> Result<Done> {
+    let socket = socket((to, ECHO))?;
+    let payload = vec![0; bytes];
     let limit = socket.set_read_timeout(Some(Duration::from_secs(1)));
     limit.map_err(BenchError::io("setting a limit"))?;
     let mut place = vec![0; payload.len()];

@@ -16,6 +16,8 @@ enum Device {
     Vhost,
     /// The e1000 that QEMU emulates, with a TAP.
     QemuE1000,
+    /// The virtio-net that QEMU emulates, with a TAP.
+    QemuVirtio,
     /// An e1000 port.
     E1000,
 }
@@ -55,6 +57,10 @@ pub const VHOST: Interface =
 pub const QEMU_E1000: Interface =
     interface("qemu-e1000", "QEMU's own e1000 on a TAP, the kernel's driver, moderated", Device::QemuE1000);
 
+/// The kernel's virtio-net on QEMU's.
+pub const QEMU_VIRTIO: Interface =
+    interface("qemu-virtio", "QEMU's own virtio-net on TAPs, the kernel's bridge between them", Device::QemuVirtio);
+
 /// The paper's rows, in its order: how an e1000 is driven.
 pub const ROWS: [Interface; 5] = [
     row("netvale-base", "e1000 on a VALE switch, the kernel's driver, no moderation (BASE)", 0, ""),
@@ -67,7 +73,17 @@ pub const ROWS: [Interface; 5] = [
 impl Interface {
     /// It is a port on a netvale switch.
     pub fn is_ours(self) -> bool {
-        self.device != Device::QemuE1000
+        !matches!(self.device, Device::QemuE1000 | Device::QemuVirtio)
+    }
+
+    /// Where its TAPs meet, if they do.
+    pub fn is_bridged(self) -> bool {
+        self.device == Device::QemuVirtio
+    }
+
+    /// A guest's TAP, where there is no switch of ours.
+    pub fn tap(self, number: u8) -> String {
+        if self.is_bridged() { format!("nvg{number}") } else { TAP.to_owned() }
     }
 
     /// The kind of port, and what it is attached with; the guest's number is the last byte of its addresses.
@@ -85,7 +101,7 @@ impl Interface {
     /// QEMU's arguments for it; a port's are those of its socket.
     pub fn devices(self, socket: &str, number: u8) -> Vec<String> {
         let mac = Mac(mac(number)).to_string();
-        let tap = format!("tap,id=n0,ifname={TAP},script=no,downscript=no,vhost=off");
+        let tap = format!("tap,id=n0,ifname={},script=no,downscript=no,vhost=off", self.tap(number));
         let chardev = format!("socket,id=c0,path={socket}");
         let e1000 = format!("e1000,netdev=n0,mac={mac}");
         let virtio = format!("virtio-net-pci,netdev=n0,mac={mac},romfile=");
@@ -93,6 +109,7 @@ impl Interface {
             serde_json::json!({"driver": "vfio-user-pci", "socket": {"type": "unix", "path": socket}}).to_string();
         let words = match self.device {
             Device::QemuE1000 => vec!["-netdev", &tap, "-device", &e1000],
+            Device::QemuVirtio => vec!["-netdev", &tap, "-device", &virtio],
             Device::Ptnet => vec!["-chardev", &chardev, "-device", "ivshmem-doorbell,chardev=c0,vectors=3"],
             Device::Vhost => {
                 vec!["-chardev", &chardev, "-device", &virtio, "-netdev", "vhost-user,id=n0,chardev=c0"]

@@ -5,6 +5,7 @@
 
 pub mod agent;
 pub mod interface;
+pub mod pairs;
 pub mod services;
 mod switch;
 
@@ -22,6 +23,10 @@ const HOST: &str = "10.1.0.1";
 /// The ports of the services: one echoes, one discards.
 const ECHO: u16 = 7;
 const DISCARD: u16 = 9;
+/// Where guests discard datagrams that nobody counts.
+const DRAIN: u16 = 10;
+/// The kernel's bridge.
+const BRIDGE: &str = "br0";
 /// The address of a sink: it has an Ethernet address, and no host behind it.
 const SINK: &str = "10.1.0.9";
 const SINK_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
@@ -120,12 +125,17 @@ impl Traffic {
     fn of(case: &Case) -> Traffic {
         let out = |task, by_agent| Traffic { task, direction: Direction::Out, by_agent };
         let udp = |direction, by_agent| Traffic { task: "udp", direction, by_agent };
+        let between = |task| Traffic { task, direction: Direction::Between, by_agent: true };
         match &*case.variant {
             "round-trips" => out("trips", true),
             "netmap" => out("netmap", false),
             "tcp" => out("tcp", true),
             "tcp-wide" => out("tcpw", true),
             "tcp-rr" => out("tcprr", true),
+            "udp-rr-between" => between("rr"),
+            "tcp-rr-between" => between("tcprr"),
+            "tcp-between" => between("tcp"),
+            "udp-messages-between" => between("messages"),
             x if x.ends_with("-in") => Traffic { task: "take", ..udp(Direction::In, true) },
             x if x.ends_with("-between") => udp(Direction::Between, true),
             x if x.ends_with("-tap") => udp(Direction::Up, false),
@@ -134,7 +144,7 @@ impl Traffic {
     }
 
     fn is_round_trips(self) -> bool {
-        matches!(self.task, "trips" | "tcprr")
+        matches!(self.task, "trips" | "rr" | "tcprr")
     }
 
     /// Whether bytes are counted, not frames.
@@ -149,6 +159,10 @@ pub fn start(case: &Case, cores: Cores, interface: Interface, name: &'static str
     let hub = Netns::new()?;
     hub.silence_ipv6()?;
     let switch = if interface.is_ours() { Some(Switch::start(&hub, cores.1)?) } else { None };
+    if interface.is_bridged() {
+        hub.ip(&format!("link add {BRIDGE} type bridge mcast_snooping 0"))?;
+        host_end(&hub, BRIDGE)?;
+    }
     let image = Image::find().map_err(BenchError::from)?;
     let boot = |number: u8, core: usize| {
         let devices = match &switch {
@@ -157,15 +171,19 @@ pub fn start(case: &Case, cores: Cores, interface: Interface, name: &'static str
         };
         let machine = Machine::boot(&image, &hub, core, &script(interface, number), &devices)?;
         machine.child().expect("agent: ready", LIMIT)?;
+        if interface.is_bridged() {
+            hub.ip(&format!("link set {} master {BRIDGE} up", interface.tap(number)))?;
+        }
         Ok::<_, BenchError>(Rc::new(machine))
     };
     let machine = boot(GUEST, cores.0)?;
     let peer = if traffic.direction == Direction::Between { Some(boot(PEER, cores.1)?) } else { None };
-    if switch.is_none() {
+    if switch.is_none() && !interface.is_bridged() {
         host_end(&hub, TAP)?;
     }
+    let tap = interface.tap(GUEST);
     let services = Worker::spawn(Wrapper::Network(&hub), SERVICES, None, &())?;
-    let booted = BootedGuest { case: case.clone(), traffic, machine, peer, exits: None, switch, hub, services };
+    let booted = BootedGuest { case: case.clone(), traffic, machine, peer, exits: None, switch, tap, hub, services };
     // Both ends know each other's addresses then.
     booted.play("trips", Duration::from_millis(100))?;
     session(name, booted)
@@ -207,6 +225,8 @@ struct BootedGuest {
     /// Doorbells, or register accesses, a frame or round trip.
     exits: Option<f64>,
     switch: Option<Switch>,
+    /// The guest's TAP, if there is no switch.
+    tap: String,
     hub: Netns,
     services: Rc<Worker>,
 }
@@ -232,18 +252,20 @@ const LINGER: Duration = Duration::from_millis(300);
 impl BootedGuest {
     fn play(&self, what: &str, window: Duration) -> Result<Played> {
         let line = |what: &str, window: Duration| format!("{what} {} {}", self.case.frame_bytes, window.as_millis());
-        if let Some(peer) = &self.peer {
+        // Others count what comes themselves, or are answered.
+        let taker = self.peer.as_ref().filter(|_| what == "udp");
+        if let Some(peer) = taker {
             peer.child().say(&line("take", window + LINGER))?;
             peer.child().expect("taking", LIMIT)?;
         }
         let to = match self.traffic.direction {
-            Direction::Between if what == "udp" => format!(" 10.1.0.{PEER}"),
+            Direction::Between if what == self.traffic.task => format!(" 10.1.0.{PEER}"),
             Direction::Up => format!(" {HOST}"),
             _ => String::new(),
         };
         self.machine.child().say(&(line(what, window) + &to))?;
         let sent = answer(&self.machine)?;
-        match &self.peer {
+        match taker {
             Some(peer) => Ok(Played { seconds: sent.seconds, ..answer(peer)? }),
             None => Ok(sent),
         }
@@ -274,7 +296,7 @@ impl BootedGuest {
         if let Some(switch) = &self.switch {
             return switch.counters();
         }
-        Ok([self.hub.counter(TAP, 1)?, self.hub.counter(TAP, 9)?, 0])
+        Ok([self.hub.counter(&self.tap, 1)?, self.hub.counter(&self.tap, 9)?, 0])
     }
 
     /// Register accesses a frame or round trip, where each is an exit.

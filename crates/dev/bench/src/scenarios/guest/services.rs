@@ -1,4 +1,4 @@
-//! The services at the host's end of the network: a process of their own.
+//! The services at the host's end of the network, a process of their own, and in guests, threads of their agent's.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -12,18 +12,39 @@ pub const SERVICES: &str = "guest-services";
 
 /// Echo and discard, each by UDP and TCP.
 pub fn services(context: &Context) -> Result<()> {
-    let opening = || BenchError::io("opening a socket at the host's end");
-    let listen = |port: u16| TcpListener::bind((HOST, port)).map_err(opening());
-    let datagrams = UdpSocket::bind((HOST, ECHO)).map_err(opening())?;
-    // Takes datagrams as far as there is room for them: nobody reads them, and nobody complains.
-    let _discard = UdpSocket::bind((HOST, DISCARD)).map_err(opening())?;
+    let echo = open(HOST, DISCARD)?;
+    context.ready()?;
+    answer(&echo);
+    Ok(())
+}
+
+/// The same in threads. Datagrams to be discarded have a port of their own, as the usual one's are counted.
+pub fn in_threads(address: &'static str) -> Result<()> {
+    let echo = open(address, DRAIN)?;
+    std::thread::spawn(move || answer(&echo));
+    Ok(())
+}
+
+/// Opens all, and serves connections in threads. Returns the socket of datagrams that are to be echoed.
+fn open(address: &str, discarding: u16) -> Result<UdpSocket> {
+    let opening = || BenchError::io(format!("opening a socket of {address}"));
+    let listen = |port: u16| TcpListener::bind((address, port)).map_err(opening());
+    let datagrams = UdpSocket::bind((address, ECHO)).map_err(opening())?;
+    let unread = UdpSocket::bind((address, discarding)).map_err(opening())?;
     let echo = listen(ECHO)?;
     let discard = listen(DISCARD)?;
     // A peer that is gone is seen by the next read.
     std::thread::spawn(move || serve(&echo, |stream, bytes| _ = stream.write_all(bytes)));
-    std::thread::spawn(move || serve(&discard, |_, _| ()));
-    context.ready()?;
-    let mut place = [0; 2048];
+    std::thread::spawn(move || {
+        // Takes datagrams as far as there is room for them: nobody reads them, and nobody complains.
+        let _unread = unread;
+        serve(&discard, |_, _| ());
+    });
+    Ok(datagrams)
+}
+
+fn answer(datagrams: &UdpSocket) {
+    let mut place = vec![0; 1 << 16];
     loop {
         if let Ok((n, from)) = datagrams.recv_from(&mut place) {
             // One that is lost is asked for again.
