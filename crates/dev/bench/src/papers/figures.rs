@@ -144,7 +144,7 @@ const MAC: &[Column] = &[
 ];
 
 const fn mpps(head: &'static str, variant: &'static str) -> Column {
-    Column { head, variant, reading: Reading::Mpps }
+    Column { head, variant, bytes: 0, reading: Reading::Mpps }
 }
 
 /// The rows of both.

@@ -186,17 +186,11 @@ mod tests {
     /// measured is a dash.
     #[test]
     fn rows() {
-        let table = Table {
-            title: "",
-            columns: &[Column { head: "kpps", variant: "touched", bytes: 0, reading: Reading::Kpps }],
-            rows: &[
-                TableRow::of(&PRINTED, "netvale"),
-                TableRow::of(&OTHER, "dpdk-memif"),
-                TableRow::ours("more", "ovs"),
-            ],
-            base: Some("netvale"),
-            facts: &[("exits", "exits a packet")],
-        };
+        const COLUMNS: &[Column] = &[Column { head: "kpps", variant: "touched", bytes: 0, reading: Reading::Kpps }];
+        const ROWS: &[TableRow] =
+            &[TableRow::of(&PRINTED, "netvale"), TableRow::of(&OTHER, "dpdk-memif"), TableRow::ours("more", "ovs")];
+        let base = Some("netvale");
+        let table = Table { title: "", columns: COLUMNS, rows: ROWS, base, facts: &[("exits", "exits a packet")] };
         let folder = tempfile::tempdir().expect("a folder");
         let mut kept = Kept::open(folder.path(), "9.1", false).expect("none yet");
         let mut record = sample(Some("dpdk-memif"));
