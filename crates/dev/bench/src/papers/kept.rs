@@ -63,12 +63,12 @@ impl Kept {
         Ok(Kept { path, all })
     }
 
-    /// Whether the case was measured.
+    /// Whether the case was measured, on a machine that did nothing else.
     pub fn has(&self, case: &Case) -> bool {
-        self.all.iter().any(|measured| measured.case == *case)
+        self.all.iter().any(|measured| measured.case == *case && !measured.is_disturbed())
     }
 
-    /// Adds what came of a case.
+    /// Adds what came of a case, in place of what came of it before.
     pub fn add(&mut self, case: &Case, lines: Vec<Line>) -> Result<()> {
         let measured = Measured { case: case.clone(), lines };
         let failed = || BenchError::io(format!("writing {}", self.path.display()));
@@ -81,7 +81,7 @@ impl Kept {
             writeln!(file, "{}", to_json(&Head { papers: VERSION })?).map_err(failed())?;
         }
         writeln!(file, "{}", to_json(&measured)?).map_err(failed())?;
-        self.all.push(measured);
+        replace(&mut self.all, measured);
         Ok(())
     }
 
@@ -99,6 +99,19 @@ impl Kept {
         all.dedup();
         all
     }
+}
+
+impl Measured {
+    fn is_disturbed(&self) -> bool {
+        let mut records = self.lines.iter().filter_map(as_record);
+        records.any(|record| record.disturbed || record.against.as_ref().is_some_and(|peer| peer.peer_disturbed))
+    }
+}
+
+/// The last result of a case stays.
+fn replace(all: &mut Vec<Measured>, measured: Measured) {
+    all.retain(|old| old.case != measured.case);
+    all.push(measured);
 }
 
 fn remove(path: &Path) -> Result<()> {
@@ -119,8 +132,11 @@ fn read(text: &str, path: &Path) -> Result<Vec<Measured>> {
         return Err(BenchError::Usage(format!("{} {what}", path.display())));
     }
     let at = |number: usize| format!("{}:{number}", path.display());
-    let parse = |(number, line)| serde_json::from_str(line).map_err(|e| BenchError::BadLine(at(number), e));
-    (2..).zip(lines).map(parse).collect()
+    let mut all = Vec::new();
+    for (number, line) in (2..).zip(lines) {
+        replace(&mut all, serde_json::from_str(line).map_err(|e| BenchError::BadLine(at(number), e))?);
+    }
+    Ok(all)
 }
 
 fn value(record: &Record, contender: &str) -> Option<Value> {
@@ -162,6 +178,24 @@ mod tests {
         let median = |who| kept.values("touched", who).next().map(|value| value.median);
         assert_eq!([median("netvale"), median("dpdk-memif"), median("ovs")], [Some(100.0), Some(40.0), None]);
         assert!(!Kept::open(folder.path(), "9.1", true).expect("anew").has(&case));
+    }
+
+    /// Objective: a case whose runs were disturbed is to be measured again, and its last result stands.
+    #[test]
+    fn disturbed_cases_are_measured_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut record = sample(None);
+        record.disturbed = true;
+        let case = record.case.clone();
+        let mut kept = Kept::open(folder.path(), "9.1", false).expect("none yet");
+        kept.add(&case, vec![Line::Record(Box::new(record.clone()))]).expect("written");
+        assert!(!kept.has(&case) && kept.values("touched", "netvale").all(|value| value.disturbed));
+        record.disturbed = false;
+        kept.add(&case, vec![Line::Record(Box::new(record))]).expect("written");
+        for kept in [kept, Kept::open(folder.path(), "9.1", false).expect("kept")] {
+            assert!(kept.has(&case));
+            assert_eq!(kept.values("touched", "netvale").count(), 1);
+        }
     }
 
     /// Objective: files of another version, and damaged ones, are refused by name, with what to do.

@@ -10,14 +10,18 @@
 //! |---|---|
 //! | `figures` | the experiments, a row each |
 //! | `published` | the values that the documents print |
+//! | `shapes` | what holds wherever a figure is measured |
 //! | `table` | a figure's table: printed, and ours |
+//! | `drawing` | a table's plot |
 //! | `kept` | what was measured so far |
 //! | `page` | the page |
 
+mod drawing;
 mod figures;
 mod kept;
 mod page;
 mod published;
+mod shapes;
 mod table;
 
 use std::io::Write;
@@ -33,6 +37,7 @@ use crate::measure::{Measure, Plan};
 use crate::progress::Progress;
 use crate::runner::run_case;
 use crate::scenarios::{self, Scenario};
+use crate::sys::scratch;
 use crate::{interrupt, pin, rivals};
 
 use figures::{Figure, Run};
@@ -49,7 +54,7 @@ pub struct Papers {
     #[arg(long)]
     again: bool,
 
-    /// Few short runs, to see that all works; no figures to publish.
+    /// Few short runs, to see that all works: nothing is kept, and no page is written.
     #[arg(long)]
     quick: bool,
 
@@ -64,6 +69,14 @@ pub struct Papers {
     /// The page to write.
     #[arg(long, value_name = "FILE", default_value = "docs/papers.md")]
     page: PathBuf,
+}
+
+/// A figure, and what was measured of it.
+pub struct FigureResults {
+    /// The figure.
+    pub figure: &'static Figure,
+    /// Its results.
+    pub kept: Kept,
 }
 
 /// A case to measure, and who takes part.
@@ -99,7 +112,7 @@ fn steps(figure: &Figure) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// Runs the figures, or those of them that are asked for, and writes the page. Returns whether anything was measured.
+/// Runs the figures, or those of them that are asked for, and writes the page. Returns whether their shapes hold.
 pub fn run(options: &Papers, out: &mut dyn Write) -> Result<bool> {
     let figures = page::chosen(&options.numbers)?;
     let peers = rivals::all();
@@ -108,34 +121,51 @@ pub fn run(options: &Papers, out: &mut dyn Write) -> Result<bool> {
     if options.list {
         return list(&figures, &peers, plan, out).map(|()| true);
     }
+    let quick = options.quick.then(|| scratch("papers")).transpose()?;
+    let folder = quick.as_ref().map_or(&*options.results, |quick| quick.path());
+    let mut all = Vec::new();
+    for figure in figures {
+        all.push(FigureResults { figure, kept: Kept::open(folder, figure.number, options.again)? });
+    }
+    measure_all(&mut all, &peers, plan, out)?;
+    let text = page::render(&all, &page::machine());
+    if options.quick {
+        say(out, format_args!("{text}"))?;
+    } else {
+        page::write(&options.page, &text, &all)?;
+        say(out, format_args!("{}", options.page.display()))?;
+    }
+    let judged = all.iter().flat_map(|one| shapes::judged(one.figure.number, &one.kept));
+    let broken: Vec<_> = judged.filter(|(_, holds)| !holds).map(|(shape, _)| shape).collect();
+    broken.iter().try_for_each(|shape| say(out, format_args!("{}: does not hold: {}", shape.figure, shape.says)))?;
+    Ok(broken.is_empty())
+}
+
+/// Measures all that is not there; once more what was disturbed.
+fn measure_all(all: &mut [FigureResults], peers: &[Contender], plan: Plan, out: &mut dyn Write) -> Result<()> {
     let cpus = pin::choose(&[], 2)?;
     let _guard = interrupt::Guard::install()?;
-    let mut kept = Vec::new();
-    let mut todo = Vec::new();
-    for figure in figures {
-        let results = Kept::open(&options.results, figure.number, options.again)?;
-        let left = steps(figure)?.into_iter().filter(|step| !results.has(&step.case));
-        todo.extend(left.map(|step| (kept.len(), step)));
-        kept.push((figure, results));
+    for about in ["to measure", "to measure again, as other work disturbed them"] {
+        let mut todo = Vec::new();
+        for (number, one) in all.iter().enumerate() {
+            let left = steps(one.figure)?.into_iter().filter(|step| !one.kept.has(&step.case));
+            todo.extend(left.map(|step| (number, step)));
+        }
+        if todo.is_empty() {
+            continue;
+        }
+        let time: Duration = todo.iter().map(|(_, step)| step.time(peers, plan)).sum();
+        say(out, format_args!("{} cases {about}, about {} minutes", todo.len(), time.as_secs().div_ceil(60)))?;
+        let contenders = todo.iter().map(|(_, step)| 1 + step.peers(peers).count());
+        let progress = Progress::new((contenders.sum::<usize>() * plan.runs) as u64);
+        for (number, step) in todo {
+            let ours = step.scenario.ours();
+            let contenders: Vec<&Contender> = std::iter::once(&ours).chain(step.peers(peers)).collect();
+            let lines = run_case(&step.case, &contenders, false, &cpus, plan, &progress)?;
+            all[number].kept.add(&step.case, lines)?;
+        }
     }
-    let time: Duration = todo.iter().map(|(_, step)| step.time(&peers, plan)).sum();
-    say(out, format_args!("{} cases, about {} minutes", todo.len(), time.as_secs().div_ceil(60)))?;
-    let all = todo.iter().map(|(_, step)| 1 + step.peers(&peers).count());
-    let progress = Progress::new((all.sum::<usize>() * plan.runs) as u64);
-    for (figure, step) in todo {
-        let ours = step.scenario.ours();
-        let contenders: Vec<&Contender> = std::iter::once(&ours).chain(step.peers(&peers)).collect();
-        let lines = run_case(&step.case, &contenders, false, &cpus, plan, &progress)?;
-        kept[figure].1.add(&step.case, lines)?;
-    }
-    drop(progress);
-    let text = page::render(&kept, &page::machine());
-    if options.quick {
-        return say(out, format_args!("{text}")).map(|()| true);
-    }
-    page::write(&options.page, &text)?;
-    say(out, format_args!("{}", options.page.display()))?;
-    Ok(true)
+    Ok(())
 }
 
 fn say(out: &mut dyn Write, line: std::fmt::Arguments<'_>) -> Result<()> {

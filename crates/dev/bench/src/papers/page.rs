@@ -3,12 +3,18 @@
 use std::fs;
 use std::path::Path;
 
+use super::drawing::plot_of;
 use super::figures::{ALL, DOCUMENTS, Figure};
 use super::kept::Kept;
+use super::{FigureResults, shapes};
 use crate::error::{BenchError, Result};
+use crate::report::plot::{Plot, draw};
+
+/// The folder of the plots, beside the page.
+const PLOTS: &str = "plots/papers";
 
 /// Its text.
-pub fn render(kept: &[(&Figure, Kept)], machine: &str) -> String {
+pub fn render(all: &[FigureResults], machine: &str) -> String {
     let mut text = format!(
         "# The papers' figures\n\nnetvale builds what four documents describe. Here are their experiments: the values \
          that they print, and what `netvale-bench papers` measured on {machine}. Medians of runs that were taken in \
@@ -16,13 +22,12 @@ pub fn render(kept: &[(&Figure, Kept)], machine: &str) -> String {
          first row's, in the paper and here. A dash: not printed, or not measured.\n"
     );
     for document in DOCUMENTS {
-        let of = |(figure, _): &&(&Figure, Kept)| figure.document() == document;
-        let mut figures = kept.iter().filter(of).peekable();
+        let mut figures = all.iter().filter(|one| one.figure.document() == document).peekable();
         if figures.peek().is_none() {
             continue;
         }
         text.push_str(&format!("\n## {}. {}\n\nThere: {}.\n", document.number, document.title, document.machine));
-        figures.for_each(|(figure, kept)| text.push_str(&section(figure, kept)));
+        figures.for_each(|one| text.push_str(&section(one.figure, &one.kept)));
     }
     text
 }
@@ -30,10 +35,17 @@ pub fn render(kept: &[(&Figure, Kept)], machine: &str) -> String {
 fn section(figure: &Figure, kept: &Kept) -> String {
     let Figure { number, title, about, here, see, .. } = figure;
     let mut text = format!("\n### {number} {title}\n\n{about} {here}\n\n");
-    for table in figure.tables {
+    for (number, table) in figure.tables.iter().enumerate() {
+        if let Some(plot) = plot_of(figure, number, table, kept) {
+            text.push_str(&format!("![{}]({PLOTS}/{})\n\n", plot.title, plot.file_name));
+        }
         text.push_str(&format!("{}\n", table.render(kept)));
     }
     text.push_str(&format!("{see}\n"));
+    for (shape, holds) in shapes::judged(number, kept) {
+        let word = if holds { "Holds here" } else { "**Does not hold here**" };
+        text.push_str(&format!("\n{word}: {}\n", shape.says));
+    }
     let skipped = kept.skipped();
     let missing = figure.missing.iter().map(|line| format!("- {line}\n"));
     let skipped = skipped.iter().map(|(who, why)| format!("- {who}: {}\n", why.replace('\n', " ")));
@@ -44,9 +56,20 @@ fn section(figure: &Figure, kept: &Kept) -> String {
     text
 }
 
-/// Writes it.
-pub fn write(path: &Path, text: &str) -> Result<()> {
+/// Writes it, with its plots.
+pub fn write(path: &Path, text: &str, all: &[FigureResults]) -> Result<()> {
+    let plots = path.parent().unwrap_or(Path::new(".")).join(PLOTS);
+    fs::create_dir_all(&plots).map_err(BenchError::io(format!("creating {}", plots.display())))?;
+    for plot in all.iter().flat_map(|one| plots_of(one.figure, &one.kept)) {
+        let file = plots.join(&plot.file_name);
+        draw(plot, &file)?;
+    }
     fs::write(path, text).map_err(BenchError::io(format!("writing {}", path.display())))
+}
+
+fn plots_of(figure: &Figure, kept: &Kept) -> Vec<Plot> {
+    let tables = figure.tables.iter().enumerate();
+    tables.filter_map(|(number, table)| plot_of(figure, number, table, kept)).collect()
 }
 
 /// The machine, in words.
@@ -92,9 +115,12 @@ mod tests {
     #[test]
     fn page() {
         let folder = tempfile::tempdir().expect("a folder");
-        let open = |figure: &'static Figure| Kept::open(folder.path(), figure.number, false).expect("none yet");
-        let kept: Vec<_> = ALL.iter().map(|figure| (figure, open(figure))).collect();
-        let text = render(&kept, "a machine");
+        let open = |figure: &'static Figure| FigureResults {
+            figure,
+            kept: Kept::open(folder.path(), figure.number, false).expect("none yet"),
+        };
+        let all: Vec<_> = ALL.iter().map(open).collect();
+        let text = render(&all, "a machine");
         for figure in ALL {
             assert!(text.contains(&format!("### {} {}", figure.number, figure.title)));
             assert!(figure.missing.iter().all(|line| text.contains(line)));

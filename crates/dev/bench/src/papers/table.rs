@@ -21,6 +21,16 @@ pub enum Reading {
 }
 
 impl Reading {
+    /// What an axis says.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Reading::Mpps => "Mpps",
+            Reading::Kpps => "kpps",
+            Reading::PayloadMbits(_) | Reading::Mbits => "Mbit/s",
+            Reading::Thousands => "thousand a second",
+        }
+    }
+
     /// A figure of that unit, of frames of that length, in the column's unit.
     pub fn of(self, value: f64, unit: Unit, frame_bytes: u32) -> f64 {
         let bits = f64::from(frame_bytes.max(1)) * 8.0;
@@ -53,8 +63,13 @@ pub struct Column {
 }
 
 impl Column {
+    /// Whether another column is of the same figure, in another unit.
+    pub fn is_of_same_case(&self, other: &Column) -> bool {
+        self.variant == other.variant && self.bytes == other.bytes
+    }
+
     /// The contender's figure.
-    fn value(&self, kept: &Kept, contender: &str) -> Option<Value> {
+    pub fn value(&self, kept: &Kept, contender: &str) -> Option<Value> {
         kept.values(self.variant, contender).find(|value| self.bytes == 0 || value.case.frame_bytes == self.bytes)
     }
 }
@@ -80,6 +95,11 @@ impl TableRow {
     pub const fn ours(name: &'static str, contender: &'static str) -> TableRow {
         TableRow { name, printed: None, contender }
     }
+
+    /// The published value in a column.
+    pub fn published(&self, column: usize) -> Option<f64> {
+        self.printed?.values.get(column).copied().flatten()
+    }
 }
 
 /// The table.
@@ -97,7 +117,36 @@ pub struct Table {
     pub facts: &'static [(&'static str, &'static str)],
 }
 
+/// A figure of ours, in its column's unit.
+#[derive(Clone, Copy, Debug)]
+pub struct MeasuredCell {
+    /// The middle run.
+    pub median: f64,
+    /// The smallest run.
+    pub min: f64,
+    /// The largest run.
+    pub max: f64,
+    /// Whether other work on the machine disturbed a run.
+    pub disturbed: bool,
+}
+
 impl Table {
+    /// A contender's figure in a column.
+    pub fn cell(&self, column: &Column, contender: &str, kept: &Kept) -> Option<MeasuredCell> {
+        let value = column.value(kept, contender)?;
+        let read = |of: f64| column.reading.of(of, value.case.unit, value.case.frame_bytes);
+        let [median, min, max] = [value.median, value.min, value.max].map(read);
+        Some(MeasuredCell { median, min, max, disturbed: value.disturbed })
+    }
+
+    /// The figure to which a column's ratios are given: ours, and the published one.
+    pub fn base_of(&self, index: usize, kept: &Kept) -> [Option<f64>; 2] {
+        let Some(base) = self.base else { return [None, None] };
+        let row = self.rows.iter().find(|row| row.contender == base);
+        let published = row.and_then(|row| row.published(index));
+        [self.cell(&self.columns[index], base, kept).map(|cell| cell.median), published]
+    }
+
     /// As Markdown: of each row, what is printed, and what was measured.
     pub fn render(&self, kept: &Kept) -> String {
         let heads: String = self.columns.iter().map(|column| format!(" {} |", column.head)).collect();
@@ -106,8 +155,8 @@ impl Table {
         let title = if self.title.is_empty() { String::new() } else { format!("{}:\n\n", self.title) };
         let mut text = format!("{title}| | |{heads}{facts}\n|---|---|{rule}\n");
         for row in self.rows {
-            if let Some(printed) = row.printed {
-                text.push_str(&format!("| {} | paper |{}{}\n", row.name, self.printed(printed), self.blank()));
+            if row.printed.is_some() {
+                text.push_str(&format!("| {} | paper |{}{}\n", row.name, self.printed(row, kept), self.blank()));
             }
             let name = if row.printed.is_some() { "" } else { row.name };
             text.push_str(&format!("| {name} | here |{}{}\n", self.measured(row, kept), self.counted(row, kept)));
@@ -119,28 +168,24 @@ impl Table {
         " |".repeat(self.facts.len())
     }
 
-    fn printed(&self, row: &PrintedRow) -> String {
-        let base = self.rows.iter().find(|row| Some(row.contender) == self.base).and_then(|row| row.printed);
+    fn printed(&self, row: &TableRow, kept: &Kept) -> String {
         let cell = |index: usize| {
-            let value = row.values.get(index).copied().flatten();
-            let base = base.and_then(|base| base.values.get(index).copied().flatten());
+            let [_, base] = self.base_of(index, kept);
+            let value = row.published(index);
             value.map_or_else(|| " – |".to_owned(), |value| format!(" {}{} |", plain(value), times(value, base)))
         };
         (0..self.columns.len()).map(cell).collect()
     }
 
     fn measured(&self, row: &TableRow, kept: &Kept) -> String {
-        let cell = |column: &Column| {
-            let read = |value: &Value, of: f64| column.reading.of(of, value.case.unit, value.case.frame_bytes);
-            let Some(value) = column.value(kept, row.contender) else { return " – |".to_owned() };
-            let base = self.base.and_then(|base| column.value(kept, base));
-            let base = base.map(|base| read(&base, base.median));
-            let [median, min, max] = [value.median, value.min, value.max].map(|of| read(&value, of));
-            let mark = if value.disturbed { "\\*" } else { "" };
-            let range = format!("{} [{} – {}]", figure(median), figure(min), figure(max));
-            format!(" {range}{mark}{} |", times(median, base))
+        let cell = |index: usize| {
+            let Some(cell) = self.cell(&self.columns[index], row.contender, kept) else { return " – |".to_owned() };
+            let [base, _] = self.base_of(index, kept);
+            let mark = if cell.disturbed { "\\*" } else { "" };
+            let range = format!("{} [{} – {}]", figure(cell.median), figure(cell.min), figure(cell.max));
+            format!(" {range}{mark}{} |", times(cell.median, base))
         };
-        self.columns.iter().map(cell).collect()
+        (0..self.columns.len()).map(cell).collect()
     }
 
     fn counted(&self, row: &TableRow, kept: &Kept) -> String {
