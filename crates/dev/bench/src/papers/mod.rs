@@ -31,7 +31,7 @@ use crate::contender::Contender;
 use crate::error::{BenchError, Result};
 use crate::measure::{Measure, Plan};
 use crate::progress::Progress;
-use crate::runner::run_case;
+use crate::runner::{HeldSessions, run_next};
 use crate::scenarios::{self, Scenario};
 use crate::{interrupt, pin, rivals};
 
@@ -122,12 +122,14 @@ pub fn run(options: &Papers, out: &mut dyn Write) -> Result<bool> {
     say(out, format_args!("{} cases, about {} minutes", todo.len(), time.as_secs().div_ceil(60)))?;
     let all = todo.iter().map(|(_, step)| 1 + step.peers(&peers).count());
     let progress = Progress::new((all.sum::<usize>() * plan.runs) as u64);
+    let mut held = HeldSessions::default();
     for (figure, step) in todo {
         let ours = step.scenario.ours();
         let contenders: Vec<&Contender> = std::iter::once(&ours).chain(step.peers(&peers)).collect();
-        let lines = run_case(&step.case, &contenders, false, &cpus, plan, &progress)?;
+        let lines = run_next(&step.case, &contenders, &mut held, false, &cpus, plan, &progress)?;
         kept[figure].1.add(&step.case, lines)?;
     }
+    drop(held);
     drop(progress);
     let text = page::render(&kept, &page::machine());
     if options.quick {
