@@ -4,6 +4,7 @@ pub mod roles;
 
 use super::guest::interface::{Interface, NETMAP_E1000, NETMAP_VIRTIO, QEMU_E1000, ROWS, SHORT_ITR, VHOST};
 use super::*;
+use crate::contender::Measurement;
 use roles::{CardPath, CardUser, Cards};
 
 const SHORT: Variant = Variant { batch: &[32], ..Variant::SHORT };
@@ -68,7 +69,7 @@ pub const SCENARIO: Scenario = Scenario {
     needs: &[TWO],
     start: |case, cores| {
         if is_played(case) {
-            return played(case, cores, true, 0);
+            return played("netvale", case, cores, true, 0);
         }
         crate::sys::need(guest::NEEDS, 2)?;
         guest::start(case, cores, BEST, "netvale")
@@ -87,9 +88,9 @@ pub fn players() -> Vec<Contender> {
     let is_here = |case: &Case| SCENARIO.has(case) && matches!(&*case.variant, "played" | "played-large");
     contenders! {
         "netvale-base", "e1000 ports on a VALE switch; the driver writes TDT for each batch";
-        SCENARIO.needs, is_here, |case, cores| played(case, cores, false, 0);
+        SCENARIO.needs, is_here, |case, cores| played("netvale-base", case, cores, false, 0);
         "netvale-sc", "the same with Send Combining";
-        SCENARIO.needs, is_here, |case, cores| played(case, cores, false, COMBINE);
+        SCENARIO.needs, is_here, |case, cores| played("netvale-sc", case, cores, false, COMBINE);
     }
 }
 
@@ -126,30 +127,54 @@ fn card_path(case: &Case) -> CardPath {
     }
 }
 
-fn played(case: &Case, cores: Cores, csb: bool, combine: u32) -> Result<Session> {
+fn played(name: &'static str, case: &Case, cores: Cores, csb: bool, combine: u32) -> Result<Session> {
     let daemon = Daemon::start(None, cores.1, "")?;
-    for name in [CardUser::FROM, CardUser::TO] {
-        let options = PortOptions { name: Some(name.into()), ..PortOptions::default() };
-        daemon.attach(VALE, format!("e1000:{}", daemon.dir().join(name).display()), options)?;
+    for card in [CardUser::FROM, CardUser::TO] {
+        let options = PortOptions { name: Some(card.into()), ..PortOptions::default() };
+        daemon.attach(VALE, format!("e1000:{}", daemon.dir().join(card).display()), options)?;
     }
     let frame_bytes = case.frame_bytes;
     let burst = case.batch.clamp(1, netvale_port::BATCH as u32);
-    let cards = Cards { dir: daemon.dir().into(), path: card_path(case), csb, combine, frame_bytes, burst };
+    let path = card_path(case);
+    let cards = Cards { dir: daemon.dir().into(), path, csb, combine, frame_bytes, burst };
     let guests = Worker::spawn(Wrapper::None, roles::GUESTS, Some(cores.0), &cards)?;
     let words = format!("switch {}, both ends {}", cores.1, cores.0);
     let counts = guests.clone();
     let parts: Parts = vec![guests, daemon.clone()];
     let set = ProcessSet { who: "the other end", is_strict: false, settle: SETTLE, parts };
     let is_sent = case.variant.ends_with("-sent");
-    set.session(case, words, true, move || if is_sent { sent(&daemon) } else { Ok(counts.tally()) })
+    let asked = daemon.clone();
+    let tally = move || match is_sent {
+        true => Ok((card_counts(&asked, CardUser::FROM)?[SENT], Instant::now())),
+        false => Ok(counts.tally()),
+    };
+    let card = if path == CardPath::FromHost { CardUser::TO } else { CardUser::FROM };
+    Ok(with_accesses(set.session(case, words, true, tally)?, name, daemon, card))
 }
 
-/// Frames that the switch got of the sender so far.
-fn sent(daemon: &Daemon) -> Result<Tally> {
+/// With register accesses a frame of a card's, as it counts them.
+fn with_accesses(session: Session, name: &'static str, daemon: Rc<Daemon>, card: &'static str) -> Session {
+    session.wrapped(move |mut inner: Measurement| {
+        move |window: Duration| {
+            let before = card_counts(&daemon, card)?;
+            let sample = inner(window)?;
+            let after = card_counts(&daemon, card)?;
+            let [accesses, sent, got]: [u64; 3] = std::array::from_fn(|i| after[i] - before[i]);
+            let each = accesses as f64 / (sent + got).max(1) as f64;
+            Ok(sample.fact(&format!("{name} exits_each"), format!("{each:.4}")))
+        }
+    })
+}
+
+/// The place of frames that were sent in [`card_counts`].
+const SENT: usize = 1;
+
+/// Accesses to a card's registers, frames that the switch got of it, and frames that it got.
+fn card_counts(daemon: &Daemon, card: &str) -> Result<[u64; 3]> {
     let stats = daemon.stats()?;
-    let name = format!("{VALE}:{}", CardUser::FROM);
+    let name = format!("{VALE}:{card}");
     let port = stats.ports.iter().find(|port| port.name == name);
-    Ok((port.map_or(0, |port| port.sent().frames), Instant::now()))
+    Ok(port.map_or([0; 3], |port| [port.kicks_received, port.sent().frames, port.got().frames]))
 }
 
 #[cfg(test)]
