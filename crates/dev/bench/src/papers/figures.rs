@@ -1,5 +1,7 @@
 //! The experiments: a row each, by the numbers of their documents.
 
+mod e1000;
+
 use super::published::*;
 use super::table::{Column, Reading, Table, TableRow};
 
@@ -47,7 +49,7 @@ pub struct Run {
     pub variants: &'static [&'static str],
     /// Who is measured beside netvale.
     pub peers: &'static [&'static str],
-    /// Seconds that setting up one contender takes.
+    /// Seconds that setting up one contender takes, shared out among the cases that the same set-up measures.
     pub setup: u32,
 }
 
@@ -80,50 +82,10 @@ impl Figure {
     }
 }
 
-/// The paper's columns, guest and host.
-const COLUMNS: &[Column] = &[
-    Column { head: "UDP8, kpps", variant: "udp-small-tap", bytes: 0, reading: Reading::Kpps },
-    Column { head: "UDP-1460, kpps", variant: "udp-large-tap", bytes: 0, reading: Reading::Kpps },
-    Column { head: "the same, Mbit/s", variant: "udp-large-tap", bytes: 0, reading: Reading::PayloadMbits(1460) },
-    Column { head: "TCP, Mbit/s", variant: "tcp", bytes: 0, reading: Reading::Mbits },
-    Column { head: "TCPw, Mbit/s", variant: "tcp-wide", bytes: 0, reading: Reading::Mbits },
-    Column { head: "RR, thousand a second", variant: "tcp-rr", bytes: 0, reading: Reading::Thousands },
-];
-
-/// The columns of datagrams to the guest.
-const COLUMNS_IN: &[Column] = &[
-    Column { head: "UDP8, kpps", variant: "udp-small-in", bytes: 0, reading: Reading::Kpps },
-    Column { head: "UDP-1460, kpps", variant: "udp-large-in", bytes: 0, reading: Reading::Kpps },
-    Column { head: "the same, Mbit/s", variant: "udp-large-in", bytes: 0, reading: Reading::PayloadMbits(1460) },
-];
-
-/// Between guests.
-const COLUMNS_BETWEEN: &[Column] = &[
-    Column { head: "UDP8, kpps", variant: "udp-small-between", bytes: 0, reading: Reading::Kpps },
-    Column { head: "UDP-1460, kpps", variant: "udp-large-between", bytes: 0, reading: Reading::Kpps },
-    Column { head: "the same, Mbit/s", variant: "udp-large-between", bytes: 0, reading: Reading::PayloadMbits(1460) },
-];
-
-/// netvale's rows in booted guests, in the paper's order, with what is printed of each.
-const fn e1000(printed: [&'static PrintedRow; 5]) -> [TableRow; 7] {
-    let [base, itr, sc, csb, csb_itr] = printed;
-    [
-        TableRow::of(base, "netvale-base"),
-        TableRow::of(itr, "netvale-itr"),
-        TableRow::of(sc, "netvale-itr-sc"),
-        TableRow::of(csb, "netvale-csb"),
-        TableRow::of(csb_itr, "netvale"),
-        TableRow::ours("QEMU's own e1000, a TAP", "qemu-e1000"),
-        TableRow::ours("virtio-net, a vhost-user port", "netvale-vhost"),
-    ]
-}
-
+/// What guests are here.
 const EMULATED: &str = "Guests are emulated in software, without hardware's virtualisation, and run Linux: their own \
     network stack and the emulation of their processor are the bound, so that only ratios to BASE compare, and what \
     is counted a packet.";
-
-const E1000_PEERS: &[&str] =
-    &["netvale-base", "netvale-itr", "netvale-itr-sc", "netvale-csb", "qemu-e1000", "netvale-vhost"];
 
 /// The paths of DPDK's driver, by what the guest does.
 const IO: &[Column] = &[
@@ -225,112 +187,14 @@ pub const ALL: &[Figure] = &[
         }],
         missing: &["Click: Debian has it no more; the paper's gain is of its netmap element."],
     },
-    Figure {
-        number: "2.1",
-        title: "An e1000 from a guest to the host",
-        about: "Datagrams of 8 and 1,460 bytes, TCP with writes of 1,460 bytes and of netperf's default, and round \
-            trips, by TAP, one processor: without moderation (BASE), with it (itr, in 250 ns), with Send Combining \
-            (SC), and with the status block in memory (CSB).",
-        here: EMULATED,
-        see: "What each variant saves is register accesses and interrupts: the figures a packet fall in the paper's \
-            order, also where the guest's own stack hides it in the rate.",
-        runs: &[Run {
-            scenario: "e1000",
-            variants: &["udp-small-tap", "udp-large-tap", "tcp", "tcp-wide", "tcp-rr"],
-            peers: E1000_PEERS,
-            setup: 20,
-        }],
-        tables: &[Table {
-            title: "",
-            columns: COLUMNS,
-            rows: &e1000([&TAP_ONE_CPU[0], &TAP_ONE_CPU[1], &TAP_ONE_CPU[2], &TAP_ONE_CPU[3], &TAP_ONE_CPU[4]]),
-            base: Some("netvale-base"),
-            facts: &[("exits_each", "exits a packet"), ("interrupts_each", "interrupts a packet")],
-        }],
-        missing: &["VirtualBox and VMware, which the paper has beside QEMU, are not in the registries used here."],
-    },
-    Figure {
-        number: "2.2",
-        title: "An e1000 from the host to a guest",
-        about: "Datagrams of 8 and 1,460 bytes as fast as the host sends them, counted in the guest.",
-        here: EMULATED,
-        see: "Moderation and the status block take interrupts from the guest's processor, which then has more left \
-            for datagrams.",
-        runs: &[Run { scenario: "e1000", variants: &["udp-small-in", "udp-large-in"], peers: E1000_PEERS, setup: 20 }],
-        tables: &[Table {
-            title: "",
-            columns: COLUMNS_IN,
-            rows: &[
-                TableRow::of(&TAP_ONE_CPU_IN[0], "netvale-base"),
-                TableRow::of(&TAP_ONE_CPU_IN[1], "netvale-itr"),
-                TableRow::of(&TAP_ONE_CPU_IN[2], "netvale-itr-sc"),
-                TableRow::of(&TAP_ONE_CPU_IN[3], "netvale"),
-                TableRow::ours("QEMU's own e1000, a TAP", "qemu-e1000"),
-                TableRow::ours("virtio-net, a vhost-user port", "netvale-vhost"),
-            ],
-            base: Some("netvale-base"),
-            facts: &[("interrupts_each", "interrupts a packet")],
-        }],
-        missing: &[],
-    },
-    Figure {
-        number: "2.3",
-        title: "Two guests with an e1000 each, on a VALE switch",
-        about: "Datagrams from one guest to the other.",
-        here: EMULATED,
-        see: "Send Combining and the status block save most, as in the paper, as each packet that is sent costs an \
-            exit without them.",
-        runs: &[Run {
-            scenario: "e1000",
-            variants: &["udp-small-between", "udp-large-between"],
-            peers: &["netvale-base", "netvale-itr", "netvale-itr-sc", "netvale-csb", "netvale-vhost"],
-            setup: 40,
-        }],
-        tables: &[Table {
-            title: "",
-            columns: COLUMNS_BETWEEN,
-            rows: &[
-                TableRow::of(&GUESTS_VALE[0], "netvale-base"),
-                TableRow::of(&GUESTS_VALE[1], "netvale-itr"),
-                TableRow::of(&GUESTS_VALE[2], "netvale-itr-sc"),
-                TableRow::of(&GUESTS_VALE[3], "netvale-csb"),
-                TableRow::ours("virtio-net, vhost-user ports", "netvale-vhost"),
-            ],
-            base: Some("netvale-base"),
-            facts: &[("exits_each", "exits a packet"), ("interrupts_each", "interrupts a packet")],
-        }],
-        missing: &[],
-    },
-    Figure {
-        number: "2.4",
-        title: "The same driver without a guest around it",
-        about: "pkt-gen in guests, 60 bytes and 1,500, between two guests on a VALE switch.",
-        here: "A process plays both guests with the driver's own code, so that the device and the switch are the \
-            bound, not the emulation of a processor.",
-        see: "The status block takes nearly every register access away; Send Combining most of them.",
-        runs: &[Run {
-            scenario: "e1000",
-            variants: &["played", "played-large"],
-            peers: &["netvale-base", "netvale-sc"],
-            setup: 2,
-        }],
-        tables: &[Table {
-            title: "",
-            columns: &[
-                Column { head: "60 bytes, kpps", variant: "played", bytes: 0, reading: Reading::Kpps },
-                Column { head: "1,500 bytes, kpps", variant: "played-large", bytes: 0, reading: Reading::Kpps },
-                Column { head: "the same, Mbit/s", variant: "played-large", bytes: 0, reading: Reading::Mbits },
-            ],
-            rows: &[
-                TableRow::of(&GUESTS_VALE[4], "netvale"),
-                TableRow::ours("Send Combining", "netvale-sc"),
-                TableRow::ours("BASE", "netvale-base"),
-            ],
-            base: None,
-            facts: &[],
-        }],
-        missing: &[],
-    },
+    e1000::OUT,
+    e1000::IN,
+    e1000::BETWEEN,
+    e1000::PLAYED,
+    e1000::OUT_TWO,
+    e1000::IN_TWO,
+    e1000::PKT_GEN,
+    e1000::BRIDGED,
     Figure {
         number: "3.1",
         title: "Round trips between two guests, by size",

@@ -35,7 +35,7 @@ use crate::contender::Contender;
 use crate::error::{BenchError, Result};
 use crate::measure::{Measure, Plan};
 use crate::progress::Progress;
-use crate::runner::run_case;
+use crate::runner::{HeldSessions, run_next};
 use crate::scenarios::{self, Scenario};
 use crate::sys::scratch;
 use crate::{interrupt, pin, rivals};
@@ -158,10 +158,12 @@ fn measure_all(all: &mut [FigureResults], peers: &[Contender], plan: Plan, out: 
         say(out, format_args!("{} cases {about}, about {} minutes", todo.len(), time.as_secs().div_ceil(60)))?;
         let contenders = todo.iter().map(|(_, step)| 1 + step.peers(peers).count());
         let progress = Progress::new((contenders.sum::<usize>() * plan.runs) as u64);
+        // Those that can measure the next case, too, are set up once.
+        let mut held = HeldSessions::default();
         for (number, step) in todo {
             let ours = step.scenario.ours();
             let contenders: Vec<&Contender> = std::iter::once(&ours).chain(step.peers(peers)).collect();
-            let lines = run_case(&step.case, &contenders, false, &cpus, plan, &progress)?;
+            let lines = run_next(&step.case, &contenders, &mut held, false, &cpus, plan, &progress)?;
             all[number].kept.add(&step.case, lines)?;
         }
     }

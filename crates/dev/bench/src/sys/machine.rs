@@ -21,6 +21,25 @@ use crate::sys::part::Part;
 pub const LIMIT: Duration = Duration::from_secs(90);
 
 const MISSING: &str = "needs what guests boot from: scripts/test-system.sh guests makes it";
+const NO_NETMAP: &str = "needs a QEMU with its netmap back end: scripts/qemu-netmap.sh builds it";
+
+/// The folder of the newest thing of its kind that was made for guests, and is whole.
+fn newest(prefix: &str) -> Option<PathBuf> {
+    let home = || std::env::var_os("HOME").map_or_else(|| "/tmp".into(), PathBuf::from);
+    let cache = || std::env::var_os("XDG_CACHE_HOME").map_or_else(|| home().join(".cache"), PathBuf::from);
+    let root = std::env::var_os("NETVALE_GUESTS").map_or_else(|| cache().join("netvale/guests"), PathBuf::from);
+    let entries = fs::read_dir(&root).ok()?.flatten().map(|entry| entry.path());
+    let fits = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix)) && path.join("done").exists()
+    };
+    entries.filter(fits).max_by_key(|path| fs::metadata(path.join("done")).and_then(|m| m.modified()).ok())
+}
+
+/// QEMU with its netmap back end, which Debian's has not.
+pub fn netmap_qemu() -> std::result::Result<PathBuf, Skip> {
+    let found = newest("qemu-netmap-").map(|folder| folder.join("bin/qemu-system-x86_64"));
+    found.filter(|program| program.is_file()).ok_or(Skip::NotBuilt(NO_NETMAP))
+}
 
 /// The image that machines boot from.
 pub struct Image {
@@ -33,32 +52,37 @@ pub struct Image {
 impl Image {
     /// Finds the newest image.
     pub fn find() -> std::result::Result<Image, Skip> {
-        let home = || std::env::var_os("HOME").map_or_else(|| "/tmp".into(), PathBuf::from);
-        let cache = || std::env::var_os("XDG_CACHE_HOME").map_or_else(|| home().join(".cache"), PathBuf::from);
-        let root = std::env::var_os("NETVALE_GUESTS").map_or_else(|| cache().join("netvale/guests"), PathBuf::from);
-        let newest = |prefix: &str| {
-            let entries = fs::read_dir(&root).ok()?.flatten().map(|entry| entry.path());
-            let fits = |path: &PathBuf| {
-                path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
-                    && path.join("done").exists()
-            };
-            entries.filter(fits).max_by_key(|path| fs::metadata(path.join("done")).and_then(|m| m.modified()).ok())
-        };
         let found =
             || Some(Image { folder: newest("linux-image-")?, newer: newest("sid-")?, drivers: newest("drivers-")? });
         found().ok_or(Skip::NotBuilt(MISSING))
     }
 
-    /// QEMU by the newer system's own loader.
-    fn qemu(&self) -> Vec<PathBuf> {
+    /// QEMU: another one, by the words that start it, or by the newer system's own loader.
+    fn qemu(&self, other: &[PathBuf]) -> Vec<PathBuf> {
         let at = |path: &str| self.newer.join(path);
-        let mut words = vec![at("usr/lib64/ld-linux-x86-64.so.2"), "--library-path".into()];
-        words.extend([at("usr/lib/x86_64-linux-gnu"), at("usr/bin/qemu-system-x86_64")]);
+        let mut words = other.to_vec();
+        if words.is_empty() {
+            words.extend([at("usr/lib64/ld-linux-x86-64.so.2"), "--library-path".into()]);
+            words.extend([at("usr/lib/x86_64-linux-gnu"), at("usr/bin/qemu-system-x86_64")]);
+        }
         for data in ["usr/share/qemu", "usr/share/seabios"] {
             words.extend(["-L".into(), at(data)]);
         }
         words
     }
+}
+
+/// What a machine is made of.
+#[derive(Debug)]
+pub struct MachineSpec {
+    /// The CPUs that it may use; it has a processor for each.
+    pub cores: Vec<usize>,
+    /// What it runs.
+    pub script: String,
+    /// More of QEMU's arguments.
+    pub devices: Vec<String>,
+    /// The words that start QEMU, if it is not to be the image's.
+    pub emulator: Vec<PathBuf>,
 }
 
 /// A machine that has booted and runs its script.
@@ -68,22 +92,22 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Boots one inside `namespace`, on `core`, that runs `script`, with our driver and this very program in it;
-    /// `devices` are more of QEMU's arguments.
-    pub fn boot(image: &Image, namespace: &Netns, core: usize, script: &str, devices: &[String]) -> Result<Machine> {
+    /// Boots one inside `namespace`, with our drivers and this very program in it.
+    pub fn boot(image: &Image, namespace: &Netns, spec: &MachineSpec) -> Result<Machine> {
         let dir = super::scratch("machine")?;
-        let initrd = initrd(image, script, dir.path())?;
+        let initrd = initrd(image, &spec.script, dir.path())?;
+        let cores: Vec<_> = spec.cores.iter().map(usize::to_string).collect();
         let mut command = namespace.command("taskset");
-        command.arg("-c").arg(core.to_string()).args(image.qemu());
+        command.arg("-c").arg(cores.join(",")).args(image.qemu(&spec.emulator));
         // Where there never can be a second processor, QEMU leaves a guest's memory barriers out, which its peers rely
         // on.
-        command.args(["-smp", "1,maxcpus=2"]);
+        command.arg("-smp").arg(format!("{},maxcpus=2", cores.len()));
         command.args(["-accel", "tcg,thread=multi", "-m", "256", "-nographic", "-nodefaults", "-cpu", "max"]);
         command.args(["-serial", "stdio", "-net", "none", "-object", "memory-backend-memfd,id=mem,size=256M,share=on"]);
         command.args(["-M", "q35,memory-backend=mem", "-append", "console=ttyS0 quiet panic=-1 no_timer_check"]);
         command.arg("-kernel").arg(image.folder.join("vmlinux")).arg("-initrd").arg(initrd);
         command.arg("-monitor").arg(format!("unix:{},server=on,wait=off", dir.path().join("monitor").display()));
-        command.args(devices);
+        command.args(&spec.devices);
         let child = Child::spawn(command, &dir.path().join("log"))?;
         Ok(Machine { child, dir })
     }

@@ -10,7 +10,7 @@ use super::*;
 /// The role of [`services`].
 pub const SERVICES: &str = "guest-services";
 
-/// Echo and discard, each by UDP and TCP.
+/// Echo and discard, each by UDP and TCP, and a source of streams.
 pub fn services(context: &Context) -> Result<()> {
     let echo = open(HOST, DISCARD)?;
     context.ready()?;
@@ -33,6 +33,8 @@ fn open(address: &str, discarding: u16) -> Result<UdpSocket> {
     let unread = UdpSocket::bind((address, discarding)).map_err(opening())?;
     let echo = listen(ECHO)?;
     let discard = listen(DISCARD)?;
+    let source = listen(SOURCE)?;
+    std::thread::spawn(move || pour(&source));
     // A peer that is gone is seen by the next read.
     std::thread::spawn(move || serve(&echo, |stream, bytes| _ = stream.write_all(bytes)));
     std::thread::spawn(move || {
@@ -62,6 +64,31 @@ fn serve(listener: &TcpListener, work: impl Fn(&mut TcpStream, &[u8])) {
             work(&mut stream, place.get(..n).unwrap_or_default());
         }
     }
+}
+
+/// The longest that a stream's other end may be deaf.
+const DEAF: Duration = Duration::from_secs(5);
+/// The longest piece of a stream.
+const LONGEST: usize = 1 << 16;
+
+/// Writes to one connection after the other until it ends, in pieces of a length and with a window that it begins with.
+fn pour(listener: &TcpListener) {
+    for mut stream in listener.incoming().flatten() {
+        let mut words = [[0u8; 4]; 2];
+        let told = words.iter_mut().try_for_each(|word| stream.read_exact(word));
+        let [length, window] = words.map(|word| u32::from_be_bytes(word) as usize);
+        let piece = vec![0; length.min(LONGEST)];
+        if told.is_err() || stream.set_write_timeout(Some(DEAF)).is_err() || limit_window(&stream, window).is_err() {
+            continue;
+        }
+        while stream.write_all(&piece).is_ok() {}
+    }
+}
+
+/// Sets how many bytes may be under way.
+pub fn limit_window(stream: &TcpStream, bytes: usize) -> Result<()> {
+    let sized = rustix::net::sockopt::set_socket_send_buffer_size(stream, bytes);
+    sized.map_err(|e| BenchError::io("setting a window")(std::io::Error::from(e)))
 }
 
 /// Does something over and over in a thread, until dropped.
