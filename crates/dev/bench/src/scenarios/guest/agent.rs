@@ -1,6 +1,9 @@
 //! The part that runs inside the machine: it sends, or asks and waits for answers, when it is told to by a line on the
 //! console.
 
+mod generator;
+mod rings;
+
 use std::io::{BufRead, ErrorKind, Read, Write};
 use std::net::{TcpStream, UdpSocket};
 
@@ -8,8 +11,6 @@ use super::*;
 
 /// The role of [`agent_role`].
 pub const AGENT: &str = "guest-agent";
-/// Frames a sync in netmap mode.
-const BATCH: u32 = 256;
 /// Calls between two looks at the clock.
 const ROUND: u32 = 16;
 
@@ -19,9 +20,8 @@ struct Done {
     time: Duration,
 }
 
-/// Obeys lines until there are no more: `udp BYTES MILLISECONDS [ADDRESS]`, `messages …`, `trips …`, `rr …`, `netmap …`,
-/// `take …`, `tcp …`, `tcpw …`, `tcprr …`. Each is answered by `done COUNT NANOSECONDS INTERRUPTS`. Others find the
-/// usual services meanwhile.
+/// Obeys lines until there are no more: a task, bytes, milliseconds, and what else the task needs. Each is answered by
+/// `done COUNT NANOSECONDS INTERRUPTS`. Others find the usual services meanwhile.
 pub fn agent_role(context: &Context) -> Result<()> {
     services::in_threads("0.0.0.0")?;
     context.ready()?;
@@ -31,27 +31,36 @@ pub fn agent_role(context: &Context) -> Result<()> {
         let (Some(what), Some(bytes), Some(millis)) = (words.next(), words.next(), words.next()) else { continue };
         let bytes = bytes.parse().unwrap_or(60);
         let window = Duration::from_millis(millis.parse().unwrap_or(100));
-        let to = words.next();
-        let host = to.unwrap_or(HOST);
         let before = interrupts();
-        let done = match what {
-            "udp" => udp((to.unwrap_or(SINK), DISCARD), payload(bytes), window),
-            "messages" => udp((host, DRAIN), bytes, window),
-            "take" => take(window),
-            "tcp" => stream(host, NARROW, window),
-            "tcpw" => stream(host, WIDE, window),
-            "tcprr" => stream_trips(host, bytes.max(1), window),
-            "trips" => trips(host, payload(bytes).max(1), window),
-            "rr" => trips(host, bytes.max(1), window),
-            "netmap" => netmap(bytes, window),
-            _ => continue,
-        };
-        match done {
-            Ok(done) => println!("done {} {} {}", done.count, done.time.as_nanos(), interrupts() - before),
-            Err(error) => println!("failed {error}"),
+        match carry_out(what, bytes, window, words.next()) {
+            Some(Ok(done)) => println!("done {} {} {}", done.count, done.time.as_nanos(), interrupts() - before),
+            Some(Err(error)) => println!("failed {error}"),
+            None => {}
         }
     }
     Ok(())
+}
+
+/// Carries out a task; nothing, if there is none of that name. `more` is the address that it sends to, or the burst.
+fn carry_out(what: &str, bytes: usize, window: Duration, more: Option<&str>) -> Option<Result<Done>> {
+    let host = more.unwrap_or(HOST);
+    let done = match what {
+        "udp" => udp((more.unwrap_or(SINK), DISCARD), payload(bytes), window),
+        "messages" => udp((host, DRAIN), bytes, window),
+        "take" => take(window),
+        "tcp" => stream(host, NARROW, window),
+        "tcpw" => stream(host, WIDE, window),
+        "tcprr" => stream_trips(host, bytes.max(1), window),
+        "trips" => trips(host, payload(bytes).max(1), window),
+        "rr" => trips(host, bytes.max(1), window),
+        "netmap" => rings::send(bytes, 0, more, window),
+        "netmap-header" => rings::send(bytes, rings::HEADER, more, window),
+        "catch" => rings::take(0, window),
+        "catch-header" => rings::take(rings::HEADER, window),
+        "pktgen" => generator::send(bytes, more.unwrap_or("1"), window),
+        _ => return None,
+    };
+    Some(done)
 }
 
 /// Interrupts of network devices so far.
@@ -153,21 +162,5 @@ fn trips(to: &str, bytes: usize, window: Duration) -> Result<Done> {
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(0),
             Err(e) => Err(BenchError::io("receiving UDP")(e)),
         }
-    })
-}
-
-/// In netmap mode: frames to the sink, first line written.
-fn netmap(bytes: usize, window: Duration) -> Result<Done> {
-    let failed = |e: &dyn std::fmt::Display| BenchError::Usage(format!("opening netmap:eth0: {e}"));
-    let mut port = Port::open("netmap:eth0").map_err(|e| failed(&e))?;
-    let frame = super::sink_frame(bytes);
-    during(window, || {
-        if port.tx().iter().all(|ring| ring.space() == 0) {
-            port.wait(Interest::Tx, Some(Duration::from_millis(100))).map_err(|e| failed(&e))?;
-        }
-        let ring = port.tx().first_mut().ok_or_else(|| failed(&"no ring"))?;
-        let sent = (0..BATCH).take_while(|_| ring.send(&frame)).count() as u64;
-        ring.sync();
-        Ok(sent)
     })
 }

@@ -76,6 +76,11 @@ impl Interface {
         !matches!(self.device, Device::QemuE1000 | Device::QemuVirtio)
     }
 
+    /// Each of its exits is an access to a register that QEMU itself emulates, and counts.
+    pub fn has_registers(self) -> bool {
+        self.device == Device::QemuE1000
+    }
+
     /// Where its TAPs meet, if they do.
     pub fn is_bridged(self) -> bool {
         self.device == Device::QemuVirtio

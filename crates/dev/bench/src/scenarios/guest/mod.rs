@@ -6,6 +6,7 @@
 pub mod agent;
 pub mod interface;
 pub mod pairs;
+pub mod pktgen;
 pub mod services;
 mod switch;
 
@@ -71,9 +72,9 @@ pub fn peer(interface: Interface, fits: impl Fn(&Case) -> bool + 'static) -> Con
     Contender::new(interface.name, interface.about, NEEDS, fits, start)
 }
 
-/// A frame to the sink, for programs that make their own.
-fn sink_frame(bytes: usize) -> Vec<u8> {
-    let mut frame = [&SINK_MAC[..], &[2, 0, 0, 0, 0, 2], &[0x88, 0xb5]].concat();
+/// A frame of programs that make their own.
+fn raw_frame(to: [u8; 6], from: [u8; 6], bytes: usize) -> Vec<u8> {
+    let mut frame = [&to[..], &from, &[0x88, 0xb5]].concat();
     frame.resize(bytes.max(60), 0);
     frame
 }
@@ -129,6 +130,7 @@ impl Traffic {
         match &*case.variant {
             "round-trips" => out("trips", true),
             "netmap" => out("netmap", false),
+            "pktgen" => out("pktgen", false),
             "tcp" => out("tcp", true),
             "tcp-wide" => out("tcpw", true),
             "tcp-rr" => out("tcprr", true),
@@ -136,6 +138,8 @@ impl Traffic {
             "tcp-rr-between" => between("tcprr"),
             "tcp-between" => between("tcp"),
             "udp-messages-between" => between("messages"),
+            "netmap-between" => between("netmap"),
+            "netmap-header-between" => between("netmap-header"),
             x if x.ends_with("-in") => Traffic { task: "take", ..udp(Direction::In, true) },
             x if x.ends_with("-between") => udp(Direction::Between, true),
             x if x.ends_with("-tap") => udp(Direction::Up, false),
@@ -181,9 +185,9 @@ pub fn start(case: &Case, cores: Cores, interface: Interface, name: &'static str
     if switch.is_none() && !interface.is_bridged() {
         host_end(&hub, TAP)?;
     }
-    let tap = interface.tap(GUEST);
     let services = Worker::spawn(Wrapper::Network(&hub), SERVICES, None, &())?;
-    let booted = BootedGuest { case: case.clone(), traffic, machine, peer, exits: None, switch, tap, hub, services };
+    let case = case.clone();
+    let booted = BootedGuest { case, traffic, machine, peer, exits: None, switch, interface, hub, services };
     // Both ends know each other's addresses then.
     booted.play("trips", Duration::from_millis(100))?;
     session(name, booted)
@@ -202,8 +206,11 @@ fn session(name: &'static str, mut booted: BootedGuest) -> Result<Session> {
     let interrupts = format!("{name} interrupts_each");
     let measuring = move |window| {
         let (sample, each) = booted.measure(window)?;
-        let sample = sample.fact(&exits, format!("{:.4}", booted.exits.unwrap_or(0.0)));
-        Ok(sample.fact(&interrupts, format!("{each:.4}")))
+        let sample = sample.fact(&interrupts, format!("{each:.4}"));
+        Ok(match booted.exits {
+            Some(count) => sample.fact(&exits, format!("{count:.4}")),
+            None => sample,
+        })
     };
     Session::new(words, true, measuring).with_all(parts).idle()
 }
@@ -225,8 +232,7 @@ struct BootedGuest {
     /// Doorbells, or register accesses, a frame or round trip.
     exits: Option<f64>,
     switch: Option<Switch>,
-    /// The guest's TAP, if there is no switch.
-    tap: String,
+    interface: Interface,
     hub: Netns,
     services: Rc<Worker>,
 }
@@ -246,27 +252,37 @@ fn answer(machine: &Machine) -> Result<Played> {
     }
 }
 
+/// The task of the machine at the other end of a sender's, if that one counts what comes itself.
+fn taking(task: &str) -> Option<&'static str> {
+    match task {
+        "udp" => Some("take"),
+        "netmap" => Some("catch"),
+        "netmap-header" => Some("catch-header"),
+        _ => None,
+    }
+}
+
 /// The time that a receiver waits longer than the sender.
 const LINGER: Duration = Duration::from_millis(300);
 
 impl BootedGuest {
     fn play(&self, what: &str, window: Duration) -> Result<Played> {
         let line = |what: &str, window: Duration| format!("{what} {} {}", self.case.frame_bytes, window.as_millis());
-        // Others count what comes themselves, or are answered.
-        let taker = self.peer.as_ref().filter(|_| what == "udp");
-        if let Some(peer) = taker {
-            peer.child().say(&line("take", window + LINGER))?;
+        let taker = self.peer.as_ref().zip(taking(what));
+        if let Some((peer, task)) = taker {
+            peer.child().say(&line(task, window + LINGER))?;
             peer.child().expect("taking", LIMIT)?;
         }
         let to = match self.traffic.direction {
             Direction::Between if what == self.traffic.task => format!(" 10.1.0.{PEER}"),
             Direction::Up => format!(" {HOST}"),
+            _ if what == "pktgen" => format!(" {}", self.case.batch),
             _ => String::new(),
         };
         self.machine.child().say(&(line(what, window) + &to))?;
         let sent = answer(&self.machine)?;
         match taker {
-            Some(peer) => Ok(Played { seconds: sent.seconds, ..answer(peer)? }),
+            Some((peer, _)) => Ok(Played { seconds: sent.seconds, ..answer(peer)? }),
             None => Ok(sent),
         }
     }
@@ -296,7 +312,8 @@ impl BootedGuest {
         if let Some(switch) = &self.switch {
             return switch.counters();
         }
-        Ok([self.hub.counter(&self.tap, 1)?, self.hub.counter(&self.tap, 9)?, 0])
+        let tap = self.interface.tap(GUEST);
+        Ok([self.hub.counter(&tap, 1)?, self.hub.counter(&tap, 9)?, 0])
     }
 
     /// Register accesses a frame or round trip, where each is an exit.
@@ -316,7 +333,7 @@ impl BootedGuest {
     fn measure(&mut self, window: Duration) -> Result<(Sample, f64)> {
         let traffic = self.traffic;
         let is_out = matches!(traffic.direction, Direction::Out | Direction::Up);
-        if self.exits.is_none() && self.switch.is_none() && is_out {
+        if self.exits.is_none() && self.interface.has_registers() && is_out {
             self.exits = Some(self.count_exits()?);
         }
         let before = self.counters()?;
