@@ -1,5 +1,7 @@
 //! The experiments: a row each, by the numbers of their documents.
 
+mod ptnet;
+
 use super::published::*;
 use super::table::{Column, Reading, Table, TableRow};
 
@@ -82,26 +84,26 @@ impl Figure {
 
 /// The paper's columns, guest and host.
 const COLUMNS: &[Column] = &[
-    Column { head: "UDP8, kpps", variant: "udp-small-tap", bytes: 0, reading: Reading::Kpps },
-    Column { head: "UDP-1460, kpps", variant: "udp-large-tap", bytes: 0, reading: Reading::Kpps },
-    Column { head: "the same, Mbit/s", variant: "udp-large-tap", bytes: 0, reading: Reading::PayloadMbits(1460) },
-    Column { head: "TCP, Mbit/s", variant: "tcp", bytes: 0, reading: Reading::Mbits },
-    Column { head: "TCPw, Mbit/s", variant: "tcp-wide", bytes: 0, reading: Reading::Mbits },
-    Column { head: "RR, thousand a second", variant: "tcp-rr", bytes: 0, reading: Reading::Thousands },
+    Column::of("UDP8, kpps", "udp-small-tap", Reading::Kpps),
+    Column::of("UDP-1460, kpps", "udp-large-tap", Reading::Kpps),
+    Column::of("the same, Mbit/s", "udp-large-tap", Reading::PayloadMbits(1460)),
+    Column::of("TCP, Mbit/s", "tcp", Reading::Mbits),
+    Column::of("TCPw, Mbit/s", "tcp-wide", Reading::Mbits),
+    Column::of("RR, thousand a second", "tcp-rr", Reading::Thousands),
 ];
 
 /// The columns of datagrams to the guest.
 const COLUMNS_IN: &[Column] = &[
-    Column { head: "UDP8, kpps", variant: "udp-small-in", bytes: 0, reading: Reading::Kpps },
-    Column { head: "UDP-1460, kpps", variant: "udp-large-in", bytes: 0, reading: Reading::Kpps },
-    Column { head: "the same, Mbit/s", variant: "udp-large-in", bytes: 0, reading: Reading::PayloadMbits(1460) },
+    Column::of("UDP8, kpps", "udp-small-in", Reading::Kpps),
+    Column::of("UDP-1460, kpps", "udp-large-in", Reading::Kpps),
+    Column::of("the same, Mbit/s", "udp-large-in", Reading::PayloadMbits(1460)),
 ];
 
 /// Between guests.
 const COLUMNS_BETWEEN: &[Column] = &[
-    Column { head: "UDP8, kpps", variant: "udp-small-between", bytes: 0, reading: Reading::Kpps },
-    Column { head: "UDP-1460, kpps", variant: "udp-large-between", bytes: 0, reading: Reading::Kpps },
-    Column { head: "the same, Mbit/s", variant: "udp-large-between", bytes: 0, reading: Reading::PayloadMbits(1460) },
+    Column::of("UDP8, kpps", "udp-small-between", Reading::Kpps),
+    Column::of("UDP-1460, kpps", "udp-large-between", Reading::Kpps),
+    Column::of("the same, Mbit/s", "udp-large-between", Reading::PayloadMbits(1460)),
 ];
 
 /// netvale's rows in booted guests, in the paper's order, with what is printed of each.
@@ -144,7 +146,7 @@ const MAC: &[Column] = &[
 ];
 
 const fn mpps(head: &'static str, variant: &'static str) -> Column {
-    Column { head, variant, bytes: 0, reading: Reading::Mpps }
+    Column::of(head, variant, Reading::Mpps)
 }
 
 /// The rows of both.
@@ -157,7 +159,7 @@ const PVP_PEERS: &[&str] = &["dpdk-pvp", "netvale-both"];
 
 /// A column for a size.
 const fn by(head: &'static str, variant: &'static str, bytes: u32, reading: Reading) -> Column {
-    Column { head, variant, bytes, reading }
+    Column { bytes, ..Column::of(head, variant, reading) }
 }
 
 const TCP_RR: &[Column] = &[
@@ -317,9 +319,9 @@ pub const ALL: &[Figure] = &[
         tables: &[Table {
             title: "",
             columns: &[
-                Column { head: "60 bytes, kpps", variant: "played", bytes: 0, reading: Reading::Kpps },
-                Column { head: "1,500 bytes, kpps", variant: "played-large", bytes: 0, reading: Reading::Kpps },
-                Column { head: "the same, Mbit/s", variant: "played-large", bytes: 0, reading: Reading::Mbits },
+                Column::of("60 bytes, kpps", "played", Reading::Kpps),
+                Column::of("1,500 bytes, kpps", "played-large", Reading::Kpps),
+                Column::of("the same, Mbit/s", "played-large", Reading::Mbits),
             ],
             rows: &[
                 TableRow::of(&GUESTS_VALE[4], "netvale"),
@@ -372,7 +374,7 @@ pub const ALL: &[Figure] = &[
         runs: &[Run { scenario: "pairs", variants: &["tcp-between"], peers: PAIR_PEERS, setup: 40 }],
         tables: &[Table {
             title: "",
-            columns: &[Column { head: "Mbit/s", variant: "tcp-between", bytes: 0, reading: Reading::Mbits }],
+            columns: &[Column::of("Mbit/s", "tcp-between", Reading::Mbits)],
             rows: &[
                 TableRow::of(&PTNET_STREAM[0], "netvale"),
                 TableRow::of(&PTNET_STREAM[1], "qemu-virtio"),
@@ -400,24 +402,9 @@ pub const ALL: &[Figure] = &[
         }],
         missing: &[],
     },
-    Figure {
-        number: "3.5",
-        title: "pkt-gen between two guests",
-        about: "60-byte frames from one guest to another on ptnet ports of a switch, with and without virtio-net \
-            headers.",
-        here: "A process plays both guests on the ports' memory; the receiver shares the sender's processor, the \
-            switch has the other.",
-        see: "As in the paper, the header costs a small part of the rate.",
-        runs: &[Run { scenario: "ptnet", variants: &["guests-header", "guests"], peers: &[], setup: 2 }],
-        tables: &[Table {
-            title: "",
-            columns: &[mpps("with headers, Mpps", "guests-header"), mpps("without, Mpps", "guests")],
-            rows: &[TableRow::of(&PTNET_PKT_GEN, "netvale")],
-            base: None,
-            facts: &[],
-        }],
-        missing: &[],
-    },
+    ptnet::PKTGEN,
+    ptnet::PROGRAMS,
+    ptnet::PASSED,
     Figure {
         number: "4.1",
         title: "Forwarding in the guest, frames untouched (io), by the driver's path",
