@@ -6,7 +6,7 @@ use crate::scenarios::{compat, copy, e1000, fairness, guest, nic, ptnet, vhost};
 
 /// Every peer there is, best known first. A case takes those that [`Contender::fits`].
 pub fn all() -> Vec<Contender> {
-    let kinds: [fn() -> Vec<Contender>; 20] = [
+    let kinds: [fn() -> Vec<Contender>; 21] = [
         copy::peers,
         dpdk::peers,
         ovs::peers,
@@ -24,6 +24,7 @@ pub fn all() -> Vec<Contender> {
         e1000::players,
         guest::peers,
         guest::pairs::peers,
+        guest::pktgen::peers,
         fairness::peers,
         ptnet::virtio,
         e1000::booted,

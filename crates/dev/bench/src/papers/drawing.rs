@@ -18,39 +18,57 @@ struct PlotColumn<'a> {
 /// The plot of a figure's table of that number, if anything of it was measured.
 pub fn plot_of(figure: &Figure, number: usize, table: &Table, kept: &Kept) -> Option<Plot> {
     let by = quantity(table);
-    let columns = columns(table, by.is_some());
+    let columns = columns(table, by);
     let mut series: Vec<Series> = table.rows.iter().filter_map(|row| row_of(table, row, &columns, kept)).collect();
     if series.iter().all(|series| series.points.is_empty()) {
         return None;
     }
     let title = if table.title.is_empty() { figure.title } else { table.title };
     let y = y_axis(&mut series, &y_label(table, by.is_some()));
-    let marks: Vec<(f64, String)> = columns.iter().map(|one| (one.at + offset(by), one.label.clone())).collect();
+    // Labels of bars stand in the middle of their places.
+    let offset = if by.is_some() { 0.0 } else { 0.5 };
+    let marks: Vec<(f64, String)> = columns.iter().map(|one| (one.at + offset, one.label.clone())).collect();
     Some(Plot {
         title: format!("{} {title}", figure.number),
         file_name: file_name(&[figure.number, &number.to_string()]),
-        x: (Marks::new(range(&columns, by.is_some()), marks), by.unwrap_or_default().to_owned()),
+        x: (Marks::new(range(&columns, by.is_some()), marks), by.map_or("", |by| by.label).to_owned()),
         y,
         series,
         has_bars: by.is_none(),
     })
 }
 
-/// Labels of bars stand in the middle of their places.
-fn offset(by: Option<&str>) -> f64 {
-    if by.is_some() { 0.0 } else { 0.5 }
+/// A quantity in which columns may differ.
+struct ColumnQuantity {
+    label: &'static str,
+    of: fn(&Column) -> u32,
+}
+
+const QUANTITIES: &[ColumnQuantity] = &[
+    ColumnQuantity { label: "bytes of a message", of: |column| column.bytes },
+    ColumnQuantity { label: "frames a burst", of: |column| column.batch },
+    ColumnQuantity { label: "share of a processor, %", of: share },
+];
+
+/// The per cent that the name of a column's variant begins with.
+fn share(column: &Column) -> u32 {
+    let percent = column.variant.strip_suffix("-percent").and_then(|percent| percent.parse().ok());
+    percent.unwrap_or(0)
 }
 
 /// The quantity in which all columns differ, if there is one: it is the x axis of lines, then.
-fn quantity(table: &Table) -> Option<&'static str> {
-    let mut bytes: Vec<u32> = table.columns.iter().map(|column| column.bytes).collect();
-    bytes.dedup();
-    (bytes.len() > 1 && bytes.len() == table.columns.len() && !bytes.contains(&0)).then_some("bytes of a message")
+fn quantity(table: &Table) -> Option<&'static ColumnQuantity> {
+    let differ = |quantity: &&ColumnQuantity| {
+        let mut values: Vec<u32> = table.columns.iter().map(quantity.of).collect();
+        values.dedup();
+        values.len() > 1 && values.len() == table.columns.len() && !values.contains(&0)
+    };
+    QUANTITIES.iter().find(differ)
 }
 
 /// The columns to draw: ratios of the same figure in two units are the same, and figures in different units have no
 /// axis in common.
-fn columns(table: &Table, is_curve: bool) -> Vec<PlotColumn<'_>> {
+fn columns<'a>(table: &'a Table, by: Option<&ColumnQuantity>) -> Vec<PlotColumn<'a>> {
     let unit = table.columns.first().map(|column| std::mem::discriminant(&column.reading));
     let is_drawn = |index: usize, column: &Column| {
         let is_first = table.columns[..index].iter().all(|other| !other.is_of_same_case(column));
@@ -59,9 +77,10 @@ fn columns(table: &Table, is_curve: bool) -> Vec<PlotColumn<'_>> {
     let all = table.columns.iter().enumerate().filter(|(index, column)| is_drawn(*index, column));
     all.enumerate()
         .map(|(number, (index, column))| {
-            let at = if is_curve { place(column.bytes) } else { number as f64 };
+            let value = by.map(|by| (by.of)(column));
+            let at = value.map_or(number as f64, place);
             let label = column.head.split(',').next().unwrap_or_default();
-            let label = if is_curve { column.bytes.to_string() } else { label.to_owned() };
+            let label = value.map_or_else(|| label.to_owned(), |value| value.to_string());
             PlotColumn { index, column, at, label }
         })
         .collect()
@@ -126,7 +145,7 @@ mod tests {
     /// drawn twice, and nothing is drawn where nothing was measured.
     #[test]
     fn bars_and_marks() {
-        let column = |head| Column { head, variant: "touched", bytes: 0, reading: Reading::Kpps };
+        let column = |head| Column::of(head, "touched", Reading::Kpps);
         let columns = [column("UDP8, kpps"), column("the same, Mbit/s")];
         let rows = [TableRow::of(&PUBLISHED, "netvale"), TableRow::of(&OTHER, "dpdk-memif")];
         let columns: &'static [Column] = Box::leak(Box::new(columns));

@@ -1,6 +1,7 @@
 //! The experiments: a row each, by the numbers of their documents.
 
 mod e1000;
+mod ptnet;
 
 use super::published::*;
 use super::table::{Column, Reading, Table, TableRow};
@@ -106,7 +107,7 @@ const MAC: &[Column] = &[
 ];
 
 const fn mpps(head: &'static str, variant: &'static str) -> Column {
-    Column { head, variant, bytes: 0, reading: Reading::Mpps }
+    Column::of(head, variant, Reading::Mpps)
 }
 
 /// The rows of both.
@@ -119,7 +120,7 @@ const PVP_PEERS: &[&str] = &["dpdk-pvp", "netvale-both"];
 
 /// A column for a size.
 const fn by(head: &'static str, variant: &'static str, bytes: u32, reading: Reading) -> Column {
-    Column { head, variant, bytes, reading }
+    Column { bytes, ..Column::of(head, variant, reading) }
 }
 
 const TCP_RR: &[Column] = &[
@@ -236,7 +237,7 @@ pub const ALL: &[Figure] = &[
         runs: &[Run { scenario: "pairs", variants: &["tcp-between"], peers: PAIR_PEERS, setup: 40 }],
         tables: &[Table {
             title: "",
-            columns: &[Column { head: "Mbit/s", variant: "tcp-between", bytes: 0, reading: Reading::Mbits }],
+            columns: &[Column::of("Mbit/s", "tcp-between", Reading::Mbits)],
             rows: &[
                 TableRow::of(&PTNET_STREAM[0], "netvale"),
                 TableRow::of(&PTNET_STREAM[1], "qemu-virtio"),
@@ -264,24 +265,9 @@ pub const ALL: &[Figure] = &[
         }],
         missing: &[],
     },
-    Figure {
-        number: "3.5",
-        title: "pkt-gen between two guests",
-        about: "60-byte frames from one guest to another on ptnet ports of a switch, with and without virtio-net \
-            headers.",
-        here: "A process plays both guests on the ports' memory; the receiver shares the sender's processor, the \
-            switch has the other.",
-        see: "As in the paper, the header costs a small part of the rate.",
-        runs: &[Run { scenario: "ptnet", variants: &["guests-header", "guests"], peers: &[], setup: 2 }],
-        tables: &[Table {
-            title: "",
-            columns: &[mpps("with headers, Mpps", "guests-header"), mpps("without, Mpps", "guests")],
-            rows: &[TableRow::of(&PTNET_PKT_GEN, "netvale")],
-            base: None,
-            facts: &[],
-        }],
-        missing: &[],
-    },
+    ptnet::PKTGEN,
+    ptnet::PROGRAMS,
+    ptnet::PASSED,
     Figure {
         number: "4.1",
         title: "Forwarding in the guest, frames untouched (io), by the driver's path",

@@ -58,19 +58,28 @@ pub struct Column {
     pub variant: &'static str,
     /// Bytes of a frame or message; 0 where there is one case of the variant.
     pub bytes: u32,
+    /// Frames a sync or burst; 0 where there is one case of the variant.
+    pub batch: u32,
     /// How its unit is made.
     pub reading: Reading,
 }
 
 impl Column {
+    /// A column of a variant that has one case.
+    pub const fn of(head: &'static str, variant: &'static str, reading: Reading) -> Column {
+        Column { head, variant, bytes: 0, batch: 0, reading }
+    }
+
     /// Whether another column is of the same figure, in another unit.
     pub fn is_of_same_case(&self, other: &Column) -> bool {
-        self.variant == other.variant && self.bytes == other.bytes
+        self.variant == other.variant && self.bytes == other.bytes && self.batch == other.batch
     }
 
     /// The contender's figure.
     pub fn value(&self, kept: &Kept, contender: &str) -> Option<Value> {
-        kept.values(self.variant, contender).find(|value| self.bytes == 0 || value.case.frame_bytes == self.bytes)
+        let fits = |wanted: u32, found: u32| wanted == 0 || wanted == found;
+        let mut values = kept.values(self.variant, contender);
+        values.find(|value| fits(self.bytes, value.case.frame_bytes) && fits(self.batch, value.case.batch))
     }
 }
 
@@ -231,7 +240,7 @@ mod tests {
     /// measured is a dash.
     #[test]
     fn rows() {
-        const COLUMNS: &[Column] = &[Column { head: "kpps", variant: "touched", bytes: 0, reading: Reading::Kpps }];
+        const COLUMNS: &[Column] = &[Column::of("kpps", "touched", Reading::Kpps)];
         const ROWS: &[TableRow] =
             &[TableRow::of(&PRINTED, "netvale"), TableRow::of(&OTHER, "dpdk-memif"), TableRow::ours("more", "ovs")];
         let base = Some("netvale");
@@ -251,5 +260,20 @@ mod tests {
 | more | here | – | – |
 ";
         assert_eq!(table.render(&kept), expected);
+    }
+
+    /// Objective: a column takes the case of its length and batch, or any.
+    #[test]
+    fn cases() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut kept = Kept::open(folder.path(), "9.1", false).expect("none yet");
+        let record = sample(None);
+        kept.add(&record.case, vec![Line::Record(Box::new(record.clone()))]).expect("written");
+        let any = Column::of("kpps", "touched", Reading::Kpps);
+        let case = record.case;
+        let exact = Column { bytes: case.frame_bytes, batch: case.batch, ..any };
+        let another = Column { batch: case.batch + 1, ..any };
+        let found = [any, exact, another].map(|column| column.value(&kept, "netvale").is_some());
+        assert_eq!(found, [true, true, false]);
     }
 }

@@ -182,6 +182,7 @@ pub static ALL: &[Scenario] = &[
     e1000::SCENARIO,
     guest::SCENARIO,
     guest::pairs::SCENARIO,
+    guest::pktgen::SCENARIO,
     fairness::SCENARIO,
     crowded::SCENARIO,
 ];

@@ -44,6 +44,9 @@ pub fn peers() -> Vec<Contender> {
         "sendto", "AF_PACKET, one frame a call, past the queueing discipline";
         SCENARIO.needs, move |case| is_here(case) && case.variant == "tx",
         |case, cores| start("sendto", case, cores, |at| packet(at, 1));
+        "netvale-guest", "a guest with the interface passed through (ptnet, played); a worker on the second core";
+        SCENARIO.needs, move |case| is_here(case) && case.variant != "bridge",
+        |case, cores| start("netvale-guest", case, cores, passed);
         "linux-bridge", "the kernel's bridge between the pairs; its work is done in the sender's thread";
         SCENARIO.needs, is_bridge, |case, cores| start("linux-bridge", case, cores, forwarders::kernel);
         "pcap", "a program that forwards by libpcap, with the system's, one packet at a time";
@@ -96,6 +99,24 @@ fn netvale(site: &Site<'_>) -> Result<Program> {
     let case = site.case.clone();
     let bytes = frame(1, 0, site.case.frame_bytes);
     let round = move || Ok(netmap_round(&mut rings, &case, &bytes));
+    Ok(Program { round: Some(Box::new(round)), parts: vec![daemon], ..Program::default() })
+}
+
+/// The same program with the interface's rings in a guest: a worker moves frames between both. A receiver that finds
+/// none sleeps, as it shares the worker's core.
+fn passed(site: &Site<'_>) -> Result<Program> {
+    let daemon = Daemon::start(Some(site.namespace), site.cores.1, "")?;
+    let interface = if site.case.variant == "tx" { "netmap:p0" } else { "netmap:p1" };
+    let mut rings = [ptnet::passed(&daemon, interface, "guest")?];
+    let case = site.case.clone();
+    let bytes = frame(1, 0, site.case.frame_bytes);
+    let round = move || {
+        let came = netmap_round(&mut rings, &case, &bytes);
+        if came == 0 && case.variant == "rx" {
+            rings[0].wait(Interest::Rx, Some(Duration::from_millis(10))).map_err(|e| own::failed(&e))?;
+        }
+        Ok::<_, BenchError>(came)
+    };
     Ok(Program { round: Some(Box::new(round)), parts: vec![daemon], ..Program::default() })
 }
 

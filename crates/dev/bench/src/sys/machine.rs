@@ -20,6 +20,10 @@ use crate::sys::part::Part;
 /// The longest wait for anything that a machine does.
 pub const LIMIT: Duration = Duration::from_secs(90);
 
+/// The guest kernel's packet generator: where it is in the image, and in guests.
+const PKTGEN: &str = "pktgen/10-pktgen.ko";
+const PKTGEN_INSIDE: &str = "lib/pktgen.ko";
+
 const MISSING: &str = "needs what guests boot from: scripts/test-system.sh guests makes it";
 const NO_NETMAP: &str = "needs a QEMU with its netmap back end: scripts/qemu-netmap.sh builds it";
 
@@ -52,8 +56,10 @@ pub struct Image {
 impl Image {
     /// Finds the newest image.
     pub fn find() -> std::result::Result<Image, Skip> {
-        let found =
-            || Some(Image { folder: newest("linux-image-")?, newer: newest("sid-")?, drivers: newest("drivers-")? });
+        let found = || {
+            let folder = newest("linux-image-").filter(|folder| folder.join(PKTGEN).exists())?;
+            Some(Image { folder, newer: newest("sid-")?, drivers: newest("drivers-")? })
+        };
         found().ok_or(Skip::NotBuilt(MISSING))
     }
 
@@ -172,8 +178,8 @@ impl Part for Machine {
     }
 }
 
-/// The root file system with `script`, our driver and this program in it: the kernel takes archives one behind the
-/// other.
+/// The root file system with `script`, our drivers, the kernel's generator and this program in it: the kernel takes
+/// archives one behind the other.
 fn initrd(image: &Image, script: &str, dir: &Path) -> Result<PathBuf> {
     let own = dir.join("root");
     let folder = |path: &Path| fs::create_dir_all(path).map_err(BenchError::io("making a root file system"));
@@ -182,6 +188,7 @@ fn initrd(image: &Image, script: &str, dir: &Path) -> Result<PathBuf> {
     copy(&image.drivers.join("nvptnet.ko"), &own.join("more/99-nvptnet.ko"))?;
     folder(&own.join("lib"))?;
     copy(&image.drivers.join("nve1000.ko"), &own.join("lib/nve1000.ko"))?;
+    copy(&image.folder.join(PKTGEN), &own.join(PKTGEN_INSIDE))?;
     fs::write(own.join("script"), script).map_err(BenchError::io("writing a guest's script"))?;
     let program = fs::canonicalize("/proc/self/exe").map_err(BenchError::io("finding this program"))?;
     let listed = run(Command::new("ldd").arg(&program))?;

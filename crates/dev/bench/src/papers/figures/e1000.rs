@@ -5,7 +5,7 @@ use crate::papers::published::*;
 use crate::papers::table::{Column, Reading, Table, TableRow};
 
 const fn column(head: &'static str, variant: &'static str, reading: Reading) -> Column {
-    Column { head, variant, bytes: 0, reading }
+    Column::of(head, variant, reading)
 }
 
 /// The document's columns, of the variants for small datagrams, large ones, TCP, TCPw, and round trips.

@@ -1,6 +1,9 @@
 //! The part that runs inside the machine: it sends, or asks and waits for answers, when it is told to by a line on the
 //! console.
 
+mod generator;
+mod rings;
+
 use std::io::{BufRead, ErrorKind, Read, Write};
 use std::net::{TcpStream, UdpSocket};
 
@@ -8,8 +11,6 @@ use super::*;
 
 /// The role of [`agent_role`].
 pub const AGENT: &str = "guest-agent";
-/// Frames a sync in netmap mode.
-const BATCH: u32 = 256;
 /// Calls between two looks at the clock.
 const ROUND: u32 = 16;
 /// The longest wait for what comes, between two looks at the clock.
@@ -21,9 +22,8 @@ struct Done {
     time: Duration,
 }
 
-/// Obeys lines until there are no more: `udp BYTES MILLISECONDS [ADDRESS]`, `messages …`, `trips …`, `rr …`, `tcp …`,
-/// `tcpw …`, `tcprr …`, `netmap …`; for what comes, `take …`, `taketcp …`, `taketcpw …`, `takenetmap …`. Each is
-/// answered by `done COUNT NANOSECONDS INTERRUPTS`. Others find the usual services meanwhile.
+/// Obeys lines until there are no more: a task, bytes, milliseconds, and what else the task needs. Each is answered by
+/// `done COUNT NANOSECONDS INTERRUPTS`. Others find the usual services meanwhile.
 pub fn agent_role(context: &Context) -> Result<()> {
     services::in_threads("0.0.0.0")?;
     context.ready()?;
@@ -39,16 +39,16 @@ pub fn agent_role(context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// Does a line's task, if it has one.
+/// Does a line's task, if it has one: its name, bytes, milliseconds, and the address that it sends to, or the burst.
 fn obey(line: &str) -> Option<Result<Done>> {
     let mut words = line.split_whitespace();
     let what = words.next()?;
     let bytes = words.next()?.parse().unwrap_or(60);
     let window = Duration::from_millis(words.next()?.parse().unwrap_or(100));
-    let to = words.next();
-    let host = to.unwrap_or(HOST);
+    let more = words.next();
+    let host = more.unwrap_or(HOST);
     Some(match what {
-        "udp" => udp((to.unwrap_or(SINK), DISCARD), payload(bytes), window),
+        "udp" => udp((more.unwrap_or(SINK), DISCARD), payload(bytes), window),
         "messages" => udp((host, DRAIN), bytes, window),
         "take" => take(window),
         "tcp" => stream(host, bytes, NARROW, window),
@@ -58,8 +58,11 @@ fn obey(line: &str) -> Option<Result<Done>> {
         "tcprr" => stream_trips(host, bytes.max(1), window),
         "trips" => trips(host, payload(bytes).max(1), window),
         "rr" => trips(host, bytes.max(1), window),
-        "netmap" => netmap(to.unwrap_or(SINK), bytes, window),
-        "takenetmap" => take_netmap(window),
+        "netmap" => rings::send(bytes, 0, more.unwrap_or(SINK), window),
+        "netmap-header" => rings::send(bytes, rings::HEADER, more.unwrap_or(SINK), window),
+        "takenetmap" => rings::take(0, window),
+        "takenetmap-header" => rings::take(rings::HEADER, window),
+        "pktgen" => generator::send(bytes, more.unwrap_or("1"), window),
         _ => return None,
     })
 }
@@ -184,67 +187,4 @@ fn trips(to: &str, bytes: usize, window: Duration) -> Result<Done> {
             Err(e) => Err(BenchError::io("receiving UDP")(e)),
         }
     })
-}
-
-/// The interface in netmap mode.
-fn in_netmap_mode() -> Result<Port> {
-    Port::open("netmap:eth0").map_err(|e| netmap_failed(&e))
-}
-
-fn netmap_failed(why: &dyn std::fmt::Display) -> BenchError {
-    BenchError::Usage(format!("netmap:eth0: {why}"))
-}
-
-/// The Ethernet address of a station that was talked to before, as /proc/net/arp has it.
-fn ethernet_address(table: &str, station: &str) -> Option<[u8; 6]> {
-    let line = table.lines().find(|line| line.split_whitespace().next() == Some(station))?;
-    let bytes = line.split_whitespace().nth(3)?.split(':').map(|byte| u8::from_str_radix(byte, 16).ok());
-    bytes.collect::<Option<Vec<_>>>()?.try_into().ok()
-}
-
-/// In netmap mode: frames to a station, first line written.
-fn netmap(to: &str, bytes: usize, window: Duration) -> Result<Done> {
-    let table = std::fs::read_to_string("/proc/net/arp").map_err(BenchError::io("reading the stations"))?;
-    let to = ethernet_address(&table, to).ok_or_else(|| netmap_failed(&format!("nobody knows {to}")))?;
-    let mut port = in_netmap_mode()?;
-    let frame = super::frame_to(to, bytes);
-    during(window, || {
-        if port.tx().iter().all(|ring| ring.space() == 0) {
-            port.wait(Interest::Tx, Some(PAUSE)).map_err(|e| netmap_failed(&e))?;
-        }
-        let ring = port.tx().first_mut().ok_or_else(|| netmap_failed(&"no ring"))?;
-        let sent = (0..BATCH).take_while(|_| ring.send(&frame)).count() as u64;
-        ring.sync();
-        Ok(sent)
-    })
-}
-
-/// In netmap mode: frames that come, unread.
-fn take_netmap(window: Duration) -> Result<Done> {
-    let mut port = in_netmap_mode()?;
-    println!("taking");
-    during(window, || {
-        port.wait(Interest::Rx, Some(PAUSE)).map_err(|e| netmap_failed(&e))?;
-        let take = |ring: &mut netvale::RxRing| {
-            let _ = ring.sync();
-            let count = ring.space();
-            ring.advance(count);
-            u64::from(count)
-        };
-        Ok(port.rx().iter_mut().map(take).sum())
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Objective: a station's address is found in the kernel's table, and no other one's.
-    #[test]
-    fn addresses() {
-        let table = "IP address       HW type     Flags       HW address            Mask     Device\n\
-                     10.1.0.1         0x1         0x2         02:00:00:00:00:0a     *        eth0\n";
-        assert_eq!(ethernet_address(table, "10.1.0.1"), Some([2, 0, 0, 0, 0, 10]));
-        assert_eq!(ethernet_address(table, "10.1.0.2"), None);
-    }
 }

@@ -104,6 +104,7 @@ impl BootedGuest {
         let to = match self.traffic.direction {
             Direction::Between | Direction::Bridged => format!(" 10.1.0.{PEER}"),
             Direction::Up => format!(" {HOST}"),
+            _ if what == "pktgen" => format!(" {}", self.case.batch),
             _ => String::new(),
         };
         self.machine.child().say(&(line(what, window) + &to))?;

@@ -61,7 +61,7 @@ impl Traffic {
         let found = DIRECTIONS.iter().find_map(|(end, direction)| Some((variant.strip_suffix(*end)?, *direction)));
         let (what, direction) = found.unwrap_or((variant, Direction::Out));
         let task = task(what, direction == Direction::In)?;
-        let by_agent = !matches!(direction, Direction::Out | Direction::Up) || !matches!(task, "udp" | "netmap");
+        let by_agent = !matches!(direction, Direction::Out | Direction::Up) || !matches!(task, "udp" | "netmap" | "pktgen");
         Some(Traffic { task, direction, by_agent, has_two_cpus })
     }
 
@@ -87,6 +87,7 @@ impl Traffic {
         match self.task {
             "udp" => Some("take"),
             "netmap" => Some("takenetmap"),
+            "netmap-header" => Some("takenetmap-header"),
             _ => None,
         }
     }
@@ -105,6 +106,8 @@ fn task(what: &str, comes: bool) -> Option<&'static str> {
         ("tcp-wide", true) => "taketcpw",
         ("netmap" | "netmap-small" | "netmap-large", false) => "netmap",
         ("netmap" | "netmap-small" | "netmap-large", true) => "takenetmap",
+        ("netmap-header", false) => "netmap-header",
+        ("pktgen", false) => "pktgen",
         ("udp-small" | "udp-large", false) => "udp",
         ("udp-small" | "udp-large", true) => "take",
         _ => return None,
@@ -134,6 +137,8 @@ mod tests {
             ("netmap", "netmap", Direction::Out, false),
             ("netmap-small-in-2cpus", "takenetmap", Direction::In, true),
             ("netmap-large-between-2cpus", "netmap", Direction::Between, true),
+            ("netmap-header-between", "netmap-header", Direction::Between, true),
+            ("pktgen", "pktgen", Direction::Out, false),
         ];
         for (variant, task, direction, by_agent) in rows {
             let traffic = of(variant);
@@ -145,7 +150,7 @@ mod tests {
     /// Objective: each variant of these scenarios is known, but those that are played.
     #[test]
     fn all_are_known() {
-        for scenario in [&SCENARIO, &pairs::SCENARIO, &e1000::SCENARIO] {
+        for scenario in [&SCENARIO, &pairs::SCENARIO, &pktgen::SCENARIO, &e1000::SCENARIO] {
             for case in scenario.cases(&crate::measure::Measure::default()) {
                 assert_eq!(Traffic::of(&case).is_none(), case.variant.starts_with("played"), "{case}");
             }

@@ -8,6 +8,7 @@ mod booted;
 mod flow;
 pub mod interface;
 pub mod pairs;
+pub mod pktgen;
 pub mod services;
 mod switch;
 
@@ -84,9 +85,9 @@ pub fn peer(interface: Interface, fits: impl Fn(&Case) -> bool + 'static) -> Con
     Contender::new(interface.name, interface.about, needs, fits, start)
 }
 
-/// A frame to a station, for programs that make their own.
-fn frame_to(station: [u8; 6], bytes: usize) -> Vec<u8> {
-    let mut frame = [&station[..], &[2, 0, 0, 0, 0, 2], &[0x88, 0xb5]].concat();
+/// A frame of programs that make their own.
+fn raw_frame(to: [u8; 6], from: [u8; 6], bytes: usize) -> Vec<u8> {
+    let mut frame = [&to[..], &from, &[0x88, 0xb5]].concat();
     frame.resize(bytes.max(60), 0);
     frame
 }

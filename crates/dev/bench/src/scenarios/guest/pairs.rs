@@ -1,4 +1,4 @@
-//! Two booted guests, by the size of their messages: round trips, streams, datagrams.
+//! Two booted guests, by the size of their messages: round trips, streams, datagrams; and frames of netmap programs.
 
 use super::interface::{PTNET, QEMU_VIRTIO, VHOST};
 use super::*;
@@ -15,17 +15,20 @@ const TRIP: Variant = Variant { unit: Unit::PerSecond, frame_bytes: TRIPS, ..PAI
 pub const SCENARIO: Scenario = Scenario {
     name: "pairs",
     about: "two guests that are really booted (QEMU, emulated), by size of message: round trips by TCP and UDP, a TCP \
-        stream, datagrams as their sender counts them; ptnet, virtio-net",
+        stream, datagrams as their sender counts them; frames of netmap programs, with a virtio-net header and \
+        without; ptnet, virtio-net",
     variants: variants![
         TRIP => "tcp-rr-between", "udp-rr-between";
         PAIR => "tcp-between";
-        Variant { frame_bytes: MESSAGES, ..PAIR } => "udp-messages-between"
+        Variant { frame_bytes: MESSAGES, ..PAIR } => "udp-messages-between";
+        Variant::SMALL => "netmap-between", "netmap-header-between"
     ],
     needs: NEEDS,
     start: |case, cores| start(case, cores, PTNET, "netvale"),
 };
 
-/// The same with other interfaces.
+/// The same with other interfaces, whose rings are not netmap's.
 pub fn peers() -> Vec<Contender> {
-    [VHOST, QEMU_VIRTIO].map(|interface| peer(interface, |case| SCENARIO.has(case))).into()
+    let fits = |case: &Case| SCENARIO.has(case) && !case.variant.starts_with("netmap");
+    [VHOST, QEMU_VIRTIO].map(|interface| peer(interface, fits)).into()
 }

@@ -22,8 +22,7 @@ impl Switch {
         daemon.attach(VALE, format!("tap:{TAP}"), PortOptions::default())?;
         host_end(hub, TAP)?;
         let mut sink = daemon.open("vale0:sink", 256)?;
-        let mut hello = frame_to(SINK_MAC, 60);
-        hello.copy_within(0..6, 6);
+        let hello = super::raw_frame(SINK_MAC, SINK_MAC, 60);
         if let Some(ring) = sink.tx().first_mut() {
             ring.send(&hello);
             ring.sync();
