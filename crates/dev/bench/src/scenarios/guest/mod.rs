@@ -35,16 +35,15 @@ const GUEST: u8 = 2;
 const PEER: u8 = 3;
 
 /// What it takes to boot machines.
-pub const NEEDS: Needs = &[
-    &[
-        Need::Root("network namespaces"),
-        Need::Program("nsenter", "util-linux"),
-        Need::Program("cpio", "cpio"),
-        Need::Program("strip", "binutils"),
-        Need::Found(|| Image::find().map(drop)),
-    ],
-    TWO,
+pub const BOOTING: &[Need] = &[
+    Need::Root("network namespaces"),
+    Need::Program("nsenter", "util-linux"),
+    Need::Program("cpio", "cpio"),
+    Need::Program("strip", "binutils"),
+    Need::Found(|| Image::find().map(drop)),
 ];
+/// The same beside something else.
+pub const NEEDS: Needs = &[BOOTING, TWO];
 
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {
