@@ -13,12 +13,14 @@
 //! | `table` | a figure's table: printed, and ours |
 //! | `kept` | what was measured so far |
 //! | `page` | the page |
+//! | `versions` | netvale's own versions, a row a release |
 
 mod figures;
 mod kept;
 mod page;
 mod published;
 mod table;
+mod versions;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -37,6 +39,7 @@ use crate::{interrupt, pin, rivals};
 
 use figures::{Figure, Run};
 use kept::Kept;
+use versions::VersionTable;
 
 /// The options of `netvale-bench papers`.
 #[derive(Args, Clone, Debug)]
@@ -57,6 +60,14 @@ pub struct Papers {
     #[arg(long)]
     list: bool,
 
+    /// Append what figure 4.3 measures to the table of netvale's versions, as this version's row.
+    #[arg(long, value_name = "VERSION", requires = "again", conflicts_with_all = ["quick", "list"])]
+    release: Option<String>,
+
+    /// The table of netvale's versions.
+    #[arg(long, value_name = "FILE", default_value = "docs/papers/pvp-by-version.tsv")]
+    versions: PathBuf,
+
     /// Folder of what was measured so far.
     #[arg(long, value_name = "DIR", default_value = "target/papers")]
     results: PathBuf,
@@ -64,6 +75,26 @@ pub struct Papers {
     /// The page to write.
     #[arg(long, value_name = "FILE", default_value = "docs/papers.md")]
     page: PathBuf,
+}
+
+impl Papers {
+    /// Refuses a version's row where its figure is not measured.
+    fn check(&self, figures: &[&Figure]) -> Result<()> {
+        if self.release.is_some() && figures.iter().all(|figure| figure.number != versions::FIGURE) {
+            return Err(BenchError::Usage(format!("--release takes figure {}", versions::FIGURE)));
+        }
+        Ok(())
+    }
+
+    /// The table of versions, with the row that is to be appended.
+    fn versions(&self, kept: &[(&Figure, Kept)]) -> Result<VersionTable> {
+        for (_, results) in kept.iter().filter(|(figure, _)| figure.number == versions::FIGURE) {
+            if let Some(version) = &self.release {
+                versions::append(&self.versions, version, &page::machine(), results)?;
+            }
+        }
+        VersionTable::read(&self.versions)
+    }
 }
 
 /// A case to measure, and who takes part.
@@ -102,6 +133,7 @@ fn steps(figure: &Figure) -> Result<Vec<Step>> {
 /// Runs the figures, or those of them that are asked for, and writes the page. Returns whether anything was measured.
 pub fn run(options: &Papers, out: &mut dyn Write) -> Result<bool> {
     let figures = page::chosen(&options.numbers)?;
+    options.check(&figures)?;
     let peers = rivals::all();
     let measure = Measure { runs: 5, seconds: 1.0, ..Measure::default() };
     let plan = measure.plan(options.quick)?;
@@ -129,7 +161,7 @@ pub fn run(options: &Papers, out: &mut dyn Write) -> Result<bool> {
         kept[figure].1.add(&step.case, lines)?;
     }
     drop(progress);
-    let text = page::render(&kept, &page::machine());
+    let text = page::render(&kept, &page::machine(), &options.versions(&kept)?);
     if options.quick {
         return say(out, format_args!("{text}")).map(|()| true);
     }

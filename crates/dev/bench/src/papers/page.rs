@@ -5,10 +5,11 @@ use std::path::Path;
 
 use super::figures::{ALL, DOCUMENTS, Figure};
 use super::kept::Kept;
+use super::versions::{self, VersionTable};
 use crate::error::{BenchError, Result};
 
 /// Its text.
-pub fn render(kept: &[(&Figure, Kept)], machine: &str) -> String {
+pub fn render(kept: &[(&Figure, Kept)], machine: &str, versions: &VersionTable) -> String {
     let mut text = format!(
         "# The papers' figures\n\nnetvale builds what four documents describe. Here are their experiments: the values \
          that they print, and what `netvale-bench papers` measured on {machine}. Medians of runs that were taken in \
@@ -22,16 +23,19 @@ pub fn render(kept: &[(&Figure, Kept)], machine: &str) -> String {
             continue;
         }
         text.push_str(&format!("\n## {}. {}\n\nThere: {}.\n", document.number, document.title, document.machine));
-        figures.for_each(|(figure, kept)| text.push_str(&section(figure, kept)));
+        figures.for_each(|(figure, kept)| text.push_str(&section(figure, kept, versions)));
     }
     text
 }
 
-fn section(figure: &Figure, kept: &Kept) -> String {
+fn section(figure: &Figure, kept: &Kept, versions: &VersionTable) -> String {
     let Figure { number, title, about, here, see, .. } = figure;
     let mut text = format!("\n### {number} {title}\n\n{about} {here}\n\n");
     for table in figure.tables {
         text.push_str(&format!("{}\n", table.render(kept)));
+    }
+    if *number == versions::FIGURE {
+        text.push_str(&format!("{}\n", versions.render()));
     }
     text.push_str(&format!("{see}\n"));
     let skipped = kept.skipped();
@@ -94,7 +98,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let open = |figure: &'static Figure| Kept::open(folder.path(), figure.number, false).expect("none yet");
         let kept: Vec<_> = ALL.iter().map(|figure| (figure, open(figure))).collect();
-        let text = render(&kept, "a machine");
+        let text = render(&kept, "a machine", &VersionTable::default());
         for figure in ALL {
             assert!(text.contains(&format!("### {} {}", figure.number, figure.title)));
             assert!(figure.missing.iter().all(|line| text.contains(line)));
