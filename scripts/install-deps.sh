@@ -114,6 +114,7 @@ packages_bench() {
     packages_demo
     cat <<'LIST'
 dpdk-dev|peer: testpmd with net_ring, memif and vhost
+debootstrap|unpacks newer DPDKs to measure beside (scripts/newer-dpdk.sh)
 openvswitch-switch-dpdk|peer: OVS-DPDK between vhost-user ports
 LIST
 }

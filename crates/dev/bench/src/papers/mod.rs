@@ -15,6 +15,7 @@
 //! | `drawing` | a table's plot |
 //! | `kept` | what was measured so far |
 //! | `page` | the page |
+//! | `versions` | netvale's own versions, a row a release |
 
 mod drawing;
 mod figures;
@@ -23,6 +24,7 @@ mod page;
 mod published;
 mod shapes;
 mod table;
+mod versions;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -42,6 +44,7 @@ use crate::{interrupt, pin, rivals};
 
 use figures::{Figure, Run};
 use kept::Kept;
+use versions::VersionTable;
 
 /// The options of `netvale-bench papers`.
 #[derive(Args, Clone, Debug)]
@@ -62,6 +65,14 @@ pub struct Papers {
     #[arg(long)]
     list: bool,
 
+    /// Append what figure 4.3 measures to the table of netvale's versions, as this version's row.
+    #[arg(long, value_name = "VERSION", requires = "again", conflicts_with_all = ["quick", "list"])]
+    release: Option<String>,
+
+    /// The table of netvale's versions.
+    #[arg(long, value_name = "FILE", default_value = "docs/papers/pvp-by-version.tsv")]
+    versions: PathBuf,
+
     /// Folder of what was measured so far.
     #[arg(long, value_name = "DIR", default_value = "target/papers")]
     results: PathBuf,
@@ -77,6 +88,26 @@ pub struct FigureResults {
     pub figure: &'static Figure,
     /// Its results.
     pub kept: Kept,
+}
+
+impl Papers {
+    /// Refuses a version's row where its figure is not measured.
+    fn check(&self, figures: &[&Figure]) -> Result<()> {
+        if self.release.is_some() && figures.iter().all(|figure| figure.number != versions::FIGURE) {
+            return Err(BenchError::Usage(format!("--release takes figure {}", versions::FIGURE)));
+        }
+        Ok(())
+    }
+
+    /// The table of versions, with the row that is to be appended.
+    fn versions(&self, all: &[FigureResults]) -> Result<VersionTable> {
+        for one in all.iter().filter(|one| one.figure.number == versions::FIGURE) {
+            if let Some(version) = &self.release {
+                versions::append(&self.versions, version, &page::machine(), &one.kept)?;
+            }
+        }
+        VersionTable::read(&self.versions)
+    }
 }
 
 /// A case to measure, and who takes part.
@@ -115,6 +146,7 @@ fn steps(figure: &Figure) -> Result<Vec<Step>> {
 /// Runs the figures, or those of them that are asked for, and writes the page. Returns whether their shapes hold.
 pub fn run(options: &Papers, out: &mut dyn Write) -> Result<bool> {
     let figures = page::chosen(&options.numbers)?;
+    options.check(&figures)?;
     let peers = rivals::all();
     let measure = Measure { runs: 5, seconds: 1.0, ..Measure::default() };
     let plan = measure.plan(options.quick)?;
@@ -128,7 +160,7 @@ pub fn run(options: &Papers, out: &mut dyn Write) -> Result<bool> {
         all.push(FigureResults { figure, kept: Kept::open(folder, figure.number, options.again)? });
     }
     measure_all(&mut all, &peers, plan, out)?;
-    let text = page::render(&all, &page::machine());
+    let text = page::render(&all, &page::machine(), &options.versions(&all)?);
     if options.quick {
         say(out, format_args!("{text}"))?;
     } else {

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::drawing::plot_of;
 use super::figures::{ALL, DOCUMENTS, Figure};
 use super::kept::Kept;
+use super::versions::{self, VersionTable};
 use super::{FigureResults, shapes};
 use crate::error::{BenchError, Result};
 use crate::report::plot::{Plot, draw};
@@ -14,7 +15,7 @@ use crate::report::plot::{Plot, draw};
 const PLOTS: &str = "plots/papers";
 
 /// Its text.
-pub fn render(all: &[FigureResults], machine: &str) -> String {
+pub fn render(all: &[FigureResults], machine: &str, versions: &VersionTable) -> String {
     let mut text = format!(
         "# The papers' figures\n\nnetvale builds what four documents describe. Here are their experiments: the values \
          that they print, and what `netvale-bench papers` measured on {machine}. Medians of runs that were taken in \
@@ -27,12 +28,12 @@ pub fn render(all: &[FigureResults], machine: &str) -> String {
             continue;
         }
         text.push_str(&format!("\n## {}. {}\n\nThere: {}.\n", document.number, document.title, document.machine));
-        figures.for_each(|one| text.push_str(&section(one.figure, &one.kept)));
+        figures.for_each(|one| text.push_str(&section(one.figure, &one.kept, versions)));
     }
     text
 }
 
-fn section(figure: &Figure, kept: &Kept) -> String {
+fn section(figure: &Figure, kept: &Kept, versions: &VersionTable) -> String {
     let Figure { number, title, about, here, see, .. } = figure;
     let mut text = format!("\n### {number} {title}\n\n{about} {here}\n\n");
     for (number, table) in figure.tables.iter().enumerate() {
@@ -40,6 +41,9 @@ fn section(figure: &Figure, kept: &Kept) -> String {
             text.push_str(&format!("![{}]({PLOTS}/{})\n\n", plot.title, plot.file_name));
         }
         text.push_str(&format!("{}\n", table.render(kept)));
+    }
+    if *number == versions::FIGURE {
+        text.push_str(&format!("{}\n", versions.render()));
     }
     text.push_str(&format!("{see}\n"));
     for (shape, holds) in shapes::judged(number, kept) {
@@ -120,7 +124,7 @@ mod tests {
             kept: Kept::open(folder.path(), figure.number, false).expect("none yet"),
         };
         let all: Vec<_> = ALL.iter().map(open).collect();
-        let text = render(&all, "a machine");
+        let text = render(&all, "a machine", &VersionTable::default());
         for figure in ALL {
             assert!(text.contains(&format!("### {} {}", figure.number, figure.title)));
             assert!(figure.missing.iter().all(|line| text.contains(line)));

@@ -7,6 +7,7 @@ pub mod dpdk;
 pub mod eventfd;
 pub mod iperf;
 pub mod kernel_vxlan;
+pub mod newer_dpdk;
 pub mod open_vswitch;
 pub mod ovs;
 pub mod ovs_vxlan;

@@ -177,6 +177,8 @@ pub static ALL: &[Scenario] = &[
     vhost::SCENARIO,
     vhost::PVP,
     vhost::GUESTS,
+    vhost::outside::SCENARIO,
+    vhost::booted::SCENARIO,
     nic::SCENARIO,
     ptnet::SCENARIO,
     e1000::SCENARIO,

@@ -13,6 +13,7 @@ pub mod rawsock;
 pub mod shm;
 pub mod tapdev;
 pub mod threads;
+pub mod trees;
 pub mod worker;
 
 use std::env;

@@ -4,20 +4,17 @@ use super::{Figure, Run};
 use crate::papers::published::*;
 use crate::papers::table::{Column, Reading, Table, TableRow};
 
-const fn column(head: &'static str, variant: &'static str, reading: Reading) -> Column {
-    Column::of(head, variant, reading)
-}
 
 /// The document's columns, of the variants for small datagrams, large ones, TCP, TCPw, and round trips.
 macro_rules! columns {
     ($small:literal, $large:literal, $tcp:literal, $wide:literal $(, $trips:literal)?) => {
         &[
-            column("UDP8, kpps", $small, Reading::Kpps),
-            column("UDP-1460, kpps", $large, Reading::Kpps),
-            column("the same, Mbit/s", $large, Reading::PayloadMbits(1460)),
-            column("TCP, Mbit/s", $tcp, Reading::Mbits),
-            column("TCPw, Mbit/s", $wide, Reading::Mbits),
-            $(column("RR, thousand a second", $trips, Reading::Thousands),)?
+            Column::of("UDP8, kpps", $small, Reading::Kpps),
+            Column::of("UDP-1460, kpps", $large, Reading::Kpps),
+            Column::of("the same, Mbit/s", $large, Reading::PayloadMbits(1460)),
+            Column::of("TCP, Mbit/s", $tcp, Reading::Mbits),
+            Column::of("TCPw, Mbit/s", $wide, Reading::Mbits),
+            $(Column::of("RR, thousand a second", $trips, Reading::Thousands),)?
         ]
     };
 }
@@ -28,9 +25,9 @@ macro_rules! pkt_gen {
         Table {
             title: $title,
             columns: &[
-                column("60 bytes, kpps", $small, Reading::Kpps),
-                column("1,502 bytes, kpps", $large, Reading::Kpps),
-                column("the same, Mbit/s", $large, Reading::Mbits),
+                Column::of("60 bytes, kpps", $small, Reading::Kpps),
+                Column::of("1,502 bytes, kpps", $large, Reading::Kpps),
+                Column::of("the same, Mbit/s", $large, Reading::Mbits),
             ],
             rows: &[$($row),+],
             base: None,

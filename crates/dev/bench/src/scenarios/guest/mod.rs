@@ -42,16 +42,15 @@ const GUEST: u8 = 2;
 const PEER: u8 = 3;
 
 /// What it takes to boot machines.
-pub const NEEDS: Needs = &[
-    &[
-        Need::Root("network namespaces"),
-        Need::Program("nsenter", "util-linux"),
-        Need::Program("cpio", "cpio"),
-        Need::Program("strip", "binutils"),
-        Need::Found(|| Image::find().map(drop)),
-    ],
-    TWO,
+pub const BOOTING: &[Need] = &[
+    Need::Root("network namespaces"),
+    Need::Program("nsenter", "util-linux"),
+    Need::Program("cpio", "cpio"),
+    Need::Program("strip", "binutils"),
+    Need::Found(|| Image::find().map(drop)),
 ];
+/// The same beside something else.
+pub const NEEDS: Needs = &[BOOTING, TWO];
 
 /// The same with a QEMU that has netmap.
 const NETMAP_NEEDS: Needs = &[NEEDS[0], NEEDS[1], &[Need::Found(|| netmap_qemu().map(drop)), NETVALE]];
@@ -188,7 +187,7 @@ impl HostEnd {
             Some(switch) if interface.is_by_netmap() => netmap_emulator(switch.daemon.dir())?,
             _ => Vec::new(),
         };
-        let spec = MachineSpec { cores, script: script(interface, number), devices, emulator };
+        let spec = MachineSpec { cores, script: script(interface, number), devices, emulator, ..MachineSpec::default() };
         let machine = Machine::boot(image, hub, &spec)?;
         machine.child().expect("agent: ready", LIMIT)?;
         if self.switch.is_none() && self.tap != TAP {
