@@ -115,6 +115,8 @@ packages_bench() {
     cat <<'LIST'
 dpdk-dev|peer: testpmd with net_ring, memif and vhost
 openvswitch-switch-dpdk|peer: OVS-DPDK between vhost-user ports
+linux-perf|samples where a frame's time goes (perf)
+binutils|says where in the source that is (addr2line)
 LIST
 }
 

@@ -1,5 +1,7 @@
 //! The experiments: a row each, by the numbers of their documents.
 
+mod programs;
+
 use super::published::*;
 use super::table::{Column, Reading, Table, TableRow};
 
@@ -193,6 +195,7 @@ const PAIR_PEERS: &[&str] = &["netvale-vhost", "qemu-virtio"];
 
 /// All of them, in order.
 pub const ALL: &[Figure] = &[
+    programs::GENERATORS_BY_CLOCK,
     Figure {
         number: "1.2",
         title: "Forwarding between two interfaces",
@@ -225,6 +228,8 @@ pub const ALL: &[Figure] = &[
         }],
         missing: &["Click: Debian has it no more; the paper's gain is of its netmap element."],
     },
+    programs::PARTS_OF_SENDING,
+    programs::PACKET_FILTER,
     Figure {
         number: "2.1",
         title: "An e1000 from a guest to the host",
