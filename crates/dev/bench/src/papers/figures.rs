@@ -1,6 +1,7 @@
 //! The experiments: a row each, by the numbers of their documents.
 
 mod e1000;
+mod programs;
 mod ptnet;
 
 use super::published::*;
@@ -177,6 +178,7 @@ const PAIR_PEERS: &[&str] = &["netvale-vhost", "qemu-virtio"];
 
 /// All of them, in order.
 pub const ALL: &[Figure] = &[
+    programs::GENERATORS_BY_CLOCK,
     Figure {
         number: "1.2",
         title: "Forwarding between two interfaces",
@@ -209,6 +211,8 @@ pub const ALL: &[Figure] = &[
         }],
         missing: &["Click: Debian has it no more; the paper's gain is of its netmap element."],
     },
+    programs::PARTS_OF_SENDING,
+    programs::PACKET_FILTER,
     e1000::OUT,
     e1000::IN,
     e1000::BETWEEN,

@@ -77,6 +77,13 @@ pub const GUESTS_VALE: &[PrintedRow] = &[
     row("pkt-gen, guest and host, RX", &[is(5400.0), is(3310.0), is(38660.0), NOT, NOT, NOT]),
 ];
 
+/// "Revisiting Network I/O APIs", generators of 64-byte frames, Mpps, at 10, 25, 50, 75 and 100 % of the clock.
+pub const GENERATORS: &[PrintedRow] = &[
+    row("netsend, a socket (about)", &[NOT, NOT, NOT, NOT, is(1.0)]),
+    row("the kernel's pktgen (about)", &[NOT, NOT, NOT, NOT, is(4.0)]),
+    row("netmap (from a third of the clock on)", &[NOT, NOT, is(14.88), is(14.88), is(14.88)]),
+];
+
 /// "Revisiting Network I/O APIs", forwarding between two interfaces, 64-byte frames, Mpps.
 pub const FORWARDING: &[PrintedRow] = &[
     row("native bridge", &[is(0.69)]),

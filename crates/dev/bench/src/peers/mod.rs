@@ -3,6 +3,7 @@
 pub mod across;
 pub mod af_packet;
 pub mod bridge;
+pub mod datagrams;
 pub mod dpdk;
 pub mod eventfd;
 pub mod iperf;

@@ -9,6 +9,8 @@ pub mod netns;
 pub mod part;
 pub mod pcap_api;
 pub mod prepared;
+pub mod profile;
+pub mod quota;
 pub mod rawsock;
 pub mod shm;
 pub mod tapdev;
