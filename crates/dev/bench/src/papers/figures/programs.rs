@@ -1,7 +1,7 @@
 //! What single programs send, where its time goes, and what a filter lets pass.
 
 use super::{Column, Figure, Reading, Run, Table, TableRow, mpps};
-use crate::papers::published::GENERATORS;
+use crate::papers::published::{FORWARDING, GENERATORS};
 
 /// Generators.
 pub const GENERATORS_BY_CLOCK: Figure = Figure {
@@ -164,4 +164,38 @@ pub const PACKET_FILTER: Figure = Figure {
         filter("From the stack, a rule that fits nothing", FROM_STACK, BOTH),
     ],
     missing: &[],
+};
+
+/// Forwarding.
+pub const FORWARDED: Figure = Figure {
+    number: "1.2",
+    title: "Forwarding between two interfaces",
+    about: "60-byte frames from one interface to another: the kernel's bridge, netmap's, the same over libpcap, \
+        and switches.",
+    here: "The interfaces are ends of veth pairs, so that the kernel's own path to and from them is in every \
+        figure, and a program that has them by AF_XDP copies frames.",
+    see: "A program on netmap's rings forwards several times as much as the kernel's bridge; the very same libpcap \
+        program gains without a change when its libpcap is netvale's.",
+    runs: &[Run {
+        scenario: "nic",
+        variants: &["bridge"],
+        peers: &["linux-bridge", "pcap", "pcap-netvale", "ovs-netdev", "dpdk-af-xdp", "af-xdp"],
+        setup: 3,
+    }],
+    tables: &[Table {
+        title: "",
+        columns: &[mpps("Mpps", "bridge")],
+        rows: &[
+            TableRow::of(&FORWARDING[0], "linux-bridge"),
+            TableRow::of(&FORWARDING[1], "netvale"),
+            TableRow::of(&FORWARDING[2], "pcap-netvale"),
+            TableRow::ours("the same program, the system's libpcap", "pcap"),
+            TableRow::of(&FORWARDING[3], "ovs-netdev"),
+            TableRow::ours("DPDK's testpmd on AF_XDP", "dpdk-af-xdp"),
+            TableRow::ours("a bare loop on AF_XDP", "af-xdp"),
+        ],
+        base: Some("linux-bridge"),
+        facts: &[],
+    }],
+    missing: &["Click: Debian has it no more; the paper's gain is of its netmap element."],
 };

@@ -1,6 +1,115 @@
-//! Experiments of "ptnet" that leave the guests' stacks out: the kernel's generator, netmap programs, passthrough.
+//! The third document's experiments: two guests on ptnet ports, beside virtio-net.
 
 use super::*;
+
+const TCP_RR: &[Column] = &[
+    by("1 B", "tcp-rr-between", 1, Reading::Thousands),
+    by("64 B", "tcp-rr-between", 64, Reading::Thousands),
+    by("1 KiB", "tcp-rr-between", 1024, Reading::Thousands),
+    by("8 KiB", "tcp-rr-between", 8192, Reading::Thousands),
+    by("65,000 B", "tcp-rr-between", 65_000, Reading::Thousands),
+];
+
+const UDP_RR: &[Column] = &[
+    by("1 B", "udp-rr-between", 1, Reading::Thousands),
+    by("64 B", "udp-rr-between", 64, Reading::Thousands),
+    by("1 KiB", "udp-rr-between", 1024, Reading::Thousands),
+    by("8 KiB", "udp-rr-between", 8192, Reading::Thousands),
+    by("65,000 B", "udp-rr-between", 65_000, Reading::Thousands),
+];
+
+const UDP_MESSAGES: &[Column] = &[
+    by("64 B", "udp-messages-between", 64, Reading::Mbits),
+    by("512 B", "udp-messages-between", 512, Reading::Mbits),
+    by("1,472 B", "udp-messages-between", 1472, Reading::Mbits),
+    by("8 KiB", "udp-messages-between", 8192, Reading::Mbits),
+    by("24 KiB", "udp-messages-between", 24_576, Reading::Mbits),
+    by("65,000 B", "udp-messages-between", 65_000, Reading::Mbits),
+];
+
+/// Two guests by each interface.
+const PAIRS: &[TableRow] = &[
+    TableRow::ours("ptnet ports of a VALE switch", "netvale"),
+    TableRow::ours("virtio-net on vhost ports of the switch", "netvale-vhost"),
+    TableRow::ours("QEMU's virtio-net on TAPs, the kernel's bridge", "qemu-virtio"),
+];
+
+const PAIR_PEERS: &[&str] = &["netvale-vhost", "qemu-virtio"];
+
+/// Round trips.
+pub const ROUND_TRIPS: Figure = Figure {
+    number: "3.1",
+    title: "Round trips between two guests, by size",
+    about: "TCP_RR and UDP_RR against the size of a message. The text says: ptnet is better at small sizes, and \
+        equal at very large ones.",
+    here: EMULATED,
+    see: "A round trip takes four wake-ups whatever the interface is; what an interface adds to them is what \
+        differs, and copies matter only for long messages.",
+    runs: &[Run {
+        scenario: "pairs",
+        variants: &["tcp-rr-between", "udp-rr-between"],
+        peers: PAIR_PEERS,
+        setup: 40,
+    }],
+    tables: &[
+        Table {
+            title: "TCP, thousand a second",
+            columns: TCP_RR,
+            rows: PAIRS,
+            base: Some("netvale-vhost"),
+            facts: &[],
+        },
+        Table {
+            title: "UDP, thousand a second",
+            columns: UDP_RR,
+            rows: PAIRS,
+            base: Some("netvale-vhost"),
+            facts: &[],
+        },
+    ],
+    missing: &["vhost-net, the paper's peer, is a part of the kernel's that needs hardware's virtualisation here."],
+};
+
+/// A stream.
+pub const STREAM: Figure = Figure {
+    number: "3.2",
+    title: "A TCP stream between two guests",
+    about: "TCP_STREAM. Printed: ptnet 20 Gbit/s, virtio-net with vhost-net 26.",
+    here: EMULATED,
+    see: "The paper lost here to vhost-net, which copies once less.",
+    runs: &[Run { scenario: "pairs", variants: &["tcp-between"], peers: PAIR_PEERS, setup: 40 }],
+    tables: &[Table {
+        title: "",
+        columns: &[Column::of("Mbit/s", "tcp-between", Reading::Mbits)],
+        rows: &[
+            TableRow::of(&PTNET_STREAM[0], "netvale"),
+            TableRow::of(&PTNET_STREAM[1], "qemu-virtio"),
+            TableRow::ours("virtio-net on vhost ports of the switch", "netvale-vhost"),
+        ],
+        base: Some("qemu-virtio"),
+        facts: &[],
+    }],
+    missing: &[],
+};
+
+/// Datagrams.
+pub const DATAGRAMS: Figure = Figure {
+    number: "3.3",
+    title: "Datagrams between two guests, by size",
+    about: "UDP_STREAM, as its sender counts it. The text says: it grows up to 20 or 30 KiB, and ptnet is ahead at \
+        all sizes.",
+    here: EMULATED,
+    see: "A message costs a system call and a way through the stack, so that the rate grows with its size.",
+    runs: &[Run { scenario: "pairs", variants: &["udp-messages-between"], peers: PAIR_PEERS, setup: 40 }],
+    tables: &[Table {
+        title: "Mbit/s",
+        columns: UDP_MESSAGES,
+        rows: PAIRS,
+        base: Some("netvale-vhost"),
+        facts: &[],
+    }],
+    missing: &[],
+};
 
 /// A column for a burst.
 const fn burst(head: &'static str, batch: u32) -> Column {
