@@ -102,11 +102,11 @@ stage_docs() {
 # What the manifest of a crate cannot say.
 synopsis_of() {
     case $1 in
-    netvale) echo "virtual switch in user space, with the packet I/O of netmap" ;;
-    libnetmap0) echo "API of netmap on the ports of netvale" ;;
-    libnetmap-dev) echo "API of netmap on the ports of netvale: headers and static library" ;;
-    netvale-bench) echo "measures netvale beside other switches" ;;
-    netvale-dkms) echo "Linux drivers for virtual machines on netvale's ptnet and e1000 ports" ;;
+    netvale) echo "virtual switch in user space, with netmap packet I/O" ;;
+    libnetmap0) echo "netmap API for netvale ports" ;;
+    libnetmap-dev) echo "netmap API for netvale ports: headers and static library" ;;
+    netvale-bench) echo "benchmark of netvale and other switches" ;;
+    netvale-dkms) echo "Linux guest drivers for netvale's ptnet and e1000 ports" ;;
     esac
 }
 

@@ -52,7 +52,8 @@ pub fn meddle<'a>(data: &'a [u8], memory: &Words, first: usize, span: usize) -> 
         })
         .collect();
     if !list.is_empty() {
-        let (memory, mut next) = (memory.clone(), 0);
+        let memory = memory.clone();
+        let mut next = 0;
         probe::watch(move |n| {
             while let Some(&(_, word, value)) = list.get(next).filter(|(at, ..)| *at <= n) {
                 memory.store(word, value);

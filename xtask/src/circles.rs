@@ -1,9 +1,9 @@
 //! `circles`: fails when modules of a crate import one another in a circle.
 //!
-//! At each level of a crate's module tree the modules that lie beside one another, each with all that is below it, must
-//! form no circle by the paths they use. A module and what is in its own folder are one: a file that was divided may
-//! refer to its parts, and they to it. The root of a crate is no such file: what it defines itself counts as a module
-//! beside the others (what it only re-exports does not).
+//! At each level of a crate's module tree, sibling modules, each including everything below it, must not form a circle
+//! by the paths they use. A module and the contents of its own folder count as one: a divided file may refer to its
+//! parts, and they to it. The root of a crate is no such file: its own definitions count as a module beside the others
+//! (re-exports do not).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
@@ -11,10 +11,10 @@ use std::path::Path;
 use crate::Findings;
 use crate::modules::{self, Module, ModulePath};
 
-/// The few circles that stay, each with its reason.
+/// The few permitted circles, each with its reason.
 const EXCEPTIONS: &str = "xtask/circles-allowed.txt";
 
-/// Which module, seen from one level, uses which.
+/// Which module, at one level, uses which.
 type Uses = BTreeMap<String, BTreeSet<String>>;
 
 /// Checks all crates below `root`.
@@ -43,7 +43,7 @@ fn parse(list: &str) -> Result<BTreeSet<&str>, String> {
         .collect()
 }
 
-/// The crates' names and their first files.
+/// The crates' names and their root files.
 fn crates(root: &Path) -> Result<Vec<(String, std::path::PathBuf)>, String> {
     let mut found = Vec::new();
     for folder in modules::crate_folders(root)? {
@@ -57,7 +57,7 @@ fn crates(root: &Path) -> Result<Vec<(String, std::path::PathBuf)>, String> {
     Ok(found)
 }
 
-/// Every group of modules that reach one another, as their names in order, and a shortest way round in it.
+/// Every group of modules that reach one another, as their names in order, with a shortest path around it.
 fn circles(modules: &[Module]) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let parents: BTreeSet<&[String]> = modules.iter().filter_map(|m| m.path.split_last().map(|(_, up)| up)).collect();
@@ -72,7 +72,7 @@ fn circles(modules: &[Module]) -> Vec<(String, String)> {
     found
 }
 
-/// The shortest way from a module to itself.
+/// The shortest path from a module back to itself.
 fn way_back<'a>(uses: &'a Uses, from: &'a str) -> Option<Vec<&'a str>> {
     let mut ways = VecDeque::from([vec![from]]);
     let mut seen = BTreeSet::new();
@@ -93,7 +93,7 @@ fn full_name(parent: &[String], name: &str) -> String {
     parent.iter().map(String::as_str).chain([name]).collect::<Vec<_>>().join("::")
 }
 
-/// What the modules right below `parent` use of one another. The crate's root is beside them as `crate`.
+/// The uses among the modules directly below `parent`. The crate's root is among them as `crate`.
 fn uses_at(modules: &[Module], parent: &[String]) -> Uses {
     let mut uses = Uses::new();
     for module in modules {
@@ -107,7 +107,7 @@ fn uses_at(modules: &[Module], parent: &[String]) -> Uses {
     uses
 }
 
-/// Which module below `parent` a path leads into.
+/// The module below `parent` that a path leads into.
 fn side(path: &ModulePath, parent: &[String]) -> Option<String> {
     match path.strip_prefix(parent)?.first() {
         Some(name) => Some(name.clone()),
@@ -116,7 +116,7 @@ fn side(path: &ModulePath, parent: &[String]) -> Option<String> {
     }
 }
 
-/// The groups of two and more that reach one another.
+/// The groups of two or more modules that reach one another.
 fn knots(uses: &Uses) -> Vec<BTreeSet<&str>> {
     let reach: BTreeMap<&str, BTreeSet<&str>> = uses.keys().map(|name| (name.as_str(), reached(uses, name))).collect();
     let mut groups = Vec::new();
@@ -162,8 +162,7 @@ mod tests {
         (names.to_owned(), round.to_owned())
     }
 
-    /// Objective: modules that lead back to themselves are named, on whichever level they are; those beside them are
-    /// not.
+    /// Objective: modules in a circle are named at every level; their siblings are not.
     #[test]
     fn circles_are_found_on_each_level() {
         let modules = [
@@ -178,7 +177,7 @@ mod tests {
         assert_eq!(circles(&modules), [("a, b, c", "a → b → c → a"), ("d::x, d::y", "x → y → x")].map(both));
     }
 
-    /// Objective: what lies deeper counts for the module that it lies in; a file and its parts are one.
+    /// Objective: deeper modules count for the module that contains them; a file and its parts are one.
     #[test]
     fn folders_count_whole() {
         let apart = [module("a", &["a::x"]), module("a::x", &["a", "b"]), module("b", &[])];
@@ -187,7 +186,7 @@ mod tests {
         assert_eq!(circles(&back), [("a, b", "a → b → a")].map(both));
     }
 
-    /// Objective: what the root defines is no way around the check.
+    /// Objective: the root's definitions count as well.
     #[test]
     fn the_root_counts() {
         let root = [module("", &["a"]), module("a", &[""])];

@@ -1,9 +1,8 @@
-//! `glossary`: fails when a public type's noun is explained nowhere.
+//! `glossary`: fails when a public type's noun is not explained.
 //!
-//! The noun is the last word of the type's name: the ingress of `RingIngress`. It has a line in the glossary
-//! (ARCHITECTURE.md, "The nouns"), or the documentation of the type's module says what it is, or it is a plain word
-//! that needs no explanation here. Names that end in a participle (`Started`) describe and name nothing. No word has
-//! two lines.
+//! The noun is the last word of the type's name: the ingress of `RingIngress`. The glossary
+//! (docs/internals/glossary.md) or the documentation of the type's module must explain it, unless it is a plain word.
+//! Names that end in a participle (`Started`) are descriptions and need no explanation. No word has two glossary rows.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,19 +12,19 @@ use syn::{Attribute, Expr, ExprLit, Item, Lit, Meta, Visibility};
 use crate::Findings;
 use crate::source::whole_words;
 
-/// Where the glossary is.
-pub const GLOSSARY: &str = "ARCHITECTURE.md";
+/// The page with the glossary.
+pub const GLOSSARY: &str = "docs/internals/glossary.md";
 /// Its heading.
-const HEADING: &str = "## The nouns";
-/// Words that mean here what they mean everywhere, one a line.
+const HEADING: &str = "# Glossary";
+/// Words with their usual meaning, one per line.
 const PLAIN: &str = "xtask/plain-words.txt";
 
-/// Crates whose types are nobody else's, or named by what they are of: programs, netmap.h, headers of protocols,
+/// Crates whose types stay inside them or are named after their subject: programs, netmap.h, headers of protocols,
 /// messages that the protocol's reference explains.
 const APART: [&str; 11] =
     ["abi", "bench", "capi", "cli", "cni", "control", "harness", "pcap", "soak", "system-tests", "wire"];
 
-/// Checks all crates below `root` but those of [`APART`].
+/// Checks all crates below `root` except [`APART`].
 pub fn run(root: &Path) -> Result<Findings, String> {
     let read = |name: &str| std::fs::read_to_string(root.join(name)).map_err(|e| format!("{name}: {e}"));
     let nouns = nouns(&read(GLOSSARY)?)?;
@@ -52,7 +51,7 @@ pub fn run(root: &Path) -> Result<Findings, String> {
     Ok(findings)
 }
 
-/// The words that the glossary explains: what is bold in its rows.
+/// The words that the glossary explains: the bold ones of its rows.
 pub fn nouns(text: &str) -> Result<Vec<String>, String> {
     let rows = text.split_once(HEADING).ok_or(format!("{GLOSSARY} has no heading {HEADING:?}"))?.1;
     let rows = rows.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
@@ -66,7 +65,7 @@ fn twice(nouns: &[String]) -> Findings {
     again.map(|noun| format!("{GLOSSARY}: {noun} has two lines")).collect()
 }
 
-/// All Rust files below `folder`, sorted, build directories left out.
+/// All Rust files below `folder`, sorted, without build directories.
 pub fn rust_files(folder: &Path) -> Result<Vec<std::path::PathBuf>, String> {
     let mut files = Vec::new();
     let entries = std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -84,7 +83,7 @@ pub fn rust_files(folder: &Path) -> Result<Vec<std::path::PathBuf>, String> {
     Ok(files)
 }
 
-/// Public types of a file whose noun is not known, and the noun.
+/// Public types of a file with an unknown noun, and the noun.
 fn unexplained(text: &str, known: impl Fn(&str) -> bool) -> Result<Vec<(String, String)>, syn::Error> {
     let file = syn::parse_file(text)?;
     let told = docs(&file.attrs).to_lowercase();
@@ -137,9 +136,9 @@ fn docs(attributes: &[Attribute]) -> String {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "# A\n\n## The nouns\n\n| noun | what |\n|---|---|\n| **ring, slot** | x |\n| **wake set** | y |\n\n| **other** | z |\n";
+    const TEXT: &str = "# A\n\n# Glossary\n\n| noun | what |\n|---|---|\n| **ring, slot** | x |\n| **wake set** | y |\n\n| **other** | z |\n";
 
-    /// Objective: the first table below the heading has the words, also those of two words.
+    /// Objective: the words are those of the first table below the heading, including pairs of words.
     #[test]
     fn nouns_are_read() {
         assert_eq!(nouns(TEXT), Ok(["ring", "slot", "wake set"].map(str::to_owned).to_vec()));
@@ -147,7 +146,7 @@ mod tests {
         assert_eq!(twice(&["a".into(), "b".into(), "a".into()]), [format!("{GLOSSARY}: a has two lines")]);
     }
 
-    /// Objective: public types are found by their last word; what the module explains, and what is private, is not.
+    /// Objective: public types are checked by their last word; nouns that the module explains, and private types, pass.
     #[test]
     fn nouns_need_an_explanation() {
         let text = "//! Gadgets turn.\n pub struct BigRing; pub enum Rings {} pub struct MyGadget; pub trait Widget {} pub enum Refused {} struct Hidden; \

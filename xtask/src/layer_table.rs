@@ -1,4 +1,4 @@
-//! The layers, written once: which workspace crate may use which.
+//! The layers: which workspace crate may use which.
 //!
 //! ```text
 //! abi → mem → port → { switch, tap, pcapport, nic, virtio, ptnet, e1000, vxlan } → daemon → cli
@@ -12,11 +12,11 @@
 //! wire → { policy, port, switch, tap, pcapport, client, daemon }      policy → { control, port, switch, daemon, cli, bench }
 //! ```
 //!
-//! An arrow means "is used by". There is no edge between the siblings switch, tap, pcapport, nic, vhost, virtio-pci,
-//! ptnet, e1000 and vxlan: only the daemon knows all kinds of port.
+//! An arrow means "is used by". The siblings switch, tap, pcapport, nic, vhost, virtio-pci, ptnet, e1000 and vxlan have
+//! no edges between them: only the daemon knows all kinds of port.
 
-/// One row a crate: its short name, and the short names of the crates it may use. The short name is
-/// the package name without `netvale-`; the package `netvale` is `client`.
+/// One row per crate: its short name, and the short names of the crates it may use. The short name is the package name
+/// without `netvale-`; the package `netvale` is `client`.
 pub const LAYERS: &[(&str, &[&str])] = &[
     ("abi", &[]),
     ("wire", &[]),
@@ -99,9 +99,9 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// Siblings: crates of one layer that must not know each other. [`LAYERS`] already forbids the edges;
-/// this list lets the message name the rule.
+/// Siblings: crates of one layer that must not know each other. [`LAYERS`] already forbids the edges; this list lets
+/// the message name the rule.
 pub const SIBLINGS: &[&str] = &["switch", "tap", "pcapport", "nic", "vhost", "virtio-pci", "ptnet", "e1000", "vxlan"];
 
-/// Where the table lies, for messages.
+/// Path of the table, for messages.
 pub const TABLE_FILE: &str = "xtask/src/layer_table.rs";

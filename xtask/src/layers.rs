@@ -1,7 +1,7 @@
 //! `layers`: fails on a dependency between workspace crates that the layer table does not allow.
 //!
-//! Normal and build dependencies count; development dependencies may go further, because a test may
-//! drive a lower layer from a higher one.
+//! Normal and build dependencies count; development dependencies may go further, because a test may drive a lower layer
+//! from a higher one.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -36,7 +36,7 @@ fn cargo_metadata(root: &Path) -> Result<Value, String> {
     serde_json::from_slice(&output.stdout).map_err(|e| format!("cargo metadata: {e}"))
 }
 
-/// The workspace's crates and the edges between them, out of `cargo metadata --no-deps`.
+/// The workspace's crates and the edges between them, from `cargo metadata --no-deps`.
 fn graph(metadata: &Value) -> Result<(Vec<String>, Vec<Edge>), String> {
     let packages = array(metadata, "packages")?;
     let mut short = BTreeMap::new();
@@ -72,7 +72,7 @@ fn short_name(package: &str) -> &str {
     }
 }
 
-/// One finding for each crate without a row and for each edge that no row allows.
+/// A finding for each crate without a row and for each edge that no row allows.
 fn check(crates: &[String], edges: &[Edge]) -> Findings {
     let without_row = crates.iter().filter(|name| allowed(name).is_none());
     let mut findings: Findings = without_row
@@ -111,7 +111,7 @@ mod tests {
         (from.to_owned(), to.to_owned())
     }
 
-    /// Metadata as cargo writes it, cut down to what the check reads.
+    /// Metadata in cargo's format, cut down to the fields that the check reads.
     fn metadata() -> Value {
         json!({"packages": [
             {"name": "netvale-abi", "dependencies": []},
@@ -150,7 +150,7 @@ mod tests {
         assert!(findings.iter().any(|f| f.contains(rule)), "{findings:?}");
     }
 
-    /// A crate that nobody put into the table fails, so that the table stays complete.
+    /// A crate missing from the table fails, so that the table stays complete.
     #[test]
     fn unknown_crate_needs_a_row() {
         let findings = check(&["newcomer".to_owned()], &[]);

@@ -1,10 +1,11 @@
-//! `links`: every link between pages, every path of a page that a file names, and the lists of pages.
+//! `links`: checks every link between pages, every path of a page in a file, and the lists of pages.
 //!
-//! - A link in a tracked Markdown file leads to a tracked file or folder; behind `#` stands a heading of that page.
-//! - What any tracked file calls `docs/….md` is there, and so are sources that a page names by their path.
+//! - A link in a tracked Markdown file leads to a tracked file or folder; the part behind `#` is a heading of that
+//!   page.
+//! - Each `docs/….md` in any tracked file exists, and so do sources that a page names by their path.
 //! - Each page below `docs` is in the book (docs/SUMMARY.md), each decision in docs/adr/index.md.
 //!
-//! Addresses on the web are not asked for.
+//! Web addresses are not checked.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -18,12 +19,12 @@ use crate::names::tracked_files;
 const SUMMARY: &str = "docs/SUMMARY.md";
 const DECISIONS: &str = "docs/adr/index.md";
 
-/// What is looked at in a page.
+/// The checked parts of a page.
 #[derive(Default)]
 struct Page {
-    /// Where its links lead, as written, each with its line.
+    /// Targets of its links, as written, each with its line.
     links: Vec<(usize, String)>,
-    /// What links to its headings are called.
+    /// Anchors of its headings.
     anchors: BTreeSet<String>,
 }
 
@@ -34,7 +35,7 @@ pub fn run(root: &Path) -> Result<Findings, String> {
     let mut findings = Vec::new();
     for name in &files {
         let Ok(text) = fs::read_to_string(root.join(name)) else { continue };
-        // The tests below name pages that are not there.
+        // The tests below name missing pages.
         if name != "xtask/src/links.rs" {
             findings.extend(missing_files(name, &text, &files));
         }
@@ -82,13 +83,13 @@ impl Page {
     }
 }
 
-/// What a link to a heading is called: lower case, words joined by hyphens, without punctuation.
+/// The anchor of a heading: lower case, words joined by hyphens, without punctuation.
 fn slug(heading: &str) -> String {
     let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
     kept.map(|c| if c == ' ' { '-' } else { c }).flat_map(char::to_lowercase).collect()
 }
 
-/// Why a link of page `from` leads nowhere.
+/// Why a link of page `from` is broken.
 fn broken(from: &str, link: &str, files: &BTreeSet<String>, pages: &BTreeMap<String, Page>) -> Option<String> {
     if link.contains("://") || link.starts_with("mailto:") {
         return None;
@@ -102,7 +103,7 @@ fn broken(from: &str, link: &str, files: &BTreeSet<String>, pages: &BTreeMap<Str
     (!page.anchors.contains(anchor)).then(|| format!("{target} has no heading for #{anchor}"))
 }
 
-/// A path relative to the page `from`, from the tree's root.
+/// Resolves a path relative to the page `from` against the tree's root.
 fn resolve(from: &str, path: &str) -> String {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();
@@ -116,16 +117,16 @@ fn resolve(from: &str, path: &str) -> String {
     parts.join("/")
 }
 
-/// Whether a file of this name is tracked, or a folder that has one.
+/// Whether a file of this name, or a folder with tracked files, exists.
 fn is_there(name: &str, files: &BTreeSet<String>) -> bool {
     let folder = format!("{name}/");
     files.contains(name) || files.range(folder.clone()..).next().is_some_and(|first| first.starts_with(&folder))
 }
 
-/// Folders of the tree whose files pages name by their path from the root; of `docs`, all files do.
+/// Folders whose files pages name by their path from the root; for `docs`, all files do.
 const FOLDERS: [&str; 6] = ["docs/", "crates/", "fuzz/", "guest/", "scripts/", "xtask/"];
 
-/// Files that a file names by their path from the root, and that are not there: in a page all, elsewhere pages only.
+/// Files named by their path from the root that do not exist: in a page any file, elsewhere only pages.
 fn missing_files(name: &str, text: &str, files: &BTreeSet<String>) -> Findings {
     let page = name.ends_with(".md");
     let mut findings = Vec::new();
@@ -140,7 +141,7 @@ fn missing_files(name: &str, text: &str, files: &BTreeSet<String>) -> Findings {
     findings
 }
 
-/// The path that begins at `at`; none if it is the end of a longer one.
+/// The path that begins at `at`; `None` if it is the end of a longer one.
 fn path_at(line: &str, at: usize) -> Option<&str> {
     let of_path = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
     let rest = &line[at..];
@@ -148,7 +149,7 @@ fn path_at(line: &str, at: usize) -> Option<&str> {
     (!line[..at].ends_with(of_path)).then(|| rest[..end].trim_end_matches(['.', '/', '-']))
 }
 
-/// Pages below `folder` that `list` does not link to.
+/// Pages below `folder` that `list` lacks.
 fn unlisted(list: &str, folder: &str, pages: &BTreeMap<String, Page>) -> Findings {
     let listed: BTreeSet<String> = pages
         .get(list)
@@ -169,8 +170,7 @@ mod tests {
         links.filter_map(|(name, link)| broken(name, link, &files, &pages)).collect()
     }
 
-    /// Objective: links to files, folders and headings are followed from the page that has them; what is not there is
-    /// found.
+    /// Objective: links to files, folders and headings are followed from the page that has them; broken ones are found.
     #[test]
     fn links_are_followed() {
         let a = "# A title, `code`\n[b](../b.md#one-two) [here](#a-title-code) [folder](../x) [web](https://x.y/z)\n";
@@ -188,7 +188,7 @@ mod tests {
         assert!(page.links.is_empty());
     }
 
-    /// Objective: a path in a comment is checked, one inside of another project's is not.
+    /// Objective: a path in a comment is checked, one inside another project's is not.
     #[test]
     fn paths_in_sources_are_checked() {
         let files = BTreeSet::from(["docs/a.md".to_owned()]);
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(missing_files("x.md", text, &files), found);
     }
 
-    /// Objective: a page that no list names is found.
+    /// Objective: a page missing from the lists is found.
     #[test]
     fn unlisted_pages_are_found() {
         let texts = [("docs/SUMMARY.md", "[a](a.md)"), ("docs/a.md", ""), ("docs/b.md", "")];

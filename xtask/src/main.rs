@@ -1,9 +1,8 @@
 //! Checks that the compiler does not make.
 //!
-//! `cargo run -p xtask -- CHECK…` runs the named checks (`CHECKS` has them; all when none is named) over the
-//! workspace, prints every finding, and exits with 1 when there is one and with 2 when a check could not run. `times`
-//! is no check: it writes the measured times of the tests into the pages that state them, and runs only when it is
-//! named.
+//! `cargo run -p xtask -- CHECK…` runs the named checks (`CHECKS` lists them; all without a name) over the workspace,
+//! prints every finding, and exits with 1 if there is one and with 2 if a check could not run. `times` is not a check:
+//! it writes the measured times of the tests into the pages that state them, and runs only when named.
 
 mod circles;
 mod counters;
@@ -24,11 +23,10 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// What a check found: one line of text a finding, empty when all is well.
+/// The findings of a check, one line of text each; empty when all is well.
 type Findings = Vec<String>;
 
-/// A check: its name on the command line, and the function that makes it. `Err` says why it could
-/// not run at all.
+/// A check: its name on the command line, and its function. `Err` says why it could not run at all.
 type Check = (&'static str, fn(&Path) -> Result<Findings, String>);
 
 const CHECKS: [Check; 10] = [
@@ -44,7 +42,7 @@ const CHECKS: [Check; 10] = [
     ("counters", counters::run),
 ];
 
-/// What changes files, and is no part of all checks.
+/// Commands that change files and do not count as checks.
 const WRITERS: [Check; 1] = [("times", times::write)];
 
 fn main() -> ExitCode {
@@ -60,7 +58,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The checks named by `wanted`, or all when none is named. `Err` holds the first unknown name.
+/// The checks named by `wanted`, or all without a name. `Err` holds the first unknown name.
 fn select(wanted: &[String]) -> Result<Vec<Check>, String> {
     if wanted.is_empty() {
         return Ok(CHECKS.to_vec());
@@ -101,8 +99,8 @@ fn report(name: &str, outcome: Result<Findings, String>) -> u8 {
     }
 }
 
-/// The workspace's root: the parent of this crate as cargo names it at run time, so that a binary
-/// from a shared target directory checks the tree it was started in.
+/// The workspace's root: the parent of this crate as cargo names it at run time, so that a binary from a shared target
+/// directory checks the tree it was started in.
 fn workspace_root() -> PathBuf {
     let manifest_dir = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     match manifest_dir.as_deref().and_then(Path::parent) {

@@ -1,7 +1,7 @@
-//! `module-tables`: every table of modules in front of a file has all modules that the file declares, and no others.
+//! `module-tables`: every table of modules at the top of a file lists exactly the modules that the file declares.
 //!
-//! A module is in the table or in the prose around it, in backticks; tests are left out. What the first column of the
-//! table names is declared in the file.
+//! A module is in the table or in the prose around it, in backticks; tests are skipped. Names in the first column of
+//! the table must be declared in the file.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -36,7 +36,7 @@ pub fn run(root: &Path) -> Result<Findings, String> {
     Ok(findings)
 }
 
-/// The names in the first columns of tables whose heading begins with "module".
+/// The names in the first columns of tables whose first heading is "module".
 fn rows(prose: &str) -> BTreeSet<String> {
     let mut rows = BTreeSet::new();
     let mut is_modules = false;
@@ -51,7 +51,7 @@ fn rows(prose: &str) -> BTreeSet<String> {
     rows
 }
 
-/// What stands in backticks, without a link's `mod@`.
+/// The words in backticks, without a link's `mod@`.
 fn quoted(text: &str) -> BTreeSet<String> {
     let words = text.split('`').skip(1).step_by(2);
     words.map(|word| word.rsplit('@').next().unwrap_or(word).to_owned()).collect()
@@ -76,7 +76,7 @@ fn is_test(attribute: &Attribute) -> bool {
 mod tests {
     use super::*;
 
-    /// Rows and modules that lack one another are found; tests, other tables and prose are told apart.
+    /// Missing rows and missing modules are found; tests, other tables and prose are distinguished.
     #[test]
     fn tables_are_compared_with_modules() {
         let prose = " | module | what |\n |---|---|\n | [`a`], [`mod@b`] | `c` |\n\n | word | what |\n | `d` | |\n";

@@ -1,4 +1,4 @@
-//! A crate's modules, and which of its own modules each of them names in a path.
+//! A crate's modules, and the modules of the same crate that each names in a path.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -26,28 +26,28 @@ fn folders_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(entries.into_iter().map(|entry| entry.path()).filter(|path| path.is_dir()).collect())
 }
 
-/// The names that lead from the crate's root to a module; none for the root itself.
+/// The path from the crate's root to a module; empty for the root itself.
 pub type ModulePath = Vec<String>;
 
 /// A module.
 #[derive(Debug)]
 pub struct Module {
-    /// Where it is.
+    /// Its path.
     pub path: ModulePath,
-    /// The modules it names, itself left out.
+    /// The modules it names, except itself.
     pub uses: BTreeSet<ModulePath>,
 }
 
-/// What a file says before it is known which modules there are.
+/// A parsed file, before the crate's modules are known.
 struct Parsed {
     path: ModulePath,
     /// Every path in the crate that its code names.
     named: Vec<ModulePath>,
-    /// What its `use` lines, which may be re-exports, make of a name.
+    /// The meaning of names by its `use` lines, which may be re-exports.
     imports: BTreeMap<String, ModulePath>,
 }
 
-/// The modules of the crate whose first file is `root`. Tests are no part of them.
+/// The modules of the crate whose root file is `root`, without tests.
 pub fn read(root: &Path) -> Result<Vec<Module>, String> {
     let mut parsed = Vec::new();
     let folder = root.parent().unwrap_or(root);
@@ -91,7 +91,7 @@ fn read_module(module: &ItemMod, folder: &Path, parent: &[String], out: &mut Vec
     }
 }
 
-/// `name.rs`, `name/mod.rs`, or what `#[path]` says.
+/// `name.rs`, `name/mod.rs`, or the path in `#[path]`.
 fn file_of(module: &ItemMod, folder: &Path, name: &str) -> PathBuf {
     let told = module.attrs.iter().find_map(|attribute| match &attribute.meta {
         Meta::NameValue(pair) if pair.path.is_ident("path") => match &pair.value {
@@ -171,7 +171,7 @@ impl Names<'_> {
         self.imports.insert(here.to_owned(), target);
     }
 
-    /// The same for the first names of a `use`, which may be a module right below.
+    /// As [`Names::absolute`], where the first name may be a module directly below.
     fn absolute_or_below(&self, names: &[String]) -> Option<ModulePath> {
         self.absolute(names).or_else(|| Some(self.path.iter().chain(names).cloned().collect()))
     }
@@ -181,7 +181,7 @@ impl<'ast> Visit<'ast> for Names<'_> {
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
         let before = std::mem::take(&mut self.imports);
         self.import(&item.tree, &mut Vec::new());
-        // What is only handed on is used where it is named.
+        // A re-export counts as a use where its name is used.
         if matches!(item.vis, syn::Visibility::Inherited) {
             self.named.extend(self.imports.values().cloned());
         }
@@ -215,10 +215,10 @@ fn resolve_all(parsed: &[Parsed]) -> Vec<Module> {
     parsed.iter().map(resolve_one).collect()
 }
 
-/// Most re-exports that a name is followed through.
+/// Maximum number of re-exports followed for a name.
 const RE_EXPORTS: usize = 8;
 
-/// The module in which what a path names is defined, through re-exports; none if it is not of this crate.
+/// The module that defines a path's item, through re-exports; `None` if outside this crate.
 fn home(crate_map: &BTreeMap<&[String], &Parsed>, path: &[String], depth: usize) -> Option<ModulePath> {
     let length = (0..=path.len()).rev().find(|&n| crate_map.contains_key(&path[..n]))?;
     let module = crate_map.get(&path[..length])?;
@@ -247,8 +247,8 @@ mod tests {
         module.uses.iter().map(|path| path.join("::")).collect()
     }
 
-    /// Objective: paths in `use`, in code and relative ones lead to modules; re-exports to where things are; what is
-    /// only handed on, foreign crates and tests lead nowhere.
+    /// Objective: paths in `use`, in code and relative ones lead to modules; re-exports to the defining module; mere
+    /// re-exports, foreign crates and tests lead nowhere.
     #[test]
     fn paths_lead_to_modules() {
         let mut parsed = Vec::new();

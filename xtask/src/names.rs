@@ -1,7 +1,6 @@
 //! `names`: fails when a tracked file holds a word from the list of forbidden words.
 //!
-//! The list is for marks of unfinished work: work to be done belongs in the issue tracker, and what
-//! is in the tree is done.
+//! The list is for marks of unfinished work: open work belongs in the issue tracker, and the tree holds finished work.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +9,7 @@ use std::process::Command;
 use crate::Findings;
 use crate::source::whole_words;
 
-/// The list: one word a line, `#` starts a comment.
+/// The list: one word per line, `#` starts a comment.
 const WORD_LIST: &str = "xtask/forbidden-words.txt";
 
 /// Checks the files that git tracks below `root`.

@@ -1,14 +1,14 @@
 //! Rust source split into code and comments, line by line.
 //!
-//! A light scan, not a parser: it knows line and nested block comments, plain, raw, byte and C strings,
-//! and character literals from lifetimes. That is enough to find a keyword that is really code.
+//! A light scan, not a parser: it distinguishes line and nested block comments, plain, raw, byte and C strings, and
+//! character literals from lifetimes. That is enough to find a keyword that is really code.
 
-/// A source file in two views with the same lines and columns (in characters). What belongs to the
-/// other view, and the text of literals, is blank.
+/// A source file in two views with the same lines and columns (in characters). The parts in the other view, and the
+/// text of literals, are blank.
 pub struct Source {
     /// Code without comments and without the text of strings and characters.
     pub code: Vec<String>,
-    /// Comments alone, with their slashes.
+    /// Only comments, with their slashes.
     pub comments: Vec<String>,
 }
 
@@ -24,7 +24,7 @@ impl Source {
     }
 }
 
-/// What a run of characters is.
+/// The kind of a run of characters.
 #[derive(Clone, Copy)]
 enum Kind {
     Code,
@@ -135,7 +135,7 @@ pub fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Byte positions at which `word` stands in `line` as a whole word.
+/// Byte positions of `word` in `line` as a whole word.
 pub fn whole_words(line: &str, word: &str) -> Vec<usize> {
     let alone = |&(at, _): &(usize, &str)| {
         let (before, rest) = line.split_at(at);
@@ -153,7 +153,7 @@ mod tests {
         Source::split(text).code.join("\n")
     }
 
-    /// Comments of both kinds leave the code view and stand in the comment view, at their columns.
+    /// Comments of both kinds are blank in the code view and present in the comment view, at their columns.
     #[test]
     fn comments_are_split_off() {
         let source = Source::split("a // unsafe\nb /* x /* y\n */ */ c");
@@ -195,7 +195,7 @@ mod tests {
         }
     }
 
-    /// Words are found whole only.
+    /// Only whole words are found.
     #[test]
     fn words_are_whole() {
         assert_eq!(whole_words("unsafe { not_unsafe; unsafe_code } unsafe", "unsafe"), [0, 35]);

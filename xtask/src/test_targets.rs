@@ -1,6 +1,6 @@
 //! `test-targets`: fails when a crate has more than one program of integration tests.
 //!
-//! Each such program is linked with all that the crate depends on. A crate's tests are modules of one:
+//! Each such program is linked with all dependencies of the crate. A crate's tests are modules of one program:
 //! `tests/it/main.rs`, or the only file in `tests`.
 
 use std::fs;
@@ -23,7 +23,7 @@ pub fn run(root: &Path) -> Result<Findings, String> {
     Ok(findings)
 }
 
-/// What cargo makes a program of in a folder of tests.
+/// Cargo's programs for a folder of tests.
 fn targets(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let is_target = |path: &Path| path.join("main.rs").exists() || path.extension().is_some_and(|end| end == "rs");
@@ -37,7 +37,7 @@ fn targets(folder: &Path) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Files and folders with a main file are programs; other folders are what these use.
+    /// Files, and folders with a main file, are programs; other folders are their modules.
     #[test]
     fn programs_are_counted() {
         let root = std::env::temp_dir().join(format!("xtask-targets-{}", std::process::id()));

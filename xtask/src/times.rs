@@ -1,9 +1,9 @@
-//! How long the tiers of tests take: what was measured, what it may be, and what the pages say.
+//! Times of the tiers of tests: measurements, limits, and statements in the pages.
 //!
-//! A run of tests writes `docs/internals/test-times.toml`: a table for each tier, `[test]`, `[test-system]`,
-//! `[test-long]`, with `total = SECONDS` and a line for each stage. Pages state a time only between marks,
-//! `<!-- time:test -->15 minutes<!-- /time -->`: `cargo run -p xtask -- times` writes them, and the check `counters`
-//! compares them. It refuses a time without marks beside a tier's command, and in the help lines of the Makefile.
+//! A test run writes `docs/internals/test-times.toml`: a table for each tier, `[test]`, `[test-system]`, `[test-long]`,
+//! with `total = SECONDS` and a line for each stage. Pages state a time only between marks, `<!-- time:test -->15
+//! minutes<!-- /time -->`: `cargo run -p xtask -- times` writes them, and the check `counters` compares them. It
+//! refuses a time without marks beside a tier's command, and in the help lines of the Makefile.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,13 +14,13 @@ use crate::source::whole_words;
 
 /// The tiers, by the names of their make targets.
 const TIERS: [&str; 3] = ["test", "test-system", "test-long"];
-/// The most that each may take, in the file of the counters.
+/// Names of the tiers' limits in the file of the counters.
 pub const LIMITS: [&str; 3] = ["seconds-test", "seconds-test-system", "seconds-test-long"];
-/// What was measured.
+/// The file with the measurements.
 const MEASURED: &str = "docs/internals/test-times.toml";
 /// Pages that may state a time.
 const PAGES: [&str; 2] = ["README.md", "CONTRIBUTING.md"];
-/// Where each target has a line of help.
+/// The file with a help line for each target.
 const MAKEFILE: &str = "Makefile";
 /// Words that state a time.
 const UNITS: [&str; 4] = ["minute", "minutes", "hour", "hours"];
@@ -28,13 +28,13 @@ const UNITS: [&str; 4] = ["minute", "minutes", "hour", "hours"];
 const BEGIN: &str = "<!-- time:";
 const BEGIN_END: &str = " -->";
 const END: &str = "<!-- /time -->";
-/// How a page states a time.
+/// Form of a time in a page.
 const MARKS: &str = "<!-- time:TIER -->TIME<!-- /time -->";
 
 /// Seconds by tier.
 type Totals = BTreeMap<String, u64>;
 
-/// Compares what was measured with the limits, and with what the pages say.
+/// Compares the measurements with the limits and with the pages.
 pub fn check(root: &Path, limits: &BTreeMap<String, u64>) -> Result<Findings, String> {
     let mut findings = help_findings(&read(root, MAKEFILE)?);
     let totals = measured(root)?;
@@ -53,7 +53,7 @@ pub fn check(root: &Path, limits: &BTreeMap<String, u64>) -> Result<Findings, St
     Ok(findings)
 }
 
-/// Writes what was measured between the marks of the pages.
+/// Writes the measurements between the marks of the pages.
 pub fn write(root: &Path) -> Result<Findings, String> {
     let Some(totals) = measured(root)? else {
         return Err(format!("{MEASURED} is not there; a run of tests (`make test`) writes it"));
@@ -121,7 +121,7 @@ fn too_long(totals: &Totals, limits: &BTreeMap<String, u64>) -> Findings {
         .collect()
 }
 
-/// `text` with the measured times between its marks, and findings for marks that cannot be written.
+/// `text` with the measured times between its marks, and findings for marks that cannot be filled.
 fn with_times(page: &str, text: &str, totals: &Totals) -> (String, Findings) {
     let mut whole = String::new();
     let mut findings = Findings::new();
@@ -155,7 +155,7 @@ fn minutes(seconds: u64) -> String {
     }
 }
 
-/// Findings for lines that name a tier's command and, outside marks, a time.
+/// Findings for lines with a tier's command and, outside marks, a time.
 fn unmarked(page: &str, text: &str) -> Findings {
     let mut findings = Findings::new();
     for (index, line) in text.lines().enumerate() {
@@ -202,7 +202,7 @@ mod tests {
         parse(TIMES).expect("times")
     }
 
-    /// Objective: each tier's total is read, the stages are passed over; other tables and other values are refused.
+    /// Objective: each tier's total is read, the stages are skipped; other tables and other values are refused.
     #[test]
     fn totals_are_read() {
         assert_eq!(totals(), Totals::from([("test".to_owned(), 601), ("test-long".to_owned(), 60)]));
@@ -219,7 +219,7 @@ mod tests {
         assert!(findings.len() == 1 && findings[0].contains("took 601 s"), "{findings:?}");
     }
 
-    /// Objective: marked times become the measured ones, in minutes rounded up; the rest of the page stays.
+    /// Objective: marked times become the measured ones, in minutes rounded up; the rest of the page is unchanged.
     #[test]
     fn marked_times_are_written() {
         let page = "a <!-- time:test -->x<!-- /time --> b <!-- time:test-long -->9 minutes<!-- /time --> c";
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(with_times("P", &whole, &totals()), (whole.clone(), Findings::new()));
     }
 
-    /// Objective: marks without an end, and of a tier that was not measured, are findings and stay as they are.
+    /// Objective: unterminated marks, and marks of a tier without a measurement, are findings and stay unchanged.
     #[test]
     fn marks_that_cannot_be_written_stay() {
         for page in ["a <!-- time:test -->x", "<!-- time:test-system -->x<!-- /time --> b"] {
@@ -241,7 +241,7 @@ mod tests {
         }
     }
 
-    /// Objective: a time beside a tier's command needs marks; elsewhere it needs none.
+    /// Objective: a time beside a tier's command needs marks; elsewhere it does not.
     #[test]
     fn times_beside_commands_are_marked() {
         assert_eq!(unmarked("P", "`make test` takes an hour").len(), 1);

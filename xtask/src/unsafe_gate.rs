@@ -1,9 +1,9 @@
 //! `unsafe-gate`: keeps `unsafe` inside named, commented modules.
 //!
 //! Three rules over `crates/**/*.rs` and the crates' manifests:
-//! 1. a file that uses `unsafe`, or allows the lint against it, stands in the allow-list with a reason;
-//! 2. each `unsafe` block, implementation, function, trait, extern block and attribute has a
-//!    `// SAFETY:` comment (or a `# Safety` section of its doc comment) directly above;
+//! 1. a file that uses `unsafe`, or allows the lint against it, is in the allow-list with a reason;
+//! 2. each `unsafe` block, implementation, function, trait, extern block and attribute has a `// SAFETY:` comment (or a
+//!    `# Safety` section of its doc comment) directly above;
 //! 3. each crate inherits the workspace's lints.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use std::path::Path;
 use crate::Findings;
 use crate::source::{Source, is_word, whole_words};
 
-/// The allow-list: one line a file, its path and the reason.
+/// The allow-list: one file per line, its path and the reason.
 const ALLOW_LIST: &str = "xtask/unsafe-allowed.txt";
 
 /// Checks the workspace at `root`.
@@ -46,7 +46,7 @@ fn relative(root: &Path, path: &str) -> String {
     path.strip_prefix(root).unwrap_or(path).display().to_string()
 }
 
-/// All files below `dir`, sorted, build directories left out.
+/// All files below `dir`, sorted, without build directories.
 fn files_below(dir: &Path) -> Result<Vec<String>, String> {
     let entries = fs::read_dir(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     let mut files = Vec::new();
@@ -102,7 +102,7 @@ fn uses_unsafe(source: &Source) -> bool {
     source.code.iter().any(|line| keyword(line) || lifts_lint(line))
 }
 
-/// Findings for each use of `unsafe` in `source` that needs a comment and has none.
+/// Findings for each use of `unsafe` in `source` that needs a comment and lacks it.
 fn uncommented(name: &str, source: &Source) -> Findings {
     let mut findings = Vec::new();
     for (index, line) in source.code.iter().enumerate() {
@@ -122,7 +122,7 @@ fn uncommented(name: &str, source: &Source) -> Findings {
     findings
 }
 
-/// What the `unsafe` before `tail` is, or `None` when it is only part of a function pointer's type.
+/// The use of the `unsafe` before `tail`, or `None` if it only belongs to a function pointer's type.
 fn classify(tail: &str) -> Option<&'static str> {
     let tail = tail.trim_start();
     let word: String = tail.chars().take_while(|&c| is_word(c)).collect();
@@ -139,7 +139,7 @@ fn classify(tail: &str) -> Option<&'static str> {
     }
 }
 
-/// Whether a safety comment stands on line `index` or above it in the same statement.
+/// Whether a safety comment is on line `index` or above it in the same statement.
 fn has_comment(source: &Source, index: usize) -> bool {
     let lines = source.code.iter().zip(&source.comments).take(index + 1).rev();
     for (above, (code, comment)) in lines.enumerate() {
@@ -198,7 +198,7 @@ mod tests {
         }
     }
 
-    /// What lacks a comment is named with its line.
+    /// An `unsafe` without a comment is reported with its line.
     #[test]
     fn uncommented_unsafe_fails() {
         for (text, what) in [
@@ -216,7 +216,7 @@ mod tests {
         }
     }
 
-    /// Using `unsafe` or lifting the lint both ask for a line in the list; stale lines fail as well.
+    /// Using `unsafe` and lifting the lint both require a line in the list; stale lines fail as well.
     #[test]
     fn files_and_list_must_agree() {
         let (allowed, findings) = parse_allow_list("# list\ncrates/a.rs  maps memory\ncrates/b.rs\n");

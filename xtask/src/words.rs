@@ -1,6 +1,6 @@
-//! `words`: fails when public text has an idiom from the list, and names the better word.
+//! `words`: fails when public text contains an idiom from the list, and names the better word.
 //!
-//! Public text are pages and, for the phrases that the list marks so, the comments, messages and help of the sources.
+//! Public text is pages and, for phrases of scope `all`, the comments, messages and help of the sources.
 
 use std::fs;
 use std::path::Path;
@@ -9,14 +9,14 @@ use crate::Findings;
 use crate::names::tracked_files;
 use crate::source::whole_words;
 
-/// The list: `SCOPE | PHRASE | BETTER`, one a line, `#` starts a comment. Scope `all` are pages and sources, `docs`
-/// pages.
+/// The list: `SCOPE | PHRASE | BETTER`, one per line, `#` starts a comment. Scope `all` covers pages and sources,
+/// `docs` only pages.
 const PHRASES: &str = "xtask/phrases.txt";
 
 /// A phrase of the list.
 #[derive(Debug, PartialEq, Eq)]
 struct Phrase<'a> {
-    /// Whether sources are looked at, too.
+    /// Whether sources are checked too.
     sources: bool,
     text: String,
     better: &'a str,
@@ -28,8 +28,9 @@ pub fn run(root: &Path) -> Result<Findings, String> {
     let phrases = parse(&list)?;
     let mut findings = Vec::new();
     for name in tracked_files(root)? {
-        let (page, source) = (name.ends_with(".md"), name.ends_with(".rs"));
-        // This file's tests have them.
+        let page = name.ends_with(".md");
+        let source = name.ends_with(".rs");
+        // This file's tests contain phrases.
         if !(page || source) || name == "xtask/src/words.rs" {
             continue;
         }
@@ -56,14 +57,14 @@ fn phrase(line: &str) -> Result<Phrase<'_>, String> {
     }
 }
 
-/// Where a text has the phrase, also across the end of a line.
+/// Places of the phrase in a text, also across the end of a line.
 fn scan(name: &str, text: &str, phrase: &Phrase<'_>) -> Findings {
     let mut findings = Vec::new();
     let mut last = String::new();
     for (index, line) in text.lines().enumerate() {
         let line = words_of(line);
         let both = format!("{last} {line}");
-        // What lies in the last line alone was found there.
+        // Matches within the last line were found with that line.
         if whole_words(&both, &phrase.text).len() > whole_words(&last, &phrase.text).len() {
             findings.push(format!("{name}:{}: {:?}: better {}", index + 1, phrase.text, phrase.better));
         }
@@ -72,7 +73,7 @@ fn scan(name: &str, text: &str, phrase: &Phrase<'_>) -> Findings {
     findings
 }
 
-/// A line in lower case, without the mark of a comment or a quotation before it.
+/// A line in lower case, without the leading mark of a comment or a quotation.
 fn words_of(line: &str) -> String {
     line.trim().trim_start_matches(['/', '!', '*', '>', '#']).trim().to_lowercase()
 }
@@ -81,7 +82,7 @@ fn words_of(line: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Objective: phrases are found whole, in any case, also where a line ends in between, with the better word.
+    /// Objective: phrases are found whole, in any case, also across the end of a line, with the better word.
     #[test]
     fn phrases_are_found() {
         let phrases = parse("# why\nall | left away | omitted\n").expect("a list");
@@ -91,7 +92,7 @@ mod tests {
         assert_eq!(scan("a.rs", text, phrase), [format!("a.rs:1: {better}"), format!("a.rs:3: {better}")]);
     }
 
-    /// Objective: a line of the list that cannot be read is an error, not a phrase that is never found.
+    /// Objective: a malformed line of the list is an error, not a phrase that never matches.
     #[test]
     fn lines_that_are_no_phrases_are_refused() {
         assert!(parse("everywhere | a | b\n").is_err());

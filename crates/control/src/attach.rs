@@ -2,18 +2,17 @@
 //!
 //! A client sends one [`AttachRequest`]; the daemon answers with one [`AttachReply`] with the region's memfd and, for
 //! each ring, two eventfds as `SCM_RIGHTS`. From then on the two sides communicate through the region alone. The port
-//! lives as long as the connection: it is removed when the last copy of the client's socket is closed, for whatever
-//! reason.
+//! lives as long as the connection: it is removed once the last copy of the client's socket is closed, for any reason.
 //!
-//! The same connection carries more: questions about its port from a process that got the descriptor from another one
+//! The same connection carries more: requests about its port from a process that got the descriptor from another one
 //! ([`Holding`](crate::device::Holding)), and netmap's requests that do not open a port ([`crate::device`]). A request
-//! may carry a socket as `SCM_RIGHTS`: the answer goes there, so that several processes that share the connection do
-//! not read each other's answers. A request with [`FLAG_FILE`] carries two descriptors: that socket, then the client's
-//! file for a new region ([`FileAsked`]). A [`BringRequest`] carries that socket and a device's queues. Bytes that are
-//! not a message are answered by a refusal (`EPROTO`), and change nothing: the connection keeps what it holds.
+//! may carry a socket as `SCM_RIGHTS` for the answer: processes that share the connection then do not read each other's
+//! answers. A request with [`FLAG_FILE`] carries two descriptors: that socket, then the client's file for a new region
+//! ([`FileAsked`]). A [`BringRequest`] carries that socket and a device's queues. Bytes that are not a message are
+//! answered by a refusal (`EPROTO`), and change nothing: the connection keeps its port.
 //!
-//! Integers are little-endian, unused bytes zero. Every message begins with magic and version, so that each side can
-//! say what is wrong with the other.
+//! Integers are little-endian, unused bytes zero. Every message begins with magic and version: each side can name the
+//! other's fault.
 
 mod bring;
 mod device;
@@ -35,10 +34,10 @@ pub const REQUEST_LEN: usize = size_of::<wire::Request>();
 pub const REPLY_LEN: usize = size_of::<wire::Reply>();
 /// Version of these messages.
 pub const ATTACH_VERSION: u16 = 1;
-/// Maximum number of rings that one client is bound to, in both directions together: with two descriptors each, they,
-/// the memory and the CSB arrays fit one message (Linux: 253).
+/// Maximum number of rings bound to one client, in both directions together: with two descriptors each, they, the
+/// memory and the CSB arrays fit one message (Linux: 253).
 pub const MAX_RINGS: usize = 125;
-/// Maximum number of descriptors that come with a reply.
+/// Maximum number of descriptors of a reply.
 pub const MAX_FDS: usize = 2 + 2 * MAX_RINGS;
 /// Maximum number of rings of a port in both directions together.
 pub const MAX_PORT_RINGS: u32 = 1024;
@@ -46,23 +45,23 @@ pub const MAX_PORT_RINGS: u32 = 1024;
 pub(crate) const REQUEST_MAGIC: u32 = u32::from_le_bytes(*b"NVrq");
 const REPLY_MAGIC: u32 = u32::from_le_bytes(*b"NVrp");
 
-/// The sockets are bound already.
+/// The sockets are already bound.
 pub const NIC_BOUND: u32 = 1;
 /// The second descriptor of an rx ring is the TAP behind the host rings, with virtio-net headers of 12 bytes.
 pub const NIC_FORWARDS: u32 = 2;
-/// An earlier holder has given the kernel the rings' buffers.
+/// An earlier holder has passed the rings' buffers to the kernel.
 pub const NIC_RESUMED: u32 = 4;
-/// Frames may take several buffers; set for sockets that are bound.
+/// Frames may take several buffers; set for bound sockets.
 pub const NIC_MULTI_BUFFER: u32 = 8;
 
-/// The rings are those of a switch's port: the client copies what its indirect slots point to.
+/// The rings are those of a switch's port: the client copies the data of its indirect slots.
 pub const PORT_OF_SWITCH: u32 = 1;
 /// In a refusal: the offsets in the request are the cause.
 pub const OFFSETS_AT_FAULT: u32 = 2;
 /// The region lies in a file of the user's ([`FLAG_FILE`]), at [`AttachReply::file_offset`]; the CSB arrays lie in
 /// their own memfd, whose descriptor follows that of the file.
 pub const IN_FILE: u32 = 4;
-/// In a refusal: the file is the cause. Without it the port could be opened.
+/// In a refusal: the file is the cause. Without it the port can be opened.
 pub const FILE_AT_FAULT: u32 = 8;
 
 /// The port holds its senders back instead of dropping frames (a lossless receiver).
@@ -70,16 +69,16 @@ pub const FLAG_LOSSLESS: u32 = 1;
 /// Prefer huge pages for a new region.
 pub const FLAG_HUGE: u32 = 2;
 
-/// The client shares the port's rings with others that set this flag too, as netmap allows.
+/// The client shares the port's rings with others that also set this flag, as netmap allows.
 pub const FLAG_SHARED: u32 = 4;
 /// The client cannot handle virtio-net headers: `EIO` if the port has them.
 pub const FLAG_NO_HEADER: u32 = 8;
-/// Rings in a region and nothing behind them (netmap's `NR_REG_NULL`).
+/// Rings in a region, not served by a switch (netmap's `NR_REG_NULL`).
 pub const FLAG_NULL: u32 = 16;
-/// Flag of an [`AttachRequest`]: large segments are cut for the port that is made, although it has a header.
+/// Flag of an [`AttachRequest`]: large segments are cut for the new port, although it has a header.
 pub const FLAG_CUT: u32 = 32;
-/// The request came through netmap's API: netmap's defaults apply to numbers that are 0, and numbers out of range
-/// become the nearest allowed ones.
+/// The request came through netmap's API: netmap's defaults replace zeros, and numbers out of range become the nearest
+/// allowed ones.
 pub const FLAG_NETMAP: u32 = 256;
 /// The client's file comes with the request: see [`FileAsked`].
 pub const FLAG_FILE: u32 = 512;
@@ -102,8 +101,7 @@ pub struct Pools {
     pub bufs: (u32, u32),
 }
 
-/// The place for a region in a file of the client's: whole pages. An existing region of the same user at that place is
-/// used.
+/// The place for a region in a client's file: whole pages. An existing region of the same user at that place is reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileAsked {
     /// Offset of the first byte in the file.
@@ -124,7 +122,7 @@ pub struct OffsetsAsked {
     pub initial: u32,
 }
 
-/// A client's request for a port. A number of zero means the daemon's default.
+/// A client's request for a port. Zero selects the daemon's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttachRequest {
     /// Port name in netmap's grammar, e.g. `vale0:a` or `netmap:p{1`; at most 127 bytes.
@@ -145,11 +143,11 @@ pub struct AttachRequest {
     pub extra_bufs: u32,
     /// Bytes of virtio-net header before each frame: 0, 10 or 12.
     pub hdr_len: u32,
-    /// Number of pipes that a new region has room for.
+    /// Number of pipes to reserve room for in a new region.
     pub pipes: u32,
-    /// Number of host tx rings of an interface, if nobody has it open.
+    /// Number of host tx rings of an interface, unless it is already open.
     pub host_tx_rings: u32,
-    /// Number of host rx rings of an interface, if nobody has it open.
+    /// Number of host rx rings of an interface, unless it is already open.
     pub host_rx_rings: u32,
     /// Number of the region to use; 0: the name and the daemon decide.
     pub mem_id: u32,
@@ -172,7 +170,7 @@ pub enum Role {
     /// The other end of a pipe: the client moves slots itself. The peer's rings start at
     /// [`AttachReply::peer_csb_first`].
     Pipe,
-    /// A monitor: its rx rings are filled as a switch's port's are; frames are not taken from its tx rings.
+    /// A monitor: its rx rings are filled like a switch port's; no frames are taken from its tx rings.
     Monitor,
 }
 
@@ -181,7 +179,7 @@ pub enum Role {
 pub struct AttachReply {
     /// 0, or the errno that netmap would return.
     pub status: i32,
-    /// If the status is not 0: one line that says what went wrong and what to do next.
+    /// If the status is not 0: the error and what to do next, in one line.
     pub text: String,
     /// The other side of the rings.
     pub role: Role,
@@ -215,14 +213,14 @@ pub struct AttachReply {
     pub host_tx_rings: u32,
     /// How many of the last rx rings are host rings.
     pub host_rx_rings: u32,
-    /// If not 0, rings other than host rings are an interface's queues. Each has two descriptors: the queue's AF_XDP
-    /// socket, which has this many entries in each ring, and, for rx rings, where forwarded frames go, if
-    /// [`NIC_FORWARDS`] is set.
+    /// If not 0, all rings but host rings are an interface's queues. Each has two descriptors: the queue's AF_XDP
+    /// socket, with this many entries in each ring, and, for rx rings with [`NIC_FORWARDS`], the destination of
+    /// forwarded frames.
     pub nic_entries: u32,
     /// [`NIC_BOUND`], [`NIC_FORWARDS`], [`NIC_RESUMED`], [`NIC_MULTI_BUFFER`].
     pub nic_flags: u32,
-    /// Index of the interface for sockets that are not bound: the client binds each to the queue of its ring's number,
-    /// once it has mapped their rings.
+    /// Index of the interface for unbound sockets: the client binds each to the queue of its ring's number, once it has
+    /// mapped their rings.
     pub nic_ifindex: u32,
     /// The interface's MTU in bytes.
     pub nic_mtu: u32,
@@ -230,15 +228,15 @@ pub struct AttachReply {
     pub tx_slots: u32,
     /// Slots per rx ring.
     pub rx_slots: u32,
-    /// Number of extra buffers that the client got; their list begins at `ni_bufs_head`.
+    /// Number of extra buffers granted to the client; their list begins at `ni_bufs_head`.
     pub extra_bufs: u32,
     /// Bytes of virtio-net header before each frame.
     pub hdr_len: u32,
     /// Number of the region.
     pub mem_id: u32,
-    /// The tx rings that this client is bound to. Only their descriptors are passed.
+    /// The tx rings bound to this client. Only their descriptors are passed.
     pub tx_bound: Range<u32>,
-    /// The rx rings that this client is bound to.
+    /// The rx rings bound to this client.
     pub rx_bound: Range<u32>,
     /// The note of the client that opened the port.
     pub note: [u8; NOTE_LEN],
@@ -256,7 +254,7 @@ pub struct AttachReply {
     pub port_flags: u32,
     /// With [`IN_FILE`]: offset of the region in the file in bytes.
     pub file_offset: u64,
-    /// Whether nobody else holds these rings: the client may tidy what an earlier holder left in them.
+    /// Whether this client is the only holder of these rings: it may clean up after an earlier holder.
     pub alone: bool,
 }
 
@@ -266,8 +264,8 @@ impl AttachReply {
         AttachReply { status, text: text.into(), ..Self::default() }
     }
 
-    /// Number of descriptors that come with it: the region, the CSB arrays if they are separate ([`IN_FILE`]), then
-    /// doorbell and wake-up of each bound ring, tx rings first.
+    /// Number of its descriptors: the region, the CSB arrays if separate ([`IN_FILE`]), then doorbell and wake-up of
+    /// each bound ring, tx rings first.
     pub fn num_fds(&self) -> usize {
         if self.status != 0 {
             0

@@ -42,7 +42,7 @@ const MAX_REPLY_LINE: usize = 64 << 20;
 
 /// A connection to a daemon.
 ///
-/// After an error other than a refusal the connection is closed, since it is unknown what the daemon has seen of it;
+/// After an error other than a refusal the connection is closed, since the daemon may have seen part of the request;
 /// connect again.
 #[derive(Debug)]
 pub struct Client {
@@ -51,7 +51,7 @@ pub struct Client {
     last_id: u64,
     socket: PathBuf,
     timeout: Duration,
-    /// Events that came before an answer.
+    /// Events that arrived before an answer.
     events: VecDeque<Event>,
 }
 
@@ -69,7 +69,7 @@ struct Answer<T> {
     error: Option<RpcError>,
     #[serde(default)]
     id: serde_json::Value,
-    /// Of a notification, which answers nothing.
+    /// The method of a notification, which is not an answer.
     method: Option<String>,
     params: Option<Value>,
 }
@@ -83,7 +83,7 @@ impl Client {
         Self::connect_within(run_dir, DEFAULT_TIMEOUT)
     }
 
-    /// Like [`Client::connect`], with another time limit, above zero.
+    /// Like [`Client::connect`], with its own time limit, above zero.
     ///
     /// # Errors
     /// [`ClientError`] of the kind [`Failure::Unreachable`] if no daemon answers.
@@ -106,7 +106,7 @@ impl Client {
         }
     }
 
-    /// Why nobody could connect to a socket in a run directory, if so; nobody is connected.
+    /// The reason why no connection to a socket in a run directory is possible, if any; does not connect.
     pub fn obstacle(run_dir: &Path, socket: &str) -> Option<ClientError> {
         let socket = run_dir.join(socket);
         let kind = match dirs::presence(&socket) {
@@ -122,14 +122,13 @@ impl Client {
         self.timeout = timeout;
     }
 
-    /// The daemon's process; none if it does not answer, or lies in a PID namespace that is not visible from here.
+    /// The daemon's process; `None` if it does not answer, or lies in a PID namespace that is not visible from here.
     ///
-    /// It is the kernel that says so, of the process that said last that it listens at the socket: a daemon cannot name
-    /// a process of somebody else's, whose options or limits would then be taken for its own. The kernel noted that
-    /// when this connection was made. With a service manager's socket, this may have been before the daemon was there,
-    /// and then it is the manager's process, or that of a daemon that has ended since. What the daemon says of itself
-    /// tells one from the other, and is used for nothing else: in another PID namespace it has another number. A newer
-    /// connection has the right process, as a daemon listens anew before it answers anybody.
+    /// The number comes from the kernel, which knows the last process that called listen(2) on the socket: a daemon
+    /// cannot name a foreign process, whose options or limits would then be taken for its own. The kernel recorded it
+    /// when this connection was made. With a service manager's socket, that may be the manager's process, or that of an
+    /// earlier daemon. The daemon's own answer only tells these cases apart: in another PID namespace its number
+    /// differs. A newer connection has the right process, as a daemon calls listen(2) again before its first answer.
     pub fn daemon_pid(&mut self) -> Option<u32> {
         let says = self.version().ok()?.pid;
         let listener = self.listener();
@@ -148,7 +147,7 @@ impl Client {
     /// Asks for name and version of the daemon.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn version(&mut self) -> Result<Version, ClientError> {
         self.call(&Request::Version)
     }
@@ -156,7 +155,7 @@ impl Client {
     /// Lists all switches, by name.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn switches(&mut self) -> Result<Vec<SwitchInfo>, ClientError> {
         self.call(&Request::SwitchList)
     }
@@ -164,15 +163,15 @@ impl Client {
     /// Reads a switch's forwarding table.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn table(&mut self, switch: &str) -> Result<Vec<TableEntry>, ClientError> {
         self.call(&Request::SwitchTable(TableParams { switch: switch.into() }))
     }
 
-    /// Reads who wants which multicast groups of a switch.
+    /// Reads a switch's multicast groups and their members.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn groups(&mut self, switch: &str) -> Result<GroupsInfo, ClientError> {
         self.call(&Request::SwitchGroups(TableParams { switch: switch.into() }))
     }
@@ -180,7 +179,7 @@ impl Client {
     /// Attaches a port; the answer does not list its rings.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn attach(&mut self, params: AttachParams) -> Result<PortInfo, ClientError> {
         self.call(&Request::PortAttach(Box::new(params)))
     }
@@ -188,7 +187,7 @@ impl Client {
     /// Detaches a port; `port` is its name on the switch.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn detach(&mut self, switch: &str, port: &str) -> Result<(), ClientError> {
         let params = DetachParams { switch: switch.into(), port: port.into() };
         self.call(&Request::PortDetach(params)).map(|Done {}| ())
@@ -197,39 +196,40 @@ impl Client {
     /// Lists ports without their rings, by name: those of one switch, or all, pipes included.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn ports(&mut self, switch: Option<&str>) -> Result<Vec<PortInfo>, ClientError> {
         self.call(&Request::PortList(ListParams { switch: switch.map(str::to_owned) }))
     }
 
-    /// Changes policies of the port of that full name, while frames pass; null is the default. All change, or none.
+    /// Changes policies of the port with this full name, while frames pass; null restores a default. All change, or
+    /// none.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn set(&mut self, port: &str, set: Map<String, Value>) -> Result<PortInfo, ClientError> {
         self.call(&Request::PortSet(SetParams { port: port.into(), set }))
     }
 
-    /// Says where addresses are behind a tunnel.
+    /// Sets the addresses behind a tunnel's endpoints.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn vxlan_set(&mut self, params: VxlanSetParams) -> Result<Done, ClientError> {
         self.call(&Request::OfKind(params.into()))
     }
 
-    /// Begins to trace what becomes of frames, until the connection ends.
+    /// Starts to trace frames, until the connection ends.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn trace_begin(&mut self, params: TraceBeginParams) -> Result<TraceBegun, ClientError> {
         self.call(&Request::TraceBegin(params))
     }
 
-    /// Reads what was traced since the last time.
+    /// Reads the traced frames since the last call.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn trace_read(&mut self) -> Result<TraceRead, ClientError> {
         self.call(&Request::TraceRead)
     }
@@ -237,7 +237,7 @@ impl Client {
     /// Describes one port with its rings, by its full name, e.g. `vale0:a`.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn show(&mut self, port: &str) -> Result<PortInfo, ClientError> {
         self.call(&Request::PortShow(ShowParams { port: port.into() }))
     }
@@ -245,7 +245,7 @@ impl Client {
     /// Lists programs that lost their ports, newest first. The list of a daemon older than this method is empty.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn evicted(&mut self) -> Result<Vec<Evicted>, ClientError> {
         match self.call(&Request::PortEvicted) {
             Err(ClientError::Refused(why)) if why.is(ErrorCode::MethodNotFound) => Ok(Vec::new()),
@@ -256,7 +256,7 @@ impl Client {
     /// Reads all counters, in as many requests as it takes.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn all_stats(&mut self) -> Result<AllStats, ClientError> {
         let mut all: AllStats = self.call(&Request::StatsAll(AllStatsParams::default()))?;
         while let Some(after) = all.next.take() {
@@ -267,16 +267,15 @@ impl Client {
         Ok(all)
     }
 
-    /// Has events told on this connection from now on: [`Client::next_event`] returns them, also between other
-    /// requests.
+    /// Subscribes this connection to events: [`Client::next_event`] returns them, also between other requests.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn subscribe(&mut self, params: SubscribeParams) -> Result<Subscribed, ClientError> {
         self.call(&Request::Subscribe(params))
     }
 
-    /// Waits for the next event, for as long as `limit`. `None`: there was none.
+    /// Waits for the next event, up to `limit`. `None`: there was none.
     ///
     /// # Errors
     /// [`ClientError`] if the connection was lost: the daemon has ended.
@@ -295,34 +294,34 @@ impl Client {
         }
     }
 
-    /// Makes the daemon what a configuration file says, or only asks what would change.
+    /// Applies a configuration file to the daemon, or only asks for the changes it would make.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal: nothing has changed then but what the message names.
+    /// [`ClientError`] without an answer, or on a refusal: then only the changes named in the message were made.
     pub fn apply(&mut self, params: ApplyParams) -> Result<Applied, ClientError> {
         self.call(&Request::ConfigApply(params))
     }
 
-    /// Writes a configuration file of what is there.
+    /// Exports the daemon's configuration as a file.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn export(&mut self) -> Result<Exported, ClientError> {
         self.call(&Request::ConfigExport)
     }
 
-    /// Asks the daemon to end. The answer comes before it has ended; [`Client::wait_closed`] waits for that.
+    /// Asks the daemon to end. The answer precedes the end; [`Client::wait_closed`] waits for that.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn shutdown(&mut self) -> Result<(), ClientError> {
         self.call(&Request::Shutdown).map(|Done {}| ())
     }
 
-    /// Waits until the daemon has closed this connection, as it does when it ends.
+    /// Waits until the daemon has closed this connection, which it does when it ends.
     ///
     /// # Errors
-    /// [`ClientError::Timeout`] when it has not done so after `limit`.
+    /// [`ClientError::Timeout`] if it is still open after `limit`.
     pub fn wait_closed(mut self, limit: Duration) -> Result<(), ClientError> {
         let deadline = Instant::now() + limit;
         self.timeout = limit;
@@ -338,11 +337,11 @@ impl Client {
     /// Sends a request and reads its result as `T`.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn call<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, ClientError> {
         let result = self.exchange(request);
         if !matches!(result, Ok(_) | Err(ClientError::Refused(_))) {
-            // A late answer must not be taken for that of the next request. Fails only if the socket is closed already.
+            // A late answer must not be taken for that of the next request. Fails only if the socket is already closed.
             let _ = self.stream.shutdown(std::net::Shutdown::Both);
         }
         result
@@ -356,7 +355,7 @@ impl Client {
         line.push(b'\n');
         self.send(&line, deadline)?;
         let answer = self.answer::<T>(deadline)?;
-        // An error without an id answers a request the daemon could not read.
+        // An error without an id answers a request that the daemon could not read.
         let ours = answer.id == self.last_id || (answer.id.is_null() && answer.error.is_some());
         match (ours, answer.result, answer.error) {
             (false, ..) => Err(self.protocol("an answer to another request")),
@@ -376,7 +375,7 @@ impl Client {
         }
     }
 
-    /// Keeps an event; other notifications are none of this client's.
+    /// Keeps an event; other notifications do not concern this client.
     fn notified(&mut self, method: Option<String>, params: Option<Value>) -> Result<(), ClientError> {
         if method.as_deref() == Some(NOTIFICATION) {
             let event = serde_json::from_value(params.unwrap_or_default()).map_err(|error| self.protocol(error))?;
@@ -428,7 +427,7 @@ impl Client {
         }
     }
 
-    /// Time left; never zero, which would mean forever.
+    /// Remaining time; never zero, which would mean forever.
     fn left(&self, deadline: Instant) -> Result<Duration, ClientError> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(self.timed_out()) } else { Ok(left.max(Duration::from_millis(1))) }

@@ -1,7 +1,7 @@
 //! netmap's control requests on an attach connection: all requests of `NIOCCTRL` that do not open a port.
 //!
-//! A program's `/dev/netmap` descriptor is such a connection. The bodies travel in netmap's layout (netmap.h, `struct
-//! nmreq_*`): the daemon reads one, executes it, and sends the whole body back as netmap would have changed it.
+//! A program's `/dev/netmap` descriptor is such a connection. The bodies travel in netmap's layout (netmap.h,
+//! `struct nmreq_*`): the daemon reads one, executes it, and returns the whole body as netmap would have changed it.
 
 use zerocopy::little_endian::{I32, U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute};
@@ -33,7 +33,7 @@ struct Wire {
     unused_144: [U32; 4],
 }
 
-/// A [`Holding`] on the wire: its magic number says which one.
+/// A [`Holding`] on the wire: its magic number selects the variant.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct HoldingWire {
@@ -87,10 +87,10 @@ impl DeviceRequest {
     }
 }
 
-/// A request of the holder of a connection about the port on it.
+/// A request about a connection's port by the holder of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holding {
-    /// Asks what this connection holds: for a process that was given the descriptor. The answer is that of the attach
+    /// Asks for the connection's port: for a process that received the descriptor. The answer is that of the attach
     /// request that opened the port, with its descriptors.
     Resume,
     /// Releases the port; the connection stays. The answer is an empty attach reply.
@@ -117,7 +117,7 @@ impl Holding {
     }
 }
 
-/// The kind of a message on an attach connection, by its magic number. Any other bytes count as an attach request,
+/// The kind of a message on an attach connection, by its magic number. All other bytes count as an attach request,
 /// whose decoder names the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageKind {

@@ -1,4 +1,4 @@
-//! Where the daemon's sockets are.
+//! Paths of the daemon's sockets.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -13,8 +13,8 @@ use rustix::net::sockopt;
 pub const CONTROL_SOCKET: &str = "control.sock";
 /// Name of the attach socket in the run directory: `SOCK_SEQPACKET`, the messages of [`crate::attach`].
 pub const ATTACH_SOCKET: &str = "attach.sock";
-/// Name of the file in the run directory in which a daemon that becomes another user has written down its command
-/// line, as root: words that end with a zero each.
+/// Name of the file in the run directory with the command line of a daemon that changes its user, written as root:
+/// words, each ending with a zero byte.
 pub const OPTIONS: &str = "options";
 /// Environment variable that names the run directory.
 pub const RUN_DIR_VARIABLE: &str = "NETVALE_RUN_DIR";
@@ -22,14 +22,15 @@ pub const RUN_DIR_VARIABLE: &str = "NETVALE_RUN_DIR";
 /// The directory of the system's daemon.
 pub const SYSTEM_RUN_DIR: &str = "/run/netvale";
 
-/// The directory of a daemon that this user starts, unless told otherwise: `$NETVALE_RUN_DIR`, else `/run/netvale` for
-/// root, else `$XDG_RUNTIME_DIR/netvale`, else `/tmp/netvale-UID`.
+/// The directory of a daemon that this user starts, unless configured otherwise: `$NETVALE_RUN_DIR`, else
+/// `/run/netvale` for root, else `$XDG_RUNTIME_DIR/netvale`, else `/tmp/netvale-UID`.
 pub fn default_run_dir() -> PathBuf {
     run_dir(|name| std::env::var_os(name), rustix::process::geteuid().as_raw())
 }
 
-/// The directory of the daemon that this user means who connects to `socket`, [`CONTROL_SOCKET`] or [`ATTACH_SOCKET`]:
-/// the default one, unless the user has named none, no daemon of theirs listens, and they may connect to the system's.
+/// The directory of the daemon that this user means when connecting to `socket`, [`CONTROL_SOCKET`] or
+/// [`ATTACH_SOCKET`]: the default one, unless the user has named none, no daemon of theirs listens, and they may
+/// connect to the system's.
 pub fn daemon_run_dir(socket: &str) -> PathBuf {
     let own = default_run_dir();
     let system = Path::new(SYSTEM_RUN_DIR);
@@ -39,7 +40,7 @@ pub fn daemon_run_dir(socket: &str) -> PathBuf {
     if presence(&system.join(socket)) == Presence::Listener { system.into() } else { own }
 }
 
-/// Whether there is a system's daemon beside this user's, to whose socket they may not connect.
+/// Whether, besides this user's, there is a system daemon whose socket excludes them.
 pub fn is_kept_from_system(socket: &str) -> bool {
     !is_named() && presence(&Path::new(SYSTEM_RUN_DIR).join(socket)) == Presence::Denied
 }
@@ -48,17 +49,17 @@ fn is_named() -> bool {
     std::env::var_os(RUN_DIR_VARIABLE).is_some_and(|value| !value.is_empty())
 }
 
-/// Who is at a socket's path.
+/// The listener at a socket's path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
     Nobody,
     Listener,
-    /// This user may not know.
+    /// This user may not find out.
     Denied,
 }
 
-/// The kernel's answer to a socket of another type is enough: nobody is connected, so no daemon is started by a service
-/// manager, and none has to take note.
+/// The kernel's answer to a socket of another type is enough: no connection is made, so no service manager starts a
+/// daemon, and no daemon has to handle it.
 pub(crate) fn presence(socket: &Path) -> Presence {
     let asked = UnixDatagram::unbound().and_then(|probe| probe.connect(socket));
     match asked {
@@ -88,14 +89,14 @@ fn last_resort(uid: u32) -> PathBuf {
     format!("/tmp/netvale-{uid}").into()
 }
 
-/// Whether `dir` is this user's directory in /tmp but somebody else made it. Anybody can do that, and would then answer
+/// Whether `dir` is this user's directory in /tmp but another user made it. Anyone can do that, and would then answer
 /// in place of the daemon: do not connect.
 pub fn is_foreign(dir: &Path) -> bool {
     is_foreign_to(rustix::process::geteuid().as_raw(), dir)
 }
 
-/// Whether somebody else than this user or root listens at the other end of a connection to that directory, if it is
-/// this user's in /tmp: others may have made it since [`is_foreign`] looked.
+/// Whether the listener at the other end of a connection to that directory is neither this user nor root, if it is this
+/// user's in /tmp: others may have made it since the check of [`is_foreign`].
 pub fn is_impostor(dir: &Path, conn: impl AsFd) -> bool {
     let uid = rustix::process::geteuid().as_raw();
     let is_trusted = |uid_there: u32| uid_there == 0 || uid_there == uid;
@@ -129,8 +130,7 @@ mod tests {
         assert_eq!(run_dir(|_| None, 7), PathBuf::from("/tmp/netvale-7"));
     }
 
-    /// Objective: who listens at a path is told without a connection, whatever the type of the socket; a file that a
-    /// daemon left is nobody.
+    /// Objective: a path's listener is found without a connection, for any type of socket; a leftover file has none.
     #[test]
     fn presences() {
         let dir = tempfile::tempdir().unwrap();
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(listener.accept().map(drop).map_err(|error| error.kind()), Err(ErrorKind::WouldBlock));
     }
 
-    /// Removes a directory when the test ends, in whatever way.
+    /// Removes a directory when the test ends, in any way.
     struct Made(PathBuf);
 
     impl Drop for Made {
@@ -154,11 +154,11 @@ mod tests {
         }
     }
 
-    /// Objective: a user's directory in /tmp that another user made is seen as foreign; a missing one, or another path,
-    /// is not.
+    /// Objective: a user's directory in /tmp that another user made is recognised as foreign; a missing one, or another
+    /// path, is not.
     #[test]
     fn foreign() {
-        // A user ID that does not exist, one for each test process.
+        // A user ID without a user, one for each test process.
         let uid = 3_000_000_000 + std::process::id();
         let dir = last_resort(uid);
         assert!(!is_foreign_to(uid, &dir));

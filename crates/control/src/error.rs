@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct RpcError {
     /// Kind of error; [`ErrorCode`] lists those in use.
     pub code: i32,
-    /// One line that says what is wrong.
+    /// The error, in one line.
     pub message: String,
     /// Hint and errno.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -18,7 +18,7 @@ pub struct RpcError {
 /// The `data` member of an error.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorData {
-    /// One line that says what to do next.
+    /// What to do next, in one line.
     pub hint: String,
     /// The errno that netmap would return.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -41,17 +41,17 @@ pub enum ErrorCode {
     InternalError = -32603,
     /// The named port or switch does not exist.
     NotFound = -32001,
-    /// The name is taken.
+    /// The name is already in use.
     Exists = -32002,
     /// The caller, or the daemon, lacks the permission.
     NotPermitted = -32003,
     /// The port or switch is in use.
     Busy = -32004,
-    /// There is no memory, descriptor, port or other resource left.
+    /// No memory, descriptor, port or other resource is left.
     NoRoom = -32005,
-    /// This release or system cannot do it.
+    /// Not supported by this release or system.
     NotSupported = -32006,
-    /// A device or file failed; the message has the cause.
+    /// A device or file failed; the message names the cause.
     Failed = -32007,
 }
 
@@ -75,7 +75,7 @@ mod errno {
 }
 
 impl RpcError {
-    /// Creates an error of that kind.
+    /// Creates an error of this kind.
     pub fn new(code: ErrorCode, message: impl Into<String>, hint: impl Into<String>) -> Self {
         let data = Some(ErrorData { hint: hint.into(), errno: None });
         RpcError { code: code as i32, message: message.into(), data }
@@ -87,19 +87,19 @@ impl RpcError {
         RpcError { code: ErrorCode::of_errno(errno) as i32, message: message.into(), data }
     }
 
-    /// What to do next; empty when the other side did not say.
+    /// What to do next; empty if the other side gave no hint.
     pub fn hint(&self) -> &str {
         self.data.as_ref().map_or("", |data| &data.hint)
     }
 
-    /// Whether the error is of that kind.
+    /// Whether the error is of this kind.
     pub fn is(&self, code: ErrorCode) -> bool {
         self.code == code as i32
     }
 }
 
 impl ErrorCode {
-    /// The kind that an errno maps to.
+    /// The kind of an errno.
     pub fn of_errno(errno: i32) -> ErrorCode {
         match errno {
             errno::INVAL => ErrorCode::InvalidParams,

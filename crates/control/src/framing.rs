@@ -1,11 +1,11 @@
-//! Splits a stream of bytes into lines, however the stream is cut. Pure.
+//! Splits a stream of bytes into lines, independently of its pieces. Pure.
 
 /// Maximum length of a request's line in bytes, without its end.
 pub const MAX_REQUEST_LINE: usize = 64 * 1024;
 /// The same for root and the daemon's own user, whose requests may carry a configuration file.
 pub const MAX_TRUSTED_LINE: usize = 4 << 20;
 
-/// A line is too long. The stream cannot be read further: the start of the next message is unknown.
+/// A line is too long. The stream becomes unreadable: the start of the next message is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a line is longer than {limit} bytes")]
 pub struct LineTooLong {
@@ -29,7 +29,7 @@ pub struct LineTooLong {
 #[derive(Clone, Debug)]
 pub struct Lines {
     bytes: Vec<u8>,
-    /// Start of the first line that was not returned yet.
+    /// Start of the first line not returned yet.
     start: usize,
     /// No line ends between `start` and here.
     scanned: usize,
@@ -50,16 +50,15 @@ impl Lines {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The bytes that were pushed and not returned yet.
+    /// The bytes pushed but not returned yet.
     pub fn pending(&self) -> &[u8] {
         self.bytes.get(self.start..).unwrap_or(&[])
     }
 
-    /// Returns the next whole line without its `
-    /// `, or `None` when more bytes are needed.
+    /// Returns the next whole line without its `\n`, or `None` if more bytes are needed.
     ///
     /// # Errors
-    /// [`LineTooLong`], as soon as that is known, and at every later call.
+    /// [`LineTooLong`], as soon as it is detected, and at every later call.
     pub fn next_line(&mut self) -> Result<Option<&[u8]>, LineTooLong> {
         let unread = self.bytes.get(self.scanned..).unwrap_or(&[]);
         let end = unread.iter().position(|&b| b == b'\n').map(|at| self.scanned + at);
@@ -84,7 +83,8 @@ mod tests {
 
     /// Returns every line, and whether the stream ended in an error.
     fn read<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> (Vec<Vec<u8>>, bool) {
-        let (mut lines, mut out) = (Lines::new(LIMIT), Vec::new());
+        let mut lines = Lines::new(LIMIT);
+        let mut out = Vec::new();
         for chunk in chunks {
             lines.push(chunk);
             loop {

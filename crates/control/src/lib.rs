@@ -1,4 +1,4 @@
-//! How programs communicate with the daemon: the control protocol (JSON-RPC 2.0) and the attach handshake.
+//! Communication of programs with the daemon: the control protocol (JSON-RPC 2.0) and the attach handshake.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -7,14 +7,14 @@
 //! | [`request`] | the methods as one enum each for requests and replies |
 //! | [`error`] | errors of the protocol |
 //! | `params` | a request's parameters, parsed |
-//! | [`dirs`] | where the daemon's sockets are |
-//! | [`framing`] | lines out of a stream |
+//! | [`dirs`] | paths of the daemon's sockets |
+//! | [`framing`] | splits a stream into lines |
 //! | [`server`] | the daemon's side: bytes in, bytes out |
-//! | [`client`] | the client's side: connect, ask |
+//! | [`client`] | the client's side: connections and requests |
 //! | [`attach`] | the attach handshake's messages |
 //! | [`device`] | netmap's control requests on the same connection |
-//! | [`succession`] | what a successor of the daemon says there |
-//! | [`kinds`] | what there is of a kind of port alone: details, counters, requests |
+//! | [`succession`] | the messages of a daemon's successor on that connection |
+//! | [`kinds`] | data specific to a kind of port: details, counters, requests |
 //! | `mac` | an Ethernet address as text |
 //!
 //! `docs/reference/control-protocol.md` describes the protocol for programs that do not use this crate.
@@ -38,8 +38,8 @@ pub mod types;
 pub use error::{ErrorCode, RpcError};
 pub use request::{Reply, Request};
 
-/// Writes a line to standard error, where there may be no room, or nobody who reads: then it is lost. `eprintln!` would
-/// panic, in a library that is in somebody else's program, too.
+/// Writes a line to standard error; without room or a reader it is lost. `eprintln!` would panic, and this library is
+/// part of other programs, too.
 #[macro_export]
 macro_rules! note {
     ($($text:tt)*) => {{

@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 #[serde(try_from = "String", into = "String")]
 pub struct Mac(pub [u8; 6]);
 
-/// The text is not an Ethernet address.
+/// The error of a text that is not an Ethernet address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an Ethernet address is six pairs of hexadecimal digits with colons between, e.g. 02:00:00:00:00:0a")]
 pub struct BadMac;
 
 impl Mac {
-    /// Makes an address from a name: locally administered, unicast, and always the same. `kind` keeps the addresses of
-    /// different kinds of ports apart.
+    /// Makes an address from a name: locally administered, unicast, and always the same. `kind` separates the addresses
+    /// of different kinds of ports.
     #[must_use]
     pub fn of_name(kind: u8, name: &str) -> Mac {
         // FNV-1a.

@@ -1,8 +1,8 @@
-//! The options with which a port is attached: what there is, which kinds of ports take it, and what is refused.
+//! The options of an attached port: their definitions, the kinds of ports that take them, and the checks.
 //!
-//! The table is the one definition. From it come the command line with its help, completions and manual page, the
-//! `options` of `port.attach`, `[[port]]` of the configuration file, its JSON Schema and the reference page.
-//! [`AttachParams::check`](crate::types::AttachParams::check) is the daemon's judgement.
+//! The table is the one definition. The command line with its help, completions and manual page, the `options` of
+//! `port.attach`, `[[port]]` of the configuration file, its JSON Schema and the reference page are made from it.
+//! [`AttachParams::check`](crate::types::AttachParams::check) is the daemon's check.
 //!
 //! ```
 //! use netvale_control::types::{AttachParams, PortOptions};
@@ -47,39 +47,40 @@ pub struct AttachOption {
     /// Its name in JSON and TOML; the flag has dashes for underscores.
     pub key: &'static str,
     doc: &'static str,
-    /// What stands for a value in the help; empty for a flag.
+    /// The placeholder for its value in the help; empty for a flag.
     pub value_name: &'static str,
     /// Type and range.
     pub shape: Shape,
-    /// Whether all kinds of ports take it; else, those whose rows say so.
+    /// Whether all kinds of ports take it; otherwise only the kinds whose rows list it.
     is_for_all: bool,
-    /// Where it stands in the help.
+    /// Its place in the help.
     pub heading: Heading,
-    /// What holds without it, in words; empty where that goes without saying.
+    /// Its default, in words; empty if obvious.
     pub default: &'static str,
-    /// Options that cannot stand beside it.
+    /// Options that exclude it.
     pub excludes: &'static [&'static str],
-    /// Why they cannot.
+    /// The reason for that.
     pub why: &'static str,
     holder: OptionHolder,
 }
 
-/// What an option is a field of.
+/// The structure that holds an option.
 enum OptionHolder {
     PortOptions(OptionAccess<PortOptions>),
     Policies(OptionAccess<Policies>),
 }
 
-/// How an option's value gets into what it is a field of, and out of it.
+/// Reads and writes an option's value in its structure.
 struct OptionAccess<T> {
-    /// None if it counts as omitted.
+    /// `None` if it counts as omitted.
     given: fn(&T) -> Option<Value>,
-    /// Takes a value whose shape has been checked, but for the syntax of texts. False if it is none of the field's.
+    /// Takes a value whose shape has been checked, except for the syntax of texts. Returns false if it does not fit the
+    /// field.
     put: fn(&mut T, Value) -> bool,
     copy: fn(&T, &mut T),
 }
 
-/// The options of one kind of port: those that it takes, and no other.
+/// The options of one kind of port: only those that it takes.
 ///
 /// ```
 /// use netvale_control::options::kind;
@@ -90,7 +91,7 @@ struct OptionAccess<T> {
 /// assert!(options.of::<kind::Null>().is_none(), "null ports have no rings");
 /// ```
 ///
-/// A view of an option that the kind does not take is not built.
+/// A view of an option that the kind does not take does not compile.
 ///
 /// ```compile_fail
 /// # use netvale_control::options::kind;
@@ -101,7 +102,7 @@ struct OptionAccess<T> {
 pub struct OptionsOf<'a, K>(&'a PortOptions, PhantomData<K>);
 
 impl PortOptions {
-    /// As those of a port of kind `K`; none if one of them is not for that kind.
+    /// The options of a port of kind `K`; `None` if one of them is not for that kind.
     #[must_use]
     pub fn of<K: KindType>(&self) -> Option<OptionsOf<'_, K>> {
         let fits = |option: &AttachOption| option.is_for(&K::KIND) || option.given(self).is_none();
@@ -132,7 +133,7 @@ pub enum Heading {
     Machines,
     /// Tunnels to other hosts.
     Tunnels,
-    /// What people call it.
+    /// Names for people.
     About,
     /// VLANs.
     Vlans,
@@ -149,7 +150,7 @@ pub enum Heading {
 }
 
 impl Heading {
-    /// Its text; none for options that stand among the command's own.
+    /// Its text; `None` for options among the command's own.
     #[must_use]
     pub fn title(self) -> Option<&'static str> {
         match self {
@@ -174,23 +175,23 @@ impl Heading {
     }
 }
 
-/// The key of the option that is no policy, and changes while frames pass as well.
+/// The key of the only option besides policies that can change while frames pass.
 pub const MTU: &str = "mtu";
 
 impl AttachOption {
-    /// The option of that name.
+    /// The option of this name.
     #[must_use]
     pub fn find(key: &str) -> Option<&'static AttachOption> {
         OPTIONS.iter().find(|option| option.key == key)
     }
 
-    /// What it does, in sentences.
+    /// Its description, in sentences.
     #[must_use]
     pub fn doc(&self) -> &'static str {
         self.doc.trim()
     }
 
-    /// Whether it is a policy that decides what becomes of frames.
+    /// Whether it is a policy that affects frames.
     #[must_use]
     pub fn is_for_frames(&self) -> bool {
         self.is_policy() && self.heading != Heading::About
@@ -202,8 +203,8 @@ impl AttachOption {
         matches!(self.holder, OptionHolder::Policies(_))
     }
 
-    /// Whether it decides which frames of others come to the port, or makes the switch another one for everybody:
-    /// VLANs, addresses that are pinned or kept, what hosts are asked about groups.
+    /// Whether it affects which frames of others reach the port, or changes the switch for all ports: VLANs, pinned or
+    /// kept addresses, queries to hosts about groups.
     #[must_use]
     pub fn reaches_beyond(&self) -> bool {
         matches!(self.heading, Heading::Vlans | Heading::Multicast) || matches!(self.key, "addresses" | "sticky")
@@ -221,13 +222,13 @@ impl AttachOption {
         self.key.replace('_', "-")
     }
 
-    /// Whether that kind of port takes it.
+    /// Whether this kind of port takes it.
     #[must_use]
     pub const fn is_for(&self, kind: &Kind) -> bool {
         self.is_for_all || kind.takes(self.key)
     }
 
-    /// The kinds that take it, if not all do.
+    /// The kinds that take it; `None` if all do.
     #[must_use]
     pub fn kinds(&self) -> Option<Vec<&'static Kind>> {
         (!self.is_for_all).then(|| Kind::ALL.iter().filter(|kind| self.is_for(kind)).collect())
@@ -248,7 +249,7 @@ impl AttachOption {
         }
     }
 
-    /// Gives some options the value that it has among others.
+    /// Copies its value from one set of options to another.
     pub fn copy(&self, from: &PortOptions, to: &mut PortOptions) {
         match &self.holder {
             OptionHolder::PortOptions(access) => (access.copy)(from, to),
@@ -259,7 +260,7 @@ impl AttachOption {
     /// Sets it.
     ///
     /// # Errors
-    /// Name, value and what is expected, if the value has not the option's shape.
+    /// Name, value and the expected form, if the value does not have the option's shape.
     pub fn put(&self, options: &mut PortOptions, value: Value) -> Result<(), String> {
         match &self.holder {
             OptionHolder::PortOptions(access) => self.put_in(access, options, value),

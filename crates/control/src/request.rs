@@ -12,7 +12,7 @@ use crate::types::{
     TableParams, TraceBeginParams, TraceBegun, TraceRead, Version,
 };
 
-/// Names of the methods before those of single kinds of ports.
+/// Names of the methods in front of those of single kinds of ports.
 const FIRST: &[&str] = &[
     "version",
     "switch.list",
@@ -49,7 +49,7 @@ pub enum Request {
     /// Reads a switch's forwarding table. Answer: [`Reply::Table`].
     #[serde(rename = "switch.table")]
     SwitchTable(TableParams),
-    /// Reads who wants which multicast groups. Answer: [`Reply::Groups`].
+    /// Reads multicast groups and their members. Answer: [`Reply::Groups`].
     #[serde(rename = "switch.groups")]
     SwitchGroups(TableParams),
     /// Attaches a port. Answer: [`Reply::Port`].
@@ -73,28 +73,28 @@ pub enum Request {
     /// Reads all counters. Answer: [`Reply::AllStats`].
     #[serde(rename = "stats.all")]
     StatsAll(AllStatsParams),
-    /// Has events told on this connection from now on. Answer: [`Reply::Subscribed`].
+    /// Subscribes this connection to events. Answer: [`Reply::Subscribed`].
     #[serde(rename = "subscribe")]
     Subscribe(SubscribeParams),
-    /// Ends that. Answer: [`Reply::Done`].
+    /// Ends the subscription. Answer: [`Reply::Done`].
     #[serde(rename = "unsubscribe")]
     Unsubscribe,
-    /// Begins to trace what becomes of frames. Answer: [`Reply::TraceBegun`].
+    /// Starts to trace frames. Answer: [`Reply::TraceBegun`].
     #[serde(rename = "trace.begin")]
     TraceBegin(TraceBeginParams),
-    /// Reads what was traced since the last time. Answer: [`Reply::Traced`].
+    /// Reads the traced frames since the last call. Answer: [`Reply::Traced`].
     #[serde(rename = "trace.read")]
     TraceRead,
-    /// Makes the daemon what a configuration file says. Answer: [`Reply::Applied`].
+    /// Applies a configuration file to the daemon. Answer: [`Reply::Applied`].
     #[serde(rename = "config.apply")]
     ConfigApply(ApplyParams),
-    /// Writes a configuration file of what is there. Answer: [`Reply::Exported`].
+    /// Exports the configuration as a file. Answer: [`Reply::Exported`].
     #[serde(rename = "config.export")]
     ConfigExport,
     /// Ends the daemon. Answer: [`Reply::Done`].
     #[serde(rename = "shutdown")]
     Shutdown,
-    /// Asks something that ports of one kind alone answer.
+    /// A request to ports of one kind.
     #[serde(untagged)]
     OfKind(KindRequest),
 }
@@ -180,7 +180,8 @@ mod tests {
     use serde_json::json;
 
     fn all() -> Vec<Request> {
-        let (switch, port) = ("vale0".to_owned(), "a".to_owned());
+        let switch = "vale0".to_owned();
+        let port = "a".to_owned();
         let options = PortOptions { rings: 2, mtu: Some(9000), repeat: true, speed: Some(0.5), ..Default::default() };
         vec![
             Request::Version,
@@ -214,7 +215,7 @@ mod tests {
         ]
     }
 
-    /// Objective: for every method of the list, a serialized request is read back as the same one.
+    /// Objective: for every method of the list, a serialized request reads back as the same one.
     #[test]
     fn round_trip() {
         for (request, name) in all().into_iter().zip(methods()) {

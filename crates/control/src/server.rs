@@ -1,9 +1,9 @@
 //! The daemon's side of a control connection: bytes in, bytes out. Pure.
 //!
-//! A line holds a request or an array of them (a batch, JSON-RPC 2.0 section 6) and is answered by a line, or by
-//! nothing if it holds only notifications. Blank lines are skipped. Invalid JSON, or an invalid request, is answered by
-//! an error with the id `null`; the connection goes on. Two things end it, after an error: a line that is too long, and
-//! answers that grow too large.
+//! A line holds a request or an array of them (a batch, JSON-RPC 2.0 section 6) and is answered by a line, or not at
+//! all if it holds only notifications. Blank lines are skipped. Invalid JSON, or an invalid request, is answered by an
+//! error with the id `null`; the connection stays open. Two conditions end it, after an error: a line that is too long,
+//! and answers that grow too large.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -16,13 +16,13 @@ pub(crate) mod strict;
 
 /// Maximum number of requests in a batch.
 pub const MAX_BATCH: usize = 64;
-/// Maximum number of bytes of answers that one [`Connection::feed`] makes; further requests in it end the connection: a
+/// Maximum number of bytes of answers from one [`Connection::feed`]; further requests in it end the connection: a
 /// client that sends many requests must read in between.
 pub const MAX_OUTPUT: usize = 4 << 20;
 
 /// Executes requests.
 pub trait Handler {
-    /// Executes one request. The reply is of the kind that the request's documentation names.
+    /// Executes one request. The reply is of the kind named in the request's documentation.
     ///
     /// # Errors
     /// The reason why the request failed.
@@ -34,7 +34,7 @@ pub trait Handler {
 pub struct Output {
     /// Bytes to send.
     pub bytes: Vec<u8>,
-    /// Whether to close the connection after that.
+    /// Whether to close the connection afterwards.
     pub close: bool,
 }
 
@@ -76,14 +76,14 @@ impl Default for Connection {
 }
 
 impl Connection {
-    /// Continues a connection of which these bytes of an unfinished request have been read.
+    /// Continues a connection with the bytes of an unfinished request.
     #[must_use]
     pub fn continuing(mut self, pending: &[u8]) -> Self {
         self.lines.push(pending);
         self
     }
 
-    /// The bytes read of a request that is not finished.
+    /// The bytes of an unfinished request.
     pub fn pending(&self) -> &[u8] {
         self.lines.pending()
     }
@@ -95,8 +95,8 @@ impl Connection {
     }
 
     /// Takes bytes from the client and executes the requests that they complete. The answers do not depend on how the
-    /// stream is cut into pieces, except that [`MAX_OUTPUT`] counts anew in each piece. After [`Output::close`] bytes
-    /// are ignored.
+    /// stream is cut into pieces, except that [`MAX_OUTPUT`] applies to each piece. After [`Output::close`] bytes are
+    /// ignored.
     pub fn feed(&mut self, bytes: &[u8], handler: &mut dyn Handler) -> Output {
         let mut out = Output { bytes: Vec::new(), close: self.closed };
         if self.closed {
@@ -114,7 +114,8 @@ impl Connection {
             };
             if let Some(error) = end {
                 append(&mut out.bytes, Some(Answer::One(failure(Value::Null, error))));
-                (self.closed, out.close) = (true, true);
+                self.closed = true;
+                out.close = true;
                 break;
             }
         }
@@ -135,8 +136,8 @@ fn append(out: &mut Vec<u8>, answer: Option<Answer>) {
     let Some(answer) = answer else { return };
     match serde_json::to_vec(&answer) {
         Ok(mut text) => out.append(&mut text),
-        // Replies consist of strings, numbers and lists, all of which can be written; this keeps the client from
-        // waiting otherwise.
+        // Replies consist of strings, numbers and lists, which can all be written; otherwise the client would wait in
+        // this case.
         Err(error) => out.extend_from_slice(unwritable(&error.to_string()).as_bytes()),
     }
     out.push(b'\n');
@@ -176,7 +177,7 @@ fn answer_batch(batch: Vec<Value>, handler: &mut dyn Handler) -> Option<Answer> 
     (!answers.is_empty()).then_some(Answer::Batch(answers))
 }
 
-/// A notification, which has no id, is executed without an answer, even if it fails (section 4.1).
+/// Executes a request. A notification, which has no id, gets no answer, even if it fails (section 4.1).
 fn answer_one(value: Value, handler: &mut dyn Handler) -> Option<Response> {
     let call = match Call::read(value) {
         Ok(call) => call,
@@ -194,7 +195,7 @@ fn failure(id: Value, error: RpcError) -> Response {
     Response { jsonrpc: "2.0", outcome: Outcome::Error(error), id }
 }
 
-/// A request object (section 4), its form checked.
+/// A request object (section 4) with a valid form.
 struct Call {
     method: String,
     params: Option<Value>,
@@ -202,7 +203,7 @@ struct Call {
 }
 
 impl Call {
-    /// On error, returns also the id to answer to: `null` where it is missing or invalid.
+    /// An error includes the id to answer to: `null` if it is missing or invalid.
     fn read(value: Value) -> Result<Call, (Value, RpcError)> {
         let Value::Object(mut members) = value else {
             return Err((Value::Null, invalid("a request is an object")));

@@ -1,12 +1,12 @@
-//! What a daemon says on the attach socket to one whose place it takes.
+//! Messages on the attach socket to a daemon from its successor.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute};
 
 use crate::attach::{BadMessage, Head, read};
 
-/// Version of what is handed over. A successor continues only what a daemon of the same version has.
-pub const VERSION: u32 = 3;
+/// Version of the handed-over state. A successor continues only the state of a daemon of the same version.
+pub const VERSION: u32 = 4;
 
 /// Length of a [`Succession`] in bytes.
 pub const SUCCESSION_LEN: usize = size_of::<Wire>();
@@ -14,7 +14,7 @@ pub const SUCCESSION_LEN: usize = size_of::<Wire>();
 pub(crate) const HELLO_MAGIC: u32 = u32::from_le_bytes(*b"NVsc");
 pub(crate) const BEGIN_MAGIC: u32 = u32::from_le_bytes(*b"NVsb");
 
-/// A [`Succession`] on the wire: its magic number says which one.
+/// A [`Succession`] on the wire: its magic number selects the variant.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Wire {
@@ -26,9 +26,9 @@ struct Wire {
 /// A successor's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Succession {
-    /// Asks whether it can continue a state of this version. The answer is an attach reply.
+    /// Asks whether the successor can continue a state of this version. The answer is an attach reply.
     Hello(u32),
-    /// It is ready for the state.
+    /// The successor is ready for the state.
     Begin,
 }
 
@@ -62,7 +62,7 @@ mod tests {
     use crate::device::MessageKind;
 
     proptest! {
-        /// Objective: no bytes make the decoder panic, and each message comes back as it was.
+        /// Objective: no bytes make the decoder panic, and each message reads back unchanged.
         #[test]
         fn round_trip(bytes in proptest::collection::vec(any::<u8>(), 0..40), version in any::<u32>()) {
             let _ = Succession::decode(&bytes);

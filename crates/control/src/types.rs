@@ -1,8 +1,8 @@
 //! The parameters (`…Params`) and results of the control protocol's methods.
 //!
-//! Directions are the switch's: *in* is what a port sends into the switch, *out* is what the switch delivers to it.
-//! Counters are cumulative since the port was attached (a worker's: since it started); the reader computes rates.
-//! Unknown fields in parameters are refused; readers skip unknown fields in replies.
+//! Directions are the switch's: *in* is from a port into the switch, *out* is from the switch to the port. Counters are
+//! cumulative since the port was attached (a worker's: since it started); the reader computes rates. Unknown fields in
+//! parameters are refused; readers skip unknown fields in replies.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -34,7 +34,7 @@ pub use trace::{TraceBeginParams, TraceBegun, TraceRead, TraceStep, TracedFrame,
 /// Drops by reason: the name as `netvale show` prints it (`no-room`, `bad-buffer`, …), and the number of frames.
 pub type Drops = BTreeMap<String, u64>;
 
-/// Name and version of the program that answers.
+/// Name and version of the answering program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
     /// `netvale`.
@@ -43,13 +43,13 @@ pub struct Version {
     pub version: String,
     /// netmap's API version (`NETMAP_API`), 14.
     pub api: u32,
-    /// The daemon's process, as it is numbered where the daemon runs. Daemons older than this do not say it.
+    /// The daemon's process, by its number where the daemon runs. Absent in daemons older than this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
 }
 
 impl Version {
-    /// The version of this release, and this process.
+    /// The version of this release, with this process.
     pub fn current() -> Self {
         Version {
             name: "netvale".into(),
@@ -69,10 +69,9 @@ pub struct SwitchInfo {
     pub ports: u32,
     /// Number of addresses in its forwarding table.
     pub addresses: u64,
-    /// Number of addresses that the table has room for.
+    /// Capacity of the table, in addresses.
     pub table_size: u64,
-    /// Number of frames whose source was not learned: it is another user's address, or one more than their user may
-    /// have.
+    /// Number of frames whose source was not learned: an address of another user, or one above its user's limit.
     #[serde(default)]
     pub refused_addresses: u64,
 }
@@ -90,79 +89,79 @@ pub struct TableParams {
 pub struct TableEntry {
     /// Ethernet address.
     pub mac: Mac,
-    /// Its VLAN, on a switch that has some.
+    /// Its VLAN, on a switch with VLANs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
     /// Full name of the port it was learned on, e.g. `vale0:a`.
     pub port: String,
     /// Seconds since a frame from it was last seen, in steps of the table's ageing.
     pub age_seconds: u64,
-    /// Behind a tunnel: the other host's endpoint, if that is known.
+    /// Behind a tunnel: the other host's endpoint, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vtep: Option<IpAddr>,
-    /// Behind a tunnel: whether a control plane has said so.
+    /// Behind a tunnel: whether a control plane provided it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub given: bool,
-    /// How often it has moved, as its control plane counts, if it says.
+    /// Number of its moves, as counted by the control plane, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence: Option<u32>,
 }
 
-/// What a switch knows of multicast groups.
+/// A switch's multicast groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupsInfo {
     /// Whether it snoops at all.
     pub snooping: bool,
-    /// Ports that want groups.
+    /// Member ports of groups.
     pub groups: Vec<GroupEntry>,
-    /// Who queries and where routers are, by VLAN and family.
+    /// Queriers and routers, by VLAN and family.
     pub domains: Vec<MulticastDomain>,
     /// Messages that join or leave groups.
     pub reports: u64,
-    /// Queries of others.
+    /// Queries from others.
     pub queries: u64,
     /// Joins beyond the limits.
     pub refused_joins: u64,
-    /// Messages that cannot be read.
+    /// Unreadable messages.
     pub malformed: u64,
-    /// Messages that came while too many waited.
+    /// Messages dropped because too many waited.
     pub lost: u64,
 }
 
-/// A port that wants a multicast group.
+/// A member port of a multicast group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupEntry {
     /// The group.
     pub group: IpAddr,
-    /// Its VLAN, on a switch that has some.
+    /// Its VLAN, on a switch with VLANs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
     /// Full name of the port.
     pub port: String,
-    /// Seconds until it is forgotten unless it is reported again.
+    /// Seconds until it expires unless reported again.
     pub expires_seconds: u64,
 }
 
 /// Multicast of one family in one VLAN.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MulticastDomain {
-    /// The VLAN, on a switch that has some.
+    /// The VLAN, on a switch with VLANs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
     /// `ipv4` or `ipv6`.
     pub family: String,
-    /// Whether groups are kept apart; they are not as long as nobody queries.
+    /// Whether groups are forwarded separately; not without a querier.
     pub active: bool,
-    /// Who queries, if it is not this switch.
+    /// The querier, if it is not this switch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub querier: Option<IpAddr>,
-    /// Whether this switch queries.
+    /// Whether this switch is the querier.
     pub queries: bool,
-    /// Full names of ports behind which routers are.
+    /// Full names of ports with routers behind them.
     pub routers: Vec<String>,
 }
 
-/// Parameters of the methods that have none.
+/// Parameters of methods without parameters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoParams {}

@@ -1,6 +1,6 @@
 //! The caller of a request.
 
-/// A connection, and the credentials that the kernel vouches for.
+/// A connection with the credentials that the kernel vouches for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// Number of the connection.
@@ -14,12 +14,13 @@ pub struct Caller {
 impl Caller {
     /// The daemon itself as the caller, for the ports of its configuration.
     pub fn daemon() -> Caller {
-        let (uid, pid) = (rustix::process::getuid().as_raw(), rustix::process::getpid().as_raw_nonzero().get());
+        let uid = rustix::process::getuid().as_raw();
+        let pid = rustix::process::getpid().as_raw_nonzero().get();
         Caller { client: 0, uid, pid }
     }
 }
 
-/// Whether that user is root, or the daemon's own.
+/// Whether the user is root or the daemon's own.
 pub fn is_trusted_user(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }

@@ -1,5 +1,5 @@
-//! The configuration: a TOML file and the command line, parsed into values that are valid. Every setting is defined
-//! once, in a row: the key of the file, what it may be, the field that has it, and its flag.
+//! The configuration: a TOML file and the command line, parsed into valid values. A single row defines each setting:
+//! key, shape, field and flag.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub use write::{json, programs, text, words};
 
 use field::FieldValue;
 
-/// Makes the configuration, [`TABLES`] and [`SETTINGS`] out of the same rows:
+/// Generates the configuration, [`TABLES`] and [`SETTINGS`] from the same rows:
 ///
 /// ```text
 /// /// What it means.
@@ -60,7 +60,7 @@ macro_rules! settings {
                 $($( $(#[doc = $other_doc])+ pub $other: $other_type, )+)?
             }
 
-            /// What holds where nothing is said.
+            /// Default values.
             impl Default for $record {
                 fn default() -> Self {
                     Self {
@@ -71,7 +71,7 @@ macro_rules! settings {
             }
         )+
 
-        /// The file's tables, and what they are; the first has the keys before the first table.
+        /// The file's tables with descriptions; the first holds the keys before any table header.
         pub static TABLES: &[(&str, &str)] = &[$( ($table, $description) ),+];
 
         /// All settings, in the order of the file.
@@ -292,7 +292,7 @@ impl From<SocketMode> for String {
     }
 }
 
-/// Why a configuration is refused.
+/// Why a configuration is rejected.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The file cannot be read.
@@ -308,16 +308,16 @@ pub enum ConfigError {
     Toml {
         /// Path of the file.
         path: PathBuf,
-        /// The place, with its line, and the mistake.
+        /// The mistake, with its line.
         source: Box<toml::de::Error>,
     },
-    /// Words of the command line are not what their flag takes.
+    /// Invalid arguments of command-line flags.
     #[error("{0}")]
     Words(String),
 }
 
 impl File {
-    /// Turns the file into a configuration: settings whose defaults depend on the machine or on others get them.
+    /// Completes the file's configuration: fills in defaults that depend on the machine or on other settings.
     pub fn into_config(self) -> Config {
         let File(mut config) = self;
         if config.run_dir.as_os_str().is_empty() {
@@ -347,13 +347,13 @@ impl Config {
 }
 
 impl SwitchConfig {
-    /// Time after which an address that was not seen again is forgotten.
+    /// Time after which an unseen address expires.
     #[must_use]
     pub fn ageing(&self) -> Duration {
         Duration::from_secs(self.ageing_s)
     }
 
-    /// What each switch is made with.
+    /// Settings for each new switch.
     #[must_use]
     pub fn settings(&self) -> Settings {
         let SwitchConfig { table_entries, sticky_addresses: sticky, lossless_between_users: holds_others, .. } = *self;

@@ -1,4 +1,4 @@
-//! The state of the daemon: its registries, and the interface of the thing behind a port.
+//! The daemon's state: its registries, and the interface of a port's backend.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -43,20 +43,19 @@ use crate::stalls::Watched;
 use crate::system::freed::FreedMemory;
 use crate::system::sandbox::Reach;
 
-/// The state of the daemon. Each registry is responsible for its own map; a function of `ports` or `api` does what
-/// takes several of them.
+/// The daemon's state. Each registry guards its own map; operations across several are functions of `ports` or `api`.
 pub struct Daemon {
     /// The configuration.
     pub config: Config,
-    /// The worker threads.
+    /// Forwarding threads.
     pub workers: Workers,
     /// The switches.
     pub switches: Switches,
-    /// Memory that programs map.
+    /// Memory regions that programs map.
     pub regions: Regions,
     /// Ports, by full name.
     pub ports: Ports<dyn Attached>,
-    /// Persistent ports, on a switch or not.
+    /// Persistent ports, on a switch or off it.
     pub persistent: PersistentPorts,
     /// Pipes between programs.
     pub pipes: Pipes,
@@ -66,41 +65,41 @@ pub struct Daemon {
     pub groups: Groups,
     /// Multicast groups of switches that snoop.
     pub snoops: Snoops,
-    /// Sockets of tunnels, and who watches those.
+    /// UDP sockets of tunnels, and their watchers.
     pub tunnels: Tunnels,
     /// Traces of frames.
     pub traces: Traces,
     /// ptnet devices of the virtual machine that the daemon runs in.
     pub guests: Guests,
-    /// What each monitor watches.
+    /// Watched ports of each monitor.
     pub watches: Watches,
-    /// Copies for monitors of the frames that pass without the daemon.
+    /// Copies for monitors of frames that bypass the daemon.
     pub(crate) mirrors: Mirrors,
-    /// The thread that serves all requests.
+    /// Progress of the main thread, which serves all requests.
     pub watched: Arc<Watched>,
-    /// How many requests of each user were refused.
+    /// Number of refused requests of each user.
     pub refusals: Refusals,
-    /// Programs that lost their port.
+    /// Programs whose port was taken away.
     pub(crate) evictions: Evictions,
-    /// Who is told of what happens.
+    /// Subscribers to events.
     pub events: Events,
-    /// What of it was found by looking.
+    /// Last polled state, for events.
     pub looks: Looks,
-    /// Capture files that are being written.
+    /// Capture files being written.
     pub(crate) captures: Captures,
-    /// What ports left behind that are gone.
+    /// Memory of removed ports, to be given back to the kernel.
     pub(crate) freed: FreedMemory,
-    /// Threads of a predecessor's ports that wait until this process goes on in its place.
+    /// Paused threads of the predecessor's ports, until this process takes over.
     pub(crate) held: Vec<Box<dyn Any>>,
-    /// Rung by threads of ports when something changed that the service manager keeps.
+    /// Rung by port threads when state changes that the service manager keeps.
     pub(crate) news: Arc<Doorbell>,
-    /// The connection of a successor that is to get everything.
+    /// Connection of the successor that awaits the hand-over.
     pub(crate) successor: Option<u64>,
-    /// What may have changed that the service manager keeps.
+    /// Pending changes to the state that the service manager keeps.
     pub(crate) changes: Changes,
-    /// What it keeps, if there is one.
+    /// State kept by the service manager, if there is one.
     pub(crate) store: Option<Store>,
-    /// The folders that the sandbox was entered with.
+    /// Folders that the sandbox can reach.
     pub(crate) reach: Reach,
 }
 
@@ -108,7 +107,7 @@ impl Daemon {
     /// Creates a daemon without ports.
     ///
     /// # Errors
-    /// Fails when a worker cannot be started.
+    /// Fails if a worker cannot be started.
     pub fn new(config: Config) -> std::io::Result<Daemon> {
         let faults = netvale_mem::fault::news()?;
         Ok(Daemon {
@@ -143,21 +142,20 @@ impl Daemon {
         })
     }
 
-    /// Counts a request or connection that was refused, writes it into the log, and tells it; `why` may repeat words of
-    /// the caller's.
+    /// Counts and logs a refused request or connection, and reports it as an event; `why` may quote the caller.
     pub(crate) fn note_refusal(&mut self, caller: Caller, why: &str) {
         self.refusals.note(caller, why);
         self.events.tell(Happened::to(EventName::RequestRefused, caller.uid).by(caller).why(why));
     }
 
-    /// Has the service manager drop what is of a port that is gone. Nobody else can have its device or socket before, and
-    /// the next port of that name would be taken for it.
+    /// Removes a port that is gone from the service manager's state. Otherwise its device and socket stay taken, and
+    /// the next port of that name would inherit them.
     pub(crate) fn forget_kept_port(&mut self, full: &str) {
         self.store.iter_mut().for_each(|store| store.forget(&port_key(full)));
         self.forget_kept();
     }
 
-    /// The same of what ports share: interfaces, and memory that is known by its user.
+    /// Does the same for shared state: interfaces, and regions identified by their user.
     pub(crate) fn forget_kept(&mut self) {
         let Daemon { store: Some(store), interfaces, regions, .. } = self else { return };
         store.forget_gone(INTERFACE, |name| interfaces.known(name).is_none());
@@ -165,21 +163,21 @@ impl Daemon {
         store.forget_gone(&regions_key(COMMON_REGION), |uid| !is_used(uid));
     }
 
-    /// What threads of ports call when something changed that the main thread has to look at.
+    /// Returns the callback by which port threads report a change to the main thread.
     pub(crate) fn on_news(&self) -> impl Fn() + Send + Sync + use<> {
         let news = Arc::clone(&self.news);
         move || news.ring()
     }
 }
 
-/// The peers of a port that serves one at a time.
+/// Peers of a port that serves one at a time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peers {
-    /// Whether one is connected.
+    /// Whether a peer is connected.
     pub connected: bool,
-    /// How many there were.
+    /// Number of connections so far.
     pub connections: u64,
-    /// Why the last one is not, unless it just left.
+    /// Why the last peer was disconnected; `None` if it just left.
     pub last_error: Option<String>,
 }
 
@@ -193,161 +191,160 @@ impl<D> From<service::State<D>> for Peers {
 /// A port of the daemon.
 pub type Record = PortRecord<dyn Attached>;
 
-/// Kick counts of one ring: sent, saved because nobody asked for them, and received.
+/// Kick counts of one ring: sent, suppressed because the peer asked for none, received.
 pub type Kicks = (u64, u64, u64);
 
-/// The thing behind a port. Each kind of port implements this in its file in `ports/`; a method that a kind does not
-/// override does not apply to it.
+/// The backend of a port. Each kind implements this in its file in `ports/`; a method that a kind does not override
+/// does not apply to it.
 pub trait Attached: Any {
-    /// The kind, as `netvale list` shows it.
+    /// Returns the kind, as `netvale list` shows it.
     fn kind(&self) -> PortKind;
 
-    /// The rings that programs open, and their holders.
+    /// Returns the rings that programs open, with their holders.
     fn programs(&self) -> Option<&LocalPort> {
         None
     }
 
-    /// Like [`Attached::programs`], for changing the holders.
+    /// Like [`Attached::programs`], mutable.
     fn programs_mut(&mut self) -> Option<&mut LocalPort> {
         None
     }
 
-    /// Adds the details of this kind to `list` and `show`.
+    /// Adds details of this kind to `list` and `show`.
     fn describe(&self, _info: &mut PortInfo) {}
 
-    /// Adds the addresses that this kind knows to the table of its switch, where it is the port `id` of that full name.
+    /// Adds the addresses that this kind knows to its switch's table; `id` and `full` name the port.
     fn add_addresses(&self, _switch: &Switch, _id: PortId, _full: &str, _entries: &mut Vec<TableEntry>) {}
 
-    /// Bytes of memory that it has for each of its peers, besides regions of the registry.
+    /// Memory for each of its peers in bytes, without regions of the registry.
     fn memory(&self) -> u64 {
         0
     }
 
-    /// Sentences for `netvale show`.
+    /// Notes for `netvale show`.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Looks whether what is behind it is still there, where nobody tells. Why not, if it is not.
+    /// Polls the state of its backend where no notification exists. Returns the reason if the backend is gone.
     fn look(&self) -> Option<String> {
         None
     }
 
-    /// Why what is behind it is no more: it then goes, too.
+    /// Returns why its backend is gone; the port is then removed, too.
     fn gone(&self) -> Option<String> {
         None
     }
 
-    /// What its peer is reported by, for kinds without rings that programs open.
+    /// Reports faults of its peer, for kinds without rings that programs open.
     fn fault(&self) -> Option<&Fault> {
         None
     }
 
-    /// Its peers, for kinds that serve one at a time.
+    /// Returns its peers, for kinds that serve one at a time.
     fn peers(&self) -> Option<Peers> {
         None
     }
 
-    /// Whether its link is up, for kinds that have one: its peer's driver runs, its interface has a carrier.
+    /// Link state, for kinds that have one: the peer's driver runs, the interface has a carrier.
     fn link(&self) -> Option<bool> {
         None
     }
 
-    /// Whether somebody may receive: not while no peer is connected, or while its interface is known to be down.
+    /// Whether frames can be received: false while no peer is connected, or while the interface is known to be down.
     fn may_be_received(&self) -> bool {
         self.peers().is_none_or(|peers| peers.connected)
     }
 
-    /// A ring of a port that others than programs have, for its indices.
+    /// Returns a ring with its indices, for ports whose rings are not opened by programs.
     fn ring_side(&self, _dir: Direction, _ring: usize) -> Option<RingSide> {
         None
     }
 
-    /// Kick counts of a ring that is not netmap's.
+    /// Kick counts of a ring that is not a netmap ring.
     fn ring_kicks(&self, _dir: Direction, _ring: usize) -> Kicks {
         (0, 0, 0)
     }
 
-    /// Kicks sent and received by all rings together, for kinds that do not count them per ring.
+    /// Kicks sent and received by all rings together, for kinds without counts per ring.
     fn kicks(&self) -> Option<(u64, u64)> {
         None
     }
 
-    /// The network interface behind this port.
+    /// Returns the network interface of this port.
     fn interface(&self) -> Option<&str> {
         None
     }
 
-    /// Number of queues, for ports that netmap puts a bridge wrapper around: an interface, a persistent port on its
-    /// second switch.
+    /// Number of queues, for ports in a netmap bridge wrapper: an interface, a persistent port on its second switch.
     fn wrapped_queues(&self) -> Option<u32> {
         None
     }
 
-    /// Sets the MTU while frames pass; `None` is the default.
+    /// Sets the MTU during operation; `None` restores the default.
     ///
     /// # Errors
-    /// [`Refusal`] where that is not possible.
+    /// [`Refusal`] if the kind does not support it.
     fn set_mtu(&self, _mtu: Option<u32>) -> Result<(), Refusal> {
         let text = format!("the MTU of a {} port cannot be set while frames pass: attach it again", self.kind());
         refuse(Errno::OPNOTSUPP, text)
     }
 
-    /// Sets the length of the virtio-net header before each frame. Returns whether the header has that length now.
+    /// Sets the length of the virtio-net header before each frame. Returns whether that length is now in effect.
     fn set_header(&self, _len: u32) -> bool {
         false
     }
 
-    /// Asks the threads of its own to pause, which [`Attached::save_parked`] then waits for. They go on when the result
-    /// is dropped, unless they were.
+    /// Asks the port's threads to pause; [`Attached::save_parked`] waits for that. Dropping the result withdraws the
+    /// request, unless that wait is over.
     fn ask_to_pause(&self) -> Vec<AskedToPause> {
         Vec::new()
     }
 
-    /// What another process needs to go on with the port, at any time, without pausing anything: the service manager
-    /// keeps it for the case that this one is killed. Where its rings stopped, the other one has to find in shared
-    /// memory. `None`: the port begins anew there.
+    /// Saves the port's state without pausing: the service manager keeps it in case this process is killed. The new
+    /// process reads the ring positions from shared memory. `None`: the port starts anew.
     ///
     /// # Errors
-    /// When the daemon is out of descriptors.
+    /// Fails if the daemon is out of descriptors.
     fn save(&self) -> std::io::Result<Option<State>> {
         Ok(None)
     }
 
-    /// The same while the workers are parked, exactly where the port stops: threads of its own pause.
+    /// Saves the exact state while the workers are parked; pauses the port's own threads.
     ///
     /// # Errors
-    /// When the daemon is out of descriptors, or a thread does not pause.
+    /// Fails if the daemon is out of descriptors, or if a thread does not pause.
     fn save_parked(&self) -> std::io::Result<Option<ParkedPort>> {
         Ok(self.save()?.map(ParkedPort::from))
     }
 
-    /// Adds to its counters what there is of its kind alone.
+    /// Adds counters specific to this kind.
     fn count(&self, _port: &mut PortDetails) {}
 
-    /// Frees what else was made for the port. The port is off its switch by then, and its tasks are off their workers.
+    /// Frees the port's other resources. By then the port is off its switch and its tasks are off their workers.
     fn stop(self: Box<Self>, _daemon: &mut Daemon, _full: &str) {}
 }
 
 impl dyn Attached {
-    /// The thing behind the port, if it is of type `T`.
+    /// Returns the backend if its type is `T`.
     pub fn get<T: Attached>(&self) -> Option<&T> {
         (self as &dyn Any).downcast_ref()
     }
 }
 
 impl Record {
-    /// The port's rings, if programs can open them.
+    /// Returns the port's rings, if programs can open them.
     pub fn rings(&self) -> Option<&Rings> {
         self.behind.programs().map(|local| &local.rings)
     }
 
-    /// Whether programs can open the port, and none has it open.
+    /// Whether programs can open the port, and none does.
     pub fn is_idle(&self) -> bool {
         self.behind.programs().is_some_and(LocalPort::is_unheld)
     }
 
-    /// Bytes of virtio-net header before each frame. Monitors see a device's frames whole, with their pending offloads.
+    /// Length in bytes of the virtio-net header before each frame. Monitors see a device's frames whole, with their
+    /// pending offloads.
     pub fn hdr_len(&self) -> u32 {
         self.rings().map_or(0, |rings| rings.hdr_len.get())
     }

@@ -1,26 +1,26 @@
 //! The netvale daemon: switches, the workers that forward on them, and the sockets for clients.
 //!
-//! Each module imports those above it in this table, and none below:
+//! Each module imports only modules above it in this table:
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `refusal`, `caller` | a refused request and its reason; the caller |
-//! | `stalls` | threads that must not wait, and what held them up |
-//! | [`worker`] | the threads that forward |
+//! | `refusal`, `caller` | a refused request with its reason; the caller of a request |
+//! | `stalls` | threads that must not wait, and their delays |
+//! | [`worker`] | forwarding threads |
 //! | [`config`] | TOML file and command line, parsed |
 //! | `system` | sockets, privileges, signals, the service manager |
-//! | `handover` | what goes to a successor: items, and their way over a socket |
-//! | `rings` | rings that programs map: their parts, their holders, their descriptions |
+//! | `handover` | hand-over to a successor: items, and their transport over a socket |
+//! | `rings` | rings that programs map: parts, holders, descriptions |
 //! | `registry` | the daemon's maps, one each: switches, regions, ports, pipes, … |
-//! | `daemon` | the registries together, and the interface of a port |
-//! | `naming` | what names mean |
-//! | `permission` | who may do what |
-//! | `ports` | the kinds of ports, a file each, and the table of them |
-//! | `api` | requests and their answers: JSON-RPC, attach connections, netmap's requests |
+//! | `daemon` | all registries together, and the interface of a port |
+//! | `naming` | resolution of names |
+//! | `permission` | access rights |
+//! | `ports` | the kinds of ports, a file each, and their table |
+//! | `api` | requests and answers: JSON-RPC, attach connections, netmap requests |
 //! | `server` | the main thread: connections, signals, ageing |
 //!
-//! A request climbs the table from the bottom: `server` reads it, `api` parses it, `naming` settles what its names
-//! mean, `permission` admits it, a kind in `ports` executes it on the registries.
+//! A request climbs the table from the bottom: `server` reads it, `api` parses it, `naming` resolves its names,
+//! `permission` admits it, a kind in `ports` executes it on the registries.
 
 mod api;
 mod caller;
@@ -67,13 +67,13 @@ use crate::system::sockets::Sockets;
 use crate::system::user::User;
 use crate::system::{keep, lock, log, manager, realtime, sandbox, sockets, user, watch};
 
-/// Why the daemon did not start.
+/// Why the daemon could not start.
 #[derive(Debug, Error)]
 pub enum StartError {
     /// A socket could not be opened.
     #[error(transparent)]
     Socket(#[from] sockets::SocketError),
-    /// A port of the configuration could not be attached.
+    /// A port in the configuration could not be attached.
     #[error("port {port} of the configuration: {refusal}")]
     Port {
         /// Name of the port.
@@ -81,21 +81,21 @@ pub enum StartError {
         /// The refusal.
         refusal: refusal::Refusal,
     },
-    /// The daemon could not become its user.
+    /// The daemon could not switch to its user.
     #[error(transparent)]
     User(#[from] user::UserError),
-    /// The workers could not get a real-time priority.
+    /// The workers could not be given a real-time priority.
     #[error(
         "workers cannot run at real-time priority {priority}: {source}; run the daemon as root, or with CAP_SYS_NICE or a limit (ulimit -r) of \
          at least {priority}"
     )]
     RealTime {
-        /// The priority.
+        /// The configured priority.
         priority: u8,
         /// The kernel's error.
         source: std::io::Error,
     },
-    /// A running daemon's place could not be taken; it goes on.
+    /// The running daemon could not be replaced; it continues.
     #[error("{0}")]
     Succession(String),
     /// The sandbox could not be entered.
@@ -106,21 +106,21 @@ pub enum StartError {
     System(#[from] std::io::Error),
 }
 
-/// Upper bound on waiting at the end for threads that a peer holds up.
+/// Longest wait at exit for threads that a peer holds up.
 const ENDING_LIMIT: Duration = Duration::from_secs(5);
 
-/// Runs the daemon in the foreground until SIGTERM, SIGINT or a `shutdown` request, or until a successor goes on in its
-/// place.
+/// Runs the daemon in the foreground until SIGTERM, SIGINT or a `shutdown` request, or until a successor takes over.
 ///
 /// # Errors
-/// [`StartError`] if the daemon cannot start; once it serves, it does not fail.
+/// [`StartError`] if the daemon cannot start. A daemon that serves does not fail.
 pub fn run(config: Config) -> Result<(), StartError> {
     system::freed::keep_limits();
-    let (dir, user) = (config.run_dir.clone(), other_user(&config)?);
+    let dir = config.run_dir.clone();
+    let user = other_user(&config)?;
     let place = Place::take(&config, &dir)?;
     let signals = signals(&config)?;
     raise_limits();
-    // Both before the sandbox. All threads inherit the slices.
+    // Both before the sandbox. All threads inherit the scheduler slice.
     netvale_mem::spin::has_company();
     netvale_mem::slice::shorten();
     let real_time = realtime::RealTime::begin(config.rt_priority)
@@ -128,7 +128,7 @@ pub fn run(config: Config) -> Result<(), StartError> {
     if let Some(user) = user {
         become_user(user, &config, &place)?;
     }
-    // An error is told when there is something to tell.
+    // Any error is reported with the first notification.
     let _ = manager::meet();
     let mut kept = keep::found();
     let place = place.listen(&mut kept, &config)?;
@@ -146,7 +146,7 @@ pub fn run(config: Config) -> Result<(), StartError> {
     netvale_mem::mapping::unmap_apart()?;
     let mut daemon = Daemon::new(config)?;
     daemon.reach = reach;
-    // The workers have been started.
+    // The workers have started.
     drop(real_time);
     let server = match place {
         Listening::Fresh(sockets) => begin(daemon, sockets, signals, &mut kept)?,
@@ -159,13 +159,13 @@ pub fn run(config: Config) -> Result<(), StartError> {
     }
     match server.run() {
         Ended::Stopped(captures, own) => end(&own, captures),
-        // Nothing may be dropped: all of it is the successor's.
+        // Drop nothing: everything belongs to the successor.
         Ended::HandedOver(connection) => system::leaving::close_all_and_exit(connection),
     }
     Ok(())
 }
 
-/// Continues what the service manager kept of an earlier daemon, and attaches the other ports of the configuration.
+/// Restores the items that the service manager kept of an earlier daemon, then attaches the other configured ports.
 fn begin(mut daemon: Daemon, sockets: Sockets, signals: Signals, kept: &mut Kept) -> Result<Server, StartError> {
     let (mut store, items) = Store::found(kept);
     let clients = if items.is_empty() { Vec::new() } else { continue_all(&mut daemon, &mut store, items) };
@@ -178,14 +178,14 @@ fn begin(mut daemon: Daemon, sockets: Sockets, signals: Signals, kept: &mut Kept
     Ok(server)
 }
 
-/// Continues what a running daemon has, in its place.
+/// Takes over from a running daemon.
 fn succeed(mut daemon: Daemon, predecessor: Predecessor, signals: Signals) -> Result<Server, StartError> {
     let begun = Instant::now();
     let done = predecessor.take(&mut daemon).and_then(|taken| taken.go(&mut daemon));
     let process = match done {
         Ok(process) => process,
         Err(why) => {
-            // Its ports are the predecessor's, and its workers are parked for good.
+            // Its ports are the predecessor's, and its workers stay parked.
             std::mem::forget(daemon);
             return Err(StartError::Succession(why));
         }
@@ -201,9 +201,9 @@ fn succeed(mut daemon: Daemon, predecessor: Predecessor, signals: Signals) -> Re
     Ok(server)
 }
 
-/// What is left to do once all ports have been removed.
+/// Finishes once all ports have been removed: waits for captures and port threads, removes the sockets.
 fn end(own: &[PathBuf], mut captures: Captures) {
-    // The last frames may still have to reach their capture files.
+    // The last frames may still be on their way to capture files.
     captures.wait();
     let left = netvale_port::service::wait_for_ending(ENDING_LIMIT);
     if left > 0 {
@@ -220,7 +220,7 @@ enum Place {
     Successor(Predecessor),
 }
 
-/// The same once the sockets listen.
+/// The daemon's place once its sockets listen.
 enum Listening {
     Fresh(Sockets),
     Successor(Predecessor),
@@ -246,7 +246,7 @@ impl Place {
     }
 }
 
-/// Descriptors that become readable on signals.
+/// Creates descriptors that become readable on signals.
 fn signals(config: &Config) -> std::io::Result<Signals> {
     let (end, from_signal) = UnixStream::pair()?;
     signal_hook::low_level::pipe::register(SIGTERM, from_signal.try_clone()?)?;
@@ -254,7 +254,8 @@ fn signals(config: &Config) -> std::io::Result<Signals> {
     Ok(Signals { end, reload: hang_ups(config)? })
 }
 
-/// Becomes readable on SIGHUP. Without a file to read again, SIGHUP ends the daemon, as it ends any program.
+/// Creates a descriptor that becomes readable on SIGHUP; `None` without a configuration file: SIGHUP then ends the
+/// daemon, as it ends any program.
 fn hang_ups(config: &Config) -> std::io::Result<Option<UnixStream>> {
     if config.file.is_none() {
         return Ok(None);
@@ -265,7 +266,7 @@ fn hang_ups(config: &Config) -> std::io::Result<Option<UnixStream>> {
     Ok(Some(reload))
 }
 
-/// The user whom the daemon has to become: none if it is the one who starts it.
+/// Returns the user to switch to; `None` if the process already runs as that user.
 fn other_user(config: &Config) -> Result<Option<User>, user::UserError> {
     let user = config.user.as_deref().map(User::find).transpose()?.filter(|user| !user.is_this_process());
     if let Some(user) = user {
@@ -274,7 +275,7 @@ fn other_user(config: &Config) -> Result<Option<User>, user::UserError> {
     Ok(user)
 }
 
-/// The daemon becomes that user, whose run directory it is from then on. The sockets are made afterwards.
+/// Switches to that user and gives it the run directory. The sockets are created afterwards.
 fn become_user(user: User, config: &Config, place: &Place) -> Result<(), StartError> {
     if let Place::Fresh(lock) = place {
         sockets::give_run_dir(&config.run_dir, lock, user)?;
@@ -283,19 +284,19 @@ fn become_user(user: User, config: &Config, place: &Place) -> Result<(), StartEr
     Ok(user.become_it(if gives_sockets { Extra::Chown } else { Extra::None })?)
 }
 
-/// How many descriptors the kernel's table has room for from the start. It grows by itself, but in a process of several
-/// threads only once all CPUs have been told: that takes ten milliseconds, in the middle of an upgrade, for example.
+/// Initial room in the kernel's descriptor table. The table grows by itself, but in a multi-threaded process only after
+/// all CPUs have synchronised: ten milliseconds, possibly in the middle of an upgrade.
 const ROOM_FOR_DESCRIPTORS: u64 = 8192;
 
-/// Makes room for descriptors while there is one thread.
+/// Enlarges the descriptor table while the process is single-threaded.
 fn make_room_for_descriptors(limit: Option<u64>) {
     let last = limit.unwrap_or(ROOM_FOR_DESCRIPTORS).min(ROOM_FOR_DESCRIPTORS).saturating_sub(1);
-    // Closed immediately; the room stays. Where there is no standard error, the table grows later.
+    // Closed immediately; the room stays. Without a standard error, the table grows later.
     drop(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), last as i32));
 }
 
-/// Raises the limit of descriptors to the hard limit: a ring takes three or four. Frames of interfaces lie in locked
-/// memory, for which there is no limit if the daemon may say so.
+/// Raises the descriptor limit to the hard limit (a ring takes three or four), and lifts the limit of locked memory,
+/// which holds the frames of interfaces, if the daemon has the right.
 fn raise_limits() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let highest = |resource| Rlimit { current: getrlimit(resource).maximum, ..getrlimit(resource) };
@@ -303,7 +304,7 @@ fn raise_limits() {
         tracing::warn!("the limit of open files stays as it is: {e}");
     }
     make_room_for_descriptors(getrlimit(Resource::Nofile).current);
-    // Without the right to this, interfaces take as many frames as the hard limit leaves.
+    // Without that right, the hard limit bounds the frames of interfaces.
     let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None })
         .or_else(|_| setrlimit(Resource::Memlock, highest(Resource::Memlock)));
 }

@@ -1,5 +1,4 @@
-//! What names mean, before anybody is asked whether they may: switches by their alias, and names that end like a ring's
-//! number.
+//! Resolves names before permissions are checked: aliases of switches, and names that end like a ring number.
 
 use netvale_afxdp::iface::Interface;
 use netvale_control::Request;
@@ -9,10 +8,10 @@ use netvale_portspec::{AttachSpec, Base, Memory, ParseError, PortName, PortSpec,
 
 use crate::daemon::Daemon;
 
-/// What stands before the name of a switch for netmap programs, which take no other names for a switch's.
+/// Prefix of a switch's name for netmap programs, which require it.
 const ALIAS: &str = "vale";
 
-/// The switch that a name means: `valelan` is `lan`, unless there is a switch `valelan`.
+/// Returns the switch of that name: `valelan` is `lan`, unless a switch `valelan` exists.
 pub fn switch_meant<'a>(d: &Daemon, name: &'a str) -> &'a str {
     let is_configured = |name: &str| {
         let config = &d.config;
@@ -23,17 +22,17 @@ pub fn switch_meant<'a>(d: &Daemon, name: &'a str) -> &'a str {
     bare.filter(|bare| !is_known(name) && is_known(bare)).unwrap_or(name)
 }
 
-/// The name by which a netmap program opens the port of that full name.
+/// Returns the name by which a netmap program opens the port.
 pub fn alias(full: &str) -> String {
     if full.starts_with(ALIAS) { full.to_owned() } else { format!("{ALIAS}{full}") }
 }
 
-/// The full name of the port that a name alone means.
+/// Returns the full name of the port with that short name.
 pub fn port_meant(d: &Daemon, name: &str) -> String {
     let Some((switch, port)) = name.split_once(':') else { return name.to_owned() };
     match PortName::parse(name) {
         Ok(parsed) => name_meant(d, parsed).to_string(),
-        // No program opens it: it is the stack behind an interface, or has rings or flags behind its name.
+        // No program opens it: a host stack, or a name with rings or flags.
         Err(_) => format!("{}:{port}", switch_meant(d, switch)),
     }
 }
@@ -44,15 +43,15 @@ fn name_meant(d: &Daemon, name: PortName) -> PortName {
     if meant == switch.as_str() {
         return name;
     }
-    // A shorter name is as good as the longer one was.
+    // The shorter name is as valid as the longer one.
     let base = SwitchName::parse(meant).map(|switch| Base::Vale { switch, port: port.clone() });
     base.and_then(|base| PortName::new(base, name.pipe().cloned())).unwrap_or(name)
 }
 
-/// The port that a program wants to open. A netmap program has said by itself where its name ends.
+/// Returns the port that a program wants to open. A netmap program marks the end of the name itself.
 ///
 /// # Errors
-/// The name is malformed.
+/// Fails if the name is malformed.
 pub fn wanted(d: &Daemon, request: &AttachRequest) -> Result<PortSpec, ParseError> {
     let by_netmap = request.flags & FLAG_NETMAP != 0;
     let spec = PortSpec::parse(&request.name)?;
@@ -64,7 +63,7 @@ pub fn wanted(d: &Daemon, request: &AttachRequest) -> Result<PortSpec, ParseErro
     Ok(spec)
 }
 
-/// Whether there is something that a program could open by that name.
+/// Whether a program could open something by that name.
 fn exists(d: &Daemon, name: &PortName) -> bool {
     let full = name.to_string();
     match (name.pipe(), name.base()) {
@@ -76,25 +75,25 @@ fn exists(d: &Daemon, name: &PortName) -> bool {
     }
 }
 
-/// Whether the kernel has an interface of that name, or the virtual machine such a ptnet device.
+/// Whether the kernel has an interface of that name, or the virtual machine a ptnet device.
 pub fn is_interface(name: &str) -> bool {
     Interface::find(name).is_ok() || device_of(name).is_some()
 }
 
-/// The port that is to be attached.
+/// Returns the port to attach.
 pub fn attached(spec: AttachSpec) -> AttachSpec {
     spec.settled(is_interface)
 }
 
-/// The backend that a name means. It is passed through with all its rings, so that a number belongs to its name.
+/// Returns the backend of that name. It is passed through with all its rings, so a number belongs to its name.
 ///
 /// # Errors
-/// The name is malformed.
+/// Fails if the name is malformed.
 pub fn backend(text: &str) -> Result<PortSpec, ParseError> {
     Ok(PortSpec::parse(text)?.settled(|_| true))
 }
 
-/// Puts what the names in a request mean in their places. What the configuration names is what it is called.
+/// Replaces the names in a request by their resolved names. Names in the configuration are taken literally.
 pub fn settle(d: &Daemon, request: &mut Request) {
     let switch = |name: &mut String| *name = switch_meant(d, name).to_owned();
     let port = |name: &mut String| *name = port_meant(d, name);
@@ -110,7 +109,7 @@ pub fn settle(d: &Daemon, request: &mut Request) {
             }
         }
         Request::PortDetach(p) => {
-            // The port's name may contain the switch's already, by either name.
+            // The port's name may already contain the switch's, in either form.
             let meant = switch_meant(d, &p.switch).to_owned();
             let on = |switch: &str| p.port.strip_prefix(switch)?.strip_prefix(':');
             let bare = on(&p.switch).or_else(|| on(&meant)).unwrap_or(&p.port);
@@ -129,7 +128,7 @@ pub fn settle(d: &Daemon, request: &mut Request) {
     }
 }
 
-/// The switch that a request names where a port should be.
+/// Returns the switch that a request names in place of a port.
 pub fn misplaced_switch<'a>(d: &Daemon, request: &'a Request) -> Option<&'a str> {
     let port = match request {
         Request::PortSet(p) => p.port.as_str(),

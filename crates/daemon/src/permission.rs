@@ -1,8 +1,8 @@
-//! Permissions: the rights, limits and reserved names that a request is checked against before anything is made for it.
+//! Permissions: the rights, limits and reserved names that every request is checked against before anything is created
+//! for it.
 //!
-//! Every request passes [`admit`], from whichever socket. Regions can be named in many ways; code that looks one up for
-//! a caller calls [`may_use_region`]. Ports that do not exist, are in use, or are impossible are not refused here, but
-//! where they are looked up.
+//! Every request passes [`admit`], from either socket. Regions have many names; code that looks one up for a caller
+//! calls [`may_use_region`]. Missing, busy and impossible ports are not refused here, but at their lookup.
 
 use std::path::Path;
 
@@ -26,39 +26,39 @@ use crate::rings::pipe::{Pipe, pipe_and_end};
 pub const MAX_SWITCHES: usize = 64;
 /// Maximum number of persistent ports.
 const MAX_PERSISTENT: usize = 254;
-/// In `shared_switches`: all of them.
+/// Matches all switches in `shared_switches`.
 const ALL: &str = "*";
 
-/// A request, as far as permission needs to know it.
+/// A request, reduced to the facts that permissions depend on.
 #[derive(Clone, Copy)]
 pub enum Request<'a> {
     /// Attach a port to a switch.
     Attach(&'a SwitchPort, &'a AttachSpec),
-    /// Attach a device of the caller's own, which comes with the request.
+    /// Attach a device of the caller's own, sent with the request.
     Bring(&'a SwitchPort),
-    /// Give a virtual machine a pipe's end or an interface, by a device at that socket.
+    /// Give a virtual machine a pipe's end or an interface, as a device on that socket.
     Passthrough(&'a Path, &'a PortSpec),
     /// Take a port off its switch, over the control socket.
     Detach(&'a str),
-    /// Change a port's policies: these.
+    /// Change these policies of a port.
     SetPolicies(&'a str, &'a Map<String, Value>),
     /// List or show ports; replies are filtered by [`sees`].
     Inspect,
     /// Read a switch's forwarding table.
     InspectSwitch(&'a str),
-    /// Apply a configuration file, or write one of everything that is there.
+    /// Apply a configuration file, or export the running configuration.
     Configure,
     /// End the daemon.
     Shutdown,
-    /// Get everything that the daemon has, to go on in its place.
+    /// Hand everything over to a successor.
     HandOver,
     /// Open a port.
     Open(&'a PortSpec, &'a AttachRequest),
-    /// Open rings with nothing behind them.
+    /// Open rings with no backend.
     OpenNull(&'a AttachRequest),
     /// List ports by a netmap request; replies are filtered by [`controls`].
     NetmapList,
-    /// Read facts about the port of that name by a netmap request.
+    /// Read properties of the named port by a netmap request.
     NetmapGet(&'a str),
     /// Make a persistent port.
     MakePersistent(&'a str),
@@ -107,22 +107,22 @@ pub fn is_trusted(caller: Caller) -> bool {
     is_trusted_user(caller.uid)
 }
 
-/// Whether a caller controls what belongs to that user.
+/// Whether a caller controls that user's objects.
 pub fn controls(caller: Caller, uid: u32) -> bool {
     user_controls(caller.uid, uid)
 }
 
-/// The same for a caller of whom only the user is known any more.
+/// Like [`controls`], for a caller known only by user.
 pub fn user_controls(caller: u32, uid: u32) -> bool {
     is_trusted_user(caller) || caller == uid
 }
 
-/// Whether a caller may see what belongs to that user: ports, their counters, the reasons why they were lost.
+/// Whether a caller may see that user's objects: ports, their counters, the reasons for evictions.
 pub fn sees(caller: Caller, owner: Option<Owner>) -> bool {
     controls(caller, owner.map_or(0, |owner| owner.uid))
 }
 
-/// What the device is, the caller could make without the daemon.
+/// The caller could create such a device without the daemon.
 fn bring(d: &Daemon, caller: Caller, at: &SwitchPort) -> Result<(), Refusal> {
     may_join(d, &at.switch, caller)?;
     is_free(d, at)?;
@@ -137,7 +137,7 @@ fn attach(d: &Daemon, caller: Caller, at: &SwitchPort, spec: &AttachSpec) -> Res
     match spec.needs() {
         Needs::Nothing => {}
         Needs::Interface(name) => may_take_interface(&d.config, name, caller)?,
-        // A TAP is an interface of the host: the same users may have the daemon take, make and configure one.
+        // A TAP is an interface of the host: the same users may have the daemon use, create and configure one.
         Needs::Tap(name) if is_trusted(caller) || d.config.allow_taps.iter().any(|allowed| allowed == name) => {}
         Needs::Tap(_) => {
             let text = "only root and the daemon's own user may attach it; 'netvale up --allow-tap' lets others";
@@ -196,7 +196,7 @@ fn open(d: &Daemon, caller: Caller, spec: &PortSpec, request: &AttachRequest) ->
     }
 }
 
-/// A pipe lies in the memory of the port that it is named after.
+/// A pipe lies in the memory of the port in its name.
 fn open_pipe(d: &Daemon, caller: Caller, spec: &PortSpec) -> Result<(), Refusal> {
     let Some((name, _)) = pipe_and_end(&spec.name) else { return Ok(()) };
     if let Some(pipe) = d.pipes.get(&name) {
@@ -215,7 +215,7 @@ fn open_pipe(d: &Daemon, caller: Caller, spec: &PortSpec) -> Result<(), Refusal>
     OwnedMemory::of_base(d, spec.name.base()).map_or(Ok(()), |memory| memory.may_share(&spec.memory, caller))
 }
 
-/// A caller may watch a port that it controls. A zero-copy monitor lies in the memory of the port that it watches.
+/// A caller may watch a port that it controls. A zero-copy monitor lies in the memory of the watched port.
 fn watch(d: &Daemon, caller: Caller, spec: &PortSpec) -> Result<(), Refusal> {
     controls_watched(d, caller, spec)?;
     let is_zero_copy = spec.flags.monitor.is_some_and(|monitor| monitor.zero_copy);
@@ -265,7 +265,7 @@ fn owns_port(d: &Daemon, full: &str, caller: Caller) -> Result<(), Refusal> {
     d.ports.get(full).map_or(Ok(()), |record| owns(record, full, caller))
 }
 
-/// Ports without a record (an end of a pipe, an interface) cannot be detached; [`crate::ports::detach`] refuses them.
+/// Ports without a record (a pipe's end, an interface) cannot be detached; [`crate::ports::detach`] refuses them.
 fn detach(d: &Daemon, full: &str, caller: Caller) -> Result<(), Refusal> {
     match d.ports.get(full) {
         Some(record) if !controls(caller, record.owner.uid) => {
@@ -275,7 +275,7 @@ fn detach(d: &Daemon, full: &str, caller: Caller) -> Result<(), Refusal> {
     }
 }
 
-/// What root and the daemon's own user have set of a port, its owner does not change.
+/// An owner cannot change policies set by root or the daemon's own user.
 fn set_policies(d: &Daemon, full: &str, set: &Map<String, Value>, caller: Caller) -> Result<(), Refusal> {
     owns_port(d, full, caller)?;
     let Some(record) = d.ports.get(full).filter(|_| !is_trusted(caller)) else { return Ok(()) };
@@ -292,7 +292,7 @@ fn set_policies(d: &Daemon, full: &str, set: &Map<String, Value>, caller: Caller
     policies::is_within(d, switch.name(), &policies)
 }
 
-/// Whether a port that comes to a switch may have these policies.
+/// Checks the policies of a new port on a switch.
 ///
 /// # Errors
 /// [`Refusal`], see [`policies::may_set`] and [`policies::is_within`].
@@ -351,15 +351,15 @@ pub fn may_join(d: &Daemon, switch: &str, caller: Caller) -> Result<(), Refusal>
     }
 }
 
-/// Whether all users meet on that switch.
+/// Whether the switch is open to all users.
 fn is_shared(d: &Daemon, switch: &str) -> bool {
     d.config.switch.shared.iter().any(|shared| shared == switch || shared == ALL)
 }
 
-/// [`owns_port`] for a port by any of its names, and for a pipe.
+/// [`owns_port`] for a pipe, or a port by any of its names.
 fn owns_named(d: &Daemon, name: &str, caller: Caller) -> Result<(), Refusal> {
     owns_port(d, name, caller)?;
-    // A name that is none is refused where it is looked up.
+    // An invalid name is refused at its lookup.
     let Ok(parsed) = PortName::parse(name) else { return Ok(()) };
     if let Some((pipe, _)) = pipe_and_end(&parsed) {
         return match d.pipes.get(&pipe) {
@@ -403,7 +403,7 @@ fn attach_named(d: &Daemon, caller: Caller, at: &SwitchPort) -> Result<(), Refus
     if !d.persistent.contains(&at.port) && Interface::find(&at.port).is_ok() {
         may_take_interface(&d.config, &at.port, caller)?;
     }
-    // A persistent port that is on no switch moves there, and is counted already.
+    // A persistent port on no switch moves there, and is already counted.
     if d.persistent.own_place(&at.port).is_none_or(|place| place != own_name(&at.port)) {
         quota::may_have_port(d, caller)?;
     }
@@ -419,7 +419,7 @@ fn keep_awake(d: &Daemon, name: &str, caller: Caller) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses a name that a port of the switch already has.
+/// Refuses a name already in use on the switch.
 ///
 /// # Errors
 /// [`Refusal`] with `EEXIST` if the name is taken.
@@ -432,8 +432,8 @@ pub fn is_free(d: &Daemon, at: &SwitchPort) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses reserved names for a new port: the name of a persistent port that is not attached there, and, for a netmap
-/// program, an interface's.
+/// Refuses reserved names for a new port: that of a persistent port not attached there, and, for a netmap program, that
+/// of an interface.
 ///
 /// # Errors
 /// [`Refusal`] with `EINVAL` if the name is reserved.
@@ -445,14 +445,14 @@ pub fn may_be_named(d: &Daemon, at: &SwitchPort, by_netmap: bool, caller: Caller
             format!("{port} is an interface: attach it, and open {}, or choose another name", own_name(port)),
         );
     }
-    // Another user's does not reserve its name.
+    // Another user's port does not reserve its name.
     if d.persistent.get(port).is_some_and(|known| controls(caller, known.uid)) {
         return refuse(Errno::INVAL, format!("{port} is a persistent port: attach it to the switch first"));
     }
     Ok(())
 }
 
-/// How many of the last things of a kind are kept for root and the daemon's own user.
+/// Number of last slots reserved for root and the daemon's own user.
 fn reserved(caller: Caller, kept: usize) -> usize {
     if is_trusted(caller) { 0 } else { kept }
 }
@@ -467,8 +467,7 @@ fn has_room_for_switch(d: &Daemon, switch: &str, caller: Caller) -> Result<(), R
     quota::may_have_switch(d, caller)
 }
 
-/// An interface may be taken from the kernel by callers that could do so without the daemon, and by those that the
-/// configuration allows.
+/// Callers that could take an interface from the kernel without the daemon may do so, and those in the configuration.
 fn may_take_interface(config: &Config, name: &str, caller: Caller) -> Result<(), Refusal> {
     if is_trusted(caller) || config.allow_nics.iter().any(|allowed| allowed == name) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! A refusal: the errno that netmap would return, and a sentence that says what to do next.
+//! A refusal: netmap's errno, and a sentence that says what to do next.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use netvale_switch::AttachError;
 use netvale_tap::{TapError, Unfit};
 use rustix::io::Errno;
 
-/// The reason why a request is refused.
+/// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The errno.
@@ -35,13 +35,13 @@ impl Refusal {
         Refusal { file_at_fault: true, ..Refusal::new(errno, text) }
     }
 
-    /// Creates a refusal for something that should not be possible.
+    /// Creates a refusal for a supposedly impossible case.
     pub fn internal(what: &str) -> Refusal {
         Refusal::new(Errno::IO, format!("internal error: {what}; please report it"))
     }
 
-    /// What is wrong, and what to do: the text says the second after a semicolon, or else after its last colon. A colon
-    /// that follows a mere name, or that the kernel's words follow (which begin with a capital), is none of these.
+    /// Splits the text into fault and advice: advice follows a semicolon, or else the last colon. A colon after a mere
+    /// name, or before the kernel's words (which begin with a capital), does not count.
     pub fn parts(&self) -> (&str, Option<&str>) {
         let is_advice = |(what, hint): &(&str, &str)| what.contains(' ') && !hint.starts_with(char::is_uppercase);
         match self.text.rsplit_once("; ").or_else(|| self.text.rsplit_once(": ").filter(is_advice)) {
@@ -57,7 +57,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Refuses, with the errno that netmap would return.
+/// Refuses with netmap's errno.
 ///
 /// # Errors
 /// Always.
@@ -151,7 +151,7 @@ impl From<Unfit> for Refusal {
 mod tests {
     use super::*;
 
-    /// Objective: advice is told apart from names and from what the kernel says.
+    /// Objective: advice is distinguished from names and from the kernel's messages.
     #[test]
     fn advice() {
         for (what, then, hint) in [

@@ -33,19 +33,19 @@ use crate::system::sockets::Sockets;
 use crate::system::watchdog::Watchdog;
 use crate::system::{closing, peer};
 
-/// Maximum number of connections of both kinds together; further ones are closed immediately.
+/// Maximum number of connections, both kinds together; further ones are closed immediately.
 const MAX_CLIENTS: usize = 1024;
-/// Maximum number of bytes of answers that a control client may leave unread.
+/// Maximum number of unread answer bytes of a control client.
 const MAX_UNSENT: usize = 4 << 20;
 
-/// Pause without new connections when no descriptors are left.
+/// Pause of accepting when no descriptors are left.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The user of connections whose user is not known (the kernel's overflow uid).
+/// User of connections whose user is unknown (the kernel's overflow uid).
 const NOBODY: u32 = 65_534;
-/// Most descriptors of a user's that wait to be closed: with more, the user gets no connections.
+/// Maximum number of a user's descriptors waiting to be closed; over it, the user's connections are refused.
 const MOST_CLOSING: usize = 256;
-/// Connections that only root and the daemon's own user can use up.
+/// Connections reserved for root and the daemon's own user.
 const RESERVED: usize = 64;
 
 const ATTACH: u64 = 1;
@@ -59,16 +59,16 @@ const TUNNELS: u64 = 8;
 const LINKS: u64 = 9;
 const FIRST_CLIENT: u64 = 16;
 
-/// What tells of signals.
+/// Descriptors that report signals.
 pub struct Signals {
     /// Readable on SIGTERM and SIGINT.
     pub end: UnixStream,
-    /// Readable on SIGHUP, if there is a file to read again.
+    /// Readable on SIGHUP, if there is a file to reload.
     pub reload: Option<UnixStream>,
 }
 
 enum Client {
-    /// A client of the attach socket, and what it holds once it has asked.
+    /// A client of the attach socket, with its hold once it has opened a port.
     Attach {
         fd: OwnedFd,
         holds: Option<Held>,
@@ -95,30 +95,30 @@ pub struct Server {
     listeners: Sockets,
     signals: Signals,
     epoll: OwnedFd,
-    /// Tells of network interfaces that come, go, or change, where the system does.
+    /// Link notifications of the kernel, where available: interfaces that appear, vanish or change.
     links: Option<OwnedFd>,
     clients: HashMap<u64, (Client, Caller)>,
     next: u64,
-    /// A descriptor that is given up when none are left, so that one more connection can be accepted, and closed.
+    /// Spare descriptor, given up when no others are left, to accept one more connection and close it.
     reserve: Option<OwnedFd>,
-    /// New connections are accepted from then on.
+    /// Accepting resumes at this time.
     paused: Option<Instant>,
-    /// None if the service manager has none.
+    /// `None` if the service manager has no watchdog.
     watchdog: Option<Watchdog>,
-    /// False once the daemon has to end.
+    /// Cleared when the daemon must end.
     running: bool,
-    /// Whether a request said so: then nothing is kept.
+    /// Whether a request asked for that: then no state is kept.
     is_asked_to_end: bool,
-    /// When counters are looked at next, and how long the workers had been busy the last time.
+    /// Time of the next look at the counters, and the workers' busy time at the last one.
     counted: (Instant, u64),
 }
 
 /// How the main loop ended.
 pub(crate) enum Ended {
-    /// By a signal or a request: the captures that may still be written, and the sockets to be removed.
+    /// By a signal or a request: pending captures, and the sockets to remove.
     Stopped(Captures, Vec<PathBuf>),
-    /// A successor goes on with all that the daemon had: nothing may be touched any more. What it is told on, if it is
-    /// there already: that this is closed says that all else is.
+    /// By a hand-over: everything belongs to the successor and must not be touched. If the successor's connection is
+    /// open, closing it reports that all other descriptors are closed.
     HandedOver(Option<OwnedFd>),
 }
 
@@ -126,7 +126,7 @@ impl Server {
     /// Takes over the sockets.
     ///
     /// # Errors
-    /// Whatever epoll returns.
+    /// Fails if epoll does.
     pub fn new(daemon: Daemon, listeners: Sockets, signals: Signals) -> std::io::Result<Server> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let add = |fd: BorrowedFd<'_>, id| epoll::add(&epoll, fd, epoll::EventData::new_u64(id), epoll::EventFlags::IN);
@@ -141,7 +141,9 @@ impl Server {
         let links = iface::news().ok();
         links.iter().try_for_each(|links| add(links.as_fd(), LINKS))?;
         let reserve = Some(rustix::io::fcntl_dupfd_cloexec(&epoll, 0)?);
-        let (clients, next, watchdog) = (HashMap::new(), FIRST_CLIENT, Watchdog::find());
+        let clients = HashMap::new();
+        let next = FIRST_CLIENT;
+        let watchdog = Watchdog::find();
         Ok(Server {
             daemon,
             listeners,
@@ -159,15 +161,15 @@ impl Server {
         })
     }
 
-    /// Has the service manager keep what changes, from now on.
+    /// Keeps changes in the service manager from now on.
     pub(crate) fn keep_in(&mut self, store: Store) {
         self.daemon.store = Some(store);
     }
 
-    /// Serves until a signal or a `shutdown` request; then all ports are removed. A successor ends it as well.
+    /// Serves until a signal or a `shutdown` request, then removes all ports; or until a successor takes over.
     pub(crate) fn run(mut self) -> Ended {
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
-        // Before all that a predecessor left is forgotten, which has its counters.
+        // Before the predecessor's items are forgotten, which hold its counters.
         self.keep_counters(Instant::now());
         while self.running {
             self.keep();
@@ -191,8 +193,8 @@ impl Server {
                     && self.hand_over(successor)
                 {
                     let connection = self.clients.remove(&successor).map(|(client, _)| client.into_fd());
-                    // Descriptors stay open until the process ends, and nothing is dropped: all of it is the
-                    // successor's.
+                    // Descriptors stay open until the process ends, and nothing is dropped: everything belongs to the
+                    // successor.
                     std::mem::forget(self);
                     return Ended::HandedOver(connection);
                 }
@@ -206,10 +208,11 @@ impl Server {
         Ended::Stopped(self.daemon.captures, self.listeners.own)
     }
 
-    /// Does what is done from time to time. Returns the time until the next call.
+    /// Does periodic work. Returns the time until the next call.
     fn tick(&mut self) -> Duration {
         let now = Instant::now();
-        let (watchdog, workers) = (&mut self.watchdog, self.daemon.workers.all());
+        let watchdog = &mut self.watchdog;
+        let workers = self.daemon.workers.all();
         let go_on = |limit| workers.iter().all(|worker| worker.goes_on(now, limit));
         let watchdog = watchdog.as_mut().map_or(Duration::MAX, |watchdog| watchdog.tick(now, go_on));
         let counters = self.keep_counters(now);
@@ -255,7 +258,7 @@ impl Server {
         self.deliver();
     }
 
-    /// Ports of interfaces that are gone end.
+    /// Removes ports whose interface is gone.
     fn look_for_interfaces(&mut self) {
         self.links.iter().for_each(iface::read_news);
         if self.daemon.interfaces.in_use().any(|nic| nic.gone().is_some()) {
@@ -265,7 +268,7 @@ impl Server {
         self.look_who_receives();
     }
 
-    /// Addresses behind ports at which nobody receives any more are forgotten.
+    /// Forgets addresses behind ports that no longer receive.
     fn look_who_receives(&mut self) {
         for record in self.daemon.ports.iter_mut() {
             let is_received = record.behind.may_be_received();
@@ -273,7 +276,7 @@ impl Server {
         }
     }
 
-    /// Any number of SIGHUPs make the daemon read its file once.
+    /// Reloads the file once for any number of pending SIGHUPs.
     fn reload(&mut self) {
         let mut signals = [0; 64];
         while self
@@ -326,8 +329,8 @@ impl Server {
         permission::may_connect(&self.daemon, caller, connections)
     }
 
-    /// No descriptors are left: the reserve allows one connection to be accepted and closed. Then the daemon does not
-    /// listen for a while, instead of trying again and again.
+    /// Refuses a connection when no descriptors are left: the spare one allows it to be accepted and closed. Then
+    /// pauses accepting, to avoid a busy loop.
     fn turn_away(&mut self, kind: u64) {
         let listener = if kind == ATTACH { &self.listeners.attach } else { &self.listeners.control };
         if self.reserve.take().is_some() {
@@ -341,7 +344,7 @@ impl Server {
         self.paused = Some(Instant::now() + PAUSE);
     }
 
-    /// Time until new connections are listened for again; when it is over, does so.
+    /// Returns the rest of the pause; resumes accepting at its end.
     fn pause(&mut self) -> Duration {
         let Some(until) = self.paused else { return Duration::MAX };
         let left = until.saturating_duration_since(Instant::now());
@@ -358,7 +361,7 @@ impl Server {
 
     fn listen(&self, flags: epoll::EventFlags) {
         for (fd, id) in [(&self.listeners.attach, ATTACH), (&self.listeners.control, CONTROL)] {
-            // Fails for no descriptor that is in the set.
+            // Cannot fail for a descriptor in the set.
             let _ = epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(id), flags);
         }
     }
@@ -379,7 +382,8 @@ impl Server {
 
     fn serve(&mut self, id: u64) {
         let Some((client, caller)) = self.clients.get_mut(&id) else { return };
-        let (caller, mut shutdown) = (*caller, false);
+        let caller = *caller;
+        let mut shutdown = false;
         let keep = match client {
             Client::Attach { fd, holds } => opening::serve(&mut self.daemon, fd, holds, caller),
             Client::Control { fd, conn, unsent, ended } => {
@@ -395,14 +399,16 @@ impl Server {
         if shutdown {
             tracing::info!(uid = caller.uid, pid = caller.pid, "asked to end");
             self.tell_ending("asked for");
-            (self.running, self.is_asked_to_end) = (false, true);
+            self.running = false;
+            self.is_asked_to_end = true;
         }
         if !keep || self.is_unread(id) {
             self.hang_up(id);
         }
     }
 
-    /// Whether a client that leaves answers unread has to go: all of its user's together are too many.
+    /// Whether a client with unread answers must be disconnected: the sum over its user's connections is over the
+    /// quota.
     fn is_unread(&mut self, id: u64) -> bool {
         let unread = |client: &Client| if let Client::Control { unsent, .. } = client { unsent.len() } else { 0 };
         let Some((client, caller)) = self.clients.get(&id) else { return false };
@@ -415,7 +421,7 @@ impl Server {
         true
     }
 
-    /// Tells connections that what they watch has changed: each once, until it asks again.
+    /// Notifies connections of a change in a tunnel that they watch: each once per request.
     fn tell_watchers(&mut self) {
         self.daemon.tunnels.news().drain();
         for (id, text) in ports::due(&mut self.daemon) {
@@ -436,7 +442,7 @@ impl Server {
             Client::Attach { fd, holds } => (fd, holds),
             Client::Control { fd, .. } => (fd, None),
         };
-        // It stays open until its turn to be closed comes. Fails for no descriptor that is in the set.
+        // The descriptor stays open until its turn to be closed. Cannot fail for a descriptor in the set.
         let _ = epoll::delete(&self.epoll, &fd);
         closing::close(fd, caller.uid);
         if let Some(held) = held {
@@ -446,12 +452,12 @@ impl Server {
     }
 }
 
-/// A control connection of that caller's.
+/// Creates the caller's control connection.
 fn connection(caller: Caller) -> Connection {
     if permission::is_trusted(caller) { Connection::trusted() } else { Connection::default() }
 }
 
-/// Handles hangups first: a program that closes a port and opens it again finds it free.
+/// Sorts hangups first: a program that closes a port and reopens it finds it free.
 fn in_order(ready: &[epoll::Event]) -> Vec<u64> {
     let gone = |e: &&epoll::Event| {
         let flags = e.flags;
@@ -461,7 +467,8 @@ fn in_order(ready: &[epoll::Event]) -> Vec<u64> {
     first.into_iter().chain(then).map(|e| e.data.u64()).collect()
 }
 
-/// Handles requests of a control client, and sends as many answers as it takes. Returns whether to keep the connection.
+/// Handles requests of a control client, and sends as many answers as the socket takes. Returns whether to keep the
+/// connection.
 fn serve_control(
     rpc: &mut Rpc<'_>,
     fd: &OwnedFd,
@@ -480,7 +487,7 @@ fn serve_control(
             }
             Ok((0, _)) => *ended = true,
             Ok((n, _)) => {
-                // An answer knows of all events that are told before it.
+                // Earlier events precede the answer.
                 rpc.daemon.events.fill(rpc.caller.client, unsent, usize::MAX);
                 let out = conn.feed(bytes.get(..n).unwrap_or(&[]), rpc);
                 unsent.extend_from_slice(&out.bytes);

@@ -1,36 +1,36 @@
-//! Threads that must not wait for anybody, the main thread and the workers, and how often something held one up.
+//! Threads that must not wait (the main thread and the workers), and how often one was held up.
 //!
-//! A thread says when it goes on ([`Watched::progress`]) and when it has nothing to do ([`Watched::rest`]). It counts
-//! itself what took too long and is over; the watching thread (`system::watch`) looks for what is not over yet, and
-//! writes the log, because a worker does not.
+//! A thread reports progress ([`Watched::progress`]) and idleness ([`Watched::rest`]), and counts its own finished
+//! stalls. The watching thread (`system::watch`) looks for stalls that still last and writes the log, because a worker
+//! does not.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// What takes longer is reported.
+/// Longer operations are reported.
 pub const LIMIT: Duration = Duration::from_millis(100);
 
-/// A time before all others.
+/// The time base, before all other times.
 static BASE: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 static ALL: Mutex<Vec<Weak<Watched>>> = Mutex::new(Vec::new());
 
-/// A thread that is watched.
+/// A watched thread.
 #[derive(Debug)]
 pub struct Watched {
     name: String,
-    /// When it last went on, in nanoseconds since [`BASE`]; 0: it rests.
+    /// Start of its current operation, in nanoseconds since [`BASE`]; 0: it rests.
     since: AtomicU64,
     stalls: AtomicU64,
-    /// The longest since the last report, in nanoseconds.
+    /// Its longest stall since the last report, in nanoseconds.
     longest: AtomicU64,
-    /// `since` of the operation that was reported while it lasted.
+    /// `since` of the operation that was reported while it still lasted.
     reported: AtomicU64,
 }
 
 impl Watched {
-    /// Begins to watch a thread, as long as the value lives.
+    /// Watches a thread for the lifetime of the value.
     pub fn new(name: String) -> Arc<Watched> {
         let zero = || AtomicU64::new(0);
         let one = Watched { name, since: zero(), stalls: zero(), longest: zero(), reported: zero() };
@@ -41,10 +41,10 @@ impl Watched {
         one
     }
 
-    /// The thread goes on with something else, or begins.
+    /// Marks the start of the thread's next operation.
     pub fn progress(&self, now: Instant) {
         let now = nanoseconds(now);
-        // Only the thread itself writes it.
+        // Only the thread itself writes this.
         let before = self.since.load(Ordering::Relaxed);
         self.since.store(now, Ordering::Relaxed);
         if before != 0 && now.saturating_sub(before) > LIMIT.as_nanos() as u64 {
@@ -53,18 +53,18 @@ impl Watched {
         }
     }
 
-    /// The thread has nothing to do. Call [`Watched::progress`] before.
+    /// Marks the thread as idle. Call [`Watched::progress`] first.
     pub fn rest(&self) {
         self.since.store(0, Ordering::Relaxed);
     }
 
-    /// Whether what it does has lasted for longer than that.
+    /// Whether its current operation has lasted longer than `limit`.
     pub fn hangs(&self, now: Instant, limit: Duration) -> bool {
         let since = self.since.load(Ordering::Relaxed);
         since != 0 && nanoseconds(now).saturating_sub(since) > limit.as_nanos() as u64
     }
 
-    /// Number of operations that took too long.
+    /// Number of operations over the limit.
     pub fn stalls(&self) -> u64 {
         self.stalls.load(Ordering::Relaxed)
     }
@@ -85,11 +85,11 @@ impl Watched {
 }
 
 pub(crate) fn nanoseconds(at: Instant) -> u64 {
-    // 0 means something else.
+    // 0 has another meaning.
     at.saturating_duration_since(*BASE).as_nanos() as u64 + 1
 }
 
-/// Reports what was held up since the last call, and what is held up now.
+/// Reports stalls since the last call, and those that still last.
 pub fn report() {
     let all: Vec<_> = ALL.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect();
     let now = nanoseconds(Instant::now());
@@ -100,7 +100,7 @@ pub fn report() {
 mod tests {
     use super::*;
 
-    /// Objective: what took longer than the limit is counted once; a rest is not counted, however long.
+    /// Objective: an operation over the limit is counted once; a rest is not counted, however long.
     #[test]
     fn only_work_is_counted() {
         let thread = Watched::new("test".into());

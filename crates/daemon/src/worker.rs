@@ -1,9 +1,9 @@
-//! A worker: a thread that does the tasks it owns, most of them ingresses whose frames it forwards.
+//! A worker: a thread that runs its tasks, most of which forward frames from an ingress.
 //!
 //! It polls while there is work and for a short time after, then arms all kicks, checks once more, and sleeps in epoll.
 //! Polling costs nothing but time; the first frame after a sleep costs one wake-up. Where no wake-up comes (frames wait
-//! for a lossless receiver, which does not kick), it sleeps for a moment, and longer each time: about as long as it has
-//! waited already.
+//! for a lossless receiver, which does not kick), it takes short sleeps of growing length, each about as long as the
+//! wait so far.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,11 +28,10 @@ mod sleep;
 
 use rounds::{Entry, Loop};
 
-/// How many nanoseconds later than asked for the kernel may end a worker's sleep: frames on links and for rates have
-/// their time.
+/// Timer slack of a worker's sleep, in nanoseconds: frames on links and under rate limits have due times.
 const TIMER_SLACK: u64 = 1000;
 
-/// How long the worker of a user who is not trusted is waited for when it is to end.
+/// Longest wait for the end of an untrusted user's worker.
 const LEAVING: Duration = Duration::from_millis(200);
 
 /// Number of a task, unique in the daemon.
@@ -50,7 +49,7 @@ pub enum Polling {
     Always,
 }
 
-/// What becomes of drained frames that find no room.
+/// Handling of drained frames without room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WithoutRoom {
     Waits,
@@ -76,19 +75,19 @@ pub struct WorkerStats {
     pub busy_ns: AtomicU64,
     /// Time spent polling without finding work.
     pub polled_ns: AtomicU64,
-    /// Time spent asleep, until the last sleep that is over; [`WorkerStats::slept`] has that which lasts, too.
+    /// Time spent asleep in finished sleeps; [`WorkerStats::slept`] includes the current one.
     pub slept_ns: AtomicU64,
-    /// Since when it sleeps, in nanoseconds since some time before; 0: it is awake.
+    /// Start of the current sleep, in nanoseconds of an arbitrary clock; 0: awake.
     asleep_since: AtomicU64,
-    /// What [`WorkerStats::slept`] returned last.
+    /// Last result of [`WorkerStats::slept`].
     told: AtomicU64,
-    /// The part of it during which frames waited for a receiver that had not run yet.
+    /// The part of the sleeping time during which frames waited for a receiver that had not run yet.
     pub waited_ns: AtomicU64,
-    /// The part of the time spent forwarding and polling during which another thread had its CPU.
+    /// The part of the forwarding and polling time during which another thread had its CPU.
     pub preempted_ns: AtomicU64,
     /// Number of sleeps.
     pub sleeps: AtomicU64,
-    /// Number of ingresses it owns.
+    /// Number of its ingresses.
     pub ingresses: AtomicU64,
 }
 
@@ -98,9 +97,9 @@ struct Shared {
     bell: Doorbell,
     stats: WorkerStats,
     watched: Arc<Watched>,
-    /// Tasks that were dropped because they panicked.
+    /// Tasks dropped after a panic.
     broken: Mutex<Vec<TaskId>>,
-    /// Wakes the daemon when there are such.
+    /// Wakes the main thread after a panic.
     fault: Fault,
 }
 
@@ -121,11 +120,11 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts worker `index` of that domain, pinned to `cpu` if given. `fault` is reported when one of its tasks
-    /// panics.
+    /// Starts worker `index` of that domain, pinned to `cpu` if given. A panic of one of its tasks is reported at
+    /// `fault`.
     ///
     /// # Errors
-    /// Whatever the system calls for thread, eventfd and epoll return.
+    /// Fails if the system calls for threads, eventfd or epoll do.
     pub fn start(
         index: usize,
         cpu: Option<usize>,
@@ -143,7 +142,7 @@ impl Worker {
             fault,
         });
         let run = Loop::new(Arc::clone(&shared), polling)?;
-        // A new thread has the slack of the one that starts it.
+        // A new thread inherits its creator's timer slack.
         let usual = rustix::thread::current_timer_slack().ok().and_then(NonZeroU64::new);
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(TIMER_SLACK));
         let thread = std::thread::Builder::new().name(format!("netvale-w{index}")).spawn(move || {
@@ -157,22 +156,22 @@ impl Worker {
         Ok(Worker { shared, thread: Some(thread?), cpu, domain })
     }
 
-    /// The tasks that panicked since the last call: they are gone.
+    /// Returns the tasks that panicked since the last call; they are gone.
     pub fn take_broken(&self) -> Vec<TaskId> {
         std::mem::take(&mut self.shared.broken.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// How often it was held up.
+    /// How often the worker was held up.
     pub fn stalls(&self) -> u64 {
         self.shared.watched.stalls()
     }
 
-    /// Whether it has a thread, which does not hang for longer than that.
+    /// Whether its thread runs and has not hung for longer than `limit`.
     pub fn goes_on(&self, now: Instant, limit: Duration) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) && !self.shared.watched.hangs(now, limit)
     }
 
-    /// Its times and load.
+    /// Its times and its load.
     pub fn stats(&self) -> &WorkerStats {
         &self.shared.stats
     }
@@ -182,17 +181,17 @@ impl Worker {
         self.shared.stats.ingresses.load(Ordering::Relaxed)
     }
 
-    /// Whose ports it serves.
+    /// The domain whose ports it serves.
     pub fn domain(&self) -> TimeDomain {
         self.domain
     }
 
-    /// Asks it to end, which it does when no peer holds it up.
+    /// Asks it to end, which it does unless a peer holds it up.
     pub fn stop(&self) {
         self.shared.send(Command::Stop);
     }
 
-    /// Whether it has ended.
+    /// Whether its thread has ended.
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -202,8 +201,8 @@ impl Worker {
         self.cpu
     }
 
-    /// Gives it a task. Returns the counter of the nanoseconds that the task will have taken of its workers' time,
-    /// about: they look at the clock only now and then.
+    /// Adds a task. Returns the counter of the task's time in nanoseconds, an estimate: workers read the clock only now
+    /// and then.
     pub fn add(&self, id: TaskId, task: Job) -> Arc<AtomicU64> {
         let entry = Entry::new(id, task);
         let taken = Arc::clone(&entry.taken);
@@ -212,14 +211,14 @@ impl Worker {
         taken
     }
 
-    /// Takes a task away; the answer says that it is dropped, with all it owns. That can take long (the kernel closes
-    /// a TAP only when all processors have been told), so a thread of its own does it.
+    /// Removes a task; the answer confirms that it is dropped with all it owns. That can take long (the kernel closes a
+    /// TAP only after all CPUs have synchronised), so a separate thread drops it.
     pub fn remove(&self, id: TaskId) -> Receiver<()> {
         self.shared.stats.ingresses.fetch_sub(1, Ordering::Relaxed);
         self.answered(|done| Command::Remove(id, done))
     }
 
-    /// Keeps the worker from sleeping while it has a task with which this was requested.
+    /// Keeps the worker awake, or not, as long as it has the task.
     pub fn keep_awake(&self, id: TaskId, on: bool) {
         self.shared.send(Command::KeepAwake(id, on));
     }
@@ -229,17 +228,17 @@ impl Worker {
         self.shared.send(Command::Rehome(id, switch, from));
     }
 
-    /// Makes a task begin with frames that waited for room in another process.
+    /// Starts a task with frames that waited for room in another process.
     pub fn wait_with(&self, id: TaskId, waiting: Vec<WaitingFrames>) {
         self.shared.send(Command::WaitWith(id, waiting));
     }
 
-    /// Forwards the frames that the ingress still has; the answer says that this is done.
+    /// Forwards the frames left in the ingress; the answer confirms it.
     pub fn drain(&self, id: TaskId) -> Receiver<()> {
         self.answered(|done| Command::Drain(id, WithoutRoom::Waits, done))
     }
 
-    /// The same for the last time: frames that find no room are dropped and counted, so that none is left.
+    /// Like [`Worker::drain`], for the last time: frames without room are dropped and counted.
     pub fn finish(&self, id: TaskId) -> Receiver<()> {
         self.answered(|done| Command::Drain(id, WithoutRoom::Drops, done))
     }
@@ -254,14 +253,14 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         self.stop();
-        // Memory of a user can hold that user's worker up for as long as the user likes. What it has is its own.
+        // A user's memory can hold up that user's worker indefinitely. Its tasks are the user's alone.
         let until = Instant::now() + LEAVING;
         while self.domain != TimeDomain::TRUSTED && !self.has_ended() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
         let is_awaited = self.domain == TimeDomain::TRUSTED || self.has_ended();
         if let Some(thread) = self.thread.take().filter(|_| is_awaited) {
-            // It does not panic: a panic of a task is caught, any other ends the process.
+            // Cannot panic: task panics are caught, any other ends the process.
             let _ = thread.join();
         }
     }

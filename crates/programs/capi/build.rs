@@ -1,4 +1,4 @@
-//! Gives the shared library netmap's name, so that it is found once whether a program links to it or it is preloaded.
+//! Names the shared library as netmap's, so a program finds one library whether linked to it or preloaded with it.
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libnetmap.so.0");

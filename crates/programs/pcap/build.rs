@@ -1,8 +1,8 @@
-//! Gives the shared library libpcap's name, and lets it need the system's libpcap under another one.
+//! Names the shared library as libpcap's, and makes it depend on the system's libpcap under another name.
 //!
-//! Programs find this library where they look for libpcap. What it does not define itself, the loader finds in the next
-//! one: `libpcap-system.so`, at run time a link to the system's libpcap. Here an empty library of that name is enough
-//! to link against.
+//! Programs find this library in libpcap's place. The loader finds functions that it does not define in the next
+//! library: `libpcap-system.so`, at run time a link to the system's libpcap. At build time an empty library of that
+//! name is enough to link against.
 
 use std::path::PathBuf;
 use std::process::Command;

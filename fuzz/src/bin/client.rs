@@ -146,8 +146,10 @@ fn answers(reply: &AttachReply, region: &Region, input: &mut Input<'_>) -> Answe
 fn use_rings(held: &mut Attached, memory: &Words, frame: &[u8], input: &mut Input<'_>) {
     let mut bytes = [0u8; 300];
     while !input.is_empty() {
-        let (op, n) = (input.byte() % 10, input.below(4));
-        let (tx, rx) = (held.tx.get_mut(n), held.rx.get_mut(n));
+        let op = input.byte() % 10;
+        let n = input.below(4);
+        let tx = held.tx.get_mut(n);
+        let rx = held.rx.get_mut(n);
         match (op, tx, rx) {
             (0 | 1, ..) => memory.store(usize::from(input.half()), input.index(SLOTS)),
             (2, ..) => memory.store(usize::from(input.half()), input.word()),

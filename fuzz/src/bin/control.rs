@@ -31,10 +31,13 @@ impl Handler for Dummy {
 
 fuzz_target!(|data: &[u8]| {
     let Some((&size, stream)) = data.split_first() else { return };
-    let (mut whole, mut asked) = (Connection::default(), Dummy::default());
+    let mut whole = Connection::default();
+    let mut asked = Dummy::default();
     let out = whole.feed(stream, &mut asked);
-    let (mut cut, mut asked_cut) = (Connection::default(), Dummy::default());
-    let (mut answers, mut close) = (Vec::new(), false);
+    let mut cut = Connection::default();
+    let mut asked_cut = Dummy::default();
+    let mut answers = Vec::new();
+    let mut close = false;
     for piece in stream.chunks(usize::from(size).max(1)) {
         let some = cut.feed(piece, &mut asked_cut);
         answers.extend(some.bytes);

@@ -89,15 +89,19 @@ fuzz_target!(|data: &[u8]| {
         let with = |f: &mut dyn FnMut(&mut Core)| shared.control(f).unwrap();
         with(&mut |core| drop(core.set_memory(Memory::of(&guest.dma))));
         with(&mut up);
-        let (ingress, egress) = (E1000Ingress::new(Arc::clone(&shared)), E1000Egress::new(Arc::clone(&shared)));
-        let (mut source, mut spare) = (Source::new(Box::new(ingress)), Box::default());
-        let (mut frames, mut scratch) = (Batch::new(), Scratch::new());
+        let ingress = E1000Ingress::new(Arc::clone(&shared));
+        let egress = E1000Egress::new(Arc::clone(&shared));
+        let mut source = Source::new(Box::new(ingress));
+        let mut spare = Box::default();
+        let mut frames = Batch::new();
+        let mut scratch = Scratch::new();
         let frame = [3u8; 1600];
         // SAFETY: the frame outlives the batch.
         [60, 64, 1514, 1600].into_iter().for_each(|len| _ = unsafe { frames.push(frame.as_ptr(), len) });
         let data = meddle(data, &guest.words, 0, SIZE as usize / 4);
         for (i, step) in data.chunks_exact(8).take(256).enumerate() {
-            let (words, value) = ([step[0], step[1], step[2], step[3]], [step[4], step[5], step[6], step[7]]);
+            let words = [step[0], step[1], step[2], step[3]];
+            let value = [step[4], step[5], step[6], step[7]];
             with(&mut |core| obey(core, guest, words, u32::from_le_bytes(value)));
             if i % 2 == 0 {
                 let done = bounded(MOST, "deliver", || egress.deliver(&frames, &[0, 1, 2, 3], &mut scratch));

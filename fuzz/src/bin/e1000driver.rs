@@ -87,8 +87,10 @@ fuzz_target!(|data: &[u8]| {
     let mut ingress = DriverIngress::new(rings, fault.clone(), call, Arc::new(link));
     let mut input = Input(meddle(rest, &memory, 0, 3072));
     ingress.woken();
-    let (mut source, mut spare) = (Source::new(Box::new(ingress)), Box::default());
-    let (mut frames, mut scratch) = (Batch::new(), Scratch::new());
+    let mut source = Source::new(Box::new(ingress));
+    let mut spare = Box::default();
+    let mut frames = Batch::new();
+    let mut scratch = Scratch::new();
     let frame = [3u8; 2100];
     // SAFETY: the frame outlives the batch.
     [14, 60, 1514, 2100].into_iter().for_each(|len| _ = unsafe { frames.push(frame.as_ptr(), len) });

@@ -83,8 +83,10 @@ fn message(kind: u16, header: &[u8], attributes: &[(u16, Vec<u8>)]) -> Vec<u8> {
 /// An entry as the kernel tells of it, and attributes of any kind behind it.
 fn entry(input: &mut Input<'_>) -> Vec<u8> {
     let what = input.byte();
-    let (family, device) = (FAMILIES[usize::from(what >> 1 & 3)], what >> 3 & 3);
-    let (state, flags) = (input.byte(), input.byte());
+    let family = FAMILIES[usize::from(what >> 1 & 3)];
+    let device = what >> 3 & 3;
+    let state = input.byte();
+    let flags = input.byte();
     let header = [family, 0, 0, 0, device, 0, 0, 0, state, 0, flags, 0];
     let mut attributes = vec![(LLADDR, mac(input.byte()).0.to_vec())];
     let is_bridges = family == 7 && what & 0x20 != 0;
@@ -220,7 +222,8 @@ impl World {
     /// The daemon lists addresses, and the kernel does what it is asked for. Then nothing more is to be done.
     fn list(&mut self, input: &mut Input<'_>) {
         let address = |input: &mut Input<'_>| {
-            let (n, what) = (input.byte(), input.byte());
+            let n = input.byte();
+            let what = input.byte();
             let ips: Vec<IpAddr> = (0..what & 3).map(|_| IpAddr::from([10, 0, 0, input.byte() % 8])).collect();
             let routers = ips.iter().copied().take(usize::from(what >> 2 & 1)).collect();
             LocalAddress { mac: mac(n), sticky: what & 8 != 0, ips, routers }
@@ -258,7 +261,9 @@ impl World {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let (mut world, mut input, start) = (World::default(), Input(data), Instant::now());
+    let mut world = World::default();
+    let mut input = Input(data);
+    let start = Instant::now();
     for _ in 0..MOST {
         if input.is_empty() {
             break;

@@ -123,7 +123,9 @@ fn same(sent: &[u8], came: &[u8]) -> bool {
 fuzz_target!(|data: &[u8]| {
     RECEIVER.with_borrow_mut(|receiver| {
         let Some(Receiver { mem, gro, scratch }) = receiver else { return };
-        let (mut input, mut flows, mut frames) = (Input(data), [const { Flow { seq: 0, ident: 0 } }; 2], Vec::new());
+        let mut input = Input(data);
+        let mut flows = [const { Flow { seq: 0, ident: 0 } }; 2];
+        let mut frames = Vec::new();
         while !input.is_empty() && frames.len() < 64 {
             let flow = input.below(8) / 7;
             frames.push(frame(&mut flows[flow], &mut input));
@@ -138,7 +140,8 @@ fuzz_target!(|data: &[u8]| {
         assert!(frames.len() <= BATCH);
         assert_eq!(gro.deliver(&batch, &picks, scratch), frames.len());
         let side = &mem.rx[0];
-        let (mut at, tail) = (side.csb.head(), side.csb.hwtail());
+        let mut at = side.csb.head();
+        let tail = side.csb.hwtail();
         for f in &frames {
             assert_ne!(at, tail, "a frame was lost");
             let slot = side.ring.slot_word(at);

@@ -56,7 +56,9 @@ fn serve(backend: &Arc<dyn Backend>, mut queues: Option<(&mut Queues, &mut Scrat
     let Ok(map) = Mapping::map(std::os::fd::AsFd::as_fd(&fd), len).map(Arc::new) else { return };
     let memory = words(&map);
     let mut input = Input(meddle(rest, &memory, 0, len / 4));
-    let (frame, mut batch, mut number) = ([7u8; 60], Batch::new(), 0);
+    let frame = [7u8; 60];
+    let mut batch = Batch::new();
+    let mut number = 0;
     while !input.is_empty() {
         match input.byte() % 6 {
             // A command, most of them with a number of its own.
@@ -77,7 +79,8 @@ fn serve(backend: &Arc<dyn Backend>, mut queues: Option<(&mut Queues, &mut Scrat
             }
             _ => {
                 let Some((queues, scratch)) = &mut queues else { continue };
-                let (egress, ingress) = (&queues.0[0], &mut queues.1[0]);
+                let egress = &queues.0[0];
+                let ingress = &mut queues.1[0];
                 // SAFETY: the frame outlives the batch's use of it.
                 unsafe { batch.push(frame.as_ptr(), frame.len() as u32) };
                 bounded(A_BATCH, "deliver", || egress.deliver(&batch, &[0], scratch));

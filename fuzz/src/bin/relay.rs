@@ -35,7 +35,8 @@ struct Rig {
 fn rig() -> Option<Rig> {
     let region = Region::private(RegionSizes::for_port(5, SLOTS, BUF, 0, 0)).ok()?;
     let shape = |tx, rx| PortShape { tx_rings: tx, rx_rings: rx, tx_slots: SLOTS, rx_slots: SLOTS };
-    let (port, copies) = (region.port(shape(2, 2)).ok()?, region.port(shape(1, 0)).ok()?);
+    let port = region.port(shape(2, 2)).ok()?;
+    let copies = region.port(shape(1, 0)).ok()?;
     let mirror = || Mirror::new(region.mapping(), region.places(), Moment::Passing);
     let bell = || Doorbell::new().ok();
     let side = |rings: &[RingSide], i: usize| rings[i].clone();
@@ -108,7 +109,8 @@ fuzz_target!(|data: &[u8]| {
     let memory = words(region.mapping());
     let layout = *region.layout();
     // Rings and status blocks: what is in buffers decides nothing.
-    let (first, end) = (layout.ring_pool as usize / 4, layout.buf_pool as usize / 4);
+    let first = layout.ring_pool as usize / 4;
+    let end = layout.buf_pool as usize / 4;
     let mut input = Input(meddle(data, &memory, first, end - first));
     while !input.is_empty() {
         match input.byte() & 0xf {

@@ -151,15 +151,18 @@ fn attach_request(input: &mut Input<'_>) -> AttachRequest {
     request.hdr_len = number(8, 12);
     request.mem_id = number(16, 8);
     if more & 32 != 0 {
-        (request.tx_slots, request.rx_slots, request.buf_size) =
-            (input.index(64), input.index(64), input.index(40).wrapping_mul(64));
+        request.tx_slots = input.index(64);
+        request.rx_slots = input.index(64);
+        request.buf_size = input.index(40).wrapping_mul(64);
     }
     if more & 64 != 0 {
         let mut pair = || (input.index(200), input.index(100).wrapping_mul(64));
         request.pools = Pools { ifs: pair(), rings: pair(), bufs: pair() };
     }
     if more & 128 != 0 {
-        let (bits, max, initial) = (input.index(64), input.index(128), input.index(128));
+        let bits = input.index(64);
+        let max = input.index(128);
+        let initial = input.index(128);
         request.offsets = (input.byte() & 1 == 0).then_some(OffsetsAsked { bits, max, initial });
         if input.byte() & 1 != 0 {
             request.flags |= FLAG_FILE;
@@ -208,12 +211,16 @@ fn mac(input: &mut Input<'_>) -> String {
 }
 
 fn address(input: &mut Input<'_>) -> String {
-    let (mac, vtep, n) = (mac(input), ip(input), input.byte());
+    let mac = mac(input);
+    let vtep = ip(input);
+    let n = input.byte();
     format!(r#"{{"mac":{mac},"vtep":{vtep},"sticky":{},"sequence":{}}}"#, n & 1 != 0, n >> 1)
 }
 
 fn neighbor(input: &mut Input<'_>) -> String {
-    let (mac, ip, n) = (mac(input), ip(input), input.byte());
+    let mac = mac(input);
+    let ip = ip(input);
+    let n = input.byte();
     format!(r#"{{"ip":{ip},"mac":{mac},"router":{}}}"#, n & 1 != 0)
 }
 
@@ -226,7 +233,8 @@ fn about_tunnel(input: &mut Input<'_>, sets: bool) -> String {
         return format!(r#""vxlan.local","params":{{"port":"{port}","watch":{}{since}}}"#, how & 1 != 0);
     }
     let flood = changes(input, ip, ip);
-    let (addresses, neighbors) = (changes(input, address, mac), changes(input, neighbor, ip));
+    let addresses = changes(input, address, mac);
+    let neighbors = changes(input, neighbor, ip);
     format!(
         r#""vxlan.set","params":{{"port":"{port}","replace":{},"flood":{flood},"addresses":{addresses},"neighbors":{neighbors}}}"#,
         how & 1 != 0
@@ -237,7 +245,8 @@ fn about_tunnel(input: &mut Input<'_>, sets: bool) -> String {
 fn roots_line(input: &mut Input<'_>, here: &str) -> String {
     let params = match input.byte() % 5 {
         0 => {
-            let (tunnel, n) = (TUNNELS[input.below(TUNNELS.len())], input.byte());
+            let tunnel = TUNNELS[input.below(TUNNELS.len())];
+            let n = input.byte();
             format!(
                 r#""port.attach","params":{{"switch":"{}","port":"{tunnel}","options":{{"name":"t{}"{}{}}}}}"#,
                 SWITCHES[input.below(5)],
@@ -256,7 +265,8 @@ fn roots_line(input: &mut Input<'_>, here: &str) -> String {
 }
 
 fn line(input: &mut Input<'_>, folder: &str, here: &str) -> String {
-    let (method, switch) = (input.byte(), SWITCHES[input.below(5)]);
+    let method = input.byte();
+    let switch = SWITCHES[input.below(5)];
     let params = match method & 1 {
         0 => {
             let port = ATTACHED[input.below(ATTACHED.len())].replace("DIR", folder).replace("HERE", here);

@@ -45,10 +45,12 @@ fuzz_target!(|data: &[u8]| {
     let switch = Switch::with("vale0", Settings { table_entries: 16, ..Settings::default() });
     let Some((mem, _, mut forwarder)) = port(&switch, "bad", hdr(*kind)) else { return };
     let Some((peer, received, _other)) = port(&switch, "peer", hdr(kind >> 4)) else { return };
-    let (tx, rx) = (&mem.tx[0], &peer.rx[0]);
+    let tx = &mem.tx[0];
+    let rx = &peer.rx[0];
     let memory = words(mem.region().mapping());
     let layout = *mem.region().layout();
-    let (first, end) = (layout.ring_pool as usize / 4, layout.total as usize / 4);
+    let first = layout.ring_pool as usize / 4;
+    let end = layout.total as usize / 4;
     let rest = meddle(rest, &memory, first, end - first);
     WORK.with_borrow_mut(|work| {
         for step in rest.chunks(24) {

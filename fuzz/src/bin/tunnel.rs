@@ -91,7 +91,10 @@ thread_local! {
 
 /// A TCP or UDP frame over IPv4 whose checksum is left to do, unless the input spoils it.
 fn half_done(input: &mut Input<'_>) -> Vec<u8> {
-    let (kind, len, at, spoil) = (input.byte(), input.half() % 9000, input.byte(), input.byte());
+    let kind = input.byte();
+    let len = input.half() % 9000;
+    let at = input.byte();
+    let spoil = input.byte();
     let (protocol, header, checksum) = if kind & 1 == 0 { (6, 20, 16) } else { (17, 8, 6) };
     let l4 = header + usize::from(len);
     let mut frame = vec![2; 12];
@@ -109,7 +112,9 @@ fn half_done(input: &mut Input<'_>) -> Vec<u8> {
 
 /// Who has an address: a request, whole or spoilt.
 fn request(input: &mut Input<'_>) -> Vec<u8> {
-    let (v6, at, spoil) = (input.byte() & 1 != 0, input.byte(), input.byte());
+    let v6 = input.byte() & 1 != 0;
+    let at = input.byte();
+    let spoil = input.byte();
     let mut frame = vec![0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1];
     if v6 {
         frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 32, 58, 255, 0xfd]);

@@ -68,8 +68,11 @@ fuzz_target!(|data: &[u8]| {
         let mut session = Session::new(device, PtnetDevice::vectors(&CONFIG), fault);
         let hello = Header { id: 0, command: command::VERSION, size: 20, flags: 0, error: 0 };
         let _ = session.handle(Message { header: hello, payload: vec![0; 4], fds: vec![] });
-        let (egress, ingress) = (&queues.0[0], &mut queues.1[0]);
-        let (mut rest, frame, mut batch) = (data, [7u8; 60], Batch::new());
+        let egress = &queues.0[0];
+        let ingress = &mut queues.1[0];
+        let mut rest = data;
+        let frame = [7u8; 60];
+        let mut batch = Batch::new();
         while let Some(m) = message(memory, &mut rest) {
             let header = m.header;
             match session.handle(m) {

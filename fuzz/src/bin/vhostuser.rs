@@ -53,15 +53,19 @@ fuzz_target!(|data: &[u8]| {
     SHARED.with_borrow_mut(|shared| {
         let Some(shared) = shared else { return };
         let Ok(tx) = Seat::woken() else { return };
-        let (rx, tx) = (Arc::<Seat<Live>>::default(), Arc::new(tx));
+        let rx = Arc::<Seat<Live>>::default();
+        let tx = Arc::new(tx);
         let seats = vec![Arc::clone(&rx), Arc::clone(&tx)];
         let config = NetConfig { mac: [2; 6], pairs: 1, mtu: 1500.into() };
         let mut device = Device::new(config, seats, shared.fault.clone());
         let egress = SeatEgress(rx);
         let mut ingress = SeatIngress::new(tx);
-        let (mut rest, frame, mut batch) = (data, [7u8; 60], Batch::new());
+        let mut rest = data;
+        let frame = [7u8; 60];
+        let mut batch = Batch::new();
         while let Some(m) = message(shared, &mut rest) {
-            let (request, is_reply) = (m.request, m.is_reply());
+            let request = m.request;
+            let is_reply = m.is_reply();
             match device.handle(m) {
                 Ok(Some(answer)) => assert!(answer.is_reply() && answer.request == request && !is_reply),
                 Ok(None) => {}

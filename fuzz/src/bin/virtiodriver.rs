@@ -79,8 +79,10 @@ impl Rig {
 
     /// The device says that it is done with a buffer, in the way of the layout; the input may make it wrong.
     fn use_one(&self, queue: usize, done: &mut u16, input: &mut Input<'_>) {
-        let (n, [desc, _, used, buf]) = (self.size, self.areas[queue]);
-        let (id, len) = (input.index(n.into()), input.word() % (2 * BUF));
+        let n = self.size;
+        let [desc, _, used, buf] = self.areas[queue];
+        let id = input.index(n.into());
+        let len = input.word() % (2 * BUF);
         let at = usize::from(*done % n);
         if self.features.queue.packed {
             let wrap = (*done / n).is_multiple_of(2);
@@ -116,8 +118,10 @@ fn drive(rig: &Rig, rest: &[u8]) {
     let most = A_CALL + A_BUFFER * u64::from(rig.size);
     let ingress = SeatIngress::new(Arc::clone(&rig.seats[0]));
     let egress = SeatEgress(Arc::clone(&rig.seats[1]));
-    let (mut source, mut spare) = (Source::new(Box::new(ingress)), Box::default());
-    let (mut frames, mut scratch) = (Batch::new(), Scratch::new());
+    let mut source = Source::new(Box::new(ingress));
+    let mut spare = Box::default();
+    let mut frames = Batch::new();
+    let mut scratch = Scratch::new();
     let frame = [3u8; 4000];
     // SAFETY: the frame outlives the batch.
     [60, 1514, 1600, 4000].into_iter().for_each(|len| _ = unsafe { frames.push(frame.as_ptr(), len) });

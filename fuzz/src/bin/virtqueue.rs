@@ -119,7 +119,8 @@ fuzz_target!(|data: &[u8]| {
         let (Some(tx), Some(rx)) = (seat(1), seat(0)) else { return };
         let ingress = SeatIngress::new(tx);
         let egress = SeatEgress(rx);
-        let (mut source, mut spare) = (Source::new(Box::new(ingress)), Box::default());
+        let mut source = Source::new(Box::new(ingress));
+        let mut spare = Box::default();
         for _ in 0..4 {
             let batch = bounded(MOST, "take", || source.take(&mut spare));
             let picks: Vec<u16> = (0..batch.len() as u16).collect();

@@ -43,7 +43,8 @@ fn merge(frame: &[u8], cut: usize) {
 /// The checksum does not depend on how the frame lies in pieces, and completing it never fails for
 /// a header that passed the check.
 fn complete(frame: &[u8], cut: usize, start: u16, offset: u16) {
-    let (mut one, mut two) = (frame.to_vec(), frame.to_vec());
+    let mut one = frame.to_vec();
+    let mut two = frame.to_vec();
     segment::complete_checksum(&mut [&mut one], start, offset).expect("checked header");
     let (first, second) = two.split_at_mut(cut);
     segment::complete_checksum(&mut [first, second], start, offset).expect("checked header");

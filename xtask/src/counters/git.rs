@@ -1,19 +1,19 @@
-//! What git says of earlier states of the tree, as far as there is git.
+//! Earlier states of the tree in git, if available.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Commits of one file that are looked at, at most.
+/// Maximum number of a file's commits to inspect.
 const COMMITS: usize = 200;
 
-/// What git prints for `arguments` in `root`; `None` when it cannot be run or fails.
+/// The output of git for `arguments` in `root`; `None` if it cannot be run or fails.
 fn git(root: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).current_dir(root).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The committed versions of a file, newest first and with those of merged branches: the commit, shortened, and the
-/// file's text in it. `None` without git, or outside a repository.
+/// The committed versions of a file, newest first, merged branches included: the abbreviated commit, and the file's
+/// text in it. `None` without git, or outside a repository.
 pub fn versions(root: &Path, file: &str) -> Option<Vec<(String, String)>> {
     let most = format!("--max-count={COMMITS}");
     let commits = git(root, &["rev-list", "--full-history", "--abbrev-commit", &most, "HEAD", "--", file])?;
@@ -26,15 +26,15 @@ pub fn is_shallow(root: &Path) -> bool {
     git(root, &["rev-parse", "--is-shallow-repository"]).is_some_and(|answer| answer.trim() == "true")
 }
 
-/// What differs from the commit that last changed `file`, or from HEAD if none has.
+/// The differences from the commit that last changed `file`, or from HEAD without such a commit.
 pub struct Changes {
-    /// Paths that have changed, were added or deleted since.
+    /// Paths changed, added or deleted since.
     pub files: Vec<String>,
     base: String,
 }
 
 impl Changes {
-    /// Asks git. `None` without git or commits.
+    /// Queries git. `None` without git or commits.
     pub fn since_change_of(root: &Path, file: &str) -> Option<Self> {
         let last = git(root, &["log", "-1", "--format=%H", "--", file])?;
         let base = if last.trim().is_empty() { "HEAD".to_owned() } else { last.trim().to_owned() };
@@ -44,7 +44,7 @@ impl Changes {
         Some(Self { files: names.filter(|name| !name.is_empty()).map(str::to_owned).collect(), base })
     }
 
-    /// A file's text before the changes, if there was one.
+    /// A file's text before the changes, if it existed.
     pub fn before(&self, root: &Path, file: &str) -> Option<String> {
         git(root, &["show", &format!("{}:./{file}", self.base)])
     }

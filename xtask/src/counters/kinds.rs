@@ -2,36 +2,36 @@
 //!
 //! The kinds are the rows of the macro `kinds!`, read from its source. Code names a kind by
 //! - a string that is a kind's name, or begins with it and a colon: `"vxlan"`, `"tap:{name}"`;
-//! - a variant that is called like a kind, of `AttachSpec` or of an enum whose name ends in `Kind`:
-//!   `AttachSpec::VirtioPci`, `PortKind::Tap`;
-//! - a type that is called after one and ends in `Port`, `Info` or `Spec`: `VxlanPort`, `PtnetInfo`.
+//! - a variant with a kind's name, of `AttachSpec` or of an enum whose name ends in `Kind`: `AttachSpec::VirtioPci`,
+//!   `PortKind::Tap`;
+//! - a type that begins with a kind's name and ends in `Port`, `Info` or `Spec`: `VxlanPort`, `PtnetInfo`.
 //!
-//! `"netmap:…"` does not count as a string: netmap's API begins the names of all ports with it. Tests, and what
-//! only tests, checks, fuzzes or measures, may name kinds. So may the folders of [`OWN`], and folders that are called
-//! like a kind. The table that lists the kinds is one file, and stays.
+//! `"netmap:…"` does not count as a string: netmap's API begins the names of all ports with it. Tests, and code that
+//! only tests, checks, fuzzes or measures, may name kinds. So may the folders of [`OWN`], and folders with a kind's
+//! name. The table that lists the kinds is one file, and stays.
 
 use proc_macro2::{Delimiter, TokenTree};
 
 use super::tokens::{Level, Scope, is_punct, is_word, levels, line};
 
-/// Where the kinds are listed.
+/// Path of the list of kinds.
 pub const LIST: &str = "crates/kinds/portspec/src/kinds/mod.rs";
 /// The macro with a row for each: `Tap(TapName) "tap" tap [Tap]`.
 const MACRO: &str = "kinds";
 /// Folders that belong to the kinds.
 const OWN: [&str; 2] = ["ports", "kinds"];
-/// The kind whose name begins the names of all ports in netmap's API.
+/// The kind whose name is the prefix of all port names in netmap's API.
 const OF_THE_API: &str = "netmap";
 /// Crates that test and measure.
 const DEVELOPMENT: [&str; 4] = ["bench", "harness", "soak", "system-tests"];
-/// Ends of types that are of one kind.
+/// Suffixes of types that belong to one kind.
 const ENDS: [&str; 3] = ["Port", "Info", "Spec"];
 
 /// The kinds of ports.
 pub struct Kinds {
-    /// As users write them: `virtio-pci`.
+    /// The kinds in user spelling: `virtio-pci`.
     names: Vec<String>,
-    /// As variants: `VirtioPci`.
+    /// The kinds as variants: `VirtioPci`.
     variants: Vec<String>,
 }
 
@@ -53,7 +53,7 @@ impl Kinds {
     /// Whether a file at this path may name kinds.
     pub fn may_be_named_in(&self, path: &str) -> bool {
         let Some(below) = path.strip_prefix("crates/") else { return true };
-        // The folder that a crate shares with others says nothing about it.
+        // The folder that holds several crates says nothing about one of them.
         let (of_crate, inside) = below.split_once("/src/").unwrap_or((below, ""));
         let own_crate = of_crate.rsplit('/').next().unwrap_or(of_crate);
         let is_own = |folder: &str| OWN.contains(&folder) || self.names.iter().any(|name| name == folder);
@@ -82,7 +82,7 @@ impl Kinds {
         }
     }
 
-    /// Whether a literal, as it is written, is a string that names a kind.
+    /// Whether a literal, as written in the source, is a string that names a kind.
     fn is_name(&self, literal: &str) -> bool {
         let Some((_, text)) = literal.split_once('"') else { return false };
         self.names.iter().filter(|name| *name != OF_THE_API || !text.contains(':')).any(|name| {
@@ -96,7 +96,7 @@ impl Kinds {
     }
 }
 
-/// The words of the rows of the macro that lists the kinds, if it is called on this level.
+/// The words of the rows of the macro that lists the kinds, if this level calls it.
 fn listed(tokens: &[TokenTree]) -> Option<Vec<String>> {
     let rows = tokens.windows(3).find_map(|tokens| match tokens {
         [name, bang, TokenTree::Group(rows)] if is_word(name, MACRO) && is_punct(bang, '!') => Some(rows.stream()),
@@ -140,7 +140,7 @@ mod tests {
         levels(text, Scope::Shipped).expect("tokens").iter().any(|level| kinds.mention(level).is_some())
     }
 
-    /// Objective: the kinds are those of the rows, without the empty one; a source without it is an error.
+    /// Objective: the kinds are those of the rows, without the empty one; a source without the macro is an error.
     #[test]
     fn kinds_are_read_from_the_source() {
         let kinds = Kinds::read(ATTACH).expect("kinds");
@@ -160,7 +160,7 @@ mod tests {
         assert!(mentions("use a::TapPort;") && mentions("struct E1000Info;") && mentions("b\"netmap\""));
     }
 
-    /// Objective: what only resembles a kind is no mention, nor is one in a comment, in documentation or in a test.
+    /// Objective: similar words are no mentions, nor are mentions in comments, documentation and tests.
     #[test]
     fn others_are_no_mentions() {
         for code in

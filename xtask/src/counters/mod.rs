@@ -8,14 +8,14 @@
 //! | `shared-type-names` | names of types that two or more files define ([`names`]) |
 //! | `glossary-nouns` | words that the glossary explains |
 //! | `files-naming-kinds` | files outside the kinds' folders that name a kind of port ([`kinds`]) |
-//! | `seconds-…` | the most that a tier of tests may take ([`crate::times`]) |
+//! | `seconds-…` | the time limit of a tier of tests ([`crate::times`]) |
 //!
-//! All Rust files below `crates`, `xtask` and `fuzz` are read. Shipped code is what lies in `src` of a crate, without
-//! files and folders called `tests`, and without items under `#[cfg(test)]`. Names and kinds are counted there alone,
+//! All Rust files below `crates`, `xtask` and `fuzz` are read. Shipped code is the code in `src` of a crate, without
+//! files and folders named `tests`, and without items under `#[cfg(test)]`. Names and kinds are counted only there,
 //! tuples there and in the rest (`…-in-tests`). A test module in a file of another name counts as shipped.
 //!
-//! What counts must be exactly what the file says: more is a step back, and less must be written down so that it stays.
-//! The file's own numbers are compared with all that it has held before, so that nobody writes a higher one.
+//! A count must equal the number in the file: a higher one is a regression, and a lower one must be recorded so that it
+//! stays. The numbers are also compared with all committed versions of the file, so that none can be raised.
 
 mod git;
 mod kinds;
@@ -33,9 +33,9 @@ use crate::times;
 use numbers::{FILE, Numbers};
 use survey::{COUNTED, SHARED_TYPE_NAMES, Site, Sites, Surveyor};
 
-/// Places that a finding names, at most.
+/// Maximum number of places in a finding.
 const SHOWN: usize = 5;
-/// Characters of a place's line that are shown.
+/// Maximum characters shown of a place's line.
 const SHOWN_COLUMNS: usize = 80;
 
 /// Compares the tree at `root`, and the history of its numbers, with the file.
@@ -69,7 +69,7 @@ fn summary(sites: &Sites) -> String {
     sites.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// Findings for numbers that are higher than in a committed version of the file.
+/// Findings for numbers higher than in a committed version of the file.
 fn compare_history(root: &Path, numbers: &Numbers) -> Findings {
     let Some(versions) = git::versions(root, FILE) else {
         println!("counters: not compared with earlier versions of {FILE}: there is no git repository, or no git");
@@ -81,7 +81,7 @@ fn compare_history(root: &Path, numbers: &Numbers) -> Findings {
     numbers::raised(numbers, &versions)
 }
 
-/// What a counter's number, as it is written, says of what counts. `new` are the places that were not there before.
+/// Compares a counter's number in the file with the count. `new` are the places added since.
 fn compare(counter: &str, written: u64, sites: &[Site], new: Option<&Sites>) -> Option<String> {
     let value = survey::value(counter, sites);
     if value < written {
@@ -109,7 +109,7 @@ fn shown(new: &[&Site]) -> String {
     new.iter().take(SHOWN).map(line).chain(more).collect::<Vec<_>>().join("\n")
 }
 
-/// The files with most places, where it is not known which places are new.
+/// The files with the most places, for when the new places are unknown.
 fn most_of(sites: &[Site]) -> String {
     let mut files: BTreeMap<&str, usize> = BTreeMap::new();
     for site in sites {
@@ -121,14 +121,14 @@ fn most_of(sites: &[Site]) -> String {
     most.collect::<Vec<_>>().join("\n")
 }
 
-/// The places in files that have changed since the numbers were last written, without those that were there before, in
-/// whichever of these files. `None` if git cannot say.
+/// The places in files changed since the numbers were last written, minus those that existed before in any of these
+/// files. `None` without git.
 fn new_sites(root: &Path, surveyor: &Surveyor) -> Option<Sites> {
     let changes = git::Changes::since_change_of(root, FILE)?;
     let mut before = Sites::new();
     let mut now = Sites::new();
     for file in changes.files.iter().filter(|file| survey::is_counted(file)) {
-        // A version that the lexer does not understand has no places to compare.
+        // A version that the lexer cannot parse has no places to compare.
         if let Some(text) = changes.before(root, file) {
             let _ = surveyor.add(file, &text, &mut before);
         }
@@ -142,7 +142,7 @@ fn new_sites(root: &Path, surveyor: &Surveyor) -> Option<Sites> {
     Some(now)
 }
 
-/// Takes as many places out of `sites` as `before` has with the same text.
+/// Removes from `sites` as many places of each text as `before` has.
 fn remove_old(sites: &mut Vec<Site>, before: &[Site]) {
     let mut old: BTreeMap<&str, usize> = BTreeMap::new();
     for site in before {

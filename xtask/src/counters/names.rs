@@ -1,4 +1,4 @@
-//! Names of types, and in how many files each is defined.
+//! Names of types, and the number of files that define each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,11 +7,11 @@ use proc_macro2::TokenTree;
 use super::survey::Site;
 use super::tokens::Level;
 
-/// What defines a type.
+/// Keywords that define a type.
 const KEYWORDS: [&str; 5] = ["struct", "enum", "trait", "union", "type"];
 
-/// The types that a level defines, with their lines. A type that belongs to a trait, or to an implementation of one, is
-/// named by the trait and does not count.
+/// The types that a level defines, with their lines. An associated type of a trait or its implementation is named by
+/// the trait and does not count.
 pub fn definitions(level: &Level) -> Vec<(usize, String)> {
     let pairs = level.tokens.windows(2).filter_map(|pair| match pair {
         [TokenTree::Ident(keyword), TokenTree::Ident(name)] => Some((keyword.to_string(), name)),
@@ -22,7 +22,7 @@ pub fn definitions(level: &Level) -> Vec<(usize, String)> {
     defined.map(|(_, name)| (name.span().start().line, name.to_string())).collect()
 }
 
-/// The names that two or more files define.
+/// The names defined in two or more files.
 pub fn shared(definitions: &[Site]) -> BTreeSet<&str> {
     let mut files: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for site in definitions {
@@ -31,7 +31,7 @@ pub fn shared(definitions: &[Site]) -> BTreeSet<&str> {
     files.into_iter().filter(|(_, files)| files.len() > 1).map(|(name, _)| name).collect()
 }
 
-/// How many different names there are.
+/// Number of different names.
 pub fn distinct(definitions: &[Site]) -> usize {
     definitions.iter().map(|site| site.what.as_str()).collect::<BTreeSet<_>>().len()
 }
@@ -46,7 +46,8 @@ mod tests {
         levels.iter().flat_map(definitions).map(|(_, name)| name).collect()
     }
 
-    /// Objective: every way to define a type counts, also in a function or a module; members of traits, tests, uses of
+    /// Objective: every kind of type definition counts, also in a function or a module; members of traits, tests, uses
+    /// of a name, strings and comments do not.
     /// a name, strings and comments do not.
     #[test]
     fn definitions_count() {

@@ -1,16 +1,16 @@
-//! The file of the numbers, what it holds today, and what it has held.
+//! The file of the numbers: its current content, and its history.
 
 use std::collections::BTreeMap;
 
 use crate::Findings;
 
-/// Where the numbers are.
+/// Path of the file.
 pub const FILE: &str = "xtask/counters.toml";
 
 /// Numbers by name.
 pub type Numbers = BTreeMap<String, u64>;
 
-/// Reads lines `name = number`; `#` starts a comment. What is no such line is a finding.
+/// Parses lines `name = number`; `#` starts a comment. Any other line is a finding.
 pub fn parse(text: &str) -> (Numbers, Findings) {
     let mut numbers = Numbers::new();
     let mut findings = Findings::new();
@@ -30,7 +30,7 @@ pub fn parse(text: &str) -> (Numbers, Findings) {
     (numbers, findings)
 }
 
-/// Findings for numbers that are missing, and for those that nothing counts.
+/// Findings for missing numbers, and for numbers without a counter.
 pub fn compare_names(numbers: &Numbers, known: &[&str]) -> Findings {
     let missing = known.iter().filter(|name| !numbers.contains_key(**name));
     let missing = missing.map(|name| format!("{FILE}: expected a line for {name}; write `{name} = NUMBER`"));
@@ -39,7 +39,7 @@ pub fn compare_names(numbers: &Numbers, known: &[&str]) -> Findings {
     missing.chain(unknown).collect()
 }
 
-/// Findings for numbers above the lowest of all `versions`, which are commits with the file's text.
+/// Findings for numbers above the minimum of all `versions`, which are commits with the file's text.
 pub fn raised(numbers: &Numbers, versions: &[(String, String)]) -> Findings {
     let mut lowest: BTreeMap<String, (u64, &str)> = BTreeMap::new();
     for (commit, text) in versions {
@@ -70,7 +70,8 @@ mod tests {
         numbers
     }
 
-    /// Objective: numbers and comments are read; other lines and a second line of a name are findings with their place.
+    /// Objective: numbers and comments are parsed; other lines and a second line of a name are findings with their
+    /// place.
     #[test]
     fn lines_are_read() {
         assert_eq!(
@@ -82,7 +83,7 @@ mod tests {
         assert_eq!(places, [2, 3, 4].map(|line| format!("{FILE}:{line}")));
     }
 
-    /// Objective: each known counter has a line, and no line is of another.
+    /// Objective: each known counter needs a line, and each line a known counter.
     #[test]
     fn lines_are_of_known_counters() {
         assert!(compare_names(&numbers("a = 1\nb = 2"), &["a", "b"]).is_empty());
@@ -91,8 +92,8 @@ mod tests {
         assert!(findings[0].contains("a line for b") && findings[1].contains("called c"), "{findings:?}");
     }
 
-    /// Objective: a number above the lowest of its history is a finding, also when newer versions were above it; equal
-    /// and lower ones, and new names, are none.
+    /// Objective: a number above the minimum of its history is a finding, even if newer versions were above it too;
+    /// equal and lower ones, and new names, are none.
     #[test]
     fn raises_are_found_in_history() {
         let versions = ["a = 9\nb = 1", "a = 7\nb = 1", "a = 8", ""].map(|text| ("c0ffee".to_owned(), text.to_owned()));

@@ -1,4 +1,4 @@
-//! Goes through the tree and collects what the counters count, with its places.
+//! Walks the tree and collects the counted places.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,14 +13,14 @@ const TUPLE_ASSIGNMENTS: [&str; 2] = ["tuple-assignments", "tuple-assignments-in
 const TUPLE_PARAMETERS: [&str; 2] = ["tuple-parameters", "tuple-parameters-in-tests"];
 /// Lines over [`COLUMNS`].
 pub const LONG_LINES: &str = "long-lines";
-/// Names that types of several files have.
+/// Type names shared by several files.
 pub const SHARED_TYPE_NAMES: &str = "shared-type-names";
 /// Words of the glossary.
 const GLOSSARY_NOUNS: &str = "glossary-nouns";
 /// Files that name a kind of port.
 const FILES_NAMING_KINDS: &str = "files-naming-kinds";
 
-/// All of them.
+/// All counters of this module.
 pub const COUNTED: [&str; 8] = [
     TUPLE_ASSIGNMENTS[0],
     TUPLE_ASSIGNMENTS[1],
@@ -32,32 +32,32 @@ pub const COUNTED: [&str; 8] = [
     FILES_NAMING_KINDS,
 ];
 
-/// Columns that a line may have, in characters; rustfmt's `max_width`.
+/// Maximum columns of a line, in characters; rustfmt's `max_width`.
 pub const COLUMNS: usize = 120;
 /// Folders whose Rust files are counted.
 const FOLDERS: [&str; 3] = ["crates", "xtask", "fuzz"];
 
-/// One place that counts.
+/// A counted place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
     /// Path below the workspace's root.
     pub file: String,
-    /// From 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// The name that counts, or the line's text.
+    /// The counted name, or the line's text.
     pub what: String,
 }
 
 /// Places by counter.
 pub type Sites = BTreeMap<&'static str, Vec<Site>>;
 
-/// Looks at single files.
+/// Surveys single files.
 pub struct Surveyor {
     kinds: kinds::Kinds,
 }
 
 impl Surveyor {
-    /// Reads what must be known of the tree at `root` first.
+    /// Reads the required facts about the tree at `root`.
     pub fn new(root: &Path) -> Result<Self, String> {
         Ok(Self { kinds: kinds::Kinds::read(&read(root, kinds::LIST)?)? })
     }
@@ -85,7 +85,7 @@ impl Surveyor {
     }
 }
 
-/// A file, and where its places go.
+/// A file, and the destination of its places.
 struct Page<'a> {
     file: &'a str,
     lines: Vec<&'a str>,
@@ -111,7 +111,7 @@ impl Page<'_> {
         }
     }
 
-    /// Puts what `find` finds in shipped code under the first counter, what it finds elsewhere under the second.
+    /// Counts the results of `find` in shipped code under the first counter, the others under the second.
     fn put_split(
         &mut self,
         counters: [&'static str; 2],
@@ -128,7 +128,7 @@ impl Page<'_> {
     }
 }
 
-/// Whether a file is part of a crate and not of its tests.
+/// Whether a file belongs to a crate's shipped code.
 fn is_shipped(file: &str) -> bool {
     let Some((of, below)) = file.split_once("/src/") else { return false };
     let is_crate = of == "xtask" || of.starts_with("crates/");
@@ -149,7 +149,7 @@ fn is_row_of(line: &str, noun: &str) -> bool {
     line.starts_with("| **") && line.to_lowercase().contains(noun)
 }
 
-/// Whether the counters look at a file with this path.
+/// Whether a file with this path is counted.
 pub fn is_counted(file: &str) -> bool {
     let below = |folder: &&str| file.strip_prefix(*folder).is_some_and(|rest| rest.starts_with('/'));
     file == glossary::GLOSSARY || file.ends_with(".rs") && FOLDERS.iter().any(below)
@@ -168,7 +168,7 @@ pub fn survey(root: &Path, surveyor: &Surveyor) -> Result<Sites, String> {
     Ok(sites)
 }
 
-/// What a counter says of its places.
+/// The value of a counter with these places.
 pub fn value(counter: &str, sites: &[Site]) -> u64 {
     let count = if counter == SHARED_TYPE_NAMES { names::shared(sites).len() } else { sites.len() };
     count as u64

@@ -1,4 +1,4 @@
-//! The ratchet, and the way from files and commits to findings.
+//! The ratchet, and the path from files and commits to findings.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,14 +12,14 @@ fn site(file: &str, line: usize, what: &str) -> Site {
     Site { file: file.into(), line, what: what.into() }
 }
 
-/// A small tree in a folder of its own, removed at the end.
+/// A small tree in its own folder, removed at the end.
 struct Tree(PathBuf);
 
 impl Tree {
     fn new(name: &str) -> Self {
         let root = std::env::temp_dir().join(format!("netvale-xtask-{name}-{}", std::process::id()));
         let tree = Self(root);
-        tree.write("ARCHITECTURE.md", "## The nouns\n\n| noun | what |\n|---|---|\n| **ring, slot** | x |\n");
+        tree.write(crate::glossary::GLOSSARY, "# Glossary\n\n| noun | what |\n|---|---|\n| **ring, slot** | x |\n");
         tree.write("crates/kinds/portspec/src/kinds/mod.rs", ATTACH);
         tree.write("xtask/src/main.rs", "fn main() {}\n");
         tree.write("fuzz/a.rs", "");
@@ -67,7 +67,8 @@ impl Drop for Tree {
     }
 }
 
-/// Objective: a right number is no finding; one that fell is to be written down; one that rose has its new places.
+/// Objective: an equal number is no finding; a lower count must be recorded; a higher one is reported with its new
+/// places.
 #[test]
 fn numbers_only_fall() {
     let sites = [site("a.rs", 1, "x"), site("a.rs", 2, "y")];
@@ -81,7 +82,7 @@ fn numbers_only_fall() {
     assert!(rose.contains("a.rs: 2 of them"), "{rose}");
 }
 
-/// Objective: of names, it is those that two files define which count, and which are shown.
+/// Objective: for names, those that two files define are counted and shown.
 #[test]
 fn shared_names_are_shown() {
     let sites = [site("a.rs", 1, "A"), site("b.rs", 2, "A"), site("b.rs", 3, "B")];
@@ -91,7 +92,7 @@ fn shared_names_are_shown() {
     assert!(rose.contains("new: b.rs:2: A") && !rose.contains(": B"), "{rose}");
 }
 
-/// Objective: places that only moved, to another line or another file, are not new; the second of two equal ones is.
+/// Objective: places that only moved, within a file or to another one, are not new; the second of two equal ones is.
 #[test]
 fn moved_places_are_old() {
     let mut sites = vec![site("b.rs", 7, "x"), site("b.rs", 9, "x"), site("b.rs", 10, "y")];
@@ -99,7 +100,7 @@ fn moved_places_are_old() {
     assert_eq!(sites, [site("b.rs", 9, "x"), site("b.rs", 10, "y")]);
 }
 
-/// Objective: without git the tree is counted, and the rest is passed over.
+/// Objective: without git the tree is counted, and the history is skipped.
 #[test]
 fn without_git_the_tree_is_counted() {
     let tree = Tree::new("no-git");
@@ -110,7 +111,7 @@ fn without_git_the_tree_is_counted() {
     assert!(found.len() == 1 && found[0].contains("tuple-assignments rose from 0 to 1"), "{found:?}");
 }
 
-/// Objective: a number that was raised is found before and after the commit; so are the places that raised what counts.
+/// Objective: a raised number is found before and after the commit; so are the places that raised a count.
 #[test]
 fn history_is_compared() {
     let tree = Tree::new("git");
@@ -132,7 +133,7 @@ fn history_is_compared() {
     assert_eq!(tree.findings(), raised);
 }
 
-/// Objective: a clone without the commits that had a lower number passes, since nothing is known of them.
+/// Objective: a clone that lacks the commits with a lower number passes.
 #[test]
 fn shallow_clones_pass() {
     let tree = Tree::new("whole");
@@ -149,7 +150,7 @@ fn shallow_clones_pass() {
     assert_eq!(clone.findings(), Findings::new());
 }
 
-/// Objective: a line has 120 columns at most, in characters; tests may name kinds and share names of types.
+/// Objective: a line has at most 120 columns, in characters; tests may name kinds and share names of types.
 #[test]
 fn lines_and_tests() {
     let tree = Tree::new("lines");

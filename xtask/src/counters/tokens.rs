@@ -1,28 +1,28 @@
-//! Rust text as trees of tokens, level by level, and the patterns that several counters look for.
+//! Rust text as trees of tokens, level by level, with helpers for the patterns of several counters.
 //!
-//! The lexer is proc-macro2's, so comments, strings and lifetimes are what they are for the compiler, and the bodies of
-//! macros are read like other code.
+//! The lexer is proc-macro2's: it treats comments, strings and lifetimes as the compiler does, and the bodies of macros
+//! are read like other code.
 
 use proc_macro2::{Delimiter, Group, Spacing, TokenStream, TokenTree};
 
 /// The tokens of one level: those between two brackets, or those of a file.
 pub struct Level {
-    /// The tokens, without documentation. A group stands for all that is inside it.
+    /// The tokens, without documentation. A group stands for everything inside it.
     pub tokens: Vec<TokenTree>,
     /// Whether these are the members of an `impl` or a `trait`.
     pub members: bool,
 }
 
-/// Which code to look at.
+/// The code to inspect.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// All of it.
+    /// All code.
     All,
-    /// All but the items under `#[cfg(test)]`.
+    /// All code except items under `#[cfg(test)]`.
     Shipped,
 }
 
-/// The levels of `text`, outer ones first. `Err` says what the lexer does not understand.
+/// The levels of `text`, outer ones first. `Err` is the lexer's error.
 pub fn levels(text: &str, scope: Scope) -> Result<Vec<Level>, String> {
     let stream: TokenStream =
         text.parse().map_err(|e| format!("expected Rust, and found what cannot be split into tokens: {e}"))?;
@@ -85,13 +85,13 @@ fn is_doc(group: &Group) -> bool {
     group.delimiter() == Delimiter::Bracket && first.is_some_and(|token| is_word(&token, "doc"))
 }
 
-/// `[cfg(test)]`, also as one of several conditions that all hold.
+/// `[cfg(test)]`, also as one of several conjoined conditions.
 fn is_test(group: &Group) -> bool {
     let words = group.to_string().replace(' ', "");
     words == "[cfg(test)]" || words.starts_with("[cfg(all(test,")
 }
 
-/// Leaves out each item under `#[cfg(test)]`: all up to its body, or to its semicolon.
+/// Removes each item under `#[cfg(test)]` up to the end of its body, or its semicolon.
 fn without_tests(tokens: Vec<TokenTree>) -> Vec<TokenTree> {
     let mut kept: Vec<TokenTree> = Vec::new();
     let mut skips = false;
@@ -119,7 +119,7 @@ pub fn is_punct(token: &TokenTree, sign: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == sign)
 }
 
-/// Whether `token` is that sign and no part of a longer one: `=`, but not the first half of `==` or `=>`.
+/// Whether `token` is that sign and not part of a longer one: `=`, but not the first half of `==` or `=>`.
 pub fn is_alone(token: &TokenTree, sign: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == sign && punct.spacing() == Spacing::Alone)
 }
@@ -129,7 +129,7 @@ pub fn is_group(token: &TokenTree, delimiter: Delimiter) -> bool {
     matches!(token, TokenTree::Group(group) if group.delimiter() == delimiter)
 }
 
-/// Whether `token` is a tuple: parentheses around something with a comma.
+/// Whether `token` is a tuple: parentheses with a comma inside.
 pub fn is_tuple(token: &TokenTree) -> bool {
     match token {
         TokenTree::Group(group) if group.delimiter() == Delimiter::Parenthesis => {
@@ -139,7 +139,7 @@ pub fn is_tuple(token: &TokenTree) -> bool {
     }
 }
 
-/// The line a token begins on, from 1.
+/// The line of a token's first character, from 1.
 pub fn line(token: &TokenTree) -> usize {
     token.span().start().line
 }
@@ -154,7 +154,7 @@ mod tests {
         all.filter(|token| matches!(token, TokenTree::Ident(_))).map(ToString::to_string).collect()
     }
 
-    /// Objective: documentation, comments and the text of strings are no tokens; lifetimes and macros' bodies are.
+    /// Objective: documentation, comments and the text of strings yield no tokens; lifetimes and macros' bodies do.
     #[test]
     fn documentation_is_no_code() {
         let text = "//! a b\n#![doc = \"c\"]\n/// d\nfn e<'f>(g: &'f str) { h!(i \"j\") } // k";
@@ -162,7 +162,7 @@ mod tests {
         assert!(levels("fn f( {", Scope::All).is_err());
     }
 
-    /// Objective: items under `#[cfg(test)]` are left out of shipped code, and nothing after them is.
+    /// Objective: items under `#[cfg(test)]` are removed from shipped code, and the code after them stays.
     #[test]
     fn tests_are_not_shipped() {
         let text = "#[cfg(test)] mod tests { a } #[cfg(test)] #[x] use b; c #[cfg(all(test, not(d)))] fn e() {} f";

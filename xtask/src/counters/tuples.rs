@@ -1,4 +1,4 @@
-//! Counts tuples that stand for a list of separate things: in statements and in parameters.
+//! Counts tuples that pack separate things into one: in statements and in parameters.
 
 use proc_macro2::{Delimiter, TokenTree};
 
@@ -7,14 +7,14 @@ use super::tokens::{Level, is_alone, is_group, is_punct, is_tuple, is_word, line
 /// Lines of the statements of a level that assign a tuple to a tuple: `(a, b) = (x, y);`, also with `let`, with a type,
 /// as a block's last statement, and as a match arm's body.
 ///
-/// A call that returns a tuple, `for`, `match`, `if let` and `let … else` take a value apart and do not count.
+/// A call that returns a tuple, `for`, `match`, `if let` and `let … else` destructure a single value and do not count.
 pub fn assignments(level: &Level) -> Vec<usize> {
     let tokens = &level.tokens;
     let starts = (0..tokens.len()).filter(|&at| starts_statement(&tokens[..at]));
     starts.filter(|&at| is_assignment(&tokens[at..])).map(|at| line(&tokens[at])).collect()
 }
 
-/// Whether a statement, or a match arm's expression, begins behind `before`.
+/// Whether a statement, or a match arm's expression, begins after `before`.
 fn starts_statement(before: &[TokenTree]) -> bool {
     match before {
         [] => true,
@@ -56,7 +56,7 @@ pub fn parameters(level: &Level) -> Vec<usize> {
     functions.filter_map(|at| parameter_list(&tokens[at + 1..])).flat_map(|list| tuple_types(&list)).collect()
 }
 
-/// What stands in the parentheses of a function behind its `fn`; `None` for a pointer to a function.
+/// The parameters of a function after its `fn`; `None` for a function pointer.
 fn parameter_list(tokens: &[TokenTree]) -> Option<Vec<TokenTree>> {
     let [TokenTree::Ident(_), rest @ ..] = tokens else { return None };
     let mut depth = 0usize;
@@ -87,7 +87,7 @@ mod tests {
         levels(text, Scope::All).expect("tokens").iter().flat_map(of).count()
     }
 
-    /// Objective: each way to pack statements into one counts once, wherever it stands, and has its line.
+    /// Objective: each way to pack statements into one counts once, in any place, with its line.
     #[test]
     fn packed_statements_count() {
         for text in [
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(lines, [3]);
     }
 
-    /// Objective: what takes one value apart, or only looks like an assignment, does not count.
+    /// Objective: destructuring a single value, or code that only looks like an assignment, does not count.
     #[test]
     fn taking_apart_does_not_count() {
         for text in [

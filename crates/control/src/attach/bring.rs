@@ -1,9 +1,9 @@
-//! The message by which a client hands the daemon a device that it has made itself: a TAP in a network namespace that
-//! the daemon cannot enter.
+//! The message by which a client passes the daemon a device of its own making: a TAP in a network namespace that the
+//! daemon cannot enter.
 //!
-//! Behind the head and the number of queues, the message has the parameters of `port.attach` as JSON. With it come, as
+//! Behind the head and the number of queues, the message has the parameters of `port.attach` as JSON. It carries, as
 //! `SCM_RIGHTS`, a socket for the answer, and the device's queues. The answer is an [`AttachReply`] without
-//! descriptors; if its status is 0, its text is the port's full name. The port stays when the connection is closed.
+//! descriptors; if its status is 0, its text is the port's full name. The port outlives the connection.
 
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -13,7 +13,7 @@ use super::wire::{self, Head};
 use crate::server::strict;
 use crate::types::AttachParams;
 
-/// Maximum number of queues that a client can hand over: with the socket for the answer, they fit one message.
+/// Maximum number of queues that a client can pass: with the socket for the answer, they fit one message.
 pub const MAX_BROUGHT: usize = 128;
 /// Maximum length of a [`BringRequest`] in bytes.
 pub const BRING_LEN: usize = 4096;
@@ -27,12 +27,12 @@ struct Start {
     queues: U16,
 }
 
-/// A request to attach a port whose device comes with it.
+/// A request to attach a port to the device that comes with it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BringRequest {
     /// Number of the device's queues.
     pub queues: u16,
-    /// Where and how to attach it.
+    /// The parameters of the attachment.
     pub params: AttachParams,
 }
 
@@ -41,7 +41,7 @@ impl BringRequest {
     pub fn encode(&self) -> Vec<u8> {
         let start = Start { head: Head::new(BRING_MAGIC), queues: self.queues.into() };
         let mut bytes = start.as_bytes().to_vec();
-        // Texts, numbers and flags, which can all be written.
+        // Texts, numbers and flags, which can always be written.
         bytes.extend(serde_json::to_vec(&self.params).unwrap_or_default());
         bytes
     }
@@ -78,7 +78,7 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: no bytes make the decoder panic, with a valid start neither.
+        /// Objective: no bytes make the decoder panic, not even behind a valid head.
         #[test]
         fn any_bytes(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), begin in any::<bool>()) {
             if begin && bytes.len() >= 8 {
@@ -88,7 +88,7 @@ mod tests {
         }
     }
 
-    /// Objective: a request survives the wire and is told apart from the other messages.
+    /// Objective: a request survives the wire and is distinguished from the other messages.
     #[test]
     fn round_trip() {
         let bytes = request(2).encode();
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(BringRequest::decode(&bytes), Ok(request(2)));
     }
 
-    /// Objective: each mistake in a message has its own error.
+    /// Objective: each fault of a message has its own error.
     #[test]
     fn refusals_are_named() {
         let with = |change: &dyn Fn(&mut Vec<u8>)| {

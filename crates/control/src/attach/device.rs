@@ -13,8 +13,8 @@ macro_rules! at {
 }
 
 impl AttachReply {
-    /// Describes a port whose rings are those of a ptnet device, from inside the virtual machine. The host wrote the
-    /// header: all offsets must be checked against the memory, as in any reply.
+    /// Describes a port with the rings of a ptnet device, from inside the virtual machine. The host wrote the header:
+    /// all offsets must be checked against the memory, as in any reply.
     pub fn of_device(header: &[u32]) -> AttachReply {
         let word = |at: usize| header.get(at).copied().unwrap_or(0);
         let wide = |at: usize| u64::from(word(at)) | u64::from(word(at + 1)) << 32;
@@ -45,7 +45,7 @@ impl AttachReply {
 mod tests {
     use super::*;
 
-    /// Objective: each field is found where the header has it.
+    /// Objective: each field is read from its place in the header.
     #[test]
     fn fields() {
         let header: Vec<u32> = (0..84).collect();

@@ -1,4 +1,4 @@
-//! Encoding and decoding of messages; unknown or impossible values are refused.
+//! Encodes and decodes messages; unknown or impossible values are refused.
 
 use std::ops::Range;
 
@@ -139,7 +139,7 @@ impl AttachReply {
     /// Decodes a message.
     ///
     /// # Errors
-    /// [`BadMessage`] if the bytes are not a valid reply. Offsets are checked against the region's size where it is
+    /// [`BadMessage`] if the bytes are not a valid reply. Offsets are checked against the region's size when it is
     /// mapped.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
         let m: wire::Reply = wire::read(bytes, REPLY_MAGIC)?;
@@ -149,11 +149,13 @@ impl AttachReply {
             2 => Role::Monitor,
             _ => return Err(BadMessage::Field("role")),
         };
-        let (tx_rings, rx_rings) = (m.tx_rings.get(), m.rx_rings.get());
+        let tx_rings = m.tx_rings.get();
+        let rx_rings = m.rx_rings.get();
         if tx_rings.saturating_add(rx_rings) > MAX_PORT_RINGS {
             return Err(BadMessage::Field("number of rings"));
         }
-        let (tx_bound, rx_bound) = (bound(m.tx_bound, tx_rings)?, bound(m.rx_bound, rx_rings)?);
+        let tx_bound = bound(m.tx_bound, tx_rings)?;
+        let rx_bound = bound(m.rx_bound, rx_rings)?;
         if tx_bound.len() + rx_bound.len() > MAX_RINGS {
             return Err(BadMessage::Field("number of bound rings"));
         }
@@ -200,7 +202,7 @@ impl AttachReply {
     }
 }
 
-/// The range of rings that a client is bound to, out of `rings`.
+/// The range of rings bound to a client, out of `rings`.
 fn bound([first, count]: [U32; 2], rings: u32) -> Result<Range<u32>, BadMessage> {
     let first = first.get();
     let end = first.checked_add(count.get()).filter(|&end| end <= rings);

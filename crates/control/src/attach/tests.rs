@@ -54,7 +54,7 @@ fn reply_round_trip() {
     assert_eq!(AttachReply::decode(&long.encode()).unwrap().text, "ü".repeat(127));
 }
 
-/// Objective: each mistake in a message has its own error.
+/// Objective: each fault of a message has its own error.
 #[test]
 fn refusals_are_named() {
     let mut m = AttachRequest { name: "a".into(), ..Default::default() }.encode();

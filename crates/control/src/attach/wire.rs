@@ -1,4 +1,4 @@
-//! The messages as they are on the wire: integers are little-endian, nothing is aligned, unused bytes are zero.
+//! The messages on the wire: integers are little-endian, nothing is aligned, unused bytes are zero.
 
 use zerocopy::little_endian::{I32, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -38,7 +38,7 @@ impl Head {
         Head { magic: magic.into(), version: ATTACH_VERSION.into() }
     }
 
-    /// The magic number of any bytes.
+    /// The magic number at the start of any bytes.
     pub(crate) fn magic_of(bytes: &[u8]) -> Option<u32> {
         U32::read_from_prefix(bytes).ok().map(|(magic, _)| magic.get())
     }
@@ -58,13 +58,13 @@ pub(crate) fn read<T: FromBytes>(bytes: &[u8], magic: u32) -> Result<T, BadMessa
     }
 }
 
-/// Text with a final NUL, zeros behind it.
+/// Text with a final NUL, padded with zeros.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(transparent)]
 pub(crate) struct Text<const N: usize>([u8; N]);
 
 impl<const N: usize> Text<N> {
-    /// Truncates at a character boundary so that a final NUL fits.
+    /// Creates the text, truncated at a character boundary to leave room for a final NUL.
     pub(crate) fn new(text: &str) -> Self {
         let end = text.floor_char_boundary(N - 1);
         let mut field = [0; N];
@@ -136,7 +136,7 @@ pub(crate) struct Reply {
     pub(crate) extra_bufs: U32,
     pub(crate) hdr_len: U32,
     pub(crate) mem_id: U32,
-    /// First ring, and number of rings, that the client is bound to.
+    /// First ring, and number of rings, bound to the client.
     pub(crate) tx_bound: [U32; 2],
     pub(crate) rx_bound: [U32; 2],
     pub(crate) note: [u8; NOTE_LEN],

@@ -1,10 +1,10 @@
-//! Who may connect to a socket to which this user may not, and how to become one of them.
+//! The users admitted to a socket that excludes this user, and how to become one of them.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// What a user does who may not connect to a socket, in one sentence without its end.
+/// What a user who may not connect to a socket can do, as a sentence without its end.
 pub fn advice(socket: &Path) -> String {
     let Ok(found) = std::fs::metadata(socket) else {
         return "its folder is closed to this user: ask who started the daemon".into();
@@ -25,7 +25,7 @@ impl From<Metadata> for SocketRights {
     }
 }
 
-/// A user who may not connect, and the groups there are.
+/// An excluded user, and the existing groups.
 struct Outsider<'a> {
     name: String,
     groups: &'a str,
@@ -53,7 +53,7 @@ impl<'a> Outsider<'a> {
     }
 }
 
-/// The line of a user or a group, `NAME:PASSWORD:NUMBER:…`: its name and what follows the number.
+/// The line of a user or a group, `NAME:PASSWORD:NUMBER:…`: its name and the rest behind the number.
 fn by_number(lines: &str, number: u32) -> Option<(&str, &str)> {
     lines.lines().find_map(|line| {
         let mut words = line.splitn(4, ':');
@@ -67,7 +67,7 @@ fn by_number(lines: &str, number: u32) -> Option<(&str, &str)> {
 mod tests {
     use super::*;
 
-    /// Objective: users are told what they lack: membership, a new login, or a socket that is open to groups.
+    /// Objective: users learn what they lack: membership, a new login, or a socket that is open to groups.
     #[test]
     fn told() {
         let users = "root:x:0:0:root:/root:/bin/sh\njoe:x:1000:1000::/home/joe:/bin/sh\n";

@@ -1,4 +1,4 @@
-//! Handing the daemon a device that this program has made.
+//! Passes the daemon a device made by this program.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,8 @@ use crate::dirs::{self, ATTACH_SOCKET};
 use crate::error::{ErrorCode, RpcError};
 use crate::types::AttachParams;
 
-/// A connection to the daemon's attach socket, for one device. The daemon knows its user from the moment it was made.
+/// A connection to the daemon's attach socket, for one device. The daemon takes its user from the time of the
+/// connection.
 #[derive(Debug)]
 pub struct Bringing {
     conn: OwnedFd,
@@ -32,7 +33,7 @@ impl Bringing {
             let address = SocketAddrUnix::new(&socket)?;
             let conn =
                 rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-            // Also of a connect that waits for room in the backlog.
+            // Also limits a connect that waits for room in the backlog.
             sockopt::set_socket_timeout(&conn, sockopt::Timeout::Send, Some(DEFAULT_TIMEOUT))?;
             rustix::io::retry_on_intr(|| rustix::net::connect(&conn, &address))?;
             Ok(conn)
@@ -44,10 +45,10 @@ impl Bringing {
         }
     }
 
-    /// Hands a device's queues over, to be attached. Returns the port's full name.
+    /// Passes a device's queues to be attached. Returns the port's full name.
     ///
     /// # Errors
-    /// [`ClientError`] if there is no answer, or a refusal.
+    /// [`ClientError`] without an answer, or on a refusal.
     pub fn attach(self, params: AttachParams, queues: &[OwnedFd]) -> Result<String, ClientError> {
         let lost = |e: rustix::io::Errno| ClientError::Lost { socket: self.socket.clone(), source: e.into() };
         if queues.is_empty() || queues.len() > MAX_BROUGHT {
@@ -82,7 +83,7 @@ impl Bringing {
     }
 }
 
-/// A socket for the answer: its end here, and the daemon's.
+/// A socket pair for the answer: this end, and the daemon's.
 fn answer_socket() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;

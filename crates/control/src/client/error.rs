@@ -9,25 +9,25 @@ use super::admission;
 use crate::dirs;
 use crate::error::RpcError;
 
-/// Why a request has no result. Displayed as one line: what is wrong ([`ClientError::what`]), then what to do next
+/// Why a request has no result. Displayed as one line: the error ([`ClientError::what`]), then what to do next
 /// ([`ClientError::hint`]).
 #[derive(Debug)]
 pub enum ClientError {
-    /// Nobody listens at the control socket.
+    /// The control socket has no listener.
     NotRunning {
-        /// The socket in the run directory that was tried.
+        /// The tried socket in the run directory.
         socket: PathBuf,
         /// The cause.
         source: io::Error,
     },
-    /// The socket's mode or owner does not let this user in.
+    /// The socket's mode or owner excludes this user.
     Denied {
         /// The socket.
         socket: PathBuf,
         /// The cause.
         source: io::Error,
     },
-    /// The run directory under /tmp was made by somebody else, who may not be trustworthy.
+    /// The run directory under /tmp was made by another user, who may not be trustworthy.
     Foreign {
         /// The directory.
         run_dir: PathBuf,
@@ -53,11 +53,11 @@ pub enum ClientError {
         /// The cause.
         source: io::Error,
     },
-    /// The answer does not follow this protocol.
+    /// The answer violates this protocol.
     Protocol {
         /// The socket.
         socket: PathBuf,
-        /// What is wrong with the answer.
+        /// The fault of the answer.
         detail: String,
     },
     /// The daemon refused the request.
@@ -71,12 +71,12 @@ pub enum Failure {
     Unreachable,
     /// The daemon refused the request.
     Refused,
-    /// Something answers, but not by this protocol.
+    /// The answer is not of this protocol.
     Protocol,
 }
 
 impl ClientError {
-    /// Why a connection to a socket failed, within `limit`.
+    /// The error of a failed connection to a socket, within `limit`.
     pub fn connecting(socket: PathBuf, limit: Duration, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused | io::ErrorKind::NotADirectory => {
@@ -88,7 +88,7 @@ impl ClientError {
         }
     }
 
-    /// What the kernel answered, where it did.
+    /// The kernel's error number, if any.
     pub fn errno(&self) -> Option<i32> {
         match self {
             ClientError::NotRunning { source, .. }
@@ -109,7 +109,7 @@ impl ClientError {
         }
     }
 
-    /// One line that says what is wrong.
+    /// The error, in one line.
     pub fn what(&self) -> String {
         match self {
             ClientError::NotRunning { socket, source } => {
@@ -132,7 +132,7 @@ impl ClientError {
         }
     }
 
-    /// One line that says what to do next; empty only when the daemon refused without a hint.
+    /// What to do next, in one line; empty only if the daemon refused without a hint.
     pub fn hint(&self) -> String {
         match self {
             ClientError::NotRunning { socket, .. } => start(socket),
@@ -153,7 +153,7 @@ fn folder(socket: &Path) -> &Path {
     socket.parent().unwrap_or(Path::new("."))
 }
 
-/// How there comes to be a daemon, at a socket where there is none.
+/// How to start a daemon at a socket without one.
 fn start(socket: &Path) -> String {
     let folder = folder(socket);
     let name = socket.file_name().and_then(|name| name.to_str()).unwrap_or_default();

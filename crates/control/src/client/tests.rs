@@ -36,7 +36,7 @@ impl Handler for Fake {
             | Request::OfKind(KindRequest::VxlanSet(_))
             | Request::Shutdown => Reply::Done(Done {}),
             Request::OfKind(KindRequest::VxlanLocal(_)) => Reply::OfKind(KindReply::VxlanLocal(VxlanLocal::default())),
-            // Large: many pieces on the socket.
+            // Large: takes many pieces on the socket.
             Request::PortSet(p) => {
                 Reply::Port(Box::new(PortInfo { name: p.port, policies: p.set, ..PortInfo::default() }))
             }
@@ -47,7 +47,7 @@ impl Handler for Fake {
                 Reply::Applied(Applied { dry_run: p.dry_run, unchanged: p.text.len() as u32, ..Applied::default() })
             }
             Request::ConfigExport => Reply::Exported(Box::new(Exported { text: "x".into(), ..Exported::default() })),
-            // In two answers.
+            // Split into two answers.
             Request::StatsAll(p) => {
                 let (name, next) = if p.after.is_some() { ("b", None) } else { ("a", Some("a".to_owned())) };
                 let port = PortDetails { name: name.into(), ..PortDetails::default() };
@@ -88,7 +88,7 @@ fn answering(bytes: &'static [u8]) -> (tempfile::TempDir, JoinHandle<()>) {
     })
 }
 
-/// Objective: the daemon's process is the one that listens.
+/// Objective: the daemon's process is the listening one.
 #[test]
 fn process() {
     let (dir, thread) = daemon(serve_fake);
@@ -98,7 +98,7 @@ fn process() {
     thread.join().unwrap();
 }
 
-/// Objective: every method reaches the daemon with its parameters, and its result comes back; a refusal leaves the
+/// Objective: every method reaches the daemon with its parameters, and its result returns; a refusal leaves the
 /// connection usable.
 #[test]
 fn methods() {
@@ -131,8 +131,7 @@ fn methods() {
     thread.join().unwrap();
 }
 
-/// Objective: where nobody listens, the error says how to start a daemon there: without a socket, and with one left
-/// over.
+/// Objective: without a listener, the error tells how to start a daemon there: with no socket, and with a leftover one.
 #[test]
 fn nobody_listens() {
     let dir = tempfile::tempdir().unwrap();
@@ -154,7 +153,7 @@ fn long_path() {
     assert!(matches!(error, ClientError::Socket { .. }), "{error}");
 }
 
-/// Objective: an answer that does not belong to the request is distinguished from a daemon that is gone.
+/// Objective: an answer that does not match the request is distinguished from a daemon that is gone.
 #[test]
 fn bad_answers() {
     for (bytes, failure) in [
@@ -178,7 +177,7 @@ fn bad_answers() {
     }
 }
 
-/// Objective: a daemon older than the list of evicted programs has an empty one.
+/// Objective: for a daemon older than the list of evicted programs, the list is empty.
 #[test]
 fn older_daemon() {
     let (dir, thread) =
@@ -187,12 +186,12 @@ fn older_daemon() {
     thread.join().unwrap();
 }
 
-/// Objective: a daemon that does not answer is given up after the limit, and the connection is not used again.
+/// Objective: a silent daemon is given up after the limit, and the connection is not used again.
 #[test]
 fn silence() {
     let (dir, thread) = daemon(|mut stream| {
         let mut request = Vec::new();
-        // Until the client shuts the connection.
+        // Until the client shuts the connection down.
         let _ = stream.read_to_end(&mut request);
     });
     let mut client = Client::connect_within(dir.path(), Duration::from_millis(30)).unwrap();
@@ -232,9 +231,8 @@ fn waiting_for_the_end() {
     thread.join().unwrap();
 }
 
-/// Objective: events come out in their order, whether they came before an answer, with it, or alone; other
-/// notifications are left out. Without an event the limit ends the wait, and the connection goes on; the daemon's end
-/// is an error.
+/// Objective: events arrive in order, whether before an answer, with it, or alone; other notifications are left out.
+/// Without an event the limit ends the wait, and the connection stays usable; the daemon's end is an error.
 #[test]
 fn events() {
     let event = |sequence: u64| {
@@ -261,7 +259,8 @@ fn events() {
     client.subscribe(SubscribeParams::default()).unwrap();
     assert_eq!(client.switches().unwrap(), []);
     let mut next = |limit| client.next_event(limit).map(|event| event.map(|event| event.sequence));
-    let (long, short) = (Duration::from_secs(10), Duration::from_millis(5));
+    let long = Duration::from_secs(10);
+    let short = Duration::from_millis(5);
     for sequence in 1..=4 {
         assert_eq!(next(long).unwrap(), Some(sequence));
     }

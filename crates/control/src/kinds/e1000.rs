@@ -1,4 +1,4 @@
-//! An e1000: how to attach a virtual machine to it.
+//! An e1000, with the data for attaching a virtual machine.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ pub struct E1000Info {
     pub path: String,
     /// Ethernet address in its EEPROM.
     pub mac: Mac,
-    /// Number of register reads by guests. Each access makes a guest leave its own code.
+    /// Number of register reads by guests. Each access is an exit from the guest.
     pub register_reads: u64,
     /// Number of register writes by guests.
     pub register_writes: u64,

@@ -1,5 +1,5 @@
-//! What there is of one kind of port alone: what is shown of it, what it has counted, and requests of its own. A kind
-//! that has some has a file here, and rows of [`PortDetail`], [`KindStats`] and [`KindRequest`].
+//! Data specific to one kind of port: details, counters, and requests. Each kind with such data has a file here, and
+//! rows of [`PortDetail`], [`KindStats`] and [`KindRequest`].
 
 mod e1000;
 mod ptnet;
@@ -16,13 +16,13 @@ pub use vxlan::*;
 use crate::error::RpcError;
 use crate::params::params_of;
 
-/// What there is of one kind alone among all that there is, `All`.
+/// Data of one kind among the data of all kinds, `All`.
 pub trait Detail<All>: Sized {
-    /// This kind's, if it is of this kind.
+    /// This kind's data, if present.
     fn of(all: &All) -> Option<&Self>;
 }
 
-/// Makes an enum of a row for each kind that has one: its variant, and the word that the protocol has for it.
+/// Makes an enum with a row for each kind that has one: its variant, and its word in the protocol.
 macro_rules! of_kinds {
     ($(#[doc = $what:literal])+ $all:ident $( $(#[doc = $doc:literal])+ $kind:ident($own:ident) $word:literal )+) => {
         $(#[doc = $what])+
@@ -52,27 +52,27 @@ macro_rules! of_kinds {
 }
 
 of_kinds! {
-    /// What is shown of a port of one kind alone.
+    /// Details of a port that only its kind has.
     PortDetail
-    /// A vhost-user device: how to attach a virtual machine to it.
+    /// A vhost-user device, with the data for attaching a virtual machine.
     Vhost(VhostInfo) "vhost"
-    /// A ptnet device: how to attach a virtual machine to it.
+    /// A ptnet device, with the data for attaching a virtual machine.
     Ptnet(PtnetInfo) "ptnet"
-    /// An e1000: how to attach a virtual machine to it.
+    /// An e1000, with the data for attaching a virtual machine.
     E1000(E1000Info) "e1000"
     /// A VXLAN tunnel: its endpoints.
     Vxlan(VxlanInfo) "vxlan"
 }
 
 of_kinds! {
-    /// What a port of one kind alone has counted.
+    /// Counters of a port that only its kind has.
     KindStats
     /// A VXLAN tunnel: its endpoints.
     Vxlan(TunnelStats) "tunnel"
 }
 
 impl KindStats {
-    /// About how many counters it has.
+    /// Approximate number of counters.
     #[must_use]
     pub fn counters(&self) -> usize {
         match self {
@@ -81,10 +81,10 @@ impl KindStats {
     }
 }
 
-/// Makes the requests of single kinds of a row for each: its variant, parameters and method.
+/// Makes the requests of single kinds from a row for each: its variant, parameters and method.
 macro_rules! requests {
     ($( $(#[doc = $doc:literal])+ $request:ident($params:ident) $method:literal )+) => {
-        /// A request that ports of one kind alone answer. Serializes to the `method` and `params` members.
+        /// A request to ports of one kind. Serializes to the `method` and `params` members.
         #[derive(Clone, Debug, PartialEq, Serialize)]
         #[serde(tag = "method", content = "params")]
         pub enum KindRequest {
@@ -109,7 +109,7 @@ macro_rules! requests {
                 match self { $( KindRequest::$request(params) => &params.port, )+ }
             }
 
-            /// The same, to be changed.
+            /// The same, for changing it.
             pub fn port_mut(&mut self) -> &mut String {
                 match self { $( KindRequest::$request(params) => &mut params.port, )+ }
             }
@@ -126,13 +126,13 @@ macro_rules! requests {
 }
 
 requests! {
-    /// Says where addresses are behind a tunnel. Answer: [`Reply::Done`](crate::Reply::Done).
+    /// Sets the addresses behind a tunnel's endpoints. Answer: [`Reply::Done`](crate::Reply::Done).
     VxlanSet(VxlanSetParams) "vxlan.set"
-    /// Reads which addresses are on this side of a tunnel. Answer: [`KindReply::VxlanLocal`].
+    /// Reads the addresses on this side of a tunnel. Answer: [`KindReply::VxlanLocal`].
     VxlanLocal(VxlanLocalParams) "vxlan.local"
 }
 
-/// The answer to a request that ports of one kind alone answer.
+/// The answer to a request to ports of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum KindReply {
@@ -141,7 +141,7 @@ pub enum KindReply {
 }
 
 impl PortDetail {
-    /// Without what lists leave out.
+    /// Removes the parts that lists leave out.
     pub fn shorten(&mut self) {
         if let PortDetail::Vxlan(tunnel) = self {
             tunnel.remotes.clear();

@@ -1,4 +1,4 @@
-//! A ptnet device: how to attach a virtual machine to it.
+//! A ptnet device, with the data for attaching a virtual machine.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! A vhost-user device: how to attach a virtual machine to it.
+//! A vhost-user device, with the data for attaching a virtual machine.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::mac::Mac;
 pub struct VhostInfo {
     /// Path of its socket.
     pub path: String,
-    /// Whether it connects there instead of listening.
+    /// Whether it connects instead of listening.
     pub client: bool,
     /// Number of queue pairs.
     pub pairs: u32,

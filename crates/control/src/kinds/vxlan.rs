@@ -1,4 +1,4 @@
-//! VXLAN tunnels: what a control plane asks and says of them.
+//! VXLAN tunnels: requests and answers for a control plane.
 
 use std::net::IpAddr;
 
@@ -17,14 +17,14 @@ pub struct VxlanInfo {
     pub port: u16,
     /// Longest packet in a frame, in bytes: the MTU for guests.
     pub mtu: u32,
-    /// Whether a control plane says where addresses are.
+    /// Whether a control plane provides the addresses.
     pub evpn: bool,
-    /// A number that another tunnel of that name, before or after, does not have.
+    /// A number that no other tunnel of that name has, before or after.
     #[serde(default)]
     pub instance: u64,
-    /// Number of addresses that it knows behind other endpoints.
+    /// Number of addresses known behind other endpoints.
     pub addresses: u64,
-    /// The other endpoints that it knows; only in `port.show`.
+    /// The other endpoints known; only in `port.show`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remotes: Vec<VxlanRemote>,
 }
@@ -34,7 +34,7 @@ pub struct VxlanInfo {
 pub struct VxlanRemote {
     /// Its address.
     pub vtep: IpAddr,
-    /// Whether it gets what goes to all.
+    /// Whether it gets flooded frames.
     pub flood: bool,
     /// Frames sent to it.
     pub out_frames: u64,
@@ -46,14 +46,14 @@ pub struct VxlanRemote {
     pub in_bytes: u64,
 }
 
-/// What a VXLAN tunnel has counted.
+/// Counters of a VXLAN tunnel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TunnelStats {
     /// VXLAN network identifier.
     pub vni: u32,
     /// Address of its endpoint (VTEP) on this host.
     pub local: IpAddr,
-    /// Number of addresses that it knows behind other endpoints.
+    /// Number of addresses known behind other endpoints.
     pub addresses: u64,
     /// Number of other endpoints.
     pub vteps: u64,
@@ -62,7 +62,7 @@ pub struct TunnelStats {
 }
 
 impl TunnelStats {
-    /// Most endpoints of a tunnel that are counted for themselves.
+    /// Maximum number of endpoints of a tunnel with counters of their own.
     pub const MOST: usize = 256;
 }
 
@@ -72,28 +72,28 @@ impl TunnelStats {
 pub struct VxlanSetParams {
     /// Full name of the tunnel's port, e.g. `vale0:vxlan100`.
     pub port: String,
-    /// Whether all that was given before, and is not in this request, goes.
+    /// Whether earlier entries that are not in this request are removed.
     #[serde(default)]
     pub replace: bool,
-    /// Endpoints that get what goes to all.
+    /// Endpoints that get flooded frames.
     #[serde(default)]
     pub flood: VxlanChanges<IpAddr, IpAddr>,
     /// Ethernet addresses behind endpoints.
     #[serde(default)]
     pub addresses: VxlanChanges<VxlanAddress, Mac>,
-    /// Which IP addresses are which Ethernet addresses' behind endpoints.
+    /// Ethernet addresses of IP addresses behind endpoints.
     #[serde(default)]
     pub neighbors: VxlanChanges<VxlanNeighbor, IpAddr>,
 }
 
-/// What comes and what goes.
+/// Entries to add and to remove.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VxlanChanges<T, K> {
-    /// What comes; what is there already is replaced.
+    /// Entries to add; existing ones are replaced.
     #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
     pub add: Vec<T>,
-    /// What goes; what is not there does not matter.
+    /// Entries to remove; missing ones are ignored.
     #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
     pub remove: Vec<K>,
 }
@@ -112,15 +112,15 @@ pub struct VxlanAddress {
     pub mac: Mac,
     /// The endpoint.
     pub vtep: IpAddr,
-    /// Whether it may not be seen elsewhere (RFC 7432 section 15.2).
+    /// Whether it may not move elsewhere (RFC 7432 section 15.2).
     #[serde(default)]
     pub sticky: bool,
-    /// How often it has moved, as its control plane counts (RFC 7432 section 15); not used here.
+    /// Number of its moves, as counted by the control plane (RFC 7432 section 15); not used here.
     #[serde(default)]
     pub sequence: u32,
 }
 
-/// Which Ethernet address an IP address belongs to.
+/// The Ethernet address of an IP address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VxlanNeighbor {
@@ -128,7 +128,7 @@ pub struct VxlanNeighbor {
     pub ip: IpAddr,
     /// The Ethernet address.
     pub mac: Mac,
-    /// Whether it is a router: what is answered in its name says so, too (RFC 9161 section 3.2).
+    /// Whether it is a router: answers in its name say so, too (RFC 9161 section 3.2).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub router: bool,
 }
@@ -139,20 +139,20 @@ pub struct VxlanNeighbor {
 pub struct VxlanLocalParams {
     /// Full name of the tunnel's port.
     pub port: String,
-    /// Whether to be told of the next change, by one notification `vxlan.changed` on this connection.
+    /// Whether to announce the next change, by one notification `vxlan.changed` on this connection.
     #[serde(default)]
     pub watch: bool,
-    /// The generation that the caller knows: if it is the current one, addresses are left out.
+    /// The generation known to the caller: if it is the current one, addresses are left out.
     #[serde(default)]
     pub since: Option<u64>,
 }
 
-/// What is behind the other ports of a tunnel's switch.
+/// Addresses behind the other ports of a tunnel's switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VxlanLocal {
     /// Counts changes.
     pub generation: u64,
-    /// The addresses; none if the caller knows them.
+    /// The addresses; `None` if the caller knows them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Vec<LocalAddress>>,
 }
@@ -162,13 +162,13 @@ pub struct VxlanLocal {
 pub struct LocalAddress {
     /// The Ethernet address.
     pub mac: Mac,
-    /// IP addresses that it has said to have.
+    /// IP addresses that it has announced.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ips: Vec<IpAddr>,
-    /// Those of them with which it has said to be a router.
+    /// Those that it has announced as a router's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routers: Vec<IpAddr>,
-    /// Whether its port keeps it for good.
+    /// Whether its port keeps it permanently.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sticky: bool,
 }

@@ -1,13 +1,13 @@
-//! How much may be sent together at a rate.
+//! Default bursts of rates.
 
 use netvale_policy::units::{Rate, Size};
 
-/// The least that may be sent together if nothing is said: two of the longest frames.
+/// Minimum default burst: two of the longest frames.
 const LEAST_BURST: u64 = 128 << 10;
-/// The part of a second of which a rate is the burst if nothing is said.
+/// The default burst is one part in this many of a second, at the rate.
 const BURST_PART: u64 = 100;
 
-/// What is sent together if nothing is said.
+/// The default burst of a rate.
 pub(super) fn usual_burst(rate: Rate) -> Size {
     Size::from_bytes((rate.bits() / 8 / BURST_PART).max(LEAST_BURST))
 }

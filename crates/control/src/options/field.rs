@@ -1,4 +1,4 @@
-//! What may be a field of [`PortOptions`](super::PortOptions) or [`Policies`](super::Policies).
+//! Types of the fields of [`PortOptions`](super::PortOptions) and [`Policies`](super::Policies).
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -6,10 +6,11 @@ use serde_json::Value;
 
 /// A field, as a value of JSON.
 pub trait Field: DeserializeOwned {
-    /// None if it counts as omitted.
+    /// `None` if it counts as omitted.
     fn given(&self) -> Option<Value>;
 
-    /// Takes a value whose shape has been checked, but for the syntax of texts. False if it does not fit the field.
+    /// Takes a value whose shape has been checked, except for the syntax of texts. Returns false if it does not fit the
+    /// field.
     fn put(&mut self, value: Value) -> bool {
         serde_json::from_value(value).map(|value| *self = value).is_ok()
     }

@@ -7,17 +7,17 @@ use netvale_policy::units::{Rate, Size};
 
 use super::burst::usual_burst;
 
-/// Characters of a name.
+/// Maximum number of characters of a name.
 const MOST: usize = 32;
 
-/// A group, and what its ports may send together.
+/// A group, and the shared limit of its ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RateGroup {
     /// Its name.
     pub name: String,
-    /// Bits a second.
+    /// Rate in bits a second.
     pub rate: Rate,
-    /// Bytes together.
+    /// Burst in bytes.
     pub burst: Size,
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for RateGroup {
 mod tests {
     use super::*;
 
-    /// Objective: a group is read as it is written; what is none is refused.
+    /// Objective: a group reads back as written; other texts are refused.
     #[test]
     fn texts() {
         for text in ["tenant1 100mbit", "a.b-c_d 10gbit burst 3kb"] {

@@ -1,4 +1,4 @@
-//! Why a port cannot have the options that it is given.
+//! Why a port cannot have its options.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use netvale_portspec::ParseError;
 
 use super::AttachOption;
 
-/// Why a port cannot be attached like this. The text names the key; [`Misfit::of_flags`] names the flag.
+/// Why a port cannot be attached with these parameters. The text names the key; [`Misfit::of_flags`] names the flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misfit {
     /// Key of the wrong parameter: `switch`, `port` or an option's key.
@@ -25,7 +25,7 @@ pub(crate) enum Why {
 }
 
 impl Misfit {
-    /// Policies that contradict each other: what is wrong with that option.
+    /// The error of contradicting policies, for one of the options.
     pub(crate) fn policy(key: &'static str, what: impl Into<String>) -> Misfit {
         Misfit { key, why: Why::Policy(what.into()) }
     }

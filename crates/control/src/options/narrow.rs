@@ -1,4 +1,4 @@
-//! Policies that a switch's ports begin with, and which the ports' users may make narrower only.
+//! Default policies of a switch's ports, which their users may only narrow.
 
 use netvale_policy::guard::{Check, Checks};
 use netvale_policy::vlan::Vlans;
@@ -9,7 +9,7 @@ use super::policies::is_on;
 use super::rule::GivenRules;
 
 impl Policies {
-    /// The first one that allows more than `most` does.
+    /// The first policy that allows more than `most` does.
     ///
     /// # Errors
     /// [`Misfit`] names options that contradict each other.
@@ -35,12 +35,12 @@ impl Policies {
     }
 }
 
-/// What neither allows more nor less is as it was given, if it was.
+/// Whether a policy without an order of strictness is as given, if it was given.
 fn is_same<T: PartialEq>(is: &Option<T>, most: &Option<T>) -> bool {
     most.is_none() || is == most
 }
 
-/// The first rule that matches decides: others behind the first ones decide about what these leave.
+/// The first rule that matches decides: further rules behind the first ones only handle frames that these leave.
 fn begins_with(is: &GivenRules, most: &GivenRules) -> bool {
     is.as_deref().unwrap_or_default().starts_with(most.as_deref().unwrap_or_default())
 }
@@ -55,7 +55,7 @@ fn has_only_vlans(is: Option<Vlans>, most: Option<Vlans>) -> bool {
 }
 
 fn switches(is: &Policies, most: &Policies) -> [(&'static str, bool); 8] {
-    // What is on takes something from the port, or gives it something.
+    // A policy that is on restricts the port, or grants it something.
     let takes = |is: Option<bool>, most: Option<bool>| is_on(is) || !is_on(most);
     let gives = |is: bool, most: bool| !is || most;
     let learns = |policies: &Policies| policies.learning != Some(false);
@@ -109,7 +109,7 @@ mod tests {
         Policies::default().with(values.as_object().expect("an object")).expect("policies")
     }
 
-    /// Objective: for each policy, what is narrower passes, and what is wider is named.
+    /// Objective: for each policy, a narrower value passes, and a wider one is named.
     #[test]
     fn narrower_or_not() {
         let drop_all = "drop 1,6 0 0 1";

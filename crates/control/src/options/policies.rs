@@ -1,4 +1,4 @@
-//! The policies of a port: whether they agree, what they say together, and others in their place.
+//! The policies of a port: consistency, derived values, and changes.
 
 use netvale_policy::guard::Guard;
 use netvale_policy::impair::Spec;
@@ -13,15 +13,15 @@ use super::rule::{GivenRule, GivenRules};
 use super::written::Written;
 use super::{AttachOption, OPTIONS, OptionAccess, OptionHolder, Policies};
 
-/// The part of a second of whose bytes wait for a rate if nothing is said, and bounds of that.
+/// Default queue: 1/20 s at the configured rate, clamped to these bounds.
 const QUEUE_PART: u64 = 20;
 const LEAST_QUEUE: u64 = 256 << 10;
 const MOST_QUEUE: u64 = 64 << 20;
-/// Bytes and frames that a link may have under way.
+/// Limits of a link's bytes and frames in flight.
 const MOST_UNDER_WAY: u64 = 1 << 30;
 const MOST_FRAMES: u32 = 1 << 24;
 
-/// All policies there are.
+/// All policies of the table.
 fn all() -> impl Iterator<Item = (&'static AttachOption, &'static OptionAccess<Policies>)> {
     OPTIONS.iter().filter_map(|option| match &option.holder {
         OptionHolder::Policies(access) => Some((option, access)),
@@ -30,7 +30,7 @@ fn all() -> impl Iterator<Item = (&'static AttachOption, &'static OptionAccess<P
 }
 
 impl Policies {
-    /// Those that are given, and their values.
+    /// The given policies, and their values.
     pub fn given(&self) -> impl Iterator<Item = (&'static str, Value)> {
         all().filter_map(|(option, access)| Some((option.key, (access.given)(self)?)))
     }
@@ -41,22 +41,22 @@ impl Policies {
         self.given().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
-    /// The value of one, if it is given.
+    /// The value of a policy, if given.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Value> {
         self.given().find(|(given, _)| *given == key).map(|(_, value)| value)
     }
 
-    /// Whether some decide what becomes of frames.
+    /// Whether some affect frames.
     #[must_use]
     pub fn are_for_frames(&self) -> bool {
         all().any(|(option, access)| option.is_for_frames() && (access.given)(self).is_some())
     }
 
-    /// The same with others in their place: null is the default. What is not named stays.
+    /// The same with others replaced: null restores a default. Policies that are not named stay.
     ///
     /// # Errors
-    /// A sentence that names what is no policy, or has no such value.
+    /// A sentence that names a key that is not a policy, or the invalid value.
     pub fn with(&self, set: &Map<String, Value>) -> Result<Policies, String> {
         if let Some(key) = set.keys().find(|key| !all().any(|(option, _)| option.key == **key)) {
             let keys: Vec<_> = all().map(|(option, _)| option.key).collect();
@@ -73,7 +73,7 @@ impl Policies {
         Ok(new)
     }
 
-    /// The same, with those of `defaults` of which they say nothing, and beside which they can stand.
+    /// The same, completed by those `defaults` that they do not set, and that they do not exclude.
     #[must_use]
     pub fn over(&self, defaults: &Policies) -> Policies {
         let own: Vec<_> =
@@ -88,27 +88,27 @@ impl Policies {
         both
     }
 
-    /// The rules for what the port sends, and for what it gets.
+    /// The rules for frames that the port sends, and for frames that it gets.
     #[must_use]
     pub fn rules(&self) -> [&GivenRules; 2] {
         [&self.filter_in, &self.filter_out]
     }
 
-    /// The rules that are still to be compiled.
+    /// The rules yet to be compiled.
     pub fn sources(&self) -> impl Iterator<Item = &Written<GivenRule>> {
         self.rules().into_iter().flatten().flatten().filter(|rule| rule.compiled().is_err())
     }
 
-    /// The same, for their compiled form to be put in their place.
+    /// The same, for replacing them by their compiled form.
     pub fn sources_mut(&mut self) -> impl Iterator<Item = &mut Written<GivenRule>> {
         let rules = [&mut self.filter_in, &mut self.filter_out].into_iter().flatten().flatten();
         rules.filter(|rule| rule.compiled().is_err())
     }
 }
 
-/// What they say together.
+/// Values derived from several policies.
 impl Policies {
-    /// Checks that they agree. Rules may still have to be compiled.
+    /// Checks that they agree. Rules need not be compiled yet.
     ///
     /// # Errors
     /// [`Misfit`] names one that contradicts another.
@@ -126,7 +126,7 @@ impl Policies {
     /// Checks that all rules are compiled.
     ///
     /// # Errors
-    /// [`Misfit`] names the filter that has one that is not.
+    /// [`Misfit`] names the filter with an uncompiled rule.
     pub fn check_rules(&self) -> Result<(), Misfit> {
         for (key, rules) in [("filter_in", &self.filter_in), ("filter_out", &self.filter_out)] {
             let mut rules = rules.iter().flatten();
@@ -135,30 +135,30 @@ impl Policies {
         Ok(())
     }
 
-    /// VLANs, if something is said of them.
+    /// The VLANs, if any are set.
     ///
     /// # Errors
-    /// [`Misfit`] names what contradicts something else.
+    /// [`Misfit`] names a contradicting policy.
     pub fn vlans(&self) -> Result<Option<Vlans>, Misfit> {
         let protocol = self.vlan_protocol.as_deref().copied();
         let vlans = Vlans::given(self.access, self.trunk.as_deref(), self.native, protocol);
         vlans.map_err(|bad| Misfit::policy(vlan_key(&bad), bad.to_string()))
     }
 
-    /// Checks of what the port sends, if there are any.
+    /// The checks of sent frames, if any.
     ///
     /// # Errors
-    /// [`Misfit`] if addresses are missing that they compare with.
+    /// [`Misfit`] if the addresses for the comparison are missing.
     pub fn guard(&self) -> Result<Option<Guard>, Misfit> {
         let Some(checks) = self.guard.as_deref() else { return Ok(None) };
         let addresses = self.addresses.as_deref().cloned().unwrap_or_default();
         Guard::new(*checks, addresses).map(Some).map_err(|bad| Misfit::policy("guard", bad.to_string()))
     }
 
-    /// What is said of multicast groups.
+    /// The multicast settings.
     ///
     /// # Errors
-    /// [`Misfit`] if a number says nothing about routers.
+    /// [`Misfit`] if the number for routers is invalid.
     pub fn multicast(&self) -> Result<Multicast, Misfit> {
         let bad = |bad: BadRouter| Misfit::policy("mcast_router", bad.to_string());
         let router: Option<Router> = self.mcast_router.map(|word| word.to_string().parse()).transpose().map_err(bad)?;
@@ -170,19 +170,19 @@ impl Policies {
         })
     }
 
-    /// Whether the port gets frames for unknown addresses, for groups, and for all.
+    /// Whether the port gets frames for unknown addresses, for groups, and broadcasts.
     #[must_use]
     pub fn floods(&self) -> [bool; 3] {
         [self.flood, self.mcast_flood, self.bcast_flood].map(|flood| flood != Some(false))
     }
 
-    /// How many of these it may send in a second.
+    /// Limits of these frames that it may send in a second.
     #[must_use]
     pub fn storms(&self) -> [Option<u32>; 3] {
         [self.storm_unknown, self.storm_mcast, self.storm_bcast]
     }
 
-    /// Bits a second that the port may send, and that it may get, and bytes together.
+    /// Rates in bits a second and bursts in bytes, for sending and for receiving.
     #[must_use]
     pub fn rates(&self) -> [Option<(Rate, Size)>; 2] {
         let both = [(&self.rate_in, &self.burst_in), (&self.rate_out, &self.burst_out)];
@@ -192,7 +192,7 @@ impl Policies {
         })
     }
 
-    /// Bytes that wait for what the port may get.
+    /// Bytes that may wait for the receive rate.
     #[must_use]
     pub fn queue(&self) -> Size {
         let rate = self.rate_out.as_deref().map_or(0, |rate| rate.bits());
@@ -233,7 +233,7 @@ impl Policies {
         Ok(())
     }
 
-    /// Whether some stand beside others that exclude them.
+    /// Checks for policies that exclude each other.
     fn exclude(&self) -> Result<(), Misfit> {
         let given: Vec<_> = self.given().map(|(key, _)| key).collect();
         for option in given.iter().filter_map(|key| AttachOption::find(key)) {
@@ -245,7 +245,7 @@ impl Policies {
     }
 }
 
-/// Whether a policy is on that is off unless something else is said.
+/// Whether a policy is on that is off by default.
 pub(super) fn is_on(policy: Option<bool>) -> bool {
     policy == Some(true)
 }
@@ -282,7 +282,7 @@ mod tests {
         policies.check().map(|()| policies).map_err(|misfit| misfit.to_string())
     }
 
-    /// Objective: what is said is what there is; defaults are the switch's usual ways, and nothing said is no policy.
+    /// Objective: given values are read back; defaults are those of the switch, and no value given is no policy.
     #[test]
     fn read() {
         assert!(!of(json!({})).unwrap().are_for_frames() && !of(json!({"info": "x"})).unwrap().are_for_frames());
@@ -317,7 +317,7 @@ mod tests {
         }
     }
 
-    /// Objective: a policy that is set stays while another is set; null takes it away, and nothing else.
+    /// Objective: a set policy stays while another is set; null removes it, and nothing else.
     #[test]
     fn one_after_another() {
         let set = |policies: &Policies, values: Value| policies.with(values.as_object().unwrap()).unwrap();
@@ -326,8 +326,8 @@ mod tests {
         assert_eq!(Value::from(second.values()), json!({"isolated": true, "trunk": "1-3"}));
     }
 
-    /// Objective: a text is kept as it was given, in JSON and in comparisons, whatever else says the same; one that
-    /// cannot be read, and an option that is no policy, are refused where they are read.
+    /// Objective: a text stays as given, in JSON and in comparisons, even if others mean the same; an unreadable one,
+    /// and an option that is not a policy, are refused where they are read.
     #[test]
     fn texts_stay() {
         let values = json!({"trunk": "1,2,3", "rate_in": "1000mbit", "filter_in": ["drop  1,6 0 0 1"]});

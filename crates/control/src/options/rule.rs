@@ -1,4 +1,4 @@
-//! Rules of filters, as they travel: what is done, the compiled program, and the expression that it was compiled from.
+//! Rules of filters, as they travel: the action, the compiled program, and the expression that it was compiled from.
 //!
 //! ```
 //! use netvale_control::options::Rule;
@@ -16,35 +16,35 @@ use netvale_policy::bpf::{Program, Unparsed};
 
 use super::written::{Notation, Written};
 
-/// Characters of an expression.
+/// Maximum number of characters of an expression.
 const MOST: usize = 1024;
 
 /// A rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Whether frames that fit are dropped.
+    /// Whether matching frames are dropped.
     pub drops: bool,
     /// The program, verified.
     pub program: Program,
-    /// What it was compiled from, for people.
+    /// Its source, for people.
     pub expression: Option<String>,
 }
 
-/// A rule as it is given.
+/// A rule as given.
 #[derive(Clone, Debug)]
 pub enum GivenRule {
-    /// An expression that is still to be compiled.
+    /// An expression yet to be compiled.
     Source {
-        /// Whether frames that fit are dropped.
+        /// Whether matching frames are dropped.
         drops: bool,
-        /// What fits.
+        /// The expression that frames must match.
         expression: String,
     },
     /// The compiled rule.
     Compiled(Rule),
 }
 
-/// A filter's rules: their texts, and what these were read as.
+/// A filter's rules: their texts, and their values.
 pub type GivenRules = Option<Vec<Written<GivenRule>>>;
 
 impl Notation for GivenRule {
@@ -53,25 +53,25 @@ impl Notation for GivenRule {
     }
 }
 
-/// A rule that is compiled, in place of one that was not.
+/// Replaces an uncompiled rule by its compiled form.
 impl From<Rule> for Written<GivenRule> {
     fn from(rule: Rule) -> Self {
         Written::of(rule.to_string(), GivenRule::Compiled(rule))
     }
 }
 
-/// Why a text is no rule.
+/// Why a text is not a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadRule {
-    /// It begins otherwise.
+    /// It does not begin with an action.
     #[error("a rule begins with 'drop' or 'pass'")]
     Action,
-    /// What follows is an expression.
+    /// The action is followed by an expression.
     #[error(
         "the daemon takes compiled rules only: 'netvale filter', 'netvale attach' and 'netvale apply' compile what is in words"
     )]
     NotCompiled,
-    /// What follows is no program.
+    /// The action is not followed by a program.
     #[error(transparent)]
     Program(#[from] Unparsed),
     /// The expression is too long, or has control characters.
@@ -80,7 +80,7 @@ pub enum BadRule {
 }
 
 impl Rule {
-    /// The action and the expression of a rule that is still to be compiled.
+    /// The action and the expression of a rule yet to be compiled.
     #[must_use]
     pub fn source(text: &str) -> Option<(&str, &str)> {
         let (action, rest) = text.trim().split_once(char::is_whitespace)?;
@@ -103,10 +103,10 @@ impl FromStr for GivenRule {
 }
 
 impl GivenRule {
-    /// The rule, which has to be compiled.
+    /// The compiled rule.
     ///
     /// # Errors
-    /// [`BadRule::NotCompiled`] if it is not.
+    /// [`BadRule::NotCompiled`] if it is not compiled.
     pub fn compiled(&self) -> Result<&Rule, BadRule> {
         match self {
             GivenRule::Compiled(rule) => Ok(rule),

@@ -35,7 +35,7 @@ impl<'de> Deserialize<'de> for Policies {
     }
 }
 
-/// Reads the options that may stand there.
+/// Reads the allowed options.
 struct Keys(fn(&AttachOption) -> bool);
 
 impl<'de> Visitor<'de> for Keys {
@@ -46,7 +46,8 @@ impl<'de> Visitor<'de> for Keys {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<PortOptions, A::Error> {
-        let (mut options, mut seen) = (PortOptions::default(), Vec::new());
+        let mut options = PortOptions::default();
+        let mut seen = Vec::new();
         while let Some(option) = map.next_key_seed(Key(self.0))? {
             if seen.contains(&option.key) {
                 return Err(Error::duplicate_field(option.key));
@@ -58,7 +59,7 @@ impl<'de> Visitor<'de> for Keys {
     }
 }
 
-/// Reads a key, so that one that may not stand there is an error where it stands.
+/// Reads a key; one that is not allowed is an error at its place.
 struct Key(fn(&AttachOption) -> bool);
 
 impl<'de> DeserializeSeed<'de> for Key {
@@ -74,7 +75,7 @@ impl<'de> DeserializeSeed<'de> for Key {
     }
 }
 
-/// Reads a value, so that a bad one is an error where it stands. `null` counts as omitted.
+/// Reads a value; a bad one is an error at its place. `null` counts as omitted.
 struct Set<'a> {
     option: &'static AttachOption,
     options: &'a mut PortOptions,
@@ -84,7 +85,7 @@ impl<'de> DeserializeSeed<'de> for Set<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        // Numbers that JSON does not have (TOML's `inf`, `nan`) come as null here, which no option takes.
+        // Numbers that JSON lacks (TOML's `inf`, `nan`) arrive as null here, which no option accepts.
         match Option::<Value>::deserialize(deserializer)? {
             None => Ok(()),
             Some(value) => self.option.put(self.options, value).map_err(Error::custom),

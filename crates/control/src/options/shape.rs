@@ -1,4 +1,4 @@
-//! What a value may be.
+//! Types and ranges of values.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,9 +13,9 @@ use crate::mac::Mac;
 pub enum Shape {
     /// True or false; a flag of its own on the command line.
     Flag,
-    /// A whole number between these, both included.
+    /// A whole number in this range, both ends included.
     Number(u32, u32),
-    /// One of these; on the command line the last one, if none is said.
+    /// One of these; on the command line the last one by default.
     OneOf(&'static [u32]),
     /// A number from 0.
     Factor,
@@ -25,32 +25,32 @@ pub enum Shape {
     Address,
     /// Permission bits, octal.
     Mode,
-    /// Permission bits of a socket to which its owner may connect, octal.
+    /// Permission bits of a socket, octal, with the right of its owner to connect.
     OwnersMode,
     /// A list of texts.
     Texts,
-    /// A list of whole numbers between these, both included; on the command line as `taskset -c` writes it.
+    /// A list of whole numbers in this range, both ends included; in the form of `taskset -c` on the command line.
     Numbers(u32, u32),
     /// On or off: true or false.
     Switch,
-    /// Text of that syntax.
+    /// Text of this syntax.
     Written(&'static Syntax),
-    /// A list of such texts; on the command line, each time one.
+    /// A list of such texts; repeated on the command line.
     List(&'static Syntax),
-    /// Policies of ports by the names of switches.
+    /// Policies of ports, by names of switches.
     Policies,
 }
 
-/// Entries of a list.
+/// Maximum number of entries of a list.
 const MOST: usize = 64;
 
-/// How a text is written.
+/// The syntax of a text.
 pub struct Syntax {
-    /// What it is, with an example, to stand behind "it is".
+    /// A description with an example, to follow "it is".
     pub what: &'static str,
     /// An example.
     pub example: &'static str,
-    /// Whether a text is written so.
+    /// Whether a text has this syntax.
     pub check: fn(&str) -> bool,
 }
 
@@ -95,7 +95,7 @@ impl Shape {
         }
     }
 
-    /// The same of a value whose texts are yet to be read: the option's type does that.
+    /// The same for a value whose texts are yet to be read by the option's type.
     pub(super) fn admits_unread(self, value: &Value) -> bool {
         match self {
             Shape::Written(_) => value.is_string(),
@@ -127,10 +127,10 @@ impl Shape {
         }
     }
 
-    /// The value that a word of a command line stands for. A flag has no word.
+    /// Reads the value of a word of a command line. A flag has no word.
     ///
     /// # Errors
-    /// What is expected, if it has not this shape.
+    /// The expected form, if the word does not have this shape.
     pub fn parse(self, word: &str) -> Result<Value, String> {
         let value = match self {
             Shape::Text | Shape::Address | Shape::Mode | Shape::OwnersMode | Shape::Written(_) => word.into(),
@@ -149,7 +149,7 @@ impl Shape {
     }
 }
 
-/// What is expected, to stand behind "it is".
+/// The expected form, to follow "it is".
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -171,7 +171,7 @@ impl fmt::Display for Shape {
     }
 }
 
-/// The permission bits that a text of three octal digits, perhaps behind a 0, stands for.
+/// The permission bits of a text of three octal digits, perhaps behind a 0.
 ///
 /// ```
 /// use netvale_control::options::mode;
@@ -186,7 +186,7 @@ pub fn mode(text: &str) -> Option<u32> {
     is_octal.then(|| u32::from_str_radix(digits, 8).ok())?
 }
 
-/// The same of a socket. Who has no w may not connect: its owner has to have it.
+/// The same for a socket. Connecting takes w, so its owner must have it.
 ///
 /// ```
 /// use netvale_control::options::owners_mode;
@@ -199,10 +199,10 @@ pub fn owners_mode(text: &str) -> Option<u32> {
     mode(text).filter(|bits| bits & 0o200 != 0)
 }
 
-/// Numbers as `taskset -c` writes them: `0`, `0,2`, `0-3,8`. Sorted, without repetition, never empty.
+/// Numbers in the form of `taskset -c`: `0`, `0,2`, `0-3,8`. Sorted, without repetition, never empty.
 ///
 /// # Errors
-/// What is expected, and what was found.
+/// The expected form, and the text found.
 ///
 /// ```
 /// use netvale_control::options::numbers;

@@ -1,4 +1,4 @@
-//! How the texts of options are written.
+//! Syntaxes of the texts of options.
 
 use netvale_policy::guard::{Addresses, Checks};
 use netvale_policy::impair::Spec;
@@ -10,12 +10,12 @@ use super::rule::GivenRule;
 use super::shape::Syntax;
 use super::written::{InfoText, Notation};
 
-/// Whether a text is one of those.
+/// Whether a text is a `T`.
 fn is<T: Notation>(text: &str) -> bool {
     T::read(text).is_some()
 }
 
-/// What a port is, for people.
+/// A description of a port, for people.
 pub static INFO: Syntax = Syntax {
     what: "up to 128 bytes of text, without control characters",
     example: "shop/web-1",
@@ -35,7 +35,7 @@ pub static ADDRESSES: Syntax = Syntax {
     check: is::<Addresses>,
 };
 
-/// Checks of what a port sends.
+/// Checks of a port's frames.
 pub static CHECKS: Syntax = Syntax {
     what: "some of mac, ip, arp, nd, dhcp, ra, with commas between them, or all",
     example: "dhcp,ra",
@@ -46,7 +46,7 @@ pub static CHECKS: Syntax = Syntax {
 pub static RULE: Syntax =
     Syntax { what: "a rule such as 'drop not arp'", example: "drop not arp", check: is::<GivenRule> };
 
-/// What a link does to frames.
+/// Impairments of a link.
 pub static LINK: Syntax = Syntax {
     what: "words of netem such as 'delay 70ms 5ms loss 1%'",
     example: "delay 70ms 5ms loss 1%",

@@ -11,7 +11,7 @@ use super::written::{InfoText, Written};
 use super::{AttachOption, Heading, KindType, OptionAccess, OptionHolder, OptionsOf, RateGroup, Shape, syntax};
 use crate::mac::Mac;
 
-/// Makes [`PortOptions`], [`Policies`], [`OPTIONS`] and the typed views of one kind's options out of the same rows. A
+/// Makes [`PortOptions`], [`Policies`], [`OPTIONS`] and the typed views of one kind's options from the same rows. A
 /// row's documentation is that of the field, the help, the manual page and the reference.
 macro_rules! options {
     (
@@ -25,8 +25,8 @@ macro_rules! options {
             $policy:ident: $policy_type:ty = $policy_key:literal { $($policy_row:tt)+ }
         )+
     ) => {
-        /// How a port is attached, all kinds together: what comes in and goes out. A number that is 0, a switch that is
-        /// false and what is none count as omitted.
+        /// The options of an attached port, of all kinds together. A number of 0, a switch that is false, and `None`
+        /// count as omitted.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct PortOptions {
             $( $(#[doc = $doc])+ pub $field: $type, )+
@@ -34,14 +34,14 @@ macro_rules! options {
             pub policies: Policies,
         }
 
-        /// The policies of a port, as they are given. Their text is read once, and they stay as they are on the way
-        /// from a request or a file to the switch. What is none is the default.
+        /// The policies of a port, as given. Their text is read once, and they stay unchanged on the way from a request
+        /// or a file to the switch. `None` is the default.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct Policies {
             $( $(#[doc = $policy_doc])+ pub $policy: $policy_type, )+
         }
 
-        /// All options, in the order in which the help has them.
+        /// All options, in the order of the help.
         pub static OPTIONS: &[AttachOption] = &[
             $( options!(@option PortOptions $field $key concat!($($doc),+), $($row)+), )+
             $( options!(@option Policies $policy $policy_key concat!($($policy_doc),+), for: every, $($policy_row)+), )+

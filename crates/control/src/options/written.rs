@@ -1,4 +1,4 @@
-//! Values that people write as text: read once, and kept with the text, as which they are shown, stored and compared.
+//! Values in text form: read once, and kept with the text, which is shown, stored and compared.
 
 use std::fmt;
 use std::ops::Deref;
@@ -12,13 +12,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::group::RateGroup;
 
-/// A value that is read from text.
+/// A value with a text form.
 pub trait Notation: Sized {
-    /// Reads it. None if the text is written otherwise.
+    /// Reads it. `None` if the text does not have its form.
     fn read(text: &str) -> Option<Self>;
 }
 
-/// A value, and the text that it was read from.
+/// A value, and its original text.
 ///
 /// ```
 /// use netvale_control::options::Written;
@@ -35,7 +35,7 @@ pub struct Written<T> {
 }
 
 impl<T: Notation> Written<T> {
-    /// Reads a text. None if it is written otherwise.
+    /// Reads a text. `None` if it does not have the form of `T`.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         T::read(text).map(|value| Written { text: text.to_owned(), value })
@@ -62,7 +62,7 @@ impl<T> Deref for Written<T> {
     }
 }
 
-/// As it is written usually.
+/// Uses the usual text of the value.
 impl<T: fmt::Display> From<T> for Written<T> {
     fn from(value: T) -> Self {
         Written { text: value.to_string(), value }
@@ -88,7 +88,7 @@ impl<'de, T: Notation> Deserialize<'de> for Written<T> {
     }
 }
 
-/// Up to 128 bytes for people, without control characters: there is nothing to read in them.
+/// Up to 128 bytes for people, without control characters: a text without further meaning.
 #[derive(Clone, Copy, Debug)]
 pub struct InfoText;
 

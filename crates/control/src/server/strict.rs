@@ -1,4 +1,4 @@
-//! JSON whose objects have no duplicate members. Most readers silently take the last of two.
+//! Reads JSON without duplicate members in objects. Most readers silently take the last of two.
 
 use std::fmt;
 

@@ -38,7 +38,7 @@ fn code(line: &str) -> (Value, i64) {
     (all[0]["id"].clone(), all[0]["error"]["code"].as_i64().unwrap())
 }
 
-/// Objective: an answer has the protocol's version, the result, the request's id, and nothing else.
+/// Objective: an answer has exactly the protocol's version, the result and the request's id.
 #[test]
 fn answer() {
     let expected = json!({"jsonrpc": "2.0", "result": Version::current(), "id": 7});
@@ -65,7 +65,7 @@ fn ids() {
     }
 }
 
-/// Objective: each kind of mistake has its code, and the id wherever it is known (section 5.1).
+/// Objective: each kind of fault has its code, and the id if known (section 5.1).
 #[test]
 fn errors() {
     let null = Value::Null;
@@ -86,10 +86,11 @@ fn errors() {
     assert_eq!(code(&"[".repeat(5000)), (null, -32700));
 }
 
-/// Objective: bytes that are not UTF-8 are a parse error, and the connection goes on.
+/// Objective: bytes that are not UTF-8 are a parse error, and the connection stays open.
 #[test]
 fn not_utf8() {
-    let (mut connection, mut fake) = (Connection::default(), Fake::default());
+    let mut connection = Connection::default();
+    let mut fake = Fake::default();
     let out = connection.feed(b"{\"jsonrpc\":\"2.0\",\"id\":\"\xff\",\"method\":\"version\"}\n", &mut fake);
     assert!(!out.close && String::from_utf8(out.bytes).unwrap().contains("-32700"));
     let out = connection.feed(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"version\"}\r\n", &mut fake);
@@ -126,7 +127,8 @@ fn batches() {
 /// Objective: a line that is too long is answered by an error and ends the connection; earlier requests are executed.
 #[test]
 fn long_line() {
-    let (mut connection, mut fake) = (Connection::default(), Fake::default());
+    let mut connection = Connection::default();
+    let mut fake = Fake::default();
     let mut bytes = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"version\"}\n".to_vec();
     bytes.resize(bytes.len() + MAX_REQUEST_LINE + 1, b' ');
     let out = connection.feed(&bytes, &mut fake);
@@ -146,7 +148,7 @@ impl Handler for Big {
     }
 }
 
-/// Objective: requests that arrive together cannot make the daemon hold answers without bound.
+/// Objective: requests that arrive together cannot make the daemon hold unbounded answers.
 #[test]
 fn bounded_output() {
     let line = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"stats.all\"}\n";
@@ -170,12 +172,13 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// Objective: no bytes cause a panic, every answer is a line of JSON, and the pieces in which the bytes come do not
-    /// matter.
+    /// Objective: no bytes cause a panic, every answer is a line of JSON, and the pieces of the bytes do not matter.
     #[test]
     fn any_bytes(bytes in bytes(), size in 1..50usize) {
-        let (mut whole, mut cut) = (Connection::default(), Connection::default());
-        let (mut asked, mut asked_cut) = (Fake::default(), Fake::default());
+        let mut whole = Connection::default();
+        let mut cut = Connection::default();
+        let mut asked = Fake::default();
+        let mut asked_cut = Fake::default();
         let out = whole.feed(&bytes, &mut asked);
         let mut pieces = Vec::new();
         for chunk in bytes.chunks(size) {

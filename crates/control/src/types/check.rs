@@ -1,4 +1,4 @@
-//! Checks of a port's parameters that need no look at anything else.
+//! Checks of a port's parameters that depend on nothing else.
 
 use netvale_portspec::{AttachSpec, Base, Ident, PortSpec, SwitchName};
 
@@ -10,7 +10,7 @@ impl AttachParams {
     /// Checks the grammar of all parameters, and that ports of this kind take each option.
     ///
     /// # Errors
-    /// The first mistake, in the order port, options, name, switch.
+    /// The first fault, in the order port, options, name, switch.
     pub fn check(&self) -> Result<AttachSpec, Misfit> {
         let text = |key| move |error| Misfit { key, why: Why::Text(error) };
         let spec = AttachSpec::parse(&self.port).map_err(text("port"))?;

@@ -12,13 +12,13 @@ use serde_json::Value;
 pub struct ApplyParams {
     /// The text of a configuration file.
     pub text: String,
-    /// Whether the changes are only listed, and nothing is done.
+    /// Whether to only list the changes.
     #[serde(default)]
     pub dry_run: bool,
-    /// Whether ports that were attached by hand give way, too.
+    /// Whether to also remove ports that were attached by hand.
     #[serde(default)]
     pub prune: bool,
-    /// Rules of filters in the file, and what they are compiled.
+    /// Rules of filters in the file, and their compiled forms.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub programs: BTreeMap<String, String>,
     /// The file's name, for messages.
@@ -26,48 +26,48 @@ pub struct ApplyParams {
     pub file: Option<String>,
 }
 
-/// What became different.
+/// The result of applying a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Applied {
-    /// Whether nothing was done.
+    /// Whether the changes were only listed.
     pub dry_run: bool,
-    /// The changes: settings, then ports that go, then those that change or come.
+    /// The changes: settings, then removed ports, then changed and new ones.
     pub changes: Vec<Change>,
-    /// Ports of the file that were not touched.
+    /// Number of ports of the file that stay unchanged.
     pub unchanged: u32,
 }
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// What is done.
+    /// The action.
     pub action: Action,
     /// Full name of the port, or the setting: its table, a dot, its key.
     pub name: String,
-    /// What there was.
+    /// The previous value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// What there is now.
+    /// The new value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// What its user should know.
+    /// A note for the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
-/// What is done to a setting or a port.
+/// A change to a setting or a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
     /// The setting has the new value.
     Set,
-    /// The setting changes when the daemon is started again, and not now.
+    /// The setting changes only with the daemon's next start.
     Restart,
     /// The port is new.
     Attach,
-    /// The port goes.
+    /// The port is removed.
     Detach,
-    /// The port goes, and comes again with other options.
+    /// The port is detached, and attached again with other options.
     Reattach,
     /// An option changes while frames pass.
     Adjust,
@@ -76,16 +76,16 @@ pub enum Action {
 /// The answer to `config.export`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exported {
-    /// Settings and ports as an object, of the schema of the configuration file.
+    /// Settings and ports as an object, in the schema of the configuration file.
     pub config: Value,
     /// The same as the text of such a file, with comments.
     pub text: String,
-    /// What is there and not in it, a sentence each.
+    /// Parts of the state that are not in it, a sentence each.
     pub left_out: Vec<String>,
 }
 
 impl Action {
-    /// The sign that stands before such a change in a list.
+    /// The sign in front of such a change in a list.
     #[must_use]
     pub fn sign(self) -> char {
         match self {
@@ -125,7 +125,7 @@ impl fmt::Display for Change {
 mod tests {
     use super::*;
 
-    /// Objective: a change is one line that has its sign, both values, and what is to be known.
+    /// Objective: a change is one line with its sign, both values, and its note.
     #[test]
     fn lines() {
         let change = |action, from: &str, to: &str, note: Option<&str>| {

@@ -1,4 +1,4 @@
-//! Events: what happens in the daemon, as `subscribe` has it told.
+//! Events in the daemon, as reported by `subscribe`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -7,7 +7,7 @@ use super::{Owner, PortInfo, SwitchInfo};
 
 macro_rules! events {
     ($($variant:ident = $name:literal, [$($detail:literal)*], $meaning:literal;)+) => {
-        /// The events that there are. `docs/reference/events.md` has them as a table.
+        /// All events. `docs/reference/events.md` lists them in a table.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum EventName {
             $(#[doc = $meaning] $variant),+
@@ -17,21 +17,21 @@ macro_rules! events {
             /// All of them.
             pub const ALL: &'static [EventName] = &[$(EventName::$variant),+];
 
-            /// The name on the wire, which stays: a group, a dot, a word.
+            /// The name on the wire, which never changes: a group, a dot, a word.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(EventName::$variant => $name),+
                 }
             }
 
-            /// What happened, in words.
+            /// Its meaning, in words.
             pub const fn meaning(self) -> &'static str {
                 match self {
                     $(EventName::$variant => $meaning),+
                 }
             }
 
-            /// The fields that it has besides those of every event, or may have.
+            /// The fields that it has, or may have, besides those of every event.
             pub const fn details(self) -> &'static [&'static str] {
                 match self {
                     $(EventName::$variant => &[$($detail),*]),+
@@ -70,31 +70,31 @@ events! {
 }
 
 impl EventName {
-    /// The group: what is before the dot.
+    /// The group: the part before the dot.
     pub fn group(self) -> &'static str {
         self.as_str().split('.').next().unwrap_or_default()
     }
 
-    /// Whether `name` is this event's, or its group's.
+    /// Whether `name` is the name of this event or of its group.
     pub fn is_meant(self, name: &str) -> bool {
         name == self.as_str() || name == self.group()
     }
 }
 
-/// The method of the notifications that a subscriber gets; their `params` are an [`Event`].
+/// The method of a subscriber's notifications; their `params` are an [`Event`].
 pub const NOTIFICATION: &str = "event";
 
 /// Parameters of `subscribe`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SubscribeParams {
-    /// Only events of these switches (`vale0`) and ports (`vale0:a`); of all if there are none.
+    /// Only events of these switches (`vale0`) and ports (`vale0:a`); empty: of all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub only: Vec<String>,
-    /// Only events of these names (`port.attached`) and groups (`port`); all if there are none.
+    /// Only events of these names (`port.attached`) and groups (`port`); empty: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
-    /// Whether to be told what is there now.
+    /// Whether to return the present state.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub snapshot: bool,
 }
@@ -102,39 +102,39 @@ pub struct SubscribeParams {
 /// The reply of `subscribe`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subscribed {
-    /// Number of the last event of this subscription: the next one has the next number.
+    /// Number of the last event of this subscription: the next event has the next number.
     pub sequence: u64,
     /// Nanoseconds of the daemon's monotonic clock.
     pub now_ns: u64,
-    /// All switches, as of `switch.list`, if there was to be a snapshot.
+    /// All switches, as in `switch.list`, if a snapshot was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switches: Option<Vec<SwitchInfo>>,
-    /// All ports, as of `port.list`, if there was to be a snapshot.
+    /// All ports, as in `port.list`, if a snapshot was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ports: Option<Vec<PortInfo>>,
 }
 
-/// Something that has happened.
+/// An event.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Number in its subscription. One that is left out is an event that was dropped.
+    /// Number in its subscription. A missing number is a dropped event.
     pub sequence: u64,
-    /// When it happened, or was found: RFC 3339, UTC.
+    /// When it happened, or was detected: RFC 3339, UTC.
     pub time: String,
     /// The same in nanoseconds of the daemon's monotonic clock.
     pub now_ns: u64,
     /// Its name: [`EventName::as_str`]. Later releases may have more.
     pub name: String,
-    /// The switch that it is about.
+    /// Its switch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<String>,
-    /// The full name of the port that it is about.
+    /// Full name of its port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
-    /// Who did it.
+    /// The user and process that caused it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Owner>,
-    /// Why.
+    /// Its reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// Fields of this kind of event.
@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// Objective: names are unique, have a group, and mean themselves and their group, and nothing else.
+    /// Objective: names are unique, have a group, and match only themselves and their group.
     #[test]
     fn names() {
         let names: BTreeSet<_> = EventName::ALL.iter().map(|name| name.as_str()).collect();
@@ -163,8 +163,8 @@ mod tests {
         }
     }
 
-    /// Objective: what an event has besides the usual fields lies beside them on the wire, and comes back from there;
-    /// what is unknown is kept.
+    /// Objective: an event's specific fields lie beside the usual ones on the wire, and are read back from there;
+    /// unknown ones are kept.
     #[test]
     fn wire() {
         let wire = json!({

@@ -11,7 +11,7 @@ use crate::kinds::{Detail, PortDetail};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttachParams {
-    /// Switch, e.g. `vale0`. It is made if it does not exist. Empty with [`PortOptions::backend`].
+    /// Switch, e.g. `vale0`. It is created if it does not exist. Empty with [`PortOptions::backend`].
     pub switch: String,
     /// The port to attach, in the grammar of `netvale attach`: `a`, `vale0:a`, `tap:NAME`, `pcap:FILE`,
     /// `pcap:in=FILE,out=FILE`.
@@ -54,7 +54,7 @@ pub struct ShowParams {
 pub struct SetParams {
     /// Full name, e.g. `vale0:a`.
     pub port: String,
-    /// Policies, and `mtu`, and their new values; null is the default. All change, or none.
+    /// Policies, and `mtu`, and their new values; null restores the default. All change, or none.
     pub set: Map<String, Value>,
 }
 
@@ -63,36 +63,36 @@ pub struct SetParams {
 pub struct PortInfo {
     /// Full name, e.g. `vale0:a` or `netmap:p{1`.
     pub name: String,
-    /// Its switch; none for a pipe.
+    /// Its switch; `None` for a pipe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<String>,
     /// The kind of port.
     pub kind: PortKind,
     /// Whether it is open.
     pub state: PortState,
-    /// User and process that made it; none for ports of the configuration file.
+    /// User and process that made it; `None` for ports of the configuration file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
-    /// Its memory; none for ports without a region, such as a TAP.
+    /// Its memory; `None` for ports without a region, such as a TAP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<RegionInfo>,
     /// Bytes of virtio-net header before each frame: 0, 10 or 12.
     pub vnet_hdr: u32,
-    /// Whether senders are held back when it is full.
+    /// Whether it holds senders back when full.
     pub lossless: bool,
     /// Frames dropped, by reason, over all its rings.
     #[serde(default, skip_serializing_if = "Drops::is_empty")]
     pub drops: Drops,
-    /// Its policies, as they were given.
+    /// Its policies, as given.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub policies: Map<String, Value>,
-    /// The rules of its filters, in order, those for what it sends first.
+    /// The rules of its filters, in order, those for sent frames first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleInfo>,
     /// Its rings, `in` rings first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rings: Vec<RingInfo>,
-    /// What there is of ports of its kind alone, under the kind's name.
+    /// Details that only ports of its kind have, under the kind's name.
     #[serde(flatten)]
     pub detail: Option<PortDetail>,
     /// Notes for its user, e.g. `buffer used twice`.
@@ -103,13 +103,13 @@ pub struct PortInfo {
 /// A rule of a filter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleInfo {
-    /// `in`: for what the port sends.
+    /// `in`: for frames that the port sends.
     pub dir: Direction,
-    /// Whether frames that fit are dropped.
+    /// Whether matching frames are dropped.
     pub drops: bool,
-    /// What fits, in the language of pcap-filter(7); the program if only that is known.
+    /// The expression, in the language of pcap-filter(7); the program if only that is known.
     pub expression: String,
-    /// Number of frames that it decided about.
+    /// Number of frames that it decided.
     pub frames: u64,
 }
 
@@ -153,7 +153,7 @@ impl std::fmt::Display for PortState {
     }
 }
 
-/// User and process that made a port, as vouched for by the kernel at that time.
+/// User and process that made a port, as attested by the kernel at that time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     /// User ID.
@@ -177,7 +177,7 @@ pub struct RegionInfo {
     pub huge: bool,
 }
 
-/// The direction in which a ring carries frames, as the switch sees it.
+/// The direction of a ring's frames, seen from the switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
@@ -204,7 +204,7 @@ impl std::fmt::Display for Direction {
     }
 }
 
-/// A ring, or a queue in its place. Indices are 0 where there is no netmap ring.
+/// A ring, or a queue in its place. Indices are 0 without a netmap ring.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingInfo {
     /// Direction.
@@ -215,24 +215,24 @@ pub struct RingInfo {
     pub slots: u32,
     /// First slot the application owns, as the application last published it.
     pub head: u32,
-    /// The index at which the application wants to be woken, as it last published it.
+    /// The application's wake-up index, as it last published it.
     pub cur: u32,
     /// First slot the application does not own, as its last sync left it in the ring's header; behind
     /// [`hwtail`](Self::hwtail) until it syncs again.
     pub tail: u32,
     /// First slot the daemon has not taken yet.
     pub hwcur: u32,
-    /// First slot the daemon owns after those it has handed to the application.
+    /// The first slot that the daemon owns behind those it has passed to the application.
     pub hwtail: u32,
-    /// Number of frames that passed.
+    /// Number of frames passed.
     pub frames: u64,
     /// Number of their bytes, without any virtio-net header.
     pub bytes: u64,
     /// Frames dropped, by reason; reasons without a drop are omitted.
     #[serde(default)]
     pub drops: Drops,
-    /// Frames that came while nobody received: no program has the ring open, the guest has no driver, the interface is
-    /// down. These are no drops.
+    /// Frames that arrived without a receiver: no program has the ring open, the guest has no driver, the interface is
+    /// down. Not counted among drops.
     #[serde(default)]
     pub idle: u64,
     /// Kicks the daemon sent to the application.
@@ -241,13 +241,13 @@ pub struct RingInfo {
     pub kicks_suppressed: u64,
     /// Kicks the daemon got from the application.
     pub kicks_received: u64,
-    /// Worker that takes frames from it; none for `out` rings, to which every worker delivers.
+    /// Worker that takes frames from it; `None` for `out` rings, to which every worker delivers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<u32>,
 }
 
 impl PortInfo {
-    /// What there is of ports of one kind alone, if it is of that kind.
+    /// The details of one kind of port, if it is of that kind.
     #[must_use]
     pub fn detail<D: Detail<PortDetail>>(&self) -> Option<&D> {
         self.detail.as_ref().and_then(D::of)

@@ -1,4 +1,4 @@
-//! All counters at one moment: what `netvale top` shows, and what metrics are made of.
+//! All counters at one moment: the source of `netvale top` and of the metrics.
 
 use std::iter::Sum;
 
@@ -11,7 +11,7 @@ use crate::kinds::{Detail, KindStats};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AllStatsParams {
-    /// Only ports whose names come after this one, and nothing but ports: [`AllStats::next`] of the answer before.
+    /// Only ports with names after this one, and nothing else: [`AllStats::next`] of the previous answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }
@@ -34,17 +34,16 @@ pub struct AllStats {
     /// Workers, by number.
     #[serde(default)]
     pub workers: Vec<WorkerStats>,
-    /// Regions that are in use.
+    /// Regions in use.
     #[serde(default)]
     pub regions: Vec<RegionStats>,
-    /// Number of requests and connections that were refused: the caller's own, or all for root and the daemon's own
-    /// user.
+    /// Number of refused requests and connections: the caller's own, or all for root and the daemon's own user.
     #[serde(default)]
     pub refused: u64,
     /// Number of programs that lost their port; 0 for callers other than root and the daemon's own user.
     #[serde(default)]
     pub evicted: u64,
-    /// How often the main thread was held up: it did something that took longer than 100 ms.
+    /// Number of stalls of the main thread: actions that took longer than 100 ms.
     #[serde(default)]
     pub stalls: u64,
 }
@@ -52,10 +51,10 @@ pub struct AllStats {
 /// A switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchStats {
-    /// What `switch.list` says of it.
+    /// Its entry in `switch.list`.
     #[serde(flatten)]
     pub info: SwitchInfo,
-    /// If it snoops: what it has seen.
+    /// Multicast counters, if it snoops.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub multicast: Option<MulticastStats>,
 }
@@ -63,17 +62,17 @@ pub struct SwitchStats {
 /// Messages about multicast groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MulticastStats {
-    /// Ports that want a group, counted for each group.
+    /// Member ports, counted for each group.
     pub memberships: u64,
     /// Messages that join or leave groups.
     pub reports: u64,
-    /// Queries of others.
+    /// Queries from others.
     pub queries: u64,
     /// Joins beyond the limits.
     pub refused_joins: u64,
-    /// Messages that cannot be read.
+    /// Unreadable messages.
     pub malformed: u64,
-    /// Messages that came while too many waited.
+    /// Messages dropped because too many waited.
     pub lost: u64,
 }
 
@@ -89,7 +88,7 @@ pub struct PortDetails {
     pub kind: PortKind,
     /// Whether it is open.
     pub state: PortState,
-    /// Number of the region that its rings lie in.
+    /// Number of its rings' region.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<u32>,
     /// Its rings into the switch.
@@ -98,13 +97,13 @@ pub struct PortDetails {
     /// Its rings out of the switch.
     #[serde(rename = "out")]
     pub egress: Vec<RingStats>,
-    /// Frames that it sent and that were dropped, by reason.
+    /// Frames sent by it and dropped, by reason.
     #[serde(default, skip_serializing_if = "Drops::is_empty")]
     pub in_drops: Drops,
-    /// Frames for it that were dropped, by reason.
+    /// Frames for it and dropped, by reason.
     #[serde(default, skip_serializing_if = "Drops::is_empty")]
     pub out_drops: Drops,
-    /// Frames that came for it while nobody received, which are no drops.
+    /// Frames for it without a receiver, not counted among drops.
     #[serde(default)]
     pub idle: u64,
     /// Kicks the daemon sent to the application.
@@ -113,58 +112,58 @@ pub struct PortDetails {
     pub kicks_suppressed: u64,
     /// Kicks the daemon got from the application.
     pub kicks_received: u64,
-    /// What its policies have counted, besides drops; none if it has no policies.
+    /// Counters of its policies, besides drops; `None` without policies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policies: Option<PolicyStats>,
-    /// What ports of its kind alone have counted.
+    /// Counters that only ports of its kind have.
     #[serde(flatten)]
     pub of_kind: Option<KindStats>,
-    /// How long frames took that it sent, if some were timed.
+    /// Latencies of its frames, if any were timed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
 }
 
 impl PortDetails {
-    /// What passed all its rings into the switch.
+    /// The sum over its rings into the switch.
     #[must_use]
     pub fn sent(&self) -> RingStats {
         self.ingress.iter().sum()
     }
 
-    /// What passed all its rings out of the switch.
+    /// The sum over its rings out of the switch.
     #[must_use]
     pub fn got(&self) -> RingStats {
         self.egress.iter().sum()
     }
 
-    /// Frames that were dropped, for any reason, in both directions.
+    /// Frames dropped, for any reason, in both directions.
     #[must_use]
     pub fn drops(&self) -> u64 {
         self.in_drops.values().chain(self.out_drops.values()).sum()
     }
 
-    /// What ports of one kind alone have counted, if it is of that kind.
+    /// The counters of one kind of port, if it is of that kind.
     #[must_use]
     pub fn of_kind<S: Detail<KindStats>>(&self) -> Option<&S> {
         self.of_kind.as_ref().and_then(S::of)
     }
 }
 
-/// How long frames took, from before they were taken out of their ring until they were delivered or dropped: of batches
-/// that were timed.
+/// Latencies of frames in timed batches, from before they are taken out of their ring until they are delivered or
+/// dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
-    /// Nanoseconds that all these frames took together.
+    /// Sum of these latencies, in nanoseconds.
     pub sum_ns: u64,
-    /// How many took how long, the fastest first. Parts without a frame are left out.
+    /// Number of frames by latency, the fastest first. Empty parts are left out.
     pub parts: Vec<LatencyPart>,
 }
 
-/// Frames that took about as long.
+/// Frames of similar latency.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyPart {
-    /// One of [`Latency::BOUNDS_NS`]: the frames took that long or less, and longer than the bound before. None: longer
-    /// than the last one.
+    /// One of [`Latency::BOUNDS_NS`]: the frames took at most this long, and longer than the previous bound. `None`:
+    /// longer than the last bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_to_ns: Option<u64>,
     /// Frames.
@@ -175,7 +174,8 @@ impl Latency {
     /// The bounds of parts, in nanoseconds: 1, 2 and 5 of each power of ten from 500 ns to 1 s.
     pub const BOUNDS_NS: [u64; 20] = {
         let mut bounds = [500; 20];
-        let (mut i, mut ten) = (1, 1_000);
+        let mut i = 1;
+        let mut ten = 1_000;
         while i < bounds.len() {
             bounds[i] = ten * [5, 1, 2][i % 3];
             if i % 3 == 0 {
@@ -186,21 +186,21 @@ impl Latency {
         bounds
     };
 
-    /// Frames that were timed.
+    /// Number of timed frames.
     #[must_use]
     pub fn frames(&self) -> u64 {
         self.parts.iter().map(|part| part.frames).sum()
     }
 }
 
-/// What passed a ring.
+/// Totals of a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingStats {
     /// Frames.
     pub frames: u64,
     /// Their bytes, without any virtio-net header.
     pub bytes: u64,
-    /// Batches in which they passed.
+    /// Number of batches.
     pub batches: u64,
 }
 
@@ -214,23 +214,23 @@ impl<'a> Sum<&'a RingStats> for RingStats {
     }
 }
 
-/// What a port's policies have counted, besides drops.
+/// Counters of a port's policies, besides drops.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyStats {
-    /// Whether the loop guard blocks it now.
+    /// Whether the loop guard is blocking it now.
     pub blocked: bool,
-    /// How often it did.
+    /// Number of blocks.
     pub loops: u64,
-    /// Rules for what it sends, in order.
+    /// Rules for frames that it sends, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_rules: Vec<RuleStats>,
-    /// Rules for what it gets, in order.
+    /// Rules for frames that it gets, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub out_rules: Vec<RuleStats>,
-    /// Frames under way on the link on which it sends, if it has one.
+    /// Frames in flight on the link for its sent frames, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_link: Option<u64>,
-    /// Frames under way on the link on which it gets frames, if it has one.
+    /// Frames in flight on the link for its received frames, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub out_link: Option<u64>,
 }
@@ -238,13 +238,13 @@ pub struct PolicyStats {
 /// A rule of a filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleStats {
-    /// Whether frames that fit are dropped.
+    /// Whether matching frames are dropped.
     pub drops: bool,
-    /// Number of frames that it decided about.
+    /// Number of frames that it decided.
     pub frames: u64,
 }
 
-/// How a worker spent its time since it started.
+/// A worker's use of time since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerStats {
     /// Number, from 0.
@@ -266,7 +266,7 @@ pub struct WorkerStats {
     pub preempted_ns: u64,
     /// Number of ingresses it owns.
     pub ingresses: u64,
-    /// How often it was held up: a part of its work took longer than 100 ms.
+    /// Number of stalls: parts of its work that took longer than 100 ms.
     #[serde(default)]
     pub stalls: u64,
 }
@@ -274,9 +274,9 @@ pub struct WorkerStats {
 /// A region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionStats {
-    /// Number; each user has one of number 1.
+    /// Number; each user has a region of number 1.
     pub id: u32,
-    /// User that it belongs to.
+    /// Its user.
     pub uid: u32,
     /// Total size in bytes.
     pub bytes: u64,

@@ -1,26 +1,25 @@
-//! Traces of what becomes of single frames.
+//! Traces of single frames.
 
 use serde::{Deserialize, Serialize};
 
 use super::Direction;
 
-/// What to trace. A connection has one trace; another one takes its place.
+/// The selection of a trace. A connection has one trace; another one replaces it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TraceBeginParams {
-    /// Full names of the ports whose frames are traced, or the name of a switch: all ports that are the caller's.
+    /// Full names of the ports to trace, or the name of a switch: all of the caller's ports on it.
     pub of: Vec<String>,
-    /// A classic BPF program, as `tcpdump -ddd` prints it, lines separated by commas, that says which frames are
-    /// traced.
+    /// A classic BPF program that selects frames, as `tcpdump -ddd` prints it, lines separated by commas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
-    /// Only frames of which something is dropped.
+    /// Only frames with a drop.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drops: bool,
-    /// One frame of that many, of each ring, is looked at; those of them that fit are traced.
+    /// Examines one frame of this many, of each ring; those that match are traced.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub one_of: u32,
-    /// Ports that come later are traced, too; a name of which there is nothing yet is waited for.
+    /// Also traces later ports; waits for names without a port or switch.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub later: bool,
 }
@@ -34,45 +33,45 @@ fn is_one(n: &u32) -> bool {
     *n == 1
 }
 
-/// What a trace has begun with.
+/// The start of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceBegun {
     /// Full names of the ports.
     pub ports: Vec<String>,
 }
 
-/// What was traced since the last time.
+/// The frames traced since the last call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceRead {
-    /// Number of ports that are still traced: those that leave their switch are not.
+    /// Number of ports still traced: those that leave their switch are not.
     pub ports: usize,
-    /// Frames that found no room since then, as this was asked too late.
+    /// Frames lost since then, because the caller read too late.
     pub lost: u64,
     /// The frames, in the order of each worker.
     pub frames: Vec<TracedFrame>,
 }
 
-/// What became of a frame.
+/// A traced frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracedFrame {
-    /// How many nanoseconds ago that was.
+    /// Its age in nanoseconds.
     pub age_ns: u64,
-    /// Full name of the port that it came from.
+    /// Full name of its port.
     pub port: String,
-    /// The ring there.
+    /// Its ring.
     pub ring: u16,
-    /// Its length in bytes; 0: what is told is not of one frame, but of some that were refused before there was one, or
-    /// that had waited.
+    /// Its length in bytes; 0 in a record that is not of one frame, but of frames that were refused before they
+    /// existed, or that had waited.
     pub len: u32,
-    /// Bytes of payload of each segment, if its sender left it to be cut.
+    /// Bytes of payload of each segment, if its sender left the segmentation pending.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub segment: Option<u16>,
-    /// Whether its sender left the checksum to be computed.
+    /// Whether its sender left the checksum pending.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_checksum: bool,
     /// Its first bytes, two hexadecimal digits each.
     pub head: String,
-    /// What happened to it, in order.
+    /// Its steps, in order.
     pub steps: Vec<TraceStep>,
     /// Number of further steps.
     #[serde(default, skip_serializing_if = "is_none")]
@@ -84,12 +83,12 @@ fn is_none(n: &u32) -> bool {
     *n == 0
 }
 
-/// A rule of a port's filters, and what it says.
+/// A matching rule of a port's filters, and its action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracedRule {
     /// Full name of the port.
     pub port: String,
-    /// `in`: of what the port sends; `out`: of what it gets.
+    /// `in`: for frames that the port sends; `out`: for frames that it gets.
     pub dir: Direction,
     /// Its number in that direction, from 1.
     pub number: u16,
@@ -97,40 +96,40 @@ pub struct TracedRule {
     pub drops: bool,
 }
 
-/// Something that happens to a frame.
+/// An event in a frame's path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TraceStep {
-    /// It belongs to that VLAN.
+    /// It belongs to this VLAN.
     Vlan(u16),
-    /// Its source address was not known, and is known from now on.
+    /// Its source address was unknown, and is now learned.
     Learned,
-    /// Its source address was known behind that port.
+    /// Its source address was known behind this port.
     MovedFrom(String),
-    /// Its source address stays known behind that port.
+    /// Its source address stays with this port.
     Kept(String),
-    /// Its source address is not learned: the port, or its owner, has as many addresses as it may.
+    /// Its source address is not learned: the port, or its owner, is at its limit of addresses.
     NotLearned,
-    /// A filter's rule fits it.
+    /// A filter's rule matches.
     Rule(TracedRule),
-    /// Nobody knows where its destination is.
+    /// Its destination is unknown.
     Unknown,
-    /// It goes to all, or to the members of a group.
+    /// It is flooded, or goes to the members of a group.
     Floods,
-    /// What follows is decided by that port, to which it goes.
+    /// The steps that follow are decided by this destination port.
     For(String),
-    /// It goes to that port's ring, written `PORT/RING`. It is delivered unless something else follows.
+    /// It goes to this ring of a port, written `PORT/RING`. It is delivered unless another step follows.
     To(String),
-    /// It is on the link of its port, or of its destination, and comes out of it later.
+    /// It enters the link of its port, or of its destination, and leaves it later.
     Link,
     /// It waits there for room.
     Waits,
-    /// There was room after all.
+    /// It found room after waiting.
     Taken,
-    /// It was cut into that many segments.
+    /// It was cut into this many segments.
     Cut(u32),
     /// Its checksum was filled in.
     Summed,
-    /// It is dropped, for that reason; if it is more than one, that many times.
+    /// It was dropped, for this reason and this many times.
     Dropped(String, u32),
 }

@@ -1,4 +1,4 @@
-//! docs/reference/control-protocol.md against the types: what a reader copies from it must work.
+//! docs/reference/control-protocol.md against the types: examples copied from it must work.
 
 use netvale_control::request::methods;
 use netvale_control::types::{
@@ -32,7 +32,7 @@ fn examples(text: &str) -> (Value, Value) {
     }
 }
 
-/// Read as `T` and written again, nothing is lost, added or renamed.
+/// Asserts that a value read as `T` and written again stays the same.
 fn same<T: Serialize + DeserializeOwned>(result: &Value) {
     let read: T = serde_json::from_value(result.clone()).unwrap_or_else(|error| panic!("{error} in {result}"));
     assert_eq!(&serde_json::to_value(read).expect("written"), result);
@@ -43,7 +43,7 @@ fn names(value: &Value, into: &mut Vec<String>) {
     match value {
         Value::Object(members) => members.iter().for_each(|(name, value)| {
             into.push(name.clone());
-            // The names in there are reasons for drops.
+            // These names are drop reasons.
             if !name.ends_with("drops") {
                 names(value, into);
             }
@@ -53,7 +53,7 @@ fn names(value: &Value, into: &mut Vec<String>) {
     }
 }
 
-/// Objective: every method is described, and nothing else is.
+/// Objective: the page describes exactly the existing methods.
 #[test]
 fn methods_are_all_there() {
     let mut described: Vec<_> = sections().map(|(name, _)| name).collect();
@@ -63,7 +63,7 @@ fn methods_are_all_there() {
     assert_eq!(described, methods);
 }
 
-/// Objective: each request is one the daemon takes, for the method of its section.
+/// Objective: the daemon accepts each request, as the method of its section.
 #[test]
 fn requests_are_requests() {
     for (name, text) in sections() {
@@ -74,7 +74,7 @@ fn requests_are_requests() {
     }
 }
 
-/// Objective: each reply is one the daemon gives.
+/// Objective: the daemon can give each reply.
 #[test]
 fn replies_are_replies() {
     for (name, text) in sections() {
@@ -100,7 +100,7 @@ fn replies_are_replies() {
     }
 }
 
-/// Objective: each member of an example is explained, in the section or in that of `port.show`.
+/// Objective: each member of an example is explained, in its section or in that of `port.show`.
 #[test]
 fn members_are_explained() {
     let show = sections().find(|(name, _)| *name == "port.show").map(|(_, text)| text).unwrap_or_default();
@@ -116,7 +116,7 @@ fn members_are_explained() {
     }
 }
 
-/// Objective: every option of `port.attach` is in the table that its section leads to.
+/// Objective: the table that the section of `port.attach` links to has every option.
 #[test]
 fn options_are_explained() {
     use netvale_control::options::OPTIONS;
@@ -151,13 +151,13 @@ fn errors_are_errors() {
         NotSupported,
         Failed,
     ] {
-        // With the sign that print has for it.
+        // With the minus sign used in print.
         let row = format!("\n| −{} |", -(code as i32));
         assert!(DOC.contains(&row), "{row}");
     }
 }
 
-/// Objective: the limits are the code's.
+/// Objective: the page states the code's limits.
 #[test]
 fn limits_are_the_codes() {
     use netvale_control::{framing, server};
@@ -167,8 +167,7 @@ fn limits_are_the_codes() {
     assert!(DOC.contains(&format!("| {} MiB | error", server::MAX_OUTPUT >> 20)));
 }
 
-/// Objective: the table of events is the code's: all names with their fields and meanings, and no others. The example
-/// is one.
+/// Objective: the table has exactly the code's events, with their fields and meanings. The example is an event.
 #[test]
 fn events_are_all_there() {
     const PAGE: &str = include_str!("../../../../docs/reference/events.md");

@@ -1,5 +1,4 @@
-//! The bytes of the attach handshake, against messages that were written down once: clients and daemons of other builds
-//! read them.
+//! The bytes of the attach handshake, against recorded messages: clients and daemons of other builds read them.
 
 use netvale_control::attach::{
     AttachReply, AttachRequest, FLAG_LOSSLESS, FLAG_SHARED, FileAsked, IN_FILE, NOTE_LEN, OffsetsAsked, Pools, Role,
@@ -15,7 +14,7 @@ fn golden(name: &str) -> Vec<u8> {
     digits.map(|pair| u8::from_str_radix(pair, 16).expect("hexadecimal")).collect()
 }
 
-/// Every field has a value of its own, so that two that change places are seen.
+/// Every field has a distinct value: swapped fields are detected.
 fn request() -> AttachRequest {
     AttachRequest {
         name: "vale0:port{1".into(),
@@ -86,7 +85,7 @@ fn device() -> DeviceRequest {
     DeviceRequest { reqtype: 0x4101, status: -22, name: "vale0:nic".into(), body }
 }
 
-/// Objective: each message has the bytes that it always had, and they are read as the same message.
+/// Objective: each message still has its recorded bytes, which read back as the same message.
 #[test]
 fn bytes_of_before() {
     let bare = AttachRequest { name: "netmap:eth0".into(), note: [0; NOTE_LEN], ..AttachRequest::default() };

@@ -1,10 +1,10 @@
-//! The options' reference page is that of their table.
+//! The options' reference page against their table.
 
 use std::path::Path;
 
 use netvale_control::options::page::page;
 
-/// Objective: the page in the tree is the table's; `UPDATE=1` writes it.
+/// Objective: the page in the tree matches the table; `UPDATE=1` writes it.
 #[test]
 fn reference_page() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/attach-options.md");

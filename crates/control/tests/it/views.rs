@@ -23,8 +23,8 @@ fn no_view_of_options_of_another_kind() {
     assert_eq!(has(json!({"speed": 0.0})), (false, true));
 }
 
-/// Objective: what a kind says of itself is so: its example is one of its ports, the options that it names are there
-/// and not for all kinds, and those that it adjusts are among them.
+/// Objective: a kind's description is consistent: its example is one of its ports, the options that it names exist and
+/// are not for all kinds, and include those that it adjusts.
 #[test]
 fn kinds_are_whole() {
     let known = |key: &str| AttachOption::find(key).is_some_and(|option| option.kinds().is_some());

@@ -1,8 +1,8 @@
 //! The communication status block: a ring's pointers, exchanged outside the ring.
 //!
-//! In CSB mode `head`, `cur` and `tail` of the ring header are the application's private matter; what the two
-//! sides tell each other stands in one entry of two arrays, each written by one side only and one cache line long, so
-//! that writer and reader do not share lines. Entries are ordered tx rings first, then rx rings.
+//! In CSB mode `head`, `cur` and `tail` of the ring header are the application's private matter; the two sides
+//! communicate through one entry of two arrays, each written by one side only and one cache line long: writer and
+//! reader do not share lines. Entries are ordered tx rings first, then rx rings.
 //!
 //! **Order of access.** The application stores `cur`, then `head`; the host loads `head`, then `cur`: so the host
 //! never sees a `head` newer than its `cur`. The host stores `hwcur`, then `hwtail`; the application loads

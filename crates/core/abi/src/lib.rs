@@ -52,10 +52,10 @@
 //!   application that wants more slots than it has leaves `head` and moves `cur` up to `tail`.
 //! - The host gives slots to the application by moving `tail` forward. It alone writes `tail`; it does so
 //!   inside a sync (`NIOCTXSYNC`, `NIOCRXSYNC`, `poll`), which is also when it reads `head` and `cur`.
-//! - At least one slot always stays with the host, so that `head == tail` means *nothing for the application*.
+//! - At least one slot always stays with the host: `head == tail` means *no slots for the application*.
 //!
-//! A host checks `head` and `cur` against its own copies of the other words, never against what lies in the
-//! shared ring: [`ring::tx_check`], [`ring::rx_check`].
+//! A host checks `head` and `cur` against its own copies of the other words, never against those in the shared ring:
+//! [`ring::tx_check`], [`ring::rx_check`].
 //!
 //! | module | holds |
 //! |---|---|
@@ -92,7 +92,7 @@ pub use nmreq::{NmreqHeader, NmreqOption, NmreqRegister};
 pub use ring::{NetmapRing, RingError, ring_between, ring_next, ring_space};
 pub use slot::NetmapSlot;
 
-/// The API version this crate describes; what a host writes to `ni_version` and to `nr_version` on output.
+/// The API version that this crate describes; a host writes it to `ni_version` and, on output, to `nr_version`.
 pub const NETMAP_API: u32 = 14;
 /// Oldest API version a host accepts in `nr_version`.
 pub const NETMAP_MIN_API: u32 = 14;

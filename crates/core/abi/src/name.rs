@@ -1,6 +1,6 @@
 //! NUL-terminated names in fixed arrays, as `nr_name` and `ni_name` hold them.
 
-/// The name in `field`: its bytes up to the first NUL, or all of them when a peer left the NUL out.
+/// The name in `field`: its bytes up to the first NUL, or all of them without one.
 ///
 /// ```
 /// assert_eq!(netvale_abi::name::get(b"em0\0\0\0"), b"em0");
@@ -10,8 +10,7 @@ pub fn get(field: &[u8]) -> &[u8] {
     field.split(|&byte| byte == 0).next().unwrap_or(field)
 }
 
-/// `name` as a field of `N` bytes, zero-padded; `None` when it does not fit with its terminating NUL or contains
-/// one.
+/// `name` as a field of `N` bytes, zero-padded; `None` if it contains a NUL or does not fit with a terminating one.
 ///
 /// ```
 /// assert_eq!(netvale_abi::name::fit::<4>(b"em0"), Some(*b"em0\0"));

@@ -1,4 +1,4 @@
-//! The entry point of a port in the region: where its rings are.
+//! The entry point of a port in the region: the offsets of its rings.
 
 use crate::layout::assert_layout;
 
@@ -22,11 +22,11 @@ pub struct NetmapIf {
     /// Number of rx rings, without host rings.
     pub ni_rx_rings: u32,
     /// Index of the first extra buffer, 0 for none. Each one's first `u32` is the next one's index; 0 ends the list.
-    /// Written by the host at registration, then by the application: what is listed at close is freed.
+    /// Written by the host at registration, then by the application: the listed buffers are freed at close.
     pub ni_bufs_head: u32,
-    /// Number of host tx rings; at least 1, also where the port has none.
+    /// Number of host tx rings; at least 1, even for a port without any.
     pub ni_host_tx_rings: u32,
-    /// Number of host rx rings; at least 1, also where the port has none.
+    /// Number of host rx rings; at least 1, even for a port without any.
     pub ni_host_rx_rings: u32,
     /// Reserved, zero.
     pub ni_spare1: [u32; 3],
@@ -45,8 +45,8 @@ pub const IF_RING_OFS: usize = 56;
 pub const NI_PRIV_MEM: u32 = 0x1;
 
 impl NetmapIf {
-    /// Number of entries in `ring_ofs[]`: rings and host rings of both directions. `None` when the counts, which
-    /// may come from a peer, do not add up to a `u32`.
+    /// Number of entries in `ring_ofs[]`: rings and host rings of both directions. `None` if the counts, which may come
+    /// from a peer, do not add up to a `u32`.
     pub const fn ring_count(&self) -> Option<u32> {
         let Some(tx) = self.ni_tx_rings.checked_add(self.ni_host_tx_rings) else {
             return None;

@@ -23,7 +23,7 @@ pub struct NmreqHeader {
     /// API version, [`crate::NETMAP_MIN_API`]..=[`crate::NETMAP_MAX_API`]. Written by the application; the host
     /// writes back [`crate::NETMAP_API`].
     pub nr_version: u16,
-    /// `NETMAP_REQ_*`: what is asked. Written by the application.
+    /// `NETMAP_REQ_*`: the type of request. Written by the application.
     pub nr_reqtype: u16,
     /// Must be zero.
     pub nr_reserved: u32,
@@ -72,9 +72,9 @@ pub const NETMAP_REQ_PORT_HDR_GET: u16 = 7;
 pub const NETMAP_REQ_VALE_NEWIF: u16 = 8;
 /// Delete a persistent VALE port; no body.
 pub const NETMAP_REQ_VALE_DELIF: u16 = 9;
-/// Have threads poll an attached port: [`NmreqValePolling`].
+/// Starts threads that poll an attached port: [`NmreqValePolling`].
 pub const NETMAP_REQ_VALE_POLLING_ENABLE: u16 = 10;
-/// Stop that: [`NmreqValePolling`].
+/// Stops these threads: [`NmreqValePolling`].
 pub const NETMAP_REQ_VALE_POLLING_DISABLE: u16 = 11;
 /// Information on a region's pools: [`NmreqPoolsInfo`].
 pub const NETMAP_REQ_POOLS_INFO_GET: u16 = 12;
@@ -93,7 +93,7 @@ pub struct NmreqRegister {
     pub nr_offset: u64,
     /// Size of the region, bytes. Written by the host.
     pub nr_memsize: u64,
-    /// Slots in each tx ring. Asked for by the application (0: default), actual value written by the host.
+    /// Slots in each tx ring. Requested by the application (0: default), actual value written by the host.
     pub nr_tx_slots: u32,
     /// Slots in each rx ring. As `nr_tx_slots`.
     pub nr_rx_slots: u32,
@@ -105,13 +105,13 @@ pub struct NmreqRegister {
     pub nr_host_tx_rings: u16,
     /// Host rx rings. As `nr_tx_slots`.
     pub nr_host_rx_rings: u16,
-    /// Id of the memory region. Asked for by the application (0: the host chooses), actual id written by the host.
+    /// Id of the memory region. Requested by the application (0: the host chooses), actual id written by the host.
     pub nr_mem_id: u16,
     /// Ring to bind with [`NR_REG_ONE_NIC`] or [`NR_REG_ONE_SW`]. Written by the application.
     pub nr_ringid: u16,
     /// `NR_REG_*`: which rings to bind. Written by the application.
     pub nr_mode: u32,
-    /// Extra buffers. Asked for by the application, number obtained written by the host.
+    /// Extra buffers. Requested by the application, number obtained written by the host.
     pub nr_extra_bufs: u32,
     /// Padding.
     pub pad1: u32,
@@ -144,13 +144,13 @@ pub const NR_REG_NULL: u32 = 7;
 /// `nr_mode`: the host rings `nr_ringid`, one of each direction.
 pub const NR_REG_ONE_SW: u32 = 8;
 
-/// `nr_flags`: copy what is sent on the selected rings.
+/// `nr_flags`: copy frames sent on the selected rings.
 pub const NR_MONITOR_TX: u64 = 0x100;
-/// `nr_flags`: copy what is received on the selected rings.
+/// `nr_flags`: copy frames received on the selected rings.
 pub const NR_MONITOR_RX: u64 = 0x200;
 /// `nr_flags`: the monitor shares buffers instead of copying.
 pub const NR_ZCOPY_MON: u64 = 0x400;
-/// `nr_flags`: nobody else may bind these rings.
+/// `nr_flags`: no one else may bind these rings.
 pub const NR_EXCLUSIVE: u64 = 0x800;
 /// `nr_flags`: bind rx rings only.
 pub const NR_RX_RINGS_ONLY: u64 = 0x2000;
@@ -197,7 +197,7 @@ assert_layout!(NmreqPortInfoGet, size 32, {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NmreqValeAttach {
-    /// How to register the port, should it not be yet. Its `nr_mem_id` is returned unchanged or above 1.
+    /// The registration of the port, if it is not registered yet. Its `nr_mem_id` is returned unchanged or above 1.
     pub reg: NmreqRegister,
     /// The port's index on the switch. Written by the host.
     pub port_index: u32,
@@ -223,11 +223,11 @@ assert_layout!(NmreqValeDetach, size 8, { port_index: 0 });
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NmreqValeList {
-    /// Index of the switch to go on from; that of the port found is written by the host.
+    /// Index of the switch to continue from; the host writes that of the port found.
     pub nr_bridge_idx: u16,
     /// Padding.
     pub pad1: u16,
-    /// Index of the port to go on from; that of the port found is written by the host.
+    /// Index of the port to continue from; the host writes that of the port found.
     pub nr_port_idx: u32,
 }
 
@@ -237,7 +237,8 @@ assert_layout!(NmreqValeList, size 8, { nr_bridge_idx: 0, nr_port_idx: 4 });
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NmreqPortHdr {
-    /// Length of the virtio-net header in front of each frame: 0, 10 or 12 bytes. Written by who tells it.
+    /// Length of the virtio-net header in front of each frame: 0, 10 or 12 bytes. Written by the application to set it,
+    /// by the host to return it.
     pub nr_hdr_len: u32,
     /// Padding.
     pub pad1: u32,
@@ -291,8 +292,8 @@ pub const NETMAP_POLLING_MODE_MULTI_CPU: u32 = 2;
 
 /// `struct nmreq_pools_info`, 64 bytes: body of [`NETMAP_REQ_POOLS_INFO_GET`], and part of [`NmreqOptExtmem`].
 ///
-/// Offsets are bytes from the start of the region, sizes bytes an object. Written by the host; with
-/// [`NmreqOptExtmem`] numbers and sizes are what the application asks for, then what it got.
+/// Offsets are bytes from the start of the region, sizes bytes an object. Written by the host; with [`NmreqOptExtmem`]
+/// the application requests numbers and sizes, and the host returns the actual ones.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NmreqPoolsInfo {
@@ -302,19 +303,19 @@ pub struct NmreqPoolsInfo {
     pub nr_mem_id: u16,
     /// Padding.
     pub pad1: [u16; 3],
-    /// Where the pool of `netmap_if`s starts.
+    /// Offset of the pool of `netmap_if`s.
     pub nr_if_pool_offset: u64,
     /// Number of `netmap_if`s.
     pub nr_if_pool_objtotal: u32,
     /// Size of one.
     pub nr_if_pool_objsize: u32,
-    /// Where the pool of rings starts.
+    /// Offset of the pool of rings.
     pub nr_ring_pool_offset: u64,
     /// Number of rings.
     pub nr_ring_pool_objtotal: u32,
     /// Size of one, with its slots.
     pub nr_ring_pool_objsize: u32,
-    /// Where the pool of buffers starts.
+    /// Offset of the pool of buffers.
     pub nr_buf_pool_offset: u64,
     /// Number of buffers.
     pub nr_buf_pool_objtotal: u32,
@@ -332,7 +333,7 @@ assert_layout!(NmreqPoolsInfo, size 64, {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NmreqSyncKloopStart {
-    /// How long to sleep when there is nothing to do and no eventfd to wait on, microseconds.
+    /// Sleep of an idle loop without an eventfd to wait on, microseconds.
     pub sleep_us: u32,
     /// Padding.
     pub pad1: u32,

@@ -1,11 +1,11 @@
 //! The header of netvale's ptnet device: the first page of the memory that a virtual machine maps through ivshmem.
 //!
 //! Little-endian words. The page lies in memory that both sides write; each word is written by one side only, and the
-//! other checks what it reads. `guest/linux/nvptnet_hw.h` says the same in C.
+//! other checks what it reads. `guest/linux/nvptnet_hw.h` is the same in C.
 
 /// First eight bytes: `nvptnet` and a zero.
 pub const MAGIC: [u32; 2] = [u32::from_le_bytes(*b"nvpt"), u32::from_le_bytes(*b"net\0")];
-/// Version of this layout. A driver that does not know it leaves the device alone.
+/// Version of this layout. A driver for other versions leaves the device alone.
 pub const VERSION: u32 = 1;
 /// Bytes set aside for the header.
 pub const HEADER_BYTES: u64 = 4096;
@@ -13,16 +13,16 @@ pub const HEADER_BYTES: u64 = 4096;
 /// Feature: frames may have a virtio-net header of 12 bytes in front.
 pub const FEATURE_VNET_HDR: u32 = 1;
 
-/// Status: the switch carries frames.
+/// Status: the switch forwards frames.
 pub const STATUS_LINK_UP: u32 = 1;
 /// Status: the rings run.
 pub const STATUS_RUNNING: u32 = 2;
 /// Status: the host lost track of the rings: stop them and start them again.
 pub const STATUS_NEEDS_RESET: u32 = 4;
 
-/// Command: fresh rings, with the features and extra buffers wanted. Everything the guest knew of the rings is void.
+/// Command: fresh rings, with the requested features and extra buffers. All earlier state of the rings is void.
 pub const COMMAND_START: u32 = 1;
-/// Command: the rings are not touched any more.
+/// Command: the guest no longer touches the rings.
 pub const COMMAND_STOP: u32 = 2;
 
 /// The header, as words from the start of the memory. Offsets are in bytes from there, too.
@@ -77,9 +77,9 @@ pub struct PtnetHeader {
     pub pad: [u32; 34],
     /// Host: `STATUS_` bits.
     pub status: u32,
-    /// Host: number of the command executed last.
+    /// Host: number of the last executed command.
     pub answered: u32,
-    /// Host: what came of it: 0, or an error number of Linux.
+    /// Host: its result: 0, or an error number of Linux.
     pub result: u32,
     /// Host: extra buffers granted, in the list of `ni_bufs_head`.
     pub extra_bufs: u32,
@@ -89,15 +89,15 @@ pub struct PtnetHeader {
     pub pad2: [u32; 10],
     /// Guest: a `COMMAND_`.
     pub command: u32,
-    /// Guest: its number, any but the last one's; written last.
+    /// Guest: its number, different from the last one's; written last.
     pub number: u32,
-    /// Guest: features wanted.
+    /// Guest: requested features.
     pub wanted: u32,
-    /// Guest: extra buffers wanted.
+    /// Guest: requested extra buffers.
     pub wanted_bufs: u32,
 }
 
-/// The devices that netmap published, which `vfio-user` shows: registers of 32 bits.
+/// The devices that netmap published, presented by `vfio-user`: registers of 32 bits.
 pub mod published {
     /// Vendor of both devices.
     pub const VENDOR: u16 = 0x1b36;
@@ -118,7 +118,7 @@ pub mod published {
         pub const SIZE_LOW: u64 = 0;
         /// Bytes of the memory, high half.
         pub const SIZE_HIGH: u64 = 4;
-        /// Its number.
+        /// Number of the memory.
         pub const ID: u64 = 8;
         /// Offset, number and size of the objects of three pools: interfaces, rings, buffers.
         pub const POOLS: core::ops::RangeInclusive<u64> = 64..=96;
@@ -132,23 +132,23 @@ pub mod published {
 
     /// Registers of the ptnet device.
     pub mod reg {
-        /// Features wanted, and granted.
+        /// Features requested, and granted.
         pub const FEATURES: u64 = 0;
-        /// Command, and what came of it.
+        /// Command, and its result.
         pub const CONTROL: u64 = 4;
         /// Last four bytes of the Ethernet address.
         pub const MAC_LOW: u64 = 8;
-        /// First two.
+        /// First two bytes of it.
         pub const MAC_HIGH: u64 = 12;
         /// Offset of the `netmap_if`.
         pub const NIFP: u64 = 24;
         /// Rings the guest sends on.
         pub const TX_RINGS: u64 = 28;
-        /// Rings it receives on.
+        /// Rings the guest receives on.
         pub const RX_RINGS: u64 = 32;
-        /// Slots of each of those.
+        /// Slots of each tx ring.
         pub const TX_SLOTS: u64 = 36;
-        /// And of these.
+        /// Slots of each rx ring.
         pub const RX_SLOTS: u64 = 40;
         /// Bytes of virtio-net header.
         pub const HEADER_LEN: u64 = 44;

@@ -35,8 +35,8 @@ pub struct NetmapRing {
     pub head: u32,
     /// Wake-up point, 0..num_slots. Written by the application (and by the host on re-initialisation).
     pub cur: u32,
-    /// First slot, after `head`, that belongs to the host, 0..num_slots. Written by the host; what an
-    /// application writes here is overwritten.
+    /// First slot, after `head`, that belongs to the host, 0..num_slots. Written by the host; an application's value is
+    /// overwritten.
     pub tail: u32,
     /// [`NR_TIMESTAMP`], [`NR_FORWARD`]. Written by the application.
     pub flags: u32,
@@ -104,8 +104,8 @@ pub const fn ring_next(i: u32, n: u32) -> u32 {
     if i + 1 >= n { 0 } else { i + 1 }
 }
 
-/// Number of slots from `head` up to, not including, `tail` in a ring of `n` slots: what the application owns.
-/// Both must be below `n`; the result is in 0..n.
+/// Number of slots from `head` up to, not including, `tail` in a ring of `n` slots: the application's slots. Both must
+/// be below `n`; the result is in 0..n.
 ///
 /// ```
 /// assert_eq!(netvale_abi::ring_space(1, 3, 4), 2);
@@ -117,7 +117,7 @@ pub const fn ring_space(head: u32, tail: u32, n: u32) -> u32 {
     if tail >= head { tail - head } else { n - (head - tail) }
 }
 
-/// Whether going round from `from` one reaches `i` no later than `to` (both ends included). All below `n`.
+/// Whether a walk from `from` reaches `i` no later than `to` (both ends included). All below `n`.
 ///
 /// ```
 /// assert!(netvale_abi::ring_between(3, 0, 1, 4));
@@ -139,40 +139,40 @@ pub const fn ring_advance(i: u32, count: u32, n: u32) -> u32 {
     if count >= left { count - left } else { i + count }
 }
 
-/// What an application did to its ring that the ring rules forbid. The host's answer is netmap's: re-initialise
-/// the ring (`head = cur = hwcur`, `tail = hwtail`) and report an error on the next `poll`.
+/// A violation of the ring rules by an application. The host responds like netmap: it re-initialises the ring
+/// (`head = cur = hwcur`, `tail = hwtail`) and reports an error on the next `poll`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RingError {
     /// `head` is not an index of the ring.
     HeadOutOfRange {
-        /// What the application wrote.
+        /// The application's value.
         head: u32,
         /// Slots in the ring.
         num_slots: u32,
     },
     /// `cur` is not an index of the ring.
     CurOutOfRange {
-        /// What the application wrote.
+        /// The application's value.
         cur: u32,
         /// Slots in the ring.
         num_slots: u32,
     },
     /// `head` moved backwards or past `tail`: it lies outside `first ..= tail`, circularly.
     HeadNotOwned {
-        /// What the application wrote.
+        /// The application's value.
         head: u32,
         /// The first slot that was the application's.
         first: u32,
-        /// The end of what was the application's.
+        /// The end of the application's slots.
         tail: u32,
     },
     /// `cur` lies before `head` or past `tail`: outside `head ..= tail`, circularly.
     CurNotOwned {
-        /// What the application wrote.
+        /// The application's value.
         cur: u32,
         /// The `head` written with it (itself good).
         head: u32,
-        /// The end of what was the application's.
+        /// The end of the application's slots.
         tail: u32,
     },
 }
@@ -198,12 +198,12 @@ impl fmt::Display for RingError {
 
 impl core::error::Error for RingError {}
 
-/// The rule for a **tx** ring, as netmap's txsync prologue has it: may the application have moved to `head` and
-/// `cur`? Returns the new `head`: slots `first .. head` are now the host's to send.
+/// The rule for a **tx** ring, as in netmap's txsync prologue: whether the application may have moved to `head` and
+/// `cur`. Returns the new `head`: slots `first .. head` are now the host's to send.
 ///
-/// `first` and `tail` are the **host's own copies**: the `head` it accepted last (equal to `hwcur` when everything
-/// accepted has been sent) and the `tail` it published last (`hwtail` as of then). Both must be below `num_slots`;
-/// `head` and `cur` may be anything. Read each once from shared memory and use only the value returned.
+/// `first` and `tail` are the **host's own copies**: the last `head` that it accepted (equal to `hwcur` once everything
+/// accepted has been sent) and the last `tail` that it published (`hwtail` at that time). Both must be below
+/// `num_slots`; `head` and `cur` may be anything. Read each once from shared memory and use only the returned value.
 ///
 /// ```
 /// use netvale_abi::ring::{RingError, tx_check};
@@ -215,12 +215,12 @@ pub const fn tx_check(head: u32, cur: u32, first: u32, tail: u32, num_slots: u32
     check(head, cur, first, tail, num_slots)
 }
 
-/// The rule for an **rx** ring, as netmap's rxsync prologue has it: may the application have moved to `head` and
-/// `cur`? Returns the new `head`: slots `hwcur .. head` were consumed and are the host's to fill again.
+/// The rule for an **rx** ring, as in netmap's rxsync prologue: whether the application may have moved to `head` and
+/// `cur`. Returns the new `head`: slots `hwcur .. head` were consumed and are the host's to fill again.
 ///
-/// `hwcur` and `hwtail` are the **host's own copies**; both must be below `num_slots`. `hwtail` may be ahead of
-/// the `tail` the application saw, as netmap allows: it then releases a frame it did not look at. `head` and `cur`
-/// may be anything. Read each once from shared memory and use only the value returned.
+/// `hwcur` and `hwtail` are the **host's own copies**; both must be below `num_slots`. `hwtail` may be ahead of the
+/// `tail` that the application saw, as netmap allows: it then releases a frame without reading it. `head` and `cur` may
+/// be anything. Read each once from shared memory and use only the returned value.
 ///
 /// ```
 /// use netvale_abi::ring::{RingError, rx_check};
@@ -232,7 +232,7 @@ pub const fn rx_check(head: u32, cur: u32, hwcur: u32, hwtail: u32, num_slots: u
     check(head, cur, hwcur, hwtail, num_slots)
 }
 
-/// Both directions obey one rule; they differ in what the bounds mean.
+/// The rule of both directions; only the meaning of the bounds differs.
 #[inline]
 const fn check(head: u32, cur: u32, first: u32, tail: u32, n: u32) -> Result<u32, RingError> {
     if head >= n {

@@ -5,7 +5,7 @@ use super::*;
 
 const MAX_SLOTS: u32 = if cfg!(miri) { 4 } else { 16 };
 
-/// The model: walk from `from` with plain steps; how many until `to`?
+/// The model: the number of plain steps from `from` to `to`.
 fn steps(from: u32, to: u32, n: u32) -> u32 {
     let mut at = from;
     let mut count = 0;
@@ -16,7 +16,7 @@ fn steps(from: u32, to: u32, n: u32) -> u32 {
     count
 }
 
-/// The model of [`ring_between`]: is `i` met on the walk from `from` to `to`?
+/// The model of [`ring_between`]: whether the walk from `from` to `to` meets `i`.
 fn met(from: u32, i: u32, to: u32, n: u32) -> bool {
     (0..=steps(from, to, n)).any(|k| (from + k) % n == i)
 }
@@ -74,7 +74,7 @@ fn between_is_met_on_the_walk() {
     }
 }
 
-/// What the rule says in words, by walking: the first of its four parts that is broken.
+/// The rule in words, by walking: the first of its four parts that is broken.
 fn rule(head: u32, cur: u32, first: u32, tail: u32, n: u32) -> Result<u32, RingError> {
     match () {
         () if head >= n => Err(RingError::HeadOutOfRange { head, num_slots: n }),
@@ -120,7 +120,8 @@ fn errors_name_the_rule_that_was_broken() {
 
 #[test]
 fn a_fresh_tx_ring_takes_all_but_one_slot() {
-    let (n, tail) = (8, 7);
+    let n = 8;
+    let tail = 7;
     assert_eq!(ring_space(0, tail, n), n - 1);
     assert_eq!(tx_check(tail, tail, 0, tail, n), Ok(tail));
     assert!(tx_check(tail, 0, 0, tail, n).is_err());

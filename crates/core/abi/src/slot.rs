@@ -1,4 +1,4 @@
-//! One slot of a ring: which buffer, how long, and what is special about it.
+//! One slot of a ring: its buffer, length and flags.
 
 use crate::layout::assert_layout;
 
@@ -25,21 +25,21 @@ assert_layout!(NetmapSlot, size 16, { buf_idx: 0, len: 4, flags: 6, ptr: 8 });
 
 /// `buf_idx` was changed by the application; the host must look the buffer up again.
 pub const NS_BUF_CHANGED: u16 = 0x0001;
-/// Tx: the application asks that `tail` advances past this slot as soon as its frame has gone.
+/// Tx: the application asks the host to advance `tail` past this slot as soon as its frame has gone.
 pub const NS_REPORT: u16 = 0x0002;
-/// Pass the frame on to (or from) the host stack; only with [`crate::ring::NR_FORWARD`].
+/// Pass the frame to (or from) the host stack; only with [`crate::ring::NR_FORWARD`].
 pub const NS_FORWARD: u16 = 0x0004;
 /// VALE: do not learn the frame's source address.
 pub const NS_NO_LEARN: u16 = 0x0008;
 /// VALE, tx: the frame lies in the application's memory at `ptr`, not in the slot's buffer.
 pub const NS_INDIRECT: u16 = 0x0010;
-/// The frame goes on in the next slot; the last slot of a frame has the flag clear.
+/// The frame continues in the next slot; clear in the last slot of a frame.
 pub const NS_MOREFRAG: u16 = 0x0020;
 /// On a monitor's rx ring: the frame was seen on a tx ring.
 pub const NS_TXMON: u16 = 0x0040;
-/// Ours, not netmap's, and with [`NS_INDIRECT`] only: the bytes at `ptr` could not be read. The library that copies
-/// indirect slots sets it before it publishes the slot, and takes it back when the slot is published again with a `ptr`
-/// that can be read.
+/// netvale's own flag, only with [`NS_INDIRECT`]: the bytes at `ptr` could not be read. The library that copies
+/// indirect slots sets it before it publishes the slot, and clears it when the slot is published again with a readable
+/// `ptr`.
 pub const NS_UNREADABLE: u16 = 0x0080;
 /// Bit position in `flags` of the destination port (tx) or fragment count (rx).
 pub const NS_PORT_SHIFT: u16 = 8;
@@ -48,8 +48,8 @@ pub const NS_PORT_MASK: u16 = 0xff00;
 /// Most slots a frame may span.
 pub const NETMAP_MAX_FRAGS: usize = 64;
 
-/// Slots of the frame to which the one with these `flags` belongs, the same in each of them, on rx rings of a VALE port
-/// (netmap.h: `NS_RFRAGS`).
+/// Number of slots of a frame, from the `flags` of any of its slots, on rx rings of a VALE port (netmap.h:
+/// `NS_RFRAGS`).
 ///
 /// ```
 /// assert_eq!(netvale_abi::slot::ns_rfrags(0x0300), 3);

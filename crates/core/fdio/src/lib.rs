@@ -12,19 +12,19 @@ use rustix::net::{
     SendFlags, recvmsg, sendmsg,
 };
 
-/// Most descriptors of a message (`SCM_MAX_FD`).
+/// Maximum number of descriptors of a message (`SCM_MAX_FD`).
 pub const MOST: usize = 253;
 
-/// Sends bytes; the descriptors go with the first one. Returns how many bytes were sent.
+/// Sends bytes; the descriptors go with the first one. Returns the number of bytes sent.
 ///
 /// # Errors
-/// Whatever sendmsg(2) returns; `ETOOMANYREFS` for more than [`MOST`] descriptors. A peer that is gone is `EPIPE`, and
-/// no signal.
+/// The error of sendmsg(2); `ETOOMANYREFS` for more than [`MOST`] descriptors. A peer that is gone is `EPIPE`, without
+/// a signal.
 pub fn send(to: impl AsFd, bytes: &[u8], fds: &[impl AsFd], flags: SendFlags) -> rustix::io::Result<usize> {
     send_parts(to, &[IoSlice::new(bytes)], fds, flags)
 }
 
-/// The same of bytes that lie in several places.
+/// The same for bytes in several places.
 ///
 /// # Errors
 /// As [`send`].
@@ -37,7 +37,7 @@ pub fn send_parts(
     let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    // The kernel's padding has room for one more, which it then refuses.
+    // The kernel's padding has room for one more, which the kernel then refuses.
     let fits = borrowed.len() <= MOST;
     let is_passed = borrowed.is_empty() || fits && control.push(SendAncillaryMessage::ScmRights(&borrowed));
     if !is_passed {
@@ -46,21 +46,21 @@ pub fn send_parts(
     sendmsg(to, parts, &mut control, flags | SendFlags::NOSIGNAL)
 }
 
-/// What has come.
+/// A received message.
 #[derive(Debug)]
 pub struct Received {
-    /// The number of bytes; 0 if the peer hung up.
+    /// Number of bytes; 0 if the peer hung up.
     pub bytes: usize,
-    /// The descriptors, which programs that are executed do not get.
+    /// The descriptors, closed on exec.
     pub fds: Vec<OwnedFd>,
-    /// Whether descriptors are missing, as this process may not have as many.
+    /// Whether descriptors are missing, as this process is at its limit.
     pub is_short: bool,
 }
 
-/// Receives bytes, and all descriptors that came with them.
+/// Receives bytes, and all their descriptors.
 ///
 /// # Errors
-/// Whatever recvmsg(2) returns.
+/// The error of recvmsg(2).
 pub fn receive(from: impl AsFd, bytes: &mut [u8], flags: RecvFlags) -> rustix::io::Result<Received> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -81,8 +81,8 @@ mod tests {
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
     }
 
-    /// Objective: as many descriptors as the kernel passes arrive with their bytes, none of them for programs that are
-    /// executed; more are refused.
+    /// Objective: the kernel's maximum number of descriptors arrives with its bytes, all closed on exec; more are
+    /// refused.
     #[test]
     fn all_arrive() {
         let (here, there) = pair();
@@ -98,8 +98,8 @@ mod tests {
         assert_eq!(send(&here, b"some", &fds, SendFlags::empty()), Err(Errno::TOOMANYREFS));
     }
 
-    /// Objective: a message that is looked at is still there, with copies of its descriptors; a peer that hung up is
-    /// told from one that has said nothing.
+    /// Objective: a peeked message stays, with copies of its descriptors; a peer that hung up is distinguished from a
+    /// silent one.
     #[test]
     fn looked_at() {
         let (here, there) = pair();

@@ -1,9 +1,9 @@
-//! *State* that another process goes on with: numbers, and each descriptor in its place among them.
+//! The *state* for continuing in another process: numbers, and each descriptor in its place among them.
 //!
-//! A structure says what it needs to go on, with an [`Fd`] for each descriptor. [`State::of`] writes it down: a
-//! descriptor is written as its number in a list beside the text, as a message over a socket carries it. [`State::read`]
-//! gives each descriptor back where it was. So a structure's fields are all that both sides have to agree on, and a
-//! state that was forged (a descriptor missing, named twice or left over) is refused in one place.
+//! A structure of state has an [`Fd`] for each descriptor. [`State::of`] serialises it: a descriptor becomes its number
+//! in a list beside the text, as a message over a socket carries it. [`State::read`] restores each descriptor in its
+//! place. So both sides only have to agree on a structure's fields, and a forged state (a descriptor missing, named
+//! twice or left over) is refused in one place.
 
 use std::cell::RefCell;
 use std::fmt::{self, Debug, Display, Formatter};
@@ -22,22 +22,22 @@ pub struct Fd(Held);
 
 #[derive(Clone)]
 enum Held {
-    /// Of the state alone.
+    /// Owned by the state alone.
     Own(Arc<OwnedFd>),
-    /// Somebody else's, who goes on with it.
+    /// Shared with a current user.
     Shared(Arc<dyn AsFd + Send + Sync>),
 }
 
 impl Fd {
-    /// A copy of a descriptor.
+    /// Creates a copy of a descriptor.
     ///
     /// # Errors
-    /// When the process is out of descriptors.
+    /// The system error if the process is out of descriptors.
     pub fn copy_of(fd: impl AsFd) -> std::io::Result<Fd> {
         fd.as_fd().try_clone_to_owned().map(Fd::from)
     }
 
-    /// Copies of several.
+    /// Creates copies of several descriptors.
     ///
     /// # Errors
     /// As [`Fd::copy_of`].
@@ -45,15 +45,15 @@ impl Fd {
         fds.into_iter().map(Fd::copy_of).collect()
     }
 
-    /// A descriptor that is copied only when the state is written down.
+    /// A descriptor that is copied only when the state is serialised.
     pub fn shared(fd: &Arc<impl AsFd + Send + Sync + 'static>) -> Fd {
         Fd(Held::Shared(Arc::clone(fd) as Arc<dyn AsFd + Send + Sync>))
     }
 
-    /// The descriptor, for who goes on with it.
+    /// Takes the descriptor.
     ///
     /// # Errors
-    /// When the state is used elsewhere, too, and the process is out of descriptors.
+    /// The system error if the state is also used elsewhere, and the process is out of descriptors.
     pub fn take(self) -> std::io::Result<OwnedFd> {
         match self.0 {
             Held::Own(fd) => Arc::try_unwrap(fd).or_else(|fd| fd.try_clone()),
@@ -61,7 +61,7 @@ impl Fd {
         }
     }
 
-    /// The descriptors of several.
+    /// Takes several descriptors.
     ///
     /// # Errors
     /// As [`Fd::take`].
@@ -85,7 +85,7 @@ impl AsFd for Fd {
     }
 }
 
-/// Whether they are the same descriptor, not whether they lead to the same file.
+/// Whether both are the same descriptor, not just descriptors of the same file.
 impl PartialEq for Fd {
     fn eq(&self, other: &Fd) -> bool {
         match (&self.0, &other.0) {
@@ -114,7 +114,7 @@ thread_local! {
     static BESIDE: RefCell<Option<Beside>> = const { RefCell::new(None) };
 }
 
-/// Puts back the list that there was before, whatever happens meanwhile.
+/// Restores the previous list on drop.
 struct Outer(Option<Beside>);
 
 impl Drop for Outer {
@@ -123,7 +123,7 @@ impl Drop for Outer {
     }
 }
 
-/// Has `what` written or read with that list. Returns the list, too.
+/// Runs `what`, which writes or reads, with this list. Also returns the list.
 fn beside<T>(list: Beside, what: impl FnOnce() -> T) -> (T, Option<Beside>) {
     let _outer = Outer(BESIDE.replace(Some(list)));
     let done = what();
@@ -152,7 +152,7 @@ impl<'de> Deserialize<'de> for Fd {
     }
 }
 
-/// Writes a state as the text of a message. Returns the descriptors of the message, too.
+/// Serialises a state as the text of a message. Also returns the descriptors of the message.
 ///
 /// # Errors
 /// [`BadState`] if it cannot be written as JSON.
@@ -163,7 +163,7 @@ pub fn to_bytes(said: &impl Serialize) -> Result<(Vec<u8>, Vec<Fd>), BadState> {
 /// Reads a state from a message: all of it, or nothing.
 ///
 /// # Errors
-/// [`BadState`] if it is a state of something else, or a descriptor is missing, named twice or left over.
+/// [`BadState`] if it is another structure's state, or a descriptor is missing, named twice or left over.
 pub fn from_bytes<T: DeserializeOwned>(bytes: &[u8], fds: Vec<OwnedFd>) -> Result<T, BadState> {
     read_with(fds.into_iter().map(Fd::from), || serde_json::from_slice(bytes))
 }
@@ -189,7 +189,7 @@ fn read_with<T>(
     }
 }
 
-/// What something says of itself, written down.
+/// A serialised state.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct State {
     said: Value,
@@ -197,7 +197,7 @@ pub struct State {
 }
 
 impl State {
-    /// Writes a state down.
+    /// Serialises a state.
     ///
     /// # Errors
     /// [`BadState`] if it cannot be written as JSON.
@@ -206,7 +206,7 @@ impl State {
         Ok(State { said, fds })
     }
 
-    /// A state from its text and its descriptors, which came as one message.
+    /// Creates a state from its text and its descriptors, which arrived as one message.
     pub fn from_parts(said: Value, fds: impl IntoIterator<Item = OwnedFd>) -> State {
         State { said, fds: fds.into_iter().map(Fd::from).collect() }
     }
@@ -219,32 +219,32 @@ impl State {
     /// Reads the state: all of it, or nothing.
     ///
     /// # Errors
-    /// [`BadState`] if it is a state of something else, or a descriptor is missing, named twice or left over.
+    /// [`BadState`] if it is another structure's state, or a descriptor is missing, named twice or left over.
     pub fn read<T: DeserializeOwned>(self) -> Result<T, BadState> {
         read_with(self.fds, || serde_json::from_value(self.said))
     }
 }
 
-/// Why nobody can go on with a state.
+/// Why a state cannot be restored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadState {
-    /// What it is to the kernel: `EINVAL` unless the kernel itself refused something.
+    /// The error number: `EINVAL` unless the kernel refused something.
     pub errno: Errno,
     why: String,
 }
 
 impl BadState {
-    /// A state that contradicts itself, or what it is to be a state of.
+    /// A state that contradicts itself, or belongs to another structure.
     pub fn new(why: impl Display) -> BadState {
         BadState::with(Errno::INVAL, why)
     }
 
-    /// What the kernel, or something else with an error number, refuses.
+    /// A refusal with an error number, by the kernel or another part.
     pub fn with(errno: Errno, why: impl Display) -> BadState {
         BadState { errno, why: why.to_string() }
     }
 
-    /// The same, of which part of it.
+    /// The same error, with the part of the state that it concerns.
     #[must_use]
     pub fn of(self, part: impl Display) -> BadState {
         BadState { why: format!("{part}: {}", self.why), ..self }
@@ -294,7 +294,7 @@ mod tests {
         socket: Option<Fd>,
     }
 
-    /// Of its kind, inside another state.
+    /// A state of a kind, inside another state.
     #[derive(Debug, Serialize, Deserialize)]
     struct Message {
         lock: Fd,
@@ -314,7 +314,7 @@ mod tests {
         State::from_parts(said, Fd::take_all(fds).unwrap())
     }
 
-    /// Objective: each descriptor comes out where it went in, in states inside states, too.
+    /// Objective: each descriptor is restored in its place, also in nested states.
     #[test]
     fn each_descriptor_in_its_place() {
         let port = Port { name: "a".to_owned(), bells: vec![[some(), some()], [some(), some()]], socket: Some(some()) };
@@ -328,8 +328,8 @@ mod tests {
         assert_eq!((inodes(&port), port.name.as_str()), (before, "a"));
     }
 
-    /// Objective: a state with a descriptor too few, too many, named twice or outside the list is refused whole, and so
-    /// is one of something else.
+    /// Objective: a state with a descriptor missing, left over, named twice or outside the list is refused whole, and
+    /// so is another structure's.
     #[test]
     fn forged_states_are_refused() {
         let port = Port { name: "a".to_owned(), bells: vec![[some(), some()]], socket: None };
@@ -350,7 +350,7 @@ mod tests {
         read(&json!({"name": "a"}), 0).unwrap_err();
     }
 
-    /// Objective: what is shared is copied only when it is sent, and a descriptor stands in states only.
+    /// Objective: a shared descriptor is copied only when sent, and descriptors can only be serialised in states.
     #[test]
     fn shared_descriptors() {
         let fd = Arc::new(pipe().unwrap().0);
@@ -362,7 +362,7 @@ mod tests {
         assert!(serde_json::from_value::<Fd>(json!(0)).is_err());
     }
 
-    /// Objective: what the kernel refused is still known when a state's error has been one of another kind.
+    /// Objective: an error number of the kernel survives the conversion of a state's error to another type.
     #[test]
     fn errors_keep_their_numbers() {
         let bad = BadState::from(Errno::MFILE).of("a queue");

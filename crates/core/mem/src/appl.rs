@@ -32,7 +32,7 @@ pub enum Sync {
     Reinit,
     /// The host published a `tail` outside the ring; it was ignored.
     BadTail,
-    /// Filled slots cannot be sent: a monitor's tx ring takes nothing (netmap: `EIO`).
+    /// Filled slots cannot be sent: a monitor's tx ring takes no frames (netmap: `EIO`).
     Refused,
 }
 
@@ -48,7 +48,7 @@ pub struct AppRing {
     published: u32,
     doorbell: Doorbell,
     kicks: KickCounts,
-    /// Copies returned slots for monitors, if there can be any.
+    /// Copies returned slots for monitors, if any can exist.
     released: Option<Box<Mirror>>,
 }
 
@@ -91,19 +91,19 @@ impl AppRing {
         self.side.ring.num_slots()
     }
 
-    /// The first slot that is the application's.
+    /// The application's first slot.
     #[inline]
     pub fn head(&self) -> u32 {
         self.head
     }
 
-    /// The index at which the application wants to be woken: when `tail` has moved past it.
+    /// The application's wake-up index: it wants to be woken when `tail` has moved past it.
     #[inline]
     pub fn cur(&self) -> u32 {
         self.cur
     }
 
-    /// The first slot that is the host's.
+    /// The host's first slot.
     #[inline]
     pub fn tail(&self) -> u32 {
         self.tail
@@ -115,7 +115,7 @@ impl AppRing {
         ring_space(self.head, self.tail, self.num_slots())
     }
 
-    /// Whether there are no slots between `head` and `tail`.
+    /// Whether `head` equals `tail`.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.head == self.tail
@@ -124,7 +124,8 @@ impl AppRing {
     /// Index of the slot `k` after `head`; `k` is at most the ring's size.
     #[inline]
     pub fn at(&self, k: u32) -> u32 {
-        let (i, n) = (self.head + k, self.num_slots());
+        let i = self.head + k;
+        let n = self.num_slots();
         if i >= n { i - n } else { i }
     }
 
@@ -134,8 +135,8 @@ impl AppRing {
         self.side.ring.slot_word(i)
     }
 
-    /// Releases the first `n` slots (tx: filled, to be sent; rx: read). More than [`AppRing::space`] releases all. The
-    /// next [`AppRing::sync`] publishes that to the host.
+    /// Releases the first `n` slots (tx: filled, to be sent; rx: read), at most [`AppRing::space`]. The next
+    /// [`AppRing::sync`] publishes that to the host.
     #[inline]
     pub fn advance(&mut self, n: u32) {
         self.head = self.at(n.min(self.space()));
@@ -182,9 +183,9 @@ impl AppRing {
         self.refresh()
     }
 
-    /// Syncs like netmap's ioctl: `head` and `cur` are what the program wrote into the ring's header, everything else
-    /// is in the status block. No state of this value is used, so that processes that share the ring may take turns.
-    /// An rx ring gets the time, as netmap does without being asked.
+    /// Syncs like netmap's ioctl: `head` and `cur` come from the ring's header, written by the program, everything else
+    /// from the status block. Uses no state of this value: processes that share the ring may take turns. An rx ring is
+    /// always stamped with the time, as in netmap.
     pub fn sync_header(&mut self) -> Sync {
         self.take_header();
         let done = self.sync();
@@ -194,8 +195,8 @@ impl AppRing {
         done
     }
 
-    /// Like [`AppRing::sync_header`], for a tx ring whose slots may be indirect: if one of the new slots is, `fetch` is
-    /// called first, with the ring, the first new slot and the one behind the last.
+    /// Like [`AppRing::sync_header`], for a tx ring with indirect slots: if a new slot is indirect, first calls `fetch`
+    /// with the ring, the first new slot and the one behind the last.
     pub fn sync_header_fetching(&mut self, fetch: impl FnOnce(&RingMem, u32, u32)) -> Sync {
         self.take_header();
         if !self.indices_are_legal() {
@@ -210,7 +211,9 @@ impl AppRing {
 
     #[inline]
     fn take_header(&mut self) {
-        let (n, published, tail) = (self.num_slots(), self.side.csb.head(), self.side.csb.hwtail());
+        let n = self.num_slots();
+        let published = self.side.csb.head();
+        let tail = self.side.csb.hwtail();
         self.published = if published < n { published } else { 0 };
         self.tail = if tail < n { tail } else { self.published };
         let (head, cur, _) = self.side.ring.indices();
@@ -262,12 +265,14 @@ impl AppRing {
     pub fn resume(&mut self) {
         let head = self.side.csb.head();
         if head < self.num_slots() {
-            (self.head, self.cur, self.published) = (head, head, head);
+            self.head = head;
+            self.cur = head;
+            self.published = head;
         }
         let _ = self.refresh();
     }
 
-    /// Asks for a kick when `tail` moves past `cur`. Returns whether it has already; then no kick is asked for.
+    /// Asks for a kick when `tail` moves past `cur`. Returns whether it already has; then no kick is asked for.
     pub fn arm(&mut self) -> bool {
         arm(self.side.csb.appl_need_kick());
         let ready = self.is_ready();
@@ -311,8 +316,7 @@ mod tests {
         Doorbell::new().unwrap()
     }
 
-    /// Objective: a sync of an rx ring is stamped with the time when the program asks for it, or syncs as netmap's API
-    /// does, and only then.
+    /// Objective: a sync of an rx ring stamps the time only if the program asks for it, or syncs like netmap's API.
     #[test]
     #[cfg_attr(miri, ignore = "eventfd is not available under Miri")]
     fn timestamps() {
@@ -398,7 +402,8 @@ mod tests {
     #[cfg_attr(miri, ignore = "eventfd is not available under Miri")]
     fn kicks_only_when_armed() {
         let p = port(8);
-        let (to_host, to_app) = (bell(), bell());
+        let to_host = bell();
+        let to_app = bell();
         let mut app = AppRing::new(p.tx[0].clone(), Dir::Tx, to_host.try_clone().unwrap());
         let mut host = HostTx::new(p.tx[0].clone(), to_app.try_clone().unwrap());
         host.disarm();
@@ -422,7 +427,7 @@ mod tests {
     }
 
     /// Objective: a second holder of a ring, without knowledge of the first, continues from the header and the status
-    /// block; a tail that the program overwrote is restored.
+    /// block; an overwritten tail is restored.
     #[test]
     #[cfg_attr(miri, ignore = "eventfd is not available under Miri")]
     fn holders_take_turns() {

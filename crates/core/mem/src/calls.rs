@@ -1,10 +1,10 @@
 //! Threads inside a system call on a descriptor that a peer shares: an eventfd, a queue of a TAP.
 //!
-//! Such a descriptor is non-blocking when it is made, but that property belongs to what both sides share: the peer can
-//! undo it, and then fill an eventfd's counter. The next thread that rings it would sleep for as long as the peer
-//! likes. No way of writing prevents that (eventfd(2) supports neither `RWF_NOWAIT` nor `MSG_DONTWAIT`), so every call
-//! is marked, and a process that must not be stopped looks for one that lasts and interrupts it ([`lasting`]). The peer
-//! is reported then ([`crate::fault`]).
+//! Such a descriptor is made non-blocking, but the flag belongs to the shared open file: the peer can clear it, and
+//! then fill an eventfd's counter. The next thread that rings it would sleep for as long as the peer likes. No way of
+//! writing prevents that (eventfd(2) supports neither `RWF_NOWAIT` nor `MSG_DONTWAIT`). So every call is marked, and a
+//! process that must not be stopped looks for calls that last and interrupts them ([`lasting`]). The peer is then
+//! reported ([`crate::fault`]).
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -17,7 +17,7 @@ use rustix::thread::Pid;
 
 use crate::fault::{BLOCKED, Fault};
 
-/// A thread's count of calls begun and ended so far: an odd number while it is inside one.
+/// A thread's count of calls begun and ended: odd inside a call.
 struct Marks {
     thread: Pid,
     calls: AtomicU64,
@@ -29,7 +29,7 @@ fn all() -> MutexGuard<'static, Vec<Arc<Marks>>> {
     ALL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// This thread's marks, which are in the list while the thread lives.
+/// This thread's marks, listed while the thread lives.
 struct Here(Arc<Marks>);
 
 impl Here {
@@ -48,17 +48,17 @@ impl Drop for Here {
 
 thread_local! {
     static HERE: Here = Here::new();
-    /// The calls of this thread; the marks are a copy for other threads.
+    /// This thread's count of calls; the marks are a copy for other threads.
     static COUNT: Cell<u64> = const { Cell::new(0) };
 }
 
 fn mark() {
     COUNT.set(COUNT.get().wrapping_add(1));
-    // A thread that is ending is not watched any more.
+    // A thread that is ending is no longer watched.
     let _ = HERE.try_with(|here| here.0.calls.store(COUNT.get(), Ordering::Relaxed));
 }
 
-/// Whether somebody watches: programs that use the library pay nothing otherwise.
+/// Whether calls are watched; programs without a watch pay nothing.
 static WATCHED: AtomicBool = AtomicBool::new(false);
 
 /// Marks the calls of this process from now on, for [`lasting`].
@@ -66,7 +66,7 @@ pub fn watch() {
     WATCHED.store(true, Ordering::Relaxed);
 }
 
-/// Makes a call, marked if somebody watches.
+/// Makes a call, marked if calls are watched.
 pub(crate) fn marked<T>(call: impl FnOnce() -> T) -> T {
     if !WATCHED.load(Ordering::Relaxed) {
         return call();
@@ -81,7 +81,7 @@ pub(crate) fn marked<T>(call: impl FnOnce() -> T) -> T {
 /// blocks is interrupted, and only the peer can make it block: then `why` is reported.
 ///
 /// # Errors
-/// What the call says; `EAGAIN` if it was not made.
+/// The error of the call; `EAGAIN` if it was not made.
 #[inline]
 pub fn bounded<T>(fault: &Fault, why: &str, call: impl FnOnce() -> Result<T>) -> Result<T> {
     if fault.is_blocked() {
@@ -94,14 +94,13 @@ pub fn bounded<T>(fault: &Fault, why: &str, call: impl FnOnce() -> Result<T>) ->
     done
 }
 
-/// A call that lasts longer than this is looked at: other programs may have had the processor, or the peer has seen
-/// to it.
+/// A call longer than this is checked: either other programs had the processor, or the peer delayed it.
 const LONG: Duration = Duration::from_millis(2);
-/// The processor time that a call may take. What it does is done in a microsecond.
+/// Processor time that a call may take. Normal calls take a microsecond.
 const MOST: Duration = Duration::from_millis(1);
 
-/// Like [`bounded`], for a doorbell: who waits for it is told by the call, and a peer can have very many wait. A call
-/// that lasts is looked at, and so are the next ones; if they take the processor's time, the peer is reported.
+/// Like [`bounded`], for a doorbell: the call wakes all waiters, and a peer can have very many. A call that lasts is
+/// checked, and so are the next ones; if they take processor time, the peer is reported.
 ///
 /// # Errors
 /// Like [`bounded`].
@@ -126,20 +125,20 @@ fn looked_at<T>(fault: &Fault, call: impl FnOnce() -> Result<T>) -> Result<T> {
     done
 }
 
-/// The time for which the calling thread had a CPU.
+/// Returns the CPU time of the calling thread.
 pub fn own_time() -> Duration {
-    // Not rustix's, which looks for the vDSO; under valgrind, which counts instructions, there is none.
+    // Not rustix's function: it looks for the vDSO, which is missing under valgrind, the counter of instructions.
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes the structure, which is ours.
+    // SAFETY: the kernel writes this function's own structure.
     let done = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     debug_assert_eq!(done, 0, "every thread has such a clock");
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-/// Calls under way: the thread, and the number of the call.
+/// Calls in progress: the thread, and the number of the call.
 pub type Under = Vec<(Pid, u64)>;
 
-/// Returns the calls under way now. `interrupt` gets the thread of each that was under way when `before` was taken; the
+/// Returns the calls in progress. `interrupt` gets the thread of each that already was when `before` was taken; the
 /// thread cannot end meanwhile.
 pub fn lasting(before: &Under, mut interrupt: impl FnMut(Pid)) -> Under {
     let all = all();

@@ -1,15 +1,14 @@
 //! Copying frames: exact lengths, never a byte past the frame.
 //!
-//! Rounding a copy up to whole cache lines, as the kernel's netmap does, would carry what an earlier frame left behind
-//! the end of a buffer into somebody else's region. Short frames are therefore copied with two overlapping moves of the
+//! Rounding a copy up to whole cache lines, as the kernel's netmap does, would carry an earlier frame's bytes behind
+//! the end of a buffer into another user's region. Short frames are therefore copied with two overlapping moves of the
 //! largest size that fits, long ones by the C library's memmove, which on today's machines is its memcpy.
 #![allow(unsafe_code)]
 
 /// Copies `len` bytes from `src` to `dst`.
 ///
-/// Either side may be shared with another process that writes it at the same time, and they may overlap: a peer may
-/// name one place twice. The bytes are opaque here: nothing is decided by them, so the worst result is a frame with
-/// mixed contents.
+/// Another process may write either side during the copy, and the sides may overlap: a peer may name one place twice.
+/// No decision depends on the bytes here: the worst result is a frame with mixed contents.
 ///
 /// # Safety
 /// `src..src+len` must be readable, `dst..dst+len` writable, both for the whole call.
@@ -39,13 +38,13 @@ pub unsafe fn copy_bytes(src: *const u8, dst: *mut u8, len: usize) {
     }
 }
 
-/// The contents of one register. An array of bytes would go through the stack.
+/// The contents of one register. A byte array would go through the stack.
 #[cfg(target_arch = "x86_64")]
 type Register = std::arch::x86_64::__m128i;
 #[cfg(not(target_arch = "x86_64"))]
 type Register = u128;
 
-/// Copies the first and the last bytes, N of type T each, which together are all of them.
+/// Copies the first and the last N values of type T, which together cover all bytes.
 ///
 /// # Safety
 /// As [`copy_bytes`], and the size of `[T; N]` <= len <= twice that; T has no invalid values.
@@ -54,10 +53,12 @@ unsafe fn ends<T: Copy, const N: usize>(src: *const u8, dst: *mut u8, len: usize
     let size = size_of::<[T; N]>();
     // SAFETY: size <= len, so [0, size) and [len - size, len) both lie inside [0, len); no access needs an alignment.
     unsafe {
-        let (first, last) = (src.cast::<T>(), src.add(len - size).cast::<T>());
+        let first = src.cast::<T>();
+        let last = src.add(len - size).cast::<T>();
         let first: [T; N] = std::array::from_fn(|i| first.add(i).read_unaligned());
         let last: [T; N] = std::array::from_fn(|i| last.add(i).read_unaligned());
-        let (to, to_last) = (dst.cast::<T>(), dst.add(len - size).cast::<T>());
+        let to = dst.cast::<T>();
+        let to_last = dst.add(len - size).cast::<T>();
         for i in 0..N {
             to.add(i).write_unaligned(first[i]);
             to_last.add(i).write_unaligned(last[i]);
@@ -70,7 +71,7 @@ unsafe fn ends<T: Copy, const N: usize>(src: *const u8, dst: *mut u8, len: usize
 #[repr(C, packed)]
 struct Anywhere<T>(T);
 
-/// Reads an integer that somebody else may be writing, exactly once: later decisions depend on a single value.
+/// Reads an integer exactly once, while another process may write it: later decisions depend on a single value.
 ///
 /// # Safety
 /// `at` must be readable for the bytes of `T`, an integer.
@@ -82,11 +83,11 @@ pub unsafe fn peek<T: Copy>(at: *const u8) -> T {
     unsafe { at.cast::<Anywhere<T>>().read_volatile() }.0
 }
 
-/// Prefetches the cache line of `p` for a read: another core wrote it, and the transfer then overlaps with other work.
+/// Prefetches the cache line of `p` for a read: another core wrote it, and the transfer overlaps with other work.
 #[inline(always)]
 pub fn prefetch_read(p: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch is a hint: it faults for no address and changes nothing but caches.
+    // SAFETY: a prefetch is a hint: it faults for no address and changes only caches.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p.cast());
     }
@@ -98,7 +99,7 @@ pub fn prefetch_read(p: *const u8) {
 #[inline(always)]
 pub fn prefetch_write(p: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: as for reading; processors without the instruction take it for a no-op.
+    // SAFETY: as for reading; processors without the instruction execute a no-op.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) p, options(nostack, preserves_flags, readonly));
     }
@@ -110,7 +111,7 @@ pub fn prefetch_write(p: *const u8) {
 mod tests {
     use super::copy_bytes;
 
-    /// Objective: for every length around the size classes all bytes arrive and none beyond is touched.
+    /// Objective: for every length around the size classes all bytes arrive and no byte beyond is touched.
     #[test]
     fn exact() {
         let src: Vec<u8> = (0..700u32).map(|i| (i % 251) as u8 + 1).collect();

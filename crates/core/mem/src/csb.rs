@@ -14,13 +14,13 @@ use netvale_abi::{NmCsbAtok, NmCsbKtoa};
 
 use crate::mapping::Mapping;
 
-/// When a frame that passes a ring is copied for monitors.
+/// The moment at which a passing frame is copied for monitors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Moment {
-    /// When it enters or leaves the ring.
+    /// The frame enters or leaves the ring.
     Passing,
-    /// When its slot is returned: an rx ring's by the program, with the frame as the program left it; a tx ring's to
-    /// the program.
+    /// The slot is returned: an rx ring's by the program, with the frame as the program left it; a tx ring's to the
+    /// program.
     Released,
 }
 
@@ -35,11 +35,11 @@ pub struct Csb {
 
 // SAFETY: all access is through atomics inside a mapping that the Arc keeps alive.
 unsafe impl Send for Csb {}
-// SAFETY: a shared view does no more than an owned one: atomic accesses.
+// SAFETY: a shared view offers the same atomic accesses as an owned one.
 unsafe impl Sync for Csb {}
 
 impl Csb {
-    /// Creates a view of the entry whose halves lie at these offsets of `map`; `None` when they are misaligned or
+    /// Creates a view of the entry whose halves lie at these offsets of `map`; `None` if they are misaligned or
     /// outside.
     pub fn new(map: &Arc<Mapping>, atok: u64, ktoa: u64) -> Option<Self> {
         Self::apart((map, atok), (map, ktoa))
@@ -73,8 +73,8 @@ impl Csb {
         self.word(self.ktoa, offset_of!(NmCsbKtoa, kern_need_kick))
     }
 
-    /// The ring to which the mover of this ring's frames also copies them at this moment ([`crate::mirror`]); 0: none.
-    /// These words follow netmap's, in the host's half.
+    /// The ring to which the mover of this ring's frames also copies them at this moment ([`crate::mirror`]); 0: no
+    /// ring. These words follow netmap's, in the host's half.
     #[inline]
     pub fn mirror(&self, moment: Moment) -> &AtomicU32 {
         let behind = match moment {
@@ -84,8 +84,8 @@ impl Csb {
         self.word(self.ktoa, offset_of!(NmCsbKtoa, pad) + behind)
     }
 
-    /// Application: publishes `cur`, then `head` (the order netmap asks for). Values that are there already are not
-    /// written again, so that a program that polls for frames does not take the cache line from the host each time.
+    /// Application: publishes `cur`, then `head` (the order netmap asks for). Unchanged values are not written: a
+    /// program that polls for frames then leaves the cache line with the host.
     #[inline]
     pub fn publish_head(&self, head: u32, cur: u32) {
         if self.cur() != cur {
@@ -97,7 +97,7 @@ impl Csb {
         }
     }
 
-    /// Host: returns a snapshot of `head`; what the application wrote before it is visible.
+    /// Host: returns a snapshot of `head`; the application's earlier writes are visible.
     #[inline]
     pub fn head(&self) -> u32 {
         self.word(self.atok, offset_of!(NmCsbAtok, head)).load(Ordering::Acquire)
@@ -116,7 +116,7 @@ impl Csb {
         self.word(self.ktoa, offset_of!(NmCsbKtoa, hwtail)).store(hwtail, Ordering::Release);
     }
 
-    /// Application: returns a snapshot of `hwtail`; what the host wrote before it is visible.
+    /// Application: returns a snapshot of `hwtail`; the host's earlier writes are visible.
     #[inline]
     pub fn hwtail(&self) -> u32 {
         self.word(self.ktoa, offset_of!(NmCsbKtoa, hwtail)).load(Ordering::Acquire)
@@ -129,7 +129,7 @@ impl Csb {
     }
 
     /// Sets both halves to the state of a new ring: `head = cur = hwcur = 0`, the given `hwtail`, kicks wanted by the
-    /// host only (an application that does not sleep must not pay for them).
+    /// host only (an application that is awake must not pay for them).
     pub fn reset(&self, hwtail: u32) {
         self.publish_head(0, 0);
         self.word(self.atok, offset_of!(NmCsbAtok, sync_flags)).store(1, Ordering::Relaxed);

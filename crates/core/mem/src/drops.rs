@@ -9,7 +9,7 @@ use crate::steps::{self, Step};
 /// Number of drop reasons.
 pub const REASONS: usize = DropReason::ALL.len();
 
-/// Counters of one ring (or queue) in one direction. Cumulative; anybody may read them at any time.
+/// Counters of one ring (or queue) in one direction. Cumulative; readable by any thread at any time.
 #[derive(Debug)]
 pub struct RingCounters {
     frames: AtomicU64,
@@ -27,13 +27,13 @@ impl Default for RingCounters {
 }
 
 impl RingCounters {
-    /// Counts a batch of frames that passed. One without frames is none.
+    /// Counts a batch of passed frames; an empty batch does not count.
     #[inline]
     pub fn passed(&self, frames: u64, bytes: u64) {
         self.passed_in(u64::from(frames > 0), frames, bytes);
     }
 
-    /// Counts several batches of frames that passed.
+    /// Counts several batches of passed frames.
     #[inline]
     pub fn passed_in(&self, batches: u64, frames: u64, bytes: u64) {
         self.frames.fetch_add(frames, Ordering::Relaxed);
@@ -42,8 +42,7 @@ impl RingCounters {
     }
 
     /// Counts `frames` dropped for one reason.
-    // Cold, so that registers are saved for the call where a frame is dropped, and not on the way of those that are
-    // not.
+    // Cold: only the path that drops a frame saves registers for the call.
     #[cold]
     #[inline(never)]
     pub fn dropped(&self, why: DropReason, frames: u64) {
@@ -53,7 +52,7 @@ impl RingCounters {
         }
     }
 
-    /// Counts frames whose drop was a step of theirs already.
+    /// Counts frames whose drop was already recorded as a step.
     #[inline]
     pub fn dropped_before(&self, why: DropReason, frames: u64) {
         if let Some(c) = self.drops.get(why as usize) {
@@ -61,17 +60,17 @@ impl RingCounters {
         }
     }
 
-    /// Number of frames that passed.
+    /// Number of frames passed.
     pub fn frames(&self) -> u64 {
         self.frames.load(Ordering::Relaxed)
     }
 
-    /// Number of bytes of the frames that passed, without any virtio-net header.
+    /// Bytes of the passed frames, without any virtio-net header.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Number of batches in which they passed.
+    /// Number of batches passed.
     pub fn batches(&self) -> u64 {
         self.batches.load(Ordering::Relaxed)
     }
@@ -81,18 +80,18 @@ impl RingCounters {
         self.drops.get(why as usize).map_or(0, |c| c.load(Ordering::Relaxed))
     }
 
-    /// How long frames took that came from here and were timed.
+    /// Latencies of timed frames from this ring.
     pub fn latency(&self) -> &Histogram {
         &self.latency
     }
 
-    /// The reasons for which frames were lost, with their counts.
+    /// The reasons of all drops, with their counts.
     pub fn all_drops(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
         let reasons = DropReason::ALL.iter().filter(|&&why| why != DropReason::Idle);
         reasons.map(|&r| (r, self.drops(r))).filter(|&(_, n)| n > 0)
     }
 
-    /// Number of frames that came while nobody received.
+    /// Number of frames that arrived without a receiver.
     pub fn idle(&self) -> u64 {
         self.drops(DropReason::Idle)
     }

@@ -1,8 +1,8 @@
-//! Why a peer loses its port: one value, from the thread that finds out (most often a worker) to the control thread,
-//! the log and `netvale show`.
+//! The reason why a peer loses its port: one value, passed from the thread that detects it (usually a worker) to the
+//! control thread, the log and `netvale show`.
 //!
-//! A peer whose doorbell blocks ([`crate::calls`]) is recorded here, too: from then on none of its doorbells is written
-//! or read.
+//! A peer whose doorbell blocks ([`crate::calls`]) is also recorded here: from then on its doorbells are neither
+//! written nor read.
 
 use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,22 +12,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::event::EventfdFlags;
 use rustix::io::Result;
 
-/// The reason for a peer whose doorbell blocked.
+/// The reason for a peer whose doorbell blocked a thread.
 pub const BLOCKED: &str = "one of its doorbells is full and blocks: ringing it would block a worker";
 
-/// The reason for a peer whose doorbells have very many who wait for them.
+/// The reason for a peer whose doorbells have too many waiters.
 const WATCHED: &str = "ringing one of its doorbells takes a worker's time: too many descriptors are watched there";
 
-/// The reason for a peer that has nothing to do with it but its user.
+/// The reason for a peer blocked because of another peer of its user.
 const BLOCKED_ELSEWHERE: &str =
     "a doorbell of another port of the same user, or memory of that user's, held a thread up";
 
-/// Calls that are looked at after one that lasted, and how many of them may take a processor's time: an interrupt
-/// may be served during one, and in a virtual machine the time that its host takes counts, too.
+/// Number of calls checked after one that lasted, and how many of them may take processor time: an interrupt may run
+/// during one, and in a virtual machine the host's time counts, too.
 const LOOKS: u32 = 64;
 const MOST_STRETCHED: u32 = 7;
 
-/// The reason for a peer whose memory was lost.
+/// The reason for a peer whose memory is gone.
 pub const LOST: &str = "memory of its is gone: its file was cut short, or its pages cannot be had";
 
 /// The faults of one peer. Clones share them.
@@ -43,14 +43,14 @@ pub(crate) struct Inner {
     is_trusted: bool,
     /// Whether memory of the peer was lost ([`crate::watch`]).
     lost: AtomicBool,
-    /// Calls that are still looked at, as one lasted, and how many of them took a processor's time.
+    /// Calls yet to be checked after one that lasted, and how many of them took processor time.
     looks: AtomicU32,
     stretched: AtomicU32,
-    /// The lock is taken only when something went wrong.
+    /// The lock is taken only after a fault.
     why: Mutex<Option<String>>,
 }
 
-/// A group of peers: once a doorbell of one of them blocked, none's is rung any more. Clones are the same.
+/// A group of peers: once a doorbell of one has blocked, no doorbell of the group is rung. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct FaultGroup(Arc<AtomicBool>);
 
@@ -60,13 +60,13 @@ impl FaultGroup {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// A thread is held up by one of the peers: as if a doorbell had blocked it.
+    /// Records that one of the peers holds up a thread, as if a doorbell had blocked it.
     #[cold]
     pub fn block(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether there is more than one clone.
+    /// Whether another clone exists.
     pub fn is_shared(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
@@ -75,7 +75,7 @@ impl FaultGroup {
 /// Creates a descriptor that becomes readable with the first fault.
 ///
 /// # Errors
-/// Whatever eventfd(2) returns.
+/// The error of eventfd(2).
 pub fn news() -> Result<Arc<OwnedFd>> {
     rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Arc::new)
 }
@@ -84,23 +84,23 @@ impl Fault {
     /// Creates a value without a fault.
     ///
     /// # Errors
-    /// Whatever eventfd(2) returns.
+    /// The error of eventfd(2).
     pub fn new() -> Result<Fault> {
         Ok(Fault::told_by(&news()?))
     }
 
-    /// Creates a value without a fault; `news` becomes readable when there is one.
+    /// Creates a value without a fault; `news` becomes readable with the first fault.
     pub fn told_by(news: &Arc<OwnedFd>) -> Fault {
         Fault::of(news, FaultGroup::default())
     }
 
-    /// The same for one of several peers.
+    /// The same for one peer of a group.
     pub fn of(news: &Arc<OwnedFd>, group: FaultGroup) -> Fault {
         Fault::with(news, group, false)
     }
 
-    /// Like [`Fault::told_by`], for a peer that is trusted with a thread's time. How long its doorbells take says
-    /// nothing against it: in a virtual machine, what the host takes counts as a thread's own.
+    /// Like [`Fault::told_by`], for a peer that is trusted with a thread's time. The length of its calls does not count
+    /// against it: in a virtual machine, the host's time looks like the thread's own.
     pub fn of_trusted(news: &Arc<OwnedFd>) -> Fault {
         Fault::with(news, FaultGroup::default(), true)
     }
@@ -111,7 +111,7 @@ impl Fault {
         Fault(Arc::new(Inner { news, group, is_trusted, lost, looks, stretched, why }))
     }
 
-    /// Reports that the peer must be given up. The first reason counts.
+    /// Reports that the peer must be disconnected. Only the first reason counts.
     #[cold]
     pub fn report(&self, why: impl Display) {
         self.0.why.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| why.to_string());
@@ -137,13 +137,13 @@ impl Fault {
         self.report(why);
     }
 
-    /// Whether calls on the peer's doorbells are looked at.
+    /// Whether calls on the peer's doorbells are checked.
     #[inline]
     pub(crate) fn is_looked_at(&self) -> bool {
         self.0.looks.load(Ordering::Relaxed) > 0
     }
 
-    /// A call lasted: the next ones are looked at.
+    /// Starts checking calls, after one that lasted.
     #[cold]
     pub(crate) fn look_at(&self) {
         if self.0.is_trusted {
@@ -153,7 +153,7 @@ impl Fault {
         self.0.looks.store(LOOKS, Ordering::Relaxed);
     }
 
-    /// A call was looked at; `stretched`: it took a processor's time.
+    /// Records a checked call; `stretched`: it took processor time.
     pub(crate) fn looked(&self, stretched: bool) {
         let left = self.0.looks.load(Ordering::Relaxed);
         self.0.looks.store(left.saturating_sub(1), Ordering::Relaxed);
@@ -162,7 +162,7 @@ impl Fault {
         }
     }
 
-    /// Whether a doorbell of the peer, or of one that belongs to it, blocked a thread.
+    /// Whether a doorbell of the peer, or of its group, blocked a thread.
     #[inline]
     pub fn is_blocked(&self) -> bool {
         self.0.group.is_blocked()
@@ -184,8 +184,7 @@ impl Fault {
 }
 
 impl Inner {
-    /// Reports that memory of the peer was lost. Called in a signal handler, hence nothing but a store and a system
-    /// call.
+    /// Reports that memory of the peer was lost. Runs in a signal handler: only a store and a system call.
     #[cfg(not(loom))]
     pub(crate) fn lose(&self) {
         self.lost.store(true, Ordering::Release);
@@ -195,12 +194,12 @@ impl Inner {
 
 /// Makes `news` readable.
 pub fn raise(news: &OwnedFd) {
-    // Fails only if the counter is full: it is readable then.
+    // Fails only if the counter is full, and thus readable.
     let _ = rustix::io::write(news, &1u64.to_ne_bytes());
 }
 
 impl AsFd for Fault {
-    /// The descriptor that is readable when something was reported.
+    /// A descriptor that is readable after a report.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.news.as_fd()
     }
@@ -216,8 +215,8 @@ pub fn clear(news: &OwnedFd) {
 mod tests {
     use super::*;
 
-    /// Objective: calls that take a processor's time now and then cost a peer nothing; some of those that are looked at
-    /// one after the other do.
+    /// Objective: a peer survives occasional calls that take processor time, but not several of the checked ones in a
+    /// row.
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no eventfd of this kind")]
     fn stretched_calls() {

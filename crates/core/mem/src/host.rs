@@ -1,7 +1,7 @@
-//! The host's side of an application's rings: intake of what it sends, delivery of what it receives.
+//! The host's side of an application's rings: intake of sent frames, delivery of received ones.
 //!
-//! Private copies (`hwcur`, leases) decide; the application's `head` is a snapshot that is checked against them. An
-//! application with a bad ring stops its own ring and is counted; nothing else happens.
+//! Private copies (`hwcur`, leases) decide; the application's `head` is a snapshot checked against them. An application
+//! with a bad ring stops its own ring, which is counted, and affects nothing else.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub struct HostTx {
     side: RingSide,
     /// First slot not yet returned to the application.
     hwcur: u32,
-    /// A `head` that is no news: a bad one that was reported, or the one up to which a frame whose end is missing was
+    /// A `head` that does not count as news: a bad one already reported, or the one up to which an incomplete frame was
     /// seen.
     no_news: Option<u32>,
     wake: Arc<Doorbell>,
@@ -33,7 +33,7 @@ impl HostTx {
         HostTx { side, hwcur: 0, no_news: None, wake: wake.into(), kicks }
     }
 
-    /// Continues at the index in the ring's status block, where another process has stopped.
+    /// Continues at the index in the ring's status block, where another process stopped.
     pub fn continued(side: RingSide, wake: impl Into<Arc<Doorbell>>) -> Self {
         Self::new(side, wake).going_on()
     }
@@ -80,11 +80,11 @@ impl HostTx {
         head != self.hwcur && self.no_news != Some(head)
     }
 
-    /// The slot behind the last one filled. Every slot of the ring may be filled, so any index inside the ring is
+    /// The slot behind the last filled one. Every slot of the ring may be filled, so any index inside the ring is
     /// legal; moving backwards looks like nearly a whole ring of old slots, as in netmap.
     ///
     /// # Errors
-    /// [`BadHead`] the first time a particular bad value is seen; later that value counts as no news.
+    /// [`BadHead`] the first time that a particular bad value is seen; later that value counts as no news.
     #[inline]
     pub fn head(&mut self) -> Result<u32, BadHead> {
         let head = self.side.csb.head();
@@ -95,7 +95,7 @@ impl HostTx {
         if self.no_news.replace(head) == Some(head) { Ok(self.hwcur) } else { Err(BadHead(head)) }
     }
 
-    /// The slots up to `head` hold a frame whose end is missing: there is news only when `head` moves.
+    /// The slots up to `head` end in the middle of a frame: there is news only when `head` moves.
     pub fn wait_beyond(&mut self, head: u32) {
         self.no_news = Some(head);
     }
@@ -108,8 +108,7 @@ impl HostTx {
         self.publish(tail);
     }
 
-    /// Takes all slots before `to`, and returns those up to `tail` to the application, which is kicked if it asked for
-    /// it.
+    /// Takes all slots before `to`, returns those up to `tail` to the application, and kicks it if it asked for it.
     #[inline]
     pub fn take(&mut self, to: u32, tail: u32) {
         self.hwcur = to;
@@ -160,20 +159,21 @@ impl HostRx {
     /// Like [`HostRx::new`], with the counters of an earlier ring.
     pub fn counted(side: RingSide, wake: impl Into<Arc<Doorbell>>, kicks: Arc<KickCounts>) -> Self {
         let leases = Leases::new(side.ring.num_slots());
-        // The host looks at the receiver's head whenever it needs room, and asks for a kick only while it waits.
+        // The host reads the receiver's head whenever it needs room, and asks for a kick only while it waits.
         disarm(side.csb.kern_need_kick());
         HostRx { side, leases, wake: wake.into(), kicks }
     }
 
-    /// Continues at the indices in the ring's status block, where another process has stopped.
+    /// Continues at the indices in the ring's status block, where another process stopped.
     pub fn continued(side: RingSide, wake: impl Into<Arc<Doorbell>>) -> Self {
         Self::new(side, wake).going_on()
     }
 
-    /// Continues at the indices in the ring's status block. Nobody may use the ring yet.
+    /// Continues at the indices in the ring's status block. The ring must not be in use yet.
     #[must_use]
     pub fn going_on(self) -> Self {
-        let (ring, csb) = (&self.side.ring, &self.side.csb);
+        let ring = &self.side.ring;
+        let csb = &self.side.csb;
         HostRx { leases: Leases::continued(ring.num_slots(), csb.hwcur(), csb.hwtail()), ..self }
     }
 
@@ -186,13 +186,13 @@ impl HostRx {
     /// Reserves `want` slots, or the part of the remaining room that `fit` returns; see [`Leases::reserve`].
     ///
     /// # Errors
-    /// [`BadHead`] if the application's `head` is outside the slots it was given.
+    /// [`BadHead`] if the application's `head` is outside its slots.
     #[inline]
     pub fn reserve(&self, want: u32, fit: impl Fn(u32) -> u32) -> Result<Option<Lease>, BadHead> {
         self.leases.reserve(want, fit, || self.side.csb.head())
     }
 
-    /// Gives back the slots of a lease behind the first `used`, if it still can; see [`Leases::give_back`].
+    /// Gives back the slots of a lease behind the first `used`, if still possible; see [`Leases::give_back`].
     pub fn give_back(&self, lease: Lease, used: u32) -> Option<Lease> {
         self.leases.give_back(lease, used)
     }
@@ -218,8 +218,8 @@ impl HostRx {
         self.kicks.count(kick);
     }
 
-    /// The first of the steps of [`HostRx::complete`], for a producer with leases in many rings: it takes each step for
-    /// all rings, so that the full fences between the steps are paid for once. Ends the lease;
+    /// First step of [`HostRx::complete`], for a producer with leases in many rings: it takes each step for all rings,
+    /// and so pays for the full fences between the steps once. Ends the lease;
     /// [`full_fence`](crate::notify::full_fence) must follow.
     #[inline]
     pub fn end(&self, lease: Lease) {
@@ -237,7 +237,7 @@ impl HostRx {
         mine
     }
 
-    /// Third step: kicks if the application asked for it, and lets others publish.
+    /// Third step: kicks if the application asked for it, and lets other threads publish.
     /// [`full_fence`](crate::notify::full_fence) must follow.
     #[inline]
     pub fn kick_and_stop(&self) {
@@ -245,7 +245,7 @@ impl HostRx {
         self.leases.stop();
     }
 
-    /// Last step: publishes what others ended in between.
+    /// Last step: publishes slots that others ended in between.
     #[inline]
     pub fn look_after(&self) {
         if self.leases.has_more() {
@@ -258,23 +258,23 @@ impl HostRx {
         wanted_now(self.side.csb.appl_need_kick())
     }
 
-    /// Asks the application for a kick when it releases slots. Look for room once more before sleeping. Where several
-    /// workers ask, one that is done takes the flag away from the others: sleep with a time limit.
+    /// Asks the application for a kick when it releases slots. Look for room once more before sleeping. If several
+    /// workers ask, the first to finish clears the flag of the others: sleep with a time limit.
     pub fn ask_for_room(&self) {
         arm(self.side.csb.kern_need_kick());
     }
 
-    /// Asks no longer.
+    /// Withdraws the request.
     pub fn stop_asking(&self) {
         disarm(self.side.csb.kern_need_kick());
     }
 
-    /// Number of delivered slots that the application has not released yet; `None` when its `head` is bad.
+    /// Number of delivered slots that the application has not released yet; `None` if its `head` is bad.
     pub fn unread(&self) -> Option<u64> {
         self.leases.see_head(|| self.side.csb.head()).ok()
     }
 
-    /// First slot that the application does not see yet.
+    /// First slot not yet visible to the application.
     pub fn hwtail(&self) -> u32 {
         self.leases.tail()
     }

@@ -1,11 +1,10 @@
-//! How long frames take, from their ring until they are delivered: a histogram for each ring, of batches that are timed
-//! now and then.
+//! Latency of frames from their ring to delivery: a histogram for each ring, from sampled batches.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::steps;
 
-/// The upper bounds of a histogram's parts, in nanoseconds. What takes longer than the last is in one part more.
+/// The upper bounds of a histogram's parts, in nanoseconds. Longer times are in one part more.
 pub const BOUNDS: [u64; 20] = [
     500,
     1_000,
@@ -32,7 +31,7 @@ pub const BOUNDS: [u64; 20] = [
 /// Number of a histogram's parts.
 pub const PARTS: usize = BOUNDS.len() + 1;
 
-/// How long frames took. Cumulative; anybody may read it at any time.
+/// A histogram of latencies. Cumulative; readable by any thread at any time.
 #[derive(Debug, Default)]
 pub struct Histogram {
     parts: [AtomicU64; PARTS],
@@ -40,7 +39,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Adds frames that took that many nanoseconds each.
+    /// Adds frames with a latency of `nanoseconds` each.
     pub fn add(&self, nanoseconds: u64, frames: u64) {
         let part = BOUNDS.partition_point(|bound| *bound < nanoseconds);
         if let Some(part) = self.parts.get(part) {
@@ -49,18 +48,18 @@ impl Histogram {
         }
     }
 
-    /// Frames in each part: above the bound before, and up to its own.
+    /// Number of frames in each part: above the previous bound, up to its own.
     #[must_use]
     pub fn parts(&self) -> [u64; PARTS] {
         self.parts.each_ref().map(|part| part.load(Ordering::Relaxed))
     }
 
-    /// The parts that have frames: up to how many nanoseconds, none for the last one, and how many frames.
+    /// The non-empty parts: upper bound in nanoseconds (`None` for the last part), and number of frames.
     pub fn filled(&self) -> impl Iterator<Item = (Option<u64>, u64)> {
         bounds().zip(self.parts()).filter(|(_, frames)| *frames > 0)
     }
 
-    /// Adds what another histogram had, unless it had other bounds.
+    /// Adds another histogram's parts, unless its bounds differ.
     pub fn add_parts(&self, sum: u64, parts: &[(Option<u64>, u64)]) {
         let part = |bound| bounds().position(|own| own == bound).and_then(|at| self.parts.get(at));
         if parts.iter().all(|(bound, _)| part(*bound).is_some()) {
@@ -71,27 +70,27 @@ impl Histogram {
         }
     }
 
-    /// Nanoseconds that all its frames took together.
+    /// Sum of all latencies, in nanoseconds.
     #[must_use]
     pub fn sum(&self) -> u64 {
         self.sum.load(Ordering::Relaxed)
     }
 }
 
-/// The upper bound of each part, none for the last one.
+/// The upper bound of each part, `None` for the last one.
 pub fn bounds() -> impl Iterator<Item = Option<u64>> {
     BOUNDS.into_iter().map(Some).chain([None])
 }
 
 static ONE_OF: AtomicU32 = AtomicU32::new(0);
 
-/// Has one of that many batches timed, in each ring; 0: none.
+/// Sets the sampling rate: one of this many batches in each ring is timed; 0: no batch.
 pub fn set_sampling(one_of: u32) {
     ONE_OF.store(one_of, Ordering::Relaxed);
     steps::set_timed(one_of > 0);
 }
 
-/// Of how many batches one is timed; 0: none is.
+/// The sampling rate: one of this many batches is timed; 0: no batch.
 #[must_use]
 pub fn sampling() -> u32 {
     ONE_OF.load(Ordering::Relaxed)
@@ -101,7 +100,8 @@ pub fn sampling() -> u32 {
 mod tests {
     use super::*;
 
-    /// Objective: a time lies in the part whose bound it does not exceed, and beyond the last bound in one of its own.
+    /// Objective: a latency is counted in the part whose bound it does not exceed, and beyond the last bound in the
+    /// last part.
     #[test]
     fn parts() {
         let histogram = Histogram::default();
@@ -115,7 +115,7 @@ mod tests {
         assert!(BOUNDS.is_sorted());
     }
 
-    /// Objective: what one histogram has can be added to another one, unless its bounds are others.
+    /// Objective: one histogram can be added to another, unless their bounds differ.
     #[test]
     fn added() {
         let [one, other] = <[Histogram; 2]>::default();

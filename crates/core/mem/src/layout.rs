@@ -1,15 +1,15 @@
 //! The layout of a region: pure arithmetic that touches no memory.
 //!
-//! Sizes come from programs. No sum here can overflow: a pool is at most as large as a region may be, which `check`
-//! sees to before anything is added up, so that pools and CSB arrays together stay far below 2⁶⁴. Offsets of objects
-//! that do not exist stop at the largest number, which lies in no mapping.
+//! Sizes come from programs. No sum here can overflow: `check` limits a pool to the maximum size of a region before
+//! anything is added up, so pools and CSB arrays together stay far below 2⁶⁴. Offsets of objects that do not exist
+//! saturate at the largest number, which lies in no mapping.
 
 use thiserror::Error;
 
 /// Default distance between buffers in bytes: 33 cache lines.
 ///
 /// Buffers 2,048 bytes apart fall into the same few cache sets: with one cache line more, one core copies 7 times as
-/// many 64-byte frames over 1,024 of them. `netvale-bench copy` shows it.
+/// many 64-byte frames over 1,024 buffers. `netvale-bench copy` shows it.
 pub const DEFAULT_BUF_SIZE: u32 = 2112;
 /// Smallest and largest buffer netmap allows, in bytes.
 pub const BUF_SIZE_RANGE: std::ops::RangeInclusive<u32> = 64..=65_536;
@@ -50,7 +50,7 @@ pub struct RegionSizes {
     pub bufs: PoolSize,
 }
 
-/// Why a region cannot be laid out with these sizes.
+/// Why no region has these sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum LayoutError {
     /// Buffer size not a multiple of 64 in 64..=65,536.
@@ -73,8 +73,8 @@ pub enum LayoutError {
 }
 
 impl RegionSizes {
-    /// Minimum sizes of the region that network interfaces share: netmap's numbers, with netvale's distance between
-    /// buffers, and fewer of them, as an AF_XDP socket locks its whole region's pages.
+    /// Minimum sizes of the region shared by network interfaces: netmap's numbers, with netvale's buffer distance, and
+    /// fewer buffers, as an AF_XDP socket locks its whole region's pages.
     pub const COMMON: RegionSizes = RegionSizes {
         ifs: PoolSize { num: 100, size: 1024 },
         rings: PoolSize { num: 200, size: 9 * PAGE as u32 },
@@ -84,7 +84,7 @@ impl RegionSizes {
     /// Sizes for a private region whose largest port has `rings` rings of `slots` slots each,
     /// with room for `pipes` pipes of the same ring size and `extra` extra buffers.
     pub fn for_port(rings: u32, slots: u32, buf_size: u32, pipes: u32, extra: u32) -> Self {
-        // A pipe brings two ends with one tx and one rx ring each.
+        // Each pipe adds two ends with one tx and one rx ring each.
         let ring_num = rings.saturating_add(pipes.saturating_mul(4));
         let bufs = ring_num.saturating_mul(slots).saturating_add(extra).saturating_add(RESERVED_BUFS);
         // One offset for each ring, including the two host rings.
@@ -98,16 +98,16 @@ impl RegionSizes {
     }
 }
 
-/// Size of a ring object with `slots` slots in bytes, a whole number of cache lines; the maximum for more slots than
-/// any ring can have.
+/// Size of a ring object with `slots` slots in bytes, a whole number of cache lines; saturates for more slots than a
+/// ring can have.
 pub const fn ring_bytes(slots: u32) -> u32 {
     lines(RING_HEADER + SLOT * slots as u64)
 }
 
-/// That many bytes (fewer than 2⁶³), rounded up to whole cache lines; the largest size that an object can have if they
-/// are more.
+/// Rounds `bytes` (below 2⁶³) up to whole cache lines; saturates at the largest object size.
 const fn lines(bytes: u64) -> u32 {
-    let (bytes, most) = (bytes.next_multiple_of(LINE), u32::MAX as u64 / LINE * LINE);
+    let bytes = bytes.next_multiple_of(LINE);
+    let most = u32::MAX as u64 / LINE * LINE;
     if bytes > most { most as u32 } else { bytes as u32 }
 }
 
@@ -128,7 +128,7 @@ pub struct Layout {
     pub buf_pool: u64,
     /// Total size in bytes, a whole number of pages.
     pub total: u64,
-    /// The sizes it was made from.
+    /// The sizes of its pools.
     pub sizes: RegionSizes,
 }
 
@@ -136,7 +136,7 @@ impl Layout {
     /// Lays out a region whose pools lie in `room` bytes, a whole number of pages, with the CSB arrays behind them.
     ///
     /// # Errors
-    /// Like [`Layout::new`]; also when the pools do not fit.
+    /// Like [`Layout::new`]; also if the pools do not fit.
     pub fn in_room(sizes: RegionSizes, room: u64) -> Result<Self, LayoutError> {
         let pools = Layout::new(sizes)?;
         if pools.csb_atok > room || !room.is_multiple_of(PAGE) {
@@ -152,7 +152,7 @@ impl Layout {
     /// Lays out a region.
     ///
     /// # Errors
-    /// When a size cannot be honoured; nothing is rounded silently.
+    /// [`LayoutError`] if a size is impossible; sizes are never rounded silently.
     pub fn new(sizes: RegionSizes) -> Result<Self, LayoutError> {
         check(&sizes)?;
         let mut this = Layout::pools(sizes, 0);
@@ -162,8 +162,8 @@ impl Layout {
         this.bounded()
     }
 
-    /// Lays out a region that is a device's memory: a page for the device's header, the CSB arrays, then netmap's
-    /// memory, and a power of two in total, as the memory of PCI devices is. Rounding up adds buffers.
+    /// Lays out a region as a device's memory: a page for the device's header, the CSB arrays, then netmap's memory.
+    /// The total is a power of two, as for PCI devices; rounding up adds buffers.
     ///
     /// # Errors
     /// Like [`Layout::new`].
@@ -179,7 +179,7 @@ impl Layout {
         Layout { csb_atok, csb_ktoa, total, ..Layout::pools(sizes, netmap) }.bounded()
     }
 
-    /// Lays out a region in the usual order with a power of two of bytes: memory that a PCI device shows.
+    /// Lays out a region in the usual order, in a power of two of bytes: memory for a PCI device's BAR.
     ///
     /// # Errors
     /// Like [`Layout::new`].
@@ -240,7 +240,7 @@ impl Layout {
     }
 }
 
-/// Bytes of a pool: the product of two numbers of 32 bits has at most 64.
+/// Bytes of a pool: the product of two 32-bit numbers fits 64 bits.
 fn bytes(pool: PoolSize) -> u64 {
     u64::from(pool.num) * u64::from(pool.size)
 }

@@ -1,7 +1,7 @@
-//! Several producers, one ring: leases without a lock held while frames are copied.
+//! Several producers, one ring: leases, with no lock held while frames are copied.
 //!
 //! Every producer reserves a run of slots, copies its frames into them at its own pace, and completes the run. Runs
-//! become visible in the order in which they were reserved, so that frames of one source stay in order:
+//! become visible in the order of their reservation: frames of one source stay in order:
 //!
 //! ```text
 //!   consumed        published            reserved
@@ -10,15 +10,15 @@
 //!   ───█████████████████░░░░░░░░░░░░░▒▒▒▒▒▒▒▒▒▒─────
 //! ```
 //!
-//! B is done before A: it records its end in `ends` and goes on; A publishes both. Positions are sequence numbers that
-//! never wrap (64 bits); a slot's index is the sequence number modulo the ring's size.
+//! B finishes before A: it records its end in `ends` and continues; A publishes both. Positions are sequence numbers
+//! that never wrap (64 bits); a slot's index is the sequence number modulo the ring's size.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
-/// A run of reserved slots. It must be completed: until then the ring publishes nothing behind it.
+/// A run of reserved slots. It must be completed: until then the ring publishes no slots behind it.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a lease that is not completed blocks the ring"]
 pub struct Lease {
@@ -57,11 +57,13 @@ impl Leases {
         }
     }
 
-    /// Creates the state of a ring that another process has filled: the receiver has released the slots before
-    /// `consumed` at least, and sees those before `tail`. Both are slot indices that a peer may have written.
+    /// Creates the state of a ring that another process has filled: the receiver has released at least the slots before
+    /// `consumed`, and sees those before `tail`. Both are slot indices that a peer may have written.
     pub fn continued(slots: u32, consumed: u32, tail: u32) -> Self {
         let this = Self::new(slots);
-        let (slots, consumed, tail) = (this.slots, u64::from(consumed) % this.slots, u64::from(tail) % this.slots);
+        let slots = this.slots;
+        let consumed = u64::from(consumed) % this.slots;
+        let tail = u64::from(tail) % this.slots;
         let published = consumed + (tail + slots - consumed) % slots;
         this.consumed.store(consumed, Ordering::Relaxed);
         this.published.store(published, Ordering::Relaxed);
@@ -69,13 +71,13 @@ impl Leases {
         this
     }
 
-    /// Reserves `want` slots, or, when there is less room, the `fit(room)` slots of it that whole frames can use (at
-    /// most `room`); `None` when that is 0.
+    /// Reserves `want` slots; if there is less room, the `fit(room)` slots of it that whole frames can use (at most
+    /// `room`). `None` if that is 0.
     ///
-    /// `head` reads the receiver's `head`; it is called only when the room known so far is not enough.
+    /// `head` reads the receiver's `head`; it is called only when the known room is not enough.
     ///
     /// # Errors
-    /// [`BadHead`] when the receiver's `head` lies outside the slots it was given.
+    /// [`BadHead`] if the receiver's `head` lies outside its slots.
     #[inline]
     pub fn reserve(
         &self,
@@ -103,12 +105,12 @@ impl Leases {
         }
     }
 
-    /// Gives back all slots of a lease but the first `used`, as long as nobody has a lease behind it. Returns what is
-    /// left to be completed: the whole lease if it is too late, `None` if nothing is.
+    /// Gives back all slots of a lease but the first `used`, as long as no lease follows it. Returns the part left to
+    /// complete: the whole lease if it is too late, `None` if no slot is used.
     pub fn give_back(&self, mut lease: Lease, used: u32) -> Option<Lease> {
         let end = lease.start + u64::from(lease.count);
         let to = lease.start + u64::from(used);
-        // A lease behind this one that was given back whole has left no trace.
+        // A following lease that was given back whole has left no trace.
         if to < end && self.reserved.compare_exchange(end, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             lease.count = used;
         }
@@ -121,14 +123,14 @@ impl Leases {
         (self.slots - 1).saturating_sub(start - self.consumed.load(Ordering::Acquire).min(start))
     }
 
-    /// Updates how far the receiver has come. Returns the number of slots it has not released yet.
+    /// Updates the receiver's progress. Returns the number of slots it has not released yet.
     ///
     /// # Errors
     /// [`BadHead`], as in [`Leases::reserve`].
     pub fn see_head(&self, head: impl Fn() -> u32) -> Result<u64, BadHead> {
         loop {
-            // In this order: a head read after `consumed` is not older than it, and one published position read after
-            // the head is not older than what the receiver saw.
+            // In this order: a head read after `consumed` is not older than it, and a published position read after the
+            // head is not older than the one the receiver saw.
             let consumed = self.consumed.load(Ordering::Acquire);
             let h = head();
             let published = self.published.load(Ordering::Acquire);
@@ -148,7 +150,7 @@ impl Leases {
     }
 
     /// Completes a lease. Calls `publish(hwcur, hwtail)` (slot indices) if this makes slots visible; otherwise another
-    /// thread's call does. At most one `publish` runs at a time, with ever later positions.
+    /// thread's call does. At most one `publish` runs at a time, with increasing positions.
     ///
     /// It consists of the steps below, which a producer with leases in many rings takes for all of them together:
     /// [`Leases::end`], fence, [`Leases::begin`], [`Leases::publish`], [`Leases::stop`], fence, [`Leases::has_more`].
@@ -159,7 +161,8 @@ impl Leases {
         self.pass_on(&mut publish);
     }
 
-    /// Publishes until nothing is left or another thread does it. Must follow an [`end`](Leases::end) and a full fence.
+    /// Publishes until no ended slots are left or another thread publishes. Must follow an [`end`](Leases::end) and a
+    /// full fence.
     pub fn pass_on(&self, publish: &mut impl FnMut(u32, u32)) {
         while self.begin() {
             self.publish(&mut *publish);
@@ -171,21 +174,21 @@ impl Leases {
         }
     }
 
-    /// First step: marks the lease's slots as filled. A full fence must follow before the next step: either this thread
-    /// then sees that the publisher has left, or the publisher sees this end. Both sides store, fence, load.
+    /// First step: marks the lease's slots as filled. A full fence must follow: either this thread then sees that the
+    /// publisher has left, or the publisher sees this end. Both sides store, fence, load.
     #[inline]
     pub fn end(&self, lease: Lease) {
         self.end_at(lease.start).store(lease.start + u64::from(lease.count), Ordering::Release);
     }
 
-    /// Second step: returns whether the caller must publish. If not, another thread is publishing and will publish this
+    /// Second step: returns whether the caller must publish. If not, the thread that is publishing will publish this
     /// end, too.
     #[inline]
     pub fn begin(&self) -> bool {
         self.publishing.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Third step, after a `begin` that returned true: makes visible what has been ended so far, if there is anything.
+    /// Third step, after a `begin` that returned true: makes the slots ended so far visible.
     #[inline]
     pub fn publish(&self, publish: impl FnOnce(u32, u32)) {
         let from = self.published.load(Ordering::Relaxed);
@@ -197,16 +200,17 @@ impl Leases {
         }
     }
 
-    /// Fourth step: lets others publish. A full fence must follow before the last step.
+    /// Fourth step: lets other threads publish. A full fence must follow before the last step.
     #[inline]
     pub fn stop(&self) {
         self.publishing.store(false, Ordering::Release);
     }
 
-    /// Last step: returns whether another thread ended a lease in between and left it. Then call [`Leases::pass_on`].
+    /// Last step: returns whether another thread ended a lease in between without publishing it. Then call
+    /// [`Leases::pass_on`].
     #[inline]
     pub fn has_more(&self) -> bool {
-        // A position older than the latest makes it return true once too often, never false.
+        // A stale position makes this return true once too often, never false.
         let published = self.published.load(Ordering::Acquire);
         self.completed(published) != published
     }
@@ -217,12 +221,12 @@ impl Leases {
         &self.ends[(seq % self.slots) as usize]
     }
 
-    /// How far completed leases reach without a gap from `from`.
+    /// The end of the completed leases that follow `from` without a gap.
     #[inline]
     fn completed(&self, from: u64) -> u64 {
         let mut to = from;
         loop {
-            // An end left by an earlier round lies at or before this start.
+            // An end from an earlier round lies at or before this start.
             let end = self.end_at(to).load(Ordering::Acquire);
             if end <= to {
                 return to;
@@ -231,7 +235,7 @@ impl Leases {
         }
     }
 
-    /// Index of the first slot that the receiver does not see yet.
+    /// Index of the first slot not yet visible to the receiver.
     pub fn tail(&self) -> u32 {
         (self.published.load(Ordering::Acquire) % self.slots) as u32
     }
@@ -263,8 +267,8 @@ mod tests {
         assert_eq!(seen.get(), (2, 1));
     }
 
-    /// Objective: slots that were not used are the next lease's, unless there is one already; a lease of which nothing
-    /// was used has never been.
+    /// Objective: unused slots go to the next lease, unless it exists already; a lease without used slots leaves no
+    /// trace.
     #[test]
     fn given_back() {
         let l = Leases::new(8);
@@ -285,8 +289,7 @@ mod tests {
         assert_eq!(seen.get(), (0, 7));
     }
 
-    /// Objective: a ring that is continued has the room, and goes on at the slot, that it had before; indices outside
-    /// the ring do no harm.
+    /// Objective: a continued ring has the same room and position as before; indices outside the ring do no harm.
     #[test]
     fn continued() {
         let l = Leases::continued(4, 3, 1);
@@ -300,8 +303,8 @@ mod tests {
         assert_eq!((forged.tail(), forged.reserve(9, |r| r, || 3).unwrap().unwrap().slot), (3, 3));
     }
 
-    /// Objective: a receiver that releases slots it was never given is detected, and the ring goes on once the head is
-    /// right again.
+    /// Objective: a receiver that releases slots it was never given is detected, and the ring works again once the head
+    /// is right.
     #[test]
     fn bad_head() {
         let l = Leases::new(4);

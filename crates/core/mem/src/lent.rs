@@ -1,5 +1,5 @@
-//! A cell whose content a control thread puts in and takes out while workers use it: a queue that is lent to the
-//! workers while a peer is there.
+//! A cell whose content a control thread puts in and takes out while workers use it: a queue lent to workers while a
+//! peer is present.
 //!
 //! ```text
 //!   control thread                        workers
@@ -7,19 +7,19 @@
 //!   take()      ◀─────────── [       ] ◀── enter: Empty      there is nothing
 //! ```
 //!
-//! Nobody waits without a limit for the other side:
+//! No side waits for the other without a limit:
 //!
 //! - A worker that finds the control thread inside waits [`GLANCE`] for it (changes in place take a few instructions),
 //!   then gets [`Away::Busy`]. It waits for other workers as long as it takes: workers never sleep inside.
 //! - The control thread waits [`LIMIT`], during which no worker enters; then it gets [`InUse`] and gives up its peer.
-//!   If it wanted to take the content out, the content is *retired*: no worker uses it again, and the first one that
-//!   would, or the control thread's next visit, drops it. Contents keep alive whatever they point to, so that a worker
-//!   that is still inside does no harm.
+//!   If it wanted to take the content out, the content is *retired*: no worker uses it again, and the next worker to
+//!   enter, or the control thread's next visit, drops it. Contents keep alive everything they point to: a worker that
+//!   is still inside does no harm.
 //!
-//! `users` alone excludes: it counts the workers inside, or says that the control thread is. `recall` only says what
-//! the control thread wants. Workers read it *after* they have counted themselves; with both in one total order
-//! (`SeqCst`), a worker that enters after the content was retired sees that it was. `tests/it/loom_lent.rs` checks the
-//! interleavings.
+//! Exclusion rests on `users` alone: it counts the workers inside, or marks the control thread inside. `recall` only
+//! holds the control thread's wishes. Workers read it *after* they have counted themselves; with both in one total
+//! order (`SeqCst`), a worker that enters after the content was retired sees that it was. `tests/it/loom_lent.rs`
+//! checks the interleavings.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -44,11 +44,11 @@ pub use borrower::Borrower;
 pub use loan::Loan;
 use wait_limit::WaitLimit;
 
-/// How long the control thread waits for workers: longer than a worker holds a batch for a lossless receiver, which is
-/// half a second.
+/// How long the control thread waits for workers: longer than the half second for which a worker holds a batch for a
+/// lossless receiver.
 pub const LIMIT: Duration = Duration::from_secs(2);
-/// How long a worker waits for the control thread, which is inside for a few instructions: it takes longer only on a
-/// busy machine, where it may lose the CPU for some slices of the scheduler.
+/// How long a worker waits for the control thread, which is inside for a few instructions: longer only on a busy
+/// machine, where it may lose the CPU for some scheduler slices.
 pub const GLANCE: Duration = Duration::from_millis(10);
 
 /// In `users`: the control thread is inside.
@@ -58,7 +58,7 @@ const WANTED: u32 = 1;
 /// In `recall`: the next thread that enters must drop the content.
 const RETIRED: u32 = 2;
 
-/// A worker does not hand its queue back.
+/// A worker does not return its queue in time.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("a worker did not return the queue within {} s", LIMIT.as_secs())]
 pub struct InUse;
@@ -68,12 +68,12 @@ pub struct InUse;
 pub enum Away {
     /// There is no content.
     Empty,
-    /// The control thread, or another worker, is inside: there may be a content.
+    /// The control thread, or another worker, is inside: a content may be present.
     Busy,
 }
 
 impl Away {
-    /// Whether somebody is inside: the worker must try again before it sleeps.
+    /// Whether the cell is occupied: the worker must try again before it sleeps.
     pub fn is_busy(self) -> bool {
         self == Away::Busy
     }
@@ -86,7 +86,7 @@ pub trait Mode: sealed::Mode {}
 #[derive(Debug)]
 pub enum One {}
 
-/// Any number of workers; the content makes sure that they do not conflict.
+/// Any number of workers; the content itself prevents conflicts.
 #[derive(Debug)]
 pub enum Many {}
 
@@ -97,7 +97,7 @@ mod sealed {
     use super::{AtomicU32, CONTROL, Many, One, Ordering};
 
     pub trait Mode {
-        /// Counts a worker in, unless somebody who excludes it is inside.
+        /// Counts a worker in, unless an excluding thread is inside.
         fn enter(users: &AtomicU32) -> bool;
 
         /// Counts a worker out.
@@ -112,7 +112,7 @@ mod sealed {
 
         #[inline]
         fn leave(users: &AtomicU32) {
-            // Nobody else changes it while one worker is inside: no read-modify-write instruction needed.
+            // No other thread changes it while one worker is inside: no read-modify-write instruction needed.
             users.store(0, Ordering::Release);
         }
     }
@@ -136,7 +136,7 @@ mod sealed {
 
 /// The cell. One control thread puts contents in and takes them out; other threads may [inspect](Lent::control) them.
 ///
-/// Threads that share the guard of a content that is not `Sync` are refused:
+/// A content that is not `Sync` cannot be shared through a worker's guard:
 ///
 /// ```compile_fail,E0277
 /// use netvale_mem::lent::Lent;
@@ -148,7 +148,7 @@ mod sealed {
 /// });
 /// ```
 ///
-/// So is the control thread's guard:
+/// Nor through the control thread's guard:
 ///
 /// ```compile_fail,E0277
 /// use netvale_mem::lent::Lent;
@@ -157,7 +157,7 @@ mod sealed {
 /// std::thread::scope(|s| s.spawn(|| guard.as_ref().map(|cell| cell.set(1))).join().unwrap());
 /// ```
 ///
-/// And a cell that several threads may enter together with such a content:
+/// Nor in a cell that several threads may enter together:
 ///
 /// ```compile_fail,E0277
 /// use netvale_mem::lent::{Lent, Many};
@@ -167,7 +167,7 @@ mod sealed {
 /// });
 /// ```
 ///
-/// Several workers together may not change it:
+/// Several workers together may not change the content:
 ///
 /// ```compile_fail,E0596
 /// use netvale_mem::lent::{Lent, Many};
@@ -175,7 +175,7 @@ mod sealed {
 /// lent.enter().unwrap().push(1);
 /// ```
 ///
-/// A content cannot leave the thread it must not leave:
+/// A content that is not `Send` cannot leave its thread:
 ///
 /// ```compile_fail,E0277
 /// use netvale_mem::lent::Lent;
@@ -194,11 +194,11 @@ pub struct Lent<T, M = One> {
     mode: PhantomData<M>,
 }
 
-// SAFETY: `users` lets one thread at a time have a reference to the content; through a shared `Lent` it can be moved to
+// SAFETY: `users` lets one thread at a time hold a reference to the content; a shared `Lent` can move the content to
 // another thread, so it has to be `Send`.
 unsafe impl<T: Send> Sync for Lent<T, One> {}
-// SAFETY: `users` lets either several workers have shared references, so that the content has to be `Sync`, or one
-// control thread an exclusive one, through which it can be moved to another thread, so that it has to be `Send`.
+// SAFETY: `users` lets either several workers hold shared references, so the content has to be `Sync`, or one control
+// thread an exclusive one, which can move it to another thread, so it has to be `Send`.
 unsafe impl<T: Send + Sync> Sync for Lent<T, Many> {}
 
 impl<T, M: Mode> Default for Lent<T, M> {
@@ -225,7 +225,8 @@ impl<T, M: Mode> Lent<T, M> {
     /// Lets a worker enter, until the guard is dropped.
     ///
     /// # Errors
-    /// [`Away::Busy`] only if the control thread stays inside or wants to get in for longer than [`GLANCE`].
+    /// [`Away::Empty`] if there is no content; [`Away::Busy`] if the control thread stays inside or waits to enter for
+    /// longer than [`GLANCE`].
     #[inline]
     pub fn enter(&self) -> Result<Guard<'_, T, M>, Away> {
         match self.step_in() {
@@ -238,7 +239,7 @@ impl<T, M: Mode> Lent<T, M> {
     /// Like [`Lent::enter`], for a worker that does not wait.
     ///
     /// # Errors
-    /// [`Away::Busy`] if somebody who excludes the worker is inside, or wants to enter.
+    /// [`Away::Empty`] if there is no content; [`Away::Busy`] if an excluding thread is inside or waits to enter.
     #[inline]
     pub fn enter_now(&self) -> Result<Guard<'_, T, M>, Away> {
         self.step_in()?;
@@ -254,8 +255,8 @@ impl<T, M: Mode> Lent<T, M> {
         if self.recall.load(Ordering::SeqCst) != 0 {
             return Err(self.turn_back());
         }
-        // SAFETY: counted in `users`, so that neither the control thread nor, in mode `One`, another worker has a
-        // reference; in mode `Many`, others have shared ones like this.
+        // SAFETY: this worker is counted in `users`: neither the control thread nor, in mode `One`, another worker
+        // holds a reference; in mode `Many`, others hold shared ones like this.
         if unsafe { (*self.content.get()).is_none() } {
             M::leave(&self.users);
             return Err(Away::Empty);
@@ -263,7 +264,7 @@ impl<T, M: Mode> Lent<T, M> {
         Ok(())
     }
 
-    /// Leaves again, as the content is wanted back or retired; drops a retired one.
+    /// Leaves again, as the content is recalled or retired; drops a retired one.
     #[cold]
     fn turn_back(&self) -> Away {
         if self.recall.load(Ordering::SeqCst) & RETIRED == 0 {
@@ -278,16 +279,17 @@ impl<T, M: Mode> Lent<T, M> {
         Away::Empty
     }
 
-    /// Enters once nobody who excludes the worker is inside, unless the control thread takes too long.
+    /// Enters once no excluding thread is inside, unless the control thread takes too long.
     #[cold]
     fn wait(&self) -> Result<(), Away> {
         let mut wait = WaitLimit::of_worker(GLANCE);
         loop {
-            let (recall, users) = (self.recall.load(Ordering::SeqCst), self.users.load(Ordering::SeqCst));
+            let recall = self.recall.load(Ordering::SeqCst);
+            let users = self.users.load(Ordering::SeqCst);
             let is_for_control = recall & WANTED != 0 || users & CONTROL != 0;
             if !is_for_control {
                 match self.step_in() {
-                    // It is another worker's turn: that time does not count against the control thread.
+                    // Another worker's turn does not count against the control thread.
                     Err(Away::Busy) if recall & RETIRED == 0 => wait.renew(GLANCE),
                     Err(Away::Busy) => return Err(Away::Empty),
                     other => return other,
@@ -299,16 +301,16 @@ impl<T, M: Mode> Lent<T, M> {
         }
     }
 
-    /// Lets the control thread enter, until the guard is dropped: not for long, as workers wait.
+    /// Lets the control thread enter, until the guard is dropped: briefly, as workers wait.
     ///
     /// # Errors
-    /// [`InUse`] when workers are inside for longer than [`LIMIT`].
+    /// [`InUse`] if workers stay inside for longer than [`LIMIT`].
     #[inline]
     pub fn control(&self) -> Result<Control<'_, T, M>, InUse> {
         self.control_within(LIMIT, 0)
     }
 
-    /// Enters within `limit`; after that it sets `then` in `recall`, keeping other threads' bits.
+    /// Enters within `limit`; after that sets `then` in `recall`, keeping other threads' bits.
     #[inline]
     fn control_within(&self, limit: Duration, then: u32) -> Result<Control<'_, T, M>, InUse> {
         let waited = !self.is_mine();
@@ -326,7 +328,7 @@ impl<T, M: Mode> Lent<T, M> {
 
     #[cold]
     fn wait_for_workers(&self, limit: Duration, then: u32) -> Result<(), InUse> {
-        // One wait is enough for each content.
+        // One full wait is enough for each content.
         let is_retired = self.recall.load(Ordering::SeqCst) & RETIRED != 0;
         let mut wait = WaitLimit::of_control(if is_retired { Duration::ZERO } else { limit });
         loop {
@@ -361,7 +363,7 @@ impl<T, M: Mode> Lent<T, M> {
         self.take_within(LIMIT)
     }
 
-    /// Like [`Lent::take`], with another limit.
+    /// Like [`Lent::take`], with its own limit.
     ///
     /// # Errors
     /// Like [`Lent::take`].
@@ -380,7 +382,7 @@ impl<T, M: Mode> Lent<T, M> {
 #[derive(Debug)]
 pub struct Guard<'a, T, M: Mode = One> {
     lent: &'a Lent<T, M>,
-    /// What it stands for: `Send` and `Sync` only if that is.
+    /// `Send` and `Sync` only if this reference is.
     content: PhantomData<&'a mut T>,
 }
 
@@ -389,9 +391,9 @@ impl<T, M: Mode> Deref for Guard<'_, T, M> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: there is a content, as `step_in` found, and `users` counts this guard: until it is dropped the
-        // control thread, who alone replaces it, stays out, and so do other workers in mode `One`; in mode `Many` they
-        // have shared references, too. This one lives no longer than the guard.
+        // SAFETY: `step_in` found a content, and `users` counts this guard: until it is dropped, the control thread,
+        // the only one to replace the content, stays out, and so do other workers in mode `One`; in mode `Many` they
+        // hold shared references, too. This reference lives no longer than the guard.
         unsafe { (*self.lent.content.get()).as_ref().unwrap_unchecked() }
     }
 }
@@ -399,8 +401,8 @@ impl<T, M: Mode> Deref for Guard<'_, T, M> {
 impl<T> DerefMut for Guard<'_, T, One> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: there is a content, as `step_in` found, and `users` keeps everybody else out until this guard, which
-        // is borrowed exclusively, is dropped.
+        // SAFETY: `step_in` found a content, and `users` keeps all other threads out until this guard, borrowed
+        // exclusively, is dropped.
         unsafe { (*self.lent.content.get()).as_mut().unwrap_unchecked() }
     }
 }
@@ -436,8 +438,8 @@ impl<T, M: Mode> Deref for Control<'_, T, M> {
 
     #[inline]
     fn deref(&self) -> &Option<T> {
-        // SAFETY: `users` is `CONTROL`, which this guard alone set, from when nobody was inside until it is dropped: no
-        // other reference.
+        // SAFETY: `users` is `CONTROL`, which only this guard set, from a moment when no thread was inside until it is
+        // dropped: no other reference exists.
         unsafe { &*self.lent.content.get() }
     }
 }
@@ -445,8 +447,8 @@ impl<T, M: Mode> Deref for Control<'_, T, M> {
 impl<T, M: Mode> DerefMut for Control<'_, T, M> {
     #[inline]
     fn deref_mut(&mut self) -> &mut Option<T> {
-        // SAFETY: `users` is `CONTROL`, which this guard alone set, from when nobody was inside until it is dropped: no
-        // other reference, as the guard is borrowed exclusively.
+        // SAFETY: `users` is `CONTROL`, which only this guard set, from a moment when no thread was inside until it is
+        // dropped: no other reference exists, as the guard is borrowed exclusively.
         unsafe { &mut *self.lent.content.get() }
     }
 }
@@ -454,7 +456,7 @@ impl<T, M: Mode> DerefMut for Control<'_, T, M> {
 impl<T, M: Mode> Drop for Control<'_, T, M> {
     #[inline]
     fn drop(&mut self) {
-        // Workers of mode `Many` count themselves for a moment even while the control thread is inside.
+        // Workers of mode `Many` count themselves briefly even while the control thread is inside.
         self.lent.users.fetch_sub(CONTROL, Ordering::SeqCst);
         if self.waited {
             self.lent.recall.fetch_and(!WANTED, Ordering::SeqCst);

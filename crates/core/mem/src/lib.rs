@@ -1,5 +1,5 @@
-//! Shared memory of netmap's rings: regions, rings, and the only code that touches what another process writes there.
-//! (The memory of guests is touched in the crates of their devices.)
+//! Shared memory of netmap's rings: regions, rings, and the only code that touches words that another process writes
+//! there. (Guest memory is touched in the crates of the devices.)
 //!
 //! A [`Region`] is one sealed memfd. It holds, in this order, netmap's three pools and the CSB arrays:
 //!
@@ -17,12 +17,12 @@
 //! ```
 //!
 //! A region that is a device's memory, mapped by a virtual machine, has a header page and the CSB arrays in front
-//! ([`Layout::device`]). Elsewhere the pools come first so that they alone can replace memory that a program brought
-//! itself (netmap's `extmem`), or lie in a file of its own, with the CSB arrays in a memfd mapped behind it
+//! ([`Layout::device`]). Elsewhere the pools come first: so they alone can replace memory that a program brought itself
+//! (netmap's `extmem`), or lie in a file of their own, with the CSB arrays in a memfd mapped behind it
 //! ([`Region::in_file`]).
 //!
 //! Two sides use it. The **application** ([`appl`]) fills and empties slots and publishes `head`/`cur`; the **host**
-//! ([`host`]: the switch's worker, or nobody at all for a pipe) reads each descriptor once, checks it, and publishes
+//! ([`host`]: the switch's worker; a pipe has no host) reads each descriptor once, checks it, and publishes
 //! `hwcur`/`hwtail`. Neither ever forms a `&` or `&mut` to this memory: words shared between the sides are accessed as
 //! atomics, everything else is copied in or out through raw pointers whose bounds were fixed when the view was made.
 //!
@@ -30,41 +30,41 @@
 //! |---|---|
 //! | [`mapping`] | memfd, seals, mmap |
 //! | [`layout`] | sizes and offsets of the pools (pure) |
-//! | [`pool`] | which objects of a pool are free (pure, private to the host) |
+//! | [`pool`] | free objects of a pool (pure, private to the host) |
 //! | [`region`] | a region and the ports carved out of it |
 //! | [`ring`] | one ring: slots and buffers, bounds fixed |
 //! | [`side`] | a ring with its CSB entry and its offsets |
-//! | [`view`] | finding rings of a region by number |
+//! | [`view`] | looks up rings of a region by number |
 //! | [`csb`] | the status block of one ring |
 //! | [`notify`] | arm, re-check, sleep, kick |
 //! | [`appl`] | the application's side: `head`, `cur`, `tail` |
 //! | [`host`] | the host's side: intake of a tx ring, leases on an rx ring |
 //! | [`lease`] | several producers on one rx ring |
 //! | [`lent`] | a queue that a control thread lends to workers |
-//! | [`calls`] | threads inside a system call that a peer could hold |
-//! | [`fault`] | why a peer loses its port |
-//! | [`drops`] | counters of frames, and the names of drops |
-//! | [`steps`] | what becomes of a frame that is traced |
+//! | [`calls`] | system calls that a peer could block |
+//! | [`fault`] | the reason why a peer loses its port |
+//! | [`drops`] | counters of frames, bytes and drops |
+//! | [`steps`] | the steps of a traced frame |
 //! | [`pipe`] | zero-copy move from one end's tx ring to the other end's rx ring |
-//! | [`mirror`] | copies of frames that pass without the daemon, for those who watch |
-//! | [`relay`] | the same by a host on the way, for an end that knows nothing of pipes |
+//! | [`mirror`] | copies, for monitors, of frames that bypass the daemon |
+//! | [`relay`] | a pipe through a host, for an end that does not know pipes |
 //! | [`copy`] | copying frames |
 //! | [`spin`] | how long to poll before sleeping |
 //! | [`slice`](mod@slice) | short time slices |
-//! | [`watch`] | mappings of files that others may cut short |
-//! | [`words`] | words that are neither: a device's header |
+//! | [`watch`] | mappings of files that others may truncate |
+//! | [`words`] | other shared words: a device's header |
 //! | [`noted`] | numbers that outlive the process |
-//! | [`holes`] | waiting for holes in a file of memory |
-//! | [`latency`] | a histogram a ring of how long frames take |
-//! | [`offsets`] | where frames begin in the buffers of a ring |
-//! | [`reason`] | why frames are dropped, by name |
-//! | [`toucher`] | a thread that touches memory in the place of others, who must not wait for it |
+//! | [`holes`] | waits for holes in a memory file |
+//! | [`latency`] | a histogram of frame latencies for each ring |
+//! | [`offsets`] | offsets of frames in the buffers of a ring |
+//! | [`reason`] | drop reasons, by name |
+//! | [`toucher`] | a thread that touches memory in place of threads that must not wait |
 //!
-//! Under `cfg(fuzzing)` there is also `probe`: a fuzzer counts the reads of shared memory, and changes it between two
-//! of them.
+//! Under `cfg(fuzzing)` there is also `probe`, with which a fuzzer counts the reads of shared memory and changes it
+//! between them.
 //!
-//! Under `cfg(loom)` only [`notify`], [`lease`] and [`lent`] are built, on loom's atomics: what two threads could get
-//! wrong.
+//! Under `cfg(loom)` only [`notify`], [`lease`] and [`lent`] are built, on loom's atomics: the code in which two
+//! threads could conflict.
 
 #[cfg(not(loom))]
 pub mod appl;
@@ -144,7 +144,7 @@ pub(crate) fn named_bufs(port: &PortMem) -> Vec<u32> {
     all
 }
 
-/// Fewer cases under Miri, which is slow, and no files, which it does not have.
+/// Runs fewer cases under Miri, which is slow, and without files, which it lacks.
 #[cfg(all(test, not(loom)))]
 pub(crate) fn test_config() -> proptest::test_runner::Config {
     let cases = if cfg!(miri) { 8 } else { 256 };

@@ -20,23 +20,23 @@ enum Backing {
     Heap,
 }
 
-/// Memory shared with other processes (or, when private, between the threads of this one), freed on drop.
+/// Memory shared with other processes (or, if private, between the threads of this one), freed on drop.
 ///
-/// It hands out raw pointers only: the memory behind them may change at any time.
+/// It hands out only raw pointers: the memory behind them may change at any time.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
     len: usize,
-    /// The whole pages that are mapped.
+    /// The mapped whole pages.
     whole: (NonNull<u8>, usize),
     backing: Backing,
-    /// Set if somebody may truncate the file.
+    /// Set if another process may truncate the file.
     watch: Option<Watch>,
-    /// Set if a stranger may make holes in the file.
+    /// Set if another process may punch holes in the file.
     holes: Option<Arc<OwnedFd>>,
 }
 
-// SAFETY: the mapping is plain memory owned by this value; it has no thread affinity.
+// SAFETY: the mapping is plain memory owned by this value, independent of threads.
 unsafe impl Send for Mapping {}
 // SAFETY: the methods take `&self` and only hand out raw pointers; code that dereferences them must cope with
 // concurrent writers anyway.
@@ -46,8 +46,8 @@ impl Mapping {
     /// Maps `len` bytes of `fd` for reading and writing.
     ///
     /// # Errors
-    /// `EINVAL` when the file is shorter than `len`, could still be shortened (no shrink seal: a truncated file turns
-    /// every access into SIGBUS) or `len` is 0; otherwise whatever mmap(2) returns.
+    /// `EINVAL` if the file is shorter than `len`, could still be shortened (no shrink seal: a truncated file turns
+    /// every access into SIGBUS) or `len` is 0; otherwise the error of mmap(2).
     pub fn map(fd: BorrowedFd<'_>, len: usize) -> rustix::io::Result<Self> {
         Self::part(fd, 0, len)
     }
@@ -66,10 +66,10 @@ impl Mapping {
         Self::map_pages(fd, offset, len, MapFlags::SHARED)
     }
 
-    /// Maps `len` bytes of a device's memory, which nobody can truncate: it goes away with the device.
+    /// Maps `len` bytes of a device's memory, which cannot be truncated: it goes away with the device.
     ///
     /// # Errors
-    /// `EINVAL` when `fd` is not a character device or `len` is 0; otherwise whatever mmap(2) returns.
+    /// `EINVAL` if `fd` is not a character device or `len` is 0; otherwise the error of mmap(2).
     pub fn of_device(fd: BorrowedFd<'_>, len: usize) -> rustix::io::Result<Self> {
         if len == 0 || !is_device(fd)? {
             return Err(rustix::io::Errno::INVAL);
@@ -78,10 +78,10 @@ impl Mapping {
     }
 
     /// Maps `len` bytes at `offset` of the registers or memory of a PCI function. The caller vouches for the
-    /// descriptor: it must come from sysfs or vfio, and then stays valid as long as the function.
+    /// descriptor: from sysfs or vfio, it stays valid as long as the function.
     ///
     /// # Errors
-    /// `EINVAL` when `len` is 0; otherwise whatever mmap(2) returns.
+    /// `EINVAL` if `len` is 0; otherwise the error of mmap(2).
     pub fn of_function(fd: BorrowedFd<'_>, offset: u64, len: usize) -> rustix::io::Result<Self> {
         if len == 0 {
             return Err(rustix::io::Errno::INVAL);
@@ -97,11 +97,11 @@ impl Mapping {
         if is_device(fd)? { Self::of_device(fd, len) } else { Self::map(fd, len) }
     }
 
-    /// Maps `len` bytes at `offset` of a peer's file, which the peer can truncate: [`Mapping::watched`] must follow. No
-    /// memory is reserved for it.
+    /// Maps `len` bytes at `offset` of a peer's file, which the peer can truncate: [`Mapping::watched`] must follow.
+    /// Reserves no memory for it.
     ///
     /// # Errors
-    /// `EINVAL` when `len` is 0 or the bytes are not in the file; otherwise whatever mmap(2) returns.
+    /// `EINVAL` if `len` is 0 or the bytes are not in the file; otherwise the error of mmap(2).
     pub fn of_peer(fd: BorrowedFd<'_>, offset: u64, len: usize) -> rustix::io::Result<Self> {
         let size = u64::try_from(rustix::fs::fstat(fd)?.st_size).unwrap_or(0);
         if len == 0 || offset.checked_add(len as u64).is_none_or(|end| end > size) {
@@ -110,7 +110,7 @@ impl Mapping {
         Self::map_pages(fd, offset, len, MapFlags::SHARED | MapFlags::NORESERVE)
     }
 
-    /// Maps the pages in which `len` bytes at `offset` lie.
+    /// Maps the pages that contain `len` bytes at `offset`.
     fn map_pages(fd: BorrowedFd<'_>, offset: u64, len: usize, flags: MapFlags) -> rustix::io::Result<Self> {
         let too_much = rustix::io::Errno::NOMEM;
         // Files of huge pages report their page size here, and must be mapped in units of it.
@@ -123,21 +123,22 @@ impl Mapping {
         // SAFETY: a new mapping at an address of the kernel's choice overlaps none of our mappings.
         let p = unsafe { rustix::mm::mmap(std::ptr::null_mut(), all, prot, flags, fd, offset - before)? };
         let whole = NonNull::new(p.cast::<u8>()).ok_or(too_much)?;
-        // SAFETY: before + len <= all, so that this and all of the bytes lie inside of what was mapped.
+        // SAFETY: before + len <= all, so this address and all of the bytes lie inside the mapping.
         let start = unsafe { whole.add(before as usize) };
         Ok(Mapping { start, len, whole: (whole, all), backing: Backing::Mmap, watch: None, holes: None })
     }
 
-    /// Maps parts of two files one behind the other, each with its offset and length. The first file may be anybody's:
+    /// Maps parts of two files one behind the other, each with its offset and length. The first file may be anyone's:
     /// it can be truncated, which [`Mapping::watched`] survives. The second one cannot. A file of huge pages must be
     /// used in whole pages.
     ///
     /// # Errors
-    /// `EINVAL` when a file is too short, the second one could be truncated, or a length is 0; otherwise whatever
-    /// mmap(2) returns.
+    /// `EINVAL` if a file is too short, the second one could be truncated, or a length is 0; otherwise the error of
+    /// mmap(2).
     pub fn joined(first: (BorrowedFd<'_>, u64, usize), second: (BorrowedFd<'_>, usize)) -> rustix::io::Result<Self> {
         const HUGE: usize = 2 << 20;
-        let ((file, offset, len), (behind, rest)) = (first, second);
+        let (file, offset, len) = first;
+        let (behind, rest) = second;
         let too_much = rustix::io::Errno::NOMEM;
         let size = u64::try_from(rustix::fs::fstat(file)?.st_size).unwrap_or(0);
         if len == 0 || offset.checked_add(len as u64).is_none_or(|end| end > size) || !len.is_multiple_of(4096) {
@@ -150,9 +151,10 @@ impl Mapping {
         // SAFETY: a new mapping at an address of the kernel's choice overlaps none of our mappings.
         let reserved = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), room, ProtFlags::empty(), flags)? };
         let before = reserved.align_offset(HUGE);
-        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
-        // SAFETY: 0 <= before < HUGE and all + HUGE = room, so what is cut off at both ends, and what is mapped
-        // between, lie in the reservation, which nobody knows of yet. The kernel has moved no byte of it.
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: 0 <= before < HUGE and all + HUGE = room, so the parts cut off at both ends, and the mappings
+        // between, lie in the reservation, which no other code knows yet. The kernel has moved no byte of it.
         let mapped = unsafe {
             let start = reserved.cast::<u8>().add(before);
             if before > 0 {
@@ -171,42 +173,43 @@ impl Mapping {
         Ok(Mapping { start, len: all, whole: (start, all), backing: Backing::Mmap, watch: None, holes: None })
     }
 
-    /// Makes this process survive the loss of its memory: zeroed memory takes its place.
+    /// Makes this process survive the loss of the memory: zeroed memory replaces it.
     #[must_use]
     pub fn watched(mut self) -> Self {
         if self.backing == Backing::Mmap {
-            let (start, len) = (self.whole.0.as_ptr() as usize, self.whole.1);
+            let start = self.whole.0.as_ptr() as usize;
+            let len = self.whole.1;
             // SAFETY: this mapping, reached by raw pointers only; `drop` ends the watch before it unmaps it.
             self.watch = Some(unsafe { Watch::new(start, len) });
         }
         self
     }
 
-    /// Unmaps it only when no hole is being made in its file. Who makes one has locks of the file for as long as they
-    /// like; unmapping waits for them with a lock that every other thread needs to map anything.
+    /// Delays unmapping while a hole is being punched in the file. That locks the file for as long as the owner likes;
+    /// unmapping would wait for it with a lock that every other thread needs to map anything.
     #[must_use]
     pub fn with_holes_in(mut self, file: Arc<OwnedFd>) -> Self {
         self.holes = Some(file);
         self
     }
 
-    /// Names the peer whose fault a loss of the memory is, if it is watched. The first call counts.
+    /// Names the peer to blame for a loss of the memory, if it is watched. Only the first call counts.
     pub fn blame(&self, fault: &Fault) {
         self.watch.iter().for_each(|watch| watch.blame(fault));
     }
 
-    /// Simulates a loss of its memory, for tests of who is blamed.
+    /// Simulates a loss of its memory, to test which peer is blamed.
     #[doc(hidden)]
     pub fn lose(&self) {
         self.watch.iter().for_each(Watch::lose);
     }
 
-    /// Whether memory of it was lost.
+    /// Whether some of its memory was lost.
     pub fn is_damaged(&self) -> bool {
         self.watch.as_ref().is_some_and(Watch::is_damaged)
     }
 
-    /// Allocates `len` zeroed, page-aligned bytes of this process's own memory; `None` when there is not enough.
+    /// Allocates `len` zeroed, page-aligned bytes of this process's own memory; `None` if there is not enough.
     pub fn private(len: usize) -> Option<Self> {
         let layout = heap_layout(len)?;
         // SAFETY: the layout has a size above 0.
@@ -224,9 +227,9 @@ impl Mapping {
     /// Locks its pages in memory.
     ///
     /// # Errors
-    /// Whatever mlock(2) returns.
+    /// The error of mlock(2).
     pub fn lock(&self) -> rustix::io::Result<()> {
-        // SAFETY: changes nothing but where the kernel keeps the pages of this mapping.
+        // SAFETY: changes only where the kernel keeps the pages of this mapping.
         unsafe { rustix::mm::mlock(self.start.as_ptr().cast(), self.len) }
     }
 
@@ -240,7 +243,7 @@ impl Mapping {
         self.len
     }
 
-    /// Whether it is empty (it never is).
+    /// Whether the mapping is empty (never).
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -257,36 +260,36 @@ impl Mapping {
     }
 }
 
-/// Pages that nobody uses any more. Dropping this unmaps them.
+/// Unused pages. Dropping this unmaps them.
 struct Pile {
     start: NonNull<u8>,
     len: usize,
     holes: Option<Arc<OwnedFd>>,
 }
 
-// SAFETY: nothing but the address of a mapping, which may be unmapped by any thread.
+// SAFETY: only the address of a mapping, which any thread may unmap.
 unsafe impl Send for Pile {}
 
 impl Drop for Pile {
     fn drop(&mut self) {
         self.holes.iter().for_each(|file| wait_for_holes(file));
-        // SAFETY: what our own mmap returned, unmapped once: only the drop of its `Mapping`, of which no view is left,
+        // SAFETY: the result of an mmap here, unmapped once: only the drop of its `Mapping`, of which no view is left,
         // makes this.
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok());
     }
 }
 
-/// The thread that unmaps, if there is one.
+/// The unmapping thread, if started.
 static UNMAPPING: OnceLock<Sender<Pile>> = OnceLock::new();
-/// What is smaller is unmapped immediately.
+/// Smaller mappings are unmapped immediately.
 const LARGE: usize = 1 << 20;
 
-/// Has large mappings unmapped by a thread of their own from now on: to free the pages of gigabytes takes a large part
-/// of a second, for which nobody should wait who serves others.
+/// Moves the unmapping of large mappings to a thread of its own: freeing gigabytes of pages takes a large part of a
+/// second, too long for a thread that serves others.
 ///
 /// # Errors
-/// No thread can be started.
+/// The error of starting the thread.
 pub fn unmap_apart() -> std::io::Result<()> {
     let (send, piles) = mpsc::channel::<Pile>();
     if UNMAPPING.set(send).is_ok() {
@@ -299,10 +302,10 @@ fn thread(name: &str, what: impl FnOnce() + Send + 'static) -> std::io::Result<(
     std::thread::Builder::new().name(name.into()).spawn(what).map(drop)
 }
 
-/// Unmaps; for memory of strangers, which may have to be waited for, by a thread that nobody else waits for.
+/// Unmaps; memory with possible holes is unmapped by a thread that no other thread waits for.
 fn unmap(pile: Pile) {
     match pile.holes {
-        // If there is no thread, this one waits.
+        // Without a thread, this one waits.
         Some(_) => drop(thread("netvale-holes", move || drop(pile))),
         None => drop(pile),
     }
@@ -345,14 +348,14 @@ pub enum Pages {
     /// Ordinary pages.
     #[default]
     Ordinary,
-    /// 2 MiB hugetlb pages when the kernel has free ones, ordinary pages otherwise.
+    /// 2 MiB hugetlb pages if the kernel has free ones, ordinary pages otherwise.
     PreferHuge,
 }
 
-/// Creates a memfd of `len` bytes, sealed so that nobody can change its size. Returns also whether it has huge pages.
+/// Creates a memfd of `len` bytes, sealed against changes of its size. Also returns whether it has huge pages.
 ///
 /// # Errors
-/// Whatever memfd_create(2), ftruncate(2), fcntl(2) or, for huge pages, mmap(2) returns.
+/// The error of memfd_create(2), ftruncate(2), fcntl(2) or, for huge pages, mmap(2).
 pub fn sealed_memfd(name: &str, len: u64, pages: Pages) -> rustix::io::Result<(OwnedFd, Mapping, bool)> {
     const HUGE: u64 = 2 << 20;
     if pages == Pages::PreferHuge {
@@ -379,7 +382,7 @@ fn sealed(name: &str, len: u64, flags: MemfdFlags) -> rustix::io::Result<(OwnedF
 mod tests {
     use super::*;
 
-    /// Objective: nobody can shrink or grow a region's file, and a file that could still shrink is not mapped.
+    /// Objective: a region's file can neither shrink nor grow, and a file that could still shrink is not mapped.
     #[test]
     #[cfg_attr(miri, ignore = "memfd is not available under Miri")]
     fn sealed_and_bounded() {

@@ -2,7 +2,7 @@
 //!
 //! The mover of a ring's frames reads one word of its status block, once a sync. While the word is not zero, it names a
 //! ring of the same region, into which each frame is copied, too. The daemon plays the host of that ring and forwards
-//! the copies to the monitors. Nothing waits for it: a frame that finds no room is not copied.
+//! the copies to the monitors. The mover never waits for it: a frame without room is not copied.
 //!
 //! The other side can write the word, the ring and the slots at any time: they are snapshots, and no place outside the
 //! region is reached through them.
@@ -29,11 +29,11 @@ pub struct Mirror {
     ring: Option<RingSide>,
     /// Slots of an incomplete frame: written, not published.
     begun: u32,
-    /// Whether the rest of the current frame is skipped, as it found no room.
+    /// Whether the rest of the current frame is skipped for lack of room.
     lost: bool,
 }
 
-/// The word for [`Mirror`] that names a ring of the region. The ring has as many slots as the one that is watched.
+/// The value of a [`Mirror`]'s word that names a ring of the region. The ring has as many slots as the watched one.
 pub fn name(ring: u32) -> u32 {
     ring + 1
 }
@@ -44,7 +44,7 @@ impl Mirror {
         Mirror { map: Arc::clone(map), places, moment, named: 0, ring: None, begun: 0, lost: false }
     }
 
-    /// Copies `count` slots of `of` from `first` on, if somebody watches.
+    /// Copies `count` slots of `of` from `first` on, if the ring is watched.
     #[inline]
     pub fn copy(&mut self, of: &RingSide, first: u32, count: u32) {
         let named = of.csb.mirror(self.moment).load(Ordering::Acquire);
@@ -57,26 +57,35 @@ impl Mirror {
     fn copy_to(&mut self, named: u32, of: &RingSide, first: u32, count: u32) {
         if self.named != named {
             let ring = self.places.ring(&self.map, named - 1, of.ring.num_slots());
-            (self.named, self.ring, self.begun, self.lost) = (named, ring, 0, false);
+            self.named = named;
+            self.ring = ring;
+            self.begun = 0;
+            self.lost = false;
         }
         let Some(to) = self.ring.clone() else { return };
-        let (n, start, tail) = (to.ring.num_slots(), to.csb.head(), to.csb.hwtail());
+        let n = to.ring.num_slots();
+        let start = to.csb.head();
+        let tail = to.csb.hwtail();
         if start >= n || tail >= n {
             return;
         }
         self.begun = self.begun.min(ring_space(start, tail, n));
-        let (mut whole, mut at) = (start, (start + self.begun) % n);
-        let (mask, size) = (of.ring.offset_mask(), of.ring.buf_size());
+        let mut whole = start;
+        let mut at = (start + self.begun) % n;
+        let mask = of.ring.offset_mask();
+        let size = of.ring.buf_size();
         let mut from = first;
         for _ in 0..count {
             let slot = of.ring.slot_word(from);
             let more = slot.flags & NS_MOREFRAG;
-            // A slot's `ptr` says where its frame begins, on rings with offsets.
+            // On rings with offsets, a slot's `ptr` gives the frame's offset.
             let begin = if mask == 0 { 0 } else { (of.ring.ptr(from) & mask).min(size.into()) as u32 };
             from = of.ring.next(from);
             if self.lost || at == tail {
-                // The whole frame is dropped, not only its end.
-                (self.lost, self.begun, at) = (more != 0, 0, whole);
+                // Drops the whole frame, not only its end.
+                self.lost = more != 0;
+                self.begun = 0;
+                at = whole;
                 continue;
             }
             let place = to.ring.slot_word(at).buf_idx;
@@ -86,7 +95,8 @@ impl Mirror {
             at = to.ring.next(at);
             self.begun += 1;
             if more == 0 {
-                (whole, self.begun) = (at, 0);
+                whole = at;
+                self.begun = 0;
             }
         }
         to.csb.publish_head(whole, whole);
@@ -108,7 +118,8 @@ mod tests {
     fn pair(slots: u32) -> Pair {
         let region = Region::private(RegionSizes::for_port(4, slots, 128, 0, 0)).unwrap();
         let shape = |tx_rings| PortShape { tx_rings, rx_rings: 0, tx_slots: slots, rx_slots: slots };
-        let (port, to) = (region.port(shape(1)).unwrap(), region.port(shape(1)).unwrap());
+        let port = region.port(shape(1)).unwrap();
+        let to = region.port(shape(1)).unwrap();
         let mirror = Mirror::new(region.mapping(), region.places(), Moment::Passing);
         Pair { port, to, mirror }
     }
@@ -133,7 +144,9 @@ mod tests {
         /// Lengths of the copies that the host finds and returns.
         fn take(&self) -> Vec<u16> {
             let side = &self.to.tx[0];
-            let (mut at, head, mut found) = (side.csb.hwcur(), side.csb.head(), Vec::new());
+            let mut at = side.csb.hwcur();
+            let head = side.csb.head();
+            let mut found = Vec::new();
             while at != head {
                 let slot = side.ring.slot_word(at);
                 let mut first = [0];
@@ -148,8 +161,7 @@ mod tests {
         }
     }
 
-    /// Objective: nothing is copied while nobody watches; copies are in order while somebody does; frames without room
-    /// are skipped.
+    /// Objective: frames are copied, in order, only while watched; frames without room are skipped.
     #[test]
     fn copies_while_watched() {
         let mut p = pair(8);
@@ -166,8 +178,8 @@ mod tests {
         assert!(p.take().is_empty());
     }
 
-    /// Objective: a frame of several slots is seen when it is whole, even if it is moved in parts; one that finds no
-    /// room for its end is not seen at all, and the next one is.
+    /// Objective: a frame of several slots appears once complete, even if moved in parts; one without room for its end
+    /// does not appear at all, and the next one does.
     #[test]
     fn whole_frames_only() {
         let mut p = pair(8);
@@ -183,7 +195,7 @@ mod tests {
         assert_eq!(p.take(), [14]);
     }
 
-    /// Objective: whatever is in word, indices and slots, nothing outside the region is touched, and nothing panics.
+    /// Objective: with any word, indices and slots, nothing outside the region is touched, and nothing panics.
     #[test]
     fn hostile_words() {
         let mut p = pair(8);

@@ -1,9 +1,7 @@
-//! A few numbers that are noted while a process works, and that outlive it: how far it has come, for the one that goes
-//! on after it was killed.
+//! A few numbers that a process records while it works and that outlive it: its progress, for a successor after a kill.
 //!
-//! They lie in a memfd of their own, twice: the newer ones are written beside those before them, and count only once
-//! they are complete. So whenever the process is killed, one of both is whole. To note costs a few stores, and no
-//! system call.
+//! They lie twice in a memfd of their own: newer numbers are written beside the previous ones, and count only once
+//! complete. So one copy is whole whenever the process is killed. Recording costs a few stores, and no system call.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -13,11 +11,11 @@ use rustix::io::Errno;
 use crate::mapping::{Mapping, Pages, sealed_memfd};
 use crate::words::Words;
 
-/// How many numbers are noted together.
+/// How many numbers are recorded together.
 pub const NUMBERS: usize = 12;
 /// Bytes of the memory.
 const BYTES: usize = 4096;
-/// Where the number of the newest notes is, and where notes begin: words of 32 bits.
+/// Indices of the newest record's number and of the first record: words of 32 bits.
 const NEWEST: usize = 0;
 const FIRST: usize = 16;
 
@@ -30,19 +28,19 @@ pub struct Noted {
 }
 
 impl Noted {
-    /// Makes memory for numbers, which are 0.
+    /// Creates memory for numbers, all 0.
     ///
     /// # Errors
-    /// There is no memory, or no descriptor.
+    /// The error of creating the memory.
     pub fn new() -> Result<Noted, Errno> {
         let (file, mapping, _) = sealed_memfd("netvale-noted", BYTES as u64, Pages::Ordinary)?;
         Self::with(file, mapping)
     }
 
-    /// Goes on with what another process noted.
+    /// Continues another process's record.
     ///
     /// # Errors
-    /// `EINVAL` if the memory is too small or could be cut short; otherwise whatever mmap(2) returns.
+    /// `EINVAL` if the memory is too small or could be truncated; otherwise the error of mmap(2).
     pub fn continued(file: OwnedFd) -> Result<Noted, Errno> {
         let mapping = Mapping::map(file.as_fd(), BYTES)?;
         Self::with(file, mapping)
@@ -54,23 +52,23 @@ impl Noted {
         Ok(Noted { file, words, newest })
     }
 
-    /// The word at which those notes begin.
+    /// The word at which a record begins.
     fn place(notes: u32) -> usize {
         FIRST + (notes % 2) as usize * 2 * NUMBERS
     }
 
-    /// Notes these numbers in place of those before.
+    /// Replaces the recorded numbers.
     pub fn write(&mut self, numbers: [u64; NUMBERS]) {
         self.newest = self.newest.wrapping_add(1);
         let place = Self::place(self.newest);
         for (i, number) in numbers.into_iter().enumerate() {
             self.words.store_wide(place + 2 * i, number);
         }
-        // They count from now on.
+        // They count from here on.
         self.words.store(NEWEST, self.newest);
     }
 
-    /// A copy of the numbers that were noted last. They are what a process of any kind may have written there.
+    /// A copy of the last record. A foreign process may have written any value there.
     pub fn read(&self) -> [u64; NUMBERS] {
         let place = Self::place(self.words.load(NEWEST));
         std::array::from_fn(|i| self.words.load_wide(place + 2 * i))
@@ -91,7 +89,7 @@ mod tests {
         Noted::continued(noted.as_fd().try_clone_to_owned().unwrap()).unwrap()
     }
 
-    /// Objective: another process finds what was noted last, and its own notes go on from there.
+    /// Objective: another process finds the last record, and its own continue from there.
     #[test]
     #[cfg_attr(miri, ignore = "memfd is not available under Miri")]
     fn outlives() {
@@ -107,7 +105,7 @@ mod tests {
         assert_eq!(again(&next).read(), [7; NUMBERS]);
     }
 
-    /// Objective: notes that were not completed do not count, whatever they would be.
+    /// Objective: an incomplete record does not count, whatever its contents.
     #[test]
     #[cfg_attr(miri, ignore = "memfd is not available under Miri")]
     fn incomplete() {
@@ -119,7 +117,7 @@ mod tests {
         }
     }
 
-    /// Objective: memory that is too small, or that somebody could cut short, is refused.
+    /// Objective: memory that is too small, or that could be truncated, is refused.
     #[test]
     #[cfg_attr(miri, ignore = "memfd is not available under Miri")]
     fn other_files() {

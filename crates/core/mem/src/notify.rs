@@ -11,7 +11,7 @@
 //!   sleep on the doorbell
 //! ```
 //!
-//! With a full fence on both sides at least one of them sees what the other wrote, so a wake-up is never lost.
+//! With a full fence on both sides, at least one of them sees the other's write: a wake-up is never lost.
 //! `tests/it/loom.rs` checks every interleaving of exactly these functions.
 
 #[cfg(not(loom))]
@@ -33,20 +33,20 @@ use rustix::process::{Pid, getpid};
 use crate::calls::{marked, timed};
 use crate::fault::Fault;
 
-/// The sleeper announces that it wants a kick. It must look for news once more before it sleeps.
+/// Announces that the sleeper wants a kick. It must look for news once more before it sleeps.
 #[inline]
 pub fn arm(need_kick: &AtomicU32) {
     need_kick.store(1, Ordering::Relaxed);
     fence(Ordering::SeqCst);
 }
 
-/// The sleeper is awake: it needs no kicks any more.
+/// Withdraws the request: the sleeper is awake.
 #[inline]
 pub fn disarm(need_kick: &AtomicU32) {
     need_kick.store(0, Ordering::Relaxed);
 }
 
-/// The waker, after it published its news: returns whether the other side wants a kick.
+/// Returns whether the other side wants a kick; called by the waker after it published its news.
 #[inline]
 pub fn wanted(need_kick: &AtomicU32) -> bool {
     full_fence();
@@ -66,7 +66,7 @@ pub fn wanted_now(need_kick: &AtomicU32) -> bool {
     need_kick.load(Ordering::Relaxed) != 0
 }
 
-/// Counts of kicks of one ring, as one side of it sees them. Written by one thread at a time, read by anyone.
+/// Counts of kicks of one ring, from one side. Written by one thread at a time, read by any.
 #[derive(Debug, Default)]
 pub struct KickCounts {
     sent: AtomicU64,
@@ -75,7 +75,7 @@ pub struct KickCounts {
 }
 
 impl KickCounts {
-    /// Counts one publication: a kick sent, or one that was not needed.
+    /// Counts one publication: with a kick sent, or without need for one.
     #[inline]
     pub fn count(&self, sent: bool) {
         let c = if sent { &self.sent } else { &self.suppressed };
@@ -83,7 +83,7 @@ impl KickCounts {
         c.store(c.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Adds those of another process.
+    /// Adds another process's counts.
     pub fn add(&self, sent: u64, suppressed: u64, received: u64) {
         for (place, n) in [(&self.sent, sent), (&self.suppressed, suppressed), (&self.received, received)] {
             place.store(place.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
@@ -111,14 +111,14 @@ impl KickCounts {
     }
 }
 
-/// The bell that is rung when the other side armed its `need_kick`: an eventfd, or a register of a device.
+/// The doorbell rung when the other side armed its `need_kick`: an eventfd, or a register of a device.
 ///
-/// All signals to and from peers go through it, whatever a protocol calls them. A doorbell that a peer has access to
-/// ([`Doorbell::shared`], [`Doorbell::given`]) knows which peer to blame when it blocks.
+/// All signals to and from peers go through it, whatever a protocol calls them. A doorbell that a peer can access
+/// ([`Doorbell::shared`], [`Doorbell::given`]) knows which peer to blame if it blocks.
 #[derive(Debug)]
 pub struct Doorbell {
     fd: OwnedFd,
-    /// The fault of the peer that has access to it, if any.
+    /// The fault of the peer with access to it, if any.
     fault: Option<Fault>,
     #[cfg(not(loom))]
     register: Option<Register>,
@@ -130,7 +130,7 @@ pub struct Doorbell {
 enum Register {
     /// A word of mapped memory.
     Mapped { words: crate::words::Words, index: usize, value: u32 },
-    /// A register behind a file: zero is written at this offset.
+    /// A register behind a file: ringing writes zero at this offset.
     File { file: OwnedFd, at: u64 },
 }
 
@@ -158,27 +158,27 @@ impl Register {
 }
 
 impl Doorbell {
-    /// Creates a doorbell that no peer, or only a trusted one, has access to.
+    /// Creates a doorbell that no peer, or only a trusted one, can access.
     ///
     /// # Errors
-    /// Whatever eventfd(2) returns.
+    /// The error of eventfd(2).
     pub fn new() -> rustix::io::Result<Self> {
         rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Doorbell::from_fd)
     }
 
-    /// Creates a doorbell, a copy of which goes to a peer.
+    /// Creates a doorbell of which a peer gets a copy.
     ///
     /// # Errors
-    /// Whatever eventfd(2) returns.
+    /// The error of eventfd(2).
     pub fn shared(fault: &Fault) -> rustix::io::Result<Self> {
         Ok(Doorbell { fault: Some(fault.clone()), ..Doorbell::new()? })
     }
 
-    /// Takes over a doorbell that came from a peer.
+    /// Takes over a doorbell from a peer.
     ///
     /// # Errors
-    /// `EINVAL` when it is not an eventfd: anything else could block this thread unnoticed, or have effects when it is
-    /// written.
+    /// `EINVAL` if it is not an eventfd: writing any other file could block this thread unnoticed, or have side
+    /// effects.
     pub fn given(fd: OwnedFd, fault: &Fault) -> rustix::io::Result<Self> {
         if name_of(&fd)? != "anon_inode:[eventfd]" {
             return Err(Errno::INVAL);
@@ -186,11 +186,11 @@ impl Doorbell {
         Self::mistrusted(fd, fault)
     }
 
-    /// Like [`Doorbell::given`], for a doorbell that is only rung, and may be a UNIX socket: User-Mode Linux is called
-    /// through one.
+    /// Like [`Doorbell::given`], for a doorbell that is only rung: it may also be a UNIX socket, as for User-Mode
+    /// Linux.
     ///
     /// # Errors
-    /// `EINVAL` when it is neither.
+    /// `EINVAL` if it is neither.
     pub fn given_to_ring(fd: OwnedFd, fault: &Fault) -> rustix::io::Result<Self> {
         use rustix::net::{AddressFamily, sockopt};
         let is_socket = || sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX);
@@ -207,7 +207,7 @@ impl Doorbell {
         Ok(Doorbell { fault: Some(fault.clone()), ..Doorbell::from_fd(fd) })
     }
 
-    /// Takes over a doorbell from somebody who is trusted.
+    /// Takes over a doorbell from a trusted peer.
     pub fn from_fd(fd: OwnedFd) -> Self {
         Doorbell {
             fd,
@@ -221,7 +221,7 @@ impl Doorbell {
     /// never becomes readable.
     ///
     /// # Errors
-    /// Whatever eventfd(2) returns.
+    /// The error of eventfd(2).
     #[cfg(not(loom))]
     pub fn register(words: crate::words::Words, index: usize, value: u32) -> rustix::io::Result<Self> {
         Ok(Doorbell { register: Some(Register::Mapped { words, index, value }), ..Doorbell::new()? })
@@ -231,22 +231,22 @@ impl Doorbell {
     /// descriptor never becomes readable.
     ///
     /// # Errors
-    /// Whatever eventfd(2) returns.
+    /// The error of eventfd(2).
     #[cfg(not(loom))]
     pub fn file(file: OwnedFd, at: u64) -> rustix::io::Result<Self> {
         Ok(Doorbell { register: Some(Register::File { file, at }), ..Doorbell::new()? })
     }
 
-    /// Makes this doorbell ring, and wait for, the eventfd `to`: the descriptor's number stays. A thread that rings at
-    /// the same moment rings one or the other.
+    /// Redirects this doorbell, ringing and waiting, to the eventfd `to`; the descriptor's number stays. A thread that
+    /// rings at the same moment rings one or the other.
     ///
     /// # Errors
-    /// Whatever dup3(2) returns.
+    /// The error of dup3(2).
     #[allow(unsafe_code)]
     pub fn lead_to(&self, to: BorrowedFd<'_>) -> rustix::io::Result<()> {
         use std::os::fd::{AsRawFd, FromRawFd};
-        // SAFETY: a second owner of the descriptor for the length of the call, which is never dropped. dup3 replaces
-        // what the number stands for in one step, so that it is valid all the time.
+        // SAFETY: a second owner of the descriptor for the length of the call, never dropped. dup3 replaces the file
+        // behind the number in one step, so the number is valid all the time.
         let mut number = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(self.fd.as_raw_fd()) });
         rustix::io::dup3(to, &mut number, rustix::io::DupFlags::CLOEXEC)
     }
@@ -262,18 +262,18 @@ impl Doorbell {
         if let Some(r) = &self.register {
             return r.ring();
         }
-        // Nothing can be done about an error.
+        // An error has no remedy here.
         let _ = self.bounded(|| rustix::io::write(&self.fd, &1u64.to_ne_bytes()));
     }
 
-    /// Clears pending rings, so that the next wait sleeps. Returns whether there was one.
+    /// Clears pending rings: the next wait sleeps. Returns whether one was pending.
     pub fn drain(&self) -> bool {
         let mut count = [0u8; 8];
         self.bounded(|| rustix::io::read(&self.fd, &mut count)) == Ok(8)
     }
 
-    /// Makes a call on the eventfd, unless the peer has made such a call block or last before. Only a call that
-    /// blocks is interrupted ([`crate::calls`]), and only a peer can make it block.
+    /// Makes a call on the eventfd, unless the peer has made such a call block or last before. Only a call that blocks
+    /// is interrupted ([`crate::calls`]), and only a peer can make it block.
     #[inline]
     fn bounded(&self, call: impl FnOnce() -> rustix::io::Result<usize>) -> rustix::io::Result<usize> {
         match &self.fault {
@@ -285,7 +285,7 @@ impl Doorbell {
     /// Creates a second handle to the same doorbell.
     ///
     /// # Errors
-    /// Whatever dup(2) returns.
+    /// The error of dup(2).
     pub fn try_clone(&self) -> std::io::Result<Self> {
         Ok(Doorbell {
             fd: self.fd.try_clone()?,
@@ -302,9 +302,9 @@ impl AsFd for Doorbell {
     }
 }
 
-/// The kernel's own name for a descriptor: the name of a file that has a path begins with a slash.
+/// The kernel's name of a descriptor's file: it begins with a slash if the file has a path.
 fn name_of(fd: &OwnedFd) -> rustix::io::Result<String> {
-    /// The folder of a process's descriptors, and that process: finding it takes longer than reading in it.
+    /// The folder of a process's descriptors, and that process: finding the folder takes longer than reading it.
     static FOUND: Mutex<Option<(Pid, OwnedFd)>> = Mutex::new(None);
     let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
     let own = getpid();
@@ -320,7 +320,7 @@ fn name_of(fd: &OwnedFd) -> rustix::io::Result<String> {
     name.ok().and_then(|name| name.into_string().ok()).ok_or(Errno::INVAL)
 }
 
-/// Sleeps for `time`, or until `stop` becomes readable. Returns whether it did.
+/// Sleeps for `time`, or until `stop` becomes readable. Returns whether it became readable.
 pub fn nap(stop: BorrowedFd<'_>, time: Duration) -> bool {
     let limit = Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: i64::from(time.subsec_nanos()) };
     let mut one = [PollFd::from_borrowed_fd(stop, PollFlags::IN)];

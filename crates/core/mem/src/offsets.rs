@@ -1,21 +1,22 @@
-//! Where frames begin in the buffers of a ring: netmap's offsets (netmap.h, `NETMAP_REQ_OPT_OFFSETS`); and whether a
-//! ring takes frames at all.
+//! Offsets at which frames begin in the buffers of a ring (netmap.h, `NETMAP_REQ_OPT_OFFSETS`), and whether the ring
+//! takes frames.
 //!
-//! A slot's `ptr` then holds the frame's offset in its buffer. The application may write it at any time, so it is read
-//! once and limited to the ring's maximum. Rings without offsets, nearly all, cost one load of a word per batch.
+//! With offsets, a slot's `ptr` holds the frame's offset in its buffer. The application may write it at any time, so it
+//! is read once and limited to the ring's maximum. Rings without offsets, nearly all, cost one load of a word per
+//! batch.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::ring::RingMem;
 
-/// What the slots of a ring hold in `ptr`.
+/// The contents of `ptr` in the slots of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OffsetRule {
-    /// Number of low bits that are the offset: 1 to 64.
+    /// Number of low bits that hold the offset: 1 to 64.
     pub bits: u32,
     /// Largest offset in bytes, at most a buffer's size. Larger ones count as this.
     pub max: u32,
-    /// The offset in all slots when the ring was opened.
+    /// The offset in all slots after the ring was opened.
     pub initial: u32,
 }
 
@@ -49,7 +50,7 @@ const CLOSED: u64 = 1 << 63;
 const IDLE: u64 = 1 << 62;
 
 impl Offsets {
-    /// The rule, if there is one.
+    /// The rule, if any.
     #[inline]
     pub fn rule(&self) -> Option<OffsetRule> {
         let word = self.0.load(Ordering::Relaxed) & !(CLOSED | IDLE);
@@ -63,19 +64,19 @@ impl Offsets {
         (self.0.load(Ordering::Relaxed) >> INITIAL_AT & FIELD) as u32
     }
 
-    /// Whether the ring takes no frames for now.
+    /// Whether the ring is closed to frames for now.
     #[inline]
     pub fn is_closed(&self) -> bool {
         self.0.load(Ordering::Relaxed) & (CLOSED | IDLE) != 0
     }
 
-    /// Whether nobody reads the ring.
+    /// Whether the ring has no reader.
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.0.load(Ordering::Relaxed) & IDLE != 0
     }
 
-    /// Says whether somebody reads the ring. It takes no frames while nobody does.
+    /// Sets whether the ring has a reader. Without one it takes no frames.
     pub fn set_idle(&self, idle: bool) {
         if idle {
             self.0.fetch_or(IDLE, Ordering::Relaxed);
@@ -84,7 +85,7 @@ impl Offsets {
         }
     }
 
-    /// Stops the ring from taking frames until the next [`Offsets::set`].
+    /// Closes the ring to frames until the next [`Offsets::set`].
     pub fn close(&self) {
         self.0.fetch_or(CLOSED, Ordering::Relaxed);
     }
@@ -101,13 +102,13 @@ impl Offsets {
     }
 }
 
-/// How the offset of a frame in its buffer is found: it is 0, or in the slot's `ptr`. The first costs nothing.
+/// How to find a frame's offset in its buffer: 0, or in the slot's `ptr`. The first costs nothing.
 pub trait Begin: Copy {
     /// The offset in slot `i`, whose `ptr` is read once.
     fn of_slot(self, ring: &RingMem, i: u32) -> u32;
 }
 
-/// Frames begin where their buffers do.
+/// Frames begin at the start of their buffers.
 #[derive(Clone, Copy, Debug)]
 pub struct AtStart;
 
@@ -132,8 +133,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(crate::test_config())]
-        /// Objective: a rule survives its encoding, closed or not; no `ptr` gives an offset beyond the maximum; an
-        /// offset that is put is found, and other bits of `ptr` stay.
+        /// Objective: a rule survives its encoding, closed or not; no `ptr` gives an offset beyond the maximum; a
+        /// stored offset is read back, and other bits of `ptr` stay.
         #[test]
         fn rules(bits in 17u32..=64, max in 0u32..=65_536, initial in 0u32..=65_536, ptr in any::<u64>(), to in 0u32..=65_536) {
             let rule = OffsetRule { bits, max, initial };

@@ -1,19 +1,19 @@
 //! Netmap pipes: from one end's tx ring to the other end's rx ring by swapping buffer indices.
 //!
-//! Both ends lie in one region. There is no host between them: the sender's own sync plays its part. It swaps the slots
-//! it filled with empty slots of the receiver's ring and publishes the receiver's `hwtail`: to the receiver it is the
-//! host, and the receiver's ring is an ordinary [`AppRing`](crate::appl::AppRing).
+//! Both ends lie in one region. There is no host between them: the sender's own sync plays that role. It swaps its
+//! filled slots with empty slots of the receiver's ring and publishes the receiver's `hwtail`: the receiver sees a
+//! host, and its ring is an ordinary [`AppRing`](crate::appl::AppRing).
 //!
 //! ```text
 //!   end A: tx ring ──swap slots──► end B: rx ring        frames stay where they are
 //! ```
 //!
 //! The two rings run in step: both have the same number of slots, and slot k goes to slot k. A slot is the sender's
-//! again when the receiver has released it: the tx ring's `tail` follows the rx ring's `head`, one slot behind. So at
-//! most one ring's worth is under way, the sender sees what is unread, and every slot it may fill has a place at the
-//! other end. A frame of several slots is shown to the receiver when all of it is there.
+//! again once the receiver has released it: the tx ring's `tail` follows the rx ring's `head`, one slot behind. So at
+//! most one ring's worth is in flight, the sender sees how much is unread, and every slot that it may fill has a place
+//! at the other end. The receiver sees a frame of several slots once it is complete.
 //!
-//! Either end may be a hostile process: each treats the indices and slots of the other as snapshots to be checked.
+//! Either end may be a hostile process: each treats the other's indices and slots as snapshots to be checked.
 
 use crate::appl::Sync;
 use crate::mirror::Mirror;
@@ -31,22 +31,21 @@ pub struct PipeTx {
     head: u32,
     /// First slot not yet moved, in both rings.
     moved: u32,
-    /// First slot that the receiver has not released: its `head` when it was last read.
+    /// First slot that the receiver has not released: its `head` when last read.
     released: u32,
-    /// First slot that is not the application's: the one before `released`.
+    /// First slot that does not belong to the application: the one before `released`.
     tail: u32,
-    /// The peer's `hwtail`: this end publishes it, so it is kept here. Behind `moved` while the end of a frame is
-    /// missing.
+    /// The peer's `hwtail`, kept here because this end publishes it. Behind `moved` while a frame is incomplete.
     shown: u32,
     wake_peer: Doorbell,
     kicks: KickCounts,
-    /// Copies frames for monitors, if there can be any.
+    /// Copies frames for monitors, if any can exist.
     mirror: Option<Box<Mirror>>,
 }
 
 impl PipeTx {
     /// Creates the sending half: `own` is this end's tx ring, `peer` the other end's rx ring; `wake_peer` wakes the
-    /// receiver. Nothing is touched yet. `None` when the rings do not share their buffers, or differ in size.
+    /// receiver. Touches no memory yet. `None` if the rings do not share their buffers, or differ in size.
     pub fn new(own: RingSide, peer: RingSide, wake_peer: Doorbell) -> Option<Self> {
         let slots = own.ring.num_slots();
         if !own.ring.shares_buffers_with(&peer.ring) || peer.ring.num_slots() != slots {
@@ -72,7 +71,7 @@ impl PipeTx {
         PipeTx { mirror: Some(Box::new(mirror)), ..self }
     }
 
-    /// Continues where an earlier holder of this end stopped, or begins, from the state in the rings themselves.
+    /// Continues an earlier holder's work, or begins, from the state in the rings themselves.
     pub fn resume(&mut self) {
         disarm(self.own.csb.kern_need_kick());
         disarm(self.peer.csb.kern_need_kick());
@@ -119,7 +118,7 @@ impl PipeTx {
         self.head
     }
 
-    /// Number of slots that may be filled from `head` on: those that the receiver had released at the last sync.
+    /// Number of slots that may be filled from `head` on: those released by the last sync.
     #[inline]
     pub fn space(&self) -> u32 {
         ring_space(self.head, self.tail, self.own.ring.num_slots())
@@ -128,18 +127,19 @@ impl PipeTx {
     /// Index of the slot `k` after `head`.
     #[inline]
     pub fn at(&self, k: u32) -> u32 {
-        let (i, n) = (self.head + k, self.own.ring.num_slots());
+        let i = self.head + k;
+        let n = self.own.ring.num_slots();
         if i >= n { i - n } else { i }
     }
 
-    /// Marks the first `n` slots as filled. More than [`PipeTx::space`] marks all.
+    /// Marks the first `n` slots as filled, at most [`PipeTx::space`].
     #[inline]
     pub fn advance(&mut self, n: u32) {
         self.head = self.at(n.min(self.space()));
     }
 
-    /// Moves the filled slots to the receiver, and updates what it has released. Returns the number of slots moved: all
-    /// that were filled.
+    /// Moves all filled slots to the receiver, and learns which slots it has released. Returns the number of slots
+    /// moved.
     #[inline]
     pub fn sync(&mut self) -> u32 {
         if self.head == self.moved && self.peer.csb.head() == self.released {
@@ -150,7 +150,7 @@ impl PipeTx {
         count
     }
 
-    /// Updates what the receiver has released, without moving anything.
+    /// Learns which slots the receiver has released, without moving any.
     pub fn refresh(&mut self) {
         if self.look() {
             self.own.csb.publish_tail(self.moved, self.tail);
@@ -178,10 +178,11 @@ impl PipeTx {
         count
     }
 
-    /// Reads the receiver's `head` once. A value that is not among the slots it has is ignored, and gives no room.
+    /// Reads the receiver's `head` once. A value outside its slots is ignored, and gives no room.
     #[inline]
     fn look(&mut self) -> bool {
-        let (ring, head) = (&self.own.ring, self.peer.csb.head());
+        let ring = &self.own.ring;
+        let head = self.peer.csb.head();
         if head == self.released {
             return false;
         }
@@ -189,11 +190,12 @@ impl PipeTx {
         if head >= ring.num_slots() || from(head) > from(self.moved) {
             return false;
         }
-        (self.released, self.tail) = (head, ring.prev(head));
+        self.released = head;
+        self.tail = ring.prev(head);
         true
     }
 
-    /// Copies the frames' offsets, where slots' `ptr`s hold offsets.
+    /// Copies the frames' offsets, if slots' `ptr`s hold offsets.
     #[cold]
     fn pass_offsets(&mut self, count: u32) {
         let mut i = self.moved;
@@ -203,7 +205,7 @@ impl PipeTx {
         }
     }
 
-    /// Publishes the whole frames among the moved slots.
+    /// Publishes the complete frames among the moved slots.
     #[inline]
     fn show(&mut self) {
         let end = self.peer.ring.last_whole(self.shown, self.moved);
@@ -219,7 +221,7 @@ impl PipeTx {
         self.kicks.count(kick);
     }
 
-    /// Asks the receiver for a kick when it makes room. Returns whether there is room for a frame already.
+    /// Asks the receiver for a kick when it makes room. Returns whether there is already room for a frame.
     pub fn arm(&mut self) -> bool {
         arm(self.peer.csb.kern_need_kick());
         self.sync();
@@ -230,7 +232,7 @@ impl PipeTx {
         ready
     }
 
-    /// The other end's flag for a kick: this end sleeps until there is room.
+    /// The other end's flag for a kick: set while this end sleeps until there is room.
     pub fn need_kick(&self) -> &std::sync::atomic::AtomicU32 {
         self.peer.csb.kern_need_kick()
     }
@@ -259,7 +261,8 @@ mod tests {
 
     fn ends(slots: u32) -> (PortMem, PipeTx, AppRing) {
         let port = port(slots, slots);
-        let (a, b) = (port.tx[0].clone(), port.rx[0].clone());
+        let a = port.tx[0].clone();
+        let b = port.rx[0].clone();
         let mut tx = PipeTx::new(a, b.clone(), Doorbell::new().unwrap()).unwrap();
         tx.resume();
         let rx = AppRing::new(b, Dir::Rx, Doorbell::new().unwrap());
@@ -271,7 +274,7 @@ mod tests {
         Region::private(RegionSizes::for_port(2, tx_slots.max(rx_slots), 128, 0, 0)).unwrap().port(shape).unwrap()
     }
 
-    /// Objective: rings of different sizes cannot run in step, and make no pipe.
+    /// Objective: rings of different sizes cannot run in step, and do not form a pipe.
     #[test]
     fn rings_of_one_size() {
         let port = port(8, 4);
@@ -279,7 +282,7 @@ mod tests {
         assert!(PipeTx::new(port.tx[0].clone(), port.rx[0].clone(), bell).is_none());
     }
 
-    /// What the sender wrote, in order: buffer, length, whether the frame goes on.
+    /// The sender's slots, in order: buffer, length, whether the frame continues.
     type Sent = VecDeque<(u32, u16, bool)>;
 
     fn fill(tx: &mut PipeTx, n: u32, seq: &mut u16, more: impl Fn(u16) -> bool, sent: &mut Sent) {
@@ -294,12 +297,13 @@ mod tests {
         tx.advance(n);
     }
 
-    /// Objective: a slot is the sender's again when the receiver has released it, neither before nor without its sync;
-    /// and the slot after the last one is never.
+    /// Objective: a slot is the sender's again once the receiver has released it and synced, not before; the slot after
+    /// the last one never is.
     #[test]
     fn room_follows_the_receiver() {
         let (port, mut tx, mut rx) = ends(8);
-        let (mut seq, mut sent) = (1, Sent::new());
+        let mut seq = 1;
+        let mut sent = Sent::new();
         fill(&mut tx, 7, &mut seq, |_| false, &mut sent);
         assert_eq!((tx.sync(), tx.space()), (7, 0));
         assert_eq!(port.tx[0].ring.indices(), (7, 7, 7));
@@ -314,7 +318,7 @@ mod tests {
         assert_eq!((port.tx[0].ring.indices(), port.tx[0].csb.hwtail()), ((7, 7, 2), 2));
     }
 
-    /// Objective: a sender that sleeps for room is rung when the receiver releases, and not before.
+    /// Objective: a sender that sleeps for room is woken when the receiver releases slots, not before.
     #[test]
     fn woken_by_a_release() {
         let (port, mut tx, _) = ends(4);
@@ -330,12 +334,13 @@ mod tests {
         assert!(bell.drain() && tx.arm() && tx.space() == 1);
     }
 
-    /// Objective: of a frame of several slots the receiver sees nothing until the last one is there; the frames before
-    /// it, it sees. The sender sees its slots taken.
+    /// Objective: the receiver sees a frame of several slots only once complete, but all earlier frames. The sender
+    /// sees its slots as taken.
     #[test]
     fn frames_are_shown_whole() {
         let (_port, mut tx, mut rx) = ends(8);
-        let (mut seq, mut sent) = (1, Sent::new());
+        let mut seq = 1;
+        let mut sent = Sent::new();
         let mut put = |tx: &mut PipeTx, more| {
             fill(tx, 1, &mut seq, |_| more, &mut sent);
             (tx.sync(), tx.space())
@@ -350,8 +355,8 @@ mod tests {
         assert_eq!((tx.sync(), seen()), (2, 4), "one whole, one begun");
     }
 
-    /// Objective: a new holder of the sending end goes on where the last one stopped: the receiver's frames stay, and
-    /// so does what is free.
+    /// Objective: a new holder of the sending end continues at the last one's position: the receiver's frames stay, and
+    /// so do the free slots.
     #[test]
     fn a_new_sender_goes_on() {
         let (port, mut tx, mut rx) = ends(8);
@@ -370,9 +375,9 @@ mod tests {
 
     proptest! {
         #![proptest_config(crate::test_config())]
-        /// Objective: frames cross in order with their buffers, none is lost or doubled, and every buffer stays in
-        /// exactly one slot. The sender has as many slots as the receiver has not released, as of its last sync; all
-        /// that it fills is moved together; the receiver sees whole frames.
+        /// Objective: frames cross in order with their buffers, without loss or duplication, and every buffer stays in
+        /// exactly one slot. As of its last sync, the sender can fill all slots but those the receiver has not
+        /// released; all filled slots move together; the receiver sees complete frames.
         #[test]
         fn a_queue_that_loses_no_buffer(
             slots in 2u32..9,
@@ -382,7 +387,8 @@ mod tests {
             let (port, mut tx, mut rx) = ends(slots);
             let before = named_bufs(&port);
             let mut sent = Sent::new();
-            let (mut seq, mut known) = (1u16, 0);
+            let mut seq = 1u16;
+            let mut known = 0;
             for (send, n) in ops {
                 if send {
                     prop_assert_eq!(tx.space(), slots - 1 - known);
@@ -408,7 +414,7 @@ mod tests {
         }
 
         /// Objective: a peer that writes anything into its head, its status and its slots does not make the sender
-        /// panic, name a slot outside, or believe in more room than the ring has.
+        /// panic, name a slot outside the ring, or assume more room than the ring has.
         #[test]
         fn hostile_receiver(
             words in proptest::collection::vec((any::<u32>(), any::<u32>(), 0u32..9), 1..40),
@@ -435,7 +441,7 @@ mod tests {
             }
         }
 
-        /// Objective: a head that the receiver cannot have gives no room.
+        /// Objective: an impossible head gives no room.
         #[test]
         fn a_bad_head_gives_no_room(filled in 0u32..8, head in any::<u32>()) {
             let (port, mut tx, _rx) = ends(8);

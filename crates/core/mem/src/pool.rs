@@ -1,4 +1,4 @@
-//! The free objects of a pool. They are kept in the host's private memory: a peer cannot write it.
+//! The free objects of a pool, in the host's private memory: a peer cannot write it.
 
 use std::ops::Range;
 
@@ -7,15 +7,15 @@ use std::ops::Range;
 pub struct Pool {
     used: Vec<bool>,
     free: u32,
-    /// Where the next search starts; this spreads reuse and keeps allocation short.
+    /// Start of the next search; this spreads reuse and keeps allocation short.
     next: u32,
     reserved: u32,
-    /// How often objects were taken or given back.
+    /// Number of times that objects were taken or given back.
     changes: u64,
 }
 
 impl Pool {
-    /// Creates a pool of `num` objects of which the first `reserved` are never handed out.
+    /// Creates a pool of `num` objects; the first `reserved` are never handed out.
     pub fn new(num: u32, reserved: u32) -> Self {
         let mut used = vec![false; num as usize];
         let reserved = reserved.min(num);
@@ -23,7 +23,7 @@ impl Pool {
         Pool { used, free: num - reserved, next: reserved, reserved, changes: 0 }
     }
 
-    /// Creates a pool of which these objects are used, and the reserved ones.
+    /// Creates a pool in which these objects and the reserved ones are used.
     pub fn with_used(num: u32, reserved: u32, used: &[Range<u32>]) -> Self {
         let mut this = Self::new(num, reserved);
         for i in used.iter().flat_map(|range| range.start..range.end.min(num)) {
@@ -32,7 +32,7 @@ impl Pool {
         this
     }
 
-    /// Takes an object; false if it was taken, or there is none of that index.
+    /// Takes an object; false if it is used or does not exist.
     pub fn take_this(&mut self, i: u32) -> bool {
         match self.used.get_mut(i as usize) {
             Some(used) if !*used => {
@@ -45,7 +45,7 @@ impl Pool {
         }
     }
 
-    /// The objects that are used, in runs.
+    /// The used objects, in runs.
     pub fn used(&self) -> Vec<Range<u32>> {
         let mut runs = Vec::new();
         let mut begin = self.next_that(self.reserved, true);
@@ -57,9 +57,9 @@ impl Pool {
         runs
     }
 
-    /// The first object from that one on that is used, or free; the number of objects if there is none.
+    /// The first used, or free, object from `from` on; the number of objects if there is none.
     fn next_that(&self, from: u32, is_used: bool) -> u32 {
-        /// As many are looked at together.
+        /// Number of objects examined together.
         const TOGETHER: usize = 64;
         let rest = self.used.get(from as usize..).unwrap_or_default();
         let skipped =
@@ -69,7 +69,7 @@ impl Pool {
         from + found.map_or(rest.len(), |found| skipped + found) as u32
     }
 
-    /// A number that is another one whenever other objects are used.
+    /// A number that changes whenever the set of used objects does.
     pub fn changes(&self) -> u64 {
         self.changes
     }
@@ -89,7 +89,7 @@ impl Pool {
         self.used.is_empty()
     }
 
-    /// Takes one object, or returns `None` when all are used.
+    /// Takes one object; `None` if all are used.
     pub fn take(&mut self) -> Option<u32> {
         if self.free == 0 {
             return None;
@@ -103,7 +103,7 @@ impl Pool {
         Some(found)
     }
 
-    /// Takes `count` adjacent objects, or returns `None`.
+    /// Takes `count` adjacent objects; `None` if there are none.
     pub fn take_run(&mut self, count: u32) -> Option<Range<u32>> {
         let mut run = 0;
         for i in 0..self.len() {
@@ -119,8 +119,8 @@ impl Pool {
         None
     }
 
-    /// Returns an object to the pool. The result is whether it had been taken: an index that was free, reserved or out
-    /// of range (from a list that a peer overwrote) changes nothing.
+    /// Returns an object to the pool. Returns whether it was used: an index that is free, reserved or out of range
+    /// (from a list that a peer overwrote) changes nothing.
     pub fn give(&mut self, i: u32) -> bool {
         match self.used.get_mut(i as usize) {
             Some(used) if *used && i >= self.reserved => {
@@ -142,7 +142,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(crate::test_config())]
-        /// Objective: against a set as model, no object is handed out twice and none is lost.
+        /// Objective: against a set as model, no object is handed out twice, and no object is lost.
         #[test]
         fn behaves_like_a_set(ops in proptest::collection::vec((0u8..3, 0u32..24), 0..200)) {
             let mut pool = Pool::new(20, 2);

@@ -1,4 +1,4 @@
-//! Why frames are dropped, by name.
+//! Drop reasons, by name.
 
 macro_rules! drop_reasons {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
@@ -22,9 +22,9 @@ macro_rules! drop_reasons {
 drop_reasons! {
     /// The destination's ring or queue was full.
     NoRoom = "no-room",
-    /// The switch has no other port to send it to.
+    /// The switch has no other port for it.
     NoPort = "no-port",
-    /// The destination is the port it came from.
+    /// The destination is its source port.
     SamePort = "same-port",
     /// Shorter than an Ethernet header.
     Runt = "runt",
@@ -40,9 +40,9 @@ drop_reasons! {
     Indirect = "indirect",
     /// A virtio-net header that does not fit its frame.
     BadVnetHeader = "bad-vnet-header",
-    /// The ring's `head` lay outside the ring or outside the slots the application was given.
+    /// The ring's `head` lay outside the ring or outside the application's slots.
     BadHead = "bad-head",
-    /// A receive slot named a buffer outside the pool, so the frame had no destination.
+    /// A receive slot named a buffer outside the pool: the frame had no destination.
     BadRxBuffer = "bad-rx-buffer",
     /// The device behind the port refused it (link down, queue full, error).
     Device = "device",
@@ -50,58 +50,57 @@ drop_reasons! {
     CaptureFull = "capture-full",
     /// A lossless receiver stopped reading for so long that it no longer holds its senders back.
     Stalled = "stalled",
-    /// Nobody receives there: no program has the port open, the guest has not set its queue up, the interface is down.
-    /// No loss, and not counted among drops.
+    /// No receiver: no program has the port open, the guest has not set its queue up, the interface is down. Not a
+    /// loss, and not counted among drops.
     Idle = "idle",
-    /// Its VLAN is none of the port's, or it has no tag where it needs one.
+    /// Its VLAN is not one of the port's, or it lacks a required tag.
     Vlan = "vlan",
-    /// A VLAN tag that is cut short, or whose number is reserved.
+    /// A VLAN tag that is truncated, or whose number is reserved.
     BadTag = "bad-tag",
-    /// A filter of the port's drops it.
+    /// Dropped by a filter of the port.
     Filter = "filter",
-    /// More than the port may send.
+    /// Above the port's rate limit.
     Rate = "rate",
-    /// More frames to all, to groups or to unknown addresses than the port may send.
+    /// Above the port's limit for broadcast, multicast and unknown destinations.
     Storm = "storm",
-    /// Its source address is another port's for good.
+    /// Its source address belongs permanently to another port.
     AddressTaken = "address-taken",
-    /// Its source address is one more than the port may have.
+    /// Its source address exceeds the port's limit of addresses.
     AddressLimit = "address-limit",
-    /// The port is locked, and its source address is not known to be there.
+    /// The port is locked, and its source address is not known there.
     Locked = "locked",
     /// Both ports are isolated.
     Isolated = "isolated",
     /// The port is blocked, as addresses moved to it again and again.
     Loop = "loop",
-    /// Its source address is none of those that the port may use.
+    /// Its source address is not one that the port may use.
     SpoofedMac = "spoofed-mac",
-    /// Its IP source address is none of those that the port may use.
+    /// Its IP source address is not one that the port may use.
     SpoofedIp = "spoofed-ip",
-    /// ARP that speaks for addresses that the port may not use.
+    /// ARP for addresses that the port may not use.
     SpoofedArp = "spoofed-arp",
-    /// Neighbour discovery that speaks for addresses that the port may not use.
+    /// Neighbour discovery for addresses that the port may not use.
     SpoofedNd = "spoofed-nd",
-    /// A DHCP server's message.
+    /// A message of a DHCP server.
     RogueDhcp = "rogue-dhcp",
-    /// A router's advertisement or redirect.
+    /// A router advertisement or redirect.
     RogueRa = "rogue-ra",
-    /// A query for multicast groups, or a multicast router's hello, of a port that may have no router behind it.
+    /// A multicast group query or a multicast router's hello, from a port that may have no router.
     RogueQuery = "rogue-query",
-    /// Lost on an impaired link, as asked for.
+    /// Lost on an impaired link, as configured.
     LinkLoss = "link-loss",
-    /// An impaired link has as much under way as it may.
+    /// An impaired link is at its limit of frames or bytes in flight.
     LinkFull = "link-full",
-    /// A datagram that begins with no VXLAN header.
+    /// A datagram without a VXLAN header.
     BadVxlan = "bad-vxlan",
-    /// A datagram of a VNI that no port has.
+    /// A datagram with a VNI of no port.
     UnknownVni = "unknown-vni",
-    /// A datagram from a VTEP that the port does not know.
+    /// A datagram from a VTEP unknown to the port.
     UnknownVtep = "unknown-vtep",
-    /// A frame whose packet was marked on its way between VTEPs, while the transport in it takes no marks (RFC 6040
-    /// §4.2).
+    /// A frame whose packet was marked between VTEPs, while its transport does not support marks (RFC 6040 §4.2).
     Congestion = "congestion",
-    /// A tunnel has no VTEP to send the frame to.
+    /// A tunnel without a VTEP for the frame.
     NoVtep = "no-vtep",
-    /// The network between tunnel endpoints does not take it: no route, no permission.
+    /// Refused by the network between tunnel endpoints: no route, no permission.
     Unreachable = "unreachable",
 }

@@ -1,4 +1,5 @@
-//! A region and the ports carved out of it: the host's side of the memory. Who uses some of a port's rings only has
+//! A region and the ports carved out of it: the host's side of the memory. Users of part of a port hold ranges of its
+//! rings.
 //! ranges of them.
 #![allow(unsafe_code)]
 
@@ -26,7 +27,7 @@ pub use port::{Binding, Furnished, PortMem};
 /// Why a region, or a port in it, cannot be created.
 #[derive(Debug, Error)]
 pub enum RegionError {
-    /// No region has these sizes.
+    /// These sizes are impossible.
     #[error(transparent)]
     Layout(#[from] LayoutError),
     /// The kernel refused the memory.
@@ -37,7 +38,7 @@ pub enum RegionError {
         /// The kernel's error.
         source: rustix::io::Errno,
     },
-    /// A pool of the region is used up.
+    /// A pool of the region is exhausted.
     #[error(
         "the region has no {what} left: {asked} asked for, {free} free; ask for fewer, or attach with a larger region"
     )]
@@ -59,7 +60,7 @@ pub enum RegionError {
         /// Maximum.
         most: u32,
     },
-    /// Who touches the memory is held up.
+    /// The memory holds up threads that touch it.
     #[error(
         "memory of this region, or of another one of its user's, holds up who touches it: no holes may be made in it, \
          and its pages must be there immediately"
@@ -83,9 +84,9 @@ pub struct PortShape {
 /// Some of a port's rings, in each direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingRanges {
-    /// Of its tx rings.
+    /// Range of its tx rings.
     pub tx: Range<u32>,
-    /// Of its rx rings.
+    /// Range of its rx rings.
     pub rx: Range<u32>,
 }
 
@@ -93,7 +94,7 @@ impl RingRanges {
     /// No ring.
     pub const NONE: RingRanges = RingRanges { tx: 0..0, rx: 0..0 };
 
-    /// All of them.
+    /// All rings of a port.
     pub fn all(shape: PortShape) -> RingRanges {
         RingRanges { tx: 0..shape.tx_rings, rx: 0..shape.rx_rings }
     }
@@ -106,7 +107,7 @@ struct Pools {
     bufs: Pool,
 }
 
-/// A region in a client's file, which holds only the pools.
+/// The parts of a region in a client's file, which holds only the pools.
 #[derive(Debug)]
 struct Apart {
     /// Offset in the file in bytes.
@@ -118,7 +119,7 @@ struct Apart {
 /// One sealed memfd, or a part of a client's file, and its free objects. One region is one trust domain.
 #[derive(Debug)]
 pub struct Region {
-    /// Closed before the memory is unmapped: the last one to let go frees the pages.
+    /// Closed before the memory is unmapped: the last reference to go frees the pages.
     fd: Option<OwnedFd>,
     map: Arc<Mapping>,
     /// Set if the memory is a client's file.
@@ -146,11 +147,11 @@ impl Region {
         Self::on_memfd(name, Layout::device(sizes)?, pages)
     }
 
-    /// Takes over the memory of a region of that layout ([`Layout::device`], [`Layout::bar`]) that another process
-    /// made. Besides these buffers, all its objects are free.
+    /// Takes over the memory of a region with this layout ([`Layout::device`], [`Layout::bar`]) from another process.
+    /// All objects except these buffers are free.
     ///
     /// # Errors
-    /// [`RegionError::Memory`] when the file has another size, or could be truncated.
+    /// [`RegionError::Memory`] if the file has another size, or could be truncated.
     pub fn adopt(fd: OwnedFd, layout: Layout, used_bufs: &[Range<u32>]) -> Result<Arc<Self>, RegionError> {
         let memory = |source| RegionError::Memory { bytes: layout.total, source };
         let size = rustix::fs::fstat(&fd).map_err(memory)?.st_size;
@@ -164,17 +165,17 @@ impl Region {
         Ok(this)
     }
 
-    /// The buffers that are used, in runs.
+    /// The used buffers, in runs.
     pub fn used_bufs(&self) -> Vec<Range<u32>> {
         self.pools().bufs.used()
     }
 
-    /// A number that is another one whenever other buffers are used.
+    /// A number that changes whenever the set of used buffers does.
     pub fn changes(&self) -> u64 {
         self.pools().bufs.changes()
     }
 
-    /// Like [`Region::shared`], in the usual order, with a power of two of bytes ([`Layout::bar`]).
+    /// Like [`Region::shared`], in the usual order, in a power of two of bytes ([`Layout::bar`]).
     ///
     /// # Errors
     /// Like [`Region::shared`].
@@ -183,10 +184,10 @@ impl Region {
     }
 
     /// Creates a region whose pools lie in `room` bytes of a client's file, at `offset`. The client may truncate the
-    /// file at any time, which is survived: from then on the ports there are useless.
+    /// file at any time; this process survives, but the ports there are useless from then on.
     ///
     /// # Errors
-    /// Like [`Region::shared`]; `EINVAL` for a file that is too short or an offset that is not a page's.
+    /// Like [`Region::shared`]; `EINVAL` for a file that is too short or an offset that is not page-aligned.
     pub fn in_file(
         name: &str,
         sizes: RegionSizes,
@@ -196,7 +197,8 @@ impl Region {
     ) -> Result<Arc<Self>, RegionError> {
         let layout = Layout::in_room(sizes, room)?;
         let memory = |source| RegionError::Memory { bytes: layout.total, source };
-        let (len, csb_len) = (usize::try_from(room), layout.total - room);
+        let len = usize::try_from(room);
+        let csb_len = layout.total - room;
         let len = len.map_err(|_| memory(rustix::io::Errno::NOMEM))?;
         let (csb, csb_map, _) = sealed_memfd(name, csb_len, Pages::Ordinary).map_err(memory)?;
         let map = Mapping::joined((file.as_fd(), offset, len), (csb.as_fd(), csb_map.len())).map_err(memory)?;
@@ -210,10 +212,10 @@ impl Region {
     }
 
     /// Returns the same memory with all objects free, for a region whose user has been reset. Earlier ports may still
-    /// be inspected, but show nonsense.
+    /// be inspected, but their data is meaningless.
     ///
     /// # Errors
-    /// [`RegionError::Memory`] when the process is out of descriptors.
+    /// [`RegionError::Memory`] if the process is out of descriptors.
     pub fn renewed(&self) -> Result<Arc<Self>, RegionError> {
         let out = |e: std::io::Error| RegionError::Memory {
             bytes: self.layout.total,
@@ -250,16 +252,16 @@ impl Region {
         Arc::new(Region { map, fd, apart, layout, huge, pools: Mutex::new(pools), toucher: OnceLock::new() })
     }
 
-    /// From now on, only that thread touches the memory for ports that come and go: the memory is a stranger's. What
-    /// moves frames does so itself.
+    /// Makes that thread alone touch the memory for ports that come and go, as another user owns it. Movers of frames
+    /// still touch it themselves.
     pub fn set_toucher(&self, toucher: &Arc<Toucher>) {
         self.toucher.get_or_init(|| Arc::clone(toucher));
     }
 
-    /// Does what touches the memory, or has it done.
+    /// Runs an action that touches the memory, here or in the toucher.
     ///
     /// # Errors
-    /// [`RegionError::Slow`] if that takes too long. It is done later, and what it returns is dropped.
+    /// [`RegionError::Slow`] if it takes too long. It still runs later, and its result is dropped.
     pub fn touch<R: Send + 'static>(&self, what: impl FnOnce() -> R + Send + 'static) -> Result<R, RegionError> {
         match self.toucher.get() {
             Some(toucher) => toucher.touch(what).ok_or(RegionError::Slow),
@@ -267,7 +269,7 @@ impl Region {
         }
     }
 
-    /// The memfd or the client's file, for passing on; `None` for a private region.
+    /// The memfd or the client's file, to pass on; `None` for a private region.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.fd.as_ref().map(AsFd::as_fd)
     }
@@ -292,7 +294,7 @@ impl Region {
         self.huge
     }
 
-    /// Where its rings are, by number.
+    /// Locations of its rings, by number.
     pub fn places(&self) -> Places {
         let l = &self.layout;
         Places {
@@ -324,8 +326,8 @@ impl Region {
         self.port_in_part(shape, (0, 0), &RingRanges::all(shape))
     }
 
-    /// The same, the last `host` rings of each direction being host rings, of a port of which only the rings in `used`
-    /// are used: the rings in `tx` and `rx` are used: the others have a place, but no buffers.
+    /// The same for a port whose last `host` rings of each direction are host rings. Only the rings in `used` get
+    /// buffers; the others get a place.
     ///
     /// # Errors
     /// Like [`Region::port`].
@@ -354,14 +356,15 @@ impl Region {
     }
 
     fn check_slots(&self, slots: u32) -> Result<(), RegionError> {
-        let (least, most) = (*RING_SLOTS_RANGE.start(), self.layout.max_slots().min(*RING_SLOTS_RANGE.end()));
+        let least = *RING_SLOTS_RANGE.start();
+        let most = self.layout.max_slots().min(*RING_SLOTS_RANGE.end());
         if slots < least || slots > most {
             return Err(RegionError::Slots { slots, least, most });
         }
         Ok(())
     }
 
-    // Memory is never touched with the lock of the pools: who takes it would wait for the memory, too.
+    // Memory is never touched under the lock of the pools: other users of the lock would wait for the memory, too.
 
     fn fresh_ring(&self, id: u32, slots: u32, ringid: u16, rx: bool, with_bufs: bool) -> Result<RingSide, RegionError> {
         // Inside by construction of the layout; if not, the whole region is unusable.
@@ -383,7 +386,7 @@ impl Region {
         Ok(side)
     }
 
-    /// Takes that many buffers, or as many as there are.
+    /// Takes up to `count` buffers.
     fn take_bufs(&self, count: u32) -> Vec<u32> {
         let mut pools = self.pools();
         (0..count).map_while(|_| pools.bufs.take()).collect()
@@ -394,7 +397,7 @@ impl Region {
         self.places().ring(&self.map, id, slots).ok_or(RegionError::Exhausted { what: "space", asked: 1, free: 0 })
     }
 
-    /// Returns buffers; those that were not taken stay as they are.
+    /// Returns buffers; those that were not taken are ignored.
     fn give_bufs(&self, bufs: impl IntoIterator<Item = u32>) {
         let mut pools = self.pools();
         for buf in bufs {
@@ -403,7 +406,7 @@ impl Region {
     }
 
     /// Takes `count` buffers and links them through their first word, as `ni_bufs_head` requires. Returns the head of
-    /// the list (0 when `count` is 0) and the number of buffers taken: fewer when the pool runs dry, as in netmap.
+    /// the list (0 if `count` is 0) and the number of buffers taken: fewer if the pool runs dry, as in netmap.
     fn take_extra_bufs(&self, count: u32) -> (u32, u32) {
         let bufs = self.take_bufs(count);
         let mut head = 0;
@@ -458,8 +461,8 @@ impl Region {
 }
 
 impl Drop for Region {
-    /// Who makes a hole has locks of the file for a while. Unmapping waits for them with one of its own, which every
-    /// other thread needs that maps anything; so the hole is waited for first, without.
+    /// Punching a hole locks the file for a while. Unmapping would wait for it with a lock that every other mapping
+    /// thread needs, so the hole is waited for first, without that lock.
     fn drop(&mut self) {
         let Some(toucher) = self.toucher.get() else { return };
         let files: Vec<_> = self.fd.take().into_iter().chain(self.apart.take().map(|apart| apart.csb)).collect();

@@ -1,19 +1,18 @@
 //! A pipe with a host in between: from one application's tx ring to another's rx ring by swapping buffer indices.
 //!
-//! Both rings lie in one region. Neither application sees the other's status block: the relay serves each one as any
-//! host does. This is how one end of a pipe can be a virtual machine that knows nothing of pipes, and can come and go
-//! freely.
+//! Both rings lie in one region. Neither application sees the other's status block: the relay serves each one like any
+//! host. So one end of a pipe can be a virtual machine that does not know pipes, and can come and go freely.
 //!
 //! ```text
 //!   A: tx ring ──▶ relay ──swap slots──▶ B: rx ring        frames stay where they are
 //! ```
 //!
-//! A slot is the sender's again when the receiver has released one: as in a pipe without a host, at most a ring's worth
-//! is under way, and the sender sees what is unread. A frame of several slots is shown to the receiver when all of it
-//! is there.
+//! A slot is the sender's again once the receiver has released one: as in a pipe without a host, at most a ring's worth
+//! is in flight, and the sender sees how much is unread. The receiver sees a frame of several slots once it is
+//! complete.
 //!
-//! Slots of both are snapshots that are checked: a frame whose slot, or whose destination slot, names no valid buffer
-//! is dropped.
+//! Slots of both are snapshots to be checked: a frame whose slot, or whose destination slot, names no valid buffer is
+//! dropped.
 
 use std::sync::Arc;
 
@@ -33,7 +32,7 @@ pub struct RelayEnd {
     side: RingSide,
     /// First slot not filled yet.
     filled: u32,
-    /// First slot that the application does not see yet. Behind `filled` while the end of a frame is missing.
+    /// First slot that the application does not see yet. Behind `filled` while a frame is incomplete.
     hwtail: u32,
     /// First slot that the application has not released.
     released: u32,
@@ -45,16 +44,16 @@ impl RelayEnd {
     /// Fills `side` from its slot `hwtail` on (0 for a new ring); `wake` is rung for its application.
     pub fn new(side: RingSide, hwtail: u32, wake: Arc<Doorbell>, kicks: Arc<KickCounts>) -> RelayEnd {
         let hwtail = hwtail.min(side.ring.num_slots() - 1);
-        // All the rest may be unread.
+        // All other slots may be unread.
         let released = side.ring.next(hwtail);
         let mut end = RelayEnd { side, filled: hwtail, hwtail, released, wake, kicks };
         end.look();
         end
     }
 
-    /// Continues a ring at the index in its status block, where another process has stopped, which has filled the slots
-    /// before `filled`: not shown are those of a frame whose end is missing. A place outside the application's free
-    /// slots is none.
+    /// Continues a ring at the index in its status block, where another process stopped after filling the slots before
+    /// `filled`: those of an incomplete frame are not visible yet. A `filled` outside the application's free slots is
+    /// ignored.
     pub fn continued(side: RingSide, filled: u32, wake: Arc<Doorbell>, kicks: Arc<KickCounts>) -> RelayEnd {
         let n = side.ring.num_slots();
         let end = Self::new(side.clone(), side.csb.hwtail(), wake, kicks);
@@ -72,15 +71,16 @@ impl RelayEnd {
         self.hwtail
     }
 
-    /// First slot that the application has not released, according to its current `head`. A head that is not among the
-    /// slots it has is ignored.
+    /// First slot that the application has not released, according to its current `head`. A head outside its slots is
+    /// ignored.
     fn head(&self) -> u32 {
-        let (n, head) = (self.side.ring.num_slots(), self.side.csb.head());
+        let n = self.side.ring.num_slots();
+        let head = self.side.csb.head();
         let from = |i| ring_space(self.released, i, n);
         if head < n && from(head) <= from(self.hwtail) { head } else { self.released }
     }
 
-    /// Updates what was released.
+    /// Learns which slots were released.
     #[inline]
     fn look(&mut self) {
         self.released = self.head();
@@ -92,7 +92,7 @@ impl RelayEnd {
         n - 1 - ring_space(head, self.filled, n)
     }
 
-    /// Publishes the whole frames.
+    /// Publishes the complete frames.
     fn publish(&mut self) {
         let end = self.side.ring.last_whole(self.hwtail, self.filled);
         if end == self.hwtail {
@@ -135,14 +135,15 @@ impl Relayed {
 pub struct Relay {
     from: HostTx,
     to: RelayEnd,
-    /// First slot of `from` that is not the application's.
+    /// First slot of `from` that does not belong to the application.
     tail: u32,
 }
 
 impl Relay {
-    /// Creates a relay; `None` when the rings do not share their buffers, or differ in size.
+    /// Creates a relay; `None` if the rings do not share their buffers, or differ in size.
     pub fn new(from: HostTx, to: RelayEnd) -> Option<Relay> {
-        let (tx, rx) = (&from.side().ring, &to.side.ring);
+        let tx = &from.side().ring;
+        let rx = &to.side.ring;
         let fit = tx.shares_buffers_with(rx) && tx.num_slots() == rx.num_slots();
         let tail = from.side().csb.hwtail().min(tx.num_slots() - 1);
         fit.then_some(Relay { from, to, tail })
@@ -163,7 +164,7 @@ impl Relay {
         self.from.has_news() && self.to.room(self.to.head()) > 0
     }
 
-    /// Moves the frames that are there and fit, and returns to the sender the slots that the receiver has released.
+    /// Moves the available frames that fit, and returns to the sender the slots that the receiver has released.
     ///
     /// # Errors
     /// [`BadHead`], once for each bad value: nothing moves until it is right.
@@ -194,10 +195,11 @@ impl Relay {
         self.tail == self.from.side().ring.prev(self.from.hwcur())
     }
 
-    /// The sender's tail when everything before `at` is taken, and everything before `head` is released at the other
-    /// end. Slots that were the sender's stay so.
+    /// The sender's tail once everything before `at` is taken, and everything before `head` is released at the other
+    /// end. The sender's slots stay its own.
     fn tail(&self, at: u32, head: u32) -> u32 {
-        let (n, free) = (self.from.side().ring.num_slots(), self.to.room(head));
+        let n = self.from.side().ring.num_slots();
+        let free = self.to.room(head);
         let tail = if at + free >= n { at + free - n } else { at + free };
         if free > ring_space(at, self.tail, n) { tail } else { self.tail }
     }
@@ -214,8 +216,10 @@ impl Relay {
 
     #[inline]
     fn slot(&mut self, at: u32, done: &mut Relayed) {
-        let (tx, rx) = (&self.from.side().ring, &self.to.side.ring);
-        let (full, empty) = (tx.slot_word(at), rx.slot_word(self.to.filled));
+        let tx = &self.from.side().ring;
+        let rx = &self.to.side.ring;
+        let full = tx.slot_word(at);
+        let empty = rx.slot_word(self.to.filled);
         let names = |slot: &NetmapSlot| (RESERVED_BUFS..tx.num_bufs()).contains(&slot.buf_idx);
         if !names(&full) {
             done.bad_slots += 1;
@@ -233,8 +237,8 @@ impl Relay {
         }
     }
 
-    /// Asks for a kick from the sides that have to act next: the sender, and the receiver of frames that it has not
-    /// released. Returns whether there is something to do already; then no kick is asked for.
+    /// Asks for a kick from the sides that have to act next: the sender, and the receiver of unreleased frames. Returns
+    /// whether there is work already; then no kick is asked for.
     pub fn arm(&mut self) -> bool {
         let news = self.from.arm();
         if !news && self.has_given_all() {
@@ -278,7 +282,7 @@ mod tests {
         Region::private(sizes).unwrap().port(shape).unwrap()
     }
 
-    /// Objective: rings of different sizes make no relay.
+    /// Objective: rings of different sizes do not form a relay.
     #[test]
     fn rings_of_one_size() {
         let port = port(8, 4);
@@ -288,15 +292,16 @@ mod tests {
 
     fn ends(slots: u32) -> (PortMem, AppRing, Relay, AppRing) {
         let port = port(slots, slots);
-        let (a, b) = (port.tx[0].clone(), port.rx[0].clone());
+        let a = port.tx[0].clone();
+        let b = port.rx[0].clone();
         let to = RelayEnd::new(b.clone(), 0, bell(), Arc::default());
         let relay = Relay::new(HostTx::new(a.clone(), bell()), to).unwrap();
         let app = |side, dir| AppRing::new(side, dir, Doorbell::new().unwrap());
         (port, app(a, Dir::Tx), relay, app(b, Dir::Rx))
     }
 
-    /// Objective: a sender that sleeps for room is woken through the relay when the receiver releases; a frame that was
-    /// begun is not seen, and the place where the next sender goes on is before it.
+    /// Objective: a sender that sleeps for room is woken through the relay when the receiver releases; an incomplete
+    /// frame stays invisible, and the next sender continues before it.
     #[test]
     fn releases_travel_back() {
         let (_port, mut tx, mut relay, mut rx) = ends(4);
@@ -321,9 +326,9 @@ mod tests {
 
     proptest! {
         #![proptest_config(crate::test_config())]
-        /// Objective: frames cross in order with their buffers, none is lost or doubled, every buffer stays in one
-        /// slot, and a side that waits is registered to be woken by the side that can go on. The sender has as many
-        /// slots as the receiver has not released; all that it fills is moved together; the receiver sees whole frames.
+        /// Objective: frames cross in order with their buffers, without loss or duplication, every buffer stays in one
+        /// slot, and a waiting side is registered to be woken by the side that can act. The sender can fill all slots
+        /// but those the receiver has not released; all filled slots move together; the receiver sees complete frames.
         #[test]
         fn a_queue_that_loses_no_buffer(
             slots in 2u32..9,
@@ -332,9 +337,11 @@ mod tests {
         ) {
             let (port, mut tx, mut relay, mut rx) = ends(slots);
             let before = named_bufs(&port);
-            let (mut sent, mut seq) = (VecDeque::new(), 1u16);
+            let mut sent = VecDeque::new();
+            let mut seq = 1u16;
             // Slots that the relay has given to the receiver, and those of them that it knew to be unread.
-            let (mut relayed, mut known) = (0, 0);
+            let mut relayed = 0;
+            let mut known = 0;
             for (what, n) in ops {
                 match what {
                     0 => {
@@ -344,7 +351,7 @@ mod tests {
                         for k in 0..n {
                             let i = tx.at(k);
                             let buf = port.tx[0].ring.slot(i).buf_idx;
-                            let more = if seq % long != 0 { NS_MOREFRAG } else { 0 };
+                            let more = if !seq.is_multiple_of(long) { NS_MOREFRAG } else { 0 };
                             port.tx[0].ring.set_slot_word(i, buf, seq % 128, more);
                             sent.push_back((buf, seq % 128, more));
                             seq += 1;
@@ -356,9 +363,10 @@ mod tests {
                         relay.disarm();
                         let done = relay.pass().unwrap();
                         prop_assert!(done.bad_slots + done.bad_lengths + done.bad_places == 0);
-                        (relayed, known) = (sent.len(), sent.len() as u32);
+                        relayed = sent.len();
+                        known = sent.len() as u32;
                         prop_assert!(!relay.from().has_news() && !relay.arm());
-                        // What is unread will be released, which the sender is to learn.
+                        // Unread slots will be released, and the sender is to learn it.
                         prop_assert_eq!(port.rx[0].csb.kern_need_kick().load(Ordering::Relaxed) != 0, known > 0);
                         relay.disarm();
                     }
@@ -380,7 +388,7 @@ mod tests {
             prop_assert_eq!(named_bufs(&port), before);
         }
 
-        /// Objective: whatever the two write into heads and slots, nothing that cannot be is passed on to the other.
+        /// Objective: whatever the two write into heads and slots, the other never receives an impossible value.
         #[test]
         fn hostile_ends(words in proptest::collection::vec((any::<u32>(), any::<bool>()), 1..60), small in any::<bool>()) {
             let (port, _tx, mut relay, _rx) = ends(8);
@@ -390,7 +398,8 @@ mod tests {
                 let side = if send { &port.tx[0] } else { &port.rx[0] };
                 side.csb.publish_head(word % 9, word % 9);
                 side.ring.set_slot_word(word % 8, word, word as u16, word as u16);
-                let (before, tail) = (relay.from().hwcur(), relay.to().hwtail());
+                let before = relay.from().hwcur();
+                let tail = relay.to().hwtail();
                 let _ = relay.pass();
                 for i in 0..ring_space(tail, relay.to().hwtail(), 8) {
                     let slot = port.rx[0].ring.slot_word((tail + i) % 8);

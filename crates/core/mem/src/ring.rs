@@ -1,4 +1,4 @@
-//! One ring in shared memory: its header, slots and buffers, with all bounds fixed when the view is made.
+//! One ring in shared memory: header, slots and buffers, with all bounds fixed when the view is made.
 #![allow(unsafe_code)]
 
 use std::mem::offset_of;
@@ -32,32 +32,32 @@ pub struct RingPlace {
 
 /// A view of one ring. It is cheap to clone.
 ///
-/// Slot accesses are total: an index out of range means slot 0, so that no check can panic. Slots are read and written
-/// as whole words, atomically and relaxed: the CSB orders them, and a peer that writes them at the wrong moment spoils
-/// its own frames only. Buffers are reached through [`RingMem::buf`] alone, which checks the index.
+/// Slot accesses are total: an index out of range means slot 0, so no check can panic. Slots are read and written as
+/// whole words, atomically and relaxed: the CSB orders them, and a peer that writes them at the wrong moment spoils
+/// only its own frames. Buffers are reached only through [`RingMem::buf`], which checks the index.
 #[derive(Clone, Debug)]
 pub struct RingMem {
     header: NonNull<u8>,
     slots: NonNull<u8>,
     bufs: NonNull<u8>,
     place: RingPlace,
-    /// Bytes of a buffer that slots can hold.
+    /// Bytes of a buffer that a slot's length can express.
     limit: u32,
     map: Arc<Mapping>,
 }
 
 // SAFETY: all access is through atomics or raw copies inside a mapping that the Arc keeps alive.
 unsafe impl Send for RingMem {}
-// SAFETY: a shared view does no more than an owned one: atomic accesses, and raw copies that may meet others' at any
-// time anyway.
+// SAFETY: a shared view offers the same as an owned one: atomic accesses, and raw copies, which may meet others'
+// anyway.
 unsafe impl Sync for RingMem {}
 
 const SLOTS_AT: usize = size_of::<NetmapRing>();
 const SLOT: usize = size_of::<NetmapSlot>();
 
 impl RingMem {
-    /// Creates a view of the ring at `place`; `None` when any part of it lies outside the mapping, or no ring has such
-    /// sizes.
+    /// Creates a view of the ring at `place`; `None` if any part of it lies outside the mapping, or no ring can have
+    /// such sizes.
     pub fn new(map: &Arc<Mapping>, place: RingPlace) -> Option<Self> {
         let is_ring = RING_SLOTS_RANGE.contains(&place.slots) && BUF_SIZE_RANGE.contains(&place.buf_size);
         if !is_ring || place.num_bufs <= RESERVED_BUFS {
@@ -84,8 +84,8 @@ impl RingMem {
         self.place.buf_size
     }
 
-    /// Bytes from `at` on of a buffer that slots can hold: their lengths have 16 bits, so that of 65,536 bytes the last
-    /// one is left out.
+    /// Bytes of a buffer from `at` on that slots can express: lengths have 16 bits, so the last of 65,536 bytes is left
+    /// out.
     #[inline]
     pub fn room(&self, at: u32) -> u32 {
         self.limit.saturating_sub(at)
@@ -123,8 +123,8 @@ impl RingMem {
         if i == 0 { self.place.slots - 1 } else { i - 1 }
     }
 
-    /// The slot behind the last whole frame among those from `from` up to (not including) `to`: `to`, unless a frame
-    /// continues there; `from` when none is whole.
+    /// The slot behind the last complete frame among those from `from` up to (not including) `to`: `to`, unless a frame
+    /// continues there; `from` if no frame is complete.
     #[inline]
     pub fn last_whole(&self, from: u32, to: u32) -> u32 {
         let goes_on = from != to && self.slot_word(self.prev(to)).flags & NS_MOREFRAG != 0;
@@ -173,10 +173,9 @@ impl RingMem {
         NetmapSlot { buf_idx: w as u32, len: (w >> 32) as u16, flags: (w >> 48) as u16, ptr: 0 }
     }
 
-    /// The flags of the slots from `from` up to (not including) `to`, all of them ORed together; both must be indices
-    /// of the ring.
+    /// The ORed flags of the slots from `from` up to (not including) `to`; both must be indices of the ring.
     ///
-    /// Two instructions a slot: the caller wrote them just now, so they are in its cache.
+    /// Two instructions a slot: the caller has just written them, so they are in its cache.
     #[inline]
     pub fn flags_between(&self, from: u32, to: u32) -> u16 {
         if from <= to {
@@ -191,14 +190,16 @@ impl RingMem {
         #[cfg(fuzzing)]
         crate::probe::read();
         let to = to.min(self.place.slots);
-        let (mut at, mut left, mut all) = (self.slot_ptr(from), to.saturating_sub(from) as usize, 0u64);
+        let mut at = self.slot_ptr(from);
+        let mut left = to.saturating_sub(from) as usize;
+        let mut all = 0u64;
         // SAFETY: `left` slots from `from` on lie in the ring; their first words are aligned, and accessed atomically.
         let word =
             |at: *mut u8, k: usize| unsafe { AtomicU64::from_ptr(at.add(k * SLOT).cast()).load(Ordering::Relaxed) };
         while left >= AT_ONCE {
             all |= word(at, 0) | word(at, 1) | word(at, 2) | word(at, 3);
             all |= word(at, 4) | word(at, 5) | word(at, 6) | word(at, 7);
-            // SAFETY: at most one slot behind the ring's last one, of which all lie in one mapping.
+            // SAFETY: at most one slot behind the ring's last one; all slots lie in one mapping.
             at = unsafe { at.add(AT_ONCE * SLOT) };
             left -= AT_ONCE;
         }
@@ -230,15 +231,16 @@ impl RingMem {
         unsafe { AtomicU64::from_ptr(self.slot_ptr(i).cast::<u64>().add(1)).store(ptr, Ordering::Relaxed) };
     }
 
-    /// Swaps the buffers of `count` slots from `from` on with those of the same slots of `to`, which get length and
-    /// flags, too; all are marked as changed. Returns the slot after the last one.
+    /// Swaps the buffers of `count` slots from `from` on with those of the same slots of `to`, which also get length
+    /// and flags; all are marked as changed. Returns the slot after the last one.
     #[inline]
     pub fn swap_slots(&self, to: &RingMem, from: u32, count: u32) -> u32 {
         const CHANGED: u64 = (NS_BUF_CHANGED as u64) << 48;
         const BUF: u64 = u32::MAX as u64;
         const LEN: u64 = (u16::MAX as u64) << 32;
         let n = self.place.slots.min(to.place.slots);
-        let (mut i, mut left) = (if from < n { from } else { 0 }, count);
+        let mut i = if from < n { from } else { 0 };
+        let mut left = count;
         while left > 0 {
             let run = left.min(n - i);
             for k in i as usize..(i + run) as usize {
@@ -250,7 +252,8 @@ impl RingMem {
                     let word = |ring: &RingMem| AtomicU64::from_ptr(ring.slots.as_ptr().add(k * SLOT).cast());
                     (word(self), word(to))
                 };
-                let (f, e) = (full.load(Ordering::Relaxed), empty.load(Ordering::Relaxed));
+                let f = full.load(Ordering::Relaxed);
+                let e = empty.load(Ordering::Relaxed);
                 empty.store(f | CHANGED, Ordering::Relaxed);
                 full.store(e & BUF | f & LEN | CHANGED, Ordering::Relaxed);
             }
@@ -294,8 +297,8 @@ impl RingMem {
         }
     }
 
-    /// Like [`prefetch_read`](Self::prefetch_read), with the cache line behind the first: a short frame behind a header
-    /// begins in one and ends in the other.
+    /// Like [`prefetch_read`](Self::prefetch_read), with the second cache line, too: a short frame behind a header
+    /// spans both.
     #[inline]
     pub fn prefetch_read_two(&self, idx: u32) {
         if let Some(p) = self.buf(idx) {
@@ -313,28 +316,28 @@ impl RingMem {
         }
     }
 
-    /// Copies `bytes` into buffer `idx` at `at`. Returns whether it fits; nothing is written otherwise.
+    /// Copies `bytes` into buffer `idx` at `at`. Returns whether they fit; if not, nothing is written.
     #[inline]
     pub fn write(&self, idx: u32, at: u32, bytes: &[u8]) -> bool {
         let Some(p) = self.within(idx, at, bytes.len()) else { return false };
-        // SAFETY: `within` checked that the bytes fit into the buffer; `bytes` is private memory, so they do not
+        // SAFETY: `within` checked that the bytes fit into the buffer; `bytes` is private memory, so the two do not
         // overlap.
         unsafe { crate::copy::copy_bytes(bytes.as_ptr(), p.as_ptr(), bytes.len()) };
         true
     }
 
-    /// Copies from buffer `idx` at `at` into `bytes`. Returns whether it lies inside the buffer; nothing is read
-    /// otherwise.
+    /// Copies from buffer `idx` at `at` into `bytes`. Returns whether they lie inside the buffer; if not, nothing is
+    /// read.
     #[inline]
     pub fn read(&self, idx: u32, at: u32, bytes: &mut [u8]) -> bool {
         let Some(p) = self.within(idx, at, bytes.len()) else { return false };
-        // SAFETY: `within` checked the bounds; `bytes` is private memory, so they do not overlap.
+        // SAFETY: `within` checked the bounds; `bytes` is private memory, so the two do not overlap.
         unsafe { crate::copy::copy_bytes(p.as_ptr(), bytes.as_mut_ptr(), bytes.len()) };
         true
     }
 
     /// Copies `len` bytes at `at` of buffer `other` of another ring to the start of buffer `idx`. Returns whether both
-    /// buffers have that many bytes; nothing is written otherwise.
+    /// buffers have that many bytes; if not, nothing is written.
     pub fn copy_buf(&self, idx: u32, from: &RingMem, (other, at): (u32, u32), len: usize) -> bool {
         let (Some(to), Some(p)) = (self.within(idx, 0, len), from.within(other, at, len)) else { return false };
         // SAFETY: `within` checked that the bytes lie inside both buffers, whose mappings both rings keep; they may be
@@ -343,7 +346,8 @@ impl RingMem {
         true
     }
 
-    /// Start of `len` bytes at `at` in buffer `idx`; `None` when any of them lies outside of what slots can hold.
+    /// Start of `len` bytes at `at` in buffer `idx`; `None` if any of them lies beyond the length that slots can
+    /// express.
     #[inline]
     pub fn within(&self, idx: u32, at: u32, len: usize) -> Option<NonNull<u8>> {
         let room = self.limit.checked_sub(at)? as usize;
@@ -391,7 +395,7 @@ impl RingMem {
         unsafe { AtomicU64::from_ptr(self.header.as_ptr().add(offset_of!(NetmapRing, offset_mask)).cast()) }
     }
 
-    /// The header's `offset_mask`: not 0 where slots' `ptr`s hold offsets.
+    /// The header's `offset_mask`: not 0 if slots' `ptr`s hold offsets.
     #[inline]
     pub fn offset_mask(&self) -> u64 {
         self.offset_mask_word().load(Ordering::Relaxed)
@@ -451,7 +455,8 @@ impl RingMem {
 mod tests {
     use super::*;
 
-    /// Objective: sizes that no ring has make none; a slot of a buffer of 65,536 bytes holds all but one of them.
+    /// Objective: sizes that no ring can have are refused; a slot of a buffer of 65,536 bytes holds all but one of
+    /// them.
     #[test]
     fn sizes() {
         let map = Arc::new(Mapping::private(1 << 20).unwrap());

@@ -15,13 +15,12 @@ pub struct RingSide {
     pub csb: Csb,
     /// Index in the region's CSB arrays.
     pub csb_index: u32,
-    /// Where frames begin in their buffers; the host's copy.
+    /// Offsets of frames in their buffers; the host's copy.
     pub offsets: Arc<Offsets>,
 }
 
 impl RingSide {
-    /// Writes an offset into the slots from `first` up to (not including) `end`; into all of them if the two are the
-    /// same.
+    /// Writes an offset into the slots from `first` up to (not including) `end`; into all of them if the two are equal.
     pub fn write_offset(&self, rule: &OffsetRule, offset: u32, first: u32, end: u32) {
         let ring = &self.ring;
         let mut i = first;
@@ -34,7 +33,7 @@ impl RingSide {
         }
     }
 
-    /// Applies a rule to a ring that nobody else uses: its header says so, and all its slots hold the initial offset.
+    /// Applies a rule to an unused ring: its header says so, and all its slots hold the initial offset.
     pub fn begin_offsets(&self, rule: OffsetRule) {
         self.offsets.set(Some(rule));
         self.ring.set_offset_mask(rule.mask());
@@ -43,7 +42,7 @@ impl RingSide {
         }
     }
 
-    /// Removes the rule, and leaves the ring as empty as a new one. Nobody else uses it.
+    /// Removes the rule from an unused ring, and leaves it as empty as a new one.
     pub fn end_offsets(&self) {
         let n = self.ring.num_slots();
         (0..n).for_each(|i| self.ring.set_ptr(i, 0));

@@ -1,8 +1,8 @@
-//! Short time slices for threads that hand frames on.
+//! Short time slices for threads that forward frames.
 //!
-//! A thread that is woken may interrupt another one on its CPU only if the scheduler expects it to be done sooner.
-//! Linux 6.12 and newer let a thread say so: the length of its slice (sched_setattr(2), `sched_runtime` of a normal
-//! thread). It gets no more of the CPU, but gets it earlier. Older kernels ignore it.
+//! A woken thread may preempt another on its CPU only if the scheduler expects it to finish sooner. Since Linux 6.12 a
+//! thread can announce the length of its slice (sched_setattr(2), `sched_runtime` of a normal thread). It gets no more
+//! of the CPU, but gets it earlier. Older kernels ignore it.
 #![allow(unsafe_code)]
 
 use std::time::Duration;
@@ -24,8 +24,8 @@ struct Attributes {
     period: u64,
 }
 
-/// Asks for short slices for the calling thread, and the threads and programs that it starts. Only threads of the usual
-/// policy (`SCHED_OTHER`) are changed. Returns whether the kernel took it.
+/// Asks for short slices for the calling thread, and the threads and programs that it starts. Changes only threads of
+/// the usual policy (`SCHED_OTHER`). Returns whether the kernel accepted it.
 pub fn shorten() -> bool {
     let Some(mut now) = attributes() else { return false };
     if now.policy != libc::SCHED_OTHER as u32 {
@@ -35,7 +35,7 @@ pub fn shorten() -> bool {
     set(&now) && slice().is_some_and(|slice| slice == SHORT)
 }
 
-/// The slice of the calling thread; `None` where the kernel does not say, or the thread's policy has none.
+/// The slice of the calling thread; `None` if the kernel does not report it, or the thread's policy has none.
 pub fn slice() -> Option<Duration> {
     let now = attributes()?;
     let is_normal = now.policy == libc::SCHED_OTHER as u32 || now.policy == libc::SCHED_BATCH as u32;
@@ -45,14 +45,15 @@ pub fn slice() -> Option<Duration> {
 fn attributes() -> Option<Attributes> {
     let mut now = Attributes::default();
     let size = size_of::<Attributes>() as u32;
-    // SAFETY: of the calling thread (0); the kernel writes at most `size` bytes into our own structure.
+    // SAFETY: queries the calling thread (0); the kernel writes at most `size` bytes into this function's own
+    // structure.
     let done = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut now, size, 0) };
     now.size = size;
     (done == 0).then_some(now)
 }
 
 fn set(wanted: &Attributes) -> bool {
-    // SAFETY: of the calling thread (0); the kernel reads `size` bytes, which is the structure's own size.
+    // SAFETY: changes the calling thread (0); the kernel reads `size` bytes, the structure's own size.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, std::ptr::from_ref(wanted), 0) == 0 }
 }
 
@@ -60,8 +61,8 @@ fn set(wanted: &Attributes) -> bool {
 mod tests {
     use super::*;
 
-    /// Objective: the slice is short afterwards where the kernel supports it, also of threads that are started then;
-    /// other policies stay as they are.
+    /// Objective: the slice is short afterwards if the kernel supports it, also of threads started later; other
+    /// policies stay unchanged.
     #[test]
     #[cfg_attr(miri, ignore = "scheduling is the kernel's")]
     fn short_slices() {

@@ -1,33 +1,33 @@
-//! How long to poll before sleeping: learned from what polling brought.
+//! How long to poll before sleeping, learned from the results of polling.
 //!
-//! Polling saves a wake-up if the other side is at work on another CPU. It does harm if the other side waits for this
-//! very CPU, or for one that somebody else has: then the sooner this side sleeps, the sooner the other one runs, and a
-//! thread that slept is scheduled before those that kept running. So polling is a trial: if it brings nothing, or
+//! Polling saves a wake-up if the other side works on another CPU. It does harm if the other side waits for this very
+//! CPU, or for one that another thread uses: then the sooner this side sleeps, the sooner the other one runs, and a
+//! thread that slept is scheduled before those that kept running. So polling is a trial: if it finds nothing, or
 //! another thread ran here in between, this side sleeps immediately for a while, and tries again later.
 //!
-//! Nobody is asked to yield: where other programs compete, a thread that yields loses its CPU to them for a whole
-//! slice, and is not woken by news.
+//! Polling never yields: where other programs compete, a thread that yields loses its CPU to them for a whole slice,
+//! and news does not wake it.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Two looks at the clock that are farther apart than this had another thread in between, or another virtual machine.
+/// Two clock reads farther apart than this had another thread, or another virtual machine, in between.
 const GAP: Duration = Duration::from_micros(40);
-/// How long polling is not tried after it stopped paying, at first.
+/// How long polling is suspended after it stopped paying, at first.
 const HOLD_OFF: Duration = Duration::from_millis(1);
-/// The longest such time, when polling is no better each time it is tried.
+/// The longest suspension, after repeated failures.
 const MOST_HOLD_OFF: Duration = Duration::from_millis(32);
-/// For so long looks are as close together as can be. After that each look that finds nothing only takes the cache line
-/// from the other side; and who looks less often finds more.
+/// How long looks are as close together as possible. After that each fruitless look only takes the cache line from the
+/// other side, and rarer looks find more.
 const EAGER: Duration = Duration::from_micros(1);
-/// Pauses between two looks after that: a quarter of a microsecond or so.
+/// Pauses between two later looks: about a quarter of a microsecond.
 const PAUSES: u32 = 8;
-/// Number of failures that are forgiven after as many successes.
+/// Number of failures forgiven after as many successes.
 const MOST_CREDIT: u32 = 4;
 
-/// What one side has learned about polling for another.
+/// Experience of one side with polling for another.
 #[derive(Debug)]
 pub struct Spin {
     /// Pauses between two looks, except at first.
@@ -36,12 +36,12 @@ pub struct Spin {
     most: Duration,
     credit: u32,
     hold_off: Duration,
-    /// Polling is not tried before.
+    /// End of the suspension of polling.
     not_before: Option<Instant>,
     trial: Option<Trial>,
 }
 
-/// Polling that is going on.
+/// A trial in progress.
 #[derive(Debug)]
 struct Trial {
     began: Instant,
@@ -61,7 +61,7 @@ impl Spin {
         Spin { pauses: PAUSES, most, credit: MOST_CREDIT, hold_off: HOLD_OFF, not_before: None, trial: None }
     }
 
-    /// For one who looks at many places: that takes time enough.
+    /// Shortens the pauses for a poller of many places: its looks take enough time.
     #[must_use]
     pub fn restless(self) -> Self {
         Spin { pauses: 1, ..self }
@@ -72,8 +72,8 @@ impl Spin {
         self.most = most;
     }
 
-    /// Polls after a look that found nothing, until `look` finds something or polling stops paying. Returns whether it
-    /// found something.
+    /// Polls after a fruitless look, until `look` finds something or polling stops paying. Returns whether it found
+    /// something.
     pub fn poll(&mut self, mut look: impl FnMut() -> bool) -> bool {
         while self.go_on() {
             if look() {
@@ -84,7 +84,7 @@ impl Spin {
         false
     }
 
-    /// After a look that found nothing: begins to poll, or pauses. Returns whether to look again; if not, sleep.
+    /// Handles a fruitless look: begins to poll, or pauses. Returns whether to look again; if not, sleep.
     pub fn go_on(&mut self) -> bool {
         let Some(Trial { began, looked }) = &self.trial else {
             return !self.most.is_zero() && has_company() && self.begin_at(Instant::now());
@@ -117,7 +117,7 @@ impl Spin {
         false
     }
 
-    /// There was something: polling for it paid, if it was polled for.
+    /// Records a find: polling for it paid, if it was polled for.
     #[inline]
     pub fn paid(&mut self) {
         if self.trial.take().is_some() {
@@ -127,7 +127,7 @@ impl Spin {
     }
 }
 
-/// Polls for something that keeps what polling for it has brought: `spin` says where.
+/// Polls for a value that keeps its own experience, which `spin` finds.
 pub fn poll_for<T>(it: &mut T, spin: impl Fn(&mut T) -> &mut Spin, mut look: impl FnMut(&mut T) -> bool) -> bool {
     let mut learned = std::mem::take(spin(it));
     let found = learned.poll(|| look(it));
@@ -135,8 +135,8 @@ pub fn poll_for<T>(it: &mut T, spin: impl Fn(&mut T) -> &mut Spin, mut look: imp
     found
 }
 
-/// Whether another thread took the calling one's CPU since the last such question; also the first time, if ever. A gap
-/// without that was the hypervisor's, or an interrupt's: it says nothing about this machine's threads.
+/// Whether another thread has taken the calling one's CPU since the last call; also true the first time, if ever. A gap
+/// without that was the hypervisor's, or an interrupt's, and says nothing about this machine's threads.
 #[cold]
 fn was_preempted() -> bool {
     thread_local! {
@@ -145,10 +145,10 @@ fn was_preempted() -> bool {
     preemptions().is_none_or(|times| TIMES.replace(times) != times)
 }
 
-/// How often another thread has taken the calling one's CPU so far. `None`: the kernel does not say.
+/// Number of times that another thread took the calling one's CPU. `None`: the kernel does not report it.
 pub fn preemptions() -> Option<u64> {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::uninit();
-    // SAFETY: the kernel fills the structure, which is ours, if it succeeds.
+    // SAFETY: the kernel fills this function's own structure if it succeeds.
     if unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) } != 0 {
         return None;
     }
@@ -156,8 +156,8 @@ pub fn preemptions() -> Option<u64> {
     Some(unsafe { usage.assume_init() }.ru_nivcsw.unsigned_abs())
 }
 
-/// Whether the machine has more than one CPU: with just one, nothing happens while a thread polls. The CPUs of this
-/// process alone do not say: the others may run elsewhere. Asked once, before a sandbox hides the answer.
+/// Whether the machine has more than one CPU: with one, nothing happens while a thread polls. This process's CPUs are
+/// not enough to tell: the others may run elsewhere. Read once, before a sandbox hides the answer.
 pub fn has_company() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| {
@@ -172,7 +172,7 @@ mod tests {
     const MOST: Duration = Duration::from_micros(100);
     const STEP: Duration = Duration::from_micros(1);
 
-    /// One trial that begins at `now`, during which nothing happens. Returns when it ended; `None` if it was not made.
+    /// A fruitless trial that begins at `now`. Returns its end; `None` if there was no trial.
     fn fails(spin: &mut Spin, now: Instant) -> Option<Instant> {
         let mut at = now;
         if !spin.begin_at(now) {
@@ -186,17 +186,18 @@ mod tests {
         }
     }
 
-    /// One trial that pays after a moment.
+    /// A trial that soon pays.
     fn pays(spin: &mut Spin, now: Instant) {
         assert!(spin.begin_at(now) && spin.go_on_at(now + STEP, || true));
         spin.paid();
     }
 
-    /// Objective: a trial lasts as long as asked; after as many failures as are forgiven there is none for 1 ms, then
-    /// one, then none for twice as long, up to the limit.
+    /// Objective: a trial lasts as long as configured; after the forgiven failures trials stop for 1 ms, then after one
+    /// more for twice as long, up to the limit.
     #[test]
     fn failures_make_trials_rare() {
-        let (mut spin, mut now) = (Spin::new(MOST), Instant::now());
+        let mut spin = Spin::new(MOST);
+        let mut now = Instant::now();
         for _ in 0..MOST_CREDIT {
             let end = fails(&mut spin, now).unwrap();
             assert_eq!(end - now, MOST);
@@ -209,11 +210,12 @@ mod tests {
         }
     }
 
-    /// Objective: one success makes the next pause a short one again, and pays for one failure; many pay for no more
+    /// Objective: one success makes the next suspension short again, and pays for one failure; many pay for no more
     /// than the limit.
     #[test]
     fn successes_are_remembered() {
-        let (mut spin, mut now) = (Spin::new(MOST), Instant::now());
+        let mut spin = Spin::new(MOST);
+        let mut now = Instant::now();
         while let Some(end) = fails(&mut spin, now) {
             now = end;
         }
@@ -230,10 +232,11 @@ mod tests {
         assert!(!spin.begin_at(now));
     }
 
-    /// Objective: a thread that lost its CPU while it polled does not poll for a while, however well it went before.
+    /// Objective: a thread that lost its CPU while polling does not poll for a while, however well it went before.
     #[test]
     fn another_thread_ran_here() {
-        let (mut spin, now) = (Spin::new(MOST), Instant::now());
+        let mut spin = Spin::new(MOST);
+        let now = Instant::now();
         (0..10).for_each(|_| pays(&mut spin, now));
         assert!(spin.begin_at(now));
         let back = now + GAP + STEP;
@@ -243,7 +246,7 @@ mod tests {
         assert!(!spin.begin_at(back) && spin.begin_at(back + HOLD_OFF));
     }
 
-    /// Objective: without a time to poll nobody looks; with one, looks go on until something is found.
+    /// Objective: without a time to poll there are no looks; with one, looks continue until something is found.
     #[test]
     #[cfg_attr(miri, ignore = "Miri is slow enough to be taken for preempted, and cannot ask the kernel")]
     fn looks() {
@@ -258,7 +261,7 @@ mod tests {
         assert!(found || !has_company() || left > 0, "a gap may end the trial early");
     }
 
-    /// Objective: what something keeps about polling for it is there again afterwards, and what was learned with it.
+    /// Objective: a value keeps its experience with polling, including the latest.
     #[test]
     fn experience_is_kept() {
         let mut it = (Spin::new(MOST), 0);

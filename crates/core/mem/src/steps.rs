@@ -1,8 +1,8 @@
-//! What becomes of one frame, step by step, while somebody traces it.
+//! The steps of one traced frame.
 //!
-//! Who moves frames says at each turn what is happening ([`step`]); that costs a look at one word while nobody traces.
-//! A thread that moves a traced frame alone takes the steps down between [`begin`] and [`end`], whichever code says
-//! them: so every drop that is counted is also a step, as
+//! The movers of frames report each step ([`step`]); that costs a look at one word while no trace runs. A thread that
+//! moves a traced frame alone records the steps between [`begin`] and [`end`], from all code that reports them: every
+//! counted drop is also a step, as [`RingCounters::dropped`](crate::drops::RingCounters::dropped) reports one.
 //! [`RingCounters::dropped`](crate::drops::RingCounters::dropped) says one.
 
 use std::cell::RefCell;
@@ -10,44 +10,44 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::reason::DropReason;
 
-/// Something that happens to a frame. Ports are numbers of the switch's.
+/// An event in a frame's path. Ports are numbers of the switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Its VLAN.
     Vlan(u16),
-    /// Its source was not known, and is known from now on.
+    /// Its source was unknown, and is now learned.
     Learned,
-    /// Its source was known behind another port.
+    /// Its source was known at this other port.
     Moved(u8),
-    /// Its source stays known behind another port.
+    /// Its source stays at this other port.
     Kept(u8),
-    /// Its source is not learned: the port, or its owner, has as many addresses as it may.
+    /// Its source is not learned: the port, or its owner, is at its limit of addresses.
     NotLearned,
-    /// What follows is decided by the port that it goes to.
+    /// Decisions from here on are those of this destination port.
     Out(u8),
-    /// A filter's rule fits it: its number, from 0, and whether it drops.
+    /// A filter's rule matches: its number, from 0, and whether it drops.
     Rule(u16, bool),
-    /// Nobody knows where its destination is.
+    /// Its destination is unknown.
     Unknown,
-    /// It goes to all, or to a group's members.
+    /// It is flooded, or goes to a group's members.
     Floods,
-    /// It is put on the link of the port that it comes from.
+    /// It enters the link of its source port.
     Link,
     /// It goes to a port's ring.
     To(u8, u8),
-    /// It waits there until there is room.
+    /// It waits there for room.
     Waits,
-    /// It has waited, and was taken.
+    /// It was taken after waiting.
     Taken,
     /// It was cut into that many segments.
     Cut(u32),
     /// Its checksum was filled in.
     Summed,
-    /// It, or that many copies of it, were dropped.
+    /// It, or this many copies of it, were dropped.
     Dropped(DropReason, u32),
 }
 
-/// Steps of a frame that are taken down, and how many of these places only drops and where they happen may take.
+/// Maximum of recorded steps, and how many of these places are reserved for drops and their ports.
 const STEPS: usize = 30;
 const FOR_DROPS: usize = 6;
 
@@ -59,7 +59,7 @@ pub struct Steps {
     more: u32,
     has_drop: bool,
     is_open: bool,
-    /// The last step that found no room, if it is a destination.
+    /// The last omitted step, if it is a destination.
     left_out: Option<Step>,
 }
 
@@ -82,13 +82,13 @@ impl Steps {
         self.list.get(..self.len.into()).unwrap_or(&self.list)
     }
 
-    /// Number of further ones, which found no room.
+    /// Number of further steps, omitted for lack of room.
     #[must_use]
     pub fn more(&self) -> u32 {
         self.more
     }
 
-    /// Whether one of them, in the list or not, is a drop.
+    /// Whether one of them, listed or not, is a drop.
     #[must_use]
     pub fn has_drop(&self) -> bool {
         self.has_drop
@@ -102,7 +102,11 @@ impl Steps {
     }
 
     fn clear(&mut self, is_open: bool) {
-        (self.len, self.more, self.has_drop, self.is_open, self.left_out) = (0, 0, false, is_open, None);
+        self.len = 0;
+        self.more = 0;
+        self.has_drop = false;
+        self.is_open = is_open;
+        self.left_out = None;
     }
 
     fn add(&mut self, step: Step) {
@@ -133,8 +137,8 @@ impl Steps {
     }
 }
 
-/// Who wants to know more of frames than their number: the traces that are running, and, in the highest bit, who wants
-/// batches timed. In one word, so that there is one to look at.
+/// Consumers of more than counters: the number of running traces, and, in the highest bit, whether batches are timed.
+/// One word, so that a single load suffices.
 static NOTED: AtomicU32 = AtomicU32::new(0);
 const TIMED: u32 = 1 << 31;
 
@@ -142,12 +146,12 @@ thread_local! {
     static OWN: RefCell<Steps> = const { RefCell::new(Steps::NONE) };
 }
 
-/// While it lives, steps can be taken down.
+/// Enables recording while it lives.
 #[derive(Debug)]
 pub struct Tracing(());
 
 impl Tracing {
-    /// Begins.
+    /// Starts recording.
     #[must_use]
     pub fn new() -> Tracing {
         NOTED.fetch_add(1, Ordering::Relaxed);
@@ -167,21 +171,21 @@ impl Drop for Tracing {
     }
 }
 
-/// Whether anybody traces anything.
+/// Whether any trace runs.
 #[inline]
 #[must_use]
 pub fn are_wanted() -> bool {
     NOTED.load(Ordering::Relaxed) & !TIMED > 0
 }
 
-/// Whether anybody traces anything, or batches are timed.
+/// Whether any trace runs, or batches are timed.
 #[inline]
 #[must_use]
 pub fn are_noted() -> bool {
     NOTED.load(Ordering::Relaxed) > 0
 }
 
-/// Says whether batches are timed.
+/// Sets whether batches are timed.
 pub(crate) fn set_timed(timed: bool) {
     if timed {
         NOTED.fetch_or(TIMED, Ordering::Relaxed);
@@ -190,7 +194,7 @@ pub(crate) fn set_timed(timed: bool) {
     }
 }
 
-/// Something happens to the frame that the calling thread moves.
+/// Reports a step of the frame that the calling thread moves.
 #[inline]
 pub fn step(step: Step) {
     if are_wanted() {
@@ -207,19 +211,19 @@ fn take_down(step: Step) {
     });
 }
 
-/// The calling thread moves a frame alone from now on.
+/// Starts recording: the calling thread moves one frame alone from now on.
 pub fn begin() {
     OWN.with_borrow_mut(|own| own.clear(true));
 }
 
-/// Does what is no step of the frame.
+/// Runs an action whose steps do not belong to the frame.
 pub fn aside(f: impl FnOnce()) {
     let is_open = OWN.with_borrow_mut(|own| std::mem::take(&mut own.is_open));
     f();
     OWN.with_borrow_mut(|own| own.is_open = is_open);
 }
 
-/// What became of it so far, if anything did.
+/// Ends recording. Returns the steps, if any.
 #[must_use]
 pub fn end() -> Option<Steps> {
     OWN.with_borrow_mut(|own| {
@@ -233,8 +237,8 @@ mod tests {
     use super::*;
     use crate::drops::RingCounters;
 
-    /// Objective: steps are taken down between begin and end only, and only while somebody traces; drops are steps;
-    /// what finds no room is counted.
+    /// Objective: steps are recorded only between begin and end, and only while a trace runs; drops are steps; steps
+    /// without room are counted.
     #[test]
     fn taken_down() {
         let counters = RingCounters::default();
@@ -253,7 +257,7 @@ mod tests {
         drop(tracing);
     }
 
-    /// Objective: of a frame for more ports than a list has room for, drops are told with where they happened.
+    /// Objective: for a frame to more ports than a list has room for, drops are listed with their ports.
     #[test]
     fn drops_find_room() {
         let mut steps = Steps::NONE;

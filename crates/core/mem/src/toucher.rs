@@ -1,8 +1,9 @@
-//! A *toucher*: a thread that touches memory in the place of others, who must not wait for it.
+//! A *toucher*: a thread that touches memory in place of threads that must not wait for it.
 //!
-//! A page of a file in which a hole is being made is waited for until the whole hole is made, for as long as who makes
-//! it likes, in a state that no signal ends. A thread that serves many has such memory touched by one of its owner's
-//! own, and goes on without it when that makes no progress: no processor time is used, though there is something to do
+//! A page of a file in which a hole is being punched is unavailable until the whole hole is made, for as long as its
+//! maker likes, in a state that no signal ends. A thread that serves many users lets a thread of the owner touch such
+//! memory, and proceeds without it when that makes no progress: it has work, does not wait for a processor, and yet
+//! uses no processor time. Large memory and busy machines are given their time.
 //! and the thread does not wait for a processor. Much memory takes its time, and so does a busy machine.
 #![allow(unsafe_code)]
 
@@ -14,19 +15,19 @@ use std::time::{Duration, Instant};
 
 use crate::fault::raise;
 
-/// Between two looks at how far the thread has come.
+/// Time between two checks of the thread's progress.
 const LOOK: Duration = Duration::from_millis(100);
-/// As many looks that find no progress are too many: one may be as this process itself was stopped.
+/// Number of checks without progress that are too many: this process itself may have been stopped during one.
 const LOOKS: u32 = 2;
-/// What lasts for longer than this must have had that part of a processor's time meanwhile.
+/// A touch longer than this must have used that part of a processor's time.
 const LONG: Duration = Duration::from_secs(1);
 const PART: u32 = 16;
-/// Less of a processor's time between two looks is no progress: waiting takes some, too.
+/// Less processor time between two checks counts as no progress: waiting takes some, too.
 const MOVES: Duration = Duration::from_millis(1);
 
 type TouchFn = Box<dyn FnOnce() + Send>;
 
-/// The thread. It ends with this value, once it has done what it was given.
+/// The thread. It ends with this value, after its last task.
 #[derive(Debug)]
 pub struct Toucher {
     touches: Sender<TouchFn>,
@@ -36,14 +37,14 @@ pub struct Toucher {
 
 #[derive(Debug, Default)]
 struct TouchState {
-    /// Its number for the kernel; 0 before it has begun.
+    /// Its kernel thread number; 0 before it has begun.
     thread: AtomicI32,
-    /// Number of touches that it was given, and that are done.
+    /// Numbers of touches given, and done.
     given: AtomicU64,
     done: AtomicU64,
-    /// How many have to be done before one is waited for again: all that were given when one took too long.
+    /// Number of touches to finish before one is waited for again: all those given when one took too long.
     late: AtomicU64,
-    /// Whether one took too long, until somebody was told.
+    /// Whether a touch took too long, until reported.
     was_late: AtomicBool,
 }
 
@@ -53,7 +54,7 @@ fn number() -> i32 {
 }
 
 impl TouchState {
-    /// How much processor time the thread has used.
+    /// Processor time used by the thread.
     fn used(&self) -> Duration {
         let thread = self.thread.load(Ordering::Relaxed);
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -64,11 +65,11 @@ impl TouchState {
         if is_known { Duration::new(time.tv_sec as u64, time.tv_nsec as u32) } else { Duration::ZERO }
     }
 
-    /// Whether the thread would go on, if it had a processor: a busy machine is nobody's fault.
+    /// Whether the thread would run if it had a processor: a busy machine is not a fault.
     fn is_ready(&self) -> bool {
         let thread = self.thread.load(Ordering::Relaxed);
         let stat = std::fs::read(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
-        // Its name comes before, in brackets (proc_pid_stat(5)).
+        // The name precedes it, in brackets (proc_pid_stat(5)).
         let name_end = stat.iter().rposition(|&byte| byte == b')');
         name_end.and_then(|at| stat.get(at + 2)) == Some(&b'R')
     }
@@ -78,7 +79,7 @@ impl Toucher {
     /// Starts the thread; `news` becomes readable when a touch takes too long.
     ///
     /// # Errors
-    /// Whatever the system calls for threads return.
+    /// The error of the system calls for threads.
     pub fn start(name: String, news: &Arc<OwnedFd>) -> std::io::Result<Toucher> {
         let (touches, given) = mpsc::channel::<TouchFn>();
         let state = Arc::new(TouchState::default());
@@ -93,10 +94,10 @@ impl Toucher {
         Ok(Toucher { touches, state, news: Arc::clone(news) })
     }
 
-    /// Has the thread do something. `None` if that takes too long, or something before it did and lasts: it is done
-    /// nevertheless, when its turn comes, and what it returns is dropped.
+    /// Runs an action in the thread. `None` if it, or a touch before it, takes too long: it still runs when its turn
+    /// comes, and its result is dropped.
     pub fn touch<R: Send + 'static>(&self, what: impl FnOnce() -> R + Send + 'static) -> Option<R> {
-        // What is dropped there may have something to touch, too.
+        // A value dropped there may have memory to touch, too.
         if self.state.thread.load(Ordering::Relaxed) == number() {
             return Some(what());
         }
@@ -132,10 +133,10 @@ impl Toucher {
         None
     }
 
-    /// Has the thread do something that nobody waits for.
+    /// Runs an action in the thread without waiting for it.
     pub fn give(&self, what: impl FnOnce() + Send + 'static) {
         self.state.given.fetch_add(1, Ordering::Relaxed);
-        // It ends only with this value.
+        // The thread ends only with this value.
         let _ = self.touches.send(Box::new(what));
     }
 
@@ -162,7 +163,7 @@ mod tests {
         Toucher::start("touches".into(), &crate::fault::news().unwrap()).unwrap()
     }
 
-    /// Objective: what works is waited for, however long it takes.
+    /// Objective: a working touch is waited for, however long it takes.
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no clocks of threads")]
     fn work_is_waited_for() {
@@ -176,8 +177,8 @@ mod tests {
         assert_eq!(toucher().touch(move || works(LONG + 3 * LOOK)), Some(9));
     }
 
-    /// Objective: what is done elsewhere has its result here; nobody waits for what waits itself, nor again before that
-    /// is done, and then all is as before.
+    /// Objective: a touch returns its result here; a stuck touch is not waited for, nor is the next before it is done,
+    /// and then all is as before.
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no eventfd of this kind")]
     fn nobody_waits() {

@@ -1,4 +1,4 @@
-//! Finding rings in a region by number, from the description that a client gets of a region it did not lay out itself.
+//! Looks up rings in a region by number, from the description that a client gets of a region laid out elsewhere.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// Returns ring object `id`, of `slots` slots, with its CSB entry; `None` when any of it lies outside the mapping.
+    /// Returns ring object `id`, of `slots` slots, with its CSB entry; `None` if any of it lies outside the mapping.
     pub fn ring(&self, map: &Arc<Mapping>, id: u32, slots: u32) -> Option<RingSide> {
         let nth = |first: u64, size: u64| first.checked_add(u64::from(id).checked_mul(size)?);
         let place = RingPlace {

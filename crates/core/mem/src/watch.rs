@@ -1,6 +1,7 @@
 //! Mappings of memory that others can take away: this process survives the SIGBUS of an access to it.
 //!
-//! A file can be truncated, and a huge page can be freed and then not be available again. Zeroed memory takes its
+//! A file can be truncated, and a freed huge page may not be available again. Zeroed memory replaces it, and the owner
+//! of the memory is reported. The number of watched mappings is not limited.
 //! place, and the owner of the memory is reported. The number of watched mappings is not limited.
 #![allow(unsafe_code)]
 
@@ -10,11 +11,11 @@ use std::sync::{Once, OnceLock};
 
 use crate::fault::{Fault, Inner};
 
-/// A range of this process's addresses whose loss is survived, until this is dropped.
+/// An address range whose loss this process survives, until this is dropped.
 #[derive(Debug)]
 pub struct Watch {
     place: &'static Place,
-    /// The handler has its address.
+    /// Its address is known to the signal handler.
     fault: OnceLock<Fault>,
 }
 
@@ -22,7 +23,7 @@ impl Watch {
     /// Watches a mapping of whole pages.
     ///
     /// # Safety
-    /// The range is a mapping of the caller's that holds plain memory, reached by raw pointers only, and it stays
+    /// The range is a mapping of the caller's that holds plain memory, reached only by raw pointers, and it stays
     /// mapped as long as it is watched.
     pub unsafe fn new(start: usize, len: usize) -> Watch {
         static INSTALL: Once = Once::new();
@@ -33,7 +34,7 @@ impl Watch {
         Watch { place, fault: OnceLock::new() }
     }
 
-    /// Names the peer whose fault a loss of the memory is. The first call counts.
+    /// Names the peer to blame for a loss of the memory. Only the first call counts.
     pub fn blame(&self, fault: &Fault) {
         let fault = self.fault.get_or_init(|| fault.clone());
         self.place.fault.store(fault.inner().cast_mut(), Ordering::SeqCst);
@@ -42,13 +43,13 @@ impl Watch {
         }
     }
 
-    /// Simulates a loss of its memory, for tests of who is blamed.
+    /// Simulates a loss of its memory, to test which peer is blamed.
     #[doc(hidden)]
     pub fn lose(&self) {
         self.place.lose();
     }
 
-    /// Whether memory of it was lost.
+    /// Whether some of its memory was lost.
     pub fn is_damaged(&self) -> bool {
         self.place.damaged.load(Ordering::Acquire)
     }
@@ -62,12 +63,12 @@ impl Drop for Watch {
     }
 }
 
-/// A watched range, as the handler sees it.
+/// A watched range, as seen by the handler.
 #[derive(Debug)]
 struct Place {
     /// 0: this place is free.
     start: AtomicUsize,
-    /// 0: not watched yet, or not any more.
+    /// 0: not watched.
     len: AtomicUsize,
     damaged: AtomicBool,
     fault: AtomicPtr<Inner>,
@@ -94,7 +95,7 @@ impl Block {
         unsafe { self.next.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Returns the next block; makes it if there is none.
+    /// Returns the next block, creating it if needed.
     fn next_or_new(&self) -> &'static Block {
         if let Some(next) = self.next() {
             return next;
@@ -104,7 +105,7 @@ impl Block {
             // SAFETY: just leaked.
             Ok(_) => unsafe { &*new },
             Err(theirs) => {
-                // SAFETY: made above, and nobody knows of it.
+                // SAFETY: made above, and not shared with any other code.
                 drop(unsafe { Box::from_raw(new) });
                 // SAFETY: not null, hence a leaked block.
                 unsafe { &*theirs }
@@ -123,7 +124,7 @@ impl Place {
         }
     }
 
-    /// Claims a free place for a range with that start.
+    /// Claims a free place for a range that starts at `start`.
     fn claim(start: usize) -> &'static Place {
         let free = |p: &&Place| p.start.compare_exchange(0, start, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         let mut block = &FIRST;
@@ -135,30 +136,31 @@ impl Place {
         }
     }
 
-    /// Records that memory of the range was lost. Does only what a signal handler may do.
+    /// Records a loss of memory in the range. Restricted to operations allowed in a signal handler.
     fn lose(&self) {
         self.damaged.store(true, Ordering::SeqCst);
         LOSSES.fetch_add(1, Ordering::AcqRel);
-        // SAFETY: null, or the inside of the fault that the watch holds. The watch is there: somebody was accessing
-        // what it watches, or has it.
+        // SAFETY: null, or the inside of the fault that the watch holds. The watch exists: a thread was accessing the
+        // watched memory, or owns the watch.
         if let Some(fault) = unsafe { self.fault.load(Ordering::SeqCst).as_ref() } {
             fault.lose();
         }
     }
 
-    /// The range, if it is watched and contains `at`. A place that changes hands meanwhile cannot be the one that is
-    /// looked for.
+    /// The range, if it is watched and contains `at`. A place that changes hands meanwhile cannot be the one looked
+    /// for.
     fn has(&self, at: usize) -> Option<(usize, usize)> {
-        let (start, len) = (self.start.load(Ordering::Acquire), self.len.load(Ordering::Acquire));
+        let start = self.start.load(Ordering::Acquire);
+        let len = self.len.load(Ordering::Acquire);
         let same = self.start.load(Ordering::Acquire) == start;
         (start != 0 && same && at.wrapping_sub(start) < len).then_some((start, len))
     }
 }
 
-/// How often memory was lost in this process: while that does not change, nothing has to be checked.
+/// Number of losses in this process: while it does not change, there is nothing to check.
 static LOSSES: AtomicUsize = AtomicUsize::new(0);
 
-/// How often memory was lost in this process: while that does not change, nothing has to be checked.
+/// Number of losses in this process: while it does not change, there is nothing to check.
 #[inline]
 pub fn losses() -> usize {
     LOSSES.load(Ordering::Acquire)
@@ -168,8 +170,8 @@ pub fn losses() -> usize {
 static BEFORE: AtomicPtr<libc::sigaction> = AtomicPtr::new(null_mut());
 
 fn install() {
-    // SAFETY: zeros are a valid sigaction; both are filled in before they are used. The one from before is leaked, for
-    // the handler, which calls only what a handler may.
+    // SAFETY: zeros are a valid sigaction; both are filled in before they are used. The previous one is leaked for the
+    // handler, which calls only functions allowed in one.
     unsafe {
         let before = Box::into_raw(Box::new(std::mem::zeroed::<libc::sigaction>()));
         libc::sigaction(libc::SIGBUS, null(), before);
@@ -181,8 +183,7 @@ fn install() {
     }
 }
 
-/// Puts zeroed memory in place of lost memory, so that the access goes on. Any other SIGBUS is passed to the previous
-/// handler.
+/// Replaces lost memory by zeroed memory, and lets the access proceed. Passes any other SIGBUS to the previous handler.
 ///
 /// # Safety
 /// Called by the kernel.
@@ -193,12 +194,10 @@ unsafe extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, 
     let places = std::iter::from_fn(|| block.inspect(|b| block = b.next())).flat_map(|b| &b.places);
     for place in places {
         let Some((start, len)) = place.has(at) else { continue };
-        let (prot, flags) = (
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE,
-        );
-        // SAFETY: replaces one of our mappings, which lives as long as it is watched (`Watch::new`), by one of the same
-        // size.
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        // SAFETY: replaces one of this process's mappings, which lives as long as it is watched (`Watch::new`), by one
+        // of the same size.
         let mapped = unsafe { libc::mmap(start as *mut libc::c_void, len, prot, flags, -1, 0) };
         if mapped != libc::MAP_FAILED {
             place.lose();
@@ -207,14 +206,14 @@ unsafe extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, 
             return;
         }
     }
-    // SAFETY: what the kernel gave us.
+    // SAFETY: the kernel's own arguments.
     unsafe { pass_on(signal, info, context) };
 }
 
-/// Does what would have happened without this handler.
+/// Acts as if this handler did not exist.
 ///
 /// # Safety
-/// In a handler, with what it was called with.
+/// Call only in a signal handler, with the handler's arguments.
 unsafe fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: stored before the handler was installed, and never freed.
     let before = unsafe { &*BEFORE.load(Ordering::Acquire) };
@@ -222,8 +221,8 @@ unsafe fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut
     let was_sent = unsafe { (*info).si_code } <= 0;
     match before.sa_sigaction {
         libc::SIG_IGN if was_sent => {}
-        // SAFETY: back to the default, under which the access that is tried again ends the process; nothing is tried
-        // again after kill(2).
+        // SAFETY: restores the default, under which the repeated access ends the process; after kill(2) no access is
+        // repeated.
         libc::SIG_DFL | libc::SIG_IGN => unsafe {
             libc::signal(signal, libc::SIG_DFL);
             if was_sent {

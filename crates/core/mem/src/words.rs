@@ -18,43 +18,43 @@ pub struct Words {
 
 // SAFETY: all access is through atomics inside a mapping that the Arc keeps alive.
 unsafe impl Send for Words {}
-// SAFETY: a shared view does no more than an owned one: atomic accesses.
+// SAFETY: a shared view offers the same atomic accesses as an owned one.
 unsafe impl Sync for Words {}
 
 impl Words {
-    /// Creates a view of `count` words at `offset`; `None` when they lie outside the mapping.
+    /// Creates a view of `count` words at `offset`; `None` if they lie outside the mapping.
     pub fn new(map: &Arc<Mapping>, offset: u64, count: usize) -> Option<Words> {
         let first = map.at(offset, 4 * count as u64, 4)?;
         Some(Words { first, count, _map: Arc::clone(map) })
     }
 
     fn word(&self, index: usize) -> Option<&AtomicU32> {
-        // SAFETY: `new` checked that `count` aligned words lie there; the mapping lives as long as self; only ever
-        // accessed atomically.
+        // SAFETY: `new` checked that `count` aligned words lie there; the mapping lives as long as self; all accesses
+        // are atomic.
         (index < self.count).then(|| unsafe { AtomicU32::from_ptr(self.first.as_ptr().add(4 * index).cast()) })
     }
 
-    /// Returns a snapshot of a word; what its writer wrote before it is visible.
+    /// Returns a snapshot of a word; its writer's earlier writes are visible.
     pub fn load(&self, index: usize) -> u32 {
         #[cfg(fuzzing)]
         crate::probe::read();
         self.word(index).map_or(0, |w| w.load(Ordering::Acquire))
     }
 
-    /// Writes a word, after everything written before.
+    /// Writes a word, after all earlier writes.
     pub fn store(&self, index: usize, value: u32) {
         if let Some(w) = self.word(index) {
             w.store(value, Ordering::Release);
         }
     }
 
-    /// Writes two words as one value of 64 bits, the low half first.
+    /// Writes two words as one 64-bit value, the low half first.
     pub fn store_wide(&self, index: usize, value: u64) {
         self.store(index, value as u32);
         self.store(index + 1, (value >> 32) as u32);
     }
 
-    /// Reads two words as one value of 64 bits.
+    /// Reads two words as one 64-bit value.
     pub fn load_wide(&self, index: usize) -> u64 {
         u64::from(self.load(index)) | u64::from(self.load(index + 1)) << 32
     }
@@ -64,7 +64,7 @@ impl Words {
 mod tests {
     use super::*;
 
-    /// Objective: words are where they should be, and nothing outside is touched.
+    /// Objective: words are in the right places, and nothing outside is touched.
     #[test]
     fn bounds() {
         let map = Arc::new(Mapping::private(4096).unwrap());

@@ -1,25 +1,24 @@
 //! Filters: classic BPF, the language that libpcap compiles expressions such as `udp port 53` to.
 //!
-//! A [`Program`] is verified once, by the rules of Linux's kernel, and decoded; then it is run for each frame. Running
-//! it takes no longer than it has instructions, because jumps only lead forward; it neither allocates nor waits, and
-//! no frame makes it fail. What it answers is what libpcap's `bpf_filter` answers: 0 for a frame that it does not
-//! want, any other number for one that it does.
+//! A [`Program`] is verified once, by the rules of Linux's kernel, and decoded; then it runs for each frame. A run
+//! takes no more steps than it has instructions, because jumps lead only forward; it neither allocates nor waits, and
+//! no frame makes it fail. It returns the same as libpcap's `bpf_filter`: 0 for an unwanted frame, any other number for
+//! a wanted one.
 //!
-//! What runs it is small: an accumulator A, an index X and sixteen cells of scratch memory, words of 32 bits that are 0
-//! at first. An insn, as C's headers call an instruction, loads from the frame, computes, jumps forward, or ends the
-//! program.
+//! The machine is small: an accumulator A, an index X and sixteen cells of scratch memory, 32-bit words that start at
+//! 0. An insn, as C's headers call an instruction, loads from the frame, computes, jumps forward, or ends the program.
 //!
-//! A frame may lie in memory that others write, so that it has to be copied before it is looked at, and most programs
-//! look at its first bytes only. So [`Program::run`] takes a copy of those and the length of the frame, and says
-//! [`Beyond`] in the rare case that it needs the rest. [`Program::reach`] says how many bytes are enough.
+//! A frame may lie in memory that others write, so it has to be copied before a program reads it, and most programs
+//! read only its first bytes. So [`Program::run`] takes a copy of those and the length of the frame, and returns
+//! [`Beyond`] in the rare case that it needs the rest. [`Program::reach`] gives the number of bytes that are enough.
 //!
-//! | module | what is in it |
+//! | module | contents |
 //! |---|---|
-//! | `decode` | each instruction by itself: what it does, why it is refused |
-//! | `scratch` | whether each cell of the scratch memory is written before it is read |
+//! | `decode` | each instruction by itself: its meaning, the reasons to refuse it |
+//! | `scratch` | checks that each cell of the scratch memory is written before it is read |
 //! | `reach` | how far into a frame a program can look |
 //! | `run` | the interpreter |
-//! | `text` | programs as `tcpdump -ddd` prints them and `tc` takes them |
+//! | `text` | programs in the formats of `tcpdump -ddd` and `tc` |
 
 mod decode;
 mod reach;
@@ -34,25 +33,25 @@ pub use text::Unparsed;
 
 use decode::Op;
 
-/// The most instructions that a program has: `BPF_MAXINSNS` of Linux's kernel.
+/// Maximum number of instructions: `BPF_MAXINSNS` of Linux's kernel.
 pub const MAX_INSNS: usize = 4096;
 /// Cells of a program's scratch memory: `BPF_MEMWORDS`.
 const CELLS: usize = 16;
 
-/// An instruction as it is exchanged: `struct bpf_insn` of libpcap, `struct sock_filter` of Linux.
+/// An instruction in exchange format: `struct bpf_insn` of libpcap, `struct sock_filter` of Linux.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Insn {
-    /// What it does.
+    /// Its operation.
     pub code: u16,
     /// Instructions that a jump passes over when its condition holds.
     pub jt: u8,
     /// Instructions that a jump passes over when its condition does not hold.
     pub jf: u8,
-    /// A constant, a place in the frame or a cell of the scratch memory, as `code` has it.
+    /// A constant, an offset in the frame or a cell of the scratch memory, depending on `code`.
     pub k: u32,
 }
 
-/// A load from the part of the frame that was not given: the program has to be run again, with the whole frame.
+/// A load from a part of the frame that was not passed: run the program again, with the whole frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the filter looks at a part of the frame that it was not given")]
 pub struct Beyond;
@@ -60,7 +59,7 @@ pub struct Beyond;
 /// A verified program.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// As they were given, to be shown and passed on.
+    /// The original instructions, to be shown and passed on.
     insns: Box<[Insn]>,
     /// The same, ready to run.
     ops: Box<[Op]>,
@@ -68,8 +67,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Takes a program that Linux's kernel would take for a socket, except for one that loads what only the kernel
-    /// knows of a frame, such as the interface that it came by.
+    /// Accepts a program that Linux's kernel accepts for a socket, unless it loads metadata that only the kernel has,
+    /// such as a frame's interface.
     ///
     /// # Errors
     /// The first reason to refuse it.
@@ -87,28 +86,27 @@ impl Program {
         Ok(Program { insns: insns.into(), ops: ops.into(), reach })
     }
 
-    /// What the program says of a frame: 0 if it does not want it, else how many of its bytes are wanted, which may be
-    /// more than it has.
+    /// Runs the program on a frame. Returns 0 for an unwanted frame, otherwise the number of wanted bytes, which may
+    /// exceed its length.
     ///
-    /// `head` are the frame's first bytes, as many as there are at hand, and `len` is the length of the whole frame.
-    /// As with libpcap, a load past the frame's end and a division by zero end the program with 0.
+    /// `head` holds the available first bytes of the frame, and `len` is the length of the whole frame. As with
+    /// libpcap, a load past the frame's end and a division by zero end the program with 0.
     ///
     /// # Errors
-    /// The answer depends on bytes of the frame that are not in `head`. Never so with a `head` of `len` bytes, nor
-    /// with one of [`Program::reach`] bytes.
+    /// [`Beyond`] if the result depends on bytes of the frame that are not in `head`: never with a `head` of `len`
+    /// bytes, nor with one of [`Program::reach`] bytes.
     #[inline]
     pub fn run(&self, head: &[u8], len: u32) -> Result<u32, Beyond> {
         run::run(&self.ops, head, len)
     }
 
-    /// The same for a frame that is there as a whole, in two parts: headers that were made for it, and what is behind
-    /// them.
+    /// The same for a complete frame in two parts: headers made for it, and the bytes behind them.
     pub fn run_parts(&self, first: &[u8], second: &[u8]) -> u32 {
         run::run_parts(&self.ops, first, second)
     }
 
-    /// How many of a frame's first bytes are enough to run the program, whatever the frame. It may be more than any
-    /// frame has, and 0 for a program that looks at no byte. `None` if there is no telling from the program alone.
+    /// Number of a frame's first bytes that suffice to run the program on any frame. It may exceed every frame's
+    /// length, and is 0 for a program that reads no byte. `None` if the program alone does not tell.
     pub fn reach(&self) -> Option<u32> {
         self.reach
     }

@@ -1,9 +1,9 @@
-//! Rates: token buckets, each one word, so that any number of threads may take from it without a lock.
+//! Rates: token buckets, each one word, from which any number of threads may take without a lock.
 //!
-//! A bucket is kept as the time at which it would be full again (the generic cell rate algorithm): what is taken moves
-//! that time on, and time passes by itself. A frame passes while there are tokens left at all, so that a bucket is in
-//! debt by one frame at most, and no frame is too long to ever pass. A frame's *weight* is what it counts for: frames,
-//! and bytes.
+//! A bucket is stored as the time at which it would be full again (the generic cell rate algorithm): taking tokens
+//! moves that time on, and time passes by itself. A frame passes while any tokens are left, so a bucket is in debt by
+//! one frame at most, and no frame is too long to pass. A frame's *weight* is the number of frames and bytes that it
+//! counts as.
 
 mod group;
 
@@ -11,17 +11,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use group::{Group, MEMBERS, Share};
 
-/// Parts of a nanosecond that are counted: at 10^11 bits a second the shortest frame takes 5 ns.
+/// Counted parts of a nanosecond: at 10^11 bits a second the shortest frame takes 5 ns.
 const PARTS: f64 = 64.0;
 const PER_SECOND: f64 = 1e9 * PARTS;
-/// No wait is longer: a second more or less does not matter to who waits for days.
+/// Upper limit of a wait: in a wait of days a second more or less does not matter.
 const LONGEST: f64 = 1e6 * PER_SECOND;
 
 fn parts(nanoseconds: u64) -> u64 {
     nanoseconds.saturating_mul(PARTS as u64)
 }
 
-/// What a frame counts for: a segment counts for the frames that it becomes.
+/// A frame's weight: a segment weighs as much as the frames that it is cut into.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weight {
     /// Frames.
@@ -31,14 +31,14 @@ pub struct Weight {
 }
 
 impl Weight {
-    /// A frame of that many bytes.
+    /// The weight of a frame of `bytes` bytes.
     #[inline]
     #[must_use]
     pub const fn frame(bytes: usize) -> Weight {
         Weight { frames: 1, bytes: bytes as u32 }
     }
 
-    /// Both together.
+    /// The sum of both.
     #[inline]
     #[must_use]
     pub fn plus(self, other: Weight) -> Weight {
@@ -46,7 +46,7 @@ impl Weight {
     }
 }
 
-/// How much may pass.
+/// A rate and a burst.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limit {
     per_byte: f64,
@@ -55,14 +55,14 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// That many bits a second, and that many bytes together.
+    /// A limit of `rate` bits a second, and bursts of `burst` bytes.
     #[must_use]
     pub fn bits(rate: u64, burst: u64) -> Limit {
         let per_byte = 8.0 * PER_SECOND / rate.max(1) as f64;
         Limit { per_byte, per_frame: 0.0, burst: (burst as f64 * per_byte).min(LONGEST) }
     }
 
-    /// That many frames a second, and that many together.
+    /// A limit of `rate` frames a second, and bursts of `burst` frames.
     #[must_use]
     pub fn frames(rate: u64, burst: u64) -> Limit {
         let per_frame = PER_SECOND / rate.max(1) as f64;
@@ -79,7 +79,7 @@ impl Limit {
 pub struct Bucket(AtomicU64);
 
 impl Bucket {
-    /// How many of the frames of these weights, in order, may pass at `now` (nanoseconds).
+    /// Number of frames of these weights, in order, that may pass at `now` (nanoseconds).
     #[inline]
     pub fn may(&self, limit: &Limit, now: u64, weights: impl Iterator<Item = Weight>) -> usize {
         let mut used = self.0.load(Ordering::Relaxed).saturating_sub(parts(now)) as f64;
@@ -94,7 +94,7 @@ impl Bucket {
         frames
     }
 
-    /// Takes the tokens of as many frames of these weights as may pass. Returns how many that are.
+    /// Takes the tokens of as many frames of these weights as may pass. Returns their number.
     #[inline]
     pub fn take(&self, limit: &Limit, now: u64, weights: impl Iterator<Item = Weight> + Clone) -> usize {
         let may = self.may(limit, now, weights.clone());
@@ -104,13 +104,13 @@ impl Bucket {
         may
     }
 
-    /// Takes the tokens of frames that pass in any case. Two threads that do so at the same time may let pass a batch
-    /// each: the bucket is in debt then, and both wait for longer.
+    /// Takes the tokens of frames that pass in any case. Two threads at the same time may pass a batch each: the bucket
+    /// is then in debt, and both wait longer.
     pub fn charge(&self, limit: &Limit, now: u64, weights: impl Iterator<Item = Weight>) {
         self.add(now, weights.map(|weight| limit.of(weight)).sum());
     }
 
-    /// Whether frames of that weight together may pass, whatever their order.
+    /// Whether frames of this total weight may pass, in any order.
     #[inline]
     pub fn may_all(&self, limit: &Limit, now: u64, together: Weight) -> bool {
         let used = self.0.load(Ordering::Relaxed).saturating_sub(parts(now)) as f64;
@@ -123,7 +123,7 @@ impl Bucket {
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 
-    /// How long it takes from `now` until a frame may pass, in nanoseconds; 0 if one may.
+    /// Time from `now` until a frame may pass, in nanoseconds; 0 if one may now.
     #[inline]
     pub fn wait(&self, limit: &Limit, now: u64) -> u64 {
         let begin = self.0.load(Ordering::Relaxed).saturating_sub(parts(now)) as f64;
@@ -138,9 +138,10 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// Sends frames of `len` bytes for `time`, waiting as long as the bucket says; returns how many passed.
+    /// Sends frames of `len` bytes for `time`, waiting as the bucket requires; returns the number passed.
     fn greedy(bucket: &Bucket, limit: &Limit, len: usize, time: u64) -> u64 {
-        let (mut now, mut passed) = (7, 0);
+        let mut now = 7;
+        let mut passed = 0;
         while now < time {
             passed += bucket.take(limit, now, std::iter::repeat_n(Weight::frame(len), 32)) as u64;
             now += bucket.wait(limit, now).max(1);
@@ -148,14 +149,15 @@ mod tests {
         passed
     }
 
-    /// Objective: over ten seconds, who sends as much as possible gets the rate, from 10 kbit/s to 100 Gbit/s and from
-    /// 60 bytes to 64 KiB, and the burst beside it.
+    /// Objective: over ten seconds, a greedy sender gets the rate plus the burst, from 10 kbit/s to 100 Gbit/s and from
+    /// 60 bytes to 64 KiB.
     #[test]
     fn rates_are_kept() {
         for (rate, len) in
             [(10_000u64, 60usize), (10_000_000, 1514), (1_000_000_000, 65_000), (100_000_000_000, 60_000)]
         {
-            let (bucket, burst) = (Bucket::default(), 3 * len as u64);
+            let bucket = Bucket::default();
+            let burst = 3 * len as u64;
             let time = 10 * SECOND;
             let got = greedy(&bucket, &Limit::bits(rate, burst), len, time) * len as u64 * 8;
             let expected = rate * 10 + burst * 8;
@@ -166,39 +168,40 @@ mod tests {
         assert!((10_009..=10_011).contains(&got), "{got}");
     }
 
-    /// Objective: after a pause there is a burst and no more; a frame longer than the burst passes when there is any
-    /// token.
+    /// Objective: after a pause there is one burst; a frame longer than the burst passes if there is any token.
     #[test]
     fn bursts() {
-        let (bucket, limit) = (Bucket::default(), Limit::bits(8_000_000, 10_000));
+        let bucket = Bucket::default();
+        let limit = Limit::bits(8_000_000, 10_000);
         let take = |now, len, n| bucket.take(&limit, now, std::iter::repeat_n(Weight::frame(len), n));
         assert_eq!(take(SECOND, 1000, 100), 10);
         assert_eq!(take(SECOND, 1000, 100), 0);
         assert_eq!(bucket.wait(&limit, SECOND), 1, "the next token");
         assert_eq!(take(1000 * SECOND, 1000, 100), 10);
         assert_eq!(take(2000 * SECOND, 65_000, 2), 1);
-        // 65,000 bytes take 65 ms, 10 ms of which were there.
+        // 65,000 bytes take 65 ms, of which 10 ms were available.
         assert_eq!(bucket.wait(&limit, 2000 * SECOND).div_ceil(1_000_000), 56);
     }
 
-    /// Objective: a segment takes the tokens of the frames that it becomes, of limits in frames and in bits.
+    /// Objective: a segment takes the tokens of the frames that it is cut into, with limits in frames and in bits.
     #[test]
     fn segments() {
         let bucket = Bucket::default();
         let limit = Limit::frames(1000, 10);
         let segment = Weight { frames: 40, bytes: 60_000 };
         assert_eq!(bucket.take(&limit, SECOND, [segment, segment].into_iter()), 1);
-        // 40 frames take 40 ms, 10 ms of which were there.
+        // 40 frames take 40 ms, of which 10 ms were available.
         assert_eq!(bucket.wait(&limit, SECOND).div_ceil(1_000_000), 31);
         assert_eq!(segment.plus(Weight::frame(60)), Weight { frames: 41, bytes: 60_060 });
     }
 
     proptest! {
-        /// Objective: frames that may pass together are those of which each may, and they take the same tokens.
+        /// Objective: frames pass together exactly if each may pass, and take the same tokens.
         #[test]
         fn together(lens in proptest::collection::vec(0usize..2000, 1..50), burst in 1u64..100_000, before in 0u64..100_000) {
             for limit in [Limit::bits(8_000_000, burst), Limit::frames(1_000_000, burst)] {
-                let (one, all) = (Bucket::default(), Bucket::default());
+                let one = Bucket::default();
+                let all = Bucket::default();
                 let before = Weight::frame(before as usize);
                 [&one, &all].iter().for_each(|bucket| bucket.charge(&limit, SECOND, [before].into_iter()));
                 let weights = || lens.iter().map(|&len| Weight::frame(len));
@@ -211,7 +214,7 @@ mod tests {
             }
         }
 
-        /// Objective: rates of 1 and of 2^64 - 1, lengths and times of any size neither panic nor take for ever.
+        /// Objective: rates of 1 and of 2^64 - 1, lengths and times of any size neither panic nor loop.
         #[test]
         fn any_numbers(rate in 0u64.., burst in 0u64.., now in 0u64..1 << 60, len in 0usize..1 << 20, back in 0u64..SECOND) {
             for limit in [Limit::bits(rate, burst), Limit::frames(rate, burst)] {

@@ -1,26 +1,26 @@
-//! Whether a frame's addresses are its port's: anti-spoofing by the addresses that a port may use.
+//! Anti-spoofing: whether a frame's addresses are among those that its port may use.
 //!
-//! A [`Guard`] does what libvirt's filter `clean-traffic`, OpenStack's port security and a switch's DHCP snooping and
-//! RA guard do, each as a [`Check`] of its own:
+//! A [`Guard`] combines the checks of libvirt's filter `clean-traffic`, OpenStack's port security and a switch's DHCP
+//! snooping and RA guard, each as a [`Check`] of its own:
 //!
 //! | check | refuses |
 //! |---|---|
 //! | `mac` | an Ethernet source that is not listed |
 //! | `ip` | an IPv4 or IPv6 source that is not listed |
-//! | `arp` | ARP and RARP that say another's address is here |
-//! | `nd` | IPv6 neighbour discovery that says so, and redirects |
-//! | `dhcp` | what a DHCP server sends, over IPv4 and IPv6 |
+//! | `arp` | ARP and RARP that claim another's address |
+//! | `nd` | IPv6 neighbour discovery that claims another's address, and redirects |
+//! | `dhcp` | messages of a DHCP server, over IPv4 and IPv6 |
 //! | `ra` | IPv6 router advertisements and redirects |
 //!
-//! Nothing is implied by what is listed. In particular a port whose IPv6 is to work lists its link-local address or
-//! `fe80::/10`, and with `ip` a port that lists only IPv4 addresses sends no IPv6 at all. `arp` and `nd` compare what
-//! was listed: hardware addresses if any MAC address was, IP addresses if any was.
+//! A list implies nothing. In particular a port with IPv6 must list its link-local address or `fe80::/10`, and with
+//! `ip` a port that lists only IPv4 addresses sends no IPv6 at all. `arp` and `nd` compare hardware addresses if any
+//! MAC address is listed, IP addresses if any is.
 //!
-//! What cannot be read is refused if a check would have had to read it: a third VLAN tag, a header that is cut or lies
-//! beyond the bytes given, a chain of extension headers that is too long, a first fragment that does not show its
-//! ports. Otherwise a sender would hide a message there (RFC 7113). Tags are looked past, and so is an LLC/SNAP header
-//! in front of an EtherType, which hosts and access points take off (CERT VU#855201). Tunnels, PPPoE and MPLS are not
-//! looked into.
+//! Unreadable parts are refused if a check would have to read them: a third VLAN tag, a header that is truncated or
+//! lies beyond the given bytes, a chain of extension headers that is too long, a first fragment without its ports.
+//! Otherwise a sender could hide a message there (RFC 7113). Checks look past tags, and past an LLC/SNAP header in
+//! front of an EtherType, which hosts and access points remove (CERT VU#855201). They do not look into tunnels, PPPoE
+//! and MPLS.
 //!
 //! ```
 //! use netvale_policy::guard::{Guard, Violation};
@@ -48,7 +48,7 @@ pub use checks::{BadChecks, Check, Checks};
 use allowed::Allowed;
 use packet::{Ports, Upper, V4, V6};
 
-/// EtherType of RARP (RFC 903), whose packets look like ARP's.
+/// EtherType of RARP (RFC 903), whose packets have ARP's layout.
 const RARP: u16 = 0x8035;
 /// UDP ports of DHCP (RFC 2131 §4.1) and DHCPv6 (RFC 8415 §7.2).
 const DHCP_SERVER: u16 = 67;
@@ -56,25 +56,25 @@ const DHCP_CLIENT: u16 = 68;
 const DHCP6_CLIENT: u16 = 546;
 const DHCP6_SERVER: u16 = 547;
 
-/// Why a frame may not be sent. A switch counts frames by these.
+/// Why a frame may not be sent; each is a drop counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Violation {
     /// The Ethernet source is not the port's.
     SpoofedMac,
     /// The IP source is not the port's, or cannot be read.
     SpoofedIp,
-    /// ARP or RARP that says another's address is here, or that cannot be read.
+    /// ARP or RARP that claims another's address, or is unreadable.
     SpoofedArp,
-    /// Neighbour discovery that says so, a redirect, or what may be either.
+    /// Neighbour discovery that claims another's address, a redirect, or a possible one.
     SpoofedNd,
-    /// What a DHCP server sends, or may be.
+    /// A message of a DHCP server, or a possible one.
     RogueDhcp,
-    /// A router advertisement or a redirect, or what may be.
+    /// A router advertisement or a redirect, or a possible one.
     RogueRa,
 }
 
 impl Violation {
-    /// All of them, in the order of their declaration.
+    /// All violations, in the order of their declaration.
     pub const ALL: [Self; 6] =
         [Self::SpoofedMac, Self::SpoofedIp, Self::SpoofedArp, Self::SpoofedNd, Self::RogueDhcp, Self::RogueRa];
 
@@ -97,7 +97,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Checks that need addresses which were not given.
+/// Why a guard cannot be created: its checks lack addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadGuard {
     /// `mac` without any MAC address.
@@ -113,7 +113,7 @@ pub enum BadGuard {
     NoAddress(&'static str),
 }
 
-/// What a port may send, ready to be asked for each frame.
+/// The checks on a port's frames, ready to run.
 #[derive(Clone, Debug)]
 pub struct Guard {
     checks: Checks,
@@ -123,13 +123,14 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// The most bytes of a frame that a check reads. Enough for two tags and a router advertisement with two prefixes
-    /// and a name server; an option that lies further on is refused.
+    /// Maximum number of a frame's bytes that a check reads. Enough for two tags and a router advertisement with two
+    /// prefixes and a name server; an option further on is refused.
     pub const HEAD: usize = 192;
 
-    /// A guard that makes `checks` by `addresses`. Addresses that no check looks at do no harm.
+    /// Creates a guard that makes `checks` against `addresses`. Addresses that no check uses are ignored.
     pub fn new(checks: Checks, addresses: Addresses) -> Result<Self, BadGuard> {
-        let (no_mac, no_ip) = (addresses.macs().is_empty(), addresses.prefixes().is_empty());
+        let no_mac = addresses.macs().is_empty();
+        let no_ip = addresses.prefixes().is_empty();
         if checks.has(Check::Mac) && no_mac {
             return Err(BadGuard::NoMac);
         }
@@ -143,20 +144,20 @@ impl Guard {
         }
     }
 
-    /// The checks made.
+    /// Its checks.
     pub fn checks(&self) -> Checks {
         self.checks
     }
 
-    /// How many of a frame's first bytes [`Guard::check`] wants, if the frame has that many: [`Guard::HEAD`], or an
+    /// Number of a frame's first bytes that [`Guard::check`] needs, if the frame has that many: [`Guard::HEAD`], or an
     /// Ethernet header if only `mac` is checked.
     #[inline]
     pub fn head_len(&self) -> usize {
         if self.deep { Self::HEAD } else { ethernet::HEADER_LEN }
     }
 
-    /// Whether the port may send the frame of `len` bytes that starts with `head`. `head` is a copy that its sender
-    /// cannot change any more: the first [`Guard::head_len`] bytes, or the whole frame if it is shorter.
+    /// Checks whether the port may send the frame of `len` bytes that starts with `head`, a private copy of the first
+    /// [`Guard::head_len`] bytes, or of the whole frame if it is shorter.
     #[inline]
     pub fn check(&self, head: &[u8], len: usize) -> Result<(), Violation> {
         if self.checks.has(Check::Mac) {
@@ -182,7 +183,7 @@ impl Guard {
         }
     }
 
-    /// What to say of bytes that cannot be read: a violation of the first of `checks` that would have read them.
+    /// The verdict on unreadable bytes: a violation of the first of `checks` that would have read them.
     fn hidden(&self, checks: &[Check]) -> Result<(), Violation> {
         match checks.iter().find(|&&check| self.checks.has(check)) {
             Some(check) => Err(check.violation()),
@@ -190,8 +191,8 @@ impl Guard {
         }
     }
 
-    /// ARP's sender is whom the packet's readers will send to, whatever the operation (RFC 826); an address of zeros
-    /// claims nothing (RFC 5227 §1.1).
+    /// Readers of the packet will send to ARP's sender, whatever the operation (RFC 826); an address of zeros claims
+    /// nothing (RFC 5227 §1.1).
     fn check_arp(&self, head: &[u8], packet: &[u8]) -> Result<(), Violation> {
         let packet = arp::Packet::parse(packet).map_err(|_| Violation::SpoofedArp)?;
         let (mac, ip) = packet.sender();
@@ -209,7 +210,7 @@ impl Guard {
             return self.hidden(&[Check::Ip, Check::Dhcp]);
         };
         if self.checks.has(Check::Ip) && !self.allowed.v4(packet.src) {
-            // A client that has no address yet has to ask for one (RFC 2131 §4.1).
+            // A client without an address has to ask for one (RFC 2131 §4.1).
             let asks = packet.upper.ports() == Ports::Are(DHCP_CLIENT, DHCP_SERVER);
             if !packet.src.is_unspecified() || !asks {
                 return Err(Violation::SpoofedIp);
@@ -221,7 +222,7 @@ impl Guard {
         Ok(())
     }
 
-    /// `len`: bytes of the packet in the frame, of which `packet` is the start.
+    /// `len`: bytes of the packet in the frame; `packet` is its start.
     fn check_v6(&self, head: &[u8], packet: &[u8], len: usize) -> Result<(), Violation> {
         if !self.checks.any(&[Check::Ip, Check::Nd, Check::Dhcp, Check::Ra]) {
             return Ok(());
@@ -251,8 +252,8 @@ impl Guard {
     }
 }
 
-/// Whether a DHCP server or relay sends a datagram between `ports`. All that goes to the clients' port counts, since
-/// clients do not look where it comes from.
+/// Whether ports are those of a DHCP server or relay. Every datagram to the clients' port counts, since clients ignore
+/// its source.
 fn is_dhcp_server(ports: Ports) -> bool {
     match ports {
         Ports::Are(src, dst) => dst == DHCP_CLIENT || (src == DHCP_SERVER && dst == DHCP_SERVER),

@@ -1,17 +1,17 @@
-//! What a port may send and get, and how: policies, as functions of frames and of the time that they are told.
+//! Policies of a port's traffic, as functions of frames and of a given time.
 //!
 //! Nothing here reads a clock, a socket or shared memory: a policy gets a private copy of a frame's first bytes, the
-//! frame's length and a time, and says what is to be done. The switch does it.
+//! frame's length and a time, and returns a decision. The switch carries it out.
 //!
-//! | module | what it decides |
+//! | module | subject |
 //! |---|---|
 //! | [`bpf`] | filters: classic BPF, verified once and run for each frame |
 //! | [`bucket`] | rates: token buckets, alone or shared by a group |
-//! | [`guard`] | whether a frame's addresses are its port's |
-//! | [`impair`] | a bad link: delay, loss, duplicates, order, damage |
-//! | [`snoop`] | which ports want which multicast groups |
-//! | [`units`] | rates, sizes, times and parts as iproute2 writes them |
-//! | [`vlan`] | VLANs: which tag a frame has, gets and loses |
+//! | [`guard`] | anti-spoofing: whether a frame's addresses are its port's |
+//! | [`impair`] | a bad link: delay, loss, duplicates, reordering, damage |
+//! | [`snoop`] | multicast groups and their member ports |
+//! | [`units`] | rates, sizes, times and shares as iproute2 writes them |
+//! | [`vlan`] | VLANs: tags that a frame has, gets and loses |
 #![forbid(unsafe_code)]
 
 pub mod bpf;

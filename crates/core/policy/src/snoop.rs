@@ -1,34 +1,34 @@
-//! Which ports want which multicast groups: IGMP and MLD snooping, as RFC 4541 says and the Linux bridge does.
+//! Multicast groups and their member ports: IGMP and MLD snooping, as in RFC 4541 and the Linux bridge.
 //!
-//! A [`Snoop`] is one switch's. It is fed the messages of IGMPv1 to 3, MLDv1 and 2 and the hellos of multicast routers
-//! that arrive at its ports, and told the time; it says which queries to send. What forwards frames does not read it
-//! but a [`Groups`], which never changes and is made anew after a change:
+//! A [`Snoop`] belongs to one switch. It takes the messages of IGMPv1 to 3, MLDv1 and 2 and the hellos of multicast
+//! routers that arrive at the switch's ports, and the time; it returns queries to send. Forwarding code reads a
+//! [`Groups`] instead, an immutable snapshot that is renewed after a change:
 //!
 //! ```text
 //!   port's worker                       the owner of the Snoop                   all workers
 //!   is_control(head) -- message -->  observe, tick, next_query  -- Groups -->  Groups::ports(vlan, mac)
 //! ```
 //!
-//! Where a frame for a group goes:
+//! Destinations of a frame for a group:
 //!
 //! | destination | goes to |
 //! |---|---|
-//! | not `01:00:5e:…` or `33:33:…` | all ports: no one reports what is not IP |
-//! | 224.0.0.x, ff02::1 | all ports: no one need report these (RFC 4541 §2.1.2, §3) |
-//! | a VLAN in which no querier is known, or has been for less than hosts may take to answer | all ports |
+//! | not `01:00:5e:…` or `33:33:…` | all ports: only IP groups are reported |
+//! | 224.0.0.x, ff02::1 | all ports: hosts need not report these (RFC 4541 §2.1.2, §3) |
+//! | a VLAN without a querier, or with one for less than hosts may take to answer | all ports |
 //! | a group with members | its members and the ports of routers |
 //! | another group | the ports of routers |
 //!
-//! Without a querier nobody repeats a report, so that what was learned is not all there is. Frames are looked up by
-//! their MAC address, which 32 IPv4 groups share, and all IPv6 groups with the same last 32 bits: a frame goes to the
-//! members of all of them, and hosts drop what they did not join. So 239.0.0.5 goes everywhere, as its address is
-//! 224.0.0.5's.
+//! Without a querier, hosts do not repeat reports, so the known groups are incomplete. Frames are looked up by their
+//! MAC address, which 32 IPv4 groups share, and all IPv6 groups with the same last 32 bits: a frame goes to the members
+//! of all of them, and hosts drop frames of groups they did not join. So 239.0.0.5 is flooded, as its address is that
+//! of 224.0.0.5.
 //!
-//! Counters say what was heard, an expiry what time has changed. Sources are not told apart: a join for some sources
+//! Counters count messages; an expiry reports changes by time. Sources are not distinguished: a join for some sources
 //! (IGMPv3, MLDv2) is a join of the group.
 //!
-//! A port can be a member of a limited number of groups, and so can a switch have groups. A port that joins more gets
-//! the frames of all groups until it has been quiet for long enough; other ports lose nothing and get nothing by it.
+//! Both a port's memberships and a switch's groups are limited. A port that joins more gets the frames of all groups
+//! until it has been quiet for long enough; other ports are unaffected.
 
 mod address;
 mod domain;
@@ -56,34 +56,34 @@ use domain::Domain;
 use message::{Change, Control, HeardQuery};
 use table::{Joined, Key, Table};
 
-/// What a message was, and whether [`Snoop::snapshot`] would now be another.
+/// The kind of a message, and whether [`Snoop::snapshot`] has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observed {
-    /// What it was.
+    /// The message's kind.
     pub message: Message,
-    /// Whether what forwards frames has to be told.
+    /// Whether the snapshot for forwarding has changed.
     pub changed: bool,
 }
 
-/// What a message was, which decides where it goes.
+/// The kind of a message, which decides its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Message {
-    /// Tells what groups a host wants, or wants no more. Goes to [`Groups::routers`] only, lest other hosts keep back
-    /// theirs (RFC 4541 §2.1.1).
+    /// Reports groups that a host wants, or no longer wants. Goes only to [`Groups::routers`], lest other hosts
+    /// suppress theirs (RFC 4541 §2.1.1).
     Report,
     /// Asks for reports: goes everywhere.
     Query,
-    /// A query from a port that may have no router behind it. It counts for nothing and should go nowhere.
+    /// A query from a port that may have no router behind it. It is ignored and should not be forwarded.
     RefusedQuery,
-    /// A router says that it is there: goes everywhere.
+    /// A router announces itself: goes everywhere.
     Router,
-    /// Something else, to be forwarded as other frames are.
+    /// Another message, forwarded like other frames.
     Other,
-    /// It cannot be read; to be forwarded as other frames are.
+    /// An unreadable message, forwarded like other frames.
     Malformed,
 }
 
-/// What has been observed so far.
+/// Counts of observed messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Messages that join or leave groups.
@@ -94,22 +94,22 @@ pub struct Counters {
     pub refused_queries: u64,
     /// Hellos of routers.
     pub hellos: u64,
-    /// Messages that cannot be read.
+    /// Unreadable messages.
     pub malformed: u64,
     /// Joins beyond the limits.
     pub refused_joins: u64,
 }
 
-/// What the passing of time has changed.
+/// Changes by time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expiry {
-    /// Whether what forwards frames has to be told.
+    /// Whether the snapshot for forwarding has changed.
     pub changed: bool,
-    /// When there is next something to do for [`Snoop::tick`] or [`Snoop::next_query`], in ns; `u64::MAX` if never.
+    /// When [`Snoop::tick`] or [`Snoop::next_query`] next has work, in ns; `u64::MAX` if never.
     pub next_ns: u64,
 }
 
-/// A port that wants a group, for display.
+/// A port's membership in a group, for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Membership {
     /// VLAN; 0 in a switch without.
@@ -118,7 +118,7 @@ pub struct Membership {
     pub group: IpAddr,
     /// The port.
     pub port: u8,
-    /// When it is forgotten unless it is reported again, in ns.
+    /// When it expires unless reported again, in ns.
     pub expires_ns: u64,
 }
 
@@ -129,24 +129,24 @@ pub struct KnownDomain {
     pub vlan: u16,
     /// The family.
     pub family: Family,
-    /// Whether groups are kept apart.
+    /// Whether groups are forwarded separately.
     pub is_active: bool,
-    /// Whether it is this switch that queries.
+    /// Whether this switch is the querier.
     pub is_asking: bool,
-    /// Who queries, if it is another.
+    /// The querier, if it is another.
     pub querier: Option<IpAddr>,
     /// The ports of routers.
     pub routers: PortSet,
 }
 
 /// The snooping of one switch. Times are in ns and must not go back; ports are 0 to 254; the VLAN is 0 in a switch
-/// without.
+/// without VLANs.
 #[derive(Debug)]
 pub struct Snoop {
     settings: Settings,
     table: Table,
     domains: BTreeMap<(u16, Family), Domain>,
-    /// Ports that are routers' by configuration, and ports that are never.
+    /// Ports configured as routers', and ports configured as never routers'.
     always: PortSet,
     never: PortSet,
     fast_leave: PortSet,
@@ -154,7 +154,7 @@ pub struct Snoop {
 }
 
 impl Snoop {
-    /// The snooping of a switch that has heard nothing yet.
+    /// Creates the snooping of a switch that has heard no messages yet.
     pub fn new(settings: Settings) -> Self {
         let settings = settings.clamped();
         Self {
@@ -168,8 +168,8 @@ impl Snoop {
         }
     }
 
-    /// Starts to snoop in `vlan`, and to query if the settings say so, rather than at the first message that is heard
-    /// there. Does nothing the second time.
+    /// Starts snooping in `vlan`, and querying if configured, ahead of the first message there. Does nothing the second
+    /// time.
     pub fn watch(&mut self, now_ns: u64, vlan: u16) {
         for family in [Family::V4, Family::V6] {
             self.domain(now_ns, vlan, family);
@@ -183,7 +183,7 @@ impl Snoop {
         self.table.retain(|key, _| key.0 != vlan) | (self.domains.len() != before)
     }
 
-    /// Says whether a router is behind `port`. Returns whether the snapshot changed.
+    /// Sets whether a router is behind `port`. Returns whether the snapshot changed.
     pub fn set_router(&mut self, port: u8, router: Router) -> bool {
         let before = self.always;
         self.always.set(port, router == Router::Always);
@@ -195,12 +195,12 @@ impl Snoop {
         self.always != before || learned
     }
 
-    /// Says whether a leave from `port` is believed without asking, because there is one host behind it.
+    /// Sets whether a leave from `port` ends its membership without a query, because one host is behind it.
     pub fn set_fast_leave(&mut self, port: u8, fast: bool) {
         self.fast_leave.set(port, fast);
     }
 
-    /// Forgets `port`, as when it leaves the switch. Returns whether the snapshot changed.
+    /// Forgets `port` when it leaves the switch. Returns whether the snapshot changed.
     pub fn remove_port(&mut self, port: u8) -> bool {
         let mut changed = self.table.retain(|_, member| member != port);
         for domain in self.domains.values_mut() {
@@ -213,9 +213,8 @@ impl Snoop {
         changed
     }
 
-    /// Learns from the frame that starts with `head` and arrived at `port`, for which [`is_control`] said yes. `head`
-    /// is a copy that its sender cannot change any more, of all of the frame: a message that does not end in it is
-    /// malformed.
+    /// Learns from a frame that arrived at `port` and passed [`is_control`]. `head` is a private copy of the whole
+    /// frame: a message that does not end in it is malformed.
     pub fn observe(&mut self, now_ns: u64, vlan: u16, port: u8, head: &[u8]) -> Observed {
         let Ok(control) = message::parse(head) else {
             self.counters.malformed += 1;
@@ -234,9 +233,8 @@ impl Snoop {
         Observed { message, changed }
     }
 
-    /// Forgets what is over. To be called at the latest at the time that the last call said, and after messages, which
-    /// may have made that earlier; and before it [`Snoop::next_query`], as a query that is due is what there is next to
-    /// do.
+    /// Ends what has expired. Call it no later than the time that the last call returned, and after messages, which may
+    /// have made that earlier; and call [`Snoop::next_query`] before it, as a due query counts as pending work.
     pub fn tick(&mut self, now_ns: u64) -> Expiry {
         let mut changed = self.table.expire(now_ns);
         for domain in self.domains.values_mut() {
@@ -246,7 +244,7 @@ impl Snoop {
         Expiry { changed, next_ns: domains.min(self.table.next()) }
     }
 
-    /// A query that is due: to be called until there is none. Without the setting `querier` there never is one.
+    /// Returns a due query: call it until it returns `None`, as it always does without the setting `querier`.
     pub fn next_query(&mut self, now_ns: u64) -> Option<Query> {
         for (&(vlan, family), domain) in &mut self.domains {
             if domain.take_general_query(now_ns, &self.settings) {
@@ -255,7 +253,7 @@ impl Snoop {
         }
         while let Some((key, port)) = self.table.take_question(now_ns) {
             let (vlan, group) = key;
-            // Another querier may have taken over since the host left; it asks then.
+            // Another querier may have taken over since the host left; it then sends the query.
             if self.domains.get(&(vlan, Family::of(group))).is_some_and(Domain::is_asking) {
                 return Some(Query::specific(&self.settings, vlan, port, group));
             }
@@ -263,7 +261,7 @@ impl Snoop {
         None
     }
 
-    /// What is known now, for what forwards frames. Takes time and memory for each group.
+    /// A snapshot for forwarding. Takes time and memory for each group.
     pub fn snapshot(&self) -> Groups {
         let mut groups = Groups::default();
         for (&(vlan, family), domain) in self.domains.iter().filter(|(_, domain)| domain.is_active()) {
@@ -275,12 +273,13 @@ impl Snoop {
         groups
     }
 
-    /// Where a frame to `mac` goes, as [`Groups::ports`] of a snapshot of now would say: for those who ask once.
+    /// Destinations of a frame to `mac`, the same as [`Groups::ports`] of a snapshot would return: for a single
+    /// look-up.
     pub fn members(&self, vlan: u16, mac: MacAddr) -> Option<PortSet> {
         self.snapshot().ports(vlan, mac).copied()
     }
 
-    /// Who wants which group, by VLAN, group and port.
+    /// The memberships, by VLAN, group and port.
     pub fn memberships(&self) -> impl Iterator<Item = Membership> {
         self.table.memberships()
     }
@@ -290,7 +289,7 @@ impl Snoop {
         self.domains.get(&(vlan, family)).map_or(self.always, |domain| self.routers(domain))
     }
 
-    /// Whether a querier of a family is known in a VLAN for long enough, so that groups are kept apart there.
+    /// Whether a family's querier in a VLAN has been known for long enough to forward groups separately.
     pub fn is_active(&self, vlan: u16, family: Family) -> bool {
         self.domains.get(&(vlan, family)).is_some_and(Domain::is_active)
     }
@@ -300,7 +299,7 @@ impl Snoop {
         self.domains.get(&(vlan, family)).and_then(Domain::querier)
     }
 
-    /// What is known of each VLAN and family.
+    /// The state of each VLAN and family.
     pub fn domains(&self) -> impl Iterator<Item = KnownDomain> {
         self.domains.iter().map(|(&(vlan, family), domain)| KnownDomain {
             vlan,
@@ -312,7 +311,7 @@ impl Snoop {
         })
     }
 
-    /// What has been observed so far.
+    /// The counts of observed messages.
     pub fn counters(&self) -> Counters {
         self.counters
     }
@@ -344,8 +343,8 @@ impl Snoop {
         match query.group {
             None => domain.elect(now_ns, &query, &settings),
             Some(group) if query.lowers_timers => {
-                // Members have this long to say that they are still there. Less is not believed: it would be over
-                // before they had a chance.
+                // Members have this long to report again. A shorter time is ignored: it would end before they had a
+                // chance.
                 let wait = query.max_response_ns.max(settings.last_member_interval_ns);
                 let until = now_ns.saturating_add(wait.saturating_mul(settings.last_member_count.into()));
                 self.table.lower((vlan, group), until);
@@ -366,7 +365,7 @@ impl Snoop {
             Change::Join(group) => self.join(now_ns, (vlan, group), port),
             Change::Leave(group) if self.fast_leave.has(port) => self.table.leave((vlan, group), port),
             Change::Leave(group) | Change::Ask(group) => {
-                // Whether another host behind the port wants the group, only a querier can find out.
+                // Only a querier can find out whether another host behind the port wants the group.
                 if self.domain(now_ns, vlan, Family::of(group)).is_asking() {
                     self.table.question(now_ns, (vlan, group), port);
                 }
@@ -393,8 +392,8 @@ impl Snoop {
     }
 }
 
-/// What the message in a frame is, and of which family, for who forwards the frame. [`Snoop::observe`] says the same,
-/// but for queries that it refuses.
+/// The kind and family of a frame's message, for forwarding. [`Snoop::observe`] returns the same kind, except for
+/// refused queries.
 pub fn message(frame: &[u8]) -> (Message, Family) {
     let is_v6 = ethernet::network(frame).is_ok_and(|(ethertype, _)| ethertype == ethernet::IPV6);
     let message = match message::parse(frame) {

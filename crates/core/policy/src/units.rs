@@ -1,8 +1,8 @@
 //! Rates, sizes, times and shares as iproute2 writes them.
 //!
 //! tc(8), "PARAMETERS" and "UNITS", is the reference: the same words in either case, the same units of bare numbers,
-//! and what is less than the smallest unit is cut off. Numbers are read exactly, never by way of floating point, so
-//! that each value has a text that gives it back.
+//! and fractions below the smallest unit are cut off. Numbers are read exactly, never by floating point: each value has
+//! a text that reads back as it.
 //!
 //! | type | text | bare number | shown |
 //! |---|---|---|---|
@@ -14,23 +14,23 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// Why a text is no quantity.
+/// Why a text is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Not a number with a unit that is known here.
+    /// Not a number with a known unit.
     #[error("expected a {expected}, not {text:?}")]
     Malformed {
-        /// What was given.
+        /// The given text.
         text: String,
-        /// What is expected instead, with an example.
+        /// The expected form, with an example.
         expected: &'static str,
     },
-    /// More than can be.
+    /// More than the maximum.
     #[error("{text:?} is more than {most}")]
     TooMuch {
-        /// What was given.
+        /// The given text.
         text: String,
-        /// The most that there can be.
+        /// The maximum.
         most: &'static str,
     },
 }
@@ -47,7 +47,7 @@ pub struct Size(u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);
 
-/// A share of a whole, from none to all. Kept as the kernel keeps it, as a part of `u32::MAX`.
+/// A share of a whole, from nothing to all. Stored like the kernel, in parts of `u32::MAX`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Share(u32);
 
@@ -56,11 +56,11 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const TIB: u64 = 1 << 40;
 
-/// What one type of quantity is written in.
+/// The units and messages of a type of quantity.
 struct Kind {
-    /// What an error says is expected.
+    /// The expected form, for errors.
     expected: &'static str,
-    /// What an error says is the most.
+    /// The maximum, for errors.
     most: &'static str,
     /// Units that are read.
     units: &'static [(&'static str, u64)],
@@ -190,22 +190,22 @@ impl Share {
         self.0
     }
 
-    /// What is missing to the whole.
+    /// The complement to the whole.
     pub const fn rest(self) -> Self {
         Self(u32::MAX - self.0)
     }
 
-    /// The share that the decimal number `part` of a whole is: `0.01` is one percent. This is how netmap's tools
-    /// write shares; iproute2 writes percents.
+    /// The share of a whole as a decimal number: `0.01` is one percent. netmap's tools write shares like this; iproute2
+    /// writes percents.
     pub fn from_part(part: &str) -> Result<Self, Error> {
         let malformed = || Error::Malformed { text: part.to_string(), expected: "share such as 0.01" };
         let (number, "") = Decimal::read(part).ok_or_else(malformed)? else { return Err(malformed()) };
         Self::nearest(number, 1).ok_or_else(|| Error::TooMuch { text: part.to_string(), most: "1" })
     }
 
-    /// The share nearest to `number` of `whole`, as tc(8) has it.
+    /// The share nearest to `number` of `whole`, as in tc(8).
     fn nearest(number: Decimal, whole: u128) -> Option<Self> {
-        // Twice the parts, so that the last bit says which way to round.
+        // Twice the parts, so the last bit decides the rounding.
         let twice = number.times(2 * u128::from(u32::MAX), whole)?;
         u32::try_from(twice.div_ceil(2)).ok().map(Self)
     }
@@ -264,12 +264,13 @@ impl fmt::Display for Time {
 }
 
 impl fmt::Display for Share {
-    /// Shows the shortest percentage that is read as this share.
+    /// Shows the shortest percentage that reads back as this share.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (parts, whole) = (u128::from(self.0), u128::from(u32::MAX));
+        let parts = u128::from(self.0);
+        let whole = u128::from(u32::MAX);
         let percent = |unit: u128| (parts * 100 * unit + whole / 2) / whole;
         let is_exact = |unit: &u128| (percent(*unit) * whole + 50 * unit) / (100 * unit) == parts;
-        // Eight places tell all shares apart: a share is more than two units of the eighth place of a percent.
+        // Eight places distinguish all shares: a share is more than two units of the eighth place of a percent.
         let places = (0..8).find(|places| is_exact(&10_u128.pow(*places))).unwrap_or(8);
         let unit = 10_u128.pow(places);
         write!(f, "{}", percent(unit) / unit)?;
@@ -280,7 +281,7 @@ impl fmt::Display for Share {
     }
 }
 
-/// Reads a number with a unit of `kind`, cutting off what is less than one.
+/// Reads a number with a unit of `kind`, cutting off fractions.
 fn read(text: &str, kind: &Kind) -> Result<u64, Error> {
     let malformed = || Error::Malformed { text: text.to_string(), expected: kind.expected };
     let (number, suffix) = Decimal::read(text).ok_or_else(malformed)?;
@@ -289,7 +290,7 @@ fn read(text: &str, kind: &Kind) -> Result<u64, Error> {
     value.ok_or_else(|| Error::TooMuch { text: text.to_string(), most: kind.most })
 }
 
-/// Shows `value` in the largest unit of `kind` that it is a whole number of, and 0 in the smallest.
+/// Shows `value` in the largest unit of `kind` that divides it, and 0 in the smallest.
 fn show(f: &mut fmt::Formatter<'_>, value: u64, kind: &Kind) -> fmt::Result {
     let fits = |(_, unit): &&(&str, u64)| *unit == 1 || (value != 0 && value.is_multiple_of(*unit));
     match kind.shown.iter().find(fits) {
@@ -306,10 +307,10 @@ pub(crate) struct Decimal {
 }
 
 impl Decimal {
-    /// Places that count. More of them are read and ignored: no unit is as small.
+    /// Significant places. Further ones are read and ignored: no unit is as small.
     const PLACES: i32 = 18;
 
-    /// Reads the decimal number at the start of `text`, such as `1.5` or `2e-6`. Gives what follows it as well.
+    /// Reads the decimal number at the start of `text`, such as `1.5` or `2e-6`. Also returns the rest of the text.
     pub(crate) fn read(text: &str) -> Option<(Self, &str)> {
         let (whole, rest) = digits(text);
         let (places, rest) = rest.strip_prefix('.').map_or(("", rest), digits);
@@ -355,7 +356,7 @@ fn digits(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// Reads `e-6` at the start of `text`, or nothing, which is an exponent of 0. Gives what follows it as well.
+/// Reads an exponent such as `e-6` at the start of `text`; without one it is 0. Also returns the rest of the text.
 fn exponent(text: &str) -> Option<(i32, &str)> {
     let Some(rest) = text.strip_prefix(['e', 'E']) else { return Some((0, text)) };
     let (negative, rest) = match rest.strip_prefix('-') {
@@ -388,7 +389,7 @@ mod tests {
         text.parse::<Share>().unwrap().raw()
     }
 
-    /// Objective: rates have the units of tc(8), in either case, `bps` being bytes per second.
+    /// Objective: rates have the units of tc(8), in either case; `bps` is bytes per second.
     #[test]
     fn rates_as_in_tc() {
         assert_eq!(
@@ -424,7 +425,7 @@ mod tests {
         assert_eq!(Share::ALL.rest(), Share::NONE);
     }
 
-    /// Objective: an error says what was given and what is expected instead.
+    /// Objective: an error names the given text and the expected form.
     #[test]
     fn errors_say_what_is_expected() {
         let shown = |error: Error| error.to_string();
@@ -455,7 +456,7 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: each value has a text that is read as that value.
+        /// Objective: each value has a text that reads back as it.
         #[test]
         fn round_trip(value: u64, parts: u32) {
             prop_assert_eq!(Rate(value).to_string().parse(), Ok(Rate(value)));

@@ -1,8 +1,8 @@
-//! VLANs: which one a frame of a port belongs to, and which tag it has behind another port (IEEE 802.1Q §6.9, 802.1ad).
+//! VLANs: the VLAN of a port's frame, and its tag behind another port (IEEE 802.1Q §6.9, 802.1ad).
 //!
 //! As on a Linux bridge with `vlan_filtering`: a port is a member of VLANs; frames without a tag belong to its native
-//! VLAN (`pvid`) and leave it without one, all others have their tag. A port of which nothing is said is a member of
-//! VLAN 1, without tags.
+//! VLAN (`pvid`) and leave it without one, all others have their tag. By default a port is a member of VLAN 1, without
+//! tags.
 //!
 //! ```
 //! use netvale_policy::vlan::{Tagging, Vlans};
@@ -22,27 +22,27 @@ use std::str::FromStr;
 /// Number of a VLAN, 1 to 4094.
 pub type VlanId = u16;
 
-/// The VLAN of ports of which nothing is said.
+/// The VLAN of ports without VLAN settings.
 pub const DEFAULT_VLAN: VlanId = 1;
 /// The largest number; 4095 is reserved.
 pub const MAX_VLAN: VlanId = 4094;
 
 const WORDS: usize = 64;
 const AT_TYPE: usize = 12;
-/// Bytes without which a tag of either protocol is cut short: as on Linux, its EtherType and two bytes behind it belong
-/// to it.
+/// Minimum bytes of a tagged frame of either protocol: as on Linux, the inner EtherType and two bytes behind it count
+/// as part of the tag.
 const LEAST_TAGGED: usize = 20;
 
-/// Why VLANs are not what they are given as.
+/// Why VLAN settings are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadVlans {
-    /// A number is none, or out of range.
+    /// A text that is not a number in range.
     #[error("{0:?} is no VLAN: it is a number from 1 to {MAX_VLAN}")]
     Number(String),
     /// A range ends before it begins.
     #[error("{0:?} ends before it begins")]
     Range(String),
-    /// The protocol is neither.
+    /// An unknown protocol.
     #[error("{0:?} is no VLAN protocol: it is 802.1q or 802.1ad")]
     Protocol(String),
     /// An access port with a trunk's words.
@@ -74,7 +74,7 @@ impl VlanSet {
         }
     }
 
-    /// Whether it has that VLAN.
+    /// Whether the set contains a VLAN.
     #[inline]
     #[must_use]
     pub fn contains(&self, vlan: VlanId) -> bool {
@@ -87,10 +87,10 @@ impl VlanSet {
     }
 }
 
-/// Reads a number.
+/// Reads a VLAN's number.
 ///
 /// # Errors
-/// [`BadVlans::Number`] if it is none of a VLAN.
+/// [`BadVlans::Number`] if the text is not a number from 1 to [`MAX_VLAN`].
 pub fn vlan_id(text: &str) -> Result<VlanId, BadVlans> {
     let id = text.trim().parse().ok().filter(|id| (1..=MAX_VLAN).contains(id));
     id.ok_or_else(|| BadVlans::Number(text.trim().chars().take(20).collect()))
@@ -109,7 +109,8 @@ impl FromStr for VlanSet {
         };
         for range in ranges.split(',') {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
-            let (first, last) = (vlan_id(first)?, vlan_id(last)?);
+            let first = vlan_id(first)?;
+            let last = vlan_id(last)?;
             if last < first {
                 return Err(BadVlans::Range(range.trim().chars().take(20).collect()));
             }
@@ -121,7 +122,8 @@ impl FromStr for VlanSet {
 
 impl fmt::Display for VlanSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (mut vlans, mut sep) = (self.iter().peekable(), "");
+        let mut vlans = self.iter().peekable();
+        let mut sep = "";
         if vlans.peek().is_none() {
             return f.write_str("none");
         }
@@ -189,7 +191,7 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// The VLAN of a frame that a port sent.
+/// The VLAN of a frame sent by a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vlan {
     /// Its number.
@@ -198,7 +200,7 @@ pub struct Vlan {
     pub priority: u16,
     /// Whether the frame came with a tag of the port's protocol.
     pub tagged: bool,
-    /// Whether that tag says the VLAN, too, and not a priority only.
+    /// Whether that tag also gives the VLAN, and not only a priority.
     pub stays: bool,
 }
 
@@ -206,26 +208,27 @@ impl Vlan {
     /// The tag for a frame of this VLAN.
     #[must_use]
     pub const fn tag(self, protocol: Protocol) -> [u8; 4] {
-        let ([a, b], [c, d]) = (protocol.bytes(), (self.priority | self.id).to_be_bytes());
+        let [a, b] = protocol.bytes();
+        let [c, d] = (self.priority | self.id).to_be_bytes();
         [a, b, c, d]
     }
 }
 
-/// Why a frame does not belong to a VLAN of its port.
+/// Why a frame belongs to none of its port's VLANs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The port is no member of its VLAN, or takes no frames without a tag.
+    /// The port is not a member of the VLAN, or takes no untagged frames.
     NoMember,
-    /// The tag is cut short, or has the reserved number.
+    /// The tag is truncated, or has the reserved number.
     BadTag,
 }
 
-/// How frames of a VLAN leave a port.
+/// The tag of a VLAN's frames when they leave a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tagging {
-    /// Without a tag.
+    /// No tag.
     Plain,
-    /// With one.
+    /// A tag of this protocol.
     Tagged(Protocol),
 }
 
@@ -239,7 +242,7 @@ pub struct Vlans {
 }
 
 impl Default for Vlans {
-    /// Those of a port of which nothing is said.
+    /// The VLANs of a port without VLAN settings.
     fn default() -> Vlans {
         Vlans::with(VlanSet::default(), Some(DEFAULT_VLAN))
     }
@@ -251,7 +254,7 @@ impl Vlans {
         Vlans { members, native, protocol: Protocol::default() }
     }
 
-    /// Those of a port in one VLAN, without tags.
+    /// The VLANs of an access port: one, without tags.
     ///
     /// # Errors
     /// [`BadVlans::Number`] if there is no such VLAN.
@@ -259,7 +262,7 @@ impl Vlans {
         Ok(Vlans::with(VlanSet::default(), Some(vlan_id(&vlan.to_string())?)))
     }
 
-    /// Those of a port with tags; frames without one belong to `native`, if any.
+    /// The VLANs of a trunk: with tags; untagged frames belong to `native`, if set.
     ///
     /// # Errors
     /// [`BadVlans::Number`] if there is no such VLAN.
@@ -268,28 +271,28 @@ impl Vlans {
         Ok(Vlans::with(vlans, native))
     }
 
-    /// Whether the port is a member of no VLAN but those of the other one.
+    /// Whether the port's VLANs are a subset of those of `most`.
     #[must_use]
     pub fn are_among(&self, most: &Vlans) -> bool {
         self.members.0.iter().zip(&most.members.0).all(|(is, most)| is & !most == 0)
     }
 
-    /// The VLAN of frames without a tag, if they may have none.
+    /// The VLAN of untagged frames, if they are allowed.
     #[must_use]
     pub fn untagged(&self) -> Option<VlanId> {
         self.native
     }
 
-    /// The same with tags of that protocol.
+    /// The same with tags of another protocol.
     #[must_use]
     pub fn with_protocol(self, protocol: Protocol) -> Vlans {
         Vlans { protocol, ..self }
     }
 
-    /// Those that a port's options say; `None` if they say nothing of VLANs.
+    /// The VLANs of a port's options; `None` without VLAN options.
     ///
     /// # Errors
-    /// What contradicts itself, or is no VLAN.
+    /// [`BadVlans`] if the options contradict each other, or are not VLANs.
     pub fn given(
         access: Option<VlanId>,
         trunk: Option<&VlanSet>,
@@ -307,12 +310,12 @@ impl Vlans {
         Ok(Some(vlans.with_protocol(protocol.unwrap_or_default())))
     }
 
-    /// The VLAN of a frame that begins with `head`, at least 20 bytes of it if it is that long.
+    /// The VLAN of a frame that begins with `head`: its first 20 bytes or more, or all of a shorter one.
     ///
-    /// A tag with number 0 says a priority only: the frame belongs to the native VLAN.
+    /// A tag with number 0 gives only a priority: the frame belongs to the native VLAN.
     ///
     /// # Errors
-    /// [`Refused`] if the port does not take it.
+    /// [`Refused`] if the port does not take the frame.
     #[inline]
     pub fn of(&self, head: &[u8]) -> Result<Vlan, Refused> {
         let protocol = head.get(AT_TYPE..AT_TYPE + 2).unwrap_or_default();
@@ -334,7 +337,7 @@ impl Vlans {
         Ok(Vlan { id, priority: control & 0xf000, tagged: true, stays: control & 0xfff != 0 })
     }
 
-    /// How frames of a VLAN leave the port; `None` if they do not.
+    /// The tagging of a VLAN's frames when they leave the port; `None` if they do not leave.
     #[inline]
     #[must_use]
     pub fn tagging(&self, vlan: VlanId) -> Option<Tagging> {
@@ -360,7 +363,7 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: any set is read back as it is written.
+        /// Objective: any set reads back as written.
         #[test]
         fn sets_round_trip(vlans in proptest::collection::vec(1u16..=4094, 0..80)) {
             let mut set = VlanSet::default();
@@ -369,7 +372,7 @@ mod tests {
             prop_assert!((0..=4095).all(|vlan| set.contains(vlan) == vlans.contains(&vlan)));
         }
 
-        /// Objective: whatever a frame begins with, a port takes it for a VLAN of its own, or not at all.
+        /// Objective: whatever a frame begins with, a port assigns it to one of its own VLANs, or refuses it.
         #[test]
         fn only_members(head in proptest::collection::vec(any::<u8>(), 0..40), tag in 0u8..3) {
             let mut head = head;
@@ -384,7 +387,7 @@ mod tests {
         }
     }
 
-    /// Objective: each kind of port takes and tags what a Linux bridge's would.
+    /// Objective: each kind of port takes and tags frames like a Linux bridge.
     #[test]
     fn kinds_of_ports() {
         use {Protocol::*, Refused::*};
@@ -408,7 +411,7 @@ mod tests {
         assert_eq!(Vlan { id: 31, priority: 0x7000, tagged: true, stays: true }.tag(Dot1ad), [0x88, 0xa8, 0x70, 31]);
     }
 
-    /// Objective: words that contradict each other, or are no VLANs, are refused by name.
+    /// Objective: words that contradict each other, or are not VLANs, are refused by name.
     #[test]
     fn refused() {
         let of = Vlans::given;

@@ -1,7 +1,7 @@
-//! Who may use a file that the daemon makes for a caller: permission bits, and further users and groups in an access
-//! control list (acl(5)).
+//! Access rights of files that the daemon makes for a caller: permission bits, and further users and groups in an
+//! access control list (acl(5)).
 //!
-//! A list, because the daemon has given up the right to give files away: the owner of a file may always set one.
+//! A list, because the daemon has dropped its right to change owners: the owner of a file may always set a list.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Stat, Uid, XattrFlags};
 use rustix::io::Errno;
 
-/// Where the kernel keeps a file's list (xattr(7)), and the version of its layout (`POSIX_ACL_XATTR_VERSION`).
+/// The extended attribute of a file's list (xattr(7)), and the version of its layout (`POSIX_ACL_XATTR_VERSION`).
 const ATTRIBUTE: &str = "system.posix_acl_access";
 const VERSION: u32 = 2;
-/// Kinds of entries (linux/posix_acl.h), and the number of those that need none.
+/// Tags of entries (linux/posix_acl.h), and the number for entries without one.
 const OWNER: u16 = 0x01;
 const USER: u16 = 0x02;
 const OWNING_GROUP: u16 = 0x04;
@@ -20,19 +20,19 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHERS: u16 = 0x20;
 const NOBODY: u32 = u32::MAX;
-/// Longest list that is read: there is no need for more entries than a few.
+/// Longest list that is read, in bytes: real lists have few entries.
 const LONGEST: usize = 4096;
-/// To connect to a socket is to write it.
+/// Read and write: connecting to a socket takes the right to write it.
 const READ_WRITE: u32 = 6;
 
-/// Who may use a file besides the user who makes it.
+/// The access rights to a file besides its maker's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     /// Permission bits of owner, group and others.
     pub mode: u32,
     /// Users who may read and write it.
     pub users: Vec<u32>,
-    /// Groups that may.
+    /// Groups that may read and write it.
     pub groups: Vec<u32>,
 }
 
@@ -44,11 +44,10 @@ impl Default for Access {
 }
 
 impl Access {
-    /// Gives an open file this access. On a file system without lists, the file is given away instead, if that is
-    /// possible.
+    /// Applies these rights to an open file. On a file system without lists, gives the file away instead, if possible.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` where neither is possible; else whatever chmod(2) or setxattr(2) returns.
+    /// `EOPNOTSUPP` if neither is possible; otherwise the error of chmod(2) or setxattr(2).
     pub fn give(&self, file: &OwnedFd) -> Result<(), Errno> {
         self.give_at(&way(file))
     }
@@ -63,13 +62,13 @@ impl Access {
         }
     }
 
-    /// Makes the one user the owner, and the one group the owning group.
+    /// Makes the single user the owner, and the single group the owning group.
     fn give_away(&self, file: &Path) -> Result<(), Errno> {
         let (&[] | &[_], &[] | &[_]) = (&*self.users, &*self.groups) else { return Err(Errno::OPNOTSUPP) };
         let user = self.users.first().map(|&user| Uid::from_raw(user));
         let group = self.groups.first().map(|&group| Gid::from_raw(group));
         let for_group = if group.is_some() { READ_WRITE << 3 } else { 0 };
-        // Before the group is its new one, its bits would let the old one in.
+        // The group changes first: the new bits would let the old group in.
         rustix::fs::chownat(CWD, file, None, group, AtFlags::empty()).map_err(|_| Errno::OPNOTSUPP)?;
         chmod(file, self.mode | for_group)?;
         rustix::fs::chownat(CWD, file, user, None, AtFlags::empty()).map_err(|_| Errno::OPNOTSUPP)
@@ -96,16 +95,16 @@ impl Access {
     }
 }
 
-/// The path of an open file, which leads to that file itself, whatever its name is now (proc(5)): for system calls that
-/// take no descriptor of a file that is only stood for.
+/// A path that leads to an open file itself, whatever its present name (proc(5)): for system calls that refuse an
+/// `O_PATH` descriptor.
 pub(crate) fn way(fd: &OwnedFd) -> PathBuf {
     format!("/proc/self/fd/{}", fd.as_raw_fd()).into()
 }
 
-/// Whether that user may do this with an open file (4: read, 2: write). See [`crate::folder::Found::permits`].
+/// Whether the user may access an open file with these bits (4: read, 2: write). See [`crate::folder::Found::permits`].
 ///
 /// # Errors
-/// Whatever fstat(2) returns.
+/// The error of fstat(2).
 pub fn may_use(file: &OwnedFd, user: u32, bits: u32) -> Result<bool, Errno> {
     Ok(permits(&way(file), &rustix::fs::fstat(file)?, user, bits))
 }
@@ -114,8 +113,7 @@ fn chmod(file: &Path, mode: u32) -> Result<(), Errno> {
     rustix::fs::chmodat(CWD, file, Mode::from_raw_mode(mode), AtFlags::empty())
 }
 
-/// Whether that user may use a file, with what the daemon knows of the user: rights of groups count only if everybody
-/// has them.
+/// Whether the user may access a file, as far as the daemon knows: group rights count only if everyone has them.
 pub(crate) fn permits(file: &Path, stat: &Stat, user: u32, bits: u32) -> bool {
     let mut space = [0; LONGEST];
     let listed = match rustix::fs::getxattr(file, ATTRIBUTE, &mut space[..]) {
@@ -143,7 +141,7 @@ fn of_mode(mode: u32) -> Vec<(u16, u32, u32)> {
     [(OWNER, 6), (OWNING_GROUP, 3), (OTHERS, 0)].map(|(kind, shift)| (kind, mode >> shift & 7, NOBODY)).to_vec()
 }
 
-/// The entries of a list; none if it is no list.
+/// The entries of a list; `None` if the bytes are not a list.
 fn entries(bytes: &[u8]) -> Option<Vec<(u16, u32, u32)>> {
     let (version, entries) = bytes.split_first_chunk()?;
     let entry = |e: &[u8; 8]| {
@@ -161,8 +159,8 @@ mod tests {
     const READ: u32 = 4;
     const WRITE: u32 = 2;
 
-    /// Objective: a list lets in those that it names, and nobody else; what it says is read back the same way, also
-    /// where rights of groups are in doubt.
+    /// Objective: a list admits exactly the users and groups that it names; it reads back unchanged, also where group
+    /// rights are in doubt.
     #[test]
     fn those_who_are_named() {
         let file = OwnedFd::from(tempfile::tempfile().unwrap());
@@ -186,7 +184,7 @@ mod tests {
         }
     }
 
-    /// Objective: bytes that are no list give nobody anything.
+    /// Objective: bytes that are not a list grant nothing.
     #[test]
     fn no_lists() {
         let list = Access { users: vec![5], ..Access::default() }.list();

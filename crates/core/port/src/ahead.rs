@@ -3,7 +3,7 @@
 use netvale_mem::RingMem;
 use netvale_mem::lease::Lease;
 
-/// Prefetches the buffers of slots a few frames before they are filled: the receiver's core read them last.
+/// Prefetches the buffers of slots a few frames before they are filled: they last were in the receiver's cache.
 pub(crate) struct Ahead<const HDR: usize> {
     slot: u32,
     left: u32,
@@ -32,7 +32,8 @@ impl<const HDR: usize> Ahead<HDR> {
     pub(crate) fn step(&mut self, ring: &RingMem) {
         if self.left > 0 {
             Self::ask(ring, self.slot);
-            (self.slot, self.left) = (ring.next(self.slot), self.left - 1);
+            self.slot = ring.next(self.slot);
+            self.left -= 1;
         }
     }
 }

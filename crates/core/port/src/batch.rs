@@ -1,4 +1,4 @@
-//! A batch: the frames that an ingress offers, as checked descriptors of memory that stays where it is.
+//! A batch: an ingress's frames, as checked descriptors of memory that stays in place.
 #![allow(unsafe_code)]
 
 use netvale_mem::copy::{copy_bytes, peek};
@@ -7,9 +7,9 @@ use netvale_wire::offload::Offload;
 
 /// Maximum number of frames in a batch.
 pub const BATCH: usize = 256;
-/// How many addresses of a batch are written down, as they are new, have moved, or were not seen for a while: each
-/// costs several times as much as another one, so that a flood of new ones would take the worker from others. The rest
-/// is learned with later batches.
+/// Addresses that a batch may enter or refresh in the forwarding table: those that are new, have moved, or have not
+/// been seen for a while. Each costs several times as much as a known one, so a flood of new ones would take the worker
+/// from others. The rest is learned with later batches.
 pub const MOST_NEWS: u32 = 32;
 /// Maximum number of pieces of multi-piece frames in a batch.
 pub const BATCH_FRAGS: usize = 1024;
@@ -26,7 +26,7 @@ pub struct Frag {
 }
 
 impl Frag {
-    /// Address of the first byte, and length in bytes; see [`Batch::push`] for how long it may be read.
+    /// Address of the first byte, and length in bytes; [`Batch::push`] says how long it stays readable.
     #[inline]
     pub fn raw(&self) -> (*const u8, usize) {
         (self.ptr, self.len as usize)
@@ -48,10 +48,10 @@ struct Frame {
     no_learn: bool,
 }
 
-/// Frames on their way from an ingress to any number of egresses.
+/// Frames between an ingress and any number of egresses.
 ///
-/// The frames' bytes stay in the ingress's memory until the ingress releases the batch after delivery. Code that has a
-/// batch may read them: the only way to get an ingress's batch is a [`Source`](crate::Source).
+/// The frames' bytes stay in the ingress's memory until the ingress releases the batch after delivery. Code that holds
+/// a batch may read them: only a [`Source`](crate::Source) hands out an ingress's batch.
 #[derive(Debug)]
 pub struct Batch {
     frames: Vec<Frame>,
@@ -84,8 +84,8 @@ impl Batch {
         }
     }
 
-    /// Creates an empty batch with room for that many frames and pieces, which only [`Batch::push_variant`] uses beyond
-    /// the usual numbers.
+    /// Creates an empty batch with that capacity in frames and pieces; beyond the usual one, only
+    /// [`Batch::push_variant`] uses it.
     pub(crate) fn with_room(frames: usize, frags: usize) -> Self {
         Batch {
             frames: Vec::with_capacity(frames),
@@ -118,7 +118,7 @@ impl Batch {
         self.bytes
     }
 
-    /// What all frames count for together.
+    /// The sum of all frames' weights.
     #[inline]
     pub fn weight(&self) -> Weight {
         if self.offloads.is_empty() {
@@ -127,7 +127,7 @@ impl Batch {
         self.iter().map(|frame| frame.weight()).fold(Weight::default(), Weight::plus)
     }
 
-    /// Whether the batch has no frames.
+    /// Whether the batch is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
@@ -163,7 +163,7 @@ impl Batch {
         fits
     }
 
-    /// Adds a frame of several pieces, in order. Returns whether it fitted: false if there are no pieces or more than
+    /// Adds a frame of several pieces, in order. Returns whether it fitted: false without pieces, with more than
     /// [`MAX_FRAGS`], or if the batch is full.
     ///
     /// # Safety
@@ -184,8 +184,8 @@ impl Batch {
         true
     }
 
-    /// Adds a frame that begins with the `first` bytes, and goes on with those of `rest` from offset `at` on. Returns
-    /// its number, or `None` if there is no room.
+    /// Adds a frame that begins with the bytes `first` and continues with those of `rest` from offset `at`. Returns its
+    /// number, or `None` if there is no room.
     ///
     /// # Safety
     /// As [`Batch::push`], for `first`; the batch must not be read any more once that of `rest` is cleared.
@@ -208,7 +208,8 @@ impl Batch {
             self.frags.push(Frag { ptr: first.0, len: first.1 });
             rest.pieces_from(at, |frag| self.frags.push(frag));
             frame.len += (rest.len() - at) as u32;
-            (frame.frags, frame.pieces) = (begin as u16, (self.frags.len() - begin) as u16);
+            frame.frags = begin as u16;
+            frame.pieces = (self.frags.len() - begin) as u16;
         }
         self.longest = self.longest.max(frame.len);
         self.bytes += u64::from(frame.len);
@@ -216,7 +217,7 @@ impl Batch {
         Some(self.frames.len() as u16 - 1)
     }
 
-    /// Adds a frame of one piece, nothing of which is left to do, to a batch that has room for it.
+    /// Adds a frame of one piece, with no offload pending, to a batch that has room for it.
     ///
     /// # Safety
     /// As [`Batch::push`].
@@ -228,7 +229,7 @@ impl Batch {
         self.frames.push(Frame { ptr, len, frags: 0, pieces: 1, offload: 0, no_learn: false });
     }
 
-    /// Lends the batch, with one frame of one piece, to `f`; the batch is empty afterwards.
+    /// Lends the batch, holding `bytes` as one frame of one piece, to `f`; the batch is empty afterwards.
     pub fn lend<T>(&mut self, bytes: &[u8], f: impl FnOnce(&Batch) -> T) -> T {
         struct Lent<'b>(&'b mut Batch);
         impl Drop for Lent<'_> {
@@ -245,7 +246,7 @@ impl Batch {
         f(lent.0)
     }
 
-    /// Sets the work that is left to do on the frame pushed last: checksum, segmentation.
+    /// Sets the offload pending on the last frame: checksum, segmentation.
     #[inline]
     pub fn set_offload(&mut self, offload: Offload) {
         if offload == Offload::None {
@@ -257,14 +258,14 @@ impl Batch {
         }
     }
 
-    /// Removes the frame pushed last.
+    /// Removes the last frame.
     pub fn pop(&mut self) {
         if let Some(f) = self.frames.pop() {
             self.bytes -= u64::from(f.len);
         }
     }
 
-    /// Marks the frame pushed last so that its source address is not learned (`NS_NO_LEARN`).
+    /// Marks the last frame so that its source address is not learned (`NS_NO_LEARN`).
     #[inline]
     pub fn set_no_learn(&mut self) {
         if let Some(f) = self.frames.last_mut() {
@@ -272,7 +273,7 @@ impl Batch {
         }
     }
 
-    /// Whether every frame is a single piece of at most `limit` bytes with no offload work left.
+    /// Whether every frame is a single piece of at most `limit` bytes with no offload pending.
     #[inline]
     pub fn is_plain(&self, limit: u32) -> bool {
         self.is_whole() && self.is_short(limit)
@@ -284,7 +285,7 @@ impl Batch {
         self.frags.is_empty()
     }
 
-    /// Whether every frame has at most `limit` bytes, with no offload work left.
+    /// Whether every frame has at most `limit` bytes, with no offload pending.
     #[inline]
     pub(crate) fn is_short(&self, limit: u32) -> bool {
         self.offloads.is_empty() && self.longest <= limit
@@ -296,7 +297,7 @@ impl Batch {
         self.frames.get(i).map(|frame| FrameRef { batch: self, frame })
     }
 
-    /// Iterates over the frames of a range, as far as there are any.
+    /// Iterates over the frames in a range, clipped to the batch.
     #[inline]
     pub(crate) fn range(&self, frames: std::ops::Range<usize>) -> impl Iterator<Item = FrameRef<'_>> {
         self.frames.get(frames).unwrap_or_default().iter().map(|frame| FrameRef { batch: self, frame })
@@ -315,8 +316,8 @@ pub struct FrameRef<'a> {
     frame: &'a Frame,
 }
 
-/// What a frame of that length counts for where frames or bytes are counted: a segment for the frames that it becomes,
-/// each of which has the headers.
+/// A frame's weight for counters and rates. A segment weighs as much as the frames that it is cut into, each with the
+/// headers.
 #[inline]
 pub fn weight(len: u32, offload: Offload) -> Weight {
     let Offload::Gso(gso) = offload else { return Weight::frame(len as usize) };
@@ -345,14 +346,14 @@ impl FrameRef<'_> {
         self.frame.no_learn
     }
 
-    /// Whether it is a single piece, with nothing left to do on it, and an address to be learned.
+    /// Whether the frame is a single piece, with no offload pending and its source address to be learned.
     #[inline]
     pub(crate) fn is_bare(&self) -> bool {
         let Frame { pieces, offload, no_learn, .. } = *self.frame;
         pieces == 1 && offload == 0 && !no_learn
     }
 
-    /// The offload work that is left to do on the frame.
+    /// The offload pending on the frame.
     #[inline]
     pub fn offload(&self) -> Offload {
         match self.frame.offload {
@@ -361,7 +362,7 @@ impl FrameRef<'_> {
         }
     }
 
-    /// What it counts for where frames or bytes are counted.
+    /// The frame's weight for counters and rates.
     #[inline]
     pub fn weight(&self) -> Weight {
         weight(self.frame.len, self.offload())
@@ -421,8 +422,8 @@ impl FrameRef<'_> {
         Some((u64::from_le(first) & MAC, u64::from_le(last) >> 16))
     }
 
-    /// Eight bytes at each of these offsets, as words in little-endian order, each read once. `None`: the first piece
-    /// ends before.
+    /// Eight bytes at each of these offsets, as little-endian words, each read once. `None`: the first piece is too
+    /// short.
     #[inline]
     pub fn words<const N: usize>(&self, at: [usize; N]) -> Option<[u64; N]> {
         let (first, len) = self.piece(0).raw();
@@ -452,7 +453,8 @@ impl FrameRef<'_> {
             let n = (len - at).min(room - done);
             // SAFETY: at + n <= len bytes of a piece, readable by the contract of `push`; `to` has n bytes left.
             unsafe { copy_bytes(ptr.add(at), to.add(done), n) };
-            (done, at) = (done + n, 0);
+            done += n;
+            at = 0;
             if done == room {
                 break;
             }

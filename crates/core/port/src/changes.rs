@@ -1,11 +1,11 @@
-//! Counts changes of something that workers change, and wakes who waits for the next one.
+//! Counts changes made by workers, and wakes a waiter on the next one.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use netvale_mem::notify::Doorbell;
 
-/// A count of changes. Nobody is woken who has not asked for it since the last time.
+/// A counter of changes. It wakes only those that asked since the last wake-up.
 #[derive(Debug, Default)]
 pub struct Changes {
     count: AtomicU64,
@@ -14,7 +14,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Something has changed.
+    /// Records a change.
     #[cold]
     pub fn note(&self) {
         self.count.fetch_add(1, Ordering::SeqCst);
@@ -23,13 +23,13 @@ impl Changes {
         }
     }
 
-    /// How often something has changed.
+    /// Number of changes.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Has the next change ring this doorbell: the first one that was ever given. What changed before this returns may
-    /// not ring: look at the count once more.
+    /// Rings this doorbell on the next change; the first doorbell ever passed stays. A change before this returns may
+    /// not ring: check the count once more.
     pub fn arm(&self, bell: &Arc<Doorbell>) {
         self.bell.get_or_init(|| Arc::clone(bell));
         self.armed.store(true, Ordering::SeqCst);
@@ -43,7 +43,8 @@ mod tests {
     /// Objective: each change counts; only the first one after arming rings.
     #[test]
     fn rings_once() {
-        let (changes, bell) = (Changes::default(), Arc::new(Doorbell::new().unwrap()));
+        let changes = Changes::default();
+        let bell = Arc::new(Doorbell::new().unwrap());
         changes.note();
         changes.arm(&bell);
         assert!(!bell.drain());

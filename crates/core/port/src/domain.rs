@@ -1,15 +1,14 @@
-//! Whose time a thread's is.
+//! The user whose time a thread spends.
 //!
-//! Memory of another user can make anyone who touches it wait for as long as that user likes: a page of a file in
-//! which a hole is just being made is not there before the whole hole is. No call is interrupted then, not even by
-//! SIGKILL. So memory of a user is touched by that user's own worker only; others hand their frames over
-//! ([`crate::handed_over`]).
+//! Memory of another user can stall anyone who touches it for as long as that user likes: a page of a file in which a
+//! hole is being punched is absent until the whole hole is. Nothing interrupts a call then, not even SIGKILL. So only a
+//! user's own worker touches that user's memory; other workers hand their frames over ([`crate::handed_over`]).
 
 use std::cell::Cell;
 use std::fmt;
 
-/// A user whose memory and calls take the time of that user's ports only. Root and the daemon's own user are trusted
-/// with everybody's.
+/// A user whose memory and calls may delay only that user's own ports. Root and the daemon's own user are trusted with
+/// everyone's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimeDomain(Option<u32>);
 
@@ -18,30 +17,30 @@ thread_local! {
 }
 
 impl TimeDomain {
-    /// Of those who are trusted.
+    /// The domain of trusted users.
     pub const TRUSTED: TimeDomain = TimeDomain(None);
 
-    /// Of users who are not trusted, and of whom it is not known who they are.
+    /// The domain of untrusted users whose number is unknown.
     pub const SOMEBODY: TimeDomain = TimeDomain(Some(u32::MAX));
 
-    /// Of the user of that number, who is not.
+    /// The domain of an untrusted user.
     #[must_use]
     pub fn of_user(uid: u32) -> TimeDomain {
         TimeDomain(Some(uid))
     }
 
-    /// The user; none if trusted.
+    /// The user; `None` if trusted.
     #[must_use]
     pub fn user(self) -> Option<u32> {
         self.0
     }
 
-    /// From now on, this thread works for them.
+    /// Makes this thread work for the domain.
     pub fn enter(self) {
         HERE.set(self);
     }
 
-    /// Whether this thread works for them.
+    /// Whether this thread works for the domain.
     #[inline]
     #[must_use]
     pub fn is_here(self) -> bool {

@@ -1,4 +1,4 @@
-//! An egress whose frames come back out of an ingress to their senders: source and destination address are swapped.
+//! An egress that returns frames to their senders through an ingress, with source and destination address swapped.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -19,7 +19,7 @@ use crate::{Batch, Ingress, RingCounters};
 /// Bytes of an Ethernet address.
 const ADDRESS: usize = 6;
 
-/// Returns the frames that were delivered to the [`RingEgress`] created with it.
+/// Returns the frames delivered to the [`RingEgress`] created with it.
 pub struct EchoIngress {
     ring: RingIngress<FarEnd>,
     mem: Arc<PortMem>,
@@ -36,8 +36,8 @@ pub enum EchoError {
     Doorbell(#[from] std::io::Error),
 }
 
-/// Creates both ends of a ring of `slots` slots, in memory that no other process maps. The switch drops what finds no
-/// room in it.
+/// Creates both ends of a ring of `slots` slots, in memory that no other process maps. The switch drops frames that
+/// find no room in it.
 ///
 /// # Errors
 /// [`EchoError`] if the memory or the doorbell cannot be created.
@@ -47,10 +47,10 @@ pub fn echo(slots: u32) -> Result<(Arc<RingEgress>, EchoIngress), EchoError> {
     ends(mem, HostRx::new, FarEnd::new)
 }
 
-/// Restores an echo of another process, with the memory of its region.
+/// Restores another process's echo from the memory of its region.
 ///
 /// # Errors
-/// [`EchoError`] if the memory is not that of such a ring.
+/// [`EchoError`] if the memory does not fit such a ring.
 pub fn restore(slots: u32, memory: Vec<Fd>) -> Result<(Arc<RingEgress>, EchoIngress), EchoError> {
     let (shape, sizes) = of(slots);
     let state = RegionState { sizes, huge: false, file: None, used_bufs: None, memory };
@@ -87,13 +87,13 @@ impl EchoIngress {
 impl Ingress for EchoIngress {
     // SAFETY: the ring's, which keeps frames in its buffers until `release`.
     unsafe fn take(&mut self, batch: &mut Batch) {
-        // SAFETY: handed on.
+        // SAFETY: the caller's contract, passed on to the ring.
         unsafe { self.ring.take(batch) };
         for frame in batch.iter() {
             let (first, len) = frame.piece(0).raw();
             if len >= 2 * ADDRESS {
-                // SAFETY: the first 12 bytes of a buffer of the ring's, which no other process maps, and nobody else in
-                // this one touches from the delivery on until it is released here; the mapping is writable.
+                // SAFETY: the first 12 bytes of a buffer of the ring, which no other process maps, and which no other
+                // code here touches from the delivery until the release below; the mapping is writable.
                 unsafe { std::ptr::swap_nonoverlapping(first.cast_mut(), first.add(ADDRESS).cast_mut(), ADDRESS) };
             }
         }
@@ -134,8 +134,8 @@ mod tests {
         [vec![to; ADDRESS], vec![from; ADDRESS], vec![9; len - 2 * ADDRESS]].concat()
     }
 
-    /// Objective: frames, also those of several buffers, come back in order with their addresses swapped and nothing
-    /// else changed; a full ring leaves the rest to the caller, and has room again once frames are released.
+    /// Objective: frames of one or several buffers return in order with their addresses swapped and nothing else
+    /// changed; a full ring leaves the rest to the caller, and has room again once frames are released.
     #[test]
     fn comes_back() {
         let (egress, ingress) = echo(8).unwrap();
@@ -156,13 +156,13 @@ mod tests {
         assert_eq!(egress.counters().frames(), source.ingress().counters().frames());
     }
 
-    /// Objective: frames that are on their way back when another one goes on come back from there, each once; memory of
-    /// another size is refused.
+    /// Objective: frames on their way back survive a hand-over, each once; memory of another size is refused.
     #[test]
     fn continues() {
         let (egress, ingress) = echo(8).unwrap();
         let memory = ingress.region().save().unwrap().memory;
-        let (mut source, mut spare) = (Source::new(Box::new(ingress)), Box::default());
+        let mut source = Source::new(Box::new(ingress));
+        let mut spare = Box::default();
         assert_eq!(deliver(&*egress, &[frame(1, 2, 60), frame(1, 2, 61)], |_| {}), 2);
         assert_eq!(bytes(source.take(&mut spare)).len(), 2);
         source.release(&mut spare);
@@ -175,7 +175,7 @@ mod tests {
         source.release(&mut spare);
     }
 
-    /// Objective: a delivery wakes an armed ingress, and leaves one that is not armed alone.
+    /// Objective: a delivery wakes an armed ingress, and does not wake a disarmed one.
     #[test]
     fn wakes() {
         let (egress, mut ingress) = echo(8).unwrap();

@@ -1,4 +1,5 @@
-//! Where frames go: the trait the switch delivers to, and the two egresses of rings, which can deliver in steps.
+//! Egresses, the destinations of frames: the trait the switch delivers to, and the two egresses of rings, which can
+//! deliver in steps.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -12,26 +13,25 @@ use crate::soft::Scratch;
 
 /// A queue the switch delivers to, from any worker at any time.
 pub trait Egress: Send + Sync {
-    /// Copies the frames of `batch` named by `picks`, in that order, to where their receiver finds them, and notifies
-    /// the receiver if it asked for it. Returns how many picks are done with: delivered, or dropped and counted here
-    /// for a reason other than lack of room. The rest found no room; the caller drops or holds them.
+    /// Copies the frames of `batch` named by `picks`, in that order, to their receiver, and notifies the receiver if it
+    /// asked for it. Returns the number of finished picks: delivered, or dropped and counted here for a reason other
+    /// than lack of room. The rest found no room; the caller drops or holds them.
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize;
 
-    /// Reserves room for a delivery in steps, of a batch that goes to many. `None`: use [`Egress::deliver`] for this
-    /// batch.
+    /// Reserves room for a delivery in steps, for a batch with many destinations. `None`: use [`Egress::deliver`] for
+    /// this batch.
     #[inline]
     fn reserve<'b>(&'b self, _batch: &'b Batch, _picks: &'b [u16]) -> Option<Reservation<'b>> {
         None
     }
 
-    /// Whether somebody receives there. Of a port's queues, those where nobody does get no frames while another is
-    /// open.
+    /// Whether a receiver is present. While any queue of a port is open, its closed queues get no frames.
     #[inline]
     fn is_open(&self) -> bool {
         true
     }
 
-    /// The receiver as somebody who can be waited for; `None` if it cannot say when it makes room.
+    /// The receiver, to wait for room; `None` if it cannot announce room.
     fn room(&self) -> Option<&dyn Room> {
         None
     }
@@ -40,21 +40,21 @@ pub trait Egress: Send + Sync {
     fn counters(&self) -> &Arc<RingCounters>;
 }
 
-/// A receiver that can be waited for when its queue is full.
+/// A receiver that senders can wait for when its queue is full.
 ///
-/// Several senders may wait for it, but only one is sure to be told: the others look again after a while.
+/// Several senders may wait, but only one is sure to be notified: the others look again after a while.
 pub trait Room: Send + Sync {
-    /// Whether the receiver asked for a kick and has not run since: if it got one, it makes room as soon as it runs.
+    /// Whether the receiver asked for a kick and has not run since: once kicked, it makes room as soon as it runs.
     fn is_waking(&self) -> bool;
 
-    /// How far the receiver has come. It changes when room is made.
+    /// The receiver's progress: changes when room is made.
     fn progress(&self) -> u32;
 
-    /// Asks the receiver to say when it makes room; look once more before sleeping. The descriptor becomes readable
-    /// then.
+    /// Asks the receiver to announce room, and returns the descriptor that becomes readable then. Look once more before
+    /// sleeping.
     fn ask(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Asks no longer. Returns the descriptor again.
+    /// Withdraws the request. Returns the descriptor again.
     fn stop_asking(&self) -> Option<BorrowedFd<'_>>;
 }
 

@@ -1,4 +1,4 @@
-//! The far end of an egress's ring: what one switch delivers there is the input of another.
+//! The far end of an egress's ring: one switch's deliveries there are the input of another.
 
 use std::sync::Arc;
 
@@ -11,15 +11,14 @@ use crate::ring_out::RingEgress;
 
 /// The application's side of an rx ring, played by the daemon itself.
 ///
-/// How far the ring is filled is taken from the egress's own memory, not from the status block: other processes may
-/// have that mapped.
+/// The ring's fill level comes from the egress's own memory, not from the status block, which other processes may map.
 pub struct FarEnd {
     ring: Arc<RingEgress>,
     at: u32,
 }
 
 impl FarEnd {
-    /// Creates the far end of `ring`. It starts behind the frames that the ring holds now.
+    /// Creates the far end of `ring`, starting behind the frames that the ring holds now.
     pub fn new(ring: Arc<RingEgress>) -> Self {
         let at = ring.host().hwtail();
         let this = FarEnd { ring, at };
@@ -27,7 +26,7 @@ impl FarEnd {
         this
     }
 
-    /// Continues where another process has stopped, as the status block says, which only daemons can write.
+    /// Continues where another process stopped, as the status block says, which only daemons can write.
     pub(crate) fn continued(ring: Arc<RingEgress>) -> Self {
         let side = ring.host().side();
         let at = side.csb.head().min(side.ring.num_slots() - 1);
@@ -48,7 +47,7 @@ impl Intake for FarEnd {
 
     #[inline]
     fn head(&mut self) -> Result<u32, BadHead> {
-        // Changes nothing, unless somebody else wrote there: a foreign head would stop the egress for good.
+        // Changes nothing, unless a foreign process wrote there: a foreign head would stop the egress for good.
         self.side().csb.publish_head(self.at, self.at);
         Ok(self.ring.host().hwtail())
     }

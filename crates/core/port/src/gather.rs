@@ -1,4 +1,4 @@
-//! Merges neighbouring frames of a batch into larger ones, whose payloads stay in the pieces they arrived in.
+//! Merges neighbouring frames of a batch into larger ones, whose payloads stay in their original pieces.
 #![allow(unsafe_code)]
 
 use netvale_wire::Merge;
@@ -6,22 +6,22 @@ use netvale_wire::offload::{MAX_HEADERS, Offload};
 
 use crate::batch::{BATCH, Batch, FrameRef, MAX_FRAGS, MAX_FRAME};
 
-/// The private memory of the merging, one per thread.
+/// The merger's private memory, one per thread.
 #[derive(Debug)]
 pub(crate) struct Work {
-    /// The batch that is delivered.
+    /// The batch to deliver.
     pub(crate) out: Batch,
-    /// For each frame of `out`, the number of frames it was made of.
+    /// For each frame of `out`, the number of frames merged into it.
     pub(crate) spans: Vec<u16>,
     /// The picks of all frames of `out`.
     pub(crate) all: Vec<u16>,
-    /// Headers of merged frames: netvale's own memory, which stays in place.
+    /// Headers of merged frames, in netvale's own memory, which stays in place.
     heads: Box<[[u8; MAX_HEADERS]]>,
-    /// A copy of the frame that is examined.
+    /// A copy of the frame under examination.
     look: Box<[u8]>,
 }
 
-/// A frame that grows: room for the headers' piece, then the payloads' pieces.
+/// A frame in the making: room for the headers' piece, then the payloads' pieces.
 struct Growing {
     merge: Merge,
     first: u16,
@@ -40,7 +40,7 @@ impl Work {
         }
     }
 
-    /// Fills `out` with as many of the frames as fit.
+    /// Fills `out` with merged frames, up to its capacity.
     pub(crate) fn gather(&mut self, batch: &Batch, picks: &[u16]) {
         self.spans.clear();
         let mut growing: Option<Growing> = None;
@@ -50,7 +50,8 @@ impl Work {
                 break;
             }
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
-            let (known, offload) = (self.copy(&frame), frame.offload());
+            let known = self.copy(&frame);
+            let offload = frame.offload();
             let bytes = self.look.get(..known).unwrap_or(&[]);
             let fits = growing.as_ref().is_some_and(|g| g.used + frame.pieces() <= MAX_FRAGS);
             if let Some(g) = growing.as_mut().filter(|_| fits)
@@ -69,7 +70,7 @@ impl Work {
         self.close(growing, batch);
     }
 
-    /// Copies what must be known of a frame: its headers, or all of it if its checksum has to be verified.
+    /// Copies the part of a frame that must be known: its headers, or all of it if its checksum has to be verified.
     fn copy(&mut self, frame: &FrameRef<'_>) -> usize {
         let whole = frame.offload() == Offload::None;
         let wanted = if whole { frame.len() } else { frame.len().min(MAX_HEADERS) };
@@ -89,8 +90,8 @@ impl Work {
             place.copy_from_slice(headers);
         }
         g.pieces[0] = (head.as_ptr(), headers.len() as u32);
-        // SAFETY: `heads` stays as it is until `out` is cleared, and so does the caller's batch, whose pieces the
-        // others are.
+        // SAFETY: `heads` stays unchanged until `out` is cleared, and so does the caller's batch, which owns the other
+        // pieces.
         if unsafe { self.out.push_frags(g.pieces.get(..g.used).unwrap_or(&[])) } {
             self.out.set_offload(offload);
             self.spans.push(count as u16);
@@ -106,7 +107,7 @@ impl Work {
             *place = (ptr, len as u32);
             used += 1;
         }
-        // SAFETY: pieces of the caller's batch, which outlives what is in `out`.
+        // SAFETY: pieces of the caller's batch, which outlives the contents of `out`.
         if unsafe { self.out.push_frags(&pieces[..used]) } {
             self.out.set_offload(frame.offload());
             self.spans.push(1);

@@ -1,7 +1,7 @@
-//! Merging towards receivers that take large segments (GRO): TCP frames that follow one another in a batch become one.
+//! Merging for receivers that take large segments (GRO): neighbouring TCP frames of a flow become one.
 //!
-//! Only headers are copied: a merged frame's payload stays in the pieces it arrived in. Frames are never held back to
-//! wait for others, and only neighbours are merged, so the order stays the same.
+//! Only headers are copied: a merged frame's payload stays in its original pieces. No frame waits for others, and only
+//! neighbours are merged, so the order stays the same.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl Egress for GroEgress {
 
     #[inline]
     fn reserve<'b>(&'b self, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
-        // A batch that is not plain has no delivery in steps, so it need not be searched.
+        // A batch that is not plain cannot be delivered in steps, so it need not be searched.
         if !batch.is_plain(u32::MAX) || may_merge(batch, picks) {
             return None;
         }
@@ -65,7 +65,7 @@ fn deliver_merged(work: &mut Work, to: &dyn Egress, batch: &Batch, picks: &[u16]
         let count = work.out.len();
         let taken = to.deliver(&work.out, work.all.get(..count).unwrap_or(&[]), scratch);
         done += work.spans.iter().take(taken).map(|&n| usize::from(n)).sum::<usize>();
-        // The pieces belong to the caller's batch, which ends when this call does.
+        // The pieces belong to the caller's batch, which ends with this call.
         work.out.clear();
         if taken < count || count == 0 {
             break;
@@ -74,9 +74,10 @@ fn deliver_merged(work: &mut Work, to: &dyn Egress, batch: &Batch, picks: &[u16]
     done
 }
 
-/// Whether any neighbours look mergeable. If not, nothing has to be gathered.
+/// Whether any neighbours look mergeable. If not, there is nothing to gather.
 fn may_merge(batch: &Batch, picks: &[u16]) -> bool {
-    let (mut bytes, mut last) = ([0; MAX_HEADERS], None::<Part>);
+    let mut bytes = [0; MAX_HEADERS];
+    let mut last = None::<Part>;
     let mut follows = |frame: FrameRef<'_>| {
         let known = frame.copy_out(0, &mut bytes);
         let part = bytes.get(..known).and_then(|bytes| Part::of(bytes, frame.len()));
@@ -105,7 +106,7 @@ mod tests {
     }
 
     /// Objective: neighbours of a flow become one frame, in order, and other frames stay unchanged; a receiver that
-    /// cuts them again gets the frames that were sent.
+    /// cuts them again gets the original frames.
     #[test]
     fn merges_neighbours() {
         let mut frames: Vec<Vec<u8>> = (0..100).map(|i| tcp(i * 1000, 1000, 1)).collect();
@@ -122,7 +123,7 @@ mod tests {
         assert_eq!(payload, 100_000 + 100 + 6);
     }
 
-    /// Objective: when there is no room for a merged frame, none of the frames it is made of counts as delivered.
+    /// Objective: without room for a merged frame, none of its parts counts as delivered.
     #[test]
     fn counts_in_frames_of_the_sender() {
         let frames: Vec<Vec<u8>> = (0..30).map(|i| tcp(i / 10 * 50_000 + i * 1000, 1000, 1)).collect();
@@ -132,7 +133,7 @@ mod tests {
         assert_eq!(taken(&mut out).len(), 2);
     }
 
-    /// Objective: a batch is delivered in steps exactly if no frames for this receiver look mergeable; they then arrive
+    /// Objective: a batch is delivered in steps exactly if no frames for this receiver look mergeable; they arrive
     /// unchanged and are counted.
     #[test]
     fn steps_where_nothing_is_merged() {

@@ -1,5 +1,5 @@
-//! A queue of a user's who is not trusted with others' time: frames from other workers are copied into memory of the
-//! daemon's, and the user's own worker takes them from there to the queue.
+//! A queue of a user who is not trusted with others' time: other workers copy frames into the daemon's memory, and the
+//! user's own worker moves them from there to the queue.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use crate::link::{Link, LinkEnd, LinkError, LinkSettings};
 use crate::ring_out::Reservation;
 use crate::{Batch, Egress, Room, Scratch};
 
-/// Bytes that may be under way to a queue, with what is kept beside each frame.
+/// Bytes in flight to a queue, at most, including the record kept for each frame.
 const BYTES: u64 = 1 << 20;
-/// Frames that the user's worker looks at in advance.
+/// Frames in flight to a queue, at most.
 const FRAMES: u32 = 4096;
-/// Threads that each have a lane for their frames, and one more; others find one that nobody uses just then.
+/// Lanes less the one that a link adds; threads take any free lane.
 const THREADS: usize = 1;
 
-/// The queue, as all workers may deliver to it.
+/// The queue, open to deliveries from all workers.
 pub struct HandOverQueue {
     own: Arc<dyn Egress>,
     domain: TimeDomain,
@@ -25,10 +25,10 @@ pub struct HandOverQueue {
 }
 
 impl HandOverQueue {
-    /// Makes it of the user's queue. The other end is for a task of the user's worker.
+    /// Wraps a user's queue. The other end is for a task of the user's worker.
     ///
     /// # Errors
-    /// [`LinkError`] if memory or doorbell cannot be had.
+    /// [`LinkError`] if the memory or the doorbell cannot be created.
     pub fn new(own: &Arc<dyn Egress>, domain: TimeDomain) -> Result<(HandOverQueue, LinkEnd), LinkError> {
         let (link, end) = Link::new(Self::settings(), THREADS, None, Arc::clone(own.counters()))?;
         Ok((HandOverQueue { own: Arc::clone(own), domain, link }, end))
@@ -38,7 +38,7 @@ impl HandOverQueue {
         LinkSettings { bytes: BYTES, frames: Some(FRAMES), ..LinkSettings::default() }
     }
 
-    /// Bytes of memory that one takes, or will.
+    /// Bytes of memory of one queue, including what it has yet to allocate.
     #[must_use]
     pub fn memory() -> u64 {
         Self::settings().memory(THREADS)
@@ -60,7 +60,7 @@ impl Egress for HandOverQueue {
         self.own.is_open()
     }
 
-    /// Only the user's worker may look at how far the receiver is.
+    /// Only the user's worker may read the receiver's progress.
     fn room(&self) -> Option<&dyn Room> {
         if self.domain.is_here() { self.own.room() } else { None }
     }
@@ -76,8 +76,8 @@ mod tests {
     use crate::null::NullEgress;
     use crate::{Ingress, Source};
 
-    /// Objective: a queue gets frames only from its user's own thread; what another thread delivers is handed over, as
-    /// it was, and what finds no room there is left to the caller.
+    /// Objective: only its user's own thread delivers to a queue; another thread's frames are handed over unchanged,
+    /// and frames without room are left to the caller.
     #[test]
     fn only_its_users_thread_reaches_a_queue() {
         let own: Arc<dyn Egress> = Arc::<NullEgress>::default();

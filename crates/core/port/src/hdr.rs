@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Bytes of virtio-net header before each frame of a port: 0, 10 or 12. Clones share the same length.
 ///
-/// A change takes effect with the next batch; frames under way at that moment may be handled with either length.
+/// A change takes effect with the next batch; frames in flight at that moment may be handled with either length.
 #[derive(Clone, Debug, Default)]
 pub struct HdrLen {
     len: Arc<AtomicU32>,
@@ -19,7 +19,7 @@ impl HdrLen {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// For a port that gets large segments cut, as its header is for checksums only.
+    /// A length for a port whose large segments are cut, as its header is for checksums only.
     #[must_use]
     pub fn with_segments_cut(self, is_cut: bool) -> HdrLen {
         HdrLen { is_cut, ..self }
@@ -30,7 +30,7 @@ impl HdrLen {
         self.is_cut
     }
 
-    /// Sets the length. Returns whether `len` is a valid one; otherwise nothing changes.
+    /// Sets the length. Returns whether `len` is valid; if not, nothing changes.
     pub fn set(&self, len: u32) -> bool {
         let known = matches!(len, 0 | 10 | 12);
         if known {

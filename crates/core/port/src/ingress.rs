@@ -1,4 +1,4 @@
-//! Where frames come from, and how safe code reads them.
+//! Ingresses, the sources of frames, and safe access to their frames.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -13,24 +13,23 @@ use crate::stage::{Stage, Staging};
 
 /// A queue the switch takes frames from. One worker owns it at a time; it reads frames through a [`Source`].
 pub trait Ingress: Send {
-    /// Adds the available frames to `batch`, which is empty: as many as fit, each descriptor read once and checked.
-    /// Unusable frames are dropped and counted here. Called only after the previous batch has been released.
+    /// Adds the available frames to the empty `batch`, up to its capacity. Each descriptor is read once and checked;
+    /// unusable frames are dropped and counted here. Called only after the previous batch was released.
     ///
     /// # Safety
-    /// Frames stay in memory that the ingress keeps for them until it is told to [`release`](Ingress::release) them, is
-    /// asked again, or is dropped: the caller must not read any of them after that.
+    /// Frames stay in the ingress's memory until the next [`release`](Ingress::release) or `take`, or until the ingress
+    /// is dropped: the caller must not read any of them after that.
     unsafe fn take(&mut self, batch: &mut Batch);
 
-    /// Tells the ingress that all taken frames have been delivered: their memory may be reused.
+    /// Ends the delivery of all taken frames: the ingress may reuse their memory.
     fn release(&mut self);
 
-    /// Whether a control thread waits for the taken frames to be released because the queue is going away: do not hold
-    /// them long.
+    /// Whether a control thread waits for the taken frames, because the queue is being removed: release them soon.
     fn is_wanted(&self) -> bool {
         false
     }
 
-    /// Asks to be woken when frames arrive. Returns whether some are there already: then do not sleep.
+    /// Asks for a wake-up when frames arrive. Returns whether frames are available already: then do not sleep.
     fn arm(&mut self) -> bool;
 
     /// Turns wake-ups off while the worker polls.
@@ -42,20 +41,20 @@ pub trait Ingress: Send {
     /// Clears a pending wake-up after `wake_fd` became readable.
     fn woken(&mut self) {}
 
-    /// How long the worker may sleep if nothing wakes it for this ingress; `None` is for as long as it likes.
+    /// The longest time the worker may sleep without a wake-up from this ingress; `None`: no limit.
     fn nap(&self) -> Option<Duration> {
         None
     }
 
-    /// The worker is about to pause: what waits for nothing but time is handed out now, until it
+    /// Prepares for a pause of the worker: hands out frames that wait only for time, until the ingress
     /// [settles](Ingress::settle).
     fn hurry(&mut self) {}
 
-    /// The worker pauses, and another process may go on in its place: puts down where that one needs it what only this
-    /// value knows. The frames taken have been released.
+    /// Enters the pause: saves state that only this value holds to where a successor process finds it. All taken frames
+    /// have been released.
     fn settle(&mut self) {}
 
-    /// Whether frames can stay where they are until their sender may go on. If not, those beyond a limit are dropped.
+    /// Whether frames can stay in place until their sender may proceed. If not, those beyond a limit are dropped.
     fn can_wait(&self) -> bool {
         true
     }
@@ -124,12 +123,12 @@ pub trait Ingress: Send {
 /// ```
 pub struct Source<I: Ingress + ?Sized = dyn Ingress> {
     ingress: Box<I>,
-    /// The frames, while some are taken. Otherwise an empty batch: the worker's spare one stays warm in its cache.
+    /// The taken frames; empty between deliveries: the worker's spare batch then stays warm in its cache.
     batch: Box<Batch>,
     is_taken: bool,
-    /// The memory of the frames taken, if they lie in the ingress's no more.
+    /// Memory of the taken frames, once they no longer lie in the ingress's.
     kept: Option<Kept>,
-    /// Variants of the frames taken.
+    /// Variants of the taken frames.
     stage: Option<Box<Stage>>,
 }
 
@@ -139,8 +138,7 @@ impl<I: Ingress + ?Sized> Source<I> {
         Source { ingress, batch: Box::default(), is_taken: false, kept: None, stage: None }
     }
 
-    /// Takes the available frames, until `release`. They are described in the batch `spare`, which is replaced by
-    /// another.
+    /// Takes the available frames, until `release`. Their batch is `spare`, replaced by another.
     #[inline]
     pub fn take(&mut self, spare: &mut Box<Batch>) -> &Batch {
         if self.is_taken {
@@ -149,13 +147,14 @@ impl<I: Ingress + ?Sized> Source<I> {
         debug_assert!(spare.is_empty());
         std::mem::swap(&mut self.batch, spare);
         self.is_taken = true;
-        // SAFETY: only this value reads `batch` (`frames`), which lends it for no longer than it is itself left alone,
-        // and clears it before it releases, takes more, or gives it away; it lets nobody else do that to the ingress.
+        // SAFETY: only this value reads `batch` (`frames`): it lends the batch for no longer than it is itself left
+        // alone, and clears it before it releases, takes more, or gives it away; no other code can release or take from
+        // the ingress.
         unsafe { self.ingress.take(&mut self.batch) };
         &self.batch
     }
 
-    /// The frames taken.
+    /// The taken frames.
     #[inline]
     pub fn frames(&self) -> &Batch {
         &self.batch
@@ -186,12 +185,13 @@ impl<I: Ingress + ?Sized> Source<I> {
         }
         self.stage = None;
         self.batch.clear();
-        (self.kept, self.is_taken) = (None, false);
+        self.kept = None;
+        self.is_taken = false;
         std::mem::swap(&mut self.batch, spare);
     }
 
-    /// Begins variants of the frames taken, in the memory of `spare`, which is replaced when the variants are given
-    /// [back](Source::unstage). Variants that there are already are forgotten.
+    /// Starts making variants of the taken frames, in the memory of `spare`, which [`unstage`](Source::unstage) gives
+    /// back. Existing variants are discarded.
     #[inline]
     pub fn stage(&mut self, spare: &mut Option<Box<Stage>>) -> Staging<'_> {
         let stage = self.stage.get_or_insert_with(|| spare.take().unwrap_or_default());
@@ -199,7 +199,7 @@ impl<I: Ingress + ?Sized> Source<I> {
         unsafe { Staging::new(&self.batch, stage) }
     }
 
-    /// Forgets all variants, and gives their memory back, unless it is [kept](Source::keep) frames'.
+    /// Discards all variants, and gives their memory back unless [kept](Source::keep) frames use it.
     #[inline]
     pub fn unstage(&mut self, spare: &mut Option<Box<Stage>>) {
         if self.kept.is_some() {
@@ -211,20 +211,20 @@ impl<I: Ingress + ?Sized> Source<I> {
         }
     }
 
-    /// The first bytes of a variant, which its sender cannot change any more.
+    /// The first bytes of a variant, private to netvale.
     #[inline]
     pub fn head_of(&self, variant: u16) -> &[u8] {
         self.stage.as_ref().map_or(&[], |stage| stage.head_of(variant))
     }
 
-    /// The variants that were made of the frames taken; the frames themselves if none were.
+    /// The variants of the taken frames; without any, the frames themselves.
     #[inline]
     pub fn variants(&self) -> &Batch {
         self.stage.as_ref().map_or(&self.batch, |stage| stage.variants())
     }
 
-    /// Copies the frames taken, and tells the ingress that they have been delivered: from now on they are this value's
-    /// own. Allocates: not for the packet path.
+    /// Copies the taken frames into this value's own memory and releases the ingress's. Allocates: not for the packet
+    /// path.
     pub fn keep(&mut self) {
         if !self.is_taken || self.kept.is_some() {
             return;
@@ -232,7 +232,9 @@ impl<I: Ingress + ?Sized> Source<I> {
         if let Some(mut stage) = self.stage.take() {
             stage.keep();
             self.end();
-            (self.kept, self.is_taken, self.stage) = (Some(Kept::default()), true, Some(stage));
+            self.kept = Some(Kept::default());
+            self.is_taken = true;
+            self.stage = Some(stage);
             return;
         }
         let kept = Kept::of(self.batch.iter());
@@ -241,7 +243,7 @@ impl<I: Ingress + ?Sized> Source<I> {
     }
 
     /// Begins with frames that another source kept, each behind a virtio-net header ([`Kept::frame`]). Returns the
-    /// number of those that are what they claim to be; the others are left out. Frames taken before are lost.
+    /// number of valid ones; the others are left out. Frames taken before are lost.
     pub fn begin_with(&mut self, frames: impl IntoIterator<Item = Vec<u8>>) -> usize {
         if self.is_taken && self.kept.is_none() {
             self.end();
@@ -254,7 +256,8 @@ impl<I: Ingress + ?Sized> Source<I> {
         self.batch.clear();
         // SAFETY: `kept` is stored beside the batch, and replaced or dropped only after the batch was cleared.
         unsafe { kept.describe(&mut self.batch) };
-        (self.kept, self.is_taken) = (Some(kept), true);
+        self.kept = Some(kept);
+        self.is_taken = true;
         self.batch.len()
     }
 

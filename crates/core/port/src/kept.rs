@@ -1,4 +1,4 @@
-//! Frames that are kept in memory of their own, while they wait for a receiver and their ingress has to go.
+//! Copies of frames that wait for a receiver while their ingress goes away.
 #![allow(unsafe_code)]
 
 use crate::batch::{BATCH, Batch, FrameRef, MAX_FRAME};
@@ -7,12 +7,12 @@ use crate::soft;
 /// Bytes of virtio-net header before each kept frame.
 const HEADER: usize = 12;
 
-/// Kept frames, each behind a virtio-net header that says what is left to do on it.
+/// Kept frames, each behind a virtio-net header with the pending offload.
 #[derive(Debug, Default)]
 pub struct Kept(Vec<Vec<u8>>);
 
 impl FromIterator<Vec<u8>> for Kept {
-    /// Takes over frames as [`Kept::frame`] makes them, at most a batch of them.
+    /// Takes over frames made by [`Kept::frame`], at most a batch.
     fn from_iter<I: IntoIterator<Item = Vec<u8>>>(frames: I) -> Self {
         Kept(frames.into_iter().take(BATCH).collect())
     }
@@ -24,7 +24,7 @@ impl Kept {
         frames.map(|frame| Kept::frame(&frame)).collect()
     }
 
-    /// A copy of a frame behind its header.
+    /// Returns a copy of a frame behind its header.
     pub fn frame(frame: &FrameRef<'_>) -> Vec<u8> {
         let mut bytes = soft::header_bytes(&frame.offload()).to_vec();
         bytes.resize(HEADER + frame.len(), 0);
@@ -32,15 +32,15 @@ impl Kept {
         bytes
     }
 
-    /// Describes the frames in a batch that is empty, in order. One that is not what its header says (its sender may
-    /// have changed it while it was copied) goes on as it is.
+    /// Adds the frames to an empty batch, in order. A frame that contradicts its header (its sender may have changed it
+    /// during the copy) passes unchanged.
     ///
     /// # Safety
-    /// The batch must not be read any more once this value is dropped.
+    /// The batch must not be read after this value is dropped.
     pub(crate) unsafe fn describe(&self, batch: &mut Batch) {
         for (header, frame) in self.0.iter().filter_map(|bytes| bytes.split_at_checked(HEADER)) {
             let len = frame.len().min(MAX_FRAME) as u32;
-            // SAFETY: `len` bytes of a vector that nobody changes, and that this value keeps.
+            // SAFETY: `len` bytes of a vector that this value keeps, and that no code changes.
             let push = |batch: &mut Batch| unsafe { batch.push(frame.as_ptr(), len) };
             push(batch);
             if soft::parse_header(header).is_some_and(|header| soft::set_offload(batch, &header).is_err()) {

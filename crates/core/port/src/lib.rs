@@ -1,8 +1,8 @@
-//! What a switch sees of its ports: batches of frames taken from an [`Ingress`] and delivered to an [`Egress`].
+//! A switch's view of its ports: batches of frames taken from an [`Ingress`] and delivered to an [`Egress`].
 //!
 //! Both traits are narrow and batched: one dynamic call moves up to [`BATCH`] frames. A kind of port (local
-//! application, TAP, capture file, virtqueue, …) is an adapter that implements them; the switch knows nothing else. It
-//! reads frames through a [`Source`], which lends them while the ingress keeps them.
+//! application, TAP, capture file, virtqueue, …) is an adapter that implements them; the switch knows nothing else. The
+//! switch reads frames through a [`Source`], which lends them while the ingress keeps them.
 //!
 //! ```text
 //!  Ingress::take ──► Batch (descriptors, checked) ──► switch ──► Egress::deliver (copies once) ──► Ingress::release
@@ -10,36 +10,36 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`access`] | who may use a file that the daemon makes for a caller |
+//! | [`access`] | access rights of files that the daemon makes for a caller |
 //! | `ahead` | prefetches the buffers of receive slots |
-//! | [`batch`] | the frames on their way |
-//! | [`changes`] | counts changes, and wakes who waits for the next one |
-//! | [`domain`] | whose time a thread's is |
-//! | [`echo`] | an egress whose frames come back |
+//! | [`batch`] | a batch of frames between ingress and egress |
+//! | [`changes`] | a counter of changes that wakes a waiter on the next one |
+//! | [`domain`] | the user whose time a thread spends |
+//! | [`echo`] | an egress that returns its frames to their senders |
 //! | [`egress`] | where frames go |
-//! | [`far_end`] | what an egress delivered to a ring, as the input of another switch |
-//! | [`folder`] | files and sockets that others name, looked up once |
+//! | [`far_end`] | the frames that an egress delivered to a ring, as the input of another switch |
+//! | [`folder`] | files and sockets at paths of callers, looked up once |
 //! | `gather` | merges neighbouring frames without a copy of their payloads |
 //! | [`gro`] | merging of frames for destinations that take large segments |
-//! | [`handed_over`] | a queue of a user's whom others do not wait for |
+//! | [`handed_over`] | a queue of an untrusted user, filled only by that user's worker |
 //! | [`hdr`] | the length of a port's virtio-net header |
 //! | [`ingress`] | where frames come from, and how safe code reads them |
-//! | [`kept`] | frames kept in memory of their own while they wait |
-//! | [`link`] | a link with frames under way: late, lost, or slow |
+//! | [`kept`] | copies of frames that wait after their ingress has gone |
+//! | [`link`] | a link that delays, loses or limits frames |
 //! | [`listener`] | a listening socket that serves one peer at a time |
-//! | [`mod@loopback`] | delivered frames come out again, from private memory: for tests and examples |
+//! | [`mod@loopback`] | returns delivered frames from private memory, for tests and examples |
 //! | [`null`] | an egress that discards every frame |
-//! | [`origin`] | whose the frames of a delivery are |
-//! | [`pace`] | how much of a worker's time a device of the kernel's may take |
+//! | [`origin`] | the port and the owner that send a delivery's frames |
+//! | [`pace`] | limits a worker's time in calls to a kernel device |
 //! | [`passage`] | seats for ports that are passed through |
 //! | [`ring_in`] | ingress from a local application's tx ring |
 //! | [`ring_out`] | egress to a local application's rx ring |
-//! | [`seat`] | the part of a queue that stays while peers come and go |
+//! | [`seat`] | the part of a queue that outlives its peers |
 //! | [`service`] | a thread that serves a port's peers, one after another |
 //! | [`soft`] | checksum and segmentation in software |
-//! | [`stage`] | frames whose first bytes their sender cannot change any more, with another VLAN tag or none |
+//! | [`stage`] | variants of frames with a private head and another VLAN tag or none |
 //! | [`task`] | a unit of work that a worker repeats |
-//! | [`wake`] | what a worker sleeps on for a peer's ring |
+//! | [`wake`] | the epoll set that a worker sleeps on for a peer's ring |
 //!
 //! # A kind of port
 //!
@@ -66,7 +66,7 @@
 //!     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
 //!         let (mut queue, mut done) = (self.queue.lock().unwrap(), 0);
 //!         for frame in picks.iter().filter_map(|&pick| batch.get(pick.into())) {
-//!             // A checksum, or a segmentation, may be left to do.
+//!             // A checksum, or a segmentation, may be pending.
 //!             let room = Room { free: 64 - queue.len(), all: 64, bytes: MAX_FRAME, lead: 0 };
 //!             let put = scratch.soften_into(&frame, &self.counters, &room, |bytes| {
 //!                 if queue.len() == 64 {
@@ -142,7 +142,7 @@
 //! # // SAFETY: the frame outlives the batch.
 //! # unsafe { batch.push(bytes.as_ptr(), 60) };
 //! # assert_eq!(to.deliver(&batch, &[0], &mut Scratch::new()), 1);
-//! // As a switch would that sends everything back here.
+//! // Like a switch that sends everything back here.
 //! let (mut source, mut spare, mut scratch) = (Source::new(Box::new(from)), Box::default(), Scratch::new());
 //! let frames = source.take(&mut spare);
 //! assert_eq!(to.deliver(frames, &[0], &mut scratch), 1);

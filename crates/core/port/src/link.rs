@@ -1,11 +1,10 @@
-//! A link with frames under way: what is delivered to its one end comes out of the other later, or not at all, as its
-//! settings say.
+//! A link that delays, loses, damages or limits frames on their way from its near end to its far end, as its settings
+//! say.
 //!
-//! Frames are copied into memory of the link's own, so that nobody waits for those that are under way. Each worker that
-//! delivers has a lane, a ring of bytes with one writer and one reader; a lane that another worker just writes is not
-//! waited for. The reader decides about each frame in the order of their arrival, as the link's [`Model`] says, and
-//! hands out those whose time has come. Nobody sleeps for a frame: the worker that has the far end knows when it has to
-//! look.
+//! Frames are copied into the link's own memory: no sender waits for frames in flight. Each delivering worker has a
+//! lane, a ring of bytes with one writer and one reader; a worker does not wait for a lane that another is writing. The
+//! reader decides about each frame in order of arrival, as the link's [`Model`] says, and hands out those that are due.
+//! No thread sleeps for a frame: the far end's worker knows when to look next.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -31,36 +30,36 @@ pub use end::LinkEnd;
 use lane::{Lane, Put};
 use schedule::Schedule;
 
-/// What a link is like.
+/// Settings of a link.
 #[derive(Clone, Debug, Default)]
 pub struct LinkSettings {
-    /// What happens to frames on it.
+    /// Impairments of frames on it.
     pub impair: Option<Spec>,
-    /// How much may leave it.
+    /// Rate limits at its exit.
     pub rates: Vec<Limit>,
-    /// Bytes that may be under way, with what is kept beside each frame.
+    /// Bytes that may be in flight, including the record kept for each frame.
     pub bytes: u64,
-    /// Frames that may be under way, if fewer than there is room for.
+    /// Frames that may be in flight, if fewer than `bytes` allows.
     pub frames: Option<u32>,
-    /// Where chances start.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
-/// Looks for a lane that nobody writes.
+/// Attempts to find a free lane.
 const LOOKS: u32 = 1000;
-/// Frames that a link without another limit may have under way.
+/// Frames in flight on a link without another limit.
 const MOST_FRAMES: u32 = 1 << 20;
 
 impl LinkSettings {
-    /// Frames that may be under way: not more than there may be bytes for.
+    /// Frames that may be in flight: no more than the bytes allow.
     fn frames(&self) -> usize {
         let frames = self.impair.as_ref().map(Spec::limit).or(self.frames).unwrap_or(MOST_FRAMES);
         let fit = Lane::capacity_for(self.bytes) / lane::LEAST_FRAME;
         u64::from(frames).min(fit) as usize
     }
 
-    /// Bytes of memory of a link to which `threads` deliver. Each lane is as long as all of them may be together, as
-    /// the same one may have all frames; sooner or later each page of it has been written to.
+    /// Bytes of memory of a link with `threads` delivering threads. Each lane holds as much as all together may, as one
+    /// lane may hold all frames; sooner or later every page of it has been written.
     #[must_use]
     pub fn memory(&self, threads: usize) -> u64 {
         let lanes = lanes_for(threads) as u64 * Lane::capacity_for(self.bytes);
@@ -68,12 +67,12 @@ impl LinkSettings {
     }
 }
 
-/// One lane more than threads, so that each finds one that nobody else writes.
+/// One lane more than threads, so that each finds a free one.
 fn lanes_for(threads: usize) -> usize {
     threads + 1
 }
 
-/// Settings in use, with what follows from them. The far end's thread takes it over without making anything.
+/// Settings in use, with values derived from them. The far end's thread takes them over without allocating.
 struct Current {
     settings: LinkSettings,
     model: Option<Model>,
@@ -86,21 +85,21 @@ impl Current {
     }
 }
 
-/// What both ends of a link share.
+/// The state shared by both ends of a link.
 struct Shared {
     lanes: Box<[Lane]>,
-    /// Bytes in all lanes, and how many may be.
+    /// Bytes in all lanes, and their limit.
     used: AtomicU64,
     most: AtomicU64,
-    /// Frames whose end is not known yet.
+    /// Frames not yet delivered or lost.
     frames: AtomicU64,
     /// Whether the far end sleeps.
     need_kick: AtomicU32,
     doorbell: Doorbell,
     current: ArcSwap<Current>,
-    /// Counts changes of the settings; the far end looks at it.
+    /// Counts changes of the settings; the far end reads it.
     changes: AtomicU32,
-    /// Whether frames leave when they come.
+    /// Whether frames pass without delay.
     is_flushed: AtomicBool,
     buckets: [Bucket; 2],
     base: Instant,
@@ -108,8 +107,8 @@ struct Shared {
 }
 
 impl Drop for Shared {
-    /// What was put when nobody looked any more, by a worker that knew of the link for a moment longer, has no way to
-    /// go.
+    /// Counts frames that a worker, which knew the link for a moment longer, delivered after the reader had gone: they
+    /// are lost.
     fn drop(&mut self) {
         let left = *self.frames.get_mut();
         if left > 0 {
@@ -124,33 +123,33 @@ impl Shared {
     }
 }
 
-/// The near end of a link, to which frames are delivered.
+/// The near end of a link: the egress.
 pub struct Link {
     shared: Arc<Shared>,
-    /// Where frames go that need not wait; `None` if they come out of an ingress.
+    /// Egress of frames that need not wait; `None` if frames leave by an ingress.
     to: Option<Arc<dyn Egress>>,
-    /// Bytes and frames that may ever be under way.
+    /// Bytes and frames in flight that the memory allows.
     room: (u64, usize),
     memory: u64,
 }
 
-/// Why a link cannot be made.
+/// Why a link cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// Its memory cannot be had.
+    /// Its memory cannot be allocated.
     #[error("no memory for frames under way")]
     Memory,
-    /// Its doorbell cannot be had.
+    /// Its doorbell cannot be created.
     #[error("no descriptor for a doorbell: {0}")]
     Doorbell(#[from] rustix::io::Errno),
 }
 
 impl Link {
-    /// Makes a link to which `threads` deliver. Frames that need not wait go to `to`, if there is one. Drops are
+    /// Creates a link with `threads` delivering threads. Frames that need not wait go to `to`, if set. Drops are
     /// counted in `counters`.
     ///
     /// # Errors
-    /// [`LinkError`] if memory or doorbell cannot be had.
+    /// [`LinkError`] if the memory or the doorbell cannot be created.
     pub fn new(
         settings: LinkSettings,
         threads: usize,
@@ -158,7 +157,9 @@ impl Link {
         counters: Arc<RingCounters>,
     ) -> Result<(Arc<Link>, LinkEnd), LinkError> {
         let lanes = (0..lanes_for(threads)).map(|_| Lane::new(settings.bytes).ok_or(LinkError::Memory));
-        let (bytes, frames, memory) = (settings.bytes, settings.frames(), settings.memory(threads));
+        let bytes = settings.bytes;
+        let frames = settings.frames();
+        let memory = settings.memory(threads);
         let shared = Arc::new(Shared {
             lanes: lanes.collect::<Result<_, _>>()?,
             used: AtomicU64::new(0),
@@ -177,19 +178,19 @@ impl Link {
         Ok((Arc::new(Link { shared, to, room: (bytes, frames), memory }), end))
     }
 
-    /// Bytes of memory that it takes, or will.
+    /// Bytes of memory of the link, including what it has yet to allocate.
     #[must_use]
     pub fn memory(&self) -> u64 {
         self.memory
     }
 
-    /// Whether its memory suffices for as much under way as these settings say.
+    /// Whether its memory suffices for the frames in flight that these settings allow.
     #[must_use]
     pub fn has_room_for(&self, settings: &LinkSettings) -> bool {
         settings.bytes <= self.room.0 && settings.frames() <= self.room.1
     }
 
-    /// Changes what the link is like. Frames under way stay as they are. No more than at first can be under way.
+    /// Changes the settings. Frames in flight keep theirs. The limits in flight cannot exceed the initial ones.
     pub fn set(&self, settings: LinkSettings) {
         self.shared.most.store(settings.bytes.min(self.room.0), Ordering::Relaxed);
         self.shared.current.store(Arc::new(Current::new(settings)));
@@ -197,19 +198,19 @@ impl Link {
         self.shared.doorbell.ring();
     }
 
-    /// From now on frames leave when they come; those under way do so now.
+    /// Ends all delays: later frames leave on arrival, those in flight immediately.
     pub fn flush(&self) {
         self.shared.is_flushed.store(true, Ordering::Release);
         self.shared.doorbell.ring();
     }
 
-    /// Number of frames under way.
+    /// Number of frames in flight.
     #[must_use]
     pub fn under_way(&self) -> u64 {
         self.shared.frames.load(Ordering::Relaxed)
     }
 
-    /// Copies frames into a lane. Returns how many found room.
+    /// Copies frames into a lane. Returns the number that found room.
     fn put(&self, batch: &Batch, picks: &[u16], now: u64) -> usize {
         let shared = &*self.shared;
         let room = shared.most.load(Ordering::Relaxed).saturating_sub(shared.used.load(Ordering::Relaxed));
@@ -220,7 +221,7 @@ impl Link {
         };
         let put = writer.put(batch, picks, now, room);
         let Put { frames, bytes, .. } = put;
-        // Before the reader can be done with them, and takes them off again.
+        // Must precede the publication: the reader may finish with them, and subtract them, right after it.
         shared.used.fetch_add(bytes, Ordering::Relaxed);
         shared.frames.fetch_add(frames as u64, Ordering::Relaxed);
         writer.publish(&put);
@@ -230,10 +231,10 @@ impl Link {
         frames
     }
 
-    /// Copies frames to the far end, whatever the settings are. Returns how many found room.
+    /// Copies frames to the far end, whatever the settings. Returns the number that found room.
     pub(crate) fn hand_over(&self, batch: &Batch, picks: &[u16]) -> usize {
         let is_busy = |lane: &Lane| lane.is_written();
-        // Others are done with a lane in a moment.
+        // A worker that holds a lane finishes soon.
         for _ in 0..LOOKS {
             if !self.shared.lanes.iter().all(is_busy) {
                 break;
@@ -243,11 +244,11 @@ impl Link {
         self.put(batch, picks, self.shared.now())
     }
 
-    /// Delivers directly what may pass now, if nothing is under way. Returns how many frames are done with.
+    /// Delivers directly what may pass now, if nothing is in flight. Returns the number of finished frames.
     fn pass_by(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
         let shared = &*self.shared;
         let (Some(to), 0) = (&self.to, shared.frames.load(Ordering::Relaxed)) else { return 0 };
-        // Only a link that is nothing but slow lets frames pass it by.
+        // Only a link with nothing but a rate lets frames pass directly.
         let current = shared.current.load();
         let settings = &current.settings;
         if settings.impair.is_some() {
@@ -264,7 +265,7 @@ impl Link {
 }
 
 impl Egress for Link {
-    /// Frames that found no room are dropped here, by name, unless the link is nothing but slow: then its senders may
+    /// Frames without room are dropped here, by name, unless the link has nothing but a rate: then its senders may
     /// wait.
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
         let passed = self.pass_by(batch, picks, scratch);
@@ -297,7 +298,7 @@ impl Link {
     }
 }
 
-/// How long until `due`, from `now`.
+/// Time from `now` until `due`.
 fn until(due: u64, now: u64) -> Duration {
     Duration::from_nanos(due.saturating_sub(now))
 }

@@ -1,5 +1,5 @@
-//! A listening UNIX socket that serves one peer at a time. Its *site* is the place of the socket's file, and who may
-//! connect there.
+//! A listening UNIX socket that serves one peer at a time. Its *site* is the place of the socket's file and the access
+//! rights there.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -18,11 +18,11 @@ use thiserror::Error;
 use crate::access::Access;
 use crate::folder::{Folder, Found, Place};
 
-/// Pause after a peer that broke the rules, and between two attempts to reach one: repeating a mistake immediately
-/// would waste a core.
+/// Pause after a peer that broke the rules, and between two attempts to connect: repeating a mistake immediately would
+/// waste a core.
 pub const RETRY: Duration = Duration::from_millis(200);
 
-/// What connecting takes: the right to write the socket.
+/// The right needed to connect: writing the socket.
 const WRITE: u32 = 2;
 
 /// Why a port's socket or its service cannot be opened.
@@ -34,23 +34,23 @@ pub enum OpenError {
     /// Another program listens at the path.
     #[error("another program listens at {0}: choose another path")]
     InUse(PathBuf),
-    /// There is a socket to which this process may not connect.
+    /// A socket at the path refuses this process's connections.
     #[error(
         "{0} is a socket that keeps the daemon out, so somebody may listen there: remove it, or choose another path"
     )]
     KeptOut(PathBuf),
-    /// A socket that another user left behind.
+    /// The socket at the path is another user's leftover.
     #[error("{0} is another user's socket: choose another path")]
     NotYours(PathBuf),
-    /// On the way to the path lies something that a user's path must not have there.
+    /// A link or another file system lies on a user's path.
     #[error(
         "{0}: a link or another file system lies on its way; name the folder itself, and let 'allow_dirs' name it if it is mounted"
     )]
     Way(PathBuf),
-    /// Somebody exchanged the socket while it was made.
+    /// The socket was exchanged while it was made.
     #[error("{0} was exchanged while it was made: choose a folder that others cannot write")]
     Exchanged(PathBuf),
-    /// Nobody but the daemon's user could be let in.
+    /// Only the daemon's user could be admitted.
     #[error(
         "{0}: its file system has no access control lists, so no other user can be let in; choose a folder on another one (tmpfs, ext4, xfs, btrfs)"
     )]
@@ -58,7 +58,7 @@ pub enum OpenError {
     /// A step failed.
     #[error("{path}: {what}: {source}")]
     Step {
-        /// The path of the socket or device.
+        /// Path of the socket or device.
         path: PathBuf,
         /// The step that failed.
         what: &'static str,
@@ -74,22 +74,23 @@ impl From<OpenError> for BadState {
 }
 
 impl OpenError {
-    /// Makes the error of a failed step of opening the port at `path`.
+    /// Creates the error of a failed step in opening the port at `path`.
     pub fn step(path: impl Into<PathBuf>, what: &'static str) -> impl FnOnce(Errno) -> OpenError {
         let path = path.into();
         move |source| OpenError::Step { path, what, source }
     }
 
-    /// Makes the error of a place that cannot be opened.
+    /// Creates the error of a place that cannot be opened.
     pub fn of_folder(place: &Place) -> impl FnOnce(Errno) -> OpenError {
-        let (path, is_kept) = (place.path().to_owned(), place.user().is_some());
+        let path = place.path().to_owned();
+        let is_kept = place.user().is_some();
         move |source| match source {
             Errno::LOOP | Errno::XDEV if is_kept => OpenError::Way(path),
             _ => OpenError::step(path, "open its folder")(source),
         }
     }
 
-    /// The error number that matches best.
+    /// The closest error number.
     pub fn errno(&self) -> Errno {
         match self {
             OpenError::NotASocket(_) => Errno::EXIST,
@@ -102,16 +103,16 @@ impl OpenError {
     }
 }
 
-/// Where a port listens, and who may connect there.
+/// A port's listening address, and the users who may connect.
 #[derive(Clone, Debug)]
 pub struct Site {
     /// The socket.
     pub place: Place,
-    /// Who may connect, besides the daemon's own user.
+    /// Access for users besides the daemon's own.
     pub access: Access,
 }
 
-/// Anywhere, for this process's user alone.
+/// Any path, for this process's user alone.
 impl From<PathBuf> for Site {
     fn from(path: PathBuf) -> Site {
         Site { place: path.into(), access: Access::default() }
@@ -119,7 +120,7 @@ impl From<PathBuf> for Site {
 }
 
 impl Site {
-    /// The path of the socket.
+    /// Path of the socket.
     pub fn path(&self) -> &Path {
         self.place.path()
     }
@@ -139,13 +140,13 @@ pub struct Listener(OwnedFd);
 #[derive(Debug)]
 pub struct SocketFile {
     folder: Folder,
-    /// What was made: while it is held, no other file gets its number.
+    /// The file as made: while it is held, no other file gets its inode number.
     made: Found,
-    /// Not yet where another process listens there, too.
+    /// False while another process listens there, too.
     is_ours: Claim,
 }
 
-/// Makes a [`SocketFile`] of another process this one's.
+/// Transfers another process's [`SocketFile`] to this one.
 #[derive(Clone, Debug)]
 pub struct Claim(Arc<AtomicBool>);
 
@@ -154,14 +155,14 @@ impl Claim {
         Claim(Arc::new(AtomicBool::new(is_taken)))
     }
 
-    /// The other process does not go on.
+    /// Takes the file: the other process has ended.
     pub fn take(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
 impl SocketFile {
-    /// What makes it this process's.
+    /// The claim that transfers the file to this process.
     pub fn claim(&self) -> Claim {
         self.is_ours.clone()
     }
@@ -174,18 +175,18 @@ impl AsFd for Listener {
 }
 
 impl Listener {
-    /// Listens at a place. A socket that a program left behind is replaced, except if it is another user's, and the
-    /// place was named by a user who may not do everything.
+    /// Listens at a place. Replaces a leftover socket, unless it is another user's and the place was named by a
+    /// restricted user.
     ///
     /// # Errors
-    /// [`OpenError`] if the path is not a free one for a socket, or a system call fails.
+    /// [`OpenError`] if the path is not free for a socket, or a system call fails.
     pub fn listen(site: &Site) -> Result<(Listener, SocketFile), OpenError> {
         let path = site.path();
         let step = |what| OpenError::step(path, what);
         let folder = site.place.open().map_err(OpenError::of_folder(&site.place))?;
         make_room(&folder, &site.place)?;
         let listener = socket().map_err(step("make a socket"))?;
-        // The file gets the mode of the socket, as far as the umask allows.
+        // The file inherits the socket's mode, less the umask.
         rustix::fs::fchmod(&listener, Mode::RUSR | Mode::WUSR).map_err(step("set the mode of the socket"))?;
         let address = SocketAddrUnix::new(folder.way()).map_err(step("not a path for a socket"))?;
         rustix::net::bind(&listener, &address).map_err(step("bind the socket"))?;
@@ -195,7 +196,7 @@ impl Listener {
             return Err(OpenError::Exchanged(path.into()));
         }
         let file = SocketFile { folder, made, is_ours: Claim::new(true) };
-        // Until here, only this process's user could connect.
+        // Up to here, only this process's user could connect.
         site.access.give_at(&file.made.way()).map_err(|e| match e {
             Errno::OPNOTSUPP => OpenError::NoLists(path.into()),
             e => step("let users in")(e),
@@ -203,11 +204,11 @@ impl Listener {
         Ok((Listener(listener), file))
     }
 
-    /// Restores another process's listening socket; its file is looked for again, to be removed at the end, once it
-    /// has been [claimed](SocketFile::claim).
+    /// Restores another process's listening socket. Looks for its file again, to remove it at the end once it has been
+    /// [claimed](SocketFile::claim).
     ///
     /// # Errors
-    /// [`OpenError`] if the descriptor is no listening socket, or nothing of the kind is at the path.
+    /// [`OpenError`] if the descriptor is not a listening socket, or its file is not at the path.
     pub fn restore(fd: OwnedFd, site: &Site) -> Result<(Listener, SocketFile), OpenError> {
         let path = site.path();
         let listens = sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX)
@@ -224,7 +225,7 @@ impl Listener {
         Ok((Listener(fd), SocketFile { folder, made, is_ours: Claim::new(false) }))
     }
 
-    /// Waits for the next connection. Returns `None` when `stop` became readable.
+    /// Waits for the next connection. Returns `None` once `stop` is readable.
     pub fn accept(&self, stop: BorrowedFd<'_>) -> Option<OwnedFd> {
         loop {
             let mut both = [PollFd::new(&self.0, PollFlags::IN), PollFd::from_borrowed_fd(stop, PollFlags::IN)];
@@ -250,7 +251,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// Removes a socket that was left behind.
+/// Removes a leftover socket.
 fn make_room(folder: &Folder, place: &Place) -> Result<(), OpenError> {
     let path = place.path();
     let step = |what| OpenError::step(path, what);
@@ -271,24 +272,24 @@ fn make_room(folder: &Folder, place: &Place) -> Result<(), OpenError> {
         Err(Errno::ACCESS) => return Err(OpenError::KeptOut(path.into())),
         Err(e) => return Err(step("ask whether anybody listens there")(e)),
     }
-    // If it could not be removed, bind(2) says so.
+    // If the removal failed, bind(2) reports it.
     Ok(())
 }
 
-/// Whether a file is the one of that listening socket, which nothing else tells. Somebody who can write the folder may
-/// have exchanged it, and would be let into another socket of this user's.
+/// Whether a file is that of the listening socket; connecting is the only way to find out. Anyone who can write the
+/// folder may have exchanged it, and would be admitted to another socket of this user.
 fn leads_to(file: &Found, listener: &OwnedFd) -> Result<bool, Errno> {
-    // One that is wider than it was made is another one.
+    // A file with wider permissions than it was made with is another.
     if file.kind() != FileType::Socket
         || file.owner() != rustix::process::geteuid().as_raw()
         || file.mode() & !0o600 != 0
     {
         return Ok(false);
     }
-    // The umask may have kept this user out.
+    // The umask may have denied this user access.
     Access::default().give_at(&file.way())?;
     let probe = socket()?;
-    // The kernel chooses a name that nobody else has.
+    // The kernel chooses a unique name.
     rustix::net::bind(&probe, &SocketAddrUnix::new_unnamed())?;
     match rustix::net::connect(&probe, &SocketAddrUnix::new(file.way())?) {
         Err(Errno::CONNREFUSED) => return Ok(false),
@@ -298,7 +299,7 @@ fn leads_to(file: &Found, listener: &OwnedFd) -> Result<bool, Errno> {
     loop {
         match rustix::net::acceptfrom_with(listener, SocketFlags::CLOEXEC) {
             Ok((_, from)) if from.as_ref() == Some(&name) => return Ok(true),
-            // Another one of this user's, who will connect again.
+            // A connection from another program of this user, which will connect again.
             Ok(_) => {}
             Err(Errno::AGAIN) => return Ok(false),
             Err(e) => return Err(e),
@@ -306,7 +307,7 @@ fn leads_to(file: &Found, listener: &OwnedFd) -> Result<bool, Errno> {
     }
 }
 
-/// Connects to the socket at a place, as soon as somebody listens there. Returns `None` when `stop` became readable.
+/// Connects to the socket at a place, once a listener is there. Returns `None` once `stop` is readable.
 pub fn connect(place: &Place, stop: BorrowedFd<'_>) -> Option<OwnedFd> {
     loop {
         match try_connect(place) {
@@ -317,12 +318,12 @@ pub fn connect(place: &Place, stop: BorrowedFd<'_>) -> Option<OwnedFd> {
     }
 }
 
-/// Connects to the socket at a place, if somebody listens there now. To a user's place only if that user could connect
-/// to it: the socket is theirs, or lets them in by its access control list, or lets everybody in.
+/// Connects to the socket at a place, if a listener is there now. To a user's place only if that user may connect: as
+/// owner of the socket, by its access control list, or as everyone.
 ///
 /// # Errors
-/// Whatever openat2(2), socket(2) or connect(2) returns; `EAGAIN` when the listener's queue of connections is full,
-/// `EACCES` if the user could not connect.
+/// The error of openat2(2), socket(2) or connect(2); `EAGAIN` if the listener's queue of connections is full, `EACCES`
+/// if the user may not connect.
 pub fn try_connect(place: &Place) -> rustix::io::Result<OwnedFd> {
     let Some(user) = place.user() else {
         let connection = socket()?;
@@ -345,7 +346,7 @@ fn connect_to(file: &Found) -> rustix::io::Result<OwnedFd> {
 /// Creates a non-blocking stream socket.
 ///
 /// # Errors
-/// Whatever socket(2) returns.
+/// The error of socket(2).
 pub fn socket() -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)

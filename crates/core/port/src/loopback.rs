@@ -1,4 +1,4 @@
-//! An egress whose frames come back out of an ingress.
+//! An egress that returns its frames through an ingress.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,7 +20,7 @@ struct Frame {
     no_learn: bool,
 }
 
-/// Shared by both ends to wake the one that sleeps.
+/// The wake-up state shared by both ends.
 struct Wake {
     need_kick: AtomicU32,
     doorbell: Doorbell,
@@ -33,20 +33,20 @@ pub struct LoopbackEgress {
     counters: Arc<RingCounters>,
 }
 
-/// Returns what was delivered to the paired [`LoopbackEgress`]: bytes, order, offloads and all.
+/// Returns the frames delivered to the paired [`LoopbackEgress`]: bytes, order and offloads.
 pub struct LoopbackIngress {
     from: Receiver<Frame>,
-    /// The batch, from `take` to `release`, and a frame that was looked at but not taken yet.
+    /// The batch, from `take` to `release`, and a frame peeked at but not taken yet.
     frames: Vec<Frame>,
     next: Option<Frame>,
     wake: Arc<Wake>,
     counters: Arc<RingCounters>,
 }
 
-/// Creates a pair that holds up to `capacity` frames, at least one.
+/// Creates a pair with a capacity of `capacity` frames, at least one.
 ///
 /// # Errors
-/// Whatever eventfd(2) returns.
+/// The error of eventfd(2).
 pub fn loopback(capacity: usize) -> std::io::Result<(LoopbackEgress, LoopbackIngress)> {
     let (to, from) = sync_channel(capacity.max(1));
     let wake = Arc::new(Wake { need_kick: AtomicU32::new(0), doorbell: Doorbell::new()? });
@@ -64,13 +64,16 @@ fn copy(frame: &FrameRef<'_>) -> Frame {
 
 impl Egress for LoopbackEgress {
     fn deliver(&self, batch: &Batch, picks: &[u16], _scratch: &mut Scratch) -> usize {
-        let (mut frames, mut bytes, mut done) = (0, 0, 0);
+        let mut frames = 0;
+        let mut bytes = 0;
+        let mut done = 0;
         for &pick in picks {
             if let Some(frame) = batch.get(pick.into()) {
                 if self.to.try_send(copy(&frame)).is_err() {
                     break;
                 }
-                (frames, bytes) = (frames + 1, bytes + frame.len() as u64);
+                frames += 1;
+                bytes += frame.len() as u64;
             }
             done += 1;
         }
@@ -96,21 +99,23 @@ impl LoopbackIngress {
 impl Ingress for LoopbackIngress {
     // SAFETY: frames lie in `frames` until `release`.
     unsafe fn take(&mut self, batch: &mut Batch) {
-        let (mut frames, mut bytes) = (0, 0);
+        let mut frames = 0;
+        let mut bytes = 0;
         while batch.room() > 0 && self.look() {
             let Some(frame) = self.next.take() else { break };
             let Ok(len) = u32::try_from(frame.bytes.len()) else {
                 self.counters.dropped(DropReason::TooLong, 1);
                 continue;
             };
-            // SAFETY: the bytes are private memory of `len` bytes on the heap, which stays in place when the Vec is
-            // moved to `frames`, and is neither written nor freed before `release`.
+            // SAFETY: `len` bytes of private memory on the heap, which stay in place when the Vec is moved to `frames`,
+            // and are neither written nor freed before `release`.
             unsafe { batch.push(frame.bytes.as_ptr(), len) };
             batch.set_offload(frame.offload);
             if frame.no_learn {
                 batch.set_no_learn();
             }
-            (frames, bytes) = (frames + 1, bytes + u64::from(len));
+            frames += 1;
+            bytes += u64::from(len);
             self.frames.push(frame);
         }
         self.counters.passed(frames, bytes);
@@ -148,7 +153,7 @@ mod tests {
     use crate::Source;
     use crate::tests::{bytes, deliver, taken};
 
-    /// Objective: what goes in comes out, in order, with its marks; what does not fit is left to the caller.
+    /// Objective: frames come out in order, with their marks; frames that do not fit are left to the caller.
     #[test]
     fn through() {
         let (egress, ingress) = loopback(3).unwrap();
@@ -171,8 +176,8 @@ mod tests {
         assert_eq!(bytes(source.take(&mut spare)), frames[3..]);
     }
 
-    /// Objective: frames wake an armed sleeper and leave one that is not armed alone; frames that are already there
-    /// keep it from sleeping.
+    /// Objective: frames wake an armed sleeper, and not a disarmed one; frames that are already there keep it from
+    /// sleeping.
     #[test]
     fn wakes() {
         let (egress, mut ingress) = loopback(8).unwrap();

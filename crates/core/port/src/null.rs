@@ -1,4 +1,4 @@
-//! An egress that discards every frame, for measuring what comes before it.
+//! An egress that discards every frame, for measuring the path before it.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
     use crate::tests::deliver;
 
-    /// Objective: every frame is accepted and counted, however many come.
+    /// Objective: every frame is accepted and counted, in any number.
     #[test]
     fn swallows_and_counts() {
         let egress = NullEgress::default();

@@ -1,17 +1,16 @@
-//! The *origin* of frames: the port that sends them, and whose it is. For receivers that remember what they were told
-//! by whom.
+//! The *origin* of frames: the sending port and its owner, for receivers that record the source of what they learn.
 
-/// Where the frames of a delivery come from.
+/// The sender of a delivery's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// Number of the port on its switch.
     pub port: u8,
-    /// Whose it is, for example a user's number.
+    /// Owner of the port, for example a user's number.
     pub owner: u32,
 }
 
 impl Origin {
-    /// It is not known: of what comes out of a link, for example.
+    /// Unknown origin, for example of frames that come out of a link.
     pub const UNKNOWN: Origin = Origin { port: u8::MAX, owner: u32::MAX };
 }
 

@@ -1,13 +1,14 @@
-//! How much of a worker's time a device of the kernel's may take.
+//! Limits a worker's time in calls to a kernel device.
 //!
-//! A frame that is written to a TAP, or that the kernel copies to a veth for AF_XDP, is received by the stack behind it
-//! before the call returns: filters of sockets, rules and programs there run in the worker. What a frame takes is
-//! looked at now and then: a meter times a batch of them, by the machine's clock (tests have another clock). Those that
-//! take the worker's thread very long have a tenth of its time, and what comes beyond is dropped. What the kernel does
-//! beside (interrupts, other interfaces' frames) takes less, and what other threads do does not count. A host that
-//! takes the CPU away, and a kernel that catches up with what lay behind, look like slow calls, of which they make some
-//! now and then. So the fewer of the last calls were slow, the less one counts: one alone as four milliseconds at most,
-//! and twice that for each other one.
+//! A frame written to a TAP, or copied by the kernel to a veth for AF_XDP, is received by the stack behind it before
+//! the call returns: socket filters, rules and programs there run in the worker. A meter times sampled batches by the
+//! machine's clock (tests have their own). Frames that take very long get a tenth of the worker's time; the rest is
+//! dropped. Other kernel work (interrupts, other interfaces' frames) takes less time, and other threads' work does not
+//! count.
+//!
+//! A host that takes the CPU away, or a kernel that catches up with a backlog, looks like a slow call now and then. So
+//! the fewer of the last calls were slow, the less one counts: at most 4 ms for one alone, doubled for each further
+//! one.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -16,58 +17,58 @@ use std::time::{Duration, Instant};
 use netvale_mem::calls::own_time;
 use netvale_mem::spin::preemptions;
 
-/// What a frame may take: a segment of 64 KiB to a socket takes a quarter of that.
+/// Limit for a frame: four times what a 64 KiB segment to a socket takes.
 const MOST_A_FRAME: Duration = Duration::from_micros(100);
-/// How long a batch of such frames may last.
+/// Limit for a batch of slow frames.
 const MOST_A_BATCH: Duration = Duration::from_millis(1);
-/// Slow batches have one part in that many of the time,
+/// Slow batches get one part in this many of the time,
 const PART: u32 = 10;
-/// and before that as much as comes together in this time.
+/// plus, in advance, the share of this period.
 const AHEAD: Duration = Duration::from_secs(2);
-/// How long all batches are looked at after one that took long.
+/// How long every batch is timed after a slow one.
 pub const LOOKS_FOR: Duration = Duration::from_secs(1);
-/// Of that many small batches, one is timed, in no order that slow frames could keep clear of.
+/// One in this many small batches is timed, in an order that slow frames cannot avoid.
 const SAMPLE: u32 = 16;
-/// What a slow call counts for that is alone among 32; it doubles with each other one.
+/// What a slow call counts if it is the only one of 32; doubled for each further one.
 const MOST_ALONE: Duration = Duration::from_millis(4);
-/// So often at most: there is no limit then.
+/// Doublings at most: no call reaches the limit then.
 const MOST_DOUBLINGS: u32 = 16;
-/// Batches of that many frames are timed always, and looked at after as many.
+/// Batches of at least this many frames are always timed, and checked each time that this many have passed.
 const MANY: u32 = 8;
 
-/// What a pace goes by.
+/// The clock of a pace.
 pub trait Clock {
-    /// The time since some moment in the past.
+    /// Time since a fixed moment in the past.
     fn now(&self) -> Duration;
 
-    /// The same, with what tells how much of the time since was the calling thread's.
+    /// The same, with the data that tells the calling thread's share of the time since.
     fn thread_time(&self) -> ThreadTime;
 }
 
-/// When something began or ended in a thread.
+/// A moment in a thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ThreadTime {
     now: Duration,
-    /// The time for which the thread had a CPU, if it was asked for. Of interrupts that it served, many kernels count
-    /// nothing: with a veth, these are what the far end does.
+    /// CPU time of the thread, if requested. Many kernels do not count interrupts that it served: with a veth, these do
+    /// the far end's work.
     own: Option<Duration>,
-    /// How often it had lost its CPU.
+    /// Number of times that the thread lost its CPU.
     lost: Option<u64>,
 }
 
 impl ThreadTime {
-    /// Where no more than the clock is looked at.
+    /// A moment by the clock alone.
     fn at(now: Duration) -> ThreadTime {
         ThreadTime { now, ..ThreadTime::default() }
     }
 
-    /// What has passed since `begun`: of the thread's own time, if that is known.
+    /// Time since `begun`: the thread's own, if known.
     fn since(&self, begun: &ThreadTime) -> Duration {
         let own = self.own.zip(begun.own).map(|(to, from)| to.saturating_sub(from));
         own.unwrap_or_else(|| self.now.saturating_sub(begun.now))
     }
 
-    /// The same by the clock, if the thread kept its CPU: what passed were interrupts, or the host had the CPU.
+    /// The same by the clock, if the thread kept its CPU: the time went to interrupts, or to the host.
     fn kept_since(&self, begun: &ThreadTime) -> Option<Duration> {
         let kept = self.lost.is_some() && self.lost == begun.lost;
         kept.then(|| self.now.saturating_sub(begun.now))
@@ -78,7 +79,7 @@ impl ThreadTime {
 #[derive(Debug, Default)]
 pub struct Machine;
 
-/// The time when the first device was there.
+/// The moment when the first device appeared.
 static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 impl Clock for Machine {
@@ -91,17 +92,17 @@ impl Clock for Machine {
     }
 }
 
-/// The time that a device's queue takes.
+/// A device queue's use of worker time.
 #[derive(Debug, Default)]
 pub struct Pace<C = Machine> {
     clock: C,
-    /// Where it is in the sequence by which small batches are timed.
+    /// Position in the sequence by which small batches are sampled.
     sequence: AtomicU32,
-    /// Until when batches are looked at: nanoseconds of the clock; 0: they are not.
+    /// End of close timing, in nanoseconds of the clock; 0: off.
     looks_until: AtomicU64,
-    /// Which of the last 32 calls (of some frames each) took long, a bit each.
+    /// The slow ones of the last 32 calls (of some frames each), a bit each.
     slow_calls: AtomicU32,
-    /// When the time that slow batches took is made up for: nanoseconds of the clock.
+    /// When the time of slow batches is made up for, in nanoseconds of the clock.
     owes_until: AtomicU64,
 }
 
@@ -109,9 +110,9 @@ pub struct Pace<C = Machine> {
 #[derive(Debug)]
 pub struct Meter<'a, C> {
     pace: &'a Pace<C>,
-    /// Since when it is timed, if it is.
+    /// Start of the timing, if the batch is timed.
     begun: Option<ThreadTime>,
-    /// Whether the thread's own time is looked at.
+    /// Whether the thread's own time is read.
     looks: bool,
     /// Frames since.
     frames: u32,
@@ -119,7 +120,7 @@ pub struct Meter<'a, C> {
 }
 
 impl<C: Clock> Pace<C> {
-    /// Begins a batch of that many frames, in one call each or several.
+    /// Begins a batch of `frames`, written in one call each or several.
     pub fn begin(&self, frames: usize) -> Meter<'_, C> {
         let looks = self.looks();
         let is_timed = looks || frames >= MANY as usize || self.is_sampled();
@@ -132,7 +133,7 @@ impl<C: Clock> Pace<C> {
     }
 
     fn is_sampled(&self) -> bool {
-        // Other workers count, too: none needs to be right.
+        // Other workers advance it, too; the exact value does not matter.
         let last = self.sequence.load(Ordering::Relaxed);
         // A linear congruential generator (Numerical Recipes), whose upper bits follow no short period.
         let next = last.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -140,7 +141,7 @@ impl<C: Clock> Pace<C> {
         next < u32::MAX / SAMPLE
     }
 
-    /// Whether a batch has taken long of late, so that all are looked at.
+    /// Whether a recent batch was slow, so that all are timed.
     #[inline]
     pub fn looks(&self) -> bool {
         let until = self.looks_until.load(Ordering::Relaxed);
@@ -152,7 +153,7 @@ impl<C: Clock> Pace<C> {
         if nanos(self.clock.now()) < until {
             return true;
         }
-        // It stays if another worker has seen a slow one just now.
+        // Stays set if another worker has just seen a slow one.
         let _ = self.looks_until.compare_exchange(until, 0, Ordering::Relaxed, Ordering::Relaxed);
         false
     }
@@ -162,13 +163,13 @@ impl<C: Clock> Pace<C> {
         nanos(now + AHEAD) < self.owes_until.load(Ordering::Relaxed)
     }
 
-    /// Looks at all batches for a while.
+    /// Times all batches for a while.
     #[cold]
     pub fn look(&self) {
         self.looks_until.store(nanos(self.clock.now() + LOOKS_FOR), Ordering::Relaxed);
     }
 
-    /// What a call counts for that took so long.
+    /// The time that a call of this length counts for.
     fn charged(&self, took: Duration, is_slow: bool) -> Duration {
         let calls = self.slow_calls.load(Ordering::Relaxed) << 1 | u32::from(is_slow);
         self.slow_calls.store(calls, Ordering::Relaxed);
@@ -176,7 +177,7 @@ impl<C: Clock> Pace<C> {
         took.min(MOST_ALONE * (1 << doublings))
     }
 
-    /// A call was looked at, which took that long.
+    /// Records the time of a call.
     #[cold]
     fn looked(&self, took: Duration, most: Duration) {
         let is_slow = took > most;
@@ -195,7 +196,7 @@ fn nanos(time: Duration) -> u64 {
 }
 
 impl<C: Clock> Meter<'_, C> {
-    /// By the clock alone unless it looks closely, which takes system calls.
+    /// Now by the clock alone, unless closely timed, which takes system calls.
     #[inline]
     fn now(&self) -> ThreadTime {
         if self.looks { self.pace.clock.thread_time() } else { ThreadTime::at(self.pace.clock.now()) }
@@ -223,7 +224,7 @@ impl<C: Clock> Meter<'_, C> {
         }
     }
 
-    /// A call took that many frames, perhaps in an interrupt. Returns whether another one may be made.
+    /// Records a call of `frames` frames, which perhaps ran in an interrupt. Returns whether another call is allowed.
     #[inline]
     pub fn took(&mut self, frames: u32) -> bool {
         self.frames += frames;
@@ -232,13 +233,13 @@ impl<C: Clock> Meter<'_, C> {
             return !self.is_over(begun);
         }
         let now = self.now();
-        // An interrupt takes nothing of the thread's own time.
+        // An interrupt uses no time of the thread's own.
         let took = now.kept_since(&begun).unwrap_or_else(|| now.since(&begun));
         self.looked(now, took);
         !self.rests
     }
 
-    /// Looks at the frames so far.
+    /// Records the frames so far.
     #[cold]
     fn looked(&mut self, now: ThreadTime, took: Duration) {
         let most = MOST_A_FRAME * std::mem::take(&mut self.frames);
@@ -247,7 +248,7 @@ impl<C: Clock> Meter<'_, C> {
         self.rests = self.pace.rests(now.now);
     }
 
-    /// Whether the frames so far took too long, and the time for such frames is over.
+    /// Whether the frames so far took too long, and the time for such frames is used up.
     fn is_over(&mut self, begun: ThreadTime) -> bool {
         let now = self.now();
         let took = now.since(&begun);
@@ -263,7 +264,7 @@ impl<C: Clock> Meter<'_, C> {
         self.rests
     }
 
-    /// The batch is over.
+    /// Ends the batch.
     #[inline]
     pub fn end(self) {
         if let Some(begun) = self.begun
@@ -289,7 +290,7 @@ mod tests {
 
     const BATCHES: [usize; 3] = [1, 5, 64];
 
-    /// A clock that stands still but for what is said to pass.
+    /// A clock that advances only when told to.
     #[derive(Default)]
     struct Said {
         now: Cell<Duration>,
@@ -328,11 +329,11 @@ mod tests {
 
     struct Passed {
         dropped: usize,
-        /// The part of the time that frames took.
+        /// The frames' share of the time.
         share: f64,
     }
 
-    /// Batches of that many frames, each of which takes what `frame` says, for some seconds.
+    /// Sends batches of `batch` frames for some seconds; each frame takes the time that `frame` spends.
     fn passed(pace: &Pace<Said>, batch: usize, frame: impl Fn(&Said)) -> Passed {
         let clock = &pace.clock;
         let begun = clock.now();
@@ -350,22 +351,21 @@ mod tests {
         Passed { dropped, share: took.as_secs_f64() / (clock.now() - begun).as_secs_f64() }
     }
 
-    /// Objective: frames that take very long get a part of the time, in batches of any size; once they do not, all pass
-    /// again.
+    /// Objective: very slow frames get a part of the time, in batches of any size; once they are fast, all pass again.
     #[test]
     fn slow_frames_have_a_part_of_the_time() {
         for batch in BATCHES {
             let pace = Pace::default();
             let slow = passed(&pace, batch, |clock| clock.passes(4 * MOST_A_FRAME));
             assert!(slow.dropped > 0, "none is dropped of batches of {batch}");
-            // What may come together is a tenth of this time, too.
+            // The allowance in advance is a tenth of this time, too.
             assert!((0.1..0.25).contains(&slow.share), "{} of the time, in batches of {batch}", slow.share);
             pace.clock.passes(AHEAD);
             assert_eq!(passed(&pace, batch, |_| ()).dropped, 0, "in batches of {batch}");
         }
     }
 
-    /// Objective: frames that take what large segments to a socket do all pass.
+    /// Objective: frames as slow as large segments to a socket all pass.
     #[test]
     fn others_pass() {
         for batch in BATCHES {
@@ -374,7 +374,7 @@ mod tests {
         }
     }
 
-    /// Objective: frames that are slow now and then, among others that are not, have a part of the time, too.
+    /// Objective: occasional slow frames among fast ones get a part of the time, too.
     #[test]
     fn some_slow_frames_have_a_part_of_the_time() {
         for batch in BATCHES {
@@ -391,8 +391,8 @@ mod tests {
         }
     }
 
-    /// Calls for several frames of batches of 64, each of which takes what `call` says, for some seconds. Returns the
-    /// most frames of a call, too, from the second batch on.
+    /// Sends batches of 64 for some seconds, several frames a call; each call takes the time that `call` spends. Also
+    /// returns the most frames of a call, from the second batch on.
     fn passed_together(pace: &Pace<Said>, mut call: impl FnMut(&Said, u32)) -> (Passed, usize) {
         let clock = &pace.clock;
         let begun = clock.now();
@@ -421,8 +421,8 @@ mod tests {
         (Passed { dropped, share: took.as_secs_f64() / (clock.now() - begun).as_secs_f64() }, most)
     }
 
-    /// Objective: calls that take several frames get a part of the time, too, also where an interrupt takes it, and
-    /// take few frames once these are slow.
+    /// Objective: calls of several frames get a part of the time, too, also if an interrupt takes it, and shrink once
+    /// slow.
     #[test]
     fn calls_of_several_frames() {
         for way in [Said::passes, Said::is_served] {
@@ -433,8 +433,8 @@ mod tests {
         }
     }
 
-    /// Objective: a host that takes the CPU away for a while now and then has no frame dropped, whether the kernel
-    /// counts that as the thread's own time or not.
+    /// Objective: a host that takes the CPU away for a while now and then causes no drops, whether or not the kernel
+    /// counts that as the thread's own time.
     #[test]
     fn a_hosts_time_does_not_count() {
         for stolen in [Said::passes, Said::is_served] {
@@ -454,7 +454,7 @@ mod tests {
         }
     }
 
-    /// Objective: no frame is dropped of the few on a machine that lacks CPUs, where one of sixteen calls takes long.
+    /// Objective: on a machine short of CPUs, where one in sixteen calls takes long, no frame is dropped of a few.
     #[test]
     fn a_starved_machines_time_counts_little() {
         for stolen in [Said::passes, Said::is_served] {
@@ -470,7 +470,7 @@ mod tests {
         }
     }
 
-    /// Objective: what other threads take meanwhile is not counted, and hides nothing.
+    /// Objective: the time of other threads is not counted, and hides nothing.
     #[test]
     fn other_threads_time_does_not_count() {
         for batch in BATCHES {

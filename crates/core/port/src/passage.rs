@@ -12,19 +12,19 @@ use crate::{DropReason, Passed, RingCounters, Task};
 
 /// Moves frames in one direction between a peer's ring and a port's.
 pub trait Passage: Send {
-    /// Moves the frames that are there. Returns their number.
+    /// Moves the available frames. Returns their number.
     fn pass(&mut self, counters: &RingCounters) -> usize;
 
-    /// Asks to be woken. Returns whether there is something to do already.
+    /// Asks for a wake-up. Returns whether there is work already.
     fn arm(&mut self) -> bool;
 
     /// Turns wake-ups off while the worker polls.
     fn disarm(&mut self);
 
-    /// Whether there is something to move, and room for it.
+    /// Whether there are frames to move, and room for them.
     fn has_news(&self) -> bool;
 
-    /// A descriptor that becomes readable when there is work that no kick announces.
+    /// A descriptor that becomes readable for work that no kick announces.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -48,7 +48,7 @@ impl Passage for Relay {
         for (n, why) in lost.into_iter().filter(|(n, _)| *n > 0) {
             counters.dropped(why, n);
         }
-        // A pass over bad slots only was work, too.
+        // A pass over bad slots only counts as work, too.
         if done.any() { done.frames.max(1) as usize } else { 0 }
     }
 
@@ -69,7 +69,7 @@ impl<P: Passage> Seat<P> {
     /// Puts a passage into the seat.
     ///
     /// # Errors
-    /// Whatever epoll_ctl(2) returns; `EBUSY` when the previous one is still in use.
+    /// The error of epoll_ctl(2); `EBUSY` while the previous one is in use.
     pub fn connect(&self, passage: P) -> rustix::io::Result<()> {
         if let (Some(fd), Some(wake)) = (passage.wake_fd(), &self.wake) {
             wake.add(fd)?;
@@ -91,7 +91,7 @@ impl<P: Passage> Seat<P> {
     }
 }
 
-/// A passage's seat as a worker's task. The side that has to act next is asked to kick.
+/// A passage's seat as a worker's task. It asks the side that must act next for a kick.
 pub struct Seated<P>(pub Arc<Seat<P>>);
 
 impl<W, P: Passage + 'static> Task<W> for Seated<P> {

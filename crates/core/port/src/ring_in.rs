@@ -23,16 +23,16 @@ use crate::hdr::HdrLen;
 /// The switch's end of a tx ring.
 ///
 /// Each slot is read once per batch; its buffer index and length are checked against the pool before they become a
-/// pointer. A frame lies in its slots' own buffers: the application's library copied what indirect slots point to
-/// there, and `ptr` is never followed.
+/// pointer. A frame lies in its slots' own buffers: the application's library copies indirect buffers there, and `ptr`
+/// is never followed.
 pub struct RingIngress<S = HostTx> {
     tx: S,
-    /// Index behind the last slot in the batch taken last.
+    /// Index behind the last slot of the last batch.
     taken: u32,
     hdr_len: HdrLen,
     doorbell: Doorbell,
     counters: Arc<RingCounters>,
-    /// The ring returns to its region only when nobody uses it any more.
+    /// Keeps the ring from returning to its region while in use.
     _mem: Arc<PortMem>,
 }
 
@@ -41,36 +41,36 @@ const AHEAD: u32 = 32;
 
 /// The result of reading the slots of one frame.
 enum Next {
-    /// A frame was added to the batch; the index behind it.
+    /// Added a frame to the batch; the index behind it.
     Frame(u32),
-    /// The frame is unusable; the index behind it.
+    /// Found an unusable frame; the index behind it.
     Drop(u32, DropReason),
-    /// The frame's last slot has not been published yet.
+    /// The frame's last slot is not published yet.
     Incomplete,
 }
 
-/// The slots that an ingress takes frames from: those an application sends, or those an egress filled
+/// The slots that an ingress takes frames from: slots an application sends, or slots an egress filled
 /// ([`crate::far_end`]).
 pub trait Intake: Send {
     /// The ring and its status block.
     fn side(&self) -> &RingSide;
 
-    /// The first slot that has not been given back.
+    /// The first slot not yet given back.
     fn hwcur(&self) -> u32;
 
-    /// The slot behind the last one filled, always inside the ring.
+    /// The slot behind the last filled one, always inside the ring.
     ///
     /// # Errors
-    /// [`BadHead`] the first time a particular bad value is seen.
+    /// [`BadHead`] the first time that a particular bad value is seen.
     fn head(&mut self) -> Result<u32, BadHead>;
 
-    /// Gives all slots before `to` back.
+    /// Gives back all slots before `to`.
     fn complete(&mut self, to: u32);
 
-    /// The slots up to `head` hold a frame whose end is missing: there is news only when `head` moves.
+    /// The slots up to `head` end in the middle of a frame: there is news only when `head` moves.
     fn wait_beyond(&mut self, _head: u32) {}
 
-    /// Asks to be woken. Returns whether there are new slots already.
+    /// Asks for a wake-up. Returns whether there are new slots already.
     fn arm(&self) -> bool;
 
     /// Turns wake-ups off.
@@ -124,7 +124,7 @@ impl RingIngress {
         self.tx.disarm();
     }
 
-    /// Whether the application published slots that have not been taken.
+    /// Whether the application published slots that are not taken yet.
     pub fn has_news(&self) -> bool {
         self.tx.has_news()
     }
@@ -164,8 +164,8 @@ impl<S: Intake> RingIngress<S> {
         self.multi(begin, i, head, batch)
     }
 
-    /// Offset of a slot's frame in its buffer, in bytes. What an indirect slot's `ptr` pointed to was copied to the
-    /// buffer's start.
+    /// Offset of a slot's frame in its buffer, in bytes. For an indirect slot it is 0: the library copied the data
+    /// there.
     #[inline(always)]
     fn offset<B: Begin>(&self, begin: B, i: u32, slot: &NetmapSlot) -> u32 {
         if slot.flags & NS_INDIRECT != 0 { 0 } else { begin.of_slot(&self.tx.side().ring, i) }
@@ -184,7 +184,7 @@ impl<S: Intake> RingIngress<S> {
         let ring = &self.tx.side().ring;
         let buf = ring.within(slot.buf_idx, self.offset(begin, i, &slot), slot.len.into())?;
         let len = u32::from(slot.len).checked_sub(hdr_len).filter(|&len| len > 0)?;
-        // Flags and kind of segmentation are the first two bytes.
+        // The first two bytes are flags and the segmentation type.
         // SAFETY: at least hdr_len > 2 bytes of a buffer, of which two are read, once, into a register.
         if unsafe { buf.as_ptr().cast::<u16>().read_unaligned() } != 0 {
             return None;
@@ -197,7 +197,7 @@ impl<S: Intake> RingIngress<S> {
         Some(Next::Frame(ring.next(i)))
     }
 
-    /// Prefetches the headers of frames that will be read soon: the sender's core wrote them.
+    /// Prefetches the headers of frames that are read next: the sender's core wrote them.
     fn prefetch_headers(&self, from: u32, head: u32) -> u32 {
         let ring = &self.tx.side().ring;
         let mut i = from;
@@ -221,8 +221,8 @@ impl<S: Intake> RingIngress<S> {
         };
         // The sender's core wrote it. Classification reads it first, but only after all slots have been examined.
         netvale_mem::copy::prefetch_read(buf.as_ptr());
-        // SAFETY: `place` found `len` bytes of a buffer of the mapping that `tx` keeps alive; the slot goes back in
-        // `release` only.
+        // SAFETY: `place` found `len` bytes of a buffer of the mapping that `tx` keeps alive; the slot goes back only
+        // in `release`.
         unsafe { batch.push(buf.as_ptr(), u32::from(slot.len)) };
         if slot.flags & NS_NO_LEARN != 0 {
             batch.set_no_learn();
@@ -247,12 +247,16 @@ impl<S: Intake> RingIngress<S> {
     fn multi<B: Begin>(&self, begin: B, first: u32, head: u32, batch: &mut Batch) -> Next {
         let ring = &self.tx.side().ring;
         let mut pieces = [(std::ptr::null(), 0u32); MAX_FRAGS];
-        let (mut i, mut count, mut wrong, mut flags) = (first, 0usize, None, 0);
+        let mut i = first;
+        let mut count = 0usize;
+        let mut wrong = None;
+        let mut flags = 0;
         loop {
             if i == head && count > 0 {
                 return self.unfinished(first, head, count);
             }
-            let (slot, at) = (ring.slot_word(i), i);
+            let slot = ring.slot_word(i);
+            let at = i;
             i = ring.next(i);
             flags |= slot.flags;
             match self.piece(begin, at, &slot, count == 0) {
@@ -278,7 +282,7 @@ impl<S: Intake> RingIngress<S> {
         }
     }
 
-    /// The slots end before the frame does: waits for the rest, unless it can never come.
+    /// Handles slots that end before the frame does: waits for the rest, unless it can never come.
     fn unfinished(&self, first: u32, head: u32, count: usize) -> Next {
         let ring_is_full = first == self.tx.hwcur() && self.tx.side().ring.next(head) == first;
         if count >= MAX_FRAGS || ring_is_full { Next::Drop(head, DropReason::EndlessFrame) } else { Next::Incomplete }
@@ -293,8 +297,7 @@ impl<S: Intake> RingIngress<S> {
     ) -> Result<(*const u8, u32), DropReason> {
         const LOST: u16 = NS_INDIRECT | NS_UNREADABLE;
         let lost = slot.flags & LOST == LOST;
-        // As in netmap, a frame without its first piece is dropped, and one that lacks a later piece is passed on
-        // without it.
+        // As in netmap, a frame without its first piece is dropped; a frame without a later piece passes without it.
         if lost && is_first {
             return Err(DropReason::Indirect);
         }
@@ -311,7 +314,7 @@ impl<S: Intake> RingIngress<S> {
         let used =
             if pieces.first().is_some_and(|p| p.1 == 0) && pieces.len() > 1 { &pieces[1..] } else { &pieces[..] };
         // SAFETY: every piece passed `piece` (that many bytes of a buffer of the live mapping), the first at most
-        // shortened by the header; the slots go back in `release` only.
+        // shortened by the header; the slots go back only in `release`.
         if !unsafe { batch.push_frags(used) } {
             return Err(DropReason::EndlessFrame);
         }
@@ -341,7 +344,7 @@ impl<S: Intake> RingIngress<S> {
         crate::soft::parse_header(&bytes[..n]).map(Some).ok_or(DropReason::BadVnetHeader)
     }
 
-    /// Adds frames up to slot `head`, as many as the batch has room for.
+    /// Adds frames up to slot `head`, as long as the batch has room.
     #[inline(always)]
     fn collect<B: Begin>(&mut self, begin: B, head: u32, batch: &mut Batch) {
         let mut i = self.tx.hwcur();
@@ -377,7 +380,7 @@ impl<S: Intake> RingIngress<S> {
 }
 
 impl<S: Intake> Ingress for RingIngress<S> {
-    // SAFETY: frames lie in buffers of slots that go back in `release` only, in a mapping that `tx` keeps alive.
+    // SAFETY: frames lie in buffers of slots that go back only in `release`, in a mapping that `tx` keeps alive.
     #[inline]
     unsafe fn take(&mut self, batch: &mut Batch) {
         let head = match self.tx.head() {

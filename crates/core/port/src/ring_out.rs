@@ -30,9 +30,9 @@ pub struct RingEgress {
     /// Whether large UDP datagrams are delivered uncut. This needs a header.
     uso: bool,
     counters: Arc<RingCounters>,
-    /// Rung by the receiver when it makes room, if it can be asked to.
+    /// Rung by the receiver when it makes room, if it supports that.
     room_bell: Option<Arc<Doorbell>>,
-    /// The ring returns to its region only when nobody delivers to it any more.
+    /// Keeps the ring from returning to its region during deliveries.
     _mem: Arc<PortMem>,
 }
 
@@ -45,14 +45,13 @@ impl RingEgress {
         RingEgress { rx, hdr_len: hdr_len.into(), uso: true, counters, room_bell: None, _mem: mem }
     }
 
-    /// For receivers that know the header but not its latest addition: large UDP frames are cut into datagrams for them
-    /// (USO).
+    /// For receivers that know the header but not its latest addition: cuts large UDP frames into datagrams (USO).
     #[must_use]
     pub fn without_uso(self) -> Self {
         RingEgress { uso: false, ..self }
     }
 
-    /// For a receiver that rings `bell` when it makes room and was asked to say so.
+    /// For a receiver that can be asked to ring `bell` when it makes room.
     #[must_use]
     pub fn with_room_bell(self, bell: Arc<Doorbell>) -> Self {
         RingEgress { room_bell: Some(bell), ..self }
@@ -71,7 +70,7 @@ impl RingEgress {
         Form::of(frame, self.hdr_len.get() > 0 && !cut)
     }
 
-    /// Like [`crate::Egress::reserve`], for an egress that stays lent until the reservation is dropped.
+    /// Like [`crate::Egress::reserve`], for an egress lent until the reservation is dropped.
     #[inline]
     pub fn reserve_at<'b>(at: Loan<'b, Self>, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
         let lease = at.takes_plain(batch).then(|| at.lease(picks.len() as u32, |room| room))?;
@@ -86,8 +85,8 @@ impl RingEgress {
         &self.rx
     }
 
-    /// Delivers frames of one slot each unchanged: the common case, without a branch per feature. Their slots get the
-    /// flags `mark`.
+    /// Delivers single-slot frames unchanged: the common case, without a branch per feature. Their slots get the flags
+    /// `mark`.
     #[inline]
     fn deliver_plain(&self, batch: &Batch, picks: &[u16], mark: u16) -> usize {
         let Some(lease) = self.lease(picks.len() as u32, |room| room) else { return self.without_room(picks) };
@@ -114,18 +113,19 @@ impl RingEgress {
     }
 
     /// Copies as many picks as the lease has slots, each behind a header that asks for no offload; `WHOLE`: all are
-    /// single pieces. This is a function of its own because its loop runs out of registers when inlined, which costs
-    /// ten instructions a frame.
+    /// single pieces. A separate function, as its loop runs out of registers when inlined, which costs ten instructions
+    /// a frame.
     #[inline(never)]
     fn fill_plain<const HDR: usize, const WHOLE: bool>(&self, batch: &Batch, picks: &[u16], lease: &Lease, flags: u16) {
         let ring = &self.rx.side().ring;
         let mut slot = lease.slot;
-        let (mut bytes, mut bad) = (0u64, 0u64);
+        let mut bytes = 0u64;
+        let mut bad = 0u64;
         let mut ahead = Ahead::<HDR>::new(ring, lease);
         for &pick in picks.get(..lease.count as usize).unwrap_or(picks) {
             ahead.step(ring);
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
-            // The header's length may have changed since room was reserved for the frames.
+            // The header's length may have changed since the reservation.
             let fits = HDR == 0 || frame.len() + HDR <= ring.room(0) as usize;
             match ring.buf(ring.slot_word(slot).buf_idx).filter(|_| fits) {
                 Some(buf) => {
@@ -153,14 +153,17 @@ impl RingEgress {
         self.count(u64::from(lease.count) - bad, bytes, bad);
     }
 
-    /// Like `fill_plain`, for rings whose slots say at which offset in their buffers they take frames. A frame that
-    /// does not fit there is lost, as in netmap: its slot arrives empty.
+    /// Like `fill_plain`, for rings whose slots give an offset for the frame. A frame that does not fit behind it is
+    /// lost, as in netmap: its slot arrives empty.
     #[cold]
     fn fill_at_offsets(&self, rule: &OffsetRule, batch: &Batch, picks: &[u16], lease: &Lease, flags: u16) {
-        let (ring, header) = (&self.rx.side().ring, [0u8; 12]);
+        let ring = &self.rx.side().ring;
+        let header = [0u8; 12];
         let lead = (self.hdr_len.get() as usize).min(header.len());
         let mut slot = lease.slot;
-        let (mut bytes, mut bad, mut long) = (0u64, 0u64, 0u64);
+        let mut bytes = 0u64;
+        let mut bad = 0u64;
+        let mut long = 0u64;
         for &pick in picks.iter().take(lease.count as usize) {
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
             let buf_idx = ring.slot_word(slot).buf_idx;
@@ -201,20 +204,21 @@ impl RingEgress {
     }
 
     /// Empties a slot whose frame was lost after it had found room. Where frames have headers, the slot gets a blank
-    /// one, so that a receiver that subtracts the header's length from the slot's is left with 0 bytes.
+    /// one: a receiver that subtracts the header's length from the slot's is left with 0 bytes.
     #[cold]
     fn blank(&self, slot: u32) {
         let side = self.rx.side();
-        let (ring, buf_idx) = (&side.ring, side.ring.slot_word(slot).buf_idx);
+        let ring = &side.ring;
+        let buf_idx = side.ring.slot_word(slot).buf_idx;
         let offset = side.offsets.rule().map_or(0, |rule| self.agreed_offset(&rule, slot));
         let header = [0u8; 12];
         let lead = header.get(..self.hdr_len.get() as usize).unwrap_or(&header);
-        // There may be no such buffer, or no room in it behind the receiver's offset.
+        // The buffer may not exist, or lack room behind the receiver's offset.
         let told = ring.write(buf_idx, offset, lead) || ring.buf(buf_idx).is_none();
         ring.set_len_flags(slot, if told { lead.len() as u16 } else { 0 }, 0);
     }
 
-    /// Blanks the slots of a lease that no frame used, as one turned out bad, and that cannot be given back.
+    /// Blanks the slots of a lease that no frame used, because a frame turned out bad, and that cannot be given back.
     #[cold]
     fn blank_from(&self, mut slot: u32, count: u32) {
         for _ in 0..count {
@@ -223,7 +227,7 @@ impl RingEgress {
         }
     }
 
-    /// Bytes that fit into a slot whose offset is the initial one.
+    /// Bytes that fit into a slot with the initial offset.
     #[inline]
     fn slot_size(&self) -> u32 {
         let side = self.rx.side();
@@ -248,7 +252,7 @@ impl RingEgress {
         batch.is_plain(self.slot_size().saturating_sub(self.hdr_len.get()))
     }
 
-    /// Whether every frame fits into one slot unchanged, also if some are in pieces.
+    /// Whether every frame fits into one slot unchanged, even if some are in pieces.
     fn takes_in_one(&self, batch: &Batch) -> bool {
         batch.is_short(self.slot_size().saturating_sub(self.hdr_len.get()))
     }
@@ -289,7 +293,10 @@ impl RingEgress {
                 self.write_frame(&frame, &mut out, scratch);
             }
         }
-        let (frames, bytes, bad, long) = (out.frames, out.bytes, out.bad, out.long);
+        let frames = out.frames;
+        let bytes = out.bytes;
+        let bad = out.bad;
+        let long = out.long;
         let left = out.left;
         let used = lease.count - left;
         let next = out.slot;
@@ -316,12 +323,12 @@ impl RingEgress {
         }
     }
 
-    /// Whether nobody reads the ring.
+    /// Whether the ring has no reader.
     pub fn is_idle(&self) -> bool {
         self.rx.side().offsets.is_idle()
     }
 
-    /// Frames that found no room: those that nobody would read are done with.
+    /// Handles frames that found no room: without a reader, they count as finished.
     #[cold]
     fn without_room(&self, picks: &[u16]) -> usize {
         if !self.is_idle() {
@@ -336,7 +343,7 @@ impl RingEgress {
         count
     }
 
-    /// Number of slots a frame takes here; 0 when it can never be delivered.
+    /// Number of slots that a frame takes here; 0 if it can never be delivered.
     fn slots_for(&self, frame: &FrameRef<'_>) -> u32 {
         let size = self.slot_size();
         if size <= self.hdr_len.get() {
@@ -374,10 +381,10 @@ impl RingEgress {
     }
 }
 
-/// A monitor's ring that receives copies of what the watched port sends: they are marked so (netmap.h, `NS_TXMON`).
+/// A monitor's ring for copies of frames that the watched port sends, marked `NS_TXMON` (netmap.h).
 pub struct SentCopies(pub Arc<RingEgress>);
 
-/// Writes frames into the slots of a lease one after another, each into as many slots as it needs.
+/// Writes frames into the slots of a lease, one after another, each into one or more slots.
 struct SlotWriter<'a> {
     egress: &'a RingEgress,
     slot: u32,
@@ -424,8 +431,8 @@ impl<'a> SlotWriter<'a> {
         }
     }
 
-    /// Like `put`, for rings whose slots say at which offset they take bytes. A frame that finds less room in its slots
-    /// than expected is lost, and the slots arrive empty.
+    /// Like `put`, for rings whose slots give an offset. A frame that finds less room in its slots than expected is
+    /// lost, and the slots arrive empty.
     #[cold]
     fn put_at_offsets(
         &mut self,
@@ -437,7 +444,9 @@ impl<'a> SlotWriter<'a> {
         let ring = &self.egress.rx.side().ring;
         let all = header.0 as usize + len;
         let slots = all.div_ceil(self.egress.slot_size().max(1) as usize).clamp(1, MAX_FRAGS).min(self.left as usize);
-        let (mut offsets, mut room, mut slot) = ([0u32; MAX_FRAGS], 0, self.slot);
+        let mut offsets = [0u32; MAX_FRAGS];
+        let mut room = 0;
+        let mut slot = self.slot;
         for offset in offsets.iter_mut().take(slots) {
             *offset = self.egress.agreed_offset(rule, slot);
             room += ring.room(*offset) as usize;
@@ -449,7 +458,8 @@ impl<'a> SlotWriter<'a> {
         }
         for _ in 0..slots {
             self.egress.blank(self.slot);
-            (self.slot, self.left) = (ring.next(self.slot), self.left - 1);
+            self.slot = ring.next(self.slot);
+            self.left -= 1;
         }
         self.long += 1;
     }
@@ -464,12 +474,17 @@ impl<'a> SlotWriter<'a> {
     ) {
         let ring = &self.egress.rx.side().ring;
         let room = |k: usize, lead: u32| ring.room(offset(k)).saturating_sub(lead) as usize;
-        let (mut left, mut count) = (len.saturating_sub(room(0, hdr_len)), 1);
+        let mut left = len.saturating_sub(room(0, hdr_len));
+        let mut count = 1;
         while left > 0 && count < MAX_FRAGS {
-            (left, count) = (left.saturating_sub(room(count, 0)), count + 1);
+            left = left.saturating_sub(room(count, 0));
+            count += 1;
         }
         let count = (count as u16) << NS_PORT_SHIFT;
-        let (mut at, mut lead, mut ok, mut k) = (0usize, hdr_len, true, 0);
+        let mut at = 0usize;
+        let mut lead = hdr_len;
+        let mut ok = true;
+        let mut k = 0;
         loop {
             if self.left == 0 {
                 return;
@@ -484,12 +499,19 @@ impl<'a> SlotWriter<'a> {
             at += n;
             let more = if at < len { NS_MOREFRAG } else { 0 };
             ring.set_len_flags(self.slot, (n as u32 + lead) as u16, count | more | self.mark);
-            (self.slot, self.left, lead) = (ring.next(self.slot), self.left - 1, 0);
+            self.slot = ring.next(self.slot);
+            self.left -= 1;
+            lead = 0;
             if more == 0 {
                 break;
             }
         }
-        if ok { (self.frames, self.bytes) = (self.frames + 1, self.bytes + len as u64) } else { self.bad += 1 }
+        if ok {
+            self.frames += 1;
+            self.bytes += len as u64;
+        } else {
+            self.bad += 1
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! The part of a queue that stays while peers come and go: a seat. The control thread puts the queue in when the peer
-//! starts it, and takes it out when the peer stops it, resets or vanishes.
+//! A seat: the part of a queue that outlives its peers. The control thread puts the queue in when the peer starts it,
+//! and takes it out when the peer stops it, resets or vanishes.
 
 mod queues;
 
@@ -14,26 +14,26 @@ pub use queues::{SeatEgress, SeatIngress, ToPeer};
 use crate::RingCounters;
 use crate::wake::WakeSet;
 
-/// A place for a queue that may or may not be there.
+/// A place for a queue, empty or occupied.
 pub struct Seat<Q> {
-    /// The queue, from the peer's start of it to its stop.
+    /// The queue, while the peer runs it.
     pub queue: Arc<Lent<Q>>,
-    /// Wakes the worker that owns the queue; `None` for a queue that is delivered to, which no worker waits for.
+    /// Wakes the worker that owns the queue; `None` for a delivery queue, which no worker waits for.
     pub wake: Option<WakeSet>,
     /// Counters of frames, bytes and drops, over all peers.
     pub counters: Arc<RingCounters>,
     /// Counters of kicks, over all peers.
     pub kicks: Arc<KickCounts>,
-    /// Whether there is a queue, and frames pass. A hint for who chooses among several seats: the queue itself decides.
+    /// Whether a queue is present and enabled. Only a hint for choosing among seats: the queue itself decides.
     is_open: AtomicBool,
 }
 
-/// How often a ring that is drained is looked at, and the pause between two looks.
+/// Number of looks at a draining ring, and the pause between two looks.
 const DRAINING: u32 = 200;
 const PAUSE: Duration = Duration::from_micros(100);
 
 impl<Q> Default for Seat<Q> {
-    /// Creates an empty seat that no worker sleeps on.
+    /// Creates an empty seat without a wake set.
     fn default() -> Self {
         let (queue, counters, kicks) = Default::default();
         Seat { queue, wake: None, counters, kicks, is_open: AtomicBool::new(false) }
@@ -41,7 +41,7 @@ impl<Q> Default for Seat<Q> {
 }
 
 impl<Q> Seat<Q> {
-    /// Creates an empty seat that a worker sleeps on.
+    /// Creates an empty seat with a wake set for a worker.
     ///
     /// # Errors
     /// Like [`WakeSet::new`].
@@ -65,13 +65,13 @@ impl<Q> Seat<Q> {
         Ok(())
     }
 
-    /// Whether there is a queue, and frames pass.
+    /// Whether a queue is present and enabled.
     #[inline]
     pub fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Relaxed)
     }
 
-    /// Sets whether frames pass the queue that is there.
+    /// Enables or disables the present queue.
     pub fn set_open(&self, open: bool) {
         self.is_open.store(open, Ordering::Relaxed);
     }
@@ -85,8 +85,8 @@ impl<Q> Seat<Q> {
         self.queue.take()
     }
 
-    /// Takes the queue out once the frames that the peer had published have been forwarded: the peer sent them, even if
-    /// it stops right after. The wait has a limit, as a destination may hold senders back.
+    /// Takes the queue out after forwarding the frames already published: the peer sent them, even if it stops right
+    /// after. The wait is limited, as a destination may hold senders back.
     ///
     /// # Errors
     /// Like [`Lent::take`].
@@ -97,7 +97,7 @@ impl<Q> Seat<Q> {
             match self.queue.control() {
                 Ok(queue) if queue.as_ref().is_some_and(&has_news) && began.elapsed() < LIMIT => {}
                 Ok(_) => break,
-                // Has waited long enough already.
+                // The time has already been spent waiting.
                 Err(InUse) => return self.queue.take_within(Duration::ZERO),
             }
             self.poke();
@@ -106,12 +106,12 @@ impl<Q> Seat<Q> {
         self.queue.take()
     }
 
-    /// Wakes the worker so that it looks at the queue.
+    /// Wakes the worker to look at the queue.
     pub fn poke(&self) {
         self.wake.iter().for_each(WakeSet::poke);
     }
 
-    /// Passes on a kick that did not come by a doorbell.
+    /// Passes on a kick that did not come from a doorbell.
     pub fn kick(&self) {
         self.kicks.count_received();
         self.poke();

@@ -1,7 +1,7 @@
-//! A service: a thread that serves a port's peers one after another, and what is told of them ([`Told`]).
+//! A service: a thread that serves a port's peers one after another, and the state that it reports ([`Told`]).
 //!
-//! The peers' language is a [`Protocol`]. The rest is the same for all of them: state for `netvale show`, a line in the
-//! log, a pause after a peer that broke the rules, an end within a time limit.
+//! The [`Protocol`] speaks with the peers. The rest is common to all: state for `netvale show`, a line in the log, a
+//! pause after a peer that broke the rules, an end within a time limit.
 
 use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,17 +24,17 @@ pub use pause::{Pause, Paused, Said};
 
 use pause::{Pauses, Turn};
 
-/// Pause after a peer whose doorbell blocked, which cost a worker time: it doubles each time, up to the second value.
+/// Pause after a peer whose blocked doorbell cost a worker time: it doubles each time, from the first value to the
+/// second.
 const BLOCKED_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
-/// Upper bound on waiting for the thread to end: who detaches a port is not held up by its peer. The thread itself
-/// waits two seconds for a worker that does not hand a queue back, and for as long as a descriptor that a peer passed
-/// takes to close.
+/// Limit of the wait for the thread to end: a peer cannot hold up a detach. The thread itself waits two seconds for a
+/// worker to return a queue, and as long as closing a peer's descriptor takes.
 const STOP_LIMIT: Duration = Duration::from_millis(50);
 
-/// The threads that had not ended then.
+/// Threads still running at that limit.
 static ENDING: Mutex<Vec<Receiver<()>>> = Mutex::new(Vec::new());
 
-/// Waits for the threads of services that were stopped. Returns the number of those that do not end within `limit`.
+/// Waits for the threads of stopped services. Returns the number that do not end within `limit`.
 pub fn wait_for_ending(limit: Duration) -> usize {
     let until = Instant::now() + limit;
     let ending = std::mem::take(&mut *ENDING.lock().unwrap_or_else(PoisonError::into_inner));
@@ -51,57 +51,58 @@ fn ends_later(thread: Receiver<()>) {
     ending.push(thread);
 }
 
-/// What is told of a service whose thread panicked.
+/// The error reported after a panic in the service's thread.
 const BROKEN: &str = "an internal error: detach the port and attach it again; please report it, with the daemon's log";
 
-/// The protocol that a service speaks with its peers.
+/// The protocol between a service and its peers.
 pub trait Protocol: Send + 'static {
-    /// How a peer is reached: a connection, or a device.
+    /// The link to a peer: a connection, or a device.
     type Connection;
-    /// What is shown of a peer, apart from whether it is connected.
+    /// Details shown of a peer, besides whether it is connected.
     type Detail: Clone + Default + Send + 'static;
-    /// What another process needs to go on with a peer after this one was killed ([`Peer::keep`]).
+    /// State for continuing a peer in another process after this one was killed ([`Peer::keep`]).
     type Kept: Clone + PartialEq + Send + 'static;
-    /// What a peer is called in messages.
+    /// The name of a peer in messages.
     const PEER: &'static str;
 
-    /// Waits for the next peer, or returns why there is none: then the service retries. `None` when `stop` became
-    /// readable.
+    /// Waits for the next peer. An error gives the reason why there is none: then the service retries. `None` once
+    /// `stop` is readable.
     fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<Self::Connection, String>>;
 
-    /// Serves a peer until it hangs up or [`Peer::ends`] becomes readable, unless [`Peer::asked_to_pause`] says why.
+    /// Serves a peer until it hangs up or [`Peer::ends`] becomes readable, unless [`Peer::asked_to_pause`] gives the
+    /// reason.
     ///
     /// # Errors
-    /// An error when the peer broke a rule; its text names the rule.
+    /// The rule that the peer broke.
     fn serve(&mut self, connection: Self::Connection, peer: &Peer<Self::Detail, Self::Kept>) -> Result<(), String>;
 
-    /// The fault of a peer that is [restored](Service::restore), which workers know already.
+    /// The fault of a [restored](Service::restore) peer, which workers already know.
     fn fault(&self, _connection: &Self::Connection) -> Option<Fault> {
         None
     }
 }
 
-/// What is called when a peer comes or goes, or changes what a successor would have to know.
+/// Called when a peer connects or leaves, or changes state that a successor needs.
 type OnChange = Box<dyn Fn() + Send + Sync>;
 
-/// What a service shows of its peers.
+/// A service's report on its peers.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct State<D> {
     /// Whether a peer is connected.
     pub connected: bool,
     /// Number of peers so far.
     pub connections: u64,
-    /// Why no peer is connected, unless the last one just hung up.
+    /// Why no peer is connected; `None` if the last one just hung up.
     pub last_error: Option<String>,
     /// Details of the connected peer.
     pub now: D,
 }
 
-/// What is told of a peer that could not outlive the process before.
+/// The error reported for a peer that could not outlive the previous process.
 const KILLED: &str = "the daemon was killed: let it connect again";
 
 impl<D: Default> State<D> {
-    /// The same after a kill, of a protocol whose peers do not outlive it.
+    /// The state after a kill, for a protocol whose peers do not outlive it.
     #[must_use]
     pub fn after_a_kill(self) -> Self {
         if !self.connected {
@@ -112,7 +113,7 @@ impl<D: Default> State<D> {
 }
 
 impl<D> State<D> {
-    /// The same with a peer that is connected, or without: what is known of the peer may be older, or newer.
+    /// The same state with a peer connected or not: the record of the peer may be older or newer.
     #[must_use]
     pub fn with(self, connected: bool) -> Self {
         State { connected, ..self }
@@ -139,17 +140,17 @@ impl<D> Told<D> {
     }
 }
 
-/// What is kept of a service's peer for the case that this process is killed.
+/// The kept state of a service's peer, in case this process is killed.
 #[derive(Clone)]
 pub struct Kept<K> {
-    /// How often that changed: its descriptors alone may have.
+    /// Number of changes: they may affect only its descriptors.
     pub changes: u64,
-    /// What the peer's protocol [said](Peer::keep) last; `None`: there is no peer, or nothing is kept of it.
+    /// The peer's last [kept](Peer::keep) state; `None`: no peer, or nothing kept.
     pub last: Option<K>,
 }
 
 impl<K> Kept<K> {
-    /// There is no peer any more.
+    /// Clears the state of a peer that has gone.
     fn forget(&mut self) {
         self.changes += u64::from(self.last.take().is_some());
     }
@@ -170,11 +171,11 @@ pub struct Peer<D, K = ()> {
     ends: OwnedFd,
 }
 
-/// What the service's thread listens to besides its peers.
+/// Requests that the service's thread listens to besides its peers.
 struct Control {
     stop: Doorbell,
     pauses: Pauses,
-    /// Readable when either is rung.
+    /// Readable when either doorbell is rung.
     any: OwnedFd,
     on_change: OnceLock<OnChange>,
     on_peer: OnceLock<OnChange>,
@@ -182,7 +183,8 @@ struct Control {
 
 impl Control {
     fn new() -> Result<Control, Errno> {
-        let (stop, pauses) = (Doorbell::new()?, Pauses::new()?);
+        let stop = Doorbell::new()?;
+        let pauses = Pauses::new()?;
         let any = any_of([stop.as_fd(), pauses.bell.as_fd()])?;
         Ok(Control { stop, pauses, any, on_change: OnceLock::new(), on_peer: OnceLock::new() })
     }
@@ -195,7 +197,7 @@ impl Control {
         self.on_peer.get().iter().for_each(|call| call());
     }
 
-    /// Does nothing for `time`, but pauses if asked to. Returns whether the service has to stop.
+    /// Sleeps for `time`, but pauses if asked to. Returns whether the service must stop.
     fn rest(&self, time: Duration) -> bool {
         let until = Instant::now() + time;
         loop {
@@ -225,7 +227,7 @@ impl Drop for AskedToPause {
     }
 }
 
-/// A descriptor that is readable when one of these is.
+/// Creates a descriptor that is readable when one of these is.
 fn any_of<const N: usize>(fds: [BorrowedFd<'_>; N]) -> Result<OwnedFd, Errno> {
     let any = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     for fd in fds {
@@ -246,36 +248,34 @@ impl<D, K: PartialEq> Peer<D, K> {
         Ok(Peer { told: told.clone(), kept: Arc::clone(kept), control: Arc::clone(control), fault, ends })
     }
 
-    /// Whether the peer is to be continued by another process, perhaps: [`Pause::with`] says what that needs. Then
-    /// serve it as before.
+    /// The request to pause, if a successor may continue the peer: [`Pause::with`] takes the state it needs.
+    /// Afterwards, serve the peer as before.
     pub fn asked_to_pause(&self) -> Option<Pause> {
         self.control.pauses.take()
     }
 
-    /// The peer's fault: workers report there what the peer did wrong, and it makes the peer's doorbells.
+    /// The peer's fault: workers report violations there, and it creates the peer's doorbells.
     pub fn fault(&self) -> &Fault {
         &self.fault
     }
 
-    /// A descriptor that becomes readable when the service has to stop or to pause, or a fault of the peer was
-    /// reported.
+    /// A descriptor that becomes readable when the service must stop or pause, or a fault of the peer was reported.
     pub fn ends(&self) -> BorrowedFd<'_> {
         self.ends.as_fd()
     }
 
-    /// Whether the service has to stop.
+    /// Whether the service must stop.
     pub fn is_stopped(&self) -> bool {
         self.control.is_stopped()
     }
 
-    /// A descriptor that becomes readable when the service has to stop, and only then: for what must not be left
-    /// halfway.
+    /// A descriptor that becomes readable only when the service must stop: for steps that must not be left halfway.
     pub fn stops(&self) -> BorrowedFd<'_> {
         self.control.stop.as_fd()
     }
 
-    /// Keeps what another process needs to go on with the peer after this one was killed, if it has changed. It is said
-    /// here, by the peer's own thread, since a device can be read in no other while it serves messages.
+    /// Keeps the state for continuing the peer after a kill of this process, if it has changed. The peer's own thread
+    /// calls this: while it serves messages, no other thread can read the device.
     pub fn keep(&self, now: Option<K>) {
         let mut kept = lock(&self.kept);
         if kept.last == now {
@@ -286,7 +286,7 @@ impl<D, K: PartialEq> Peer<D, K> {
         self.control.changed();
     }
 
-    /// The service's state, for changing the details of the peer.
+    /// The service's state, for changing the peer's details.
     pub fn told(&self) -> &Told<D> {
         &self.told
     }
@@ -301,17 +301,17 @@ pub struct Service<D, K = ()> {
     told: Told<D>,
     kept: Arc<Mutex<Kept<K>>>,
     control: Arc<Control>,
-    /// Disconnected when the thread ends.
+    /// Disconnects when the thread ends.
     running: Option<Receiver<()>>,
     file: Option<SocketFile>,
 }
 
 impl<D: Clone + Default + Send + 'static, K: Clone + PartialEq + Send + 'static> Service<D, K> {
-    /// Starts a service in a thread named `thread`; `at` is its name in the log, `file` the socket that is removed at
-    /// the end.
+    /// Starts a service in a thread named `thread`; `at` is its name in the log, `file` the socket to remove at the
+    /// end.
     ///
     /// # Errors
-    /// Fails if no descriptor or thread can be created.
+    /// The system error if no descriptor or thread can be created.
     pub fn start<P: Protocol<Detail = D, Kept = K>>(
         thread: &str,
         at: impl Display,
@@ -321,9 +321,9 @@ impl<D: Clone + Default + Send + 'static, K: Clone + PartialEq + Send + 'static>
         Self::begin((thread, at.to_string()), file, protocol, State::default(), Kept::default(), None)
     }
 
-    /// Restores a service of another process. It goes on where that one stopped, once the result's second part is
-    /// dropped: until then the other one may go on itself, and the file is its. The first peer of `protocol` counts as
-    /// connected if `told` says so; `kept` is what is kept of it.
+    /// Restores another process's service. It starts once the result's second part is dropped: until then the other
+    /// process may resume, and owns the file. The first peer of `protocol` counts as connected if `told` says so;
+    /// `kept` is its kept state.
     ///
     /// # Errors
     /// Like [`Service::start`].
@@ -348,7 +348,8 @@ impl<D: Clone + Default + Send + 'static, K: Clone + PartialEq + Send + 'static>
         turn: Option<Turn>,
     ) -> Result<Self, OpenError> {
         let failed = |source| OpenError::step(&at, "start a thread")(source);
-        let (told, control) = (Told(Arc::new(Mutex::new(told))), Arc::new(Control::new().map_err(failed)?));
+        let told = Told(Arc::new(Mutex::new(told)));
+        let control = Arc::new(Control::new().map_err(failed)?);
         let (alive, running) = mpsc::channel();
         let kept = Arc::new(Mutex::new(kept));
         let server = Server {
@@ -374,26 +375,26 @@ impl<D: Clone + Default + Send + 'static, K: Clone + PartialEq + Send + 'static>
         Ok(Service { told, kept, control, running: Some(running), file })
     }
 
-    /// Has the service's thread call this whenever a peer that connects, changes something, or leaves changed what a
-    /// successor would have to know. Only the first call counts.
+    /// Makes the service's thread call this whenever a connecting, changing or leaving peer changed state that a
+    /// successor needs. Only the first call counts.
     pub fn on_change(&self, call: impl Fn() + Send + Sync + 'static) {
         let _ = self.control.on_change.set(Box::new(call));
     }
 
-    /// Has the service's thread call this whenever a peer has connected or is gone: then [`Service::state`] says so.
-    /// Only the first call counts.
+    /// Makes the service's thread call this after a peer has connected or gone: [`Service::state`] then shows it. Only
+    /// the first call counts.
     pub fn on_peer(&self, call: impl Fn() + Send + Sync + 'static) {
         let _ = self.control.on_peer.set(Box::new(call));
     }
 
-    /// Has the thread pause between two messages of its peer, or of peers that connect, until the result is dropped.
-    /// The protocol must know how to ([`Peer::asked_to_pause`]). `None`: it is held up.
+    /// Pauses the thread between two messages of its peer, or between peers, until the result is dropped. The protocol
+    /// must support it ([`Peer::asked_to_pause`]). `None`: the thread did not pause in time.
     pub fn pause(&self) -> Option<Paused> {
         self.control.pauses.wait()
     }
 
-    /// Asks the thread to pause, for a call of [`Service::pause`] that then need not wait as long. It goes on when the
-    /// result is dropped, unless there was one.
+    /// Asks the thread to pause, ahead of [`Service::pause`], which then waits less. Unless that is called, the thread
+    /// resumes when the result is dropped.
     pub fn ask_to_pause(&self) -> AskedToPause {
         self.control.pauses.ask();
         AskedToPause(Arc::clone(&self.control))
@@ -404,7 +405,7 @@ impl<D: Clone + Default + Send + 'static, K: Clone + PartialEq + Send + 'static>
         self.told.lock().clone()
     }
 
-    /// What is kept of its peer. It changes whenever [`Service::on_change`] says so.
+    /// The kept state of its peer. It changes only with a call of [`Service::on_change`].
     pub fn kept(&self) -> Kept<K> {
         lock(&self.kept).clone()
     }
@@ -414,7 +415,7 @@ impl<D, K> Drop for Service<D, K> {
     fn drop(&mut self) {
         drop(self.file.take());
         self.control.stop.ring();
-        // Nothing is ever sent; the channel disconnects.
+        // The channel carries no message; it disconnects.
         let Some(thread) = self.running.take() else { return };
         if thread.recv_timeout(STOP_LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
             tracing::info!("a port's thread takes its time to end");
@@ -432,10 +433,10 @@ struct Server<P: Protocol> {
 }
 
 impl<P: Protocol> Server<P> {
-    /// Waits for the next peer. `None`: the service has to stop.
+    /// Waits for the next peer. `None`: the service must stop.
     fn next(&mut self) -> Option<Result<P::Connection, String>> {
         loop {
-            // A continued one is there already, and says itself what a successor needs.
+            // A continued peer is present already, and keeps its own state.
             if !self.told.lock().connected {
                 self.control.pause_without_peer();
             }
@@ -486,7 +487,7 @@ impl<P: Protocol> Server<P> {
         }
     }
 
-    /// Serves a peer until it leaves. Returns how it ended, and whether a doorbell of it blocked.
+    /// Serves a peer until it leaves. Returns the outcome, and whether one of its doorbells blocked.
     fn serve(&mut self, connection: P::Connection, is_news: bool) -> (Result<(), String>, bool) {
         let peer = match Peer::new(&self.told, &self.kept, &self.control, self.protocol.fault(&connection)) {
             Ok(peer) => peer,

@@ -1,8 +1,8 @@
 //! Checksum and segmentation in software, for destinations that lack the offload.
 //!
-//! A frame crosses the switch as it came: a 64 KiB segment without a checksum stays one as long as its receiver takes
-//! such frames. The work is done only here, for a receiver that does not: on a private copy of the frame, so that
-//! nothing depends on bytes that a peer may change meanwhile.
+//! A frame crosses the switch unchanged: a 64 KiB segment without a checksum stays one as long as its receiver takes
+//! such frames. The work is done only here, for other receivers, on a private copy of the frame: a peer that changes
+//! bytes meanwhile affects nothing.
 
 use netvale_mem::drops::{DropReason, RingCounters};
 use netvale_mem::steps::{Step, step};
@@ -26,7 +26,7 @@ pub enum Form {
     Segments {
         /// Number of segments.
         count: u32,
-        /// Length of the longest segment in bytes, headers included: of all but the last.
+        /// Length of the longest segment in bytes, headers included: all segments but the last have it.
         longest: usize,
         /// Length of the last segment.
         last: usize,
@@ -34,7 +34,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// The form for a destination that takes (or lacks) virtio-net headers and therefore the offloads.
+    /// The form for a destination with (or without) virtio-net headers, and therefore offloads.
     #[inline]
     pub fn of(frame: &FrameRef<'_>, takes_offloads: bool) -> Form {
         match frame.offload() {
@@ -42,7 +42,8 @@ impl Form {
             Offload::None => Form::AsIs,
             Offload::CsumPartial { .. } => Form::Checksum,
             Offload::Gso(gso) => {
-                let (hdr_len, size) = (usize::from(gso.hdr_len), usize::from(gso.gso_size).max(1));
+                let hdr_len = usize::from(gso.hdr_len);
+                let size = usize::from(gso.gso_size).max(1);
                 let payload = frame.len().saturating_sub(hdr_len);
                 let count = payload.div_ceil(size).max(1);
                 let longest = size.min(payload);
@@ -53,7 +54,7 @@ impl Form {
     }
 }
 
-/// Checks `header` against the frame pushed last and records the work that is left to do on it.
+/// Checks `header` against the last frame of the batch and records the pending offload.
 ///
 /// # Errors
 /// [`DropReason::BadVnetHeader`] if the header does not match; the frame is then removed from the batch.
@@ -83,32 +84,32 @@ pub fn header_bytes(offload: &Offload) -> [u8; 12] {
     offload.to_header().to_bytes_mrg()
 }
 
-/// Whether a frame found room at its destination.
+/// The outcome of putting a frame at its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutResult {
-    /// It did.
+    /// The frame found room.
     Done,
-    /// There is no room now.
+    /// No room at present.
     Full,
-    /// It never will: it is too long.
+    /// The frame is too long, and never finds room.
     TooLong,
 }
 
-/// The room that a destination has for the segments of a frame.
+/// A destination's room for the segments of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Places that are free, and that there can be.
+    /// Free places.
     pub free: usize,
-    /// Places in all.
+    /// All places.
     pub all: usize,
     /// Bytes of a place.
     pub bytes: usize,
-    /// Bytes that lie in front of a segment.
+    /// Bytes in front of a segment.
     pub lead: usize,
 }
 
 impl Room {
-    /// Whether all segments of a frame find room, or never will together.
+    /// Whether all segments of a frame find room now, or never can.
     fn takes(&self, form: Form) -> bool {
         let Form::Segments { count, longest, .. } = form else { return true };
         let need = (count as usize).saturating_mul((self.lead + longest).div_ceil(self.bytes.max(1)));
@@ -119,13 +120,13 @@ impl Room {
 /// Private memory for deliveries, one per thread.
 #[derive(Debug)]
 pub struct Scratch {
-    /// Whether a frame that is cut may wait until there is room for all of it.
+    /// Whether a frame to be cut may wait until there is room for all of it.
     whole: bool,
-    /// Whose frames are delivered.
+    /// The sender of the frames.
     origin: Origin,
     frame: Vec<u8>,
     segment: Vec<u8>,
-    /// The memory of [`crate::gro`]; `None` while that uses it.
+    /// The memory of [`crate::gro`]; `None` while in use there.
     pub(crate) gro: Option<Box<Work>>,
 }
 
@@ -147,10 +148,11 @@ impl Scratch {
         }
     }
 
-    /// Finishes the work left on `frame` and passes the resulting frames to `out`, in order. Returns their number.
+    /// Finishes the offload pending on `frame` and passes the resulting frames to `out`, in order. Returns their
+    /// number.
     ///
     /// # Errors
-    /// [`DropReason::BadVnetHeader`] when the frame's headers have changed since they were checked.
+    /// [`DropReason::BadVnetHeader`] if the frame's headers have changed since they were checked.
     pub fn soften(&mut self, frame: &FrameRef<'_>, mut out: impl FnMut(&[u8])) -> Result<u32, DropReason> {
         let len = frame.copy_out(0, &mut self.frame);
         let Some(bytes) = self.frame.get_mut(..len) else { return Err(DropReason::TooLong) };
@@ -168,20 +170,20 @@ impl Scratch {
 }
 
 impl Scratch {
-    /// Says for the deliveries that follow whether a frame may wait: then it is cut only where there is room for all of
-    /// it, and nothing of it is lost.
+    /// Sets whether frames of later deliveries may wait: then a frame is cut only where there is room for all of it,
+    /// and loses no part.
     #[inline]
     pub fn may_wait(&mut self, whole: bool) {
         self.whole = whole;
     }
 
-    /// Says whose frames those of the deliveries that follow are.
+    /// Sets the sender of later deliveries.
     #[inline]
     pub fn sent_by(&mut self, origin: Origin) {
         self.origin = origin;
     }
 
-    /// Whose frames are delivered.
+    /// The sender of the frames.
     #[inline]
     pub fn origin(&self) -> Origin {
         self.origin
@@ -192,9 +194,9 @@ impl Scratch {
         self.whole
     }
 
-    /// Like [`Scratch::soften`]; each resulting frame goes to `put` while there is room. Frames lost for a reason other
-    /// than lack of room are counted in `counters`. A frame that may wait is not begun before all of it fits into
-    /// `room`.
+    /// Like [`Scratch::soften`]; passes each resulting frame to `put` while there is room. Frames lost for other
+    /// reasons than lack of room are counted in `counters`. A frame that may wait is not begun before all of it fits
+    /// into `room`.
     pub fn soften_into(
         &mut self,
         frame: &FrameRef<'_>,
@@ -205,7 +207,8 @@ impl Scratch {
         if self.whole && !room.takes(Form::of(frame, false)) {
             return PutResult::Full;
         }
-        let (mut result, mut any) = (PutResult::Done, false);
+        let mut result = PutResult::Done;
+        let mut any = false;
         let softened = self.soften(frame, |bytes| {
             if result == PutResult::Done {
                 result = put(bytes);
@@ -214,7 +217,7 @@ impl Scratch {
         });
         match (softened, result) {
             (Err(why), _) => counters.dropped(why, 1),
-            // Segments that found no room after others did are lost, as on a wire.
+            // Earlier segments found room: those without room are lost, as on a wire.
             (Ok(_), PutResult::Full) if any => counters.dropped(DropReason::NoRoom, 1),
             (Ok(_), other) => return other,
         }
@@ -229,7 +232,8 @@ fn segments(frame: &[u8], gso: &Gso, place: &mut [u8], mut out: impl FnMut(&[u8]
     while let Some(segment) = cutter.next_segment() {
         let part = payload.get(segment.payload()).unwrap_or(&[]);
         let header = segment.finish_checksum(Sum::of(part));
-        let (h, end) = (header.len(), header.len() + part.len());
+        let h = header.len();
+        let end = header.len() + part.len();
         let Some(bytes) = place.get_mut(..end) else { return Err(DropReason::TooLong) };
         bytes[..h].copy_from_slice(header);
         bytes[h..].copy_from_slice(part);

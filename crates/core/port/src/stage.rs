@@ -1,8 +1,8 @@
-//! Frames with first bytes that their sender cannot change any more: what is decided on is a private copy, and the copy
-//! is what is delivered.
+//! Variants of frames with a private head: decisions are made on a private copy of the first bytes, and that copy is
+//! delivered.
 //!
-//! A frame can be had in several variants at the same time: as it came, and with another VLAN tag or none. Only the
-//! first bytes are copied. The rest stays where it is; a frame that is not longer than that is a single piece.
+//! A frame can have several variants at the same time: unchanged, and with another VLAN tag or none. Only the first
+//! bytes are copied, the rest stays in place; a frame no longer than its head is a single piece.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -13,48 +13,48 @@ use netvale_wire::offload::{Gso, Offload};
 use crate::DropReason;
 use crate::batch::{BATCH, BATCH_FRAGS, Batch, MAX_FRAGS, MAX_FRAME};
 
-/// Bytes of a frame that are copied, at most, unless more are asked for.
+/// Bytes of a frame's head, unless more are requested.
 pub const HEAD: usize = 192;
 /// Bytes of both addresses.
 const ADDRESSES: usize = 12;
 /// Bytes of a VLAN tag.
 pub const TAG: usize = 4;
-/// Variants of a frame beside that in which it came.
+/// Variants of a frame besides the unchanged one.
 const OTHERS: usize = 2;
-/// Copies of a frame's first bytes, at most: as they came, and for each variant.
+/// Copies of a frame's head, at most: the head itself, and one for each variant.
 const COPIES: usize = 2 + OTHERS;
-/// Room for frames of which more than [`HEAD`] bytes are looked at.
+/// Room for frames with heads longer than [`HEAD`].
 const DEEP: usize = COPIES * (MAX_FRAME + TAG);
 
-/// Bytes that all frames of a [run](Staging::run) begin with: both addresses, the EtherType, and what a tag says.
+/// Leading bytes that all frames of a [run](Staging::run) share: both addresses, the EtherType, and the tag's content.
 pub const ALIKE: usize = 16;
-/// Shorter frames are no part of a run: whether a tag is whole depends on more than their first bytes.
+/// Shorter frames are not part of a run: their length decides whether a tag is complete.
 const LEAST_ALIKE: usize = 20;
 
-/// A cache line of memory for first bytes. Short frames take one each, so that a batch of them leaves room in the cache
-/// for the frames themselves.
+/// A cache line of memory for heads. Short frames take one each: a batch of them leaves room in the cache for the
+/// frames themselves.
 #[repr(align(64))]
 #[expect(dead_code, reason = "several lines in a row are used together, by the address of the first")]
 struct Line(UnsafeCell<[u8; LINE]>);
 
 const LINE: usize = 64;
-/// Lines of the longest first bytes.
+/// Lines of the longest head.
 const LINES: usize = (HEAD + TAG).div_ceil(LINE);
 
-/// What a variant does to the outermost tag.
+/// A variant's change of the outermost tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retag {
-    /// Whether the frame came with a tag, which is taken away.
+    /// Whether to remove the frame's tag.
     pub strip: bool,
-    /// The tag that it gets: protocol and control information, in wire order.
+    /// The tag to add: protocol and control information, in wire order.
     pub push: Option<[u8; TAG]>,
 }
 
 impl Retag {
-    /// Leaves a frame as it is.
+    /// No change.
     pub const NONE: Retag = Retag { strip: false, push: None };
 
-    /// A copy of a frame's first bytes as they are then. `None` if they are too short.
+    /// Copies a frame's head with the change applied. `None` if the head is too short.
     #[must_use]
     pub fn apply<'a>(self, head: &[u8], into: &'a mut [u8; HEAD + TAG]) -> Option<&'a [u8]> {
         let rest = head.get(ADDRESSES + if self.strip { TAG } else { 0 }..)?;
@@ -67,18 +67,18 @@ impl Retag {
         into.get(..len)
     }
 
-    /// What a length becomes.
+    /// The frame's length after the change.
     #[must_use]
     pub fn len_of(self, len: usize) -> usize {
         (len + if self.push.is_some() { TAG } else { 0 }).saturating_sub(if self.strip { TAG } else { 0 })
     }
 }
 
-/// How frames with the same first bytes get another tag where they lie: all that changes is in their first bytes.
+/// How frames with equal first bytes get another tag in place: the whole change lies in their first bytes.
 struct Start {
-    /// What an area begins with then.
+    /// The new first bytes of an area.
     bytes: [u8; ALIKE],
-    /// Where in the area the frame has to be copied to, and where it begins then.
+    /// Offset in the area for the frame's copy, and for the variant's first byte.
     lead: usize,
     begin: usize,
 }
@@ -106,28 +106,28 @@ impl Start {
     }
 }
 
-/// The first bytes of a frame, copied.
+/// A copied head.
 #[derive(Clone, Copy, Debug)]
 struct Head {
     at: *const u8,
     len: u32,
 }
 
-/// Variants of the frames of a batch. Its memory is reused from batch to batch.
+/// Variants of a batch's frames. Its memory is reused from batch to batch.
 pub struct Stage {
     variants: Batch,
     lines: Box<[Line]>,
     used_lines: usize,
     deep: Box<[UnsafeCell<u8>]>,
     used_deep: usize,
-    /// The frame whose first bytes were copied last, and where they are.
+    /// The frame whose head was copied last, and that copy.
     last: Option<(usize, Head)>,
-    /// Frames that were copied as a whole, to stay when their ingress is released.
+    /// Frames copied as a whole, which stay when their ingress is released.
     own: Vec<Box<[u8]>>,
 }
 
-// SAFETY: the memory behind its pointers and cells belongs to this value, or is lent to the source that has it by an
-// ingress; neither depends on the thread. Nothing is written through a shared reference.
+// SAFETY: the memory behind its pointers and cells belongs to this value, or is lent by an ingress to the source that
+// owns the value; neither depends on the thread. Nothing is written through a shared reference.
 unsafe impl Send for Stage {}
 // SAFETY: as above: a shared stage only reads.
 unsafe impl Sync for Stage {}
@@ -139,7 +139,7 @@ impl Default for Stage {
 }
 
 impl Stage {
-    /// Creates the memory. This is the only allocation, but for `keep`.
+    /// Creates the memory: the only allocation except in `keep`.
     #[must_use]
     pub fn new() -> Stage {
         let variants = (1 + OTHERS) * BATCH;
@@ -154,30 +154,32 @@ impl Stage {
         }
     }
 
-    /// Forgets all frames.
+    /// Discards all variants.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.variants.clear();
-        (self.last, self.used_lines, self.used_deep) = (None, 0, 0);
+        self.last = None;
+        self.used_lines = 0;
+        self.used_deep = 0;
         if !self.own.is_empty() {
             self.own.clear();
         }
     }
 
-    /// Room for first bytes with a tag, of which [`Stage::use_area`] says how many there are. Nothing refers to it.
+    /// Unreferenced room for a head with a tag; [`Stage::use_area`] sets how much of it is used.
     #[inline]
     fn area(&self) -> Option<*mut u8> {
         let lines = self.lines.get(self.used_lines..)?.get(..LINES)?;
         Some(UnsafeCell::raw_get(lines.as_ptr().cast::<UnsafeCell<u8>>()))
     }
 
-    /// The next area begins behind the first `len` bytes of this one.
+    /// Starts the next area behind the first `len` bytes of this one.
     #[inline]
     fn use_area(&mut self, len: usize) {
         self.used_lines += len.div_ceil(LINE);
     }
 
-    /// What frames begin with that are like the one whose head was copied last; `None` if that is too short to tell.
+    /// The first bytes shared with the frame whose head was copied last; `None` if that is too short to tell.
     #[inline]
     fn first_bytes(&self) -> Option<[u8; ALIKE]> {
         let (_, head) = self.last.filter(|(_, head)| head.len as usize >= LEAST_ALIKE)?;
@@ -185,7 +187,7 @@ impl Stage {
         Some(unsafe { head.at.cast::<[u8; ALIKE]>().read() })
     }
 
-    /// The first bytes of a variant, which nobody else can change.
+    /// The head of a variant, which no other process can change.
     #[inline]
     pub(crate) fn head_of(&self, variant: u16) -> &[u8] {
         let Some(frame) = self.variants.get(variant.into()) else { return &[] };
@@ -195,13 +197,13 @@ impl Stage {
         unsafe { std::slice::from_raw_parts(at, len) }
     }
 
-    /// The variants that were made.
+    /// The variants.
     #[inline]
     pub(crate) fn variants(&self) -> &Batch {
         &self.variants
     }
 
-    /// Copies the variants that lie in the ingress's memory in part. Allocates: not for the packet path.
+    /// Copies the variants that lie partly in the ingress's memory. Allocates: not for the packet path.
     pub(crate) fn keep(&mut self) {
         let mut kept = Batch::with_room(self.variants.len(), 0);
         for frame in self.variants.iter() {
@@ -216,14 +218,14 @@ impl Stage {
     }
 }
 
-/// The frames that a source has taken, and their variants.
+/// A source's taken frames, and their variants.
 pub struct Staging<'s> {
     frames: &'s Batch,
     stage: &'s mut Stage,
 }
 
 impl<'s> Staging<'s> {
-    /// Lends the stage that stays with these frames. What it had is forgotten.
+    /// Lends the stage that stays with these frames, and discards its contents.
     ///
     /// # Safety
     /// The stage must be cleared before the frames are.
@@ -233,17 +235,17 @@ impl<'s> Staging<'s> {
         Staging { frames, stage }
     }
 
-    /// The frames as they came. What they are to be is decided on [`Staging::head`].
+    /// The unchanged frames. Decisions use [`Staging::head`].
     #[inline]
     pub fn frames(&self) -> &'s Batch {
         self.frames
     }
 
-    /// Copies the first bytes of frame `i`: `want` of them if it is longer than [`HEAD`], otherwise all.
+    /// Copies the head of frame `i`: `want` bytes if the frame is longer than [`HEAD`], otherwise all.
     #[inline]
     pub fn head(&mut self, i: usize, want: usize) -> &[u8] {
         let (Some(frame), Some(at)) = (self.frames.get(i), self.stage.area()) else { return &[] };
-        // SAFETY: room for HEAD bytes and more that nothing refers to: variants are made of it only later.
+        // SAFETY: room for HEAD bytes and more, unreferenced: variants are made of it only later.
         let len = unsafe { frame.copy_out_raw(0, at, if frame.len() <= HEAD { HEAD } else { want.min(HEAD) }) };
         self.stage.use_area(len);
         self.stage.last = Some((i, Head { at, len: len as u32 }));
@@ -251,9 +253,8 @@ impl<'s> Staging<'s> {
         unsafe { std::slice::from_raw_parts(at, len) }
     }
 
-    /// Copies the whole of the frame whose head was copied last, which is its head from now on. `None` if there is no
-    /// room for it and its variants: what was made before has to be delivered first. There is room for one frame in any
-    /// case.
+    /// Copies the whole of the frame whose head was copied last; the copy is its head from now on. `None` if there is
+    /// no room for it and its variants: earlier ones have to be delivered first. There is always room for one frame.
     pub fn whole(&mut self) -> Option<&[u8]> {
         let (i, old) = self.stage.last.take()?;
         let frame = self.frames.get(i)?;
@@ -262,8 +263,8 @@ impl<'s> Staging<'s> {
             return None;
         }
         let at = UnsafeCell::raw_get(room.as_ptr());
-        // SAFETY: the bytes of the head that was decided on so far, then the rest of the frame, in room for all of it
-        // that nothing refers to.
+        // SAFETY: the bytes of the head that decisions were made on, then the rest of the frame, in unreferenced room
+        // for all of it.
         let len = unsafe {
             netvale_mem::copy::copy_bytes(old.at, at, old.len as usize);
             let done = old.len as usize;
@@ -275,11 +276,10 @@ impl<'s> Staging<'s> {
         Some(unsafe { std::slice::from_raw_parts(at, len) })
     }
 
-    /// Makes a variant of each of the frames of a range, in order, that are like the one whose head was copied last:
-    /// single pieces that begin with the same [`ALIKE`] bytes, with nothing left to do on them. Of those longer than
-    /// [`HEAD`], `want` bytes are copied; if there is no such number, they are others. `takes` gets the number of each,
-    /// its first bytes and its length, and says whether there is to be a variant. Returns the number of the first frame
-    /// that is another.
+    /// Makes variants of consecutive frames of a range, as long as they are like the one whose head was copied last:
+    /// single pieces that begin with the same [`ALIKE`] bytes, with no offload pending. Copies `want` bytes of those
+    /// longer than [`HEAD`]; without `want`, such frames end the run. `takes` gets each frame's number, head and
+    /// length, and decides whether to make a variant. Returns the number of the first frame that differs.
     #[inline]
     pub fn run(
         &mut self,
@@ -300,8 +300,8 @@ impl<'s> Staging<'s> {
         next
     }
 
-    /// The same for frames that are `LONG`er than [`HEAD`], of which `want` bytes are copied, or for those that are
-    /// not. A function of its own, as its loop then gets the registers that it needs.
+    /// The same for frames `LONG`er than [`HEAD`], of which `want` bytes are copied, or for shorter ones. A separate
+    /// function: its loop then gets the registers that it needs.
     #[inline(never)]
     fn run_of<const LONG: bool>(
         &mut self,
@@ -311,19 +311,20 @@ impl<'s> Staging<'s> {
         takes: &mut impl FnMut(usize, &[u8], usize) -> bool,
     ) -> usize {
         let Some(like) = self.stage.first_bytes() else { return frames.start };
-        let (start, Stage { variants, lines, used_lines, .. }) = (Start::of(like, retag), &mut *self.stage);
+        let start = Start::of(like, retag);
+        let Stage { variants, lines, used_lines, .. } = &mut *self.stage;
         let lens = if LONG { HEAD + 1..=MAX_FRAME - TAG } else { LEAST_ALIKE..=HEAD };
         let last = frames.end.min(frames.start + (lines.len() - *used_lines) / LINES);
-        let (mut next, mut used) = (frames.start, *used_lines);
+        let mut next = frames.start;
+        let mut used = *used_lines;
         let base = UnsafeCell::raw_get(lines.as_ptr().cast::<UnsafeCell<u8>>());
         for frame in self.frames.range(frames.start..last) {
             if !frame.is_bare() || !lens.contains(&frame.len()) {
                 break;
             }
             let copied = if LONG { want } else { frame.len() };
-            // SAFETY: there are LINES more lines for each of these frames, enough for HEAD bytes of the frame, a single
-            // piece, and a tag; nothing else refers to them yet, so that the bytes stay what they are while `head` is
-            // borrowed.
+            // SAFETY: each of these frames has LINES more lines, enough for HEAD bytes of the frame, a single piece,
+            // and a tag; nothing else refers to them yet: the bytes stay unchanged while `head` is borrowed.
             let (area, head) = unsafe {
                 let area = base.add(used * LINE);
                 frame.copy_start_to(area.add(start.lead), copied);
@@ -334,9 +335,9 @@ impl<'s> Staging<'s> {
             }
             if takes(next, head, frame.len()) {
                 let end = start.lead + copied;
-                // SAFETY: as above, and `head` is not used any more. The bytes from `begin` to `end` begin the variant,
-                // and are not written any more until the variants are cleared; what follows them stays as long as the
-                // frames do.
+                // SAFETY: as above, and `head` is no longer used. The bytes from `begin` to `end` begin the variant,
+                // and are not written until the variants are cleared; the bytes behind them stay as long as the frames
+                // do.
                 unsafe {
                     area.cast::<[u8; ALIKE]>().write(start.bytes);
                     let first = (area.add(start.begin).cast_const(), (end - start.begin) as u32);
@@ -360,11 +361,11 @@ impl<'s> Staging<'s> {
         self.stage.variants.len()
     }
 
-    /// Makes a variant of frame `i`, whose head was copied last. Returns its number among the variants.
+    /// Makes a variant of frame `i`, whose head was copied last. Returns the variant's number.
     ///
     /// # Errors
-    /// [`DropReason::BadVnetHeader`] if a checksum would begin in the tag that is taken away; [`DropReason::TooLong`]
-    /// if there is no room for as many pieces.
+    /// [`DropReason::BadVnetHeader`] if a checksum would begin in the removed tag; [`DropReason::TooLong`] if there is
+    /// no room for all pieces.
     #[inline]
     pub fn variant(&mut self, i: usize, retag: Retag) -> Result<u16, DropReason> {
         let head = self.stage.last.filter(|(last, _)| *last == i);
@@ -388,10 +389,11 @@ impl<'s> Staging<'s> {
         Ok(variant)
     }
 
-    /// The first bytes with another tag, in an area of their own.
+    /// Copies the head with another tag into an area of its own.
     #[inline]
     fn retagged(&mut self, head: Head, retag: Retag) -> Option<(*const u8, u32)> {
-        let (len, stripped) = (head.len as usize, if retag.strip { TAG } else { 0 });
+        let len = head.len as usize;
+        let stripped = if retag.strip { TAG } else { 0 };
         if len < ADDRESSES + stripped || len - stripped > HEAD {
             return self.retagged_deep(head, retag);
         }
@@ -403,8 +405,7 @@ impl<'s> Staging<'s> {
         Some((to, written as u32))
     }
 
-    /// The same for a head that is longer than an area, if there is room. One too short for what it should lose has no
-    /// variant.
+    /// The same for a head longer than an area, if there is room. A head too short to lose a tag has no variant.
     #[cold]
     fn retagged_deep(&mut self, head: Head, retag: Retag) -> Option<(*const u8, u32)> {
         let len = head.len as usize;
@@ -423,8 +424,8 @@ impl<'s> Staging<'s> {
 /// Writes the head with another tag. Returns its length.
 ///
 /// # Safety
-/// `from` has `len` readable bytes, at least as many as both addresses and the tag that goes; `to` is writable for
-/// `len` + [`TAG`] bytes, and no part of `from`.
+/// `from` has `len` readable bytes, at least both addresses and the removed tag; `to` is writable for `len` + [`TAG`]
+/// bytes and does not overlap `from`.
 #[inline]
 unsafe fn retag_into(from: *const u8, len: usize, retag: Retag, to: *mut u8) -> usize {
     let skipped = ADDRESSES + if retag.strip { TAG } else { 0 };
@@ -438,7 +439,7 @@ unsafe fn retag_into(from: *const u8, len: usize, retag: Retag, to: *mut u8) -> 
     ADDRESSES + tag.len() + len - skipped
 }
 
-/// An offload of a frame whose headers move with its tag. `None` if the sum begins in the tag that goes.
+/// The offload of a frame whose headers move with its tag. `None` if the checksum begins in the removed tag.
 fn moved(offload: Offload, retag: Retag) -> Option<Offload> {
     let by = |at: u16| {
         let at =

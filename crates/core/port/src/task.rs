@@ -8,10 +8,10 @@ use std::time::Duration;
 ///
 /// `W` is memory that the tasks of a worker share.
 pub trait Task<W>: Any + Send {
-    /// Does the work that is there, up to a batch.
+    /// Does the available work, up to a batch.
     fn pass(&mut self, work: &mut W) -> Passed;
 
-    /// Asks to be woken. Returns whether there is work already: then do not sleep.
+    /// Asks for a wake-up. Returns whether there is work already: then do not sleep.
     fn arm(&mut self) -> bool {
         false
     }
@@ -33,27 +33,27 @@ pub trait Task<W>: Any + Send {
         true
     }
 
-    /// Frames are held: asks their receiver to say when it makes room; call [`Task::pass`] once more before sleeping.
-    /// Returns the descriptor that becomes readable then, if the receiver can say so.
+    /// Asks the receiver of held frames to announce room; call [`Task::pass`] once more before sleeping. Returns the
+    /// descriptor that becomes readable then, if the receiver can announce it.
     fn ask_for_room(&mut self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Asks no longer, if it did. `forget` gets the descriptor that [`Task::ask_for_room`] returned.
+    /// Withdraws the request. `forget` gets the descriptor that [`Task::ask_for_room`] returned.
     fn stop_asking(&mut self, _forget: &mut dyn FnMut(BorrowedFd<'_>)) {}
 
-    /// Its port ends: frames that find no room from now on do not wait, but are counted as drops. The caller goes on
-    /// with [`Task::pass`] until there are none.
+    /// Prepares for the end of the port: from now on, frames without room are counted as drops instead of waiting. The
+    /// caller repeats [`Task::pass`] until no frames are left.
     fn stop_waiting(&mut self) {}
 
-    /// The worker is about to pause: does what waits for nothing but time.
+    /// Prepares for a pause of the worker: does the work that waits only for time.
     fn hurry(&mut self, _work: &mut W) {}
 
-    /// The worker pauses, and another process may go on in its place: copies the frames that wait for room, so that
-    /// their memory is given back, and what its ring says is right.
+    /// Enters the pause, after which another process may take over: copies the frames that wait for room, gives their
+    /// memory back, and brings the ring's state up to date.
     fn settle(&mut self) {}
 
-    /// The longest time the worker may sleep if nothing wakes it for this task.
+    /// The longest time that the worker may sleep without a wake-up for this task.
     fn nap(&self) -> Option<Duration> {
         None
     }
@@ -62,11 +62,11 @@ pub trait Task<W>: Any + Send {
 /// The result of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passed {
-    /// There was nothing to do.
+    /// There was no work.
     Idle,
-    /// This many frames were forwarded or dropped.
+    /// Number of frames forwarded or dropped.
     Frames(usize),
-    /// Frames wait for room at a destination that does not notify when there is some. Call again.
+    /// Frames wait for room at a destination that does not announce it. Call again.
     Held,
 }
 

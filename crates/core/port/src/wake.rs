@@ -7,12 +7,12 @@ use netvale_mem::notify::Doorbell;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Result;
 
-/// epoll data of the peer's doorbell, and of everything else.
+/// epoll data of the peer's doorbell, and of all other descriptors.
 const PEER: u64 = 1;
 const OTHER: u64 = 0;
 
-/// An epoll set that wakes the worker that owns a peer's ring: for the peer's doorbell while there is a peer, for other
-/// sources of work, and for the control thread.
+/// An epoll set that wakes the worker that owns a peer's ring: for the peer's doorbell while a peer is present, for
+/// other sources of work, and for the control thread.
 #[derive(Debug)]
 pub struct WakeSet {
     epoll: OwnedFd,
@@ -23,7 +23,7 @@ impl WakeSet {
     /// Creates a set that contains only [`WakeSet::poke`].
     ///
     /// # Errors
-    /// Whatever epoll_create(2), eventfd(2) or epoll_ctl(2) returns.
+    /// The error of epoll_create(2), eventfd(2) or epoll_ctl(2).
     pub fn new() -> Result<WakeSet> {
         let this = WakeSet { epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?, poke: Doorbell::new()? };
         this.add(&this.poke)?;
@@ -34,7 +34,7 @@ impl WakeSet {
     /// nothing.
     ///
     /// # Errors
-    /// Whatever epoll_ctl(2) returns.
+    /// The error of epoll_ctl(2).
     pub fn add_peer(&self, doorbell: impl AsFd) -> Result<()> {
         self.add_as(doorbell.as_fd(), PEER)
     }
@@ -42,7 +42,7 @@ impl WakeSet {
     /// Adds another descriptor that becomes readable when there is work.
     ///
     /// # Errors
-    /// Whatever epoll_ctl(2) returns.
+    /// The error of epoll_ctl(2).
     pub fn add(&self, fd: impl AsFd) -> Result<()> {
         self.add_as(fd.as_fd(), OTHER)
     }
@@ -57,12 +57,12 @@ impl WakeSet {
         let _ = epoll::delete(&self.epoll, fd);
     }
 
-    /// Wakes the worker up.
+    /// Wakes the worker.
     pub fn poke(&self) {
         self.poke.ring();
     }
 
-    /// Clears the wake-ups, so that the next wait sleeps. Returns whether one came from the peer.
+    /// Clears pending wake-ups: the next wait sleeps. Returns whether one came from the peer.
     pub fn drain(&self) -> bool {
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 4];
         let immediately = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -72,7 +72,7 @@ impl WakeSet {
 }
 
 impl AsFd for WakeSet {
-    /// The descriptor that is readable when there is a reason to wake up.
+    /// A descriptor that is readable when there is a reason to wake up.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
@@ -88,11 +88,13 @@ mod tests {
         poll(&mut one, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(1)
     }
 
-    /// Objective: each of the three sources wakes, once; only the peer's is reported as such; a removed one wakes no
-    /// more.
+    /// Objective: each of the three sources wakes, once; only the peer's is reported as such; a removed one no longer
+    /// wakes.
     #[test]
     fn who_wakes() {
-        let (set, peer, other) = (WakeSet::new().unwrap(), Doorbell::new().unwrap(), Doorbell::new().unwrap());
+        let set = WakeSet::new().unwrap();
+        let peer = Doorbell::new().unwrap();
+        let other = Doorbell::new().unwrap();
         set.add_peer(&peer).unwrap();
         set.add(&other).unwrap();
         assert!(!is_ready(&set));

@@ -14,11 +14,12 @@ use netvale_switch::{Forwarder, Passed, Port, Switch, Work};
 
 const SLOTS: u32 = 256;
 
-/// A port of the switch: the forwarder of its tx ring, and the two rings as its application uses them.
+/// A port of the switch: the forwarder of its tx ring, and the application's side of the two rings.
 fn port(switch: &Arc<Switch>, name: &str) -> Result<(Forwarder, AppRing, AppRing), Box<dyn std::error::Error>> {
     let shape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: SLOTS, rx_slots: SLOTS };
     let mem = Region::private(RegionSizes::for_port(2, SLOTS, DEFAULT_BUF_SIZE, 0, 0))?.port(shape).map(Arc::new)?;
-    let (tx, rx) = (mem.tx[0].clone(), mem.rx[0].clone());
+    let tx = mem.tx[0].clone();
+    let rx = mem.rx[0].clone();
     let egress =
         Arc::new(RingEgress::new(Arc::clone(&mem), HostRx::new(rx.clone(), Doorbell::new()?), 0, Arc::default()));
     let id = switch.attach(Port { name: name.into(), egresses: vec![egress], lossless: false, ..Port::default() })?;
@@ -39,7 +40,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for i in 0..SLOTS {
         a_tx.mem().write(a_tx.slot(i).buf_idx, 0, &frame);
     }
-    let (mut received, start) = (0u64, Instant::now());
+    let mut received = 0u64;
+    let start = Instant::now();
     while start.elapsed() < Duration::from_secs(1) {
         for _ in 0..64 {
             let n = a_tx.space().min(128);

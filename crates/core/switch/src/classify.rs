@@ -5,16 +5,16 @@ use netvale_port::{BATCH, Batch, DropReason, FrameRef, MOST_NEWS, RingCounters};
 use crate::fdb::{Fdb, PortId};
 use crate::table::MAX_PORTS;
 
-/// Destination of frames that go to every port but the sender's.
+/// Destination of flooded frames: every port but the sender's.
 pub(crate) const FLOOD: u8 = 254;
-/// Destination of frames that go nowhere.
+/// Destination of frames to no port.
 pub(crate) const NOWHERE: u8 = 255;
 const END: u16 = u16::MAX;
 
-/// A batch grouped by destination: per port a list of frames in their order, and one list of the frames that go to all.
+/// A batch grouped by destination: for each port a list of frames in order, and one list of the flooded frames.
 pub struct Groups {
     next: [u16; BATCH],
-    /// First and last frame of each port's list; entry [`FLOOD`] is the list of the frames that go to all.
+    /// First and last frame of each port's list; entry [`FLOOD`] is the list of flooded frames.
     lists: [(u16, u16); MAX_PORTS + 1],
     /// Ports with a list, in order of first appearance.
     active: Vec<PortId>,
@@ -24,13 +24,14 @@ pub struct Groups {
 
 impl Default for Groups {
     fn default() -> Self {
-        let (next, lists) = ([END; BATCH], [(END, END); MAX_PORTS + 1]);
+        let next = [END; BATCH];
+        let lists = [(END, END); MAX_PORTS + 1];
         Groups { next, lists, active: Vec::with_capacity(MAX_PORTS), only: None }
     }
 }
 
 impl Groups {
-    /// Groups frames whose destinations are known otherwise: ports, [`FLOOD`] or [`NOWHERE`].
+    /// Groups frames with given destinations: ports, [`FLOOD`] or [`NOWHERE`].
     pub(crate) fn sort(&mut self, frames: std::ops::Range<usize>, to: impl Fn(usize) -> u8) {
         self.reset();
         let mut uniform = true;
@@ -40,7 +41,7 @@ impl Groups {
         self.only = self.active.first().copied().filter(|_| uniform && self.active.len() == 1);
     }
 
-    /// Learns the sources of frames of a range of `batch`, looks their destinations up, and groups them.
+    /// Learns the sources of a range of `batch`, looks their destinations up, and groups them.
     #[cold]
     pub(crate) fn classify_range(
         &mut self,
@@ -63,7 +64,7 @@ impl Groups {
         }
     }
 
-    /// The loop, of which there are several: ports that are asked cost nothing where there are none.
+    /// The loop, in several instances: asking ports about addresses costs nothing where no port is asked.
     #[inline(never)]
     fn classify_with<'a>(
         &mut self,
@@ -74,7 +75,8 @@ impl Groups {
         destination: impl Fn(u64, &Fdb) -> u8,
     ) {
         self.reset();
-        let (mut last, mut last_to) = ((u64::MAX, u64::MAX), NOWHERE);
+        let mut last = (u64::MAX, u64::MAX);
+        let mut last_to = NOWHERE;
         let mut uniform = true;
         let mut news = MOST_NEWS;
         for (i, frame) in frames {
@@ -83,7 +85,7 @@ impl Groups {
                     counters.dropped(DropReason::Runt, 1);
                     NOWHERE
                 }
-                // Runs of frames of one conversation are the rule; nothing can have changed within a run.
+                // Runs of frames of one conversation are the rule; no entry can change within a run.
                 Some(pair) if pair == last && !frame.no_learn() => last_to,
                 Some((dst, src)) => {
                     if !frame.no_learn() && news > 0 {
@@ -134,36 +136,38 @@ impl Groups {
         to != FLOOD
     }
 
-    /// The port to which all frames go, if there is only one.
+    /// The port of all frames, if there is only one.
     #[inline]
     pub fn only(&self) -> Option<PortId> {
         self.only
     }
 
-    /// Ports to which single frames go.
+    /// Ports with frames of their own.
     pub fn active(&self) -> &[PortId] {
         &self.active
     }
 
-    /// Whether frames go to all ports.
+    /// Whether any frames are flooded.
     pub fn floods(&self) -> bool {
         self.lists[usize::from(FLOOD)].0 != END
     }
 
-    /// Writes the frames to one port alone, in order, into `picks`. A function of its own, as its loop then gets the
-    /// few registers it needs.
+    /// Writes the frames to this port alone, in order, into `picks`. A separate function: its loop then gets the few
+    /// registers it needs.
     #[inline(never)]
     pub fn own<'a>(&self, port: PortId, picks: &'a mut [u16]) -> &'a [u16] {
-        let (mut next, mut n) = (self.lists[usize::from(port)].0, 0);
+        let mut next = self.lists[usize::from(port)].0;
+        let mut n = 0;
         for place in &mut *picks {
             let Some(&behind) = self.next.get(usize::from(next)) else { break };
             *place = next;
-            (next, n) = (behind, n + 1);
+            next = behind;
+            n += 1;
         }
         &picks[..n]
     }
 
-    /// Writes the frames for one port, in order, into `picks`: the frames to it alone if `own`, and those to all if
+    /// Writes the frames for a port, in order, into `picks`: the frames to it alone if `own`, and the flooded ones if
     /// `flood`.
     pub fn picks<'a>(&self, port: PortId, own: bool, flood: bool, picks: &'a mut [u16]) -> &'a [u16] {
         let mut a = if own { self.lists[usize::from(port)].0 } else { END };
@@ -185,7 +189,7 @@ fn destination(dst: u64, fdb: &Fdb) -> u8 {
     if dst & 1 != 0 { FLOOD } else { fdb.lookup(dst).unwrap_or(FLOOD) }
 }
 
-/// The same where ports are asked about addresses that the table does not know.
+/// The same, also asking ports about addresses that the table does not know.
 #[inline]
 fn destination_or_elsewhere(dst: u64, fdb: &Fdb) -> u8 {
     if dst & 1 != 0 { FLOOD } else { fdb.lookup(dst).or_else(|| fdb.elsewhere(0, dst)).unwrap_or(FLOOD) }

@@ -1,4 +1,4 @@
-//! The time that policies are told.
+//! The clock of the policies.
 
 use std::sync::LazyLock;
 use std::time::Instant;

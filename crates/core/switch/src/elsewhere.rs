@@ -1,6 +1,6 @@
-//! Ports that know of addresses behind them without having seen frames of theirs: tunnels whose control plane says what
-//! is at their other ends. They are asked about an address that the forwarding table does not know, before its frame
-//! goes to all.
+//! Ports that know addresses behind them without having seen their frames: tunnels whose control plane lists the
+//! addresses at the other ends. They are asked about an address missing from the forwarding table before its frame is
+//! flooded.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use arc_swap::ArcSwap;
 
 use crate::owners::PortId;
 
-/// What knows of addresses behind a port. Asked by workers: it neither allocates nor waits.
+/// Knowledge of addresses behind a port. Used by workers: it neither allocates nor waits.
 pub trait Knows: Send + Sync {
-    /// Whether that address (in wire order, first byte lowest) is behind it.
+    /// Whether the address (in wire order, first byte lowest) is behind the port.
     fn knows(&self, mac: u64) -> bool;
 }
 
@@ -23,7 +23,7 @@ struct Asked {
     by: Arc<dyn Knows>,
 }
 
-/// Whom to ask.
+/// The ports to ask.
 #[derive(Default)]
 pub(crate) struct Elsewhere {
     any: AtomicBool,
@@ -31,13 +31,13 @@ pub(crate) struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// Whether anybody is asked.
+    /// Whether any port is asked.
     #[inline]
     pub fn is_there(&self) -> bool {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// The port behind which an address of that VLAN (0 if there are none) is known to be.
+    /// The port that knows an address in a VLAN (0 without VLANs).
     #[inline]
     pub fn find(&self, vlan: u16, mac: u64) -> Option<PortId> {
         if self.is_there() { self.ask(vlan, mac) } else { None }
@@ -48,7 +48,7 @@ impl Elsewhere {
         self.all.load().iter().find(|asked| asked.vlan == vlan && asked.by.knows(mac)).map(|asked| asked.port)
     }
 
-    /// Asks about addresses of these VLANs; of none if the port goes.
+    /// Sets the VLANs (possibly none) about whose addresses a port is asked; `None` when the port goes.
     pub fn set(&self, port: PortId, vlans: &[u16], by: Option<&Arc<dyn Knows>>) {
         let mut all: Vec<_> = self.all.load().iter().filter(|asked| asked.port != port).cloned().collect();
         all.extend(by.into_iter().flat_map(|by| vlans.iter().map(|&vlan| Asked { port, vlan, by: Arc::clone(by) })));

@@ -17,17 +17,17 @@ use crate::trace::Trace;
 pub struct Port {
     /// Its name on the switch.
     pub name: String,
-    /// The egresses for frames to it, one per ring; may be empty for a port that only sends.
+    /// Egresses to it, one per ring; empty for a port that only sends.
     pub egresses: Vec<Arc<dyn Egress>>,
-    /// How many rings its frames come from; 0 is one.
+    /// Number of rings that its frames come from; 0 counts as 1.
     pub rings: usize,
-    /// Whether it holds senders back instead of dropping frames when it is full.
+    /// Whether it holds senders back instead of dropping frames when full.
     pub lossless: bool,
-    /// Whose it is, for example a user's number. Ports of one owner share their part of the forwarding table.
+    /// Its owner, for example a user's number. Ports of one owner share a part of the forwarding table.
     pub owner: u32,
-    /// How many addresses its owner may have in the forwarding table; `None` is as many as there is room for.
+    /// Limit of its owner's addresses in the forwarding table; `None`: the room of the table.
     pub most_addresses: Option<u32>,
-    /// What its operator wants of it, if anything.
+    /// Its policies, if any.
     pub policies: Option<Arc<CompiledPolicies>>,
 }
 
@@ -39,24 +39,24 @@ pub(crate) struct Entry {
     pub(crate) since: u64,
     pub(crate) port: Port,
     pub(crate) owner: OwnerId,
-    /// By which frames are spread over its queues.
+    /// The key that spreads frames over its queues.
     pub(crate) flows: FlowKey,
-    /// Whether it holds back other owners' senders, too.
+    /// Whether it also holds back other owners' senders.
     pub(crate) holds_others: bool,
-    /// How long senders are held back.
+    /// The state of holding senders back.
     pub(crate) holding: Arc<Holding>,
-    /// What policies have counted.
+    /// Run-time state of its policies.
     pub(crate) state: Arc<PolicyState>,
-    /// Monitors that get a copy of what the port sends.
+    /// Monitors that get copies of the frames it sends.
     pub(crate) tx_monitors: Vec<Monitor>,
-    /// Monitors that get a copy of what the port receives.
+    /// Monitors that get copies of the frames it receives.
     pub(crate) rx_monitors: Vec<Monitor>,
-    /// Those who trace what becomes of the frames that it sends.
+    /// Traces of the frames it sends.
     pub(crate) traces: Vec<Arc<Trace>>,
 }
 
-/// Destinations of copies: for each ring of the watched port, a ring of the monitor, if that ring is watched. Empty:
-/// none is.
+/// Destinations of copies: for each ring of the watched port, a ring of the monitor, if that ring is watched. Empty: no
+/// ring is.
 pub type MonitorRings = Vec<Option<Arc<dyn Egress>>>;
 
 /// A copy monitor on a port.
@@ -67,7 +67,7 @@ pub(crate) struct Monitor {
 }
 
 impl Monitor {
-    /// The destination of copies of the frames that pass ring `ring`.
+    /// The destination of copies from ring `ring`.
     #[inline]
     pub(crate) fn egress(&self, ring: usize) -> Option<&dyn Egress> {
         self.rings.get(ring)?.as_deref()
@@ -79,13 +79,13 @@ impl Entry {
         Entry { tx_monitors: tx, rx_monitors: rx, ..self.clone() }
     }
 
-    /// Whose its frames are.
+    /// The origin of its frames.
     #[inline]
     pub(crate) fn origin(&self) -> Origin {
         Origin { port: self.id, owner: self.port.owner }
     }
 
-    /// Whether frames of that owner may wait for room here.
+    /// Whether frames of this owner may wait for room here.
     pub(crate) fn may_hold(&self, from: OwnerId) -> bool {
         self.holds_others || from == self.owner
     }

@@ -1,12 +1,12 @@
 //! The forwarding table: the port behind which each address was last seen.
 //!
-//! Each entry is one 64-bit word (address 48 bits, port 8, age 8), with eight entries per cache line, so that workers
-//! read and write it without a lock: a lost race costs one frame that is flooded or one address that is learned with
-//! the next frame.
+//! Each entry is one 64-bit word (address 48 bits, port 8, age 8), eight to a cache line. Workers read and write it
+//! without a lock: a lost race costs one flooded frame, or one address that is learned with the next frame.
 //!
-//! It is bounded, and its hash is keyed with a secret, so that a flood of made-up addresses can neither grow it nor aim
-//! at one line. It is shared out among the ports' owners (module `owners`): in a full line the owner that holds most
-//! of it loses an entry, hence one who floods displaces their own addresses; past a limit an owner's new addresses
+//! The table is bounded, and its hash is keyed with a secret: a flood of made-up addresses can neither grow it nor aim
+//! at one line. The ports' owners share it (module `owners`): in a full line the owner with the most entries loses one,
+//! so a flooder displaces its own addresses; past a limit an owner's new addresses displace only that owner's; and an
+//! address of one owner does not move to another's port until it expires.
 //! displace that owner's only; and an address of one owner does not move to another's port until it expires.
 
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use crate::owners::{OwnerId, Owners};
 
 /// Number of entries in the default table: room for 8,192 addresses at half load.
 pub const DEFAULT_ENTRIES: usize = 16_384;
-/// An address not seen for this long is forgotten (IEEE 802.1D's default).
+/// Time without frames after which an address expires (IEEE 802.1D's default).
 pub const DEFAULT_AGEING: Duration = Duration::from_secs(300);
 
 const WAYS: usize = 8;
 const MAC: u64 = (1 << 48) - 1;
-/// Ages are counted in ticks of this fraction of the ageing time; the 8-bit tick must not wrap within two ageing times.
+/// Ages count ticks of this fraction of the ageing time; the 8-bit tick must not wrap within two ageing times.
 const TICKS: u8 = 100;
 
 #[derive(Debug)]
@@ -39,23 +39,23 @@ struct Line([AtomicU64; WAYS]);
 pub struct Fdb {
     lines: Box<[Line]>,
     key: (u64, u64),
-    /// How VLAN and address become a line and what stands there for the address; `None`: there are no VLANs.
+    /// Maps VLAN and address to a line and a word of the entry; `None` without VLANs.
     vlans: Option<Mix>,
     tick: AtomicU8,
     owners: Owners,
     /// Whether addresses stay with their owner.
     sticky: AtomicBool,
-    /// Number of frames whose source was not learned, as it is another owner's, or one too many.
+    /// Number of frames whose source was not learned: another owner's address, or one above a limit.
     refused: AtomicU64,
     beside: Arc<Beside>,
 }
 
-/// What the tables of a switch have in common.
+/// State shared by the tables of a switch.
 #[derive(Debug, Default)]
 pub(crate) struct Beside {
-    /// Addresses that came, went or moved.
+    /// Counts addresses that were learned, forgotten or moved.
     pub changes: Changes,
-    /// Who knows of addresses that are not in the table.
+    /// Ports to ask about addresses missing from the table.
     pub elsewhere: Elsewhere,
 }
 
@@ -68,24 +68,24 @@ pub struct FdbEntry {
     pub vlan: u16,
     /// The port behind which it was seen.
     pub port: PortId,
-    /// Ticks since it was last seen; see [`Fdb::tick_length`].
+    /// Ticks since the address was last seen; see [`Fdb::tick_length`].
     pub ticks: u8,
 }
 
-/// What became of a source address.
+/// The outcome of learning a source address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learned {
-    /// Nothing new; a group address, too.
+    /// No change, or a group address.
     Known,
-    /// It is new.
+    /// The address is new.
     New,
-    /// It was behind that port before.
+    /// The address was behind this port before.
     Moved(PortId),
-    /// It is that port's, and stays there.
+    /// The address belongs to this port, and stays there.
     Kept(PortId),
-    /// Its port, or the port's owner, has as many as they may, or there is no room.
+    /// Its port, or the port's owner, is at the limit, or there is no room.
     TooMany,
-    /// The batch has brought as much news as it may.
+    /// The batch is at its limit of new addresses.
     Later,
 }
 
@@ -95,30 +95,33 @@ impl Fdb {
     pub fn new(entries: usize, key: (u64, u64), sticky: bool) -> Self {
         let lines = Self::entries_of(entries) / WAYS;
         let line = || Line(std::array::from_fn(|_| AtomicU64::new(0)));
-        let (lines, key) = ((0..lines).map(|_| line()).collect(), (key.0, key.1 | 1));
-        let (tick, owners, refused) = (AtomicU8::new(0), Owners::default(), AtomicU64::new(0));
+        let lines = (0..lines).map(|_| line()).collect();
+        let key = (key.0, key.1 | 1);
+        let tick = AtomicU8::new(0);
+        let owners = Owners::default();
+        let refused = AtomicU64::new(0);
         Fdb { lines, key, vlans: None, tick, owners, sticky: AtomicBool::new(sticky), refused, beside: Arc::default() }
     }
 
-    /// Creates a table of addresses by VLAN, of the same number of entries or more.
+    /// Creates a table of addresses by VLAN, with at least as many entries.
     pub(crate) fn by_vlan(entries: usize, key: (u64, u64), sticky: bool) -> Self {
         let vlans = Some(Mix::new(key));
         Fdb { vlans, ..Fdb::new(entries.max(Mix::LINES * WAYS), key, sticky) }
     }
 
-    /// What it has in common with the switch's other table.
+    /// The state shared with the switch's other table.
     pub(crate) fn beside(&self) -> &Arc<Beside> {
         &self.beside
     }
 
-    /// A table for the same switch: it has these things in common with another one, and knows as that one which ports
-    /// belong to whom.
+    /// Makes this a table of the same switch as `other`: shares its state, and copies the owners of its ports.
     pub(crate) fn beside_of(self, other: &Fdb) -> Fdb {
         self.owners.copy(&other.owners);
         Fdb { beside: Arc::clone(&other.beside), ..self }
     }
 
-    /// Forgets an address that is behind another port than this one, unless that port keeps it. Returns whether it was.
+    /// Forgets an address behind another port than this one, unless that port keeps it. Returns whether it was
+    /// forgotten.
     pub(crate) fn forget_elsewhere(&self, vlan: u16, mac: u64, port: PortId) -> bool {
         let (line, word) = self.place(vlan, mac);
         let known = line.iter().map(|entry| (entry, entry.load(Ordering::Relaxed))).find(|(_, e)| e & MAC == word);
@@ -136,13 +139,13 @@ impl Fdb {
         self.beside.elsewhere.is_there()
     }
 
-    /// The port of an address that the table does not know, if another one does.
+    /// The port that knows an address missing from the table, if any.
     #[inline]
     pub(crate) fn elsewhere(&self, vlan: u16, mac: u64) -> Option<PortId> {
         self.beside.elsewhere.find(vlan, mac)
     }
 
-    /// Says how many addresses may be behind a port, and whether those that are there stay.
+    /// Limits the addresses behind a port, and sets whether the present ones stay.
     pub(crate) fn restrict(&self, port: PortId, most: Option<u32>, keeps: bool) {
         self.owners.restrict(port, most.unwrap_or(u32::MAX), keeps);
     }
@@ -156,20 +159,20 @@ impl Fdb {
         self.sticky.load(Ordering::Relaxed)
     }
 
-    /// The number of entries of a table that was asked for with that many.
+    /// The number of entries of a table for which `asked` were requested.
     #[must_use]
     pub fn entries_of(asked: usize) -> usize {
         asked.div_ceil(WAYS).clamp(1, 1 << 24).next_power_of_two() * WAYS
     }
 
-    /// Says whose the addresses behind a port are, and how many that owner may have. To be called before the port
-    /// sends; until then each port is an owner of its own.
+    /// Sets the owner of a port, and that owner's limit of addresses. Must be called before the port sends; until then
+    /// each port is an owner of its own.
     pub(crate) fn own(&self, port: PortId, owner: OwnerId, most: u32) {
         self.owners.own(port, owner, most);
     }
 
-    /// The line of an address in a VLAN, and what stands there for both. 0 is never found and never stored: of 2^48
-    /// pairs, one is flooded to for good.
+    /// The line and the word of an address in a VLAN. The word 0 is never found and never stored: of 2^48 pairs, one is
+    /// always flooded.
     #[inline]
     fn place(&self, vlan: u16, mac: u64) -> (&[AtomicU64; WAYS], u64) {
         match &self.vlans {
@@ -190,7 +193,7 @@ impl Fdb {
         (word != 0 && mac != 0).then(|| port_of(entry))
     }
 
-    /// Like [`Fdb::learn_some`], in a VLAN. Says what became of it.
+    /// Like [`Fdb::learn_some`], in a VLAN. Returns the outcome.
     #[inline]
     pub(crate) fn learn_in(&self, vlan: u16, mac: u64, port: PortId, news: &mut u32) -> Learned {
         let (line, word) = self.place(vlan, mac);
@@ -221,14 +224,14 @@ impl Fdb {
         (mac != 0).then(|| port_of(entry))
     }
 
-    /// Records that `mac` was seen behind `port`. Writes only when that is new. The zero address and group addresses
-    /// are not learned.
+    /// Records that `mac` was seen behind `port`; writes only on a change. Does not learn the zero address and group
+    /// addresses.
     #[inline]
     pub fn learn(&self, mac: u64, port: PortId) {
         self.learn_some(mac, port, &mut 1);
     }
 
-    /// The same for a batch that may bring so much more news.
+    /// The same for a batch with `news` changes left to its limit.
     #[inline]
     pub(crate) fn learn_some(&self, mac: u64, port: PortId, news: &mut u32) {
         if mac & 1 != 0 || mac == 0 {
@@ -236,13 +239,13 @@ impl Fdb {
         }
         let fresh = mac | u64::from(port) << 48 | u64::from(self.tick.load(Ordering::Relaxed)) << 56;
         let line = self.line(mac);
-        // Nearly always it is known already.
+        // Nearly every address is known already.
         if !line.iter().any(|entry| entry.load(Ordering::Relaxed) == fresh) {
             let _ = self.learn_anew(line, fresh, news);
         }
     }
 
-    /// Learns what the line does not say yet: a new address, or news of a known one.
+    /// Learns a change to the line: a new address, or a new port or age of a known one.
     #[cold]
     fn learn_anew(&self, line: &[AtomicU64; WAYS], fresh: u64, news: &mut u32) -> Learned {
         let Some(left) = news.checked_sub(1) else { return Learned::Later };
@@ -259,14 +262,16 @@ impl Fdb {
         why
     }
 
-    /// A known address was seen again, perhaps behind another port.
+    /// Records a known address, perhaps behind another port.
     fn refresh(&self, entry: &AtomicU64, old: u64, fresh: u64) -> Learned {
-        let (port, other) = (port_of(fresh), port_of(old));
+        let port = port_of(fresh);
+        let other = port_of(old);
         if other == port {
             self.replace(entry, old, fresh);
             return Learned::Known;
         }
-        let (before, now) = (self.owner_of(old), self.owner_of(fresh));
+        let before = self.owner_of(old);
+        let now = self.owner_of(fresh);
         if self.owners.keeps(other) || before != now && self.sticky.load(Ordering::Relaxed) {
             return self.refuse(Learned::Kept(other));
         }
@@ -277,8 +282,8 @@ impl Fdb {
         Learned::Moved(other)
     }
 
-    /// Inserts a new address: in an empty entry, or over the oldest one of the owner that holds most of the line. An
-    /// owner that has as many as they may has only their own replaced; a port that has, none.
+    /// Inserts a new address: in an empty entry, or over the oldest one of the owner with the most entries in the line.
+    /// For an owner at its limit, replaces only that owner's entries; for a port at its limit, none.
     fn insert(&self, line: &[AtomicU64; WAYS], fresh: u64) -> Learned {
         if self.owners.is_full_port(port_of(fresh)) {
             return self.refuse(Learned::TooMany);
@@ -303,7 +308,7 @@ impl Fdb {
         Learned::New
     }
 
-    /// Exchanges an entry. It fails if another thread learned here at this moment: the next frame tries again.
+    /// Exchanges an entry. Fails if another thread learned here at this moment: the next frame tries again.
     fn replace(&self, entry: &AtomicU64, old: u64, fresh: u64) {
         if entry.compare_exchange(old, fresh, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             let behind = |e: u64| (e != 0).then(|| port_of(e));
@@ -318,18 +323,17 @@ impl Fdb {
         self.owners.of(port_of(entry))
     }
 
-    /// Number of frames whose source was not learned: the address is another owner's, or their owner has as many
-    /// addresses as they may.
+    /// Number of frames whose source was not learned: the address is another owner's, or its owner is at the limit.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// How often [`Fdb::advance`] must be called for a given ageing time.
+    /// The interval between calls of [`Fdb::advance`] for a given ageing time.
     pub fn tick_length(ageing: Duration) -> Duration {
         (ageing / u32::from(TICKS)).max(Duration::from_millis(1))
     }
 
-    /// Advances the clock by one tick, and forgets addresses that have not been seen for the ageing time.
+    /// Advances the clock by one tick, and forgets addresses not seen for the ageing time.
     pub fn advance(&self) {
         let now = self.tick.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         self.remove_where(|e| age(e, now) >= TICKS && !self.owners.keeps(port_of(e)));
@@ -356,7 +360,7 @@ impl Fdb {
         for entry in self.lines.iter().flat_map(|l| &l.0) {
             let e = entry.load(Ordering::Relaxed);
             if e != 0 && gone(e) {
-                // If it changed meanwhile, the address was seen again, and stays.
+                // If the entry changed meanwhile, the address was seen again, and stays.
                 self.replace(entry, e, 0);
             }
         }
@@ -369,7 +373,7 @@ impl Fdb {
         let words = words.map(|(line, e)| (line, e.load(Ordering::Relaxed))).filter(|&(_, e)| e != 0);
         let entry = |(line, e): (usize, u64)| {
             let (vlan, mac) = self.vlans.as_ref().map_or((0, e & MAC), |mix| mix.unplace(line, e & MAC));
-            // An address behind a port that keeps its own may be older than ticks can say.
+            // An address behind a port that keeps its own may be older than ticks can express.
             FdbEntry { mac, vlan, port: port_of(e), ticks: age(e, now).min(TICKS) }
         };
         words.map(entry).collect()
@@ -407,7 +411,7 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: while no line overflows, the table is a map with the latest port of each address.
+        /// Objective: while no line overflows, the table maps each address to its latest port.
         #[test]
         fn is_a_map(seen in proptest::collection::vec((0u64..24, 0u8..254), 0..200)) {
             let t = fdb();
@@ -425,7 +429,7 @@ mod tests {
         }
     }
 
-    /// Objective: a port that floods made-up addresses displaces its own, not those of others.
+    /// Objective: a port that floods made-up addresses displaces its own, not others'.
     #[test]
     fn flood_hurts_the_flooder() {
         let t = fdb();
@@ -437,8 +441,7 @@ mod tests {
         assert!(t.entries().len() <= t.capacity());
     }
 
-    /// Objective: addresses expire after the ageing time, those still seen stay; a port's addresses are removed with
-    /// the port.
+    /// Objective: addresses expire after the ageing time unless seen again; a port's addresses are removed with it.
     #[test]
     fn ageing_and_removal() {
         let t = fdb();
@@ -455,8 +458,8 @@ mod tests {
         assert_eq!(t.lookup(0x200), None);
     }
 
-    /// Objective: a flood from many ports of one owner displaces that owner's addresses, not those of others; past the
-    /// limit it does not even take free room; with its port, an address makes room for others again.
+    /// Objective: a flood from many ports of one owner displaces that owner's addresses, not others'; past the limit it
+    /// does not even take free room; once its port has gone, an address makes room for others.
     #[test]
     fn shared_out_by_owner() {
         let t = fdb();
@@ -477,8 +480,8 @@ mod tests {
         assert_eq!(of(12), 10);
     }
 
-    /// Objective: an address moves between ports of one owner; to another owner's port only once it has expired, if
-    /// addresses are sticky.
+    /// Objective: an address moves between ports of one owner; with sticky addresses, it moves to another owner's port
+    /// only after it expired.
     #[test]
     fn addresses_stay_with_their_owner() {
         for sticky in [false, true] {

@@ -1,8 +1,8 @@
-//! Filters of a port: rules in order, of which the first that a frame fits decides.
+//! Filters of a port: rules in order, of which the first to match decides.
 //!
-//! A frame may come with work left to do on it, which somebody behind the switch does: a checksum to fill in, a segment
-//! to cut. What rules look at is what leaves: of a segment each frame that it becomes, and no bytes over which a
-//! checksum is filled in later. That costs only frames with such work whose rules look behind their headers.
+//! A frame may come with a pending offload: a checksum to fill in, a segment to cut. Rules must match the frames that
+//! leave: each frame cut from a segment, and no bytes under a checksum that is filled in later. Only frames with
+//! offloads, under rules that look behind their headers, pay for that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,20 +17,20 @@ use netvale_wire::layers::Layers;
 use netvale_wire::offload::{Gso, Offload};
 use netvale_wire::segment::Segmenter;
 
-/// Bytes of a long frame that filters see at least: a tag may have been taken away from its copied ones.
+/// Bytes of a long frame that filters see at least: a tag may have been removed from the copied bytes.
 const SEEN: usize = HEAD - 4;
-/// Bytes of the headers of UDP over IPv4, the shortest that work is left to do behind.
+/// Bytes of UDP over IPv4 headers, the shortest in front of an offload.
 const SHORTEST: usize = ethernet::HEADER_LEN + 20 + 8;
-/// Frames of a segment that are looked at; a segment of more is none that a stack makes, and would take too much of a
+/// Limit of frames cut from a segment for rules: no stack makes larger segments, and they would take too much of a
 /// worker's time.
 const MOST_CUT: usize = 1024;
 
 /// A rule.
 #[derive(Debug)]
 pub struct Rule {
-    /// Whether frames that fit it are dropped; otherwise they pass, whatever later rules say.
+    /// Whether matching frames are dropped; otherwise they pass, whatever later rules say.
     pub drops: bool,
-    /// Says of each frame whether it fits.
+    /// Matches frames.
     pub program: Program,
     frames: AtomicU64,
 }
@@ -42,13 +42,13 @@ impl Rule {
         Arc::new(Rule { drops, program, frames: AtomicU64::new(0) })
     }
 
-    /// Number of frames that it decided about.
+    /// Number of frames that it decided.
     #[must_use]
     pub fn frames(&self) -> u64 {
         self.frames.load(Ordering::Relaxed)
     }
 
-    /// Counts frames that another process's rule decided about.
+    /// Adds the frames that another process's rule decided.
     pub fn count(&self, frames: u64) {
         self.frames.fetch_add(frames, Ordering::Relaxed);
     }
@@ -58,20 +58,20 @@ impl Rule {
 #[derive(Clone, Debug, Default)]
 pub struct Filters {
     rules: Vec<Arc<Rule>>,
-    /// How many of a frame's first bytes the rules look at, at most.
+    /// Number of leading bytes of a frame that the rules look at, at most.
     reach: usize,
 }
 
-/// What rules say of a frame of which they were shown a part.
+/// The rules' verdict on a frame of which they saw a part.
 enum Ruled<'a> {
-    /// It fits this one, or none.
+    /// The matching rule, if any.
     Fits(Option<&'a Arc<Rule>>),
-    /// It depends on what they were not shown.
+    /// The verdict depends on bytes that they did not see.
     Depends,
 }
 
 impl Filters {
-    /// Creates them.
+    /// Creates filters from rules in order.
     #[must_use]
     pub fn new(rules: Vec<Arc<Rule>>) -> Filters {
         let reach = |rule: &Arc<Rule>| rule.program.reach().map_or(usize::MAX, |reach| reach as usize);
@@ -85,29 +85,29 @@ impl Filters {
         &self.rules
     }
 
-    /// Whether they may look at more of a frame than its first bytes.
+    /// Whether they may look behind a frame's head.
     #[must_use]
     pub fn are_deep(&self) -> bool {
         self.reach > SEEN
     }
 
-    /// Whether they may look behind the headers of some frame with work left to do.
+    /// Whether they may look behind the headers of a frame with a pending offload.
     pub(crate) fn reach_payload(&self) -> bool {
         self.reach > SHORTEST
     }
 
-    /// Whether a frame on which nothing is left to do passes: `len` bytes, of which `head` are the first, or all if
-    /// they are [deep](Filters::are_deep).
+    /// Whether a frame without a pending offload passes: `len` bytes, of which `head` are the first, or all if the
+    /// filters are [deep](Filters::are_deep).
     #[inline]
     pub(crate) fn pass_bare(&self, head: &[u8], len: usize) -> bool {
         self.rules.is_empty() || self.decide(head, len)
     }
 
-    /// Whether a frame passes whose first bytes, or all, are `head`. Of one that [has to be shown
-    /// whole](Filters::want_all_of), all.
+    /// Checks a frame of which `head` are the first bytes, or all; all are needed for one that [must be seen
+    /// whole](Filters::want_all_of).
     ///
     /// # Errors
-    /// The reason why it does not.
+    /// The reason for dropping it.
     #[inline]
     pub(crate) fn pass(&self, head: &[u8], frame: &FrameRef<'_>) -> Result<(), DropReason> {
         if self.rules.is_empty() {
@@ -123,16 +123,14 @@ impl Filters {
         if passes { Ok(()) } else { Err(DropReason::Filter) }
     }
 
-    /// Whether the rules look behind the headers of a segment that begins with `head`, so that its payload has to be
-    /// there for them.
+    /// Whether the rules look behind the headers of a segment that begins with `head`, and thus need its payload.
     #[cold]
     pub(crate) fn want_all_of(&self, head: &[u8], len: usize, hdr_len: usize) -> bool {
         self.reach > hdr_len && matches!(self.look(head.get(..hdr_len).unwrap_or(head), len), Ruled::Depends)
     }
 
-    /// Whether a frame passes whose checksum is not filled in yet. That of a packet in a tunnel lies in what rules may
-    /// look at as payload, and its sender chooses where: rules that look there would decide about other bytes than are
-    /// delivered.
+    /// Whether a frame with a pending checksum passes. In a tunnel that checksum lies in the payload that rules may
+    /// look at, at a place of the sender's choice: rules that look there would see other bytes than are delivered.
     #[cold]
     fn pass_unsummed(&self, head: &[u8], len: usize, start: u16, offset: u16) -> Result<bool, DropReason> {
         let at = usize::from(start) + usize::from(offset);
@@ -143,7 +141,7 @@ impl Filters {
         }
     }
 
-    /// Whether each frame passes that a segment becomes: else none of them does.
+    /// Whether each frame cut from a segment passes: otherwise the whole segment is dropped.
     #[cold]
     fn pass_uncut(&self, head: &[u8], len: usize, gso: &Gso) -> Result<bool, DropReason> {
         let (headers, payload) = head.split_at_checked(gso.hdr_len.into()).unwrap_or((head, &[]));
@@ -167,7 +165,7 @@ impl Filters {
         Ok(self.follow(decided))
     }
 
-    /// What the rules say of a frame of `len` bytes, shown these.
+    /// The rules' verdict on a frame of `len` bytes, of which they see `shown`.
     fn look(&self, shown: &[u8], len: usize) -> Ruled<'_> {
         for rule in &self.rules {
             match rule.program.run(shown, len as u32) {
@@ -179,7 +177,7 @@ impl Filters {
         Ruled::Fits(None)
     }
 
-    /// Does as the rule says that a frame fits: whether it passes.
+    /// Applies the matching rule: returns whether the frame passes.
     #[inline]
     fn follow(&self, rule: Option<&Arc<Rule>>) -> bool {
         let Some(rule) = rule else { return true };
@@ -190,8 +188,7 @@ impl Filters {
         !rule.drops
     }
 
-    /// Says that a rule decides, and how. The last thing that is done, so that nothing is saved for the call where
-    /// nobody traces.
+    /// Reports a decision of a rule to traces. Called last: nothing is saved for the call while no trace runs.
     #[cold]
     fn tell(&self, rule: &Arc<Rule>) -> bool {
         let number = self.rules.iter().position(|one| Arc::ptr_eq(one, rule)).unwrap_or_default();
@@ -200,13 +197,13 @@ impl Filters {
     }
 
     fn decide(&self, head: &[u8], len: usize) -> bool {
-        // What a rule cannot see it does not fit: all that it may look at has been copied.
+        // A rule does not match bytes that it cannot see: all bytes that it may look at were copied.
         let fits = |rule: &&Arc<Rule>| rule.program.run(head, len as u32).is_ok_and(|verdict| verdict != 0);
         self.follow(self.rules.iter().find(fits))
     }
 }
 
-/// Whether a checksum is that of a packet within this one.
+/// Whether a checksum belongs to a packet inside this one.
 fn is_inner(head: &[u8], start: u16) -> bool {
     Layers::parse(head).ok().and_then(|layers| layers.ip).is_none_or(|ip| ip.l4 != usize::from(start))
 }

@@ -48,21 +48,21 @@ pub(crate) const IDENTITY: [u16; BATCH] = {
 
 /// A worker's memory for forwarding, reused from batch to batch. One per thread.
 pub struct Work {
-    /// Holds the descriptors of frames on their way.
+    /// Descriptors of the frames in flight.
     pub spare: Box<Batch>,
     /// Memory for checksums, segmentation and merging.
     pub scratch: Scratch,
     groups: Box<Groups>,
     picks: [u16; BATCH],
-    /// Destinations that take the steps. Empty between batches; kept for its memory.
+    /// Destinations of a delivery in steps. Empty between batches; kept for its memory.
     open: Vec<Open<'static>>,
-    /// Destinations that do not support the steps; kept in the same way.
+    /// Destinations without support for steps; kept in the same way.
     stepless: Vec<PortId>,
-    /// Memory for frames of switches with policies, from the first of them on.
+    /// Memory for frames of switches with policies, allocated with the first.
     policed: Option<Box<ForPolicies>>,
 }
 
-/// What forwarding under policies needs.
+/// Memory for forwarding under policies.
 #[derive(Default)]
 struct ForPolicies {
     plan: Plan,
@@ -71,8 +71,11 @@ struct ForPolicies {
 
 impl Default for Work {
     fn default() -> Self {
-        let (open, stepless) = (Vec::with_capacity(MAX_PORTS), Vec::with_capacity(MAX_PORTS));
-        let (spare, groups, scratch) = (Box::default(), Box::default(), Scratch::new());
+        let open = Vec::with_capacity(MAX_PORTS);
+        let stepless = Vec::with_capacity(MAX_PORTS);
+        let spare = Box::default();
+        let groups = Box::default();
+        let scratch = Scratch::new();
         Work { spare, scratch, groups, picks: [0; BATCH], open, stepless, policed: None }
     }
 }
@@ -84,18 +87,18 @@ pub struct Forwarder {
     ring: usize,
     source: Source,
     held: Held,
-    /// What is left of the batch once a port with policies had to wait.
+    /// The rest of the batch after a port's rate made it wait.
     rest: Rest,
     /// Whether its frames come out of the port's link.
     is_link_end: bool,
-    /// What is known of frames that are traced.
+    /// State of traced frames.
     tracing: Tracing,
-    /// How long its batches take.
+    /// Timing of its batches.
     timing: Timing,
 }
 
 impl Forwarder {
-    /// Creates the forwarder of `ingress`, which is ring `ring` of port `from`.
+    /// Creates the forwarder of `ingress`, ring `ring` of port `from`.
     pub fn new(switch: Arc<Switch>, from: PortId, ring: usize, ingress: Box<dyn Ingress>) -> Self {
         Forwarder {
             switch,
@@ -110,14 +113,15 @@ impl Forwarder {
         }
     }
 
-    /// Creates the forwarder of what comes out of the link of port `from`.
+    /// Creates the forwarder of the far end of port `from`'s link.
     pub fn of_link(switch: Arc<Switch>, from: PortId, end: LinkEnd) -> Self {
         Forwarder { is_link_end: true, ..Self::new(switch, from, 0, Box::new(end)) }
     }
 
-    /// Makes its frames come from port `from` of `switch`. On a switch without such a port they are dropped.
+    /// Moves it to port `from` of `switch`. On a switch without such a port its frames are dropped.
     pub fn rehome(&mut self, switch: Arc<Switch>, from: PortId) {
-        (self.switch, self.from) = (switch, from);
+        self.switch = switch;
+        self.from = from;
     }
 
     /// Whether frames wait for room, or until their port may send again.
@@ -126,19 +130,20 @@ impl Forwarder {
         self.held.is_waiting() || !self.rest.is_empty()
     }
 
-    /// The frames that wait for room, once the forwarder [settled](Task::settle).
+    /// The frames waiting for room, once the forwarder has [settled](Task::settle).
     pub fn waiting(&self) -> Vec<WaitingFrames> {
         self.held.copies(self.source.variants())
     }
 
-    /// Begins with frames that waited in another process, a batch of them at most. Those whose port or ring is not
-    /// there are dropped.
+    /// Begins with frames that waited in another process, at most a batch. Frames for a missing port or ring are
+    /// dropped.
     pub fn wait_with(&mut self, waiting: Vec<WaitingFrames>) {
         if self.is_held() {
             return;
         }
         let table = self.switch.table();
-        let (mut next, mut places) = (0, Vec::new());
+        let mut next = 0;
+        let mut places = Vec::new();
         for w in &waiting {
             let to = table.all().iter().find(|to| to.port.name == w.port);
             places.extend(to.map(|to| (to, w.ring, next..next + w.frames.len())));
@@ -166,7 +171,7 @@ impl Forwarder {
         self.finish(frames, work)
     }
 
-    /// Gives the batch back that was forwarded, unless it waits.
+    /// Releases the forwarded batch, unless it waits.
     #[inline(always)]
     fn finish(&mut self, frames: usize, work: &mut Work) -> Passed {
         if frames == 0 {
@@ -175,7 +180,7 @@ impl Forwarder {
             return Passed::Idle;
         }
         if self.is_held() {
-            // The batch waits where it is; the worker goes on with another ingress.
+            // The batch waits in place; the worker continues with another ingress.
             return Passed::Held;
         }
         self.source.release(&mut work.spare);
@@ -184,7 +189,7 @@ impl Forwarder {
 
     fn forward(&mut self, work: &mut Work) {
         let table = self.switch.table();
-        // The port was detached a moment ago: nobody may get frames from it any more.
+        // The port was just detached: its frames must not be delivered any more.
         let Some(me) = table.get(self.from) else { return };
         self.held.from = me.owner;
         work.scratch.sent_by(me.origin());
@@ -216,7 +221,7 @@ impl Forwarder {
         self.deliver_groups(table, me, work);
     }
 
-    /// Delivers frames to each port that some are for, and to all.
+    /// Delivers the frames of each port's list, and the flooded ones.
     #[inline(always)]
     fn deliver_groups(&mut self, table: &Table, me: &Entry, work: &mut Work) {
         let Work { groups, picks, scratch, .. } = work;
@@ -231,13 +236,13 @@ impl Forwarder {
         }
     }
 
-    /// Delivers frames for all: to the first open ring of every port that did not get them along with its own.
+    /// Delivers flooded frames: to the first open ring of every port that did not get them along with its own.
     fn flood(&mut self, table: &Table, sender: Sender<'_>, work: &mut Work) {
         let Work { groups, picks, scratch, .. } = work;
         let batch = self.source.frames();
         let picks = groups.picks(self.from, false, true, picks);
         let mut reached = false;
-        // Holding a sender back for a flood would let one slow receiver stop everybody, unless it is the only one.
+        // Holding a sender back for a flood would let one slow receiver stop all ports, unless it is the only one.
         let may_hold = table.all().len() == 2;
         for to in table.all().iter().filter(|e| e.id != self.from) {
             reached = true;
@@ -269,12 +274,12 @@ impl Forwarder {
         if self.timing.is_under_way() {
             self.note_time();
         }
-        // Progress restarts the time limit, but not while somebody waits for the queue that the frames lie in.
+        // Progress restarts the time limit, except while a control thread waits for the frames' queue.
         if moved > 0 && !self.source.ingress().is_wanted() {
             self.held.goes_on();
         }
         if !self.is_held() {
-            // A worker that has no memory for policies yet does not get that of the one before.
+            // A worker without memory for policies does not take over that of the previous one.
             let mut none = None;
             self.source.unstage(work.policed.as_mut().map_or(&mut none, |policed| &mut policed.stage));
             self.source.release_any(&mut work.spare);
@@ -346,15 +351,15 @@ impl Task<Work> for Forwarder {
 /// One of a port's queues, and its number.
 type Queue<'a> = (usize, &'a Arc<dyn Egress>);
 
-/// The queue of a port for frames of that sender.
+/// The queue of a port for this sender's frames.
 #[inline]
 fn queue_of<'a>(to: &'a Entry, sender: Sender<'_>) -> Option<Queue<'a>> {
     let ring = sender.queue_of(to);
     to.port.egresses.get(ring).map(|egress| (ring, egress))
 }
 
-/// Delivers to an open queue of the port, or, by their flows, to several. Frames without room are dropped, or, if
-/// `may_hold`, wait for a lossless port.
+/// Delivers to an open queue of the port, or, by flow, to several. Frames without room are dropped, or, if `may_hold`,
+/// wait for a lossless port.
 #[inline]
 fn deliver(
     to: &Arc<Entry>,
@@ -374,7 +379,7 @@ fn deliver(
     settle(to, queue, batch, picks, done, may_hold, scratch, held);
 }
 
-/// After a delivery of the first `done` of `picks`: makes copies for monitors, and decides what happens to the rest.
+/// Completes a delivery of the first `done` of `picks`: makes copies for monitors, and drops or holds the rest.
 #[inline]
 #[expect(clippy::too_many_arguments, reason = "the state of a pass, borrowed part by part")]
 fn settle(
@@ -396,7 +401,7 @@ fn settle(
     }
 }
 
-/// Frames without room wait if they may; otherwise they are dropped.
+/// Lets frames without room wait if they may; otherwise drops them.
 #[cold]
 fn leave(to: &Arc<Entry>, queue: Queue<'_>, rest: &[u16], may_hold: bool, held: &mut Held) {
     match waits_for(to, queue.1.as_ref(), may_hold && held.has_room(rest.len()), held.from) {
@@ -408,10 +413,10 @@ fn leave(to: &Arc<Entry>, queue: Queue<'_>, rest: &[u16], may_hold: bool, held: 
     }
 }
 
-/// Copies to the port's receive monitors the frames that its ring `ring` received.
+/// Copies frames received by ring `ring` to the port's receive monitors.
 #[cold]
 fn mirror(to: &Entry, ring: usize, batch: &Batch, picks: &[u16], scratch: &mut Scratch) {
-    // What becomes of a copy is nothing that happens to the frame.
+    // Steps of a copy are not steps of the frame.
     steps::aside(|| {
         for egress in to.rx_monitors.iter().filter_map(|monitor| monitor.egress(ring)) {
             let _ = deliver_or_drop(egress, batch, picks, scratch);

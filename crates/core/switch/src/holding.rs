@@ -1,4 +1,4 @@
-//! How long senders are held back for a lossless port.
+//! Limits on holding senders back for a lossless port.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -10,17 +10,17 @@ pub const WITHOUT_PROGRESS: Duration = Duration::from_millis(500);
 pub const FOR_A_BATCH: Duration = Duration::from_secs(5);
 /// How long a batch waits for a receiver that was woken and has not run yet: longer than a scheduler's slice.
 pub const FOR_A_WAKE_UP: Duration = Duration::from_millis(10);
-/// For how many times the time that it held a batch back nobody is held back for it then: so it costs its senders,
-/// whose frames are for others, too, one second in eleven at most.
+/// After holding a batch for *t*, a port may not hold senders for 10·*t*: at most 1 s in 11. Their frames are for other
+/// ports, too.
 const PAUSE: u32 = 10;
 
-/// Until when nobody is held back for a port.
+/// End of the time during which a port may not hold senders.
 #[derive(Debug)]
 pub(crate) struct Holding {
     base: Instant,
     /// In milliseconds since `base`.
     until: AtomicU64,
-    /// How far the receiver had come when it was waited for without success: until it moves it is not waited for again.
+    /// The receiver's progress at the last fruitless wait: until it moves it is not waited for again.
     stopped_at: AtomicU64,
 }
 
@@ -36,17 +36,17 @@ impl Holding {
         self.now() >= self.until.load(Ordering::Relaxed)
     }
 
-    /// The port was too slow: a batch was held back for so long.
+    /// Suspends holding after the port was too slow: a batch was held for `held`.
     pub(crate) fn suspend(&self, held: Duration) {
         self.until.store(self.now() + (PAUSE * held).as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// Whether a receiver that was woken is waited for. One that was stopped is so once.
+    /// Whether to wait for a receiver that was woken. A stopped one is waited for once.
     pub(crate) fn is_awaited(&self, progress: u32) -> bool {
         self.stopped_at.load(Ordering::Relaxed) != u64::from(progress)
     }
 
-    /// The receiver was woken, and did not run in time.
+    /// Records that the receiver was woken, and did not run in time.
     pub(crate) fn await_no_more(&self, progress: u32) {
         self.stopped_at.store(u64::from(progress), Ordering::Relaxed);
     }

@@ -1,7 +1,7 @@
 //! VALE: a learning Ethernet switch that forwards whole batches.
 //!
-//! A [`Switch`] is a table of ports and a [`Fdb`] (which address lives behind which port). A [`Forwarder`] moves the
-//! frames of one ingress: **classify** the whole batch, then **deliver** it destination by destination.
+//! A [`Switch`] is a table of ports and an [`Fdb`] (the port of each address). A [`Forwarder`] moves the frames of one
+//! ingress: **classify** the whole batch, then **deliver** it destination by destination.
 //!
 //! ```text
 //!  take ─► learn sources, look destinations up ─► group by destination ─► deliver each group ─► release
@@ -10,8 +10,7 @@
 //! It runs where [`Forwarder::pass`] is called: on the daemon's workers, or in a program that embeds the switch, in the
 //! program's own sync. Any number of threads may forward on one switch at the same time, each with its own forwarders.
 //!
-//! Nothing here is unsafe: frames are read through a [`netvale_port::Source`], whose lifetimes keep them from being
-//! used for too long.
+//! Nothing here is unsafe: frames are read through a [`netvale_port::Source`], whose lifetimes end their use in time.
 //!
 //! ```compile_fail
 //! #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! The far end of a link that leads to a port: delivers what arrives.
+//! The far end of a link to a port: delivers arriving frames.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -14,29 +14,28 @@ use crate::forward::{IDENTITY, Work};
 use crate::table::Switch;
 use crate::trace::Record;
 
-/// How long frames that have arrived wait for room at their port.
+/// How long arrived frames wait for room at their port.
 const PATIENCE: Duration = Duration::from_millis(10);
 
 /// Delivers the frames of a link to a port's queue.
 pub struct LinkTask {
     source: Source<LinkEnd>,
     to: Arc<dyn Egress>,
-    /// How many frames of the batch are done with, and since when the others wait.
+    /// Number of finished frames of the batch, and the start of the others' wait.
     done: usize,
     since: Option<Instant>,
-    /// The ring of a port that it leads to, whose traces are told of what is lost.
+    /// The port's ring that the link leads to; the port's traces record losses.
     ring: (Arc<Switch>, PortId, usize),
 }
 
 impl LinkTask {
-    /// Creates the task of a link to `to`, which is that ring of a port.
+    /// Creates the task of a link to `to`, the given ring of a port.
     #[must_use]
     pub fn new(end: LinkEnd, to: Arc<dyn Egress>, ring: (Arc<Switch>, PortId, usize)) -> LinkTask {
         LinkTask { source: Source::new(Box::new(end)), to, done: 0, since: None, ring }
     }
 
-    /// The same as [`LinkTask::move_on`], while somebody traces something. Frames that are lost are told of without
-    /// their bytes.
+    /// The same as [`LinkTask::move_on`], while a trace runs. Lost frames are recorded without their bytes.
     #[cold]
     fn move_on_noting(&mut self, work: &mut Work) -> Passed {
         steps::begin();
@@ -64,12 +63,12 @@ impl LinkTask {
         Passed::Frames(all.max(1))
     }
 
-    /// Delivers the frames that are left. Returns how many found room.
+    /// Delivers the remaining frames. Returns the number that found room.
     fn deliver(&mut self, work: &mut Work) -> usize {
         let batch = self.source.frames();
         let picks = IDENTITY.get(self.done..batch.len().min(BATCH)).unwrap_or_default();
         work.scratch.may_wait(true);
-        // Frames of several ports lie in a link, and not the one that this thread forwarded from last.
+        // A link carries frames of several ports, not those of this thread's last source.
         work.scratch.sent_by(Origin::UNKNOWN);
         let now = self.to.deliver(batch, picks, &mut work.scratch);
         self.done += now;
@@ -84,7 +83,8 @@ impl LinkTask {
         if self.left() > 0 {
             self.to.counters().dropped(DropReason::NoRoom, self.left() as u64);
         }
-        (self.done, self.since) = (0, None);
+        self.done = 0;
+        self.since = None;
         self.source.release(&mut work.spare);
     }
 }

@@ -1,8 +1,8 @@
-//! How an address and its VLAN find their line in the forwarding table, and stand there in one word.
+//! Maps an address and its VLAN to a line of the forwarding table and to one word there.
 //!
 //! Both together are 59 bits (the bit that marks group addresses is never set), 11 more than an entry has room for.
-//! They are permuted under a secret key: the upper bits of the result choose the line, the lower 48 stand in the entry,
-//! and both together say which address it is. So entries are as small as those without VLANs, and nobody can aim at a
+//! They are permuted under a secret key: the upper bits of the result choose the line, the lower 48 go into the entry,
+//! and together they identify the address. So entries are as small as without VLANs, and an attacker cannot aim at a
 //! line.
 
 /// Bits of address and VLAN.
@@ -21,13 +21,13 @@ pub(crate) struct Mix {
     inverses: [u64; 2],
 }
 
-/// The number that undoes a multiplication by an odd one, modulo any power of two up to 2^64 (Newton's iteration).
+/// The inverse of multiplication by an odd number, modulo any power of two up to 2^64 (Newton's iteration).
 fn inverse(odd: u64) -> u64 {
     (0..6).fold(odd, |x, _| x.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(x))))
 }
 
 impl Mix {
-    /// The least number of lines: they must tell apart what is the same in an entry.
+    /// The least number of lines: they must distinguish equal words.
     pub(crate) const LINES: usize = 1 << (BITS - WORD);
 
     /// Creates the permutation of a key.
@@ -36,27 +36,28 @@ impl Mix {
         Mix { add: key.0 & ALL, factors, inverses: factors.map(inverse) }
     }
 
-    /// The line of an address in a VLAN, below `lines` (a power of two), and the word that stands for it there.
+    /// The line of an address in a VLAN, below `lines` (a power of two), and its word there.
     #[inline]
     pub(crate) fn place(&self, vlan: u16, mac: u64, lines: usize) -> (usize, u64) {
         let mut x = (u64::from(vlan) << 47 | mac >> 1) ^ self.add;
-        // What differs in upper bits only must reach the lower ones, as products carry upwards.
+        // Differences in upper bits must reach the lower ones, as products carry only upwards.
         x ^= x >> FIRST_SHIFT;
         x = x.wrapping_mul(self.factors[0]) & ALL;
         x ^= x >> SECOND_SHIFT;
         x = x.wrapping_mul(self.factors[1]) & ALL;
-        let (upper, word) = ((x >> WORD) as usize, x & ((1 << WORD) - 1));
-        // More lines than needed are told apart by bits that stand in the entry, too.
+        let upper = (x >> WORD) as usize;
+        let word = x & ((1 << WORD) - 1);
+        // Further lines are chosen by bits that are in the entry, too.
         (((x as usize) << (BITS - WORD) | upper) & (lines - 1), word)
     }
 
-    /// The VLAN and the address that a word in a line stands for.
+    /// The VLAN and the address of a word in a line.
     pub(crate) fn unplace(&self, line: usize, word: u64) -> (u16, u64) {
         let mut x = ((line & (Mix::LINES - 1)) as u64) << WORD | word;
         x = x.wrapping_mul(self.inverses[1]) & ALL;
         x ^= x >> SECOND_SHIFT ^ x >> (2 * SECOND_SHIFT);
         x = x.wrapping_mul(self.inverses[0]) & ALL;
-        // A shift by at least half the bits undoes itself.
+        // A shift by at least half the bits is its own inverse.
         x ^= x >> FIRST_SHIFT;
         x ^= self.add;
         ((x >> 47) as u16, x << 1 & ((1 << 48) - 1))
@@ -70,11 +71,11 @@ mod tests {
     use std::collections::HashSet;
 
     proptest! {
-        /// Objective: line and word say which address in which VLAN they stand for, whatever the key and the number of
-        /// lines.
+        /// Objective: line and word identify VLAN and address, for any key and number of lines.
         #[test]
         fn is_a_permutation(key: (u64, u64), vlan in 0u16..4096, mac in 0u64..1 << 48, log in 11u32..20) {
-            let (mix, mac) = (Mix::new(key), mac & !1);
+            let mix = Mix::new(key);
+            let mac = mac & !1;
             let (line, word) = mix.place(vlan, mac, 1 << log);
             prop_assert!(line < 1 << log && word < 1 << 48);
             prop_assert_eq!(mix.unplace(line, word), (vlan, mac));

@@ -1,14 +1,14 @@
-//! Whose each port is, and how many addresses each owner has in the forwarding table.
+//! The owner of each port, and the number of each owner's addresses in the forwarding table.
 //!
-//! Counts are changed by any thread that learns an address, without a lock. A thread that learns while a port leaves
-//! may miscount by one; the count is never below zero, and the address expires.
+//! Any thread that learns an address changes the counts, without a lock. A thread that learns while a port leaves may
+//! miscount by one; the count never falls below zero, and the address expires.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 /// Number of a port on its switch.
 pub type PortId = u8;
 
-/// An owner of ports of a switch: a small number, used again when the last of these ports has left.
+/// An owner of ports of a switch: a small number, reused once the last of these ports has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OwnerId(u8);
 
@@ -45,7 +45,7 @@ impl Share {
     }
 }
 
-/// The owners of a switch's ports, and what is behind each port.
+/// The owners of a switch's ports, and the addresses behind each port.
 #[derive(Debug)]
 pub(crate) struct Owners {
     of_port: [AtomicU8; 256],
@@ -68,7 +68,7 @@ impl Default for Owners {
 }
 
 impl Owners {
-    /// Makes a port one of that owner's, who may have `most` addresses.
+    /// Assigns a port to an owner with a limit of `most` addresses.
     pub(crate) fn own(&self, port: PortId, owner: OwnerId, most: u32) {
         self.share(owner).most.store(most, Ordering::Relaxed);
         self.of_port[usize::from(port)].store(owner.0, Ordering::Relaxed);
@@ -79,7 +79,7 @@ impl Owners {
         OwnerId(self.of_port[usize::from(port)].load(Ordering::Relaxed))
     }
 
-    /// Makes ports belong to whom they belong to elsewhere.
+    /// Copies the owners of ports from another table.
     pub(crate) fn copy(&self, other: &Owners) {
         let set = |to: &AtomicU32, from: &AtomicU32| to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         for port in 0..=u8::MAX {
@@ -89,7 +89,7 @@ impl Owners {
         }
     }
 
-    /// Limits the addresses behind a port, and says whether they stay.
+    /// Limits the addresses behind a port, and sets whether they stay.
     pub(crate) fn restrict(&self, port: PortId, most: u32, keeps: bool) {
         self.port(port).most.store(most, Ordering::Relaxed);
         self.keeping[usize::from(port)].store(keeps, Ordering::Relaxed);
@@ -100,17 +100,17 @@ impl Owners {
         self.keeping[usize::from(port)].load(Ordering::Relaxed)
     }
 
-    /// Whether an owner has as many addresses as they may.
+    /// Whether an owner is at its limit of addresses.
     pub(crate) fn is_full(&self, owner: OwnerId) -> bool {
         self.share(owner).is_full()
     }
 
-    /// Whether there are as many addresses behind a port as there may be.
+    /// Whether a port is at its limit of addresses.
     pub(crate) fn is_full_port(&self, port: PortId) -> bool {
         self.port(port).is_full()
     }
 
-    /// Counts an address that is behind another port than before.
+    /// Counts an address that moved between ports.
     pub(crate) fn exchange(&self, lost: Option<PortId>, got: Option<PortId>) {
         if lost == got {
             return;

@@ -1,4 +1,4 @@
-//! What a port's operator wants of it beyond the switch's usual ways, and what of it changes while frames pass.
+//! A port's policies: configuration, and run-time state (buckets, block timer).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,54 +12,54 @@ use netvale_port::link::Link;
 use crate::clock::now;
 use crate::filters::Filters;
 
-/// How often addresses may move to a port a second, and together, before its loop guard blocks it.
+/// Moves of addresses to a port, per second and in a burst, before its loop guard blocks it.
 const MOVES: (u64, u64) = (5, 20);
-/// How many messages about groups of a port are read a second, and together.
+/// Messages about groups read from a port, per second and in a burst.
 const MESSAGES: (u64, u64) = (500, 256);
-/// For how long a port is blocked after a loop was seen.
+/// How long a port stays blocked after a loop.
 pub const BLOCKED: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// A port's policies in the form that workers read. What an operator gives is another type, that of the control
-/// protocol: this one has what comes into being with the port (its link, its part of a group, rules that count), limits
-/// in tokens instead of words, and no defaults left to look up.
+/// A port's policies in the form that workers read. The control protocol has its own type for an operator's input: this
+/// one adds parts created with the port (its link, its share of a group, rules that count), has limits in tokens
+/// instead of words, and leaves no defaults to look up.
 #[derive(Clone)]
 pub struct CompiledPolicies {
     /// Its VLANs. Without any, the port is in VLAN 1 if the switch has VLANs at all.
     pub vlans: Option<Vlans>,
-    /// Addresses that are behind it and nowhere else, in wire order, first byte lowest.
+    /// Addresses fixed behind it, in wire order, first byte lowest.
     pub addresses: Vec<u64>,
-    /// How many addresses may be learned behind it.
+    /// Limit of addresses learned behind it.
     pub most_addresses: Option<u32>,
     /// Whether addresses are learned.
     pub learning: bool,
-    /// Whether addresses that were learned here neither expire nor move.
+    /// Whether learned addresses neither expire nor move.
     pub sticky: bool,
-    /// Whether only frames from addresses that are behind it are taken from it.
+    /// Whether only frames from addresses known behind it are accepted.
     pub locked: bool,
     /// Whether frames between it and other isolated ports are dropped.
     pub isolated: bool,
-    /// What it gets of the frames that go to all.
+    /// The classes of flooded frames that it gets.
     pub flood: Classes<bool>,
-    /// How much of each class it may send.
+    /// Limits of each class that it sends.
     pub storm: Classes<Option<Limit>>,
     /// Whether it is blocked for a while when addresses move to it again and again.
     pub loop_guard: bool,
-    /// What is said of multicast groups.
+    /// Multicast settings.
     pub multicast: Multicast,
-    /// How much it may send.
+    /// Limits of what it sends.
     pub rates: Vec<Limit>,
-    /// Its part of what a group may send.
+    /// Its share of a group's limit.
     pub group: Option<Arc<Share>>,
-    /// The link on which what it sends comes.
+    /// The link that its frames pass.
     pub link: Option<Arc<Link>>,
-    /// What its frames may say of where they come from.
+    /// Checks of its frames' source addresses.
     pub guard: Option<Guard>,
-    /// Filters of what it sends, and of what it gets.
+    /// Filters of frames that it sends, and of frames that it gets.
     pub filters: [Filters; 2],
 }
 
 impl Default for CompiledPolicies {
-    /// None.
+    /// No policies.
     fn default() -> CompiledPolicies {
         CompiledPolicies {
             vlans: None,
@@ -82,14 +82,14 @@ impl Default for CompiledPolicies {
     }
 }
 
-/// Why a frame goes to all ports.
+/// The reason for flooding a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Nobody knows where its destination is.
+    /// Its destination is unknown.
     Unknown,
     /// It is for a group.
     Multicast,
-    /// It is for all.
+    /// It is a broadcast.
     Broadcast,
 }
 
@@ -115,7 +115,7 @@ impl Class {
     }
 }
 
-/// Kinds of tags that frames of a switch may have: none, a customer's, a service's.
+/// Number of kinds of tags of a switch's frames: none, a customer's, a service's.
 pub(crate) const KINDS: usize = 3;
 
 /// The kind of a tag, as an index.
@@ -132,16 +132,16 @@ pub(crate) fn protocol(kind: usize) -> Option<Protocol> {
     [None, Some(Protocol::Dot1q), Some(Protocol::Dot1ad)].get(kind).copied().flatten()
 }
 
-/// What policies have counted, over all changes of them.
+/// Run-time state of policies, across changes of them.
 #[derive(Debug, Default)]
 pub struct PolicyState {
     pub(crate) storm: Classes<Bucket>,
     pub(crate) rates: [Bucket; 2],
     moves: Bucket,
     messages: Bucket,
-    /// Until when the port is blocked; 0: it is not.
+    /// End of the port's block; 0: not blocked.
     blocked_until: AtomicU64,
-    /// How often it was.
+    /// Number of blocks.
     blocked: AtomicU64,
 }
 
@@ -154,13 +154,13 @@ impl PolicyState {
         until != 0 && now() < until
     }
 
-    /// How often a loop was seen.
+    /// Number of loops seen.
     #[must_use]
     pub fn loops(&self) -> u64 {
         self.blocked.load(Ordering::Relaxed)
     }
 
-    /// An address moved to this port, which has a loop guard. Blocks the port if that happened too often.
+    /// Records that an address moved to this port, which has a loop guard. Blocks the port if that happened too often.
     #[cold]
     pub(crate) fn note_move(&self) {
         let now = now();
@@ -171,7 +171,7 @@ impl PolicyState {
         }
     }
 
-    /// Whether a message about groups may be read; a port that sends more than hosts do has them forwarded only.
+    /// Whether to read a message about groups; beyond the limit of what hosts send, messages are only forwarded.
     #[cold]
     pub(crate) fn may_report(&self) -> bool {
         self.messages.take(&Limit::frames(MESSAGES.0, MESSAGES.1), now(), [Weight::frame(0)].into_iter()) > 0

@@ -1,4 +1,4 @@
-//! Sends the queries of a switch that asks for groups to its ports.
+//! Sends the queries of a querying switch to its ports.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use crate::policies::protocol;
 use crate::snooping::Snooping;
 use crate::table::Switch;
 
-/// Where a frame's tag is, behind both addresses.
+/// Offset of a frame's tag, behind both addresses.
 const TAG_AT: usize = 12;
 /// Bytes of the longest query, with a tag.
 const LONGEST: usize = 128;
 
-/// Delivers queries, each tagged as a port's VLANs say.
+/// Delivers queries, each tagged as the port's VLANs require.
 pub struct QueryTask {
     switch: Arc<Switch>,
     snooping: Arc<Snooping>,
     bell: Arc<Doorbell>,
     batch: Box<Batch>,
-    /// The query as one port gets it.
+    /// The query in the form for one port.
     frame: Vec<u8>,
 }
 
@@ -52,7 +52,7 @@ impl QueryTask {
     }
 }
 
-/// The query with a tag of that kind.
+/// The query with a tag of this kind.
 fn tagged(query: &Query, kind: usize, frame: &mut Vec<u8>) {
     frame.clear();
     let (addresses, rest) = query.frame().split_at(query.frame().len().min(TAG_AT));

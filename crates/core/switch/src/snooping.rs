@@ -1,4 +1,4 @@
-//! Multicast snooping: what workers hear for the keeper of a switch's groups, and what they are told.
+//! Multicast snooping: messages from workers to the keeper of a switch's groups, and its answers.
 //!
 //! ```text
 //!   workers                                  the daemon's main thread
@@ -16,16 +16,16 @@ use netvale_policy::snoop::{Groups, Query};
 
 use crate::fdb::PortId;
 
-/// Messages that wait to be read. What finds no room is repeated by its sender.
+/// Messages that wait to be read. Hosts repeat messages without room.
 const MESSAGES: usize = 1024;
 /// Queries that wait to be sent.
 const QUERIES: usize = 256;
 /// Bytes of the longest message: an Ethernet frame with two tags.
 const LONGEST: usize = 1522;
 
-/// A message that arrived at a port.
+/// A message received by a port.
 pub struct Heard {
-    /// The VLAN in which it did; 0 in a switch without.
+    /// Its VLAN; 0 in a switch without VLANs.
     pub vlan: u16,
     /// The port.
     pub port: PortId,
@@ -45,12 +45,12 @@ impl Heard {
 
 type Wake = Box<dyn Fn() + Send + Sync>;
 
-/// What a switch that snoops shares with the keeper of its groups.
+/// State shared by a snooping switch and the keeper of its groups.
 pub struct Snooping {
     heard: ArrayQueue<Heard>,
     groups: ArcSwapOption<Groups>,
     queries: ArrayQueue<Query>,
-    /// Whether the reader knows that there is something to read.
+    /// Whether the reader has been woken for unread messages.
     is_told: AtomicBool,
     wake: OnceLock<Wake>,
     lost: AtomicU64,
@@ -70,38 +70,38 @@ impl Default for Snooping {
 }
 
 impl Snooping {
-    /// Says how the reader is woken: by the first message after each [`Snooping::begin_to_read`].
+    /// Sets how the reader is woken: by the first message after each [`Snooping::begin_to_read`].
     pub fn wake_by(&self, wake: impl Fn() + Send + Sync + 'static) {
         let _ = self.wake.set(Box::new(wake));
     }
 
-    /// To be called before messages are read.
+    /// Must be called before messages are read.
     pub fn begin_to_read(&self) {
         self.is_told.store(false, Ordering::SeqCst);
     }
 
-    /// The message that has waited longest.
+    /// Takes the oldest message.
     pub fn read(&self) -> Option<Heard> {
         self.heard.pop()
     }
 
-    /// Messages that found no room.
+    /// Number of messages without room.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Says where frames go from now on. `None`: to all ports.
+    /// Publishes the groups to forward by. `None`: to all ports.
     pub fn tell(&self, groups: Option<Groups>) {
         self.groups.store(groups.map(Arc::new));
     }
 
-    /// Has a query sent. What finds no room is not.
+    /// Queues a query to be sent. Without room it is dropped.
     pub fn send(&self, query: Query) {
         let _ = self.queries.push(query);
     }
 
-    /// The query that is to be sent next.
+    /// Takes the next query to send.
     pub(crate) fn take_query(&self) -> Option<Query> {
         self.queries.pop()
     }
@@ -114,7 +114,7 @@ impl Snooping {
         self.groups.load()
     }
 
-    /// Hands a message to the reader, if there is room for it.
+    /// Passes a message to the reader, if there is room for it.
     #[cold]
     pub(crate) fn hear(&self, vlan: u16, (port, since): (PortId, u64), frame: &[u8]) {
         let mut heard = Heard { vlan, port, since, len: frame.len() as u16, bytes: [0; LONGEST] };
@@ -135,8 +135,8 @@ impl Snooping {
 mod tests {
     use super::*;
 
-    /// Objective: messages are read in order and whole, those that are too long or find no room are counted as lost,
-    /// and the reader is woken once until it reads again.
+    /// Objective: messages are read in order and whole; those too long or without room are counted as lost; the reader
+    /// is woken once until it reads again.
     #[test]
     fn heard() {
         let snooping = Snooping::default();

@@ -1,4 +1,4 @@
-//! What the policies of single ports mean for the whole switch.
+//! The sum of all ports' policies on a switch.
 
 use std::sync::Arc;
 
@@ -8,30 +8,30 @@ use crate::entry::Entry;
 use crate::fdb::PortId;
 use crate::policies::{CompiledPolicies, KINDS, kind};
 
-/// A switch of which at least one port has policies, or is traced.
+/// A switch with policies or a trace on at least one port.
 pub(crate) struct PolicySummary {
-    /// Whether none has policies.
+    /// Whether there are only traces, no policies.
     pub(crate) is_only_traced: bool,
     /// Whether frames belong to VLANs.
     pub(crate) vlans: bool,
-    /// Whether somebody has to know who wants which groups.
+    /// Whether the members of groups must be known.
     pub(crate) snoops: bool,
-    /// Which kinds of tags there may be behind its ports.
+    /// Kinds of tags that its ports may use.
     pub(crate) kinds: [bool; KINDS],
-    /// Whether there are filters of what a port gets, and whether one may look at more than the first bytes of a frame.
+    /// Whether any port filters the frames it gets, and whether such a filter may look behind a frame's head.
     pub(crate) is_filtered: bool,
     pub(crate) is_deep: bool,
-    /// Whether one of these may look behind the headers of a segment.
+    /// Whether such a filter may look behind the headers of a segment.
     pub(crate) looks_at_payload: bool,
-    /// Addresses that are behind one port and nowhere else, in order.
+    /// Addresses fixed behind one port, in order.
     pinned: Vec<(u64, PortId)>,
-    /// Those of ports of which nothing is said.
+    /// Policies of ports without any.
     blank: CompiledPolicies,
     default_vlans: Vlans,
 }
 
 impl PolicySummary {
-    /// A switch of which no port has any.
+    /// The summary of a switch without policies.
     pub(crate) fn none() -> PolicySummary {
         PolicySummary {
             is_only_traced: true,
@@ -84,7 +84,7 @@ impl PolicySummary {
         of.port.policies.as_deref().unwrap_or(&self.blank)
     }
 
-    /// The VLANs of a port of a switch that has some.
+    /// The VLANs of a port on a switch with VLANs.
     #[inline]
     pub(crate) fn vlans<'a>(&'a self, of: &'a CompiledPolicies) -> &'a Vlans {
         of.vlans.as_ref().unwrap_or(&self.default_vlans)
@@ -96,7 +96,7 @@ impl PolicySummary {
         if self.vlans { self.vlans(of).tagging(vlan).map(kind) } else { Some(0) }
     }
 
-    /// The port that has an address for good.
+    /// The port with this fixed address.
     #[inline]
     pub(crate) fn pinned(&self, mac: u64) -> Option<PortId> {
         if self.pinned.is_empty() {

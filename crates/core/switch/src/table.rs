@@ -1,5 +1,5 @@
-//! The ports of a switch: an immutable table that is replaced as a whole when a port is attached or detached, so that
-//! workers read it without a lock. Settings say how a switch treats its ports.
+//! The ports of a switch: an immutable table, replaced as a whole when a port is attached or detached, which workers
+//! read without a lock. Settings define a switch's treatment of its ports.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -39,7 +39,7 @@ pub enum AttachError {
         /// Name of the port.
         port: String,
     },
-    /// There is no such port for the monitor to watch.
+    /// The port to watch does not exist.
     #[error("switch {switch} has no port {port} to monitor: 'netvale list' shows its ports")]
     NoSuchPort {
         /// Name of the switch.
@@ -55,7 +55,7 @@ pub(crate) struct Table {
     by_id: Vec<Option<Arc<Entry>>>,
     /// The existing ports, in order.
     all: Vec<Arc<Entry>>,
-    /// What any port's policies mean for all; `None` if no port has one.
+    /// The sum of all ports' policies; `None` without policies.
     policed: Option<Box<PolicySummary>>,
 }
 
@@ -69,7 +69,7 @@ impl Table {
         &self.all
     }
 
-    /// What any port's policies mean for all, if one has some.
+    /// The sum of all ports' policies, if any.
     #[inline]
     pub(crate) fn policed(&self) -> Option<&PolicySummary> {
         self.policed.as_deref()
@@ -82,7 +82,7 @@ impl Table {
     }
 }
 
-/// What the keeper of a switch's groups must know of its ports.
+/// A switch's ports, for the keeper of its groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupPorts {
     /// The ports.
@@ -91,32 +91,32 @@ pub struct GroupPorts {
     pub has_vlans: bool,
 }
 
-/// A port, as far as groups are concerned.
+/// A port, for the keeper of groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupPort {
     /// Its number.
     pub id: PortId,
-    /// The number of its attachment, which no other port has, before or after.
+    /// The number of its attachment, unique over time.
     pub since: u64,
-    /// What its operator says of groups.
+    /// Its multicast settings.
     pub multicast: Multicast,
     /// The VLAN of its frames without a tag; 0 in a switch without VLANs.
     pub vlan: Option<u16>,
 }
 
-/// How a switch treats its ports.
+/// A switch's treatment of its ports.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Least number of entries of the forwarding table.
     pub table_entries: usize,
     /// Whether an address stays with its owner until it expires or its port leaves.
     pub sticky: bool,
-    /// Whether lossless ports hold back other owners' senders, too.
+    /// Whether lossless ports also hold back other owners' senders.
     pub holds_others: bool,
 }
 
 impl Default for Settings {
-    /// [`DEFAULT_ENTRIES`]; addresses move, and lossless ports hold back their owner's senders only.
+    /// [`DEFAULT_ENTRIES`]; addresses move, and lossless ports hold back only their owner's senders.
     fn default() -> Settings {
         Settings { table_entries: DEFAULT_ENTRIES, sticky: false, holds_others: false }
     }
@@ -129,15 +129,15 @@ pub struct Switch {
     /// Serialises changes of the table; never taken on the packet path.
     changing: Mutex<()>,
     fdb: Fdb,
-    /// Addresses by VLAN, from the first VLAN on.
+    /// Addresses by VLAN, created with the first VLAN.
     vlan_fdb: OnceLock<Fdb>,
     key: (u64, u64),
     flows: [u64; 2],
-    /// What is heard of groups, from the first port that snoops on.
+    /// Multicast snooping, created with the first port that snoops.
     snooping: OnceLock<Arc<Snooping>>,
-    /// Attachments so far.
+    /// Number of attachments so far.
     attached: AtomicU64,
-    /// What ports get that are attached.
+    /// The setting for ports to be attached.
     holds_others: AtomicBool,
 }
 
@@ -153,7 +153,7 @@ impl Switch {
         Self::with_flows(name, settings, [random.hash_one(3u8), random.hash_one(4u8)])
     }
 
-    /// Creates a switch without ports that spreads flows over queues as another one did that had this key.
+    /// Creates a switch without ports that spreads flows over queues like another one with this key.
     pub fn with_flows(name: &str, settings: Settings, flows: [u64; 2]) -> Arc<Self> {
         let Settings { table_entries, sticky, holds_others } = settings;
         // From the standard library's per-process random state.
@@ -180,17 +180,17 @@ impl Switch {
         &self.name
     }
 
-    /// The key by which flows are spread over queues.
+    /// The key that spreads flows over queues.
     pub fn flows(&self) -> [u64; 2] {
         self.flows
     }
 
-    /// Its forwarding table, as long as it has no VLANs.
+    /// Its forwarding table while it has no VLANs.
     pub fn fdb(&self) -> &Fdb {
         &self.fdb
     }
 
-    /// The forwarding table that is in use.
+    /// The forwarding table in use.
     pub fn addresses(&self) -> &Fdb {
         self.fdb_of(self.table.load().policed())
     }
@@ -215,23 +215,23 @@ impl Switch {
         self.tables().map(Fdb::refused).sum()
     }
 
-    /// Learns an address in a VLAN (0 if there are none), as another process knew it.
+    /// Learns an address in a VLAN (0 without VLANs) from another process.
     pub fn learn(&self, vlan: u16, mac: u64, port: PortId) {
         self.addresses().learn_in(vlan, mac, port, &mut 1);
     }
 
-    /// How often addresses have come, gone or moved.
+    /// Counts addresses that were learned, forgotten or moved.
     pub fn changes(&self) -> &Changes {
         &self.fdb.beside().changes
     }
 
-    /// Asks a port about addresses that are not known, from now on: those of the VLANs that its frames may be in. Again
-    /// after its policies have changed.
+    /// Asks a port about unknown addresses from now on: those in the VLANs that its frames may be in. Must be repeated
+    /// after a change of its policies.
     pub fn ask_port(&self, id: PortId, by: &Arc<dyn Knows>) {
         self.fdb.beside().elsewhere.set(id, &self.vlans_of(id), Some(by));
     }
 
-    /// The VLANs that a port's frames may be in; 0 if the switch has none.
+    /// The VLANs that a port's frames may be in; 0 without VLANs.
     pub fn vlans_of(&self, id: PortId) -> Vec<u16> {
         let table = self.table.load();
         let Some((entry, policed)) = table.get(id).zip(table.policed().filter(|policed| policed.vlans)) else {
@@ -241,13 +241,13 @@ impl Switch {
         (1..4095).filter(|&vlan| vlans.tagging(vlan).is_some()).collect()
     }
 
-    /// Forgets an address that is behind another port than this one, for which its port does not keep it. Returns
-    /// whether it was.
+    /// Forgets an address behind another port than this one, unless that port keeps it. Returns whether it was
+    /// forgotten.
     pub fn forget_elsewhere(&self, vlan: u16, mac: u64, port: PortId) -> bool {
         self.addresses().forget_elsewhere(vlan, mac, port)
     }
 
-    /// Sets what a port's operator wants of it, while frames pass. `egresses` replace the port's, if there are some.
+    /// Sets a port's policies, while frames pass. `egresses` replace the port's, unless empty.
     pub fn set_policies(
         &self,
         id: PortId,
@@ -270,7 +270,7 @@ impl Switch {
         self.begin_anew_if(had_vlans);
     }
 
-    /// What is heard of groups, if a port snoops.
+    /// Multicast snooping, if a port has ever snooped.
     pub fn snooping(&self) -> Option<&Arc<Snooping>> {
         self.table.load().policed().filter(|policed| policed.snoops).and_then(|_| self.snooping.get())
     }
@@ -281,7 +281,7 @@ impl Switch {
         self.snooping.get()
     }
 
-    /// Its ports, as far as groups are concerned.
+    /// Its ports, for the keeper of groups.
     pub fn groups_of(&self) -> GroupPorts {
         let table = self.table.load();
         let none = PolicySummary::none();
@@ -294,7 +294,7 @@ impl Switch {
         GroupPorts { ports: ports.collect(), has_vlans: policed.vlans }
     }
 
-    /// Makes the table of addresses by VLAN, and room for messages about groups, if these policies need them.
+    /// Creates the table of addresses by VLAN, and room for messages about groups, if these policies need them.
     fn has_table_for(&self, policies: Option<&CompiledPolicies>) {
         if policies.is_some_and(|policies| policies.multicast.needs_groups()) {
             self.snooping.get_or_init(Arc::default);
@@ -305,7 +305,7 @@ impl Switch {
         }
     }
 
-    /// Empties the table that is in use from now on, if it is another one: what it knows may be old.
+    /// Empties the table now in use, if it changed: its contents may be old.
     fn begin_anew_if(&self, had_vlans: bool) {
         if self.has_vlans() != had_vlans {
             self.addresses().forget_all();
@@ -327,7 +327,7 @@ impl Switch {
         self.table.load().get(id)?.port.policies.clone()
     }
 
-    /// What a port's policies have counted.
+    /// Run-time state of a port's policies.
     pub fn policy_state(&self, id: PortId) -> Option<Arc<PolicyState>> {
         self.table.load().get(id).map(|entry| Arc::clone(&entry.state))
     }
@@ -360,7 +360,8 @@ impl Switch {
                 return Err(AttachError::Exists { switch: self.name.clone(), port: port.name.clone() });
             }
             let free = by_id.iter().position(Option::is_none).ok_or_else(|| AttachError::Full(self.name.clone()))?;
-            let (id, owner) = (free as PortId, owner_of(by_id, &port));
+            let id = free as PortId;
+            let owner = owner_of(by_id, &port);
             self.tables().for_each(|fdb| fdb.own(id, owner, port.most_addresses.unwrap_or(u32::MAX)));
             self.restrict(id, port.policies.as_deref());
             by_id[free] = Some(Arc::new(Entry {
@@ -382,8 +383,8 @@ impl Switch {
         Ok(id)
     }
 
-    /// Sets whether addresses stay with their owner, and whether lossless ports hold back other owners' senders, while
-    /// frames pass.
+    /// Sets whether addresses stay with their owner, and whether lossless ports also hold back other owners' senders,
+    /// while frames pass.
     pub fn treat(&self, sticky: bool, holds_others: bool) {
         self.tables().for_each(|fdb| fdb.set_sticky(sticky));
         self.holds_others.store(holds_others, Ordering::Relaxed);
@@ -403,7 +404,7 @@ impl Switch {
         });
     }
 
-    /// Forgets what was learned behind a port: frames for it go to all until it is heard of again.
+    /// Forgets the addresses learned behind a port: frames to them are flooded until they are seen again.
     pub fn forget_learned(&self, id: PortId) {
         self.tables().for_each(|fdb| fdb.forget_learned(id));
     }
@@ -451,7 +452,7 @@ impl Switch {
         });
     }
 
-    /// Traces what becomes of the frames of a port, until [`Switch::end_trace`], or until the port leaves.
+    /// Traces the frames of a port, until [`Switch::end_trace`] or until the port leaves.
     ///
     /// # Errors
     /// [`AttachError::NoSuchPort`] if there is no port of that name.
@@ -464,12 +465,12 @@ impl Switch {
         })
     }
 
-    /// Number of ports that a trace is of.
+    /// Number of ports under a trace.
     pub fn traced(&self, trace: &Arc<Trace>) -> usize {
         self.table.load().all.iter().filter(|entry| entry.traces.iter().any(|one| Arc::ptr_eq(one, trace))).count()
     }
 
-    /// Ends a trace of all its ports.
+    /// Ends a trace on all its ports.
     pub fn end_trace(&self, trace: &Arc<Trace>) {
         let is_it = |one: &Arc<Trace>| Arc::ptr_eq(one, trace);
         self.rewrite(|entry| entry.traces.iter().any(is_it), |entry| entry.traces.retain(|one| !is_it(one)));
@@ -480,7 +481,7 @@ impl Switch {
         self.table.load().all.iter().map(|e| (e.id, e.port.name.clone())).collect()
     }
 
-    /// Whose a port is.
+    /// The owner of a port.
     pub fn owner(&self, id: PortId) -> Option<u32> {
         self.table.load().get(id).map(|e| e.port.owner)
     }
@@ -491,7 +492,7 @@ impl Switch {
     }
 }
 
-/// The number of a port's owner: that of their other ports, or one that nobody has.
+/// The number of a port's owner: that of their other ports, or an unused one.
 fn owner_of(by_id: &[Option<Arc<Entry>>], port: &Port) -> OwnerId {
     let mut entries = by_id.iter().flatten();
     if let Some(known) = entries.find(|e| e.port.owner == port.owner) {
@@ -506,13 +507,14 @@ fn owner_of(by_id: &[Option<Arc<Entry>>], port: &Port) -> OwnerId {
 mod tests {
     use super::*;
 
-    /// Objective: what is set while frames pass holds for the ports that are there and for later ones, and for no other
+    /// Objective: settings changed while frames pass apply to the present ports and to later ones, and to no other
     /// port.
     #[test]
     fn changed_while_frames_pass() {
         let switch = Switch::new("vale0");
         let join = |name: &str| switch.attach(Port { name: name.into(), ..Port::default() }).unwrap();
-        let (a, b) = (join("a"), join("b"));
+        let a = join("a");
+        let b = join("b");
         let holds = |id| switch.table().get(id).unwrap().may_hold(OwnerId::new(9));
         let lossless = |id| switch.table().get(id).unwrap().port.lossless;
         switch.set_lossless(a, true);

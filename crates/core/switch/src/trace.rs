@@ -1,8 +1,8 @@
-//! Traces of what becomes of single frames.
+//! Traces of single frames.
 //!
-//! A frame that is traced takes the way for ports with policies, alone, and what happens to it is taken down
-//! ([`netvale_mem::steps`]). Workers put records into a queue of fixed size; the connection that traces reads them.
-//! Ports without a trace notice nothing, and neither do the frames of a port under trace that are not traced.
+//! A traced frame takes the path for ports with policies, alone, and its steps are recorded ([`netvale_mem::steps`]).
+//! Workers put records into a queue of fixed size; the tracing connection reads them. Ports without a trace are
+//! unaffected, and so are untraced frames of a port under trace.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,19 +16,19 @@ use netvale_wire::VnetHdr;
 pub use crate::clock::now;
 use crate::fdb::PortId;
 
-/// Bytes of a frame that a record has.
+/// Leading bytes of a frame in a record.
 pub const HEAD: usize = 128;
-/// Bytes that filters see at most.
+/// Bytes that filters see, at most.
 const SEEN: usize = 512;
 
-/// Which frames are traced.
+/// Selection of the frames to trace.
 #[derive(Debug)]
 pub struct TraceOptions {
-    /// Of the frames that are looked at, those that this program fits; all, if there is none.
+    /// Traces only frames that this program matches; `None`: all.
     pub filter: Option<Program>,
-    /// Only those of which something was dropped.
+    /// Traces only frames with a drop.
     pub only_drops: bool,
-    /// One frame of that many is looked at, in each ring.
+    /// Examines one frame of this many, in each ring.
     pub one_of: u32,
     /// Records that may wait to be read.
     pub room: usize,
@@ -44,57 +44,59 @@ pub struct Trace {
     _wanted: Tracing,
 }
 
-/// What became of a frame.
+/// The record of a frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Record {
-    /// When, by [`now`].
+    /// Its time, by [`now`].
     pub at: u64,
-    /// The port and the ring that it came from.
+    /// Its port.
     pub from: PortId,
-    /// The ring.
+    /// Its ring.
     pub ring: u16,
-    /// Its length, and the number of its pieces; 0: what is told is not about a certain frame.
+    /// Its length; 0 in a record without a frame.
     pub len: u32,
     /// The number of its pieces.
     pub pieces: u16,
-    /// What its sender left to do.
+    /// The pending offload.
     pub left: VnetHdr,
     /// Its first bytes.
     pub head: [u8; HEAD],
-    /// What happened.
+    /// Its steps.
     pub steps: Steps,
 }
 
 impl Trace {
-    /// Creates one.
+    /// Creates a trace.
     #[must_use]
     pub fn new(options: TraceOptions) -> Trace {
-        let (records, lost) = (ArrayQueue::new(options.room.max(1)), AtomicU64::new(0));
+        let records = ArrayQueue::new(options.room.max(1));
+        let lost = AtomicU64::new(0);
         Trace { options, records, lost, seed: spread(now()), _wanted: Tracing::new() }
     }
 
-    /// The oldest record.
+    /// Takes the oldest record.
     #[must_use]
     pub fn next(&self) -> Option<Record> {
         self.records.pop()
     }
 
-    /// Number of records that found no room since this was asked last.
+    /// Number of records without room since the last call.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.swap(0, Ordering::Relaxed)
     }
 
-    /// Number of frames from number `number` on until one is looked at: of each run of `one_of`, one, anywhere in it,
-    /// so that traffic with a rhythm is not looked at always or never in the same beat.
+    /// Number of frames from `number` until the next examined one. One frame of each run of `one_of` is examined, at a
+    /// random place in it: regular traffic is not examined always or never at the same beat.
     pub(crate) fn ahead(&self, number: u64) -> u64 {
         let one_of = u64::from(self.options.one_of.max(1));
-        let (run, place) = (number / one_of, number % one_of);
+        let run = number / one_of;
+        let place = number % one_of;
         let chosen = |run: u64| spread(run ^ self.seed) % one_of;
         chosen(run).checked_sub(place).unwrap_or_else(|| one_of - place + chosen(run + 1))
     }
 
-    /// Whether a frame, whose number it is, is to be traced.
+    /// Whether to trace the frame of this number.
     fn wants(&self, number: u64, head: &[u8], len: usize) -> bool {
         let fits = |program: &Program| program.run(head, len as u32).is_ok_and(|verdict| verdict != 0);
         self.ahead(number) == 0 && self.options.filter.as_ref().is_none_or(fits)
@@ -106,7 +108,7 @@ impl Trace {
         }
     }
 
-    /// Puts what became of frames that nobody can look at, unless there is a filter: none of them can fit it.
+    /// Records the drop of frames that cannot be examined, unless there is a filter: they cannot match it.
     pub(crate) fn put_refused(&self, record: &Record) {
         if self.options.filter.is_none() {
             self.put(record);
@@ -114,7 +116,7 @@ impl Trace {
     }
 }
 
-/// A number in which each bit of another one changes about half of the bits (the finalizer of SplitMix64).
+/// Mixes a number: each bit changes about half of the result's bits (the finalizer of SplitMix64).
 pub(crate) fn spread(n: u64) -> u64 {
     let n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -122,22 +124,23 @@ pub(crate) fn spread(n: u64) -> u64 {
 }
 
 impl Record {
-    /// What happened to frames that are not there.
+    /// A record of steps without a frame.
     pub(crate) fn without_frame(from: PortId, ring: usize, steps: Steps) -> Record {
-        let (ring, left) = (ring as u16, VnetHdr::default());
+        let ring = ring as u16;
+        let left = VnetHdr::default();
         Record { at: now(), from, ring, len: 0, pieces: 0, left, head: [0; HEAD], steps }
     }
 }
 
-/// A frame that at least one trace wants.
+/// A frame wanted by at least one trace.
 pub(crate) struct Traced {
     record: Record,
-    /// Which of the port's traces, a bit for each of the first 64.
+    /// The port's traces that want it, a bit for each of the first 64.
     wanted: u64,
 }
 
 impl Traced {
-    /// Looks whether one of `traces` wants frame number `number`.
+    /// Checks whether one of `traces` wants frame number `number`.
     pub(crate) fn of(
         traces: &[Arc<Trace>],
         number: u64,
@@ -162,12 +165,12 @@ impl Traced {
         (wanted != 0).then_some(Traced { record, wanted })
     }
 
-    /// More has happened to it.
+    /// Adds further steps.
     pub(crate) fn append(&mut self, steps: &Steps) {
         self.record.steps.append(steps);
     }
 
-    /// Hands the record to those who want it.
+    /// Passes the record to the traces that want it.
     pub(crate) fn put(self, traces: &[Arc<Trace>]) {
         for (i, trace) in traces.iter().take(64).enumerate() {
             if self.wanted & 1 << i != 0 {
@@ -181,8 +184,8 @@ impl Traced {
 mod tests {
     use super::*;
 
-    /// Objective: one frame of each run is chosen, each place in a run sometimes, and the way to the next one is right
-    /// from everywhere.
+    /// Objective: one frame of each run is chosen, each place in a run sometimes, and the distance to the next one is
+    /// right from everywhere.
     #[test]
     fn one_of_each_run() {
         let trace = Trace::new(TraceOptions { filter: None, only_drops: false, one_of: 5, room: 1 });

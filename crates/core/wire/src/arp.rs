@@ -27,12 +27,12 @@ const PREAMBLE: [u8; 6] = {
     [0, 1, high, low, 6, 4]
 };
 
-/// An ARP packet, all of it.
+/// An ARP packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<B>(B);
 
 impl<'a> Packet<&'a [u8; LEN]> {
-    /// Views the start of `bytes`, which must say IPv4 over Ethernet.
+    /// Views the start of `bytes`, which must be IPv4 over Ethernet.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let packet: &[u8; LEN] = bytes.first_chunk().ok_or(Malformed::Truncated)?;
         packet.starts_with(&PREAMBLE).then_some(Self(packet)).ok_or(Malformed::BadField)
@@ -40,7 +40,7 @@ impl<'a> Packet<&'a [u8; LEN]> {
 }
 
 impl<'a> Packet<&'a mut [u8; LEN]> {
-    /// Makes the start of `bytes` an ARP packet for IPv4 over Ethernet, its other fields zero.
+    /// Makes the start of `bytes` an ARP packet for IPv4 over Ethernet, with all other fields zero.
     pub fn init(bytes: &'a mut [u8]) -> Result<Self, Malformed> {
         let packet: &mut [u8; LEN] = bytes.first_chunk_mut().ok_or(Malformed::Truncated)?;
         *packet = [0; LEN];
@@ -97,7 +97,8 @@ mod tests {
     #[test]
     fn fields_read_back_as_written() {
         let mut bytes = [0xee; LEN];
-        let (mac, ip) = (MacAddr([2, 0, 0, 0, 0, 1]), Ipv4Addr::new(10, 0, 0, 1));
+        let mac = MacAddr([2, 0, 0, 0, 0, 1]);
+        let ip = Ipv4Addr::new(10, 0, 0, 1);
         let mut packet = Packet::init(&mut bytes).unwrap();
         packet.set_operation(REQUEST);
         packet.set_sender(mac, ip);

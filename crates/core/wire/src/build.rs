@@ -1,21 +1,20 @@
-//! Whole frames, as packet generators send them: UDP in IP in Ethernet, with right checksums.
+//! Whole frames for packet generators: UDP in IP in Ethernet, with right checksums.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::checksum::{pseudo, pseudo_v4, pseudo_v6};
 use crate::{Layers, MacAddr, Malformed, Sum, ethernet, ipv4, ipv6, layers, udp};
 
-/// Where the payload starts in a frame of [`udp4`], in bytes.
+/// Offset of the payload in a frame of [`udp4`], in bytes.
 pub const UDP4_PAYLOAD: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN + udp::HEADER_LEN;
-/// Where the payload starts in a frame of [`udp6`], in bytes.
+/// Offset of the payload in a frame of [`udp6`], in bytes.
 pub const UDP6_PAYLOAD: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN + udp::HEADER_LEN;
 /// The longest frame that [`udp4`] builds, in bytes.
 pub const UDP4_MAX: usize = ethernet::HEADER_LEN + 0xffff;
 /// The longest frame that [`udp6`] builds, in bytes.
 pub const UDP6_MAX: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN + 0xffff;
 
-/// What goes into the headers of a frame, and what its payload repeats. `A` is the address type
-/// of the IP version.
+/// Fields of a frame's headers, and the pattern of its payload. `A` is the address type of the IP version.
 #[derive(Clone, Copy, Debug)]
 pub struct Udp<'a, A> {
     /// Ethernet source.
@@ -36,19 +35,19 @@ pub struct Udp<'a, A> {
     pub payload: &'a [u8],
 }
 
-/// The frame length asked for cannot hold the headers, or cannot be said in them.
+/// The requested frame length cannot hold the headers, or exceeds their length fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a UDP frame of {len} bytes cannot be: ask for {min} to {max}")]
 pub struct BadFrameLen {
-    /// Bytes asked for.
+    /// Requested length.
     pub len: usize,
-    /// The fewest that would do.
+    /// Minimum length.
     pub min: usize,
-    /// The most that would do.
+    /// Maximum length.
     pub max: usize,
 }
 
-/// Fills all of `frame` with UDP over IPv4. The packet may not be fragmented on its way.
+/// Fills all of `frame` with UDP over IPv4. The packet must not be fragmented on its way.
 pub fn udp4(frame: &mut [u8], params: &Udp<'_, Ipv4Addr>) -> Result<(), BadFrameLen> {
     checked(frame, UDP4_PAYLOAD, UDP4_MAX, |frame| {
         let packet = fill_ethernet(frame, params, ethernet::IPV4)?;
@@ -84,8 +83,8 @@ pub fn udp6(frame: &mut [u8], params: &Udp<'_, Ipv6Addr>) -> Result<(), BadFrame
     })
 }
 
-/// Computes the UDP checksum of a whole frame again, after its payload was changed. Any frame of
-/// UDP will do, with VLAN tags, IP options or extension headers; a fragment will not.
+/// Recomputes the UDP checksum of a whole frame after a change of its payload. Takes any frame of UDP, with VLAN tags,
+/// IP options or extension headers, but no fragment.
 pub fn refresh_udp_checksum(frame: &mut [u8]) -> Result<(), Malformed> {
     let ip = Layers::parse(frame)?.ip.ok_or(Malformed::BadField)?;
     if ip.protocol != layers::UDP || ip.fragment || ip.source_route {
@@ -112,7 +111,7 @@ fn checked<'f>(
     fill(frame).map_err(|_| bad)
 }
 
-/// Fills the Ethernet header and returns what follows it.
+/// Fills the Ethernet header and returns the rest of the frame.
 fn fill_ethernet<'f, A>(frame: &'f mut [u8], params: &Udp<'_, A>, ethertype: u16) -> Result<&'f mut [u8], Malformed> {
     let mut header = ethernet::Header::parse_mut(frame)?;
     header.set_dst(params.dst_mac);
@@ -171,7 +170,7 @@ mod tests {
         payload: &[],
     };
 
-    /// Objective: frames of every length are byte for byte those that etherparse builds.
+    /// Objective: frames of every length equal those of etherparse, byte for byte.
     #[test]
     fn frames_are_those_of_etherparse() {
         let step = if cfg!(miri) { 97 } else { 1 };
@@ -216,7 +215,7 @@ mod tests {
         }
     }
 
-    /// Objective: a payload changed in place has a right checksum again, with padding behind it.
+    /// Objective: a payload changed in place gets a right checksum again, with padding behind it.
     #[test]
     fn a_changed_payload_gets_its_checksum() {
         let mut frame = [0; 100];

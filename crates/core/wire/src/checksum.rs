@@ -1,7 +1,7 @@
 //! The Internet checksum: the ones' complement sum of 16-bit big-endian words (RFC 1071).
 //!
-//! A [`Sum`] is the sum of a piece of a packet. Pieces of any length are summed in any place and
-//! appended in order; a piece after an odd number of bytes is shifted by one byte (RFC 1071 §2(B)).
+//! A [`Sum`] is the sum of a piece of a packet. Pieces of any length may be summed anywhere and appended in order; a
+//! piece after an odd number of bytes is shifted by one byte (RFC 1071 §2(B)).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,17 +10,17 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 const STEP: usize = 32;
 const LANES: usize = STEP / 8;
 
-/// The sum of some bytes and whether their number was odd.
+/// The sum of some bytes, and whether their number is odd.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum {
-    /// Sum of 16-bit words in the machine's byte order, which gives the right bytes in the end
-    /// (RFC 1071 §2(B)). Each addition adds at most `0xffff`.
+    /// Sum of 16-bit words in the machine's byte order, which gives the right bytes in the end (RFC 1071 §2(B)). Each
+    /// addition adds at most `0xffff`.
     words: u64,
     odd: bool,
 }
 
 impl Sum {
-    /// The sum of nothing.
+    /// The sum of no bytes.
     pub const ZERO: Sum = Sum { words: 0, odd: false };
 
     /// The sum of `bytes`.
@@ -36,7 +36,7 @@ impl Sum {
         self.append(Self::of(bytes))
     }
 
-    /// The sum with the piece appended that `next` is the sum of.
+    /// The sum with another piece, whose sum is `next`, appended.
     #[inline]
     #[must_use]
     pub fn append(self, next: Sum) -> Self {
@@ -71,8 +71,8 @@ impl Sum {
         !self.fold()
     }
 
-    /// The checksum, with `0xffff` for zero, which means the same in ones' complement. UDP needs
-    /// it, since a zero there says that there is no checksum (RFC 768).
+    /// The checksum, with `0xffff` for zero, the same number in ones' complement. UDP needs it, since a zero there
+    /// means that there is no checksum (RFC 768).
     #[inline]
     pub fn nonzero_checksum(self) -> u16 {
         match self.checksum() {
@@ -106,8 +106,8 @@ pub fn pseudo(src: IpAddr, dst: IpAddr, protocol: u8, len: u16) -> Option<Sum> {
     }
 }
 
-/// `checksum` after a 16-bit field that it covers changed from `old` to `new` (RFC 1624 §3,
-/// equation 3). For UDP, leave a zero `checksum` alone: there is none.
+/// `checksum` after a 16-bit field under it changed from `old` to `new` (RFC 1624 §3, equation 3). For UDP, leave a
+/// zero `checksum` alone: it means no checksum.
 #[inline]
 pub fn update16(checksum: u16, old: u16, new: u16) -> u16 {
     let sum = u64::from(!checksum) + u64::from(!old) + u64::from(new);
@@ -131,8 +131,8 @@ fn fold(sum: u64) -> u16 {
     sum as u16
 }
 
-/// The unfolded sum of `bytes` in the machine's byte order, as if a zero followed an odd byte.
-/// An accumulator grows by less than 2^32 each step, so that it lasts for 2^32 steps (128 GiB).
+/// The unfolded sum of `bytes` in the machine's byte order, as if a zero followed an odd byte. An accumulator grows by
+/// less than 2^32 each step, and so lasts for 2^32 steps (128 GiB).
 #[inline]
 fn sum_bytes(bytes: &[u8]) -> u64 {
     if bytes.len() < STEP {
@@ -172,7 +172,7 @@ fn sum_short(bytes: &[u8]) -> u64 {
     }
 }
 
-/// The sum of a word's two halves, which is the same number in ones' complement.
+/// The sum of a word's two halves: the same number in ones' complement.
 #[inline]
 fn halves(word: u64) -> u64 {
     (word >> 32) + (word & 0xffff_ffff)

@@ -16,7 +16,7 @@ mod at {
 pub const HEADER_LEN: usize = 14;
 /// Bytes that one VLAN tag adds.
 pub const VLAN_TAG_LEN: usize = 4;
-/// VLAN tags that are skipped; the EtherType of a frame with more is its third tag's.
+/// Number of VLAN tags that are skipped; the EtherType of a frame with more is its third tag's.
 pub const MAX_VLAN_TAGS: usize = 2;
 /// Bytes of the shortest frame, without the frame check sequence (IEEE 802.3 §3.2.8).
 pub const MIN_FRAME_LEN: usize = 60;
@@ -58,7 +58,7 @@ impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
         dst: MacAddr = at::DST;
         /// Source address.
         src: MacAddr = at::SRC;
-        /// What follows the addresses: an EtherType, a VLAN tag's, or (below 1536) an 802.3 length.
+        /// The field behind the addresses: an EtherType, a VLAN tag's, or (below 1536) an 802.3 length.
         ethertype: u16 = at::ETHERTYPE;
     }
 }
@@ -73,16 +73,17 @@ impl<B: BorrowMut<[u8; HEADER_LEN]>> Header<B> {
         set_ethertype: u16 = at::ETHERTYPE;
     }
 
-    /// Exchanges source and destination, as a frame that goes back needs.
+    /// Exchanges source and destination, for a frame that goes back.
     #[inline]
     pub fn swap_addrs(&mut self) {
-        let (dst, src) = (self.dst(), self.src());
+        let dst = self.dst();
+        let src = self.src();
         self.set_dst(src);
         self.set_src(dst);
     }
 }
 
-/// The network protocol of `frame` and where its header starts, past up to [`MAX_VLAN_TAGS`] tags.
+/// The network protocol of `frame` and the offset of its header, past up to [`MAX_VLAN_TAGS`] tags.
 #[inline]
 pub fn network(frame: &[u8]) -> Result<(u16, usize), Malformed> {
     let mut ethertype = Header::parse(frame)?.ethertype();
@@ -109,7 +110,7 @@ mod tests {
         assert_eq!(frame, [7, 8, 9, 10, 11, 12, 1, 2, 3, 4, 5, 6, 0x08, 0x06]);
     }
 
-    /// Objective: none, one and two tags are skipped; a third is reported; a cut tag is an error.
+    /// Objective: one or two tags are skipped; a third is reported; a truncated tag is an error.
     #[test]
     fn vlan_tags_are_skipped() {
         let frame = |types: &[u16]| {

@@ -1,21 +1,21 @@
-//! Reading and writing big-endian fields of a header held as an array.
+//! Reads and writes big-endian fields of a header held as an array.
 //!
-//! Offsets are constants smaller than the array's length, so that the bounds checks vanish.
+//! Offsets are constants below the array's length, so the bounds checks vanish.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::mac::MacAddr;
 
-/// What a field holds.
+/// The value of a field.
 pub(crate) trait Value {
-    /// Reads it at `at`.
+    /// Reads the value at `at`.
     fn load<const N: usize>(bytes: &[u8; N], at: usize) -> Self;
 
-    /// Stores it there.
+    /// Stores the value at `at`.
     fn store<const N: usize>(self, bytes: &mut [u8; N], at: usize);
 }
 
-/// Values by their bytes, the highest first: how they are made of those, and the other way round.
+/// Values as their bytes, highest first.
 macro_rules! values {
     ($($value:ty: $of_bytes:expr, $bytes_of:expr;)*) => { $(
         impl Value for $value {
@@ -41,7 +41,7 @@ values! {
     Ipv6Addr: <Ipv6Addr as From<[u8; 16]>>::from, |addr: Ipv6Addr| addr.octets();
 }
 
-/// Methods of a view that read a field each: `name: what it holds = where;`.
+/// Methods of a view that read a field each: `name: type = offset;`.
 macro_rules! reads {
     ($($(#[$doc:meta])* $name:ident: $value:ty = $at:expr;)*) => { $(
         $(#[$doc])*

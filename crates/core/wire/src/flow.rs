@@ -1,33 +1,33 @@
 //! A hash of a frame's flow, the same for both directions, to spread flows over rings and pipes.
 //!
-//! A flow is what has the same addresses and, for TCP, UDP and SCTP that is not fragmented, the
-//! same ports. A fragment hashes on its addresses only, so that all fragments of a packet go one
-//! way; frames of other protocols than IP hash on their Ethernet addresses and EtherType.
+//! The frames of a flow share the same addresses and, for unfragmented TCP, UDP and SCTP, the same ports. A fragment
+//! hashes on its addresses only, so all fragments of a packet take one path; frames of other protocols than IP hash on
+//! their Ethernet addresses and EtherType.
 
 use core::net::IpAddr;
 
 use crate::layers::{Ip, Layers, SCTP, TCP, UDP};
 use crate::{MacAddr, ethernet, field};
 
-/// The key of the hash. Draw it at random once, so that a sender cannot choose frames that all
-/// hash alike; take a fixed one where a run must be repeatable.
+/// The key of the hash. Draw it at random once: then a sender cannot choose frames that all hash alike; use a fixed one
+/// where a run must be repeatable.
 #[derive(Clone, Copy)]
 pub struct FlowKey {
     low: u64,
     high: u64,
 }
 
-/// Where the words of a [`Plain`] are in a frame.
+/// Offsets of a [`Plain`]'s words in a frame.
 pub const WORDS: [usize; 5] = [0, 8, 16, 24, 30];
 
-/// What is the same in all frames of a flow of plain IPv4, as most are: untagged, without IP options, TCP, UDP or SCTP,
-/// no fragments. Both Ethernet addresses are part of it. What decides on a frame by that alone has decided on the next
-/// one that is equal.
+/// The bytes shared by all frames of a flow of plain IPv4, the usual kind: untagged, without IP options, unfragmented
+/// TCP, UDP or SCTP. They include both Ethernet addresses. A decision based on them alone holds for every frame with
+/// equal ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plain([u64; 5]);
 
 impl Plain {
-    /// Of a frame with these bytes at [`WORDS`], in little-endian order. `None`: it is none of those frames.
+    /// The flow of a frame with these bytes at [`WORDS`], in little-endian order. `None`: it is not plain IPv4.
     #[inline]
     #[must_use]
     pub fn of(words: [u64; 5]) -> Option<Plain> {
@@ -37,16 +37,17 @@ impl Plain {
         (is_plain && matches!(protocol, TCP | UDP | SCTP)).then_some(plain)
     }
 
-    /// Whether a frame with these bytes is one of them, too.
+    /// Whether a frame with these bytes belongs to the flow.
     #[inline]
     #[must_use]
     pub fn has(&self, words: [u64; 5]) -> bool {
-        // Without a branch for each word, nor a call.
+        // Without a branch for each word, or a call.
         let other = Plain::masked(words);
         self.0.iter().zip(other.0).fold(0, |differs, (one, other)| differs | (one ^ other)) == 0
     }
 
-    /// Without what differs from frame to frame: type of service, length, identification, time to live, checksum.
+    /// Masks the bytes that differ from frame to frame: type of service, length, identification, time to live,
+    /// checksum.
     #[inline]
     fn masked([a, b, c, d, e]: [u64; 5]) -> Plain {
         Plain([a, b & !(0xff << 56), c & (FRAGMENT | 0xff << 56), d & !0xffff, e])
@@ -73,31 +74,31 @@ impl FlowKey {
         Self { low: key[0], high: key[1] }
     }
 
-    /// The hash of the flow that a frame belongs to. `frame` is the frame or its start, with the
-    /// ports in it; the time taken is bounded. A frame too short to have a flow hashes to zero.
+    /// The hash of a frame's flow. `frame` is the frame, or its start including the ports; the time is bounded. A frame
+    /// too short to have a flow hashes to zero.
     #[inline]
     pub fn hash(&self, frame: &[u8]) -> u32 {
         match Layers::parse(frame) {
             Ok(Layers { ip: Some(ip), .. }) => self.hash_ip(&ip, frame),
             Ok(Layers { ethertype, .. }) => self.hash_ethernet(frame, ethertype),
-            // The IP header is damaged: the Ethernet header may be there all the same.
+            // The IP header is damaged, but the Ethernet header may be complete.
             Err(_) => self.hash_ethernet(frame, 0),
         }
     }
 
-    /// The hash of the flow that an IP packet belongs to; `None` for other frames, which have no flow but their
-    /// sender's.
+    /// The hash of an IP packet's flow; `None` for other frames, whose only flow is their sender's.
     #[inline]
     pub fn hash_of_packet(&self, frame: &[u8]) -> Option<u32> {
         Layers::parse(frame).ok()?.ip.map(|ip| self.hash_ip(&ip, frame))
     }
 
-    /// The hash of a frame whose flow that is: the same as [`FlowKey::hash`] of the frame, if its headers are whole.
+    /// The hash of a plain flow: the same as [`FlowKey::hash`] of its frames, if their headers are complete.
     #[inline]
     #[must_use]
     pub fn hash_plain(&self, &Plain([_, _, c, d, e]): &Plain) -> u32 {
         let end = |addr: u32, port: u16| End { high: 0, low: addr.swap_bytes().into(), port: port.swap_bytes() };
-        let (from, to) = (end((d >> 16) as u32, (e >> 32) as u16), end(e as u32, (e >> 48) as u16));
+        let from = end((d >> 16) as u32, (e >> 32) as u16);
+        let to = end(e as u32, (e >> 48) as u16);
         self.hash_ends(from, to, (c >> 56) as u16)
     }
 
@@ -117,7 +118,7 @@ impl FlowKey {
         self.hash_ends(End::mac(header.src()), End::mac(header.dst()), ethertype)
     }
 
-    /// Sorts the two ends, which is what makes the hash symmetric, and mixes them one after the other.
+    /// Sorts the two ends, which makes the hash symmetric, and mixes them one after the other.
     #[inline]
     fn hash_ends(&self, one: End, other: End, protocol: u16) -> u32 {
         let (first, second) = if one <= other { (one, other) } else { (other, one) };
@@ -126,17 +127,17 @@ impl FlowKey {
         if (first.high, second.high) != (0, 0) {
             state ^= mix(first.high ^ self.high, second.high ^ self.low.rotate_left(32));
         }
-        // Mixed once more: the halves of one product depend on few bits of a port each, if the other factor happens to
-        // be small or even.
+        // Mixed once more: if a factor happens to be small or even, the halves of one product depend on few bits of a
+        // port each.
         (mix(mix(state ^ self.low, tail ^ self.high), ODD) >> 32) as u32
     }
 }
 
-/// The golden ratio's bits, of which half are set: a factor that loses nothing.
+/// The golden ratio's bits, half of them set: a factor that loses no information.
 const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl core::fmt::Debug for FlowKey {
-    /// Does not show the key, which senders must not learn.
+    /// Hides the key, which senders must not learn.
     fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         out.write_str("FlowKey(..)")
     }
@@ -160,20 +161,20 @@ impl End {
     }
 }
 
-/// Source and destination port, or zeros where there are none.
+/// Source and destination port, or zeros without ports.
 #[inline]
 fn ports(ip: &Ip, frame: &[u8]) -> (u16, u16) {
     if !matches!(ip.protocol, TCP | UDP | SCTP) {
         return (0, 0);
     }
-    // All three start with the two ports.
+    // All three protocols start with the two ports.
     match frame.get(ip.l4..).and_then(<[u8]>::first_chunk::<4>) {
         Some(ports) => (field::get16(ports, 0), field::get16(ports, 2)),
         None => (0, 0),
     }
 }
 
-/// Multiplies and folds the product's halves: each bit of the result depends on all of both.
+/// Multiplies and folds the product's halves: each bit of the result depends on all bits of both.
 #[inline]
 fn mix(one: u64, other: u64) -> u64 {
     let product = u128::from(one) * u128::from(other);
@@ -213,8 +214,8 @@ mod tests {
         assert_ne!(KEY.hash(&there), KEY.hash(&crossed), "ports belong to their addresses");
     }
 
-    /// Objective: a flow of plain IPv4 is told by its words as by its headers, whatever differs from frame to frame;
-    /// other frames are none.
+    /// Objective: words identify a flow of plain IPv4 just as headers do, whatever differs from frame to frame; other
+    /// frames have no such words.
     #[test]
     fn plain() {
         let words = |frame: &[u8]| WORDS.map(|at| u64::from_le_bytes(*frame[at..].first_chunk().unwrap()));
@@ -276,8 +277,8 @@ mod tests {
         assert_eq!(KEY.hash(&[0; 13]), 0);
     }
 
-    /// Objective: flows that differ in a port only, or in an address only, fill eight rings
-    /// evenly: none gets less than half or more than twice its share.
+    /// Objective: flows that differ only in a port, or only in an address, fill eight rings evenly: each gets between
+    /// half and twice its share.
     #[test]
     #[cfg_attr(miri, ignore = "statistics of thousands of frames, and no memory to watch")]
     fn neighbouring_flows_spread_evenly() {
@@ -294,8 +295,8 @@ mod tests {
         }
     }
 
-    /// Objective: as many flows as a sender has with its ports in a row reach each ring, whatever key was drawn, and
-    /// however a hash is mapped to a ring.
+    /// Objective: the flows of a sender with consecutive ports reach each ring, under any key and any mapping of hashes
+    /// to rings.
     #[test]
     #[cfg_attr(miri, ignore = "statistics of thousands of frames, and no memory to watch")]
     fn every_key_spreads() {

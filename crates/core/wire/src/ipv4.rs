@@ -36,8 +36,8 @@ const OPTION_SOURCE_ROUTES: [u8; 2] = [131, 137];
 pub struct Header<B>(B);
 
 impl<'a> Header<&'a [u8; HEADER_LEN]> {
-    /// Views the header at the start of `bytes`. Its version is 4, and it ends, options included,
-    /// within `bytes`. The total length is not compared: `bytes` may be the start of a packet.
+    /// Views the header at the start of `bytes`. Its version is 4, and it ends, options included, within `bytes`. The
+    /// total length is not compared: `bytes` may be the start of a packet.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let header = Self(bytes.first_chunk().ok_or(Malformed::Truncated)?);
@@ -59,7 +59,7 @@ impl<'a> Header<&'a mut [u8; HEADER_LEN]> {
         bytes.first_chunk_mut().map(Self).ok_or(Malformed::Truncated)
     }
 
-    /// Makes the start of `bytes` a header of version 4 without options, its other fields zero.
+    /// Makes the start of `bytes` a header of version 4 without options, with all other fields zero.
     pub fn init(bytes: &'a mut [u8]) -> Result<Self, Malformed> {
         let header: &mut [u8; HEADER_LEN] = bytes.first_chunk_mut().ok_or(Malformed::Truncated)?;
         *header = [0; HEADER_LEN];
@@ -70,7 +70,7 @@ impl<'a> Header<&'a mut [u8; HEADER_LEN]> {
 
 impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
     field::reads! {
-        /// Bytes of the packet from this header on, as it says.
+        /// Length of the packet from this header on, from its length field.
         total_len: u16 = at::TOTAL_LEN;
         /// Identification, the same in all fragments of a packet.
         ident: u16 = at::IDENT;
@@ -92,7 +92,7 @@ impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
         usize::from(self.0.borrow()[at::VERSION_IHL] & 0xf) * 4
     }
 
-    /// Whether this is one fragment of a packet, the first and the last included.
+    /// Whether this is a fragment of a packet, including the first and the last.
     #[inline]
     pub fn is_fragment(&self) -> bool {
         field::get16(self.0.borrow(), at::FRAGMENT) & FRAGMENT_MASK != 0
@@ -126,9 +126,8 @@ impl<B: BorrowMut<[u8; HEADER_LEN]>> Header<B> {
     }
 }
 
-/// Whether the options of a header ask for a source route, in which case the destination in the
-/// header is not the one in the transport's pseudo header. `options` is what follows the fixed
-/// part; a list that cannot be read counts as asking.
+/// Whether the options of a header request a source route: then the destination in the header differs from that in the
+/// transport's pseudo header. `options` are the bytes behind the fixed part; an unreadable list counts as a request.
 pub fn has_source_route(mut options: &[u8]) -> bool {
     while let Some((&kind, rest)) = options.split_first() {
         match kind {

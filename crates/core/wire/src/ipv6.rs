@@ -17,7 +17,7 @@ pub(crate) mod at {
 
 /// Bytes of the header without extension headers.
 pub const HEADER_LEN: usize = 40;
-/// Extension headers that are skipped; a packet with more is refused as malformed.
+/// Number of extension headers that are skipped; a packet with more is refused as malformed.
 pub const MAX_EXTENSIONS: usize = 8;
 
 /// Next-header values of the extension headers (RFC 8200 §4.1, RFC 4302 §2, RFC 6275 §6.1).
@@ -52,7 +52,7 @@ impl<'a> Header<&'a mut [u8; HEADER_LEN]> {
         bytes.first_chunk_mut().map(Self).ok_or(Malformed::Truncated)
     }
 
-    /// Makes the start of `bytes` a header of version 6, its other fields zero.
+    /// Makes the start of `bytes` a header of version 6, with all other fields zero.
     pub fn init(bytes: &'a mut [u8]) -> Result<Self, Malformed> {
         let header: &mut [u8; HEADER_LEN] = bytes.first_chunk_mut().ok_or(Malformed::Truncated)?;
         *header = [0; HEADER_LEN];
@@ -63,9 +63,9 @@ impl<'a> Header<&'a mut [u8; HEADER_LEN]> {
 
 impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
     field::reads! {
-        /// Bytes after this header, extension headers included, as it says.
+        /// Bytes behind this header, extension headers included, from its length field.
         payload_len: u16 = at::PAYLOAD_LEN;
-        /// What follows: an extension header or the payload's protocol.
+        /// The next header: an extension header or the payload's protocol.
         next_header: u8 = at::NEXT_HEADER;
         /// Hop limit.
         hop_limit: u8 = at::HOP_LIMIT;
@@ -91,19 +91,19 @@ impl<B: BorrowMut<[u8; HEADER_LEN]>> Header<B> {
     }
 }
 
-/// What follows the extension headers of a packet.
+/// The upper layer behind a packet's extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Upper {
-    /// Protocol, as in [`crate::layers`]. Protocols that are not skipped (ESP, "no next header")
-    /// are reported as they are.
+    /// Protocol, as in [`crate::layers`]. Protocols that are not skipped (ESP, "no next header") are reported
+    /// unchanged.
     pub protocol: u8,
-    /// Where it starts, in bytes from the start of the IPv6 header. In a fragment that is not the
-    /// first, this is the middle of the payload.
+    /// Its offset in bytes from the start of the IPv6 header. In a fragment other than the first, this is the middle of
+    /// the payload.
     pub offset: usize,
-    /// Whether there is a fragment header, even one that says the packet is whole.
+    /// Whether there is a fragment header, even one of a whole packet.
     pub fragment: bool,
-    /// Whether a routing header has segments left, in which case the destination in the header is
-    /// not the one in the transport's pseudo header (RFC 8200 §8.1).
+    /// Whether a routing header has segments left: then the destination in the header differs from that in the
+    /// transport's pseudo header (RFC 8200 §8.1).
     pub source_route: bool,
 }
 
@@ -134,14 +134,14 @@ fn is_extension(next: u8) -> bool {
     )
 }
 
-/// Moves `upper` past the extension header that it stands on.
+/// Moves `upper` past its current extension header.
 fn skip(bytes: &[u8], upper: &mut Upper) -> Result<(), Malformed> {
     // No extension header is shorter than 8 bytes.
     let header: &[u8; 8] = bytes.get(upper.offset..).and_then(<[u8]>::first_chunk).ok_or(Malformed::Truncated)?;
     let units = usize::from(header[1]);
     let len = match upper.protocol {
         next::FRAGMENT => 8,
-        // RFC 4302 §2.2: in units of 4 bytes, minus 2. One of 4 bytes cannot be.
+        // RFC 4302 §2.2: in units of 4 bytes, minus 2. 4 bytes are impossible.
         next::AUTHENTICATION => (units + 2) * 4,
         _ => (units + 1) * 8,
     };
@@ -178,7 +178,8 @@ mod tests {
     #[test]
     fn fields_read_back_as_written() {
         let mut bytes = [0xee; HEADER_LEN];
-        let (src, dst) = (Ipv6Addr::LOCALHOST, Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2));
+        let src = Ipv6Addr::LOCALHOST;
+        let dst = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
         let mut header = Header::init(&mut bytes).unwrap();
         header.set_payload_len(0x1234);
         header.set_next_header(17);

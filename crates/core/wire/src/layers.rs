@@ -1,4 +1,4 @@
-//! Where the layers of a frame start.
+//! Finds the layers of a frame.
 
 use core::net::IpAddr;
 
@@ -11,14 +11,14 @@ pub const UDP: u8 = 17;
 /// IP protocol number of SCTP.
 pub const SCTP: u8 = 132;
 
-/// The layers of a frame, as far as they are known.
+/// The known layers of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layers {
     /// EtherType of the network layer, past VLAN tags.
     pub ethertype: u16,
-    /// Where the network header starts, in bytes from the start of the frame.
+    /// Offset of the network header, in bytes from the start of the frame.
     pub l3: usize,
-    /// The IP layer, in a frame that has one.
+    /// The IP layer, if there is one.
     pub ip: Option<Ip>,
 }
 
@@ -29,20 +29,20 @@ pub struct Ip {
     pub src: IpAddr,
     /// Destination address, as in the header.
     pub dst: IpAddr,
-    /// Protocol of what is at `l4`, such as [`TCP`].
+    /// Protocol at `l4`, such as [`TCP`].
     pub protocol: u8,
-    /// Where the transport header starts, in bytes from the start of the frame.
+    /// Offset of the transport header, in bytes from the start of the frame.
     pub l4: usize,
-    /// Whether the packet is a fragment, or (IPv6) has a fragment header. What is at `l4` is then
-    /// no transport header, or the header of a payload that is not all here.
+    /// Whether the packet is a fragment, or (IPv6) has a fragment header. Then `l4` is not a transport header, or is
+    /// the header of an incomplete payload.
     pub fragment: bool,
-    /// Whether the packet is on its way along a source route, or (IPv4) has unreadable options.
-    /// `dst` is then not the destination that the transport's checksum covers.
+    /// Whether the packet follows a source route, or (IPv4) has unreadable options. Then `dst` is not the destination
+    /// covered by the transport's checksum.
     pub source_route: bool,
 }
 
 impl Layers {
-    /// Finds the layers of the frame that `frame` starts with. Takes bounded time.
+    /// Finds the layers of the frame that `frame` starts with, in bounded time.
     #[inline]
     pub fn parse(frame: &[u8]) -> Result<Self, Malformed> {
         let (ethertype, l3) = ethernet::network(frame)?;

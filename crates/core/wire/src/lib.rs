@@ -1,8 +1,8 @@
-//! What travels on the wire, as bytes: headers, checksums, the virtio-net header and segmentation.
+//! Bytes on the wire: headers, checksums, the virtio-net header and segmentation.
 //!
-//! Everything here is a function of its arguments: no I/O, no clock, no allocation (the crate is
-//! `no_std` and uses no allocator, so that the compiler holds it to this), no `unsafe`. Every
-//! byte is taken to be hostile: a parser returns an error or an answer, and never panics.
+//! Everything here is a function of its arguments: no I/O, no clock, no allocation (the crate is `no_std` and uses no
+//! allocator, so the compiler enforces this), no `unsafe`. Every byte counts as hostile: a parser returns an error or
+//! an answer, and never panics.
 //!
 //! Where to look:
 //!
@@ -12,17 +12,17 @@
 //! | [`layers`] | finds the layers of a frame: past VLAN tags, IPv4 options and IPv6 extension headers |
 //! | [`checksum`] | the Internet checksum in pieces, pseudo headers, incremental update |
 //! | [`vnet`] | the virtio-net header as bytes |
-//! | [`offload`] | the virtio-net header checked against its frame, and what it asks for |
-//! | [`segment`] | doing in software what it asks for: segmentation and checksum completion |
+//! | [`offload`] | the virtio-net header checked against its frame, and the offload that it requests |
+//! | [`segment`] | offloads in software: segmentation and checksum completion |
 //! | [`merge`] | the inverse: TCP segments merged into a larger one |
 //! | [`flow`] | a keyed hash that is the same for both directions of a flow |
 //! | [`build`] | frames for packet generators |
 //! | `field` | reading and writing big-endian fields |
 //! | [`mac`] | Ethernet addresses |
-//! | [`unfilled`] | fills in checksums that a device says need no look |
+//! | [`unfilled`] | fills in the checksums of frames that a device marks as verified |
 //!
-//! A view such as [`ipv4::Header`] lies over an array of the header's fixed length, not over a
-//! slice. Its length was therefore checked once, at `parse`, and no accessor can be out of bounds.
+//! A view such as [`ipv4::Header`] lies over an array of the header's fixed length, not over a slice. So its length is
+//! checked once, at `parse`, and no accessor can be out of bounds.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -57,13 +57,13 @@ pub use offload::{Gso, GsoKind, Offload};
 pub use segment::{Segment, Segmenter};
 pub use vnet::{BadVnet, VnetHdr};
 
-/// Why bytes are not the header they were taken for.
+/// Why bytes are not the expected header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// The header does not end within the bytes given.
+    /// The header does not end within the given bytes.
     #[error("the header runs past the end of the bytes given: give more of the frame")]
     Truncated,
-    /// A version, length or type field holds a value that this header cannot have.
+    /// A version, length or type field has a value that is impossible for this header.
     #[error("a version, length or type field holds a value that this header cannot have")]
     BadField,
 }

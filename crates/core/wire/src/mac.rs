@@ -45,7 +45,7 @@ impl MacAddr {
         u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
     }
 
-    /// The address that such an integer is; its other bits do not matter.
+    /// The address in an integer in wire order; its upper 16 bits are ignored.
     #[inline]
     pub const fn from_word(word: u64) -> MacAddr {
         let [a, b, c, d, e, f, _, _] = word.to_le_bytes();
@@ -74,7 +74,7 @@ pub struct BadMacAddr;
 impl FromStr for MacAddr {
     type Err = BadMacAddr;
 
-    /// Reads six bytes of one or two hexadecimal digits with `:` between them.
+    /// Reads six bytes of one or two hexadecimal digits, separated by `:`.
     fn from_str(text: &str) -> Result<Self, BadMacAddr> {
         let mut parts = text.split(':');
         let mut bytes = [0; 6];

@@ -1,8 +1,8 @@
-//! Merging TCP segments that follow one another into a larger one (GRO): the inverse of [`crate::segment`].
+//! Merges consecutive TCP segments into a larger one (GRO): the inverse of [`crate::segment`].
 //!
-//! Only what a [`crate::Segmenter`] would cut into the same frames again is merged: same headers but for lengths,
-//! checksums, the sequence number, the identification and PSH; each payload but the last of one size; checksums right
-//! or left to the receiver. Like there, payloads are not held here, only looked at.
+//! Segments are merged only if a [`crate::Segmenter`] would cut the result into the same frames again: the same headers
+//! except lengths, checksums, the sequence number, the identification and PSH; payloads of one size except the last;
+//! checksums right or left to the receiver. As there, payloads are only read, not held.
 
 use crate::offload::{Headers, MAX_HEADERS};
 use crate::{Gso, Layers, Offload, Sum, checksum, field, ipv4, ipv6, tcp};
@@ -10,7 +10,7 @@ use crate::{Gso, Layers, Offload, Sum, checksum, field, ipv4, ipv6, tcp};
 /// Flag: the acknowledgement number counts.
 const ACK: u8 = 0x10;
 
-/// A frame that grows.
+/// A merged frame in the making.
 #[derive(Clone, Debug)]
 pub struct Merge {
     bytes: [u8; MAX_HEADERS],
@@ -21,7 +21,7 @@ pub struct Merge {
     flags: u8,
 }
 
-/// What of a TCP segment's headers concerns its merging.
+/// The fields of a TCP segment's headers that matter for merging.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
     headers: Headers,
@@ -32,9 +32,8 @@ pub struct Part {
 }
 
 impl Merge {
-    /// Begins with a frame of `len` bytes with `offload` left to do; none when it is not to be merged. `bytes` is how
-    /// it starts: a copy that its sender can no longer change, of all of it, or of [`MAX_HEADERS`] bytes if its
-    /// checksum is left to do.
+    /// Begins with a frame of `len` bytes with a pending `offload`; `None` if it must not be merged. `bytes` is a
+    /// private copy of all of it, or of its first [`MAX_HEADERS`] bytes if its checksum is pending.
     pub fn begin(bytes: &[u8], len: usize, offload: Offload) -> Option<Merge> {
         let part = Part::checked(bytes, len, offload)?;
         let mut head = [0; MAX_HEADERS];
@@ -49,7 +48,7 @@ impl Merge {
         })
     }
 
-    /// Appends another frame, given as for [`Merge::begin`]. Returns whether it is part of this one now.
+    /// Appends another frame, given as for [`Merge::begin`]. Returns whether it was merged.
     pub fn append(&mut self, bytes: &[u8], len: usize, offload: Offload) -> bool {
         if self.is_full() {
             return false;
@@ -63,7 +62,7 @@ impl Merge {
         true
     }
 
-    /// What is shorter than the first, or was pushed, ends it.
+    /// A payload shorter than the first, or PSH, ends the merging.
     fn is_full(&self) -> bool {
         self.flags & tcp::PSH != 0 || self.payload != usize::from(self.count) * self.gso_size
     }
@@ -100,17 +99,17 @@ impl Merge {
             && same(l4 + tcp::at::CHECKSUM + 2, end)
     }
 
-    /// Frames merged so far.
+    /// Number of frames merged so far.
     pub fn count(&self) -> usize {
         self.count.into()
     }
 
-    /// Bytes of headers of each of them.
+    /// Bytes of headers of each frame.
     pub fn header_len(&self) -> usize {
         self.headers.end
     }
 
-    /// The headers of the whole, its transport's checksum left to do, and what is left to do.
+    /// The headers of the merged frame, and its pending offload, which includes the transport's checksum.
     pub fn finish(&mut self) -> (&[u8], Offload) {
         let Headers { kind, l3, l4, end } = self.headers;
         let packet_len = end - l3 + self.payload;
@@ -139,18 +138,18 @@ impl Merge {
 }
 
 impl Part {
-    /// Of a frame of `len` bytes that starts with `bytes`: all of it, or [`MAX_HEADERS`] bytes. None when it is not to
-    /// be merged; its checksum is not looked at.
+    /// The part of a frame of `len` bytes: `bytes` is all of it, or its first [`MAX_HEADERS`] bytes. `None` if it must
+    /// not be merged; ignores the checksum.
     pub fn of(bytes: &[u8], len: usize) -> Option<Part> {
         let prefix = bytes.get(..len.min(MAX_HEADERS))?;
         let headers = Headers::find(prefix).ok().filter(|h| h.kind.is_tcp())?;
         let Headers { kind, l3, l4, end } = headers;
         let header = tcp::Header::parse(prefix.get(l4..)?).ok()?;
-        let (flags, seq) = (header.flags(), header.seq());
+        let flags = header.flags();
+        let seq = header.seq();
         let payload = len.checked_sub(end).filter(|&n| n > 0)?;
         let mut ident = 0;
-        // Options and extension headers are rare enough, and what is behind the packet is padding, which must not
-        // become payload.
+        // Options and extension headers are rare; bytes behind the packet are padding, which must not become payload.
         if kind.is_v4() {
             let ip = ipv4::Header::parse(prefix.get(l3..)?).ok()?;
             ident = ip.ident();
@@ -166,13 +165,14 @@ impl Part {
         (flags & !tcp::PSH == ACK).then_some(Part { headers, payload, flags, seq, ident })
     }
 
-    /// The same of a frame with `offload` left to do, whose checksum is right.
+    /// The same for a frame with a pending `offload`, if its checksum is right.
     fn checked(bytes: &[u8], len: usize, offload: Offload) -> Option<Part> {
         let part = Part::of(bytes, len)?;
         let Headers { kind, l4, .. } = part.headers;
         let right = match offload {
             Offload::None => {
-                let (prefix, covered) = (bytes.get(..len.min(MAX_HEADERS))?, bytes.get(l4..len)?);
+                let prefix = bytes.get(..len.min(MAX_HEADERS))?;
+                let covered = bytes.get(l4..len)?;
                 pseudo(prefix, covered.len() as u16)?.add_bytes(covered).checksum() == 0
             }
             Offload::CsumPartial { start, offset } => usize::from(start) == l4 && offset == kind.csum_offset(),
@@ -181,8 +181,8 @@ impl Part {
         right.then_some(part)
     }
 
-    /// Whether the frame that came right after this one might be merged with it. What [`Merge::append`] takes always
-    /// is, what it does not take rarely.
+    /// Whether the next frame might be merged with this one: true for all frames that [`Merge::append`] accepts, and
+    /// rarely for others.
     pub fn may_precede(&self, next: &Part) -> bool {
         self.headers == next.headers
             && self.flags & tcp::PSH == 0
@@ -203,7 +203,7 @@ mod tests {
     use crate::Segmenter;
     use std::vec::Vec;
 
-    /// A TCP frame with everything left to do.
+    /// A TCP frame with all offloads pending.
     fn large(payload: usize, v6: bool) -> (Vec<u8>, Gso) {
         let builder = etherparse::PacketBuilder::ethernet2([2; 6], [4; 6]);
         let ip = if v6 { builder.ipv6([1; 16], [2; 16], 64) } else { builder.ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64) };
@@ -229,7 +229,7 @@ mod tests {
         all
     }
 
-    /// Objective: what is cut is merged to what cuts into the same again.
+    /// Objective: the pieces of a cut frame are merged into one that cuts into the same pieces.
     #[test]
     fn inverse_of_segmentation() {
         for v6 in [false, true] {
@@ -243,24 +243,24 @@ mod tests {
                 assert!(last.may_precede(&next) && !next.may_precede(&last));
             }
             assert_eq!(merge.count(), 5);
-            // The last was pushed.
+            // The last one had PSH set.
             assert!(!merge.append(&parts[0], parts[0].len(), Offload::None));
             let (headers, offload) = merge.finish();
             assert_eq!(offload, Offload::Gso(gso));
             let whole = [headers, &frame[usize::from(gso.hdr_len)..]].concat();
             assert_eq!(cut(&whole, &gso), parts);
-            // As it is, it is a frame that checks: a receiver that trusts nothing takes it.
+            // The result is a valid frame, even for a receiver that trusts nothing.
             assert_eq!(offload.to_header().check(whole.len(), &whole), Ok(offload));
         }
     }
 
-    /// Objective: any changed byte of a segment's headers, and a wrong byte of its payload, keep it out, or are cut to
-    /// the same again.
+    /// Objective: a changed byte of a segment's headers, or a wrong byte of its payload, prevents the merging, or the
+    /// result cuts into the same frames.
     #[test]
     fn nothing_else_is_merged() {
         let (frame, gso) = large(2000, false);
         let parts = cut(&frame, &gso);
-        // Interpreted, each byte takes half a second.
+        // Under Miri, each byte takes half a second.
         let step = if cfg!(miri) { 211 } else { 1 };
         for at in (0..parts[1].len()).step_by(step) {
             let mut other = parts[1].clone();
@@ -275,7 +275,7 @@ mod tests {
                 assert!(!merge.append(&parts[1], parts[1].len(), Offload::None), "byte {at}");
             }
         }
-        // Padding is no payload, and a segment cannot come twice.
+        // Padding is not payload, and a segment cannot follow itself.
         let mut merge = Merge::begin(&parts[0], parts[0].len(), Offload::None).unwrap();
         let padded = [&parts[1][..], &[0; 4]].concat();
         assert!(!merge.append(&padded, padded.len(), Offload::None));
@@ -283,7 +283,7 @@ mod tests {
         assert!(merge.append(&parts[1], parts[1].len(), Offload::None));
     }
 
-    /// Objective: a checksum that is left to the receiver is not looked at.
+    /// Objective: a checksum left to the receiver is not verified.
     #[test]
     fn partial_checksums() {
         let (frame, gso) = large(2000, false);
@@ -298,7 +298,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Objective: no bytes whatever make it panic, or merge what did not look like it.
+        /// Objective: no bytes cause a panic, or are merged with a segment that they do not continue.
         #[test]
         fn hostile(a in proptest::collection::vec(proptest::num::u8::ANY, 0..200), at in 0usize..100, b: u8) {
             let (frame, gso) = large(1500, a.len() % 2 == 0);

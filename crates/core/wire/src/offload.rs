@@ -1,22 +1,22 @@
-//! What a frame's virtio-net header asks for, checked against the frame (virtio 1.3 §5.1.6.2).
+//! The request in a frame's virtio-net header, checked against the frame (virtio 1.3 §5.1.6.2).
 //!
-//! The sender is not believed: header lengths are found in the frame itself, and what the
-//! virtio-net header says of them must agree. A header that does not fit its frame is a
-//! [`BadVnet`], for which the frame is dropped and counted by that name.
+//! The sender is not trusted: header lengths are found in the frame itself, and the virtio-net header must agree with
+//! them. A header that does not fit its frame is a [`BadVnet`], for which the frame is dropped and counted by that
+//! name.
 
 use crate::vnet::{self, BadVnet, VnetHdr};
 use crate::{Layers, Malformed, ethernet, ipv6, layers, tcp, udp};
 
-/// Bytes of headers that segmentation copes with: room for two VLAN tags, IPv6 with options and
-/// TCP with options. A frame with more is refused.
+/// Bytes of headers that segmentation supports: room for two VLAN tags, IPv6 with options and TCP with options. A frame
+/// with more is refused.
 pub const MAX_HEADERS: usize = 256;
-/// Segments that one frame may ask for. With it, a frame of 64 KiB cannot ask for segments of a
-/// byte each; payloads of 32 bytes a segment and more always pass.
+/// Limit of segments of one frame. With it, a 64 KiB frame cannot request segments of a byte each; payloads of 32 bytes
+/// a segment and more always pass.
 pub const MAX_SEGMENTS: usize = 2048;
-/// What the length fields of IPv4, IPv6 and UDP can say.
+/// Maximum of the length fields of IPv4, IPv6 and UDP.
 const MAX_LENGTH_FIELD: usize = 0xffff;
 
-/// What is left to do before a frame can travel on its own.
+/// The work that remains before a frame can travel on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offload {
     /// Nothing.
@@ -24,9 +24,9 @@ pub enum Offload {
     /// The checksum of the bytes from `start` on must be stored at `start + offset`. Both are in
     /// bytes, and the two bytes of the checksum lie within the frame.
     CsumPartial {
-        /// First byte that the sum covers, behind the Ethernet header.
+        /// First byte under the checksum, behind the Ethernet header.
         start: u16,
-        /// Where the checksum is stored, from `start`.
+        /// Offset of the checksum from `start`.
         offset: u16,
     },
     /// The payload must be cut into segments.
@@ -42,9 +42,9 @@ pub struct Gso {
     pub gso_size: u16,
     /// All headers before the payload, as found in the frame; at most [`MAX_HEADERS`].
     pub hdr_len: u16,
-    /// Where the transport header starts.
+    /// Offset of the transport header.
     pub csum_start: u16,
-    /// Where the checksum is in the transport header.
+    /// Offset of the checksum in the transport header.
     pub csum_offset: u16,
     /// Whether the sender marked the frame as carrying congestion information (TCP only).
     pub ecn: bool,
@@ -92,7 +92,7 @@ impl GsoKind {
         if self.is_tcp() { layers::TCP } else { layers::UDP }
     }
 
-    /// Where the checksum is in the transport header, in bytes.
+    /// Offset of the checksum in the transport header, in bytes.
     #[inline]
     pub const fn csum_offset(self) -> u16 {
         if self.is_tcp() { tcp::CHECKSUM_OFFSET } else { udp::CHECKSUM_OFFSET }
@@ -102,13 +102,12 @@ impl GsoKind {
 impl VnetHdr {
     /// Checks this header against its frame.
     ///
-    /// `frame_len` counts the bytes of the frame from its Ethernet header, without this header.
-    /// `frame_prefix` is how the frame starts: a copy that its sender can no longer change, of at
-    /// least its headers ([`MAX_HEADERS`] bytes are always enough, or the whole frame if shorter).
-    /// It is only read if `gso_type` is set; the time taken does not depend on `frame_len`.
+    /// `frame_len` is the length of the frame from its Ethernet header, without this header. `frame_prefix` is the
+    /// start of the frame: a private copy of at least its headers ([`MAX_HEADERS`] bytes are always enough, or the
+    /// whole frame if shorter). It is only read if `gso_type` is set; the time does not depend on `frame_len`.
     ///
-    /// `hdr_len`, `num_buffers` and unknown flags are ignored, as §5.1.6.2.2 wants, and
-    /// so is `F_DATA_VALID`, which a driver has no business setting.
+    /// `hdr_len`, `num_buffers` and unknown flags are ignored, as §5.1.6.2.2 requires, and so is `F_DATA_VALID`, which
+    /// a driver must not set.
     #[inline]
     pub fn check(&self, frame_len: usize, frame_prefix: &[u8]) -> Result<Offload, BadVnet> {
         if (self.flags & vnet::F_NEEDS_CSUM) | self.gso_type == 0 {
@@ -117,12 +116,13 @@ impl VnetHdr {
         self.check_some(frame_len, frame_prefix)
     }
 
-    /// The checks of a header that asks for something.
+    /// Checks a header that requests an offload.
     fn check_some(&self, frame_len: usize, frame_prefix: &[u8]) -> Result<Offload, BadVnet> {
         if self.gso_type != vnet::GSO_NONE {
             return self.check_gso(frame_len, frame_prefix).map(Offload::Gso);
         }
-        let (start, offset) = (self.csum_start, self.csum_offset);
+        let start = self.csum_start;
+        let offset = self.csum_offset;
         if usize::from(start) < ethernet::HEADER_LEN || usize::from(start) >= frame_len {
             return Err(BadVnet::CsumStart);
         }
@@ -132,7 +132,7 @@ impl VnetHdr {
         Ok(Offload::CsumPartial { start, offset })
     }
 
-    /// The checks of a header that asks for segmentation.
+    /// Checks a header that requests segmentation.
     fn check_gso(&self, frame_len: usize, frame_prefix: &[u8]) -> Result<Gso, BadVnet> {
         let ecn = self.gso_type & vnet::GSO_ECN != 0;
         let gso_type = self.gso_type & !vnet::GSO_ECN;
@@ -153,7 +153,7 @@ impl VnetHdr {
         if self.csum_offset != headers.kind.csum_offset() {
             return Err(BadVnet::CsumOffset);
         }
-        // `Headers::find` looked at the part of the frame within `frame_len` only.
+        // `Headers::find` read only the part of the frame within `frame_len`.
         headers.check_payload(frame_len - headers.end, self.gso_size)?;
         Ok(Gso {
             kind: headers.kind,
@@ -176,8 +176,8 @@ fn is_supported(gso_type: u8, ecn: bool) -> bool {
 }
 
 impl Offload {
-    /// The virtio-net header that asks for this and nothing else, for a receiver that takes the
-    /// frame as it is. `num_buffers` is zero.
+    /// The virtio-net header of this offload alone, for a receiver that takes the frame unchanged. `num_buffers` is
+    /// zero.
     #[inline]
     pub fn to_header(&self) -> VnetHdr {
         match *self {
@@ -198,18 +198,18 @@ impl Offload {
     }
 }
 
-/// The headers of a frame that can be segmented, as found in the frame. Offsets in bytes.
+/// The headers of a frame that can be segmented, found in the frame. Offsets in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Headers {
     pub kind: GsoKind,
     pub l3: usize,
     pub l4: usize,
-    /// Where the payload starts; at most [`MAX_HEADERS`].
+    /// Offset of the payload; at most [`MAX_HEADERS`].
     pub end: usize,
 }
 
 impl Headers {
-    /// Finds the headers of the frame that `prefix` starts with. All of them are within it.
+    /// Finds the headers of the frame that `prefix` starts with, all within it.
     pub fn find(prefix: &[u8]) -> Result<Self, BadVnet> {
         let layers = Layers::parse(prefix).map_err(bad_headers)?;
         let ip = layers.ip.ok_or(BadVnet::GsoProtocol)?;
@@ -253,7 +253,7 @@ impl Headers {
     }
 }
 
-/// What malformed headers mean for a frame that asks for segmentation.
+/// The error of malformed headers in a frame that requests segmentation.
 fn bad_headers(error: Malformed) -> BadVnet {
     match error {
         Malformed::Truncated => BadVnet::HeadersCut,

@@ -1,9 +1,8 @@
-//! Doing in software what a frame's virtio-net header asks for.
+//! Offloads of a frame's virtio-net header in software.
 //!
-//! Nothing here holds a payload. [`Segmenter`] says which bytes of it go into each segment, and
-//! finishes the segment's headers given their [`Sum`]; [`Completion`] sums a frame as it passes.
-//! The caller copies each payload byte once, from wherever it lies straight to where it goes, and
-//! sums what it copied on the way.
+//! No payload is held here. [`Segmenter`] tells which bytes of it go into each segment, and finishes the segment's
+//! headers given their [`Sum`]; [`Completion`] sums a frame as it passes. The caller copies each payload byte once,
+//! straight to its destination, and sums the bytes as it copies.
 
 use core::ops::Range;
 
@@ -37,14 +36,14 @@ pub struct Segmenter {
     payload_len: usize,
     /// First byte of payload not yet in a segment.
     offset: usize,
-    /// Segments that the frame makes.
+    /// Number of segments of the frame.
     count: usize,
-    /// Segments given so far.
+    /// Number of segments returned so far.
     given: usize,
     original: Original,
 }
 
-/// What each segment's headers are computed from.
+/// The values that each segment's headers are computed from.
 #[derive(Clone, Copy, Debug)]
 struct Original {
     ident: u16,
@@ -59,9 +58,8 @@ struct Original {
 impl Segmenter {
     /// Prepares to cut a frame with `payload_len` bytes after its headers.
     ///
-    /// `headers` are the bytes before the payload: `gso.hdr_len` of them. They are read again,
-    /// from the copy made here: should they have changed since `gso` was checked, that is found,
-    /// and is an error. Lengths and checksums in them are not used.
+    /// `headers` are the `gso.hdr_len` bytes before the payload. They are read again, from the copy made here: a change
+    /// since `gso` was checked is detected, and is an error. Lengths and checksums in them are not used.
     pub fn new(headers: &[u8], payload_len: usize, gso: &Gso) -> Result<Self, BadVnet> {
         let mut bytes = [0; MAX_HEADERS];
         bytes.get_mut(..headers.len()).ok_or(BadVnet::HeadersLong)?.copy_from_slice(headers);
@@ -76,12 +74,12 @@ impl Segmenter {
         Ok(Self { bytes, headers: found, gso_size, payload_len, offset: 0, count, given: 0, original })
     }
 
-    /// Segments that are still to come. A frame without payload makes one.
+    /// Number of segments yet to come. A frame without payload makes one.
     pub fn remaining(&self) -> usize {
         self.count - self.given
     }
 
-    /// Bytes of headers in every segment.
+    /// Bytes of headers in each segment.
     pub fn header_len(&self) -> usize {
         self.headers.end
     }
@@ -113,7 +111,7 @@ impl Segmenter {
         let Headers { kind, l3, end, .. } = self.headers;
         let packet_len = end - l3 + payload_len;
         if kind.is_v4() {
-            // Each segment is a packet, and needs an identification of its own (RFC 6864 §4.3).
+            // Each segment is a packet of its own, with its own identification (RFC 6864 §4.3).
             let ident = self.original.ident.wrapping_add(self.given as u16);
             let len = packet_len as u16;
             let checksum = self.original.ip_sum.add_u16(len).add_u16(ident).checksum();
@@ -126,7 +124,7 @@ impl Segmenter {
         }
     }
 
-    /// Sets what changes in the transport header. Returns the sum of it and its pseudo header.
+    /// Sets the transport header's fields. Returns the sum of it and its pseudo header.
     #[inline]
     fn write_l4(&mut self, payload_len: usize) -> Sum {
         let Headers { kind, l4, end, .. } = self.headers;
@@ -158,7 +156,7 @@ impl Segmenter {
 }
 
 impl Original {
-    /// Reads what the segments are computed from, and clears the fields that they set.
+    /// Reads the values that the segments are computed from, and clears the fields that they set.
     fn take(bytes: &mut HeaderBytes, found: &Headers) -> Result<Self, BadVnet> {
         let Headers { kind, l3, l4, end } = *found;
         let mut original = Self { ident: 0, seq: 0, flags: 0, ip_sum: Sum::ZERO, l4_sum: Sum::ZERO };
@@ -186,7 +184,7 @@ fn pseudo_header(headers: &[u8], kind: GsoKind) -> Result<Sum, BadVnet> {
     pseudo(ip.src, ip.dst, kind.protocol(), 0).ok_or(BadVnet::GsoProtocol)
 }
 
-/// Reads and clears the `N` bytes at `at`, which [`Headers::find`] found to be in the headers.
+/// Reads and clears the `N` bytes at `at`, which [`Headers::find`] has found in the headers.
 #[inline]
 fn take<const N: usize>(bytes: &mut HeaderBytes, at: usize) -> [u8; N] {
     let value = field::get(bytes, at);
@@ -194,12 +192,12 @@ fn take<const N: usize>(bytes: &mut HeaderBytes, at: usize) -> [u8; N] {
     value
 }
 
-/// One segment: which part of the payload, and its headers.
+/// One segment: its part of the payload, and its headers.
 #[derive(Debug)]
 pub struct Segment<'a> {
     payload: Range<usize>,
     header: &'a mut [u8],
-    /// Where the transport's checksum is, in bytes from the start of the headers.
+    /// Offset of the transport's checksum, in bytes from the start of the headers.
     csum_at: usize,
     /// Sum of the pseudo header and the transport header.
     sum: Sum,
@@ -207,7 +205,7 @@ pub struct Segment<'a> {
 }
 
 impl<'a> Segment<'a> {
-    /// The part of the payload that goes into this segment, in bytes from the payload's start.
+    /// This segment's part of the payload, in bytes from the payload's start.
     #[inline]
     pub fn payload(&self) -> Range<usize> {
         self.payload.clone()
@@ -219,8 +217,8 @@ impl<'a> Segment<'a> {
         self.header.len() + self.payload.len()
     }
 
-    /// Completes the transport's checksum and returns the finished headers. `payload` is the sum
-    /// of this segment's part of the payload.
+    /// Completes the transport's checksum and returns the finished headers. `payload` is the sum of this segment's part
+    /// of the payload.
     #[inline]
     pub fn finish_checksum(self, payload: Sum) -> &'a [u8] {
         let sum = self.sum.append(payload);
@@ -231,18 +229,18 @@ impl<'a> Segment<'a> {
     }
 }
 
-/// Computes the checksum that [`crate::Offload::CsumPartial`] asks for, as the frame passes.
+/// Computes the checksum of a [`crate::Offload::CsumPartial`], as the frame passes.
 #[derive(Clone, Copy, Debug)]
 pub struct Completion {
-    /// Bytes of the frame that are still before the sum's start.
+    /// Bytes of the frame left before the start of the sum.
     skip: usize,
-    /// Where the checksum goes, in bytes from the start of the frame.
+    /// Offset of the checksum, in bytes from the start of the frame.
     at: usize,
     sum: Sum,
 }
 
 impl Completion {
-    /// For the frame whose offload is `CsumPartial { start, offset }`.
+    /// Creates the completion of a frame with the offload `CsumPartial { start, offset }`.
     #[inline]
     pub fn new(start: u16, offset: u16) -> Self {
         Self { skip: start.into(), at: usize::from(start) + usize::from(offset), sum: Sum::ZERO }
@@ -258,17 +256,17 @@ impl Completion {
         }
     }
 
-    /// Where the checksum goes, in bytes from the start of the frame, and its two bytes. The sum
-    /// includes what stood there: the driver left the pseudo header's sum (virtio 1.3 §5.1.6.2).
-    /// A zero is stored as `0xffff`, which UDP needs and others take for the same.
+    /// The offset of the checksum, in bytes from the start of the frame, and its two bytes. The sum includes the
+    /// field's previous value: the driver left the pseudo header's sum there (virtio 1.3 §5.1.6.2). A zero is stored as
+    /// `0xffff`: UDP needs it, and for others it is the same number.
     #[inline]
     pub fn finish(self) -> (usize, [u8; 2]) {
         (self.at, self.sum.nonzero_checksum().to_be_bytes())
     }
 }
 
-/// Completes the checksum of a frame that lies in `pieces`, in order, from its Ethernet header on.
-/// Fails, with nothing changed, if the checksum would lie outside.
+/// Completes the checksum of a frame that lies in `pieces`, in order, from its Ethernet header on. Fails without a
+/// change if the checksum would lie outside.
 pub fn complete_checksum(pieces: &mut [&mut [u8]], start: u16, offset: u16) -> Result<(), BadVnet> {
     let mut completion = Completion::new(start, offset);
     pieces.iter().for_each(|piece| completion.feed(piece));

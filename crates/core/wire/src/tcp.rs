@@ -16,7 +16,7 @@ pub(crate) mod at {
 
 /// Bytes of a header without options.
 pub const HEADER_LEN: usize = 20;
-/// Where the checksum is, in bytes from the start of the header.
+/// Offset of the checksum, in bytes from the start of the header.
 pub const CHECKSUM_OFFSET: u16 = at::CHECKSUM as u16;
 /// Flag: no more data from the sender.
 pub const FIN: u8 = 0x01;
@@ -30,7 +30,7 @@ pub const CWR: u8 = 0x80;
 pub struct Header<B>(B);
 
 impl<'a> Header<&'a [u8; HEADER_LEN]> {
-    /// Views the header at the start of `bytes`, within which it ends, options included.
+    /// Views the header at the start of `bytes`, which must contain all of it, options included.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let header = Self(bytes.first_chunk().ok_or(Malformed::Truncated)?);
@@ -92,7 +92,10 @@ mod tests {
     #[test]
     fn fields_are_where_etherparse_puts_them() {
         let mut known = etherparse::TcpHeader::new(0x1234, 0x5678, 0x9abc_def0, 7);
-        (known.fin, known.psh, known.cwr, known.checksum) = (true, true, true, 0xbeef);
+        known.fin = true;
+        known.psh = true;
+        known.cwr = true;
+        known.checksum = 0xbeef;
         known.set_options_raw(&[1, 1, 1, 1]).unwrap();
         let mut bytes = known.to_bytes();
         let header = Header::parse(&bytes).unwrap();

@@ -14,7 +14,7 @@ pub(crate) mod at {
 
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 8;
-/// Where the checksum is, in bytes from the start of the header.
+/// Offset of the checksum, in bytes from the start of the header.
 pub const CHECKSUM_OFFSET: u16 = at::CHECKSUM as u16;
 
 /// A UDP header.
@@ -43,9 +43,9 @@ impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
         src_port: u16 = at::SRC_PORT;
         /// Destination port.
         dst_port: u16 = at::DST_PORT;
-        /// Bytes of header and payload, as the header says.
+        /// Length of header and payload, from the length field.
         datagram_len: u16 = at::LEN;
-        /// Checksum; zero means there is none.
+        /// Checksum; zero means no checksum.
         checksum: u16 = at::CHECKSUM;
     }
 }

@@ -1,5 +1,5 @@
-//! Checksums that nobody filled in, of frames of which a device says that theirs need no look: flag "data valid"
-//! (virtio 1.3 §5.1.6.4). Receivers that know nothing of the flag would drop them.
+//! Missing checksums of frames that a device marks as verified: flag "data valid" (virtio 1.3 §5.1.6.4). Receivers that
+//! do not know the flag would drop them.
 
 use crate::checksum::pseudo;
 use crate::offload::Offload;
@@ -8,16 +8,16 @@ use crate::{Layers, ethernet, layers, tcp, udp};
 /// A checksum to be filled in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unfilled {
-    /// What is left to do, once [`Unfilled::sum`] is in its place.
+    /// The pending offload, once [`Unfilled::sum`] is in place.
     pub offload: Offload,
-    /// Where the checksum is, in bytes from the start of the frame.
+    /// Offset of the checksum, in bytes from the start of the frame.
     pub at: usize,
-    /// The sum of the pseudo-header, which has to stand there before.
+    /// The sum of the pseudo header, which must be stored there first.
     pub sum: [u8; 2],
 }
 
-/// The checksum of a frame of `len` bytes that begins with `prefix`, if its field is zero and must not be: of TCP, and
-/// of UDP over IPv6. Fragments have none of their own.
+/// The missing checksum of a frame of `len` bytes that begins with `prefix`: its field is zero and must not be, as in
+/// TCP, and UDP over IPv6. `None` for fragments, which have none of their own.
 pub fn unfilled(len: usize, prefix: &[u8]) -> Option<Unfilled> {
     let Layers { ethertype, l3, ip } = Layers::parse(prefix).ok()?;
     let ip = ip.filter(|ip| !ip.fragment && !ip.source_route)?;
@@ -27,7 +27,7 @@ pub fn unfilled(len: usize, prefix: &[u8]) -> Option<Unfilled> {
         _ => return None,
     };
     let word = |at: usize| prefix.get(at..at + 2)?.first_chunk::<2>().copied();
-    // The packet's length: IPv4's counts its own header, IPv6's does not.
+    // The packet's length: IPv4's includes its header, IPv6's does not.
     let (length_at, begin) = if ethertype == ethernet::IPV6 { (l3 + 4, l3 + 40) } else { (l3 + 2, l3) };
     let end = begin + usize::from(u16::from_be_bytes(word(length_at)?));
     let at = ip.l4 + usize::from(offset);

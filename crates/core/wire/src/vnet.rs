@@ -1,7 +1,7 @@
 //! The virtio-net header as bytes (virtio 1.3 §5.1.6).
 //!
-//! It stands before each frame on ports that exchange offloads: `struct virtio_net_hdr`, all
-//! fields little-endian. What its fields mean for a frame is decided in [`crate::offload`].
+//! It precedes each frame on ports that exchange offloads: `struct virtio_net_hdr`, all fields little-endian.
+//! [`crate::offload`] interprets its fields.
 
 /// Bytes of the header without `num_buffers` (legacy interfaces, TAP).
 pub const LEN: usize = 10;
@@ -28,7 +28,7 @@ pub const GSO_UDP_L4: u8 = 5;
 /// Bit beside a TCP type: the segments carry congestion information (ECN).
 pub const GSO_ECN: u8 = 0x80;
 
-/// Which of the two forms of the header stands before the frames of a port.
+/// The form of the header in front of a port's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// [`LEN`] bytes.
@@ -38,7 +38,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// The form that takes `len` bytes, if one does.
+    /// The form of `len` bytes, if any.
     #[inline]
     pub const fn from_len(len: usize) -> Option<Self> {
         match len {
@@ -59,23 +59,22 @@ impl Form {
     }
 }
 
-/// The header's fields, as they were in the bytes. The default is the header of a frame that asks
-/// for nothing: all zero.
+/// The header's fields, as in the bytes. The default, all zero, is the header of a frame without offloads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VnetHdr {
     /// `F_*` bits.
     pub flags: u8,
     /// `GSO_*`.
     pub gso_type: u8,
-    /// Bytes of all headers before the payload. A hint that must not be relied on.
+    /// Bytes of all headers before the payload. A hint that must not be trusted.
     pub hdr_len: u16,
     /// Bytes of payload in each segment but the last.
     pub gso_size: u16,
-    /// Where the sum starts, in bytes from the start of the frame.
+    /// Start of the sum, in bytes from the start of the frame.
     pub csum_start: u16,
-    /// Where the checksum is stored, in bytes from `csum_start`.
+    /// Offset of the checksum, in bytes from `csum_start`.
     pub csum_offset: u16,
-    /// Buffers that the frame takes with mergeable receive buffers. Zero in the 10-byte form.
+    /// Number of buffers of the frame with mergeable receive buffers. Zero in the 10-byte form.
     pub num_buffers: u16,
 }
 
@@ -105,7 +104,7 @@ impl VnetHdr {
     /// Reads the header at the start of `bytes`.
     ///
     /// # Errors
-    /// [`BadVnet::HeaderShort`] if they are fewer than the header's.
+    /// [`BadVnet::HeaderShort`] if `bytes` is shorter than the header.
     #[inline]
     pub fn parse(bytes: &[u8], form: Form) -> Result<Self, BadVnet> {
         let header = match form {
@@ -136,7 +135,7 @@ impl VnetHdr {
     /// Writes the header at the start of `bytes`.
     ///
     /// # Errors
-    /// [`BadVnet::HeaderShort`], with nothing written, if they are fewer than the header's.
+    /// [`BadVnet::HeaderShort`], with nothing written, if `bytes` is shorter than the header.
     #[inline]
     pub fn write(&self, bytes: &mut [u8], form: Form) -> Result<(), BadVnet> {
         match form {
@@ -147,7 +146,7 @@ impl VnetHdr {
     }
 }
 
-/// Why a virtio-net header does not fit its frame: the name under which the drop is counted.
+/// Why a virtio-net header does not fit its frame; each is a drop counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[repr(u8)]
 pub enum BadVnet {
@@ -163,7 +162,7 @@ pub enum BadVnet {
     /// A type that is unknown or not supported (UFO), or ECN without TCP.
     #[error("gso_type is not TCPV4, TCPV6 or UDP_L4 (ECN goes with TCP only)")]
     GsoType,
-    /// Segments of nothing.
+    /// Segments without payload.
     #[error("gso_size is zero")]
     GsoSize,
     /// Segmentation without `F_NEEDS_CSUM` (a driver must set it, §5.1.6.2.1).
@@ -172,7 +171,7 @@ pub enum BadVnet {
     /// The frame is not of the protocols that `gso_type` names, or its headers are malformed.
     #[error("the frame is not of the protocols that gso_type names")]
     GsoProtocol,
-    /// The frame, or the part of it at hand, ends within its headers.
+    /// The frame, or its given part, ends within its headers.
     #[error("the frame ends within its headers")]
     HeadersCut,
     /// More than [`crate::offload::MAX_HEADERS`] bytes of headers.
@@ -184,7 +183,7 @@ pub enum BadVnet {
     /// The transport's checksum would need the end of a source route.
     #[error("a packet with a source route asks for segmentation")]
     SourceRoute,
-    /// Longer than the 64 KiB that its length fields can say.
+    /// Longer than the 64 KiB of its length fields.
     #[error("the packet is longer than 64 KiB")]
     TooLong,
     /// More than [`crate::offload::MAX_SEGMENTS`] segments.
@@ -193,7 +192,7 @@ pub enum BadVnet {
 }
 
 impl BadVnet {
-    /// All of them. The position of each is its [`BadVnet::index`].
+    /// All variants. The position of each is its [`BadVnet::index`].
     pub const ALL: [BadVnet; 13] = [
         Self::HeaderShort,
         Self::CsumStart,

@@ -1,4 +1,4 @@
-//! Attaching ports: those that a request names, and those of the configuration.
+//! Attaches ports: those of requests, and those of the configuration.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -22,19 +22,19 @@ use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::{Declared, SwitchPort};
 use crate::system::closing::Strangers;
 
-/// The pause between two attempts to attach a port.
+/// Pause between two attempts to attach a port.
 const PAUSE: Duration = Duration::from_millis(2);
 
 fn bad(e: impl Display) -> Refusal {
     Refusal::new(Errno::INVAL, format!("{e:#}"))
 }
 
-/// Attaches the ports of the configuration, but for those that were continued. One that cannot be attached is left out,
-/// and the log says so: what it needs may come later, and the other ports are needed now.
+/// Attaches the ports of the configuration, except restored ones. A port that cannot be attached is skipped and logged:
+/// its needs may be met later, and the other ports are needed now.
 ///
 /// # Errors
-/// The name of the first port that can never be attached, as the configuration is wrong, or that cannot be now where
-/// the configuration requires all; and why.
+/// Name and refusal of the first port that can never be attached, because the configuration is wrong; or that cannot be
+/// attached now, if the configuration requires all ports.
 pub fn attach_configured(d: &mut Daemon) -> Result<(), (String, Refusal)> {
     let as_attached = |record: &Record| record.declared.as_ref().map(|declared| canonical(&declared.params));
     let continued: BTreeMap<_, _> =
@@ -66,24 +66,24 @@ pub fn attach_configured(d: &mut Daemon) -> Result<(), (String, Refusal)> {
     Ok(())
 }
 
-/// Whether no change of the surroundings would help. Of a port with files, they may be what is wrong.
+/// Whether the port can never be attached. A refusal about files may be temporary.
 fn is_mistake(params: &AttachParams, refusal: &Refusal) -> bool {
     let has_files = AttachSpec::parse(&params.port).is_ok_and(|spec| !spec.files().is_empty());
     !has_files && [Errno::INVAL, Errno::OPNOTSUPP].iter().any(|errno| errno.raw_os_error() == refusal.errno)
 }
 
-/// Attaches a port that stays until it is detached. Returns its full name.
+/// Attaches a port that stays until detached. Returns its full name.
 ///
 /// # Errors
-/// [`Refusal`] if the caller may not do that, or the port cannot be made.
+/// [`Refusal`] if the caller lacks the right, or the port cannot be created.
 pub fn attach(d: &mut Daemon, p: &AttachParams, caller: Caller) -> Result<String, Refusal> {
     attach_declared(d, Declared { params: p.clone(), from_file: false }, caller)
 }
 
-/// The same for a port that the configuration file may have. Its record keeps what it was attached with.
+/// Like [`attach`], for a port that may come from the configuration file. Its record keeps its attach parameters.
 ///
 /// # Errors
-/// [`Refusal`] if the caller may not do that, or the port cannot be made.
+/// [`Refusal`] if the caller lacks the right, or the port cannot be created.
 pub fn attach_declared(d: &mut Daemon, declared: Declared, caller: Caller) -> Result<String, Refusal> {
     let full = make(d, &declared.params, caller)?;
     if let Some(record) = d.ports.get_mut(&full) {
@@ -92,11 +92,11 @@ pub fn attach_declared(d: &mut Daemon, declared: Declared, caller: Caller) -> Re
     Ok(full)
 }
 
-/// Attaches a port once what it takes is free, until then at most: what another port had is in use until the kernel, a
-/// thread and the service manager have let it go.
+/// Retries until a port's resources are free, or until `until`: another port's resources stay in use until the kernel,
+/// a thread and the service manager have released them.
 ///
 /// # Errors
-/// What the last attempt returns.
+/// The error of the last attempt.
 pub fn once_free<T>(
     d: &mut Daemon,
     until: Instant,
@@ -126,25 +126,26 @@ fn make(d: &mut Daemon, p: &AttachParams, caller: Caller) -> Result<String, Refu
     attach_to_switch(d, place(d, p, &spec)?, &spec, &p.options, caller)
 }
 
-/// The switch that a request names, and the port's name there.
+/// The switch of a request, and the port's name on it.
 fn place(d: &Daemon, p: &AttachParams, spec: &AttachSpec) -> Result<SwitchPort, Refusal> {
     let switch = SwitchName::parse(naming::switch_meant(d, &p.switch)).map_err(bad)?;
     let port = p.options.name.clone().unwrap_or_else(|| spec.port_name().to_string());
     Ok(SwitchPort::new(switch, port))
 }
 
-/// Attaches a port whose device came with the request. It stays until it is detached, or its device is gone. Returns
-/// its full name.
+/// Attaches a port whose device came with the request. It stays until it is detached or its device is gone. Returns its
+/// full name.
 ///
 /// # Errors
-/// [`Refusal`] if the caller may not do that, or what came is not such a device.
+/// [`Refusal`] if the caller lacks the right, or the descriptors are not such a device.
 pub fn bring(d: &mut Daemon, request: &BringRequest, queues: Strangers, caller: Caller) -> Result<String, Refusal> {
     let p = &request.params;
     let spec = p.check().map_err(bad)?;
     if !matches!(spec.needs(), Needs::Tap(_)) {
         return Err(bad(format!("{}: only a TAP can be handed over", p.port)));
     }
-    let (asked, came) = (usize::from(request.queues), queues.all().len());
+    let asked = usize::from(request.queues);
+    let came = queues.all().len();
     if asked != came {
         return Err(bad(format!("{asked} queues are announced, and {came} descriptors came")));
     }
@@ -157,7 +158,7 @@ pub fn bring(d: &mut Daemon, request: &BringRequest, queues: Strangers, caller: 
     Ok(full)
 }
 
-/// The only way in which a port gets onto a switch: kind and options are known, and nothing is made yet.
+/// The only way of a port onto a switch: kind and options are known; the port is not created yet.
 fn attach_to_switch(
     d: &mut Daemon,
     at: SwitchPort,
@@ -173,8 +174,7 @@ fn attach_to_switch(
     Ok(full)
 }
 
-/// Attaches a ptnet device to the backend that a name means: a switch's port, or, without a switch, a pipe's end or an
-/// interface.
+/// Attaches a ptnet device to a backend: a switch's port, or, without a switch, a pipe's end or an interface.
 fn attach_backend(
     d: &mut Daemon,
     backend: &str,

@@ -1,4 +1,4 @@
-//! The control protocol's methods.
+//! Methods of the control protocol.
 
 use netvale_control::server::Handler;
 use netvale_control::types::{Applied, ApplyParams, AttachParams, Done, EventName, PortInfo, Version};
@@ -16,7 +16,7 @@ use crate::ports::{self, detach, policies};
 use crate::refusal::Refusal;
 use crate::registry::events::Happened;
 
-/// The daemon, as one request of a caller sees it.
+/// The daemon, as seen by one request of a caller.
 pub struct Rpc<'a> {
     /// The daemon.
     pub daemon: &'a mut Daemon,
@@ -43,7 +43,7 @@ impl Rpc<'_> {
     fn answer(&mut self, mut request: Request) -> Result<Reply, RpcError> {
         naming::settle(self.daemon, &mut request);
         match naming::misplaced_switch(self.daemon, &request) {
-            // What a caller cannot see is not there.
+            // A switch that the caller cannot see does not exist for it.
             Some(switch) if permission::may_join(self.daemon, switch, self.caller).is_ok() => {
                 return Err(is_switch(switch));
             }
@@ -51,7 +51,7 @@ impl Rpc<'_> {
         }
         let full;
         let what = match &request {
-            // It is admitted once its kind of port is known.
+            // Admitted once its kind of port is known.
             Request::PortAttach(_) => return self.carry_out(request),
             Request::PortDetach(p) => {
                 full = format!("{}:{}", p.switch, p.port);

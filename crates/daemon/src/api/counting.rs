@@ -1,5 +1,5 @@
-//! Counters for `top` and for metrics: read from where workers leave them, without a lock and without a look at what
-//! programs can write.
+//! Counters for `top` and for metrics: read from the workers' memory without a lock, and without memory that programs
+//! can write.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,13 +20,15 @@ use crate::permission::{controls, is_trusted, may_join};
 use crate::registry::events::now_ns;
 use crate::worker::Worker;
 
-/// About how many counters an answer has at most; the ports that are left come in the next one. So an answer stays
-/// below what a connection may leave unread, and the main thread has time for others in between.
+/// Approximate maximum of counters in an answer; the remaining ports follow in the next one. This keeps an answer below
+/// the limit of unread bytes, and gives the main thread time for other work in between.
 const MOST_COUNTERS: usize = 30_000;
 
-/// Reads all counters, those of ports as far as the caller sees them.
+/// Reads all counters; those of ports only if the caller sees the port.
 pub fn all_stats(d: &Daemon, params: &AllStatsParams, caller: Caller) -> AllStats {
-    let (mut ports, mut next, mut counters) = (Vec::new(), None, 0);
+    let mut ports = Vec::new();
+    let mut next = None;
+    let mut counters = 0;
     let after = params.after.as_deref();
     for (name, record) in seen(d, caller).filter(|(name, _)| after.is_none_or(|after| *name > after)) {
         if counters > MOST_COUNTERS {
@@ -150,7 +152,7 @@ fn drops(rings: &[Arc<RingCounters>]) -> Drops {
     sum
 }
 
-/// How long the frames of all rings took that were timed, if some were.
+/// Latency of timed frames over all rings; `None` if no frame was timed.
 fn latency(rings: &[Arc<RingCounters>]) -> Option<Latency> {
     let mut sum_ns = 0;
     let mut all = [0; PARTS];
@@ -165,7 +167,8 @@ fn latency(rings: &[Arc<RingCounters>]) -> Option<Latency> {
 
 /// Kicks of all rings together.
 fn kicks(record: &Record) -> Kicks {
-    let (rings, behind) = (record.rings(), &record.behind);
+    let rings = record.rings();
+    let behind = &record.behind;
     let sent = (0..record.ingress.len()).map(|i| match rings.and_then(|rings| rings.tx.get(i)) {
         Some(tx) => (tx.kicks.sent(), tx.kicks.suppressed(), tx.kicks.received()),
         None => behind.ring_kicks(Direction::In, i),
@@ -182,7 +185,8 @@ fn kicks(record: &Record) -> Kicks {
 }
 
 fn policies(record: &Record) -> Option<PolicyStats> {
-    let (switch, id) = (record.switch.as_ref()?, record.id?);
+    let switch = record.switch.as_ref()?;
+    let id = record.id?;
     let known = switch.policies(id)?;
     let state = switch.policy_state(id)?;
     let rules = |filters: &Filters| {
@@ -204,8 +208,7 @@ fn policies(record: &Record) -> Option<PolicyStats> {
 mod tests {
     use super::*;
 
-    /// Objective: the parts of all rings are added up, those without a frame are left out, and their bounds are those
-    /// of the protocol.
+    /// Objective: the histograms of all rings are summed, empty parts are omitted, and the bounds are the protocol's.
     #[test]
     fn latencies() {
         let rings = [Arc::<RingCounters>::default(), Arc::default()];

@@ -10,13 +10,13 @@ use crate::permission;
 use crate::ports::looking;
 use crate::registry::events::now_ns;
 
-/// Most switches and ports, and most names of events, of a subscription: each event is compared with them.
+/// Maximum number of switches and ports, and of event names, in a subscription: each event is compared with them.
 const MOST: usize = 64;
 
-/// Has a connection told of events from now on; one that is told already has new filters then.
+/// Subscribes a connection to events, or replaces its filters.
 ///
 /// # Errors
-/// [`RpcError`] if there is no such event, or there are too many filters or subscriptions.
+/// [`RpcError`] for an unknown event, or too many filters or subscriptions.
 pub fn subscribe(d: &mut Daemon, p: SubscribeParams, caller: Caller) -> Result<Subscribed, RpcError> {
     check(&p)?;
     if !d.events.has(caller.client) {

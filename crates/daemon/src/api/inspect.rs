@@ -37,7 +37,7 @@ pub fn switch_info(s: &Switch) -> SwitchInfo {
     }
 }
 
-/// A switch's forwarding table, restricted to ports that the caller sees; `None` when there is no such switch.
+/// A switch's forwarding table, restricted to ports that the caller sees; `None` if the switch does not exist.
 pub fn list_table(d: &Daemon, switch: &str, caller: Caller) -> Option<Vec<TableEntry>> {
     let s = d.switches.get(switch)?;
     let full = |port: &str| format!("{switch}:{port}");
@@ -61,8 +61,8 @@ pub fn list_table(d: &Daemon, switch: &str, caller: Caller) -> Option<Vec<TableE
     Some(entries)
 }
 
-/// Who wants which multicast groups of a switch, restricted to ports that the caller sees; `None` when there is no such
-/// switch.
+/// A switch's multicast group membership, restricted to ports that the caller sees; `None` if the switch does not
+/// exist.
 pub fn list_groups(d: &Daemon, switch: &str, caller: Caller) -> Option<GroupsInfo> {
     let ports: BTreeMap<_, _> = d.switches.get(switch)?.ports().into_iter().collect();
     let is_seen = |full: &String| d.ports.get(full).is_some_and(|record| controls(caller, record.owner.uid));
@@ -70,13 +70,13 @@ pub fn list_groups(d: &Daemon, switch: &str, caller: Caller) -> Option<GroupsInf
     Some(multicast::groups(d, switch, name))
 }
 
-/// Lists the ports that the caller sees, or those on one switch, without their rings; pipes are on no switch.
+/// Lists the ports that the caller sees, or those on one switch, without rings; pipes are on no switch.
 pub fn list_ports(d: &Daemon, switch: Option<&str>, caller: Caller) -> Vec<PortInfo> {
     let on = |r: &Record| switch.is_none_or(|s| r.switch.as_ref().is_some_and(|on| on.name() == s));
     let mut ports: Vec<_> = d.ports.iter().filter(|(_, r)| on(r)).map(|(n, r)| summary(r, n)).collect();
     ports.iter_mut().filter_map(|port| port.detail.as_mut()).for_each(PortDetail::shorten);
     if switch.is_none() {
-        // A pipe that a virtual machine has is listed as the machine's port.
+        // A virtual machine's pipe is listed as the machine's port.
         let own = d.pipes.iter().filter(|(_, pipe)| pipe.guest_end().is_none());
         ports.extend(own.map(|(name, known)| pipe::show(name, known)));
         ports.extend(d.guests.iter().map(|port| port.info()));
@@ -105,12 +105,12 @@ pub fn show(d: &Daemon, name: &str, caller: Caller) -> Option<PortInfo> {
     sees(caller, info.owner).then_some(info)
 }
 
-/// Lists the caller's programs that lost their port, the latest first.
+/// Lists the evictions of the caller's programs, latest first.
 pub fn list_evicted(d: &Daemon, caller: Caller) -> Vec<Evicted> {
     d.evictions.iter().filter(|one| sees(caller, Some(one.owner))).collect()
 }
 
-/// The reason why the last program that had the port of that name lost it, if the caller may see it.
+/// The reason of the last eviction from the port of that name, if the caller may see it.
 pub fn last_eviction(d: &Daemon, port: &str, caller: Caller) -> Option<String> {
     let last = list_evicted(d, caller).into_iter().find(|one| one.port == port)?;
     Some(format!("the last program that had it was evicted: {}", last.reason))
@@ -161,7 +161,7 @@ fn ring_in(d: &Daemon, record: &Record, i: usize, counters: &RingCounters) -> Ri
     }
 }
 
-/// With the indices of a guest's ring, if that is one of netmap's and does not hold up who reads it.
+/// Adds the indices of a guest's netmap ring, unless its memory holds up the reader.
 fn with_any_indices(d: &Daemon, base: RingInfo, record: &Record, i: usize) -> RingInfo {
     let Some(side) = record.behind.ring_side(base.dir, i) else { return base };
     let known = base.clone();
@@ -174,11 +174,12 @@ fn ring_out(d: &Daemon, record: &Record, i: usize, counters: &RingCounters) -> R
         let (kicks_sent, kicks_suppressed, _) = record.behind.ring_kicks(Direction::Out, i);
         return with_any_indices(d, RingInfo { kicks_sent, kicks_suppressed, ..base }, record, i);
     };
-    let (kicks, side) = (rx.host().kicks(), rx.host().side());
+    let kicks = rx.host().kicks();
+    let side = rx.host().side();
     RingInfo { kicks_sent: kicks.sent(), kicks_suppressed: kicks.suppressed(), ..with_indices(base, side, region) }
 }
 
-/// How many slots name each buffer; none if the memory holds up who reads it.
+/// Number of slots that refer to each buffer; empty if the memory holds up the reader.
 fn uses_of_buffers(rings: &Rings) -> BTreeMap<u32, u32> {
     let mem = Arc::clone(&rings.mem);
     let count = move || {
@@ -191,7 +192,7 @@ fn uses_of_buffers(rings: &Rings) -> BTreeMap<u32, u32> {
     rings.mem.region().touch(count).unwrap_or_default()
 }
 
-/// Warnings: mistakes an application made in its rings that will cost it frames.
+/// Warnings about mistakes of a program in its rings that will cost it frames.
 fn notes(record: &Record) -> Vec<String> {
     let uses = record.rings().map_or_else(BTreeMap::new, uses_of_buffers);
     let bufs = record.rings().map_or(u32::MAX, |r| r.mem.region().layout().sizes.bufs.num);

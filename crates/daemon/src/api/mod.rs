@@ -1,15 +1,15 @@
-//! The requests on the two sockets, and the ports of the configuration. Each request is parsed, admitted
-//! ([`crate::permission`]), and handed to the kind of port that it concerns ([`crate::ports`]).
+//! Requests on the two sockets, and the ports of the configuration. Each request is parsed, admitted
+//! ([`crate::permission`]), and passed to its kind of port ([`crate::ports`]).
 //!
-//! | module | what it serves |
+//! | module | contents |
 //! |---|---|
 //! | [`control`] | JSON-RPC on the control socket |
-//! | [`attaching`] | its `port.attach`, and the configuration's ports |
+//! | [`attaching`] | `port.attach`, and the ports of the configuration |
 //! | [`opening`] | messages on attach connections |
-//! | [`netmap`] | those of them that carry netmap's other requests |
-//! | [`handover`] | a successor that takes the daemon's place |
+//! | [`netmap`] | netmap's other requests, on attach connections |
+//! | [`handover`] | the hand-over to a successor |
 //! | [`inspect`] | replies to `list` and `show` |
-//! | [`counting`] | replies to `top` and for metrics: counters |
+//! | [`counting`] | counters for `top` and for metrics |
 //! | [`events`] | `subscribe` and `unsubscribe` |
 //! | [`trace`] | `trace.begin` and `trace.read` |
 //! | [`configuration`] | `config.apply` and `config.export`, and SIGHUP |

@@ -1,4 +1,4 @@
-//! Messages on attach connections: opening a port, asking what a connection holds, netmap's other requests.
+//! Messages on attach connections: opening a port, describing the connection's hold, netmap's other requests.
 
 use std::os::fd::OwnedFd;
 
@@ -27,17 +27,17 @@ use crate::refusal::{Refusal, refuse};
 use crate::system::closing::{self, Strangers};
 use crate::system::peer;
 
-/// What an attach connection holds, and the descriptors that the client left with it.
+/// An attach connection's hold, with the note that the client left.
 pub(crate) struct Held {
     attachment: Box<dyn Attachment>,
     note: [u8; NOTE_LEN],
 }
 
 impl Held {
-    /// Continues what a connection held in another process.
+    /// Restores a connection's hold from another process.
     ///
     /// # Errors
-    /// [`Refusal`] when the port is not there.
+    /// [`Refusal`] if the port does not exist.
     pub(crate) fn continued(
         d: &mut Daemon,
         (item, note): (HoldItem, Vec<u8>),
@@ -48,10 +48,10 @@ impl Held {
         Ok(Held { attachment: ports::continue_hold(d, item, caller)?, note: own })
     }
 
-    /// What another process must know to continue it; `None` if it ends with this one.
+    /// Saves the hold for another process; `None` if it ends with this one.
     ///
     /// # Errors
-    /// When the daemon is out of descriptors.
+    /// Fails if the daemon is out of descriptors.
     pub(crate) fn save(&self) -> std::io::Result<Option<(HoldItem, Vec<u8>)>> {
         Ok(self.attachment.save()?.map(|item| (item, self.note.to_vec())))
     }
@@ -64,8 +64,8 @@ impl Held {
 
 /// Handles one message of a client. Returns whether to keep the connection.
 ///
-/// A malformed message costs nobody a port: a program may have written to a descriptor that it takes for something
-/// else. The message is refused, in case somebody reads the answer, and the connection stays.
+/// A malformed message costs no port: a program may have written to the wrong descriptor. The message is refused, in
+/// case the answer is read, and the connection stays.
 pub(crate) fn serve(d: &mut Daemon, fd: &OwnedFd, holds: &mut Option<Held>, caller: Caller) -> bool {
     let mut bytes = [0u8; LONGEST + 1];
     let (got, answer_to, brought) = match receive(fd, &mut bytes, caller) {
@@ -73,7 +73,7 @@ pub(crate) fn serve(d: &mut Daemon, fd: &OwnedFd, holds: &mut Option<Held>, call
         Err(Errno::AGAIN | Errno::INTR) => return true,
         Err(_) => return false,
     };
-    // An empty message looks like the end of the connection.
+    // An empty message looks like a hang-up.
     let has_ended = got == 0 && has_hung_up(fd);
     let to = answer_to.as_ref().unwrap_or(fd);
     d.changes.clients.extend((!has_ended).then_some(caller.client));
@@ -82,7 +82,7 @@ pub(crate) fn serve(d: &mut Daemon, fd: &OwnedFd, holds: &mut Option<Held>, call
     keep
 }
 
-/// Carries a message out and answers it. Returns whether to keep the connection.
+/// Executes a message and answers it. Returns whether to keep the connection.
 fn answer(
     d: &mut Daemon,
     to: &OwnedFd,
@@ -151,8 +151,8 @@ fn has_hung_up(fd: &OwnedFd) -> bool {
     !matches!(poll(&mut fds, Some(&nothing)), Ok(0))
 }
 
-/// Receives a message and the descriptors that came with it: the socket for its answer, unless it may not be answered
-/// there, and a file or the queues of a device. More of them end the connection.
+/// Receives a message with its descriptors: the socket for its answer, unless the daemon may not answer there, and a
+/// file or the queues of a device. Further descriptors end the connection.
 fn receive(fd: &OwnedFd, bytes: &mut [u8], caller: Caller) -> rustix::io::Result<(usize, Option<OwnedFd>, Strangers)> {
     let (got, mut fds) = closing::receive(fd, bytes)?;
     let is_device = MessageKind::of(bytes.get(..got).unwrap_or(&[])) == MessageKind::Bring;
@@ -173,8 +173,8 @@ fn receive(fd: &OwnedFd, bytes: &mut [u8], caller: Caller) -> rustix::io::Result
     Ok((got, answer_to, brought))
 }
 
-/// Whether the daemon may send its answer there: whatever else hears it would take it for a message of the daemon's
-/// own.
+/// Whether the daemon may answer on that socket: any other reader there would take the answer for a message of the
+/// daemon.
 fn may_answer(fd: &OwnedFd, caller: Caller) -> bool {
     let is_unix = sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX);
     let is_connected = matches!(sockopt::socket_type(fd), Ok(SocketType::SEQPACKET | SocketType::STREAM));
@@ -213,7 +213,7 @@ fn open(
     }
 }
 
-/// Opens a port, in the file that came with the request if it says so.
+/// Opens a port, in the file of the request if there is one.
 fn open_in(d: &mut Daemon, request: &AttachRequest, file: Option<Brought>, caller: Caller) -> Result<Opened, Refusal> {
     let (opened, held) = match request.file {
         None => (open_port(d, request, caller)?, Ok(())),
@@ -266,7 +266,7 @@ fn holding(d: &mut Daemon, to: &OwnedFd, which: Holding, holds: &mut Option<Held
     }
 }
 
-/// Answers a successor that asks whether it can go on here; one that begins is served once this message is done with.
+/// Answers a successor's inquiry; one that begins the hand-over is served after this message.
 fn succession(d: &mut Daemon, to: &OwnedFd, which: Succession, caller: Caller) -> bool {
     let admitted = permission::admit(d, caller, Request::HandOver).and_then(|()| match which {
         Succession::Hello(VERSION) => Ok(()),

@@ -1,4 +1,4 @@
-//! Traces: what becomes of single frames, for those whose ports they come from.
+//! Traces: the path of single frames, for the owners of their ports.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -17,11 +17,11 @@ use crate::daemon::Daemon;
 use crate::permission::{self, controls};
 use crate::registry::traces::Session;
 
-/// Records that wait to be read, and those of one answer.
+/// Maximum number of unread records, and of records in an answer.
 const ROOM: usize = 1024;
 const AT_ONCE: usize = 256;
 
-/// Begins a trace.
+/// Starts a trace.
 pub fn begin(d: &mut Daemon, p: &TraceBeginParams, caller: Caller) -> Result<TraceBegun, RpcError> {
     permission::may_trace(d, caller)?;
     let wrong = |what: String| RpcError::new(ErrorCode::InvalidParams, what, "nothing is traced");
@@ -60,13 +60,13 @@ fn switch_of(place: &str) -> &str {
     place.split(':').next().unwrap_or_default()
 }
 
-/// Whether there can be a switch, or a port on one, of that name.
+/// Whether a switch or a port on one can have that name.
 fn place(of: &str) -> Result<(), ()> {
     SwitchName::parse(switch_of(of)).map_err(drop)?;
     if of.contains(':') { PortName::parse(of).map(drop).map_err(drop) } else { Ok(()) }
 }
 
-/// Names of all ports that a trace may be about.
+/// Notes the names of all ports that may appear in a trace.
 fn name_ports(d: &Daemon, session: &mut Session) {
     let Some(switch) = session.switch.clone() else { return };
     for (id, port) in switch.ports() {
@@ -81,7 +81,7 @@ fn name_ports(d: &Daemon, session: &mut Session) {
 /// A port's switch, its full name, and its name there.
 type Place = (Arc<Switch>, String, String);
 
-/// The port of that name, or those of a caller on a switch of that name.
+/// The port of that name, or the caller's ports on the switch of that name.
 fn ports_of(d: &Daemon, of: &str, caller: Caller) -> Result<Vec<Place>, RpcError> {
     if let Some(switch) = d.switches.get(of) {
         permission::admit(d, caller, permission::Request::InspectSwitch(of))?;
@@ -100,21 +100,21 @@ fn ports_of(d: &Daemon, of: &str, caller: Caller) -> Result<Vec<Place>, RpcError
     Ok(vec![(Arc::clone(switch), of.to_owned(), port.ok_or_else(none)?)])
 }
 
-/// What was traced since the last time.
+/// Reads the records since the last call.
 pub fn read(d: &Daemon, caller: Caller) -> Result<TraceRead, RpcError> {
     let none =
         || RpcError::new(ErrorCode::NotFound, "this connection traces nothing".to_owned(), "call trace.begin first");
     let session = d.traces.of(caller.client).ok_or_else(none)?;
-    // Before the records: those of a port that is gone are all there.
+    // Before the records: those of a removed port are complete then.
     let ports = session.switch.as_ref().map_or(0, |switch| switch.traced(&session.trace));
     let records: Vec<_> = std::iter::from_fn(|| session.trace.next()).take(AT_ONCE).collect();
-    // One time for all, so that what comes later is not told to be earlier.
+    // One time for all records, so later ones never appear earlier.
     let at = now();
     let frames = records.iter().map(|record| Names { session, record }.frame(at)).collect();
     Ok(TraceRead { ports, lost: session.trace.lost(), frames })
 }
 
-/// A record, and the names of the ports that it is about.
+/// A record with the names of its ports.
 struct Names<'a> {
     session: &'a Session,
     record: &'a Record,
@@ -142,7 +142,7 @@ impl Names<'_> {
         }
     }
 
-    /// What happened. A rule is the sender's, until a port is named by which what follows is decided.
+    /// The steps of the frame. A rule is the sender's, until a step names a receiver that decides the next ones.
     fn steps(&self) -> Vec<TraceStep> {
         let record = self.record;
         let mut side = (record.from, Direction::In);

@@ -1,5 +1,4 @@
-//! What may be a field of the configuration: it has a **value**, as the file has it, and takes words of the command
-//! line.
+//! Field types of the configuration: each has a **value**, in the file's form, and parses command-line words.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,19 +10,19 @@ use serde_json::Value;
 
 use super::{SocketMode, SwitchPolicies};
 
-/// A field, as a value of JSON.
+/// A field of the configuration, convertible to JSON.
 pub trait FieldValue: Default + Serialize + DeserializeOwned {
-    /// As the file would have it; null if the file would not.
+    /// Returns the value in the file's form; null if the file would omit it.
     fn value(&self) -> Value {
         serde_json::to_value(self).unwrap_or_default()
     }
 
-    /// Takes a value whose shape has been checked. False if it does not fit the field all the same.
+    /// Sets a value of checked shape. False if it does not fit the field all the same.
     fn put(&mut self, value: Value) -> bool {
         serde_json::from_value(value).map(|value| *self = value).is_ok()
     }
 
-    /// Takes words of the command line; a list gets them besides what it has. False if they have not the shape.
+    /// Parses command-line words; a list appends them. False if they do not have the shape.
     fn take_words(&mut self, shape: Shape, words: &[OsString]) -> bool {
         let value = words.last().and_then(|word| shape.parse(word.to_str()?).ok());
         value.is_some_and(|value| self.put(value))
@@ -40,7 +39,7 @@ impl FieldValue for Option<String> {}
 impl FieldValue for Option<SocketMode> {}
 impl FieldValue for Option<Vec<usize>> {}
 
-/// Each text is there once.
+/// Without duplicates.
 impl FieldValue for Vec<String> {
     fn put(&mut self, value: Value) -> bool {
         serde_json::from_value::<Self>(value).map(|texts| *self = unique(texts)).is_ok()
@@ -60,7 +59,7 @@ impl FieldValue for PathBuf {
     }
 }
 
-/// Words need not be UTF-8; a value has those that are.
+/// Words need not be UTF-8; the value contains those that are.
 impl FieldValue for Vec<PathBuf> {
     fn value(&self) -> Value {
         self.iter().filter_map(|path| path.to_str()).collect()
@@ -72,7 +71,7 @@ impl FieldValue for Vec<PathBuf> {
     }
 }
 
-/// What a field is where nothing is said: that value, or what the type has if the default is one in words.
+/// A field's default: that value, or the type's default if the value is described in words.
 pub fn usual<T: FieldValue>(default: &Value) -> T {
     let mut field = T::default();
     if !default.is_string() {
@@ -81,7 +80,7 @@ pub fn usual<T: FieldValue>(default: &Value) -> T {
     field
 }
 
-/// Each of these once.
+/// Removes duplicates.
 pub fn unique<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut seen = Vec::new();
     for one in all {

@@ -1,5 +1,5 @@
-//! The configuration file as it is read: each key of its tables is a setting, those of a `[[port]]` are the parameters
-//! of `port.attach`.
+//! The configuration file: each key of its tables is a setting; those of a `[[port]]` are the parameters of
+//! `port.attach`.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -17,11 +17,11 @@ use toml::de::{DeTable, DeValue, Error, ValueDeserializer};
 use super::field::FieldValue;
 use super::{Config, ConfigError, SETTINGS, Setting, SwitchPolicies, TABLES};
 
-/// What a configuration file says; settings that it leaves out have their defaults.
+/// A parsed configuration file; omitted settings have their defaults.
 #[derive(Clone, Debug, Default)]
 pub struct File(pub(super) Config);
 
-/// A value, and where it stands.
+/// A value with its position.
 type PlacedValue<'a> = Spanned<DeValue<'a>>;
 
 impl File {
@@ -49,7 +49,7 @@ impl File {
     }
 }
 
-/// Reads the settings of a table; at the top, the other tables and the ports, too.
+/// Reads the settings of a table; at the top level, also the other tables and the ports.
 fn read_table(config: &mut Config, name: &str, table: &DeTable<'_>) -> Result<(), Error> {
     let is_top = name.is_empty();
     for (key, value) in table {
@@ -81,7 +81,7 @@ fn read_setting(config: &mut Config, setting: &Setting, place: &PlacedValue<'_>)
     if setting.shape != Shape::Policies {
         return setting.put(config, Value::deserialize(reader)?).map_err(|why| error_at(place, why));
     }
-    // Its own reader knows where in the table a mistake is.
+    // The table's own reader knows the positions in it.
     let policies = SwitchPolicies::deserialize(reader)?;
     if let Some(misfit) = policies.wrong() {
         let table = place.get_ref().get(misfit.switch.as_str()).unwrap_or(place);
@@ -95,7 +95,7 @@ fn table_at<'a, 'b>(place: &'a PlacedValue<'b>) -> Result<&'a DeTable<'b>, Error
     found.as_table().ok_or_else(|| error_at(place, format!("expected a table, found {}", found.type_str())))
 }
 
-/// Reads the ports: each is possible, and has a name of its own.
+/// Reads the ports and checks each, and that its name is unique.
 fn read_ports(places: &PlacedValue<'_>) -> Result<Vec<AttachParams>, Error> {
     let list = places.get_ref().as_array();
     let list = list.ok_or_else(|| error_at(places, "expected a list of tables: write [[port]] above each"))?;
@@ -126,7 +126,7 @@ fn read_port(place: &PlacedValue<'_>) -> Result<AttachParams, Error> {
     Ok(AttachParams { switch, port, options })
 }
 
-/// The full name of a port that is attached so.
+/// The full name that a port gets when attached.
 pub fn full_name(params: &AttachParams, spec: &AttachSpec) -> String {
     match &params.options {
         PortOptions { backend: Some(backend), .. } => {
@@ -137,7 +137,7 @@ pub fn full_name(params: &AttachParams, spec: &AttachSpec) -> String {
     }
 }
 
-/// The same parameters in one of the ways to write them: without options that say what holds anyway.
+/// Returns the parameters in canonical form: without options set to their default.
 #[must_use]
 pub fn canonical(params: &AttachParams) -> AttachParams {
     let Ok(spec) = AttachSpec::parse(&params.port) else { return params.clone() };
@@ -161,7 +161,7 @@ pub fn canonical(params: &AttachParams) -> AttachParams {
     AttachParams { switch: params.switch.clone(), port: spec, options }
 }
 
-/// Makes an error with the place of a value. The crate only adds places to errors that a value's own reader returns.
+/// Creates an error with the position of a value. The crate adds positions only to errors of a value's own reader.
 fn error_at(place: &PlacedValue<'_>, why: impl fmt::Display) -> Error {
     struct Fail<T>(T);
     impl<'de, T: fmt::Display> Visitor<'de> for Fail<T> {

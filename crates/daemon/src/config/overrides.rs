@@ -1,5 +1,4 @@
-//! What the daemon's command line says. It goes before what the file says, at the start and when a file is applied
-//! later.
+//! The daemon's command line. It takes precedence over the file, at start and whenever a file is applied.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -11,22 +10,22 @@ use netvale_control::types::Policies;
 use super::field::unique;
 use super::{Config, ConfigError, File, Setting};
 
-/// Settings of the command line.
+/// Settings on the command line.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
-    /// The folder that relative folders are meant in: a running daemon has none.
+    /// The base of relative folders: a running daemon has no current folder.
     pub here: PathBuf,
-    /// The settings whose flags are there, each with the words behind its flag.
+    /// The settings with a flag, each with the flag's words.
     pub words: Vec<(&'static Setting, Vec<OsString>)>,
-    /// Rules of filters, and what they are compiled: by the program that reads the file, which is not the daemon.
+    /// Filter rules with their compiled programs, from the program that reads the file, which is not the daemon.
     pub programs: BTreeMap<String, String>,
 }
 
 impl Overrides {
-    /// The configuration that a file means behind this command line.
+    /// Applies this command line over a file.
     ///
     /// # Errors
-    /// [`ConfigError::Words`] if a flag does not take its words.
+    /// [`ConfigError::Words`] if a flag's words are invalid.
     pub fn over(&self, file: File) -> Result<Config, ConfigError> {
         let File(mut config) = file;
         for (setting, words) in &self.words {
@@ -41,10 +40,10 @@ impl Overrides {
         Ok(Config { overrides: self.clone(), ..config })
     }
 
-    /// The same, of a file that is read again when the daemon is told to.
+    /// Like [`Overrides::over`], for a file to be reloaded.
     ///
     /// # Errors
-    /// [`ConfigError`] if the file cannot be read or is malformed, or a flag does not take its words.
+    /// [`ConfigError`] if the file cannot be read or is malformed, or a flag's words are invalid.
     pub fn over_file(&self, path: &Path) -> Result<Config, ConfigError> {
         let config = self.over(File::read(path)?)?;
         Ok(Config { file: Some(self.here.join(path)), ..config })
@@ -56,8 +55,8 @@ mod tests {
     use super::super::SocketMode;
     use super::*;
 
-    /// Objective: the command line goes before the file; what both name is there once; relative folders are those of
-    /// the start.
+    /// Objective: the command line takes precedence over the file; duplicates are merged; relative folders refer to the
+    /// start.
     #[test]
     fn command_line_first() {
         let words = |table: &str, name: &str, words: &[&str]| {

@@ -1,4 +1,4 @@
-//! Where in a file a mistake is: its line and column.
+//! Positions of mistakes in a file: line and column.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use toml::de::DeTable;
 
 use super::{Config, File, Overrides};
 
-/// A place in a text.
+/// A position in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Line, from 1.
@@ -15,14 +15,14 @@ pub struct Place {
     pub column: usize,
 }
 
-/// A mistake in a file, and where it is.
+/// A mistake in a file, with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     /// Name of the file.
     pub file: String,
-    /// The place; none if it is nowhere in particular.
+    /// The position, if it has one.
     pub place: Option<Place>,
-    /// What is wrong, in one line.
+    /// Description in one line.
     pub what: String,
 }
 
@@ -44,7 +44,7 @@ impl Place {
         Place { line: before.matches('\n').count() + 1, column: before[start..].chars().count() + 1 }
     }
 
-    /// The place of a key's value in the `[[port]]` of that number, from 0; that of `port` if it has no such key.
+    /// Position of a key's value in the `[[port]]` with that index, from 0; without such a key, that of `port`.
     #[must_use]
     pub fn of_port(text: &str, index: usize, key: &str) -> Option<Place> {
         let table = DeTable::parse(text).ok()?;
@@ -55,10 +55,10 @@ impl Place {
     }
 }
 
-/// Parses the text of a file, behind that command line.
+/// Parses the text of a file under that command line.
 ///
 /// # Errors
-/// The first mistake, with its place.
+/// The first mistake, with its position.
 pub fn parse(text: &str, file: &str, overrides: &Overrides) -> Result<Config, Mistake> {
     let mistake = |place, what: String| Mistake { file: file.to_owned(), place, what: what.trim().replace('\n', "; ") };
     let parsed = File::parse(text)
@@ -70,7 +70,7 @@ pub fn parse(text: &str, file: &str, overrides: &Overrides) -> Result<Config, Mi
 mod tests {
     use super::*;
 
-    /// Objective: each sort of mistake is found at its line and column, counted in characters.
+    /// Objective: each type of mistake is reported with line and column, counted in characters.
     #[test]
     fn places() {
         let told = |text: &str| parse(text, "f.toml", &Overrides::default()).unwrap_err().to_string();
@@ -95,7 +95,7 @@ mod tests {
         }
     }
 
-    /// Objective: a port's key is found by the port's number; without it, the port is.
+    /// Objective: a port's key is found by the port's index; without the key, the port is.
     #[test]
     fn ports() {
         let text = "[[port]]\nport = 'a'\n\n[[port]]\nmtu = 9\nport = 'b'\n";

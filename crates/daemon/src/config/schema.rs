@@ -1,11 +1,11 @@
-//! The file's JSON Schema, `docs/reference/config.schema.json`, made from the tables of settings and options.
+//! The file's JSON Schema, `docs/reference/config.schema.json`, generated from the tables of settings and options.
 
 use netvale_control::options::{AttachOption, OPTIONS, Shape};
 use serde_json::{Map, Value, json};
 
 use super::{SETTINGS, Setting, TABLES};
 
-/// Makes the schema (draft 2020-12), as text.
+/// Generates the schema (draft 2020-12) as text.
 #[must_use]
 pub fn schema() -> String {
     let mut schema = Value::Null;
@@ -55,7 +55,7 @@ fn port() -> Value {
     port
 }
 
-/// The condition on a port that has this option.
+/// The condition for a port to have this option.
 fn condition(option: &AttachOption) -> Option<Value> {
     let mut condition = json!({});
     if let Some(kinds) = option.kinds() {

@@ -1,4 +1,4 @@
-//! A setting: a key of the configuration file outside `[[port]]`, and when a change of it takes **effect**.
+//! A setting: a key of the configuration file outside `[[port]]`, and its **effect** when changed at run time.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -33,11 +33,11 @@ pub struct Setting {
 pub enum Effect {
     /// Immediately.
     Immediate,
-    /// For ports that are attached from then on.
+    /// For ports attached later.
     NewPorts,
-    /// Immediately, for folders that the sandbox reaches.
+    /// Immediately, for folders in the sandbox's reach.
     WithinReach,
-    /// Immediately, if the daemon may give its sockets away.
+    /// Immediately, if the daemon may give its sockets to others.
     WithChown,
     /// Immediately, if the sockets are the daemon's own.
     OwnSockets,
@@ -46,39 +46,39 @@ pub enum Effect {
 }
 
 impl Setting {
-    /// The setting of that name in that table.
+    /// Finds a setting by table and name.
     #[must_use]
     pub fn find(table: &str, name: &str) -> Option<&'static Setting> {
         SETTINGS.iter().find(|setting| (setting.table, setting.name) == (table, name))
     }
 
-    /// Its name as messages have it: `switch.ageing_s`.
+    /// Its name in messages: `switch.ageing_s`.
     #[must_use]
     pub fn path(&self) -> String {
         if self.table.is_empty() { self.name.to_owned() } else { format!("{}.{}", self.table, self.name) }
     }
 
-    /// What it means, in sentences.
+    /// Its meaning, in sentences.
     #[must_use]
     pub fn doc(&self) -> &'static str {
         self.doc.trim()
     }
 
-    /// What holds without it, in words.
+    /// Its default, in words.
     #[must_use]
     pub fn default(&self) -> String {
         let usual = (self.usual)();
         usual.as_str().map_or_else(|| usual.to_string(), str::to_owned)
     }
 
-    /// The name of its flag without dashes, and what stands for a value in the help, which is empty for a flag of
-    /// shape [`Shape::Flag`]: that one says the other of what holds without it.
+    /// The name of its flag without dashes, and the value's placeholder in the help. The placeholder is empty for
+    /// [`Shape::Flag`], whose flag sets the opposite of the default.
     #[must_use]
     pub fn flag(&self) -> Option<(&'static str, &'static str)> {
         (!self.flag.is_empty()).then(|| self.flag.split_once(' ').unwrap_or((self.flag, "")))
     }
 
-    /// What the help says of its flag.
+    /// The help text of its flag.
     #[must_use]
     pub fn help(&self) -> String {
         let mut text = self.help.trim().trim_end_matches('.').to_owned();
@@ -91,31 +91,31 @@ impl Setting {
         }
     }
 
-    /// Its value in that configuration, as the file would have it; null if the file would not.
+    /// Its value in that configuration, in the file's form; null if the file would omit it.
     #[must_use]
     pub fn value(&self, config: &Config) -> Value {
         (self.value)(config)
     }
 
-    /// Makes it the same as in another configuration.
+    /// Copies it from another configuration.
     pub fn copy(&self, to: &mut Config, from: &Config) {
         (self.copy)(to, from);
     }
 
-    /// Sets it.
+    /// Sets it to a value.
     ///
     /// # Errors
-    /// What was found, what is expected and what to do, if the value has not the setting's shape.
+    /// A message with the value found, the expected shape and the remedy.
     pub fn put(&self, config: &mut Config, value: Value) -> Result<(), String> {
         let found = value.to_string();
         let is_put = self.shape.admits(&value) && (self.put)(config, value);
         if is_put { Ok(()) } else { Err(self.misfit(self.name, &found)) }
     }
 
-    /// Sets it to what the words behind its flag say.
+    /// Sets it to the words of its flag.
     ///
     /// # Errors
-    /// The same as for a value, if the words have not the setting's shape.
+    /// As for a value, if the words do not have the setting's shape.
     pub fn take(&self, config: &mut Config, words: &[OsString]) -> Result<(), String> {
         let is_taken = match (self.shape, (self.usual)()) {
             (Shape::Flag, usual) => (self.put)(config, (usual != true).into()),

@@ -1,4 +1,4 @@
-//! The policies that ports of switches begin with.
+//! Policies of switches for new ports.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,20 +8,20 @@ use serde::{Deserialize, Serialize};
 
 use super::Config;
 
-/// The name that stands for all switches.
+/// Matches all switches.
 const ALL: &str = "*";
 
-/// Policies by the names of switches; `*` is all of them, of which another table says more.
+/// Policies by switch name; a switch's own table goes over that of `*`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(transparent)]
 pub struct SwitchPolicies(BTreeMap<String, Policies>);
 
-/// What is wrong in the table of a switch.
+/// A mistake in a switch's table.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct WrongDefault {
     /// The switch.
     pub switch: String,
-    /// The key that is wrong.
+    /// The key at fault.
     pub key: &'static str,
     what: String,
 }
@@ -33,14 +33,14 @@ impl fmt::Display for WrongDefault {
 }
 
 impl SwitchPolicies {
-    /// Those of the ports of that switch.
+    /// The policies of new ports on that switch.
     #[must_use]
     pub fn of(&self, switch: &str) -> Policies {
         let all = self.0.get(ALL).cloned().unwrap_or_default();
         self.0.get(switch).map_or_else(|| all.clone(), |own| own.over(&all))
     }
 
-    /// Whether the ports of some switch begin in the rate group of these policies, with another rate.
+    /// Whether these policies join the rate group of some switch's policies with another rate.
     #[must_use]
     pub fn has_other_rate(&self, policies: &Policies) -> bool {
         let Some(own) = policies.rate_group.as_deref() else { return false };
@@ -48,7 +48,7 @@ impl SwitchPolicies {
         usual.into_iter().any(|usual| usual.name == own.name && usual != own)
     }
 
-    /// The same port, with what it begins with. One on no switch has no policies.
+    /// Adds the policies of its switch to a port. A port on no switch has no policies.
     #[must_use]
     pub fn under(&self, mut port: AttachParams) -> AttachParams {
         if !port.switch.is_empty() {
@@ -57,7 +57,7 @@ impl SwitchPolicies {
         port
     }
 
-    /// The first mistake.
+    /// Returns the first mistake.
     pub(super) fn wrong(&self) -> Option<WrongDefault> {
         self.0.iter().find_map(|(switch, policies)| {
             let misfit = policies.check().and_then(|()| self.of(switch).check()).err()?;
@@ -67,12 +67,12 @@ impl SwitchPolicies {
 }
 
 impl Config {
-    /// The policies of all its ports, and those that others begin with.
+    /// Iterates over the policies of all ports and all switches.
     pub fn policies(&self) -> impl Iterator<Item = &Policies> {
         self.ports.iter().map(|port| &port.options.policies).chain(self.switch.policies.0.values())
     }
 
-    /// The same, to be changed.
+    /// Like [`Config::policies`], mutable.
     pub(super) fn policies_mut(&mut self) -> impl Iterator<Item = &mut Policies> {
         self.ports.iter_mut().map(|port| &mut port.options.policies).chain(self.switch.policies.0.values_mut())
     }
@@ -83,7 +83,7 @@ mod tests {
     use super::super::File;
     use super::*;
 
-    /// Objective: a switch has its own policies before those of all; a port's own go before both.
+    /// Objective: a switch's own policies precede those of all switches; a port's own precede both.
     #[test]
     fn which_one_counts() {
         let text = "[switch.policies.'*']\nisolated = true\nrate_in = '1gbit'\n\
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(said(&config.ports[1].options.policies), (Some(true), Some("1gbit".into())));
     }
 
-    /// Objective: what is no policy, is unknown, or contradicts itself is named with its line.
+    /// Objective: non-policies, unknown keys and contradictions are reported with their line.
     #[test]
     fn mistakes() {
         for (table, line, word) in [

@@ -1,4 +1,4 @@
-//! Files as they are read: all keys, and what is refused.
+//! Parsing of files: all keys, and refusals.
 
 use netvale_control::options::Shape;
 use serde_json::Value;
@@ -30,7 +30,7 @@ fn full_file() {
     assert_eq!((c.sockets.mode, c.switch.ageing_s, c.ports[0].options.mtu), (Some(SocketMode(0o666)), 10, Some(9000)));
 }
 
-/// Objective: unknown keys and values out of range are refused with their place.
+/// Objective: unknown keys and values out of range are refused with their position.
 #[test]
 fn refusals() {
     for key in ["wrokers", "run-dir"] {
@@ -72,7 +72,7 @@ fn refusals() {
     }
 }
 
-/// Objective: what is read comes out as it went in, of each setting; where nothing is said, it is the default.
+/// Objective: each setting keeps its value through a round trip; an omitted one has its default.
 #[test]
 fn values_of_all_settings() {
     let text = "run_dir = '/r'\nworkers = 2\ncpus = [1, 0]\nspin_us = 7\nrt_priority = 3\nuser = 'u'\nsandbox = false\n\
@@ -98,7 +98,7 @@ fn values_of_all_settings() {
     assert_eq!((always.polling(), always.spin_us), (Polling::Always, usual.spin_us));
 }
 
-/// Objective: the reference page has each setting with its default and its bounds, and no other.
+/// Objective: the reference page lists exactly the settings, with defaults and bounds.
 #[test]
 fn reference_page() {
     let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/configuration.md");
@@ -121,7 +121,7 @@ fn reference_page() {
     }
 }
 
-/// 10,000,000.
+/// Formats a number with separators: 10,000,000.
 fn grouped(number: u32) -> String {
     let digits = number.to_string();
     let is_first = |at: usize| at > 0 && (digits.len() - at).is_multiple_of(3);

@@ -1,21 +1,21 @@
-//! How many workers there are, and on which CPUs.
+//! Number of workers, and their CPUs.
 
 use std::num::NonZero;
 
 use super::Config;
 
-/// The number of workers where nothing says how many.
+/// Default number of workers.
 fn usual_workers() -> usize {
     workers_for(std::thread::available_parallelism().map_or(1, NonZero::get))
 }
 
-/// A quarter of the CPUs at most: the others are for the programs and virtual machines whose frames are forwarded.
+/// At most a quarter of the CPUs: the others are for programs and virtual machines.
 fn workers_for(cpus: usize) -> usize {
     (cpus / 4).clamp(1, 8)
 }
 
 impl Config {
-    /// Finds out how many workers there are, if nothing says it, and gives each its CPU, if they are pinned.
+    /// Fills in the default number of workers, and pins them if CPUs are configured.
     pub(super) fn place_workers(&mut self) {
         if self.workers == 0 {
             self.workers = self.cpus.as_ref().map_or_else(usual_workers, Vec::len);
@@ -23,7 +23,7 @@ impl Config {
         self.cpus = self.cpus.take().map(|cpus| cpus.into_iter().cycle().take(self.workers).collect());
     }
 
-    /// The CPU of each worker, one entry per worker; `None`: not pinned.
+    /// The CPU of each worker; `None`: not pinned.
     #[must_use]
     pub fn cpu_of_each(&self) -> Vec<Option<usize>> {
         let pinned = |cpus: &Vec<usize>| cpus.iter().copied().map(Some).collect();

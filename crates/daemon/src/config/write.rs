@@ -1,4 +1,4 @@
-//! Writing a configuration: as an object of the file's schema, and as the text of such a file.
+//! Writes a configuration as an object of the file's schema, and as the text of such a file.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Config, File, SETTINGS};
 
-/// The settings that differ from their defaults, and those ports.
+/// Returns the settings that differ from their defaults, and the given ports.
 #[must_use]
 pub fn json(config: &Config, ports: &[AttachParams]) -> Value {
     let mut file = Map::new();
@@ -46,7 +46,7 @@ fn port(params: &AttachParams) -> Value {
     Value::Object(port)
 }
 
-/// A filter's rule in words, as it was given, if that is known; `netvale apply` and `netvale up` compile it again.
+/// The text of a filter's rule as configured, if known; `netvale apply` and `netvale up` compile it again.
 fn in_words(rule: &Written<GivenRule>) -> String {
     match &**rule {
         GivenRule::Compiled(Rule { drops, expression: Some(expression), .. }) => {
@@ -56,7 +56,7 @@ fn in_words(rule: &Written<GivenRule>) -> String {
     }
 }
 
-/// The compiled rules of ports by their words, as [`text`] writes them.
+/// Compiled rules of ports by their text, in the form of [`text`].
 pub fn programs<'a>(policies: impl Iterator<Item = &'a Policies>) -> BTreeMap<String, String> {
     let rules = policies.flat_map(Policies::rules).flatten().flatten();
     rules.map(|rule| (in_words(rule), rule.text().to_owned())).collect()
@@ -66,15 +66,15 @@ fn is_rules(key: &str) -> bool {
     matches!(key, "filter_in" | "filter_out")
 }
 
-/// The rules of a port in words.
+/// The rules of a port as text.
 fn rules(value: &Value) -> Value {
     let list = value.as_array().into_iter().flatten();
     let words = |rule: &Value| Some(in_words(&Written::read(rule.as_str()?)?).into());
     list.map(|rule| words(rule).unwrap_or_else(|| rule.clone())).collect()
 }
 
-/// The same as text, with rules in words. `above` are lines of comments; `of_port` says something of a port by its
-/// number.
+/// Returns the configuration as text, with textual rules. `above` are lines of comments; `of_port` returns a remark on
+/// a port by its index.
 #[must_use]
 pub fn text(file: &Value, above: &[String], of_port: impl Fn(usize) -> Option<String>) -> String {
     let mut text: String = above.iter().map(|line| comment(line)).collect();
@@ -93,7 +93,7 @@ pub fn text(file: &Value, above: &[String], of_port: impl Fn(usize) -> Option<St
     text
 }
 
-/// A line of a comment, whatever is in it.
+/// A line of comment, for any text.
 fn comment(said: &str) -> String {
     let said: String = said.chars().map(|c| if is_hidden(c) { ' ' } else { c }).collect();
     format!("# {said}").trim_end().to_owned() + "\n"
@@ -101,7 +101,7 @@ fn comment(said: &str) -> String {
 
 fn lines<'a>(entries: impl Iterator<Item = (&'a String, &'a Value)>) -> String {
     let mut entries: Vec<_> = entries.collect();
-    // Where a port is, and what it is, before its options.
+    // Place and kind of a port precede its options.
     entries.sort_by_key(|(key, _)| match key.as_str() {
         "switch" => 0,
         "port" => 1,
@@ -111,7 +111,7 @@ fn lines<'a>(entries: impl Iterator<Item = (&'a String, &'a Value)>) -> String {
     entries.into_iter().map(|(key, is)| format!("{key} = {}\n", value(key, is))).collect()
 }
 
-/// A value in TOML, whose texts, numbers and lists are JSON's, but for one character.
+/// A value in TOML, whose strings, numbers and lists are those of JSON, except for one character.
 fn toml(value: &Value) -> String {
     let Some(table) = value.as_object() else { return value.to_string().replace('\u{7f}', "\\u007f") };
     let value = |key: &str, is: &Value| if is_rules(key) { toml(&rules(is)) } else { toml(is) };
@@ -119,7 +119,7 @@ fn toml(value: &Value) -> String {
     format!("{{{}}}", entries.join(", "))
 }
 
-/// What a port was attached with, in words: `tap:nv0, mtu 9000`.
+/// A port's attach parameters in words: `tap:nv0, mtu 9000`.
 #[must_use]
 pub fn words(params: &AttachParams, but: &[&str]) -> String {
     let mut words = vec![params.port.clone()];
@@ -142,7 +142,7 @@ fn said(option: &AttachOption, value: &Value) -> String {
 mod tests {
     use super::*;
 
-    /// Objective: what is written is read as the same, settings, ports and odd characters; defaults are not written.
+    /// Objective: settings, ports and odd characters survive writing and reading; defaults are not written.
     #[test]
     fn read_again() {
         let text_of = "workers = 2\ncpus = [0, 1]\nuser = \"o\\\\dd \\u007f \\\"u\\\"\"\n[switch]\nshared = ['*']\nageing_s = 9\n\
@@ -162,8 +162,7 @@ mod tests {
         assert_eq!(json(&File::default().into_config(), &[]), json!({}));
     }
 
-    /// Objective: rules are written as they were given, where that is known, and read again as rules that are still to
-    /// be compiled.
+    /// Objective: rules are written as configured, where known, and read back as rules yet to be compiled.
     #[test]
     fn rules_in_words() {
         let text_of =
@@ -177,7 +176,7 @@ mod tests {
         assert!(words(&config.ports[0], &[]).ends_with(r#"filter_in ["drop not (host 10.0.0.1)","pass 1,6 0 0 1"]"#));
     }
 
-    /// Objective: a port in words has what it was attached with.
+    /// Objective: a port in words shows its attach parameters.
     #[test]
     fn in_words() {
         let config = File::parse("[[port]]\nswitch='vale0'\nport='tap:x'\nmtu=9000\nlossless=true\nname='n'").unwrap();

@@ -1,4 +1,4 @@
-//! The items: what is said of each thing, with its descriptors in their places.
+//! The items: the saved state of each thing, with its descriptors in place.
 
 use std::any::Any;
 use std::ops::Range;
@@ -14,17 +14,17 @@ use super::kinds::{InterfaceItem, OpenInterfaceItem, UserCaptures};
 pub use super::parts::{CallerItem, Counts};
 use crate::caller::Caller;
 
-/// One thing that is handed over.
+/// An item of the hand-over.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Item {
-    /// The process.
+    /// The process itself.
     Process(ProcessItem),
     /// A region.
     Region(RegionItem),
     /// A switch.
     Switch(SwitchItem),
-    /// What a user has captured.
+    /// A user's captures.
     Captures(UserCaptures),
     /// A network interface.
     Interface(Box<InterfaceItem>),
@@ -34,24 +34,24 @@ pub enum Item {
     Pipe(PipeItem),
     /// Rings of an interface that a program has open.
     OpenInterface(Box<OpenInterfaceItem>),
-    /// A connection.
+    /// A client's connection.
     Client(ClientItem),
-    /// What changes with every frame, as it was a moment before the process ended without notice.
+    /// Counters and addresses, which change with every frame: the last snapshot before the process was killed.
     Counters(CountersItem),
     /// All items have been sent.
     End,
-    /// Nothing is handed over, for this reason.
+    /// The hand-over was refused, for this reason.
     Failed(String),
 }
 
-/// Where an address's VLAN stands beside it.
+/// Position of the VLAN above the address's bits.
 pub const VLAN_SHIFT: u32 = 48;
 
-/// How keys of users' captures begin.
+/// Prefix of the keys of users' captures.
 pub const CAPTURES: &str = "captures ";
-/// How keys of interfaces begin, before their names.
+/// Prefix of the keys of interfaces, before their names.
 pub const INTERFACE: &str = "interface ";
-/// How keys of rings of interfaces begin, before the numbers of the connections.
+/// Prefix of the keys of open interfaces, before the connection numbers.
 pub const OPEN_INTERFACE: &str = "rings ";
 
 /// The key of a user's region.
@@ -59,7 +59,7 @@ pub fn region_key(id: u32, uid: u32) -> String {
     format!("{}{uid}", regions_key(id))
 }
 
-/// How keys of regions with that number begin, before their users.
+/// Prefix of the keys of regions with that number, before their users.
 pub fn regions_key(id: u32) -> String {
     format!("region {id} ")
 }
@@ -90,17 +90,17 @@ pub const COUNTERS: &str = "counters";
 /// Counters of ports, and addresses of switches.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CountersItem {
-    /// Names of ports, and counters of their ingresses and egresses.
+    /// Names of ports, with the counters of their ingresses and egresses.
     pub ports: Vec<(String, [Vec<Counts>; 2])>,
-    /// Connections that have host rings open, and counters of those, tx rings first.
+    /// Connections with open host rings, and the counters of those rings, tx first.
     #[serde(default)]
     pub host_rings: Vec<(u64, Vec<Counts>)>,
-    /// Names of switches, and their addresses and ports.
+    /// Names of switches, with their addresses and ports.
     pub switches: Vec<(String, Vec<(u64, String)>)>,
 }
 
 impl Item {
-    /// What it is about: of one thing there is one item.
+    /// The item's key; a thing has exactly one item.
     pub fn key(&self) -> String {
         match self {
             Item::Process(_) | Item::End | Item::Failed(_) => String::new(),
@@ -116,7 +116,7 @@ impl Item {
         }
     }
 
-    /// The user whose memory it has.
+    /// The user whose memory the item holds.
     pub fn user(&self) -> Option<u32> {
         match self {
             Item::Region(region) => Some(region.uid),
@@ -129,7 +129,7 @@ impl Item {
         }
     }
 
-    /// Its place in the order in which items are continued: what others need comes first.
+    /// Position in the order of restoration: dependencies come first.
     pub fn rank(&self) -> u8 {
         match self {
             Item::Process(_) => 0,
@@ -144,10 +144,10 @@ impl Item {
     }
 }
 
-/// A process.
+/// State of the process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ProcessItem {
-    /// Its lock.
+    /// Lock of the run directory.
     pub lock: Fd,
     /// The listening socket of attach connections.
     pub attach: Fd,
@@ -155,28 +155,28 @@ pub struct ProcessItem {
     pub control: Fd,
     /// Standard output and error.
     pub output: [Fd; 2],
-    /// Names of what the service manager keeps for it.
+    /// Names under which the service manager keeps its state.
     pub kept: Vec<String>,
-    /// Files of the sockets that it has bound itself.
+    /// Socket files that it bound itself.
     pub own: Vec<PathBuf>,
 }
 
-/// A region.
+/// State of a region.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct RegionItem {
     /// Its number.
     pub id: u32,
     /// The user that owns it.
     pub uid: u32,
-    /// Number and size of `netmap_if`s, rings and buffers.
+    /// Count and size of `netmap_if`s, rings and buffers.
     pub sizes: [(u32, u32); 3],
     /// Whether it uses huge pages.
     pub huge: bool,
-    /// Device and inode of its user's file, and offset and length in it.
+    /// Device and inode of the user's file, then offset and length in it.
     pub file: Option<[u64; 4]>,
-    /// Runs of used buffers.
+    /// Ranges of buffers in use.
     pub used_bufs: Option<Vec<Range<u32>>>,
-    /// Its memory: one file, or its user's and that with what is not the user's.
+    /// Its memory: one file, or the user's file and a second one for the rest.
     pub memory: Vec<Fd>,
 }
 
@@ -194,65 +194,64 @@ impl RegionItem {
     }
 }
 
-/// A switch.
+/// State of a switch.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct SwitchItem {
     /// Its name.
     pub name: String,
     /// The user that owns it.
     pub owner: u32,
-    /// Its addresses (in wire order, first byte lowest, their VLANs above them), and the names of the ports behind
-    /// which they were seen.
+    /// Its addresses (in wire order, first byte lowest, VLAN above), with the names of their ports.
     pub addresses: Vec<(u64, String)>,
-    /// The key by which it spreads flows over queues: each of them stays on its queue, and in order.
+    /// Key of its flow hash: each flow stays on its queue, and in order.
     #[serde(default)]
     pub flows: Option<[u64; 2]>,
 }
 
-/// A port.
+/// State of a port.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PortItem {
     /// Its full name.
     pub name: String,
-    /// Its switch and its name there, if it is on one.
+    /// Its switch and its name there, if attached to one.
     pub on: Option<(String, String)>,
     /// Its kind.
     pub kind: PortKind,
-    /// The user that owns it and the process that made it.
+    /// The owner, and the process that created it.
     pub owner: CallerItem,
-    /// What it was attached with, and whether that came from the configuration.
+    /// Attach parameters, and whether they came from the configuration.
     pub declared: Option<(AttachParams, bool)>,
-    /// Whether it stays when nobody holds its rings.
+    /// Whether it stays when no program holds its rings.
     pub persistent: bool,
-    /// The bare name of a persistent port of netmap's; for a port that joins it to a second switch, the name, too.
+    /// Bare name of a netmap persistent port; also set for the port that joins it to a second switch.
     pub lasting: Option<String>,
     /// Whether it holds senders back.
     pub lossless: bool,
     /// Its policies.
     #[serde(default)]
     pub policies: Policies,
-    /// How many frames each rule of its filters decided about.
+    /// Frames decided by each rule of its filters.
     #[serde(default)]
     pub rules: Vec<u64>,
-    /// Whether root or the daemon's own user has set some.
+    /// Whether root or the daemon's own user set some of them.
     #[serde(default)]
     pub policies_are_set: bool,
     /// Whether its workers are kept awake.
     pub polled: bool,
     /// Counters of its ingresses and egresses.
     pub counters: [Vec<Counts>; 2],
-    /// What its kind needs to go on; if that says nothing, it is attached anew.
+    /// State of its kind; without one, the port is attached anew.
     pub state: Option<State>,
-    /// For each ingress, the port names and rings for which frames wait, and how many.
+    /// For each ingress, the receivers (port name and ring) of waiting frames, and their number.
     pub waiting: Vec<Vec<(String, usize, usize)>>,
-    /// A file with these frames, if there are any.
+    /// File with the waiting frames, if there are any.
     pub frames: Option<Fd>,
 }
 
-/// A pipe between programs.
+/// State of a pipe between programs.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PipeItem {
-    /// Its name without the end.
+    /// Its name, without the end.
     pub name: String,
     /// The user that owns it.
     pub uid: u32,
@@ -262,55 +261,55 @@ pub struct PipeItem {
     pub slots: u32,
     /// The first ring of each end.
     pub first: [u32; 2],
-    /// The connections that hold each end, and whether they share it.
+    /// Connections that hold each end, and whether they share it.
     pub held: [Vec<(u64, bool)>; 2],
     /// Offset rules of the rings of each end, tx first.
     pub offsets: [Vec<Option<[u32; 3]>>; 2],
-    /// The end that is a virtual machine's: its port has said the rest.
+    /// The virtual machine's end; its port's item holds the rest.
     pub guest: Option<usize>,
-    /// What is rung when frames have arrived, and when there is room, in each direction; not of a virtual machine's.
+    /// Doorbells in each direction: frames have arrived, room is free. Empty for a virtual machine's pipe.
     pub bells: Vec<[Fd; 2]>,
 }
 
-/// A connection.
+/// State of a connection.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ClientItem {
-    /// Its number, and who is at the other end.
+    /// Its number and its peer.
     pub caller: CallerItem,
     /// Its socket.
     pub socket: Fd,
-    /// What goes on there.
+    /// State of its protocol.
     pub connection: ConnectionItem,
 }
 
-/// What goes on on a connection.
+/// The protocol of a connection.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConnectionItem {
-    /// Requests of the control protocol: bytes of an unfinished one, and of answers that were not sent.
+    /// The control protocol.
     Control {
-        /// Bytes of a request that is not complete.
+        /// Bytes of an incomplete request.
         pending: Vec<u8>,
-        /// Bytes of answers that the client has not taken yet.
+        /// Bytes of answers not yet sent.
         unsent: Vec<u8>,
-        /// Whether the client has sent its last request.
+        /// Whether the client has closed its sending side.
         ended: bool,
-        /// What events the client is told of, and the number of the last one.
+        /// Event filters, and the number of the last event.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         events: Option<(SubscribeParams, u64)>,
     },
-    /// A connection that holds a port, or may open one.
+    /// The attach protocol: a connection that holds a port, or may open one.
     Attach {
-        /// What it holds, and its note.
+        /// The hold with its note.
         holds: Option<(HoldItem, Vec<u8>)>,
     },
 }
 
-/// What a connection holds of a port.
+/// A connection's hold on a port.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HoldItem {
-    /// Rings of a switch's port.
+    /// Rings of a port on a switch.
     Rings {
         /// The port's name.
         port: String,
@@ -328,23 +327,23 @@ pub enum HoldItem {
         /// The `netmap_if`.
         binding: BindingItem,
     },
-    /// Rings of an interface.
+    /// Rings of an open interface.
     Interface {
-        /// The connection that opened them.
+        /// The connection that opened it.
         client: u64,
         /// The `netmap_if`.
         binding: BindingItem,
     },
-    /// Rings with nothing behind them, which no other item is about.
+    /// Rings with no backend; no other item describes them.
     Bare {
         /// The rings.
         rings: State,
         /// The `netmap_if`.
         binding: BindingItem,
     },
-    /// An end of a pipe.
+    /// One end of a pipe.
     PipeEnd {
-        /// The pipe's name without the end.
+        /// The pipe's name, without the end.
         pipe: String,
         /// The end.
         end: usize,
@@ -353,12 +352,12 @@ pub enum HoldItem {
     },
 }
 
-/// An application's `netmap_if`.
+/// A program's `netmap_if`.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct BindingItem {
     /// Its number.
     pub index: u32,
-    /// How many extra buffers it had at first.
+    /// Initial number of extra buffers.
     pub extra_bufs: u32,
 }
 
@@ -368,26 +367,26 @@ impl From<&Binding> for BindingItem {
     }
 }
 
-/// What a kind of port needs to go on in another process, while nothing of it moves.
+/// Exact state of a parked port, for another process.
 pub struct ParkedPort {
-    /// What it says of itself.
+    /// The state of its kind.
     pub state: State,
-    /// What pauses until it is dropped, which happens only if no successor goes on.
+    /// Pauses its threads until dropped, which happens only if no successor takes over.
     pub paused: Vec<Box<dyn Any>>,
 }
 
 impl ParkedPort {
-    /// The state of a port, and what pauses.
+    /// Creates it from a state and the pauses of its threads.
     ///
     /// # Errors
-    /// It cannot be written down.
+    /// Fails if the state cannot be serialised.
     pub fn of<T: Any>(state: &impl Serialize, paused: impl IntoIterator<Item = T>) -> std::io::Result<ParkedPort> {
         let paused = paused.into_iter().map(|one| Box::new(one) as Box<dyn Any>).collect();
         Ok(ParkedPort { state: State::of(state)?, paused })
     }
 }
 
-/// Of a port that has no threads of its own.
+/// For a port without threads of its own.
 impl From<State> for ParkedPort {
     fn from(state: State) -> ParkedPort {
         ParkedPort { state, paused: Vec::new() }

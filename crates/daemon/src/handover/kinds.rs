@@ -1,5 +1,5 @@
-//! Items about what single kinds have beside their ports: capture files and network interfaces. A file's *progress* is
-//! how far it has come.
+//! Items of single kinds besides their ports: capture files and network interfaces. A file's *progress* is its
+//! position.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -14,57 +14,57 @@ use serde::{Deserialize, Serialize};
 
 use super::parts::{CallerItem, Counts};
 
-/// What a user has captured.
+/// A user's captures.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct UserCaptures {
     /// The user.
     pub user: u32,
-    /// Portions of the user's allowance that are used up.
+    /// Used portions of the user's allowance.
     pub used: u64,
-    /// The files of captures that are over.
+    /// Files of finished captures.
     pub files: Vec<KeptCapture>,
 }
 
-/// The file of a capture that is over.
+/// The file of a finished capture.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct KeptCapture {
     /// Its path.
     pub path: PathBuf,
     /// Its device and inode number.
     pub file: (u64, u64),
-    /// The portions that it took when it was last looked at.
+    /// Its size in portions when last checked.
     pub portions: u64,
 }
 
-/// What a capture port says of itself.
+/// State of a capture port.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct FilesState {
-    /// The file that is replayed.
+    /// The replayed file.
     pub replay: Option<FileState<ReplayState>>,
-    /// The file that is written, and whether its user's allowance limits it.
+    /// The file being written, and whether it counts against its user's allowance.
     pub capture: Option<(FileState<CaptureState>, bool)>,
 }
 
-/// A file.
+/// State of a file.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct FileState<T> {
     /// Its descriptor.
     pub file: Fd,
-    /// How far it has come.
+    /// Its progress.
     pub progress: Progress<T>,
 }
 
-/// How far a file has come.
+/// Progress of a file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Progress<T> {
-    /// It was said by who paused.
+    /// Reported by a paused thread.
     Said(T),
-    /// It is noted in this memory, as at any time.
+    /// Read from this memory, at any time.
     Noted(Fd),
 }
 
-/// A network interface.
+/// State of a network interface.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct InterfaceItem {
     /// Its name.
@@ -74,18 +74,18 @@ pub struct InterfaceItem {
     queues: u32,
     up: bool,
     mac: [u8; 6],
-    /// Whether the program runs in the driver.
+    /// Whether its program runs in the driver.
     native: bool,
-    /// Whether its driver was told to leave VLAN tags in frames.
+    /// Whether its driver was set to leave VLAN tags in frames.
     #[serde(default)]
     pub has_told: bool,
-    /// What keeps it open.
+    /// State that keeps it open.
     pub nic: NicState,
-    /// What stands in for its stack.
+    /// The stand-in for its stack.
     pub stack: Option<StackItem>,
 }
 
-/// What stands in for an interface's stack.
+/// The stand-in for an interface's stack.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct StackItem {
     /// The name of the TAP.
@@ -97,10 +97,10 @@ pub struct StackItem {
 }
 
 impl InterfaceItem {
-    /// The item of an interface.
+    /// Creates the item of an interface.
     ///
     /// # Errors
-    /// When the daemon is out of descriptors.
+    /// Fails if the daemon is out of descriptors.
     pub fn new(nic: &Nic, stack: Option<StackItem>) -> std::io::Result<InterfaceItem> {
         let Interface { name, index, mtu, queues, up, mac } = nic.interface().clone();
         let native = nic.mode() == Mode::Native;
@@ -108,7 +108,7 @@ impl InterfaceItem {
         Ok(InterfaceItem { name, index, mtu, queues, up, mac, native, has_told, nic: nic.save()?, stack })
     }
 
-    /// The interface, and where its program runs.
+    /// The interface with the mode of its program.
     pub fn interface(&self) -> (Interface, Mode) {
         let &InterfaceItem { index, mtu, queues, up, mac, native, .. } = self;
         let name = self.name.clone();
@@ -116,12 +116,12 @@ impl InterfaceItem {
     }
 }
 
-/// Rings of an interface that a connection has open.
+/// A connection's open rings of an interface.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct OpenInterfaceItem {
     /// The connection.
     pub client: u64,
-    /// The name that it asked for.
+    /// The requested name.
     pub name: String,
     /// The interface.
     pub interface: String,
@@ -129,22 +129,22 @@ pub struct OpenInterfaceItem {
     pub owner: CallerItem,
     /// Whether its program binds the sockets itself.
     pub trusted: bool,
-    /// If not: whether the driver works on the buffers, and whether frames may take several.
+    /// If not: whether the driver writes to the buffers directly, and whether frames may take several.
     pub bound: Option<(bool, bool)>,
-    /// Number of the region.
+    /// Its region's number.
     pub region: u32,
-    /// Numbers of tx and rx rings, and of the slots of each.
+    /// Number of tx and rx rings, and of slots in each.
     pub shape: [u32; 4],
-    /// How many of the last tx and rx rings are host rings.
+    /// Number of host rings at the end of the tx and rx rings.
     pub host: (u32, u32),
     /// The first ring.
     pub first: u32,
-    /// The tx rings and the rx rings that are open.
+    /// The open tx rings and rx rings.
     pub rings: [Range<u32>; 2],
-    /// Number of each queue that has a socket, entries of the socket's rings, and the socket.
+    /// For each queue with a socket: its number, the entries of the socket's rings, and the socket.
     pub sockets: Vec<(u32, u32, Fd)>,
     /// Two bells of each host ring, tx rings first.
     pub bells: Vec<[Fd; 2]>,
-    /// Counters of the host rings that are open, tx rings first.
+    /// Counters of the open host rings, tx rings first.
     pub counters: Vec<Counts>,
 }

@@ -1,5 +1,5 @@
-//! What several items say: a caller, the counters of a ring, and frames that wait for room, in a file of their own, as
-//! there may be megabytes of them.
+//! Parts of several items: a caller, the counters of a ring, and waiting frames, which take a file of their own as they
+//! may need megabytes.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::caller::Caller;
 
-/// Most bytes of a file of frames: a batch of the longest frames for each of many rings.
+/// Maximum size of a file of frames: a batch of the longest frames for each of many rings.
 const MOST: u64 = 256 << 20;
 
 /// A caller: connection, user, process.
@@ -47,12 +47,12 @@ pub struct Counts {
     timed: Option<Timed>,
 }
 
-/// How long frames took that were timed.
+/// Latency of timed frames.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Timed {
-    /// Nanoseconds of all together.
+    /// Sum in nanoseconds.
     sum: u64,
-    /// Frames of each part of the histogram, with its bound in nanoseconds.
+    /// Histogram: the upper bound of each part in nanoseconds, and its frames.
     parts: Vec<(Option<u64>, u64)>,
 }
 
@@ -72,7 +72,7 @@ impl Counts {
         Counts { frames: counters.frames(), bytes: counters.bytes(), batches: counters.batches(), drops, timed }
     }
 
-    /// Counts frames that were dropped.
+    /// Counts dropped frames.
     pub fn drop(&mut self, why: DropReason, frames: u64) {
         match self.drops.iter_mut().find(|(name, _)| name == why.name()) {
             Some((_, count)) => *count += frames,
@@ -80,7 +80,7 @@ impl Counts {
         }
     }
 
-    /// Adds them to others. A reason that this version does not know is left out.
+    /// Adds these counts to a ring's counters. Reasons unknown to this version are skipped.
     pub fn add_to(&self, counters: &RingCounters) {
         counters.passed_in(self.batches, self.frames, self.bytes);
         for (name, n) in &self.drops {
@@ -93,10 +93,10 @@ impl Counts {
     }
 }
 
-/// Writes frames to a file, each behind its length in four bytes.
+/// Writes frames to a file, each after its length in four bytes.
 ///
 /// # Errors
-/// When there is no memory or no descriptor.
+/// Fails if memory or descriptors are short.
 pub fn pack_frames<'a>(frames: impl Iterator<Item = &'a Vec<u8>>) -> std::io::Result<OwnedFd> {
     let mut file = File::from(rustix::fs::memfd_create("netvale-frames", MemfdFlags::CLOEXEC)?);
     for frame in frames {
@@ -106,16 +106,17 @@ pub fn pack_frames<'a>(frames: impl Iterator<Item = &'a Vec<u8>>) -> std::io::Re
     Ok(file.into())
 }
 
-/// Reads the frames of such a file; those behind an incomplete one are left out.
+/// Reads the frames of such a file; stops at an incomplete one.
 ///
 /// # Errors
-/// When it cannot be read.
+/// Fails if the file cannot be read.
 pub fn unpack_frames(fd: OwnedFd) -> std::io::Result<Vec<Vec<u8>>> {
     let mut bytes = Vec::new();
     let mut file = File::from(fd);
     std::io::Seek::rewind(&mut file)?;
     file.take(MOST).read_to_end(&mut bytes)?;
-    let (mut rest, mut frames) = (&bytes[..], Vec::new());
+    let mut rest = &bytes[..];
+    let mut frames = Vec::new();
     while let Some((len, behind)) = rest.split_first_chunk() {
         let Some((frame, next)) = behind.split_at_checked(u32::from_le_bytes(*len) as usize) else { break };
         frames.push(frame.to_vec());
@@ -128,7 +129,7 @@ pub fn unpack_frames(fd: OwnedFd) -> std::io::Result<Vec<Vec<u8>>> {
 mod tests {
     use super::*;
 
-    /// Objective: counters go on where another process's were; what an older one does not say is nothing.
+    /// Objective: counters continue from another process's values; values missing in an older version count as zero.
     #[test]
     fn counts() {
         let [before, after] = <[RingCounters; 2]>::default();
@@ -146,7 +147,7 @@ mod tests {
         assert_eq!((after.frames(), after.batches()), (10, 2));
     }
 
-    /// Objective: frames come back as they were, and a length that is too large ends the list.
+    /// Objective: frames are restored unchanged, and an excessive length ends the list.
     #[test]
     fn frames_there_and_back() {
         let frames = vec![vec![1u8; 60], Vec::new(), vec![2; 70_000]];

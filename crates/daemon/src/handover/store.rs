@@ -1,10 +1,10 @@
-//! Items that the service manager keeps, for a daemon that is started after this one was killed.
+//! Items kept by the service manager, for a daemon that starts after this one was killed.
 //!
-//! Each is a descriptor in the service manager's store (sd_notify(3), `FDSTORE=1`): a socket in whose queue a message
-//! with the item and its descriptors waits. So an item and its descriptors change together, or not at all: the new
-//! message is kept before the one before it is forgotten. Reading leaves the message where it is.
+//! Each is a descriptor in the service manager's store (sd_notify(3), `FDSTORE=1`): a socket whose queue holds a
+//! message with the item and its descriptors. An item thus changes together with its descriptors, or not at all: the
+//! old message is forgotten only after the new one is kept. Reading leaves the message in place.
 //!
-//! Names are `nv.ID.GENERATION.PART.PARTS`: a message carries only so much.
+//! Names are `nv.ID.GENERATION.PART.PARTS`, as a message has a limited size.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,7 +18,7 @@ use super::touched::Touched;
 use super::wire::{self, MOST_FDS, PART};
 use crate::system::keep::{self, Kept};
 
-/// What is kept of one thing.
+/// A kept item.
 struct Saved {
     id: u64,
     generation: u64,
@@ -37,28 +37,28 @@ impl Saved {
     }
 }
 
-/// The kept items, by what they are about.
+/// The kept items, by key.
 #[derive(Default)]
 pub struct Store {
     saved: BTreeMap<String, Saved>,
-    /// Names of an earlier daemon's items, to be forgotten with the first save.
+    /// Names of an earlier daemon's items, forgotten at the first save.
     earlier: Vec<String>,
-    /// What they are about.
+    /// Keys of these items.
     found: BTreeMap<String, u64>,
     next: u64,
 }
 
 impl Store {
-    /// Saves items that are new or have changed; forgets those that were touched and are not among them.
+    /// Saves new and changed items; forgets touched items that are missing from `items`.
     ///
     /// # Errors
-    /// When the daemon is out of descriptors; what was kept before stays kept.
+    /// Fails if the daemon is out of descriptors; items kept before stay kept.
     pub fn save(&mut self, touched: &Touched, items: Vec<Item>) -> std::io::Result<()> {
         let keys = touched.keys(&self.saved);
         let mut before: BTreeMap<_, _> = keys.iter().filter_map(|key| self.saved.remove_entry(key)).collect();
         let done = items.iter().try_for_each(|item| self.save_one(&mut before, item));
         if let Err(e) = done {
-            // All that is kept is still known, so that it can be forgotten later.
+            // All kept items stay known, to be forgotten later.
             self.saved.append(&mut before);
             return Err(e);
         }
@@ -67,7 +67,7 @@ impl Store {
         Ok(())
     }
 
-    /// Saves one item, if it has changed since `before`.
+    /// Saves one item, if it differs from `before`.
     fn save_one(&mut self, before: &mut BTreeMap<String, Saved>, item: &Item) -> std::io::Result<()> {
         let key = item.key();
         let (text, fds) = to_bytes(item)?;
@@ -82,7 +82,7 @@ impl Store {
         Ok(())
     }
 
-    /// Whether an item is kept as it is.
+    /// Whether the item is kept unchanged.
     pub fn has(&self, item: &Item) -> bool {
         let kept = self.saved.get(&item.key());
         kept.is_some_and(|kept| to_bytes(item).is_ok_and(|(text, _)| kept.item == text))
@@ -93,12 +93,12 @@ impl Store {
         self.saved.keys()
     }
 
-    /// Forgets what is kept of one thing.
+    /// Forgets the item of that key.
     pub fn forget(&mut self, key: &str) {
         self.saved.remove(key).iter().for_each(Saved::forget);
     }
 
-    /// Forgets what is kept of the things of a kind that are gone, by what follows `prefix` in their keys.
+    /// Forgets the items of vanished things of a kind, by the rest of their keys after `prefix`.
     pub fn forget_gone(&mut self, prefix: &str, is_gone: impl Fn(&str) -> bool) {
         let kept = self.saved.range(prefix.to_owned()..).map_while(|(key, _)| Some((key, key.strip_prefix(prefix)?)));
         let gone: Vec<String> = kept.filter(|(_, rest)| is_gone(rest)).map(|(key, _)| key.clone()).collect();
@@ -126,16 +126,18 @@ impl Store {
         *self = Store { next: self.next, ..Store::default() };
     }
 
-    /// Has a new message kept; the one before is still there.
+    /// Keeps a new message; the old one is still there.
     fn replace(&mut self, before: Option<&Saved>, item: Vec<u8>, fds: &[Fd]) -> std::io::Result<Saved> {
         let parts = item.len().div_ceil(PART).max(fds.len().div_ceil(MOST_FDS)).max(1);
         let (id, generation) = before.map_or_else(|| (self.new_id(), 0), |b| (b.id, b.generation + 1));
         let saved = Saved { id, generation, item, parts };
-        let (mut bytes, mut fds) = (&saved.item[..], fds);
+        let mut bytes = &saved.item[..];
+        let mut fds = fds;
         for name in saved.names() {
             let (part, rest) = bytes.split_at(bytes.len().min(PART));
             let (some, others) = fds.split_at(fds.len().min(MOST_FDS));
-            (bytes, fds) = (rest, others);
+            bytes = rest;
+            fds = others;
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let (to, from) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
             wire::send_part(to.as_fd(), &[], part, some)?;
@@ -144,18 +146,18 @@ impl Store {
         Ok(saved)
     }
 
-    /// An empty store after another process's, whose items it forgets with the first save.
+    /// Creates an empty store after another process's, whose items it forgets at the first save.
     pub fn after(names: Vec<String>) -> Store {
         let next = names.iter().filter_map(|name| Some(numbers(name)?[0])).max().unwrap_or(0);
         Store { next, earlier: names, ..Store::default() }
     }
 
-    /// The names of all that is kept.
+    /// Names of all kept items.
     pub fn names(&self) -> Vec<String> {
         self.saved.values().flat_map(Saved::names).chain(self.earlier.iter().cloned()).collect()
     }
 
-    /// Forgets what an earlier daemon left about one thing.
+    /// Forgets an earlier daemon's item of that key.
     pub fn forget_found(&mut self, key: &str) {
         if let Some(id) = self.found.remove(key) {
             self.forget_earlier(|name| name[0] == id);
@@ -172,9 +174,10 @@ impl Store {
         self.next
     }
 
-    /// Takes the items that an earlier daemon left out of all kept descriptors. They stay kept until the first save.
+    /// Takes an earlier daemon's items from the kept descriptors. They stay kept until the first save.
     pub fn found(kept: &mut Kept) -> (Store, Vec<Item>) {
-        let (mut store, mut complete) = (Store::default(), BTreeMap::new());
+        let mut store = Store::default();
+        let mut complete = BTreeMap::new();
         for ((id, generation), mut parts) in parts_of(kept, &mut store.earlier) {
             store.next = store.next.max(id);
             let count = parts.first().map_or(0, |(_, of, _)| *of);
@@ -184,10 +187,10 @@ impl Store {
             }
             let (item, is_whole) = read(parts.into_iter().map(|(_, _, fd)| fd));
             if !is_whole {
-                // What it has, who is attached anew may want.
+                // A port attached anew may need its resources.
                 store.forget_earlier(|name| name[..2] == [id, generation]);
             }
-            // Of one thing the last word counts.
+            // The last item of each key counts.
             complete.extend(item.map(|item| ((item.key(), id, generation), item)));
         }
         store.found = complete.keys().map(|(key, id, _)| (key.clone(), *id)).collect();
@@ -215,14 +218,14 @@ fn parts_of(kept: &mut Kept, names: &mut Vec<String>) -> Parts {
     parts
 }
 
-/// Number, generation, part and number of parts in a name.
+/// ID, generation, part and number of parts in a name.
 fn numbers(name: &str) -> Option<[u64; 4]> {
     let numbers: Option<Vec<u64>> = name.strip_prefix("nv.")?.split('.').map(|n| n.parse().ok()).collect();
     numbers?.try_into().ok()
 }
 
-/// Reads an item from its parts, which stay as they are, and says whether that is all of it: of a port that cannot be
-/// continued, it is what the port was attached with.
+/// Reads an item from its parts, which stay in place, and returns whether it is complete. For a port that cannot be
+/// restored, only its attach parameters are left.
 fn read(parts: impl Iterator<Item = OwnedFd>) -> (Option<Item>, bool) {
     let mut bytes = Vec::new();
     let mut fds = Vec::new();
@@ -238,7 +241,7 @@ fn read(parts: impl Iterator<Item = OwnedFd>) -> (Option<Item>, bool) {
     (attached_with(&bytes), false)
 }
 
-/// The item of a port without what it takes to continue it.
+/// The item of a port reduced to its attach parameters.
 fn attached_with(bytes: &[u8]) -> Option<Item> {
     let mut item: serde_json::Value = serde_json::from_slice(bytes).ok()?;
     let port = item.get_mut("port")?.as_object_mut()?;
@@ -261,7 +264,7 @@ mod tests {
         Item::Switch(SwitchItem { name: name.to_owned(), owner, addresses: Vec::new(), flows: None })
     }
 
-    /// Until it is dropped, this process gets no descriptors.
+    /// Denies this process new descriptors until dropped.
     struct NoDescriptors(Rlimit);
 
     impl NoDescriptors {
@@ -278,7 +281,7 @@ mod tests {
         }
     }
 
-    /// A descriptor as it is kept, in whose queue this message waits.
+    /// Creates a kept descriptor with this message in its queue.
     fn kept(bytes: &[u8]) -> OwnedFd {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (to, from) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
@@ -286,7 +289,7 @@ mod tests {
         from
     }
 
-    /// Objective: what did not change keeps its name, what is gone is forgotten, and a save that fails forgets nothing.
+    /// Objective: unchanged items keep their names, vanished ones are forgotten, and a failed save forgets nothing.
     #[test]
     fn names() {
         let mut store = Store::default();
@@ -298,7 +301,7 @@ mod tests {
         assert_eq!(store.names(), ["nv.1.0.0.1", "nv.2.0.0.1"]);
         store.save(&Touched::all(), vec![switch("vale1", 2)]).unwrap();
         assert_eq!(store.names(), ["nv.2.1.0.1"]);
-        // What was not touched stays as it is, there or not.
+        // Untouched items stay unchanged, whether listed or not.
         let touched = |name: &str| Touched { switches: [name.to_owned()].into(), ..Touched::default() };
         store.save(&touched("vale3"), vec![switch("vale3", 3)]).unwrap();
         assert_eq!(store.names(), ["nv.2.1.0.1", "nv.3.0.0.1"]);
@@ -309,13 +312,14 @@ mod tests {
         assert_eq!(Store::after(store.names()).next, 3);
     }
 
-    /// Objective: of what lies in the store, whole items are found, the last one of each thing, as often as one looks;
-    /// pieces, nonsense and strangers do no harm; what cannot be read is forgotten immediately, and all names of the
-    /// daemon's with the next save.
+    /// Objective: the store yields whole items, the last one of each key, at every reading. Fragments, garbage and
+    /// foreign descriptors do no harm; unreadable items are forgotten immediately, and all names of the daemon at the
+    /// next save.
     #[test]
     fn found() {
         let text = |owner| serde_json::to_vec(&switch("vale0", owner)).unwrap();
-        let (first, second) = (text(2)[..9].to_vec(), text(2)[9..].to_vec());
+        let first = text(2)[..9].to_vec();
+        let second = text(2)[9..].to_vec();
         let all = [
             ("nv.1.0.0.1", text(1)),
             ("nv.2.7.0.2", first),
@@ -342,8 +346,8 @@ mod tests {
         }
     }
 
-    /// Objective: a port whose item lost a descriptor, or has a state that is none, is found as it was attached, so that
-    /// it can be attached anew; its name is forgotten immediately.
+    /// Objective: a port whose item lost a descriptor or has an invalid state is reduced to its attach parameters and
+    /// can be attached anew; its name is forgotten immediately.
     #[test]
     fn ports_that_cannot_be_continued() {
         let port = json!({"port": {

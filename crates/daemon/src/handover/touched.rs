@@ -1,4 +1,4 @@
-//! Which items of the store have to be looked at, as they may have changed.
+//! Items of the store that may have changed.
 
 use std::collections::BTreeSet;
 
@@ -6,10 +6,10 @@ use super::items::{
     CAPTURES, COUNTERS, INTERFACE, OPEN_INTERFACE, client_key, pipe_key, port_key, region_key, switch_key,
 };
 
-/// What was touched.
+/// The touched things.
 #[derive(Debug, Default)]
 pub struct Touched {
-    /// Whether that is everything, besides what is listed.
+    /// Whether everything was touched, besides the lists.
     pub everything: bool,
     /// Connections.
     pub clients: BTreeSet<u64>,
@@ -24,38 +24,37 @@ pub struct Touched {
 }
 
 impl Touched {
-    /// Everything.
+    /// Touches everything.
     pub fn all() -> Touched {
         Touched { everything: true, ..Touched::default() }
     }
 
-    /// Whether a port is among it.
+    /// Whether a port was touched.
     pub fn has_port(&self, full: &str) -> bool {
         self.everything || self.ports.contains(full)
     }
 
-    /// Whether a pipe is among it.
+    /// Whether a pipe was touched.
     pub fn has_pipe(&self, name: &str) -> bool {
         self.everything || self.pipes.contains(name)
     }
 
-    /// Whether a switch is among it.
+    /// Whether a switch was touched.
     pub fn has_switch(&self, name: &str) -> bool {
         self.everything || self.switches.contains(name)
     }
 
-    /// Whether a user's region is among it.
+    /// Whether a user's region was touched.
     pub fn has_region(&self, id: u32, uid: u32) -> bool {
         self.everything || self.regions.contains(&(id, uid))
     }
 
-    /// Whether a connection is among it.
+    /// Whether a connection was touched.
     pub fn has_client(&self, client: u64) -> bool {
         self.everything || self.clients.contains(&client)
     }
 
-    /// The keys of items about it, of those that `known` has. Interfaces and captures, of which there are few, always
-    /// are.
+    /// Keys in `known` of touched items. Interfaces and captures, of which there are few, always count.
     pub fn keys<V>(&self, known: &std::collections::BTreeMap<String, V>) -> Vec<String> {
         if self.everything {
             return known.keys().filter(|key| *key != COUNTERS).cloned().collect();

@@ -1,4 +1,4 @@
-//! Items on their way: a sequence of messages each, since a message carries a limited number of bytes and descriptors.
+//! Transport of items: a sequence of messages each, since a message has limited bytes and descriptors.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,23 +13,23 @@ use rustix::net::SendFlags;
 use super::items::Item;
 use crate::system::closing;
 
-/// Most bytes of a message, without the first, which says whether more messages of the item follow.
+/// Maximum size of a message without its first byte, a flag for further messages of the item.
 pub const PART: usize = 64 << 10;
-/// Most descriptors of a message.
+/// Maximum number of descriptors in a message.
 pub const MOST_FDS: usize = 250;
-/// Most bytes and descriptors of an item.
+/// Maximum number of bytes and descriptors of an item.
 const LARGEST: (usize, usize) = (64 << 20, 1 << 16);
 
-/// Upper bound on waiting for the other end.
+/// Longest wait for the peer.
 pub const LIMIT: Duration = Duration::from_secs(5);
 
 const MORE: u8 = b'+';
 const LAST: u8 = b'.';
 
-/// Sends an item with its descriptors; waits for room, but not for ever.
+/// Sends an item with its descriptors; waits a limited time for room.
 ///
 /// # Errors
-/// Whatever sendmsg(2) returns.
+/// Errors of sendmsg(2).
 pub fn send(to: BorrowedFd<'_>, item: &Item) -> std::io::Result<()> {
     let (bytes, fds) = to_bytes(item)?;
     let mut bytes = bytes.as_slice();
@@ -37,7 +37,8 @@ pub fn send(to: BorrowedFd<'_>, item: &Item) -> std::io::Result<()> {
     loop {
         let (part, rest) = bytes.split_at(bytes.len().min(PART));
         let (some, others) = fds.split_at(fds.len().min(MOST_FDS));
-        (bytes, fds) = (rest, others);
+        bytes = rest;
+        fds = others;
         let is_last = bytes.is_empty() && fds.is_empty();
         send_part(to, &[if is_last { LAST } else { MORE }], part, some)?;
         if is_last {
@@ -46,10 +47,10 @@ pub fn send(to: BorrowedFd<'_>, item: &Item) -> std::io::Result<()> {
     }
 }
 
-/// Sends a part of an item.
+/// Sends one part of an item.
 ///
 /// # Errors
-/// Whatever sendmsg(2) returns.
+/// Errors of sendmsg(2).
 pub fn send_part(to: BorrowedFd<'_>, first: &[u8], part: &[u8], fds: &[Fd]) -> std::io::Result<()> {
     let parts = [IoSlice::new(first), IoSlice::new(part)];
     loop {
@@ -69,7 +70,7 @@ fn wait_for_room(to: BorrowedFd<'_>) -> rustix::io::Result<()> {
     }
 }
 
-/// The end of a connection at which items arrive.
+/// The receiving end of a connection.
 pub struct Inbox<'a> {
     from: &'a OwnedFd,
     message: Vec<u8>,
@@ -77,7 +78,7 @@ pub struct Inbox<'a> {
 }
 
 impl<'a> Inbox<'a> {
-    /// Of that socket.
+    /// Creates the receiving end on a socket.
     pub fn new(from: &'a OwnedFd) -> Self {
         Inbox { from, message: vec![0; 1 + PART], item: Vec::new() }
     }
@@ -85,8 +86,8 @@ impl<'a> Inbox<'a> {
     /// Receives an item with its descriptors.
     ///
     /// # Errors
-    /// Whatever recvmsg(2) returns; [`std::io::ErrorKind::UnexpectedEof`] if the other end hung up, and
-    /// [`std::io::ErrorKind::InvalidData`] if it sent something else.
+    /// Errors of recvmsg(2); [`std::io::ErrorKind::UnexpectedEof`] if the peer hung up,
+    /// [`std::io::ErrorKind::InvalidData`] if it sent anything else.
     pub fn receive(&mut self) -> std::io::Result<Item> {
         let mut fds = Vec::new();
         self.item.clear();
@@ -110,10 +111,10 @@ fn invalid(bad: BadState) -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::InvalidData, bad)
 }
 
-/// Reads a message that waits in a socket's queue, and leaves it there.
+/// Reads a message in a socket's queue without removing it.
 ///
 /// # Errors
-/// Whatever recvmsg(2) returns.
+/// Errors of recvmsg(2).
 pub fn peek(from: &OwnedFd) -> std::io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let mut bytes = vec![0u8; PART];
     let (got, fds) = closing::peek(from, &mut bytes)?;
@@ -121,7 +122,7 @@ pub fn peek(from: &OwnedFd) -> std::io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     Ok((bytes, fds))
 }
 
-/// Waits for a message, but not for ever.
+/// Waits a limited time for a message.
 fn receive_part(from: &OwnedFd, message: &mut [u8]) -> rustix::io::Result<(usize, Vec<OwnedFd>)> {
     if !nap(from.as_fd(), LIMIT) {
         return Err(Errno::TIMEDOUT);
@@ -136,8 +137,8 @@ mod tests {
     use super::*;
     use crate::handover::items::RegionItem;
 
-    /// Objective: an item arrives whole with all its descriptors, however large it is; a stranger's message and a
-    /// hang-up are told apart.
+    /// Objective: an item of any size arrives whole, with all its descriptors; a foreign message and a hang-up are
+    /// distinguished.
     #[test]
     fn there_and_back() {
         let (a, b) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();

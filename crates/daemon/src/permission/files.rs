@@ -1,5 +1,5 @@
-//! Files and sockets. They are opened with the daemon's rights, so other users than its own may name only those that
-//! lie in `allow_dirs`. The text of a path decides whether it is looked up at all; the look-up decides the rest.
+//! Files and sockets. The daemon opens them with its own rights, so other users may name only paths in `allow_dirs`.
+//! The text of a path decides whether it is looked up; the look-up decides the rest.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::refusal::{Refusal, refuse};
 use crate::system::keep;
 
-/// The place that a path means for a caller. Nothing is looked up.
+/// Returns the place of a caller's path, without any look-up.
 ///
 /// # Errors
 /// [`Refusal`]: `EINVAL` if the path is not absolute, `EACCES` if the caller may not name it.
@@ -31,7 +31,7 @@ pub fn place(config: &Config, caller: Caller, path: &Path) -> Result<Place, Refu
     })
 }
 
-/// Whether a caller may name these.
+/// Whether a caller may name these paths.
 pub(super) fn may_name<'a>(
     config: &Config,
     caller: Caller,
@@ -40,10 +40,10 @@ pub(super) fn may_name<'a>(
     paths.into_iter().try_for_each(|path| place(config, caller, path).map(drop))
 }
 
-/// The folders of the configured ports' files and sockets: they stay reachable in the sandbox without being listed
-/// again.
+/// Folders of the configured ports' files and sockets: they stay reachable in the sandbox without an entry in
+/// `allow_dirs`.
 pub fn configured_folders(config: &Config) -> Vec<PathBuf> {
-    // A specification that cannot be parsed is refused when it is attached.
+    // A malformed specification is refused at its attachment.
     let specs = config.ports.iter().filter_map(|port| AttachSpec::parse(&port.port).ok());
     let folders = |spec: AttachSpec| -> Vec<PathBuf> {
         spec.files().into_iter().map(Path::new).filter_map(Path::parent).map(Path::to_owned).collect()
@@ -51,10 +51,10 @@ pub fn configured_folders(config: &Config) -> Vec<PathBuf> {
     specs.flat_map(folders).collect()
 }
 
-/// Refuses a path that could not be used, perhaps because of the sandbox.
+/// Refuses an unusable path, perhaps because of the sandbox.
 pub fn unreached(config: &Config, errno: Errno, mut text: String) -> Refusal {
     let advice = match errno {
-        // What systemd shows of a file system by ProtectSystem=, ProtectHome= and PrivateTmp=.
+        // The read-only file system of systemd's ProtectSystem=, ProtectHome= and PrivateTmp=.
         Errno::ROFS if keep::is_there() => {
             "the daemon's unit has the folder read-only: add it to ReadWritePaths= (systemctl edit netvale) and to allow_dirs"
         }

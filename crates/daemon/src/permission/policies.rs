@@ -1,5 +1,5 @@
-//! Which policies users may set of their ports: none that reaches beyond the port on a switch that others meet on, none
-//! that allows more than what the switch's ports begin with, and rules that cost others no more time than frames do.
+//! Policies that users may set on their ports: none that affects others on a shared switch, none that exceeds the
+//! switch's policies for new ports, and rules whose cost to others is no more than that of frames.
 
 use netvale_control::options::AttachOption;
 use netvale_control::types::Policies;
@@ -10,22 +10,21 @@ use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::refusal::{Refusal, refuse};
 
-/// Instructions that all rules of a user's ports have together: a few microseconds, if a frame is judged by all of
-/// them.
+/// Maximum number of instructions in all rules of a user's ports: a few microseconds, if a frame passes all of them.
 pub const MOST_INSTRUCTIONS: usize = 4096;
 
-/// Policies of a port that are set.
+/// New policies of a port.
 pub struct NewPolicies<'a> {
-    /// What it has afterwards.
+    /// The policies after the change.
     pub policies: &'a Policies,
-    /// Whether one is named, be it for its default.
+    /// Whether the change names a policy, even to reset it.
     pub names: &'a dyn Fn(&str) -> bool,
 }
 
-/// Whether the caller, who is not trusted, may set those policies of a port on that switch.
+/// Checks that an untrusted caller may set those policies of a port on that switch.
 ///
 /// # Errors
-/// [`Refusal`]: `EACCES` for what is the switch's owner's, `ENOSPC` for rules that are too long together.
+/// [`Refusal`]: `EACCES` for policies reserved to the switch's owner, `ENOSPC` if all rules together are too long.
 pub fn may_set(d: &Daemon, caller: Caller, switch: &str, full: &str, change: &NewPolicies<'_>) -> Result<(), Refusal> {
     let reaches_beyond = |key: &str| AttachOption::find(key).is_some_and(AttachOption::reaches_beyond);
     let beyond = change.policies.given().find(|(key, _)| (change.names)(key) && reaches_beyond(key));
@@ -36,10 +35,10 @@ pub fn may_set(d: &Daemon, caller: Caller, switch: &str, full: &str, change: &Ne
     may_have_rules(d, caller, switch, full, change)
 }
 
-/// Whether a port of a user's, who is not trusted, allows no more than what ports of that switch begin with.
+/// Checks that an untrusted user's port stays within the switch's policies for new ports.
 ///
 /// # Errors
-/// [`Refusal`]: `EACCES` names the policy that does.
+/// [`Refusal`]: `EACCES` names the policy that exceeds them.
 pub fn is_within(d: &Daemon, switch: &str, policies: &Policies) -> Result<(), Refusal> {
     let most = d.config.switch.policies.of(switch);
     let beyond = policies.over(&most).beyond(&most).or_else(|misfit| refuse(Errno::INVAL, misfit.to_string()))?;
@@ -51,12 +50,12 @@ pub fn is_within(d: &Daemon, switch: &str, policies: &Policies) -> Result<(), Re
     refuse(Errno::ACCESS, text)
 }
 
-/// On a switch that all users share, the one who came first is no owner.
+/// A shared switch has no owner among users.
 fn owns_switch(d: &Daemon, caller: Caller, switch: &str) -> bool {
     !super::is_shared(d, switch) && d.switches.owner(switch).is_none_or(|owner| controls(caller, owner))
 }
 
-/// Rules with which all ports of a switch begin are not the user's.
+/// Rules from the switch's policies for new ports do not count as the user's.
 fn may_have_rules(
     d: &Daemon,
     caller: Caller,
@@ -68,7 +67,7 @@ fn may_have_rules(
         |switch: &str, counts: &dyn Fn(&str) -> bool| instructions(&d.config.switch.policies.of(switch), counts);
     let mut has = 0;
     for (name, record) in d.ports.iter().filter(|(_, record)| record.owner.uid == caller.uid) {
-        // What is set takes the place of what the port has.
+        // New rules replace the port's old ones.
         let stays = |key: &str| name != full || !names(key);
         let usual = record.switch.as_ref().map_or(0, |switch| usual(switch.name(), &stays));
         has += instructions(&record.policies, stays).saturating_sub(usual);
@@ -86,7 +85,7 @@ fn may_have_rules(
     refuse(Errno::NOSPC, text)
 }
 
-/// Instructions of the rules of a port, of the directions that count.
+/// Number of instructions in the rules of a port, for the directions that count.
 fn instructions(policies: &Policies, counts: impl Fn(&str) -> bool) -> usize {
     let both = ["filter_in", "filter_out"].into_iter().zip(policies.rules());
     let rules = both.filter(|(key, _)| counts(key)).flat_map(|(_, rules)| rules.iter().flatten());

@@ -1,4 +1,4 @@
-//! Quotas: what one user may have at a time. Root and the daemon's own user have none.
+//! Quotas of users, at any one time. Root and the daemon's own user have no quota.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn within(caller: Caller, has: usize, most: usize, what: &str, key: &str) -> Res
     refuse(Errno::NOSPC, text)
 }
 
-/// Whether a user who has that many connections may have one more.
+/// Checks that a user with that many connections may open another.
 ///
 /// # Errors
 /// [`Refusal`]: `ENOSPC`.
@@ -28,10 +28,10 @@ pub fn may_connect(d: &Daemon, caller: Caller, connections: usize) -> Result<(),
     within(caller, connections, d.config.quota.connections, "connections", "connections")
 }
 
-/// Most subscriptions of all users together, and how many of these only root and the daemon's own user can have.
+/// Maximum number of subscriptions, and how many of them are reserved for root and the daemon's own user.
 const SUBSCRIPTIONS: (usize, usize) = (128, 16);
 
-/// Whether the caller may have one more subscription.
+/// Checks that the caller may have another subscription.
 ///
 /// # Errors
 /// [`Refusal`]: `ENOSPC`.
@@ -45,11 +45,11 @@ pub fn may_subscribe(d: &Daemon, caller: Caller) -> Result<(), Refusal> {
     within(caller, theirs, d.config.quota.subscriptions, "subscriptions to events", "subscriptions")
 }
 
-/// Most traces of all users together, how many of these only root and the daemon's own user can have, and those of
+/// Maximum number of traces, how many of them are reserved for root and the daemon's own user, and the maximum of
 /// another user.
 const TRACES: (usize, usize, usize) = (64, 8, 4);
 
-/// Whether the caller may have one more trace, in place of the one that its connection has.
+/// Checks that the caller may have another trace, in place of the connection's current one.
 ///
 /// # Errors
 /// [`Refusal`]: `ENOSPC`.
@@ -71,7 +71,7 @@ pub fn may_trace(d: &Daemon, caller: Caller) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether a user's connections may leave that many bytes of answers unread, all together.
+/// Checks the total number of unread answer bytes on a user's connections.
 ///
 /// # Errors
 /// [`Refusal`]: `ENOSPC`.
@@ -89,12 +89,12 @@ pub fn may_leave_unread(d: &Daemon, caller: Caller, bytes: usize) -> Result<(), 
     refuse(Errno::NOSPC, text)
 }
 
-/// Descriptors that a port takes besides its rings'.
+/// Descriptors of a port, without its rings.
 const PER_PORT: usize = 4;
-/// Descriptors that a ring takes at most.
+/// Maximum number of descriptors of a ring.
 const PER_RING: usize = 4;
 
-/// Whether the caller's ports may take the descriptors of a port with that many more rings.
+/// Checks that the caller's ports may take the descriptors of another port with that many rings.
 ///
 /// # Errors
 /// [`Refusal`]: `ENOSPC`.
@@ -102,7 +102,8 @@ pub fn may_have_rings(d: &Daemon, caller: Caller, rings: usize) -> Result<(), Re
     if is_trusted(caller) {
         return Ok(());
     }
-    let (has, more) = (descriptors_of(d, caller.uid), PER_PORT + PER_RING * rings);
+    let has = descriptors_of(d, caller.uid);
+    let more = PER_PORT + PER_RING * rings;
     let most = d.config.quota.descriptors;
     if has + more <= most {
         return Ok(());
@@ -114,7 +115,7 @@ pub fn may_have_rings(d: &Daemon, caller: Caller, rings: usize) -> Result<(), Re
     refuse(Errno::NOSPC, text)
 }
 
-/// An estimate, from above, of the descriptors that a user's ports take.
+/// Upper estimate of the descriptors of a user's ports.
 fn descriptors_of(d: &Daemon, uid: u32) -> usize {
     let ports = d.ports.iter().filter(|(_, record)| record.owner.uid == uid);
     let of_ports = ports.map(|(_, record)| PER_PORT + PER_RING * (record.ingress.len() + record.egress.len()));
@@ -124,10 +125,11 @@ fn descriptors_of(d: &Daemon, uid: u32) -> usize {
     of_ports.chain(pipes).chain(of_interfaces).sum()
 }
 
-/// Whether the caller may have one more port.
+/// Checks that the caller may have another port.
 pub(super) fn may_have_port(d: &Daemon, caller: Caller) -> Result<(), Refusal> {
     if let Some(pause) = d.evictions.pause(caller.uid) {
-        let (uid, seconds) = (caller.uid, pause.as_secs() + 1);
+        let uid = caller.uid;
+        let seconds = pause.as_secs() + 1;
         return refuse(
             Errno::AGAIN,
             format!("a doorbell of user {uid}, or memory, held up a thread: wait {seconds} s"),
@@ -141,15 +143,15 @@ pub(super) fn may_have_port(d: &Daemon, caller: Caller) -> Result<(), Refusal> {
     may_have_rings(d, caller, 0)
 }
 
-/// How many addresses of the caller's a switch learns.
+/// Maximum number of the caller's addresses that a switch learns.
 pub fn most_addresses(d: &Daemon, caller: Caller) -> Option<u32> {
     (!is_trusted(caller)).then_some(d.config.quota.addresses)
 }
 
-/// Most extra buffers that a program may take in one request: linking them touches each of them.
+/// Maximum number of extra buffers in one request: linking touches each of them.
 const MOST_EXTRA: u32 = 32_768;
 
-/// Whether the caller may be given that many extra buffers by one request.
+/// Checks the number of extra buffers in one request.
 pub(super) fn may_have_extra(caller: Caller, buffers: u32) -> Result<(), Refusal> {
     if is_trusted(caller) || buffers <= MOST_EXTRA {
         return Ok(());
@@ -158,12 +160,12 @@ pub(super) fn may_have_extra(caller: Caller, buffers: u32) -> Result<(), Refusal
     refuse(Errno::NOSPC, format!("{text}; take the rest with further ports in the same memory"))
 }
 
-/// Whether the caller may make one more switch.
+/// Checks that the caller may create another switch.
 pub(super) fn may_have_switch(d: &Daemon, caller: Caller) -> Result<(), Refusal> {
     within(caller, d.switches.count_of(caller.uid), d.config.quota.switches, "switches", "switches")
 }
 
-/// Whether the caller may have one more region, of that size.
+/// Checks that the caller may have another region of that size.
 ///
 /// # Errors
 /// [`Refusal`]: `ENOSPC`; `EINVAL` for impossible sizes.
@@ -171,7 +173,7 @@ pub fn may_have_memory(d: &Daemon, caller: Caller, sizes: RegionSizes) -> Result
     may_have_bytes(d, caller, Layout::new(sizes).map_err(RegionError::from)?.total)
 }
 
-/// Whether the caller may have that many more bytes of memory.
+/// Checks that the caller may have that many more bytes of memory.
 ///
 /// # Errors
 /// [`Refusal`]: `ENOSPC`.
@@ -196,7 +198,8 @@ pub fn may_have_bytes(d: &Daemon, caller: Caller, more: u64) -> Result<(), Refus
     refuse(Errno::NOSPC, text)
 }
 
-/// What the captures of a caller share, if that user has a quota; a first portion has been taken for one more.
+/// Returns the allowance shared by a caller's captures, if that user has a quota, after taking a first portion for a
+/// new one.
 ///
 /// # Errors
 /// [`Refusal`]: `ENOSPC`.

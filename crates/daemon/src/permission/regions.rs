@@ -1,4 +1,4 @@
-//! Permissions on memory: regions, and the files of programs that regions lie in.
+//! Permissions on memory: regions, and the files of programs that contain regions.
 
 use rustix::io::Errno;
 
@@ -8,13 +8,13 @@ use crate::daemon::Daemon;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::regions::{Entry, FilePlace};
 
-/// Maximum number of regions in files of programs: each takes a part of the daemon's address space.
+/// Maximum number of regions in files of programs: each takes address space of the daemon.
 const MAX_FILES: usize = 256;
-/// Maximum number of such regions of one user who is neither root nor the daemon's own.
+/// Maximum number of such regions of one user other than root and the daemon's own.
 const MAX_FILES_OF_ONE: usize = 64;
 
-/// Checks that a caller may have ports in a region: its user may, and root, except in another user's file, since that
-/// memory is at its owner's mercy.
+/// Checks that a caller may have ports in a region: its user may, and so may root, except in another user's file, whose
+/// memory that user controls.
 ///
 /// # Errors
 /// [`Refusal`] with `EACCES` if it may not.
@@ -25,7 +25,7 @@ pub fn may_use_region(region: &Entry, caller: Caller) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Checks that a caller may get a port that lies in a file: only a user who can truncate the file may.
+/// Checks that a caller may get a port in a file: only a user who can truncate the file may.
 ///
 /// # Errors
 /// [`Refusal`] with `EACCES` if it may not.
@@ -36,7 +36,7 @@ pub fn may_map_file(d: &Daemon, region: u32, caller: Caller) -> Result<(), Refus
     refuse(Errno::ACCESS, "the port lies in a file of another user's: open a port of your own")
 }
 
-/// Checks that a caller's region may lie at a place in a file: not where another user's region is.
+/// Checks that a caller's region may lie at a place in a file, where no other user's region may be.
 ///
 /// # Errors
 /// [`Refusal`] with `EACCES`, attributed to the file.
@@ -47,7 +47,7 @@ pub fn may_lie_in_file(d: &Daemon, place: &FilePlace, caller: Caller) -> Result<
     Ok(())
 }
 
-/// Checks that there may be one more region in a file.
+/// Checks that another region may lie in a file.
 ///
 /// # Errors
 /// [`Refusal`] with `ENOSPC`, attributed to the file.
@@ -61,7 +61,7 @@ pub fn has_room_for_file(d: &Daemon, caller: Caller) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether a port of user `owner` may move to a region of the caller's.
+/// Checks that a port of user `owner` may move to a region of the caller.
 ///
 /// # Errors
 /// [`Refusal`]: `EACCES` for another user's port.

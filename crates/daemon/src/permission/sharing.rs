@@ -1,5 +1,5 @@
-//! Whose memory a program's rings come to lie in. Nobody shares another user's memory unawares: that user can read and
-//! change all frames there.
+//! Consent to shared memory: no program's rings lie in another user's memory unless the request says so, because that
+//! user can read and change all frames there.
 
 use netvale_portspec::{Base, Memory};
 use rustix::io::Errno;
@@ -11,13 +11,13 @@ use crate::refusal::{Refusal, refuse};
 use crate::registry::regions::COMMON_REGION;
 use crate::rings::pipe::Pipe;
 
-/// The memory of something that can be opened.
+/// The memory of an openable thing.
 pub(super) struct OwnedMemory {
-    /// The name of what lies there.
+    /// The name of that thing.
     what: String,
-    /// The user whose memory it is.
+    /// The user who owns the memory.
     owner: u32,
-    /// The region's number, if it has one that means it alone.
+    /// The region's number, if it is unique.
     id: Option<u32>,
 }
 
@@ -27,7 +27,7 @@ impl OwnedMemory {
         OwnedMemory { what: format!("pipe {name}"), owner: pipe.uid, id: Some(pipe.mem_id) }
     }
 
-    /// The memory of a port, or of an interface's rings that are open, and of the pipes that are named after it.
+    /// The memory of a port, or of an interface's open rings, and of pipes named after it.
     pub(super) fn of_base(d: &Daemon, base: &Base) -> Option<OwnedMemory> {
         let full = base.to_string();
         if let Some(record) = d.ports.get(d.persistent.place_of(&full)) {
@@ -42,19 +42,19 @@ impl OwnedMemory {
         Some(OwnedMemory { what: full, owner: port.owner.uid, id: Some(port.mem_id) })
     }
 
-    /// The memory of a ptnet device that a program has open.
+    /// The memory of an open ptnet device.
     pub(super) fn of_guest(d: &Daemon, ifname: &str) -> Option<OwnedMemory> {
         d.guests.get(ifname).map(|port| OwnedMemory { what: ifname.to_owned(), owner: port.owner().uid, id: None })
     }
 
-    /// Whether the caller's rings may lie there; `named` is the memory that the request names.
+    /// Checks that the caller's rings may lie there; `named` is the memory in the request.
     ///
     /// # Errors
-    /// [`Refusal`]: `EACCES` for another user's memory, unless root or the daemon's own user names just that.
+    /// [`Refusal`]: `EACCES` for another user's memory, unless root or the daemon's own user explicitly names it.
     pub(super) fn may_share(&self, named: &Memory, caller: Caller) -> Result<(), Refusal> {
         let OwnedMemory { what, owner, id } = self;
         let is_meant = match named {
-            // Each user has a common region of that number.
+            // Each user has a region of that number.
             Memory::Id(named) => *id == Some(named.get().into()) && *id != Some(COMMON_REGION),
             _ => false,
         };

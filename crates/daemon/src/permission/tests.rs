@@ -1,4 +1,4 @@
-//! What is refused to each user, to root, and to the daemon's own user.
+//! Refusals for each user, for root, and for the daemon's own user.
 
 use netvale_control::attach::FileAsked;
 use netvale_control::types::PortKind;
@@ -34,7 +34,7 @@ impl Attached for Thing {
     }
 }
 
-/// A daemon in which Alice has the port `vale0:a`, and the interface `wire0` as `vale0:w`, on a switch for all.
+/// A daemon with Alice's port `vale0:a`, and the interface `wire0` as `vale0:w`, on a shared switch.
 fn daemon(config: &str) -> Daemon {
     let config = format!("{config}\n[switch]\nshared = ['vale0']");
     let mut d = Daemon::new(File::parse(&config).unwrap().into_config()).unwrap();
@@ -55,12 +55,13 @@ fn attached(d: &Daemon, caller: Caller, port: &str) -> i32 {
 }
 
 fn opened(d: &Daemon, caller: Caller, port: &str, flags: u32) -> i32 {
-    let (spec, request) = (PortSpec::parse(port).unwrap(), AttachRequest { flags, ..AttachRequest::default() });
+    let spec = PortSpec::parse(port).unwrap();
+    let request = AttachRequest { flags, ..AttachRequest::default() };
     errno(admit(d, caller, Request::Open(&spec, &request)))
 }
 
 /// Objective: only callers that could do so without the daemon attach devices and name arbitrary files; the
-/// configuration can allow others.
+/// configuration can permit others.
 #[test]
 fn attaching() {
     let folder = tempfile::tempdir().unwrap();
@@ -89,7 +90,7 @@ fn attaching() {
     assert_eq!((through(BOB, "/x"), through(ROOT, "/x"), through(ROOT, "x")), (libc::EACCES, 0, libc::EINVAL));
 }
 
-/// Objective: a port, a pipe's end, and their monitors are for their user and root.
+/// Objective: a port, a pipe's end and their monitors are open to their user and root only.
 #[test]
 fn opening() {
     let mut d = daemon("");
@@ -150,7 +151,7 @@ fn names_and_limits() {
     assert_eq!((opened(&d, ROOT, "vale99:a", 0), opened(&d, ROOT, "vale1:a", 0)), (libc::ENOSPC, 0));
 }
 
-/// Objective: a switch is for the user who made it, root and the daemon's own; one that is shared is for all.
+/// Objective: a switch is open to its creator, root and the daemon's own user; a shared one to all.
 #[test]
 fn switches() {
     let mut d = daemon("");
@@ -165,7 +166,7 @@ fn switches() {
     assert_eq!(errno(may_join(&d, "vale1", BOB)), 0);
 }
 
-/// Objective: a port is detached by its owner and by those who may do everything, who alone end the daemon.
+/// Objective: a port is detached by its owner and by trusted users, who alone end the daemon.
 #[test]
 fn endings() {
     let d = daemon("");
@@ -176,7 +177,7 @@ fn endings() {
     assert!(sees(ALICE, Some(Owner { uid: ALICE.uid, pid: 1 })) && !sees(BOB, Some(Owner { uid: ALICE.uid, pid: 1 })));
 }
 
-/// Objective: only a port's owner that could keep a processor busy without the daemon may keep workers awake.
+/// Objective: only an owner that could occupy a CPU without the daemon may keep a port's workers awake.
 #[test]
 fn polling() {
     let d = daemon("");
@@ -185,7 +186,7 @@ fn polling() {
     assert_eq!(by(ALICE, "vale0:a"), 0, "there is nothing to poll: that is found out later");
 }
 
-/// Objective: a region is for its user and root; one in a file is for its user alone, and no other user's region may
+/// Objective: a region is open to its user and root; one in a file to its user alone, and no other user's region may
 /// overlap it.
 #[test]
 fn regions() {

@@ -1,4 +1,4 @@
-//! Rings with nothing behind them (netmap's `NR_REG_NULL`), which are on no switch and have no name.
+//! Rings with no backend (netmap's `NR_REG_NULL`), on no switch and without a name.
 
 use netvale_control::attach::{AttachRequest, Pools};
 use netvale_fdio::state::State;
@@ -26,7 +26,8 @@ struct BareRings {
 
 impl Attachment for BareRings {
     fn describe(&self, _d: &Daemon) -> Result<Description, Refusal> {
-        let (rings, binding) = (&self.local.rings, &self.binding);
+        let rings = &self.local.rings;
+        let binding = &self.binding;
         let shape = rings.mem.shape();
         rings.reply(binding.nifp(), binding.extra_bufs(), 0..shape.tx_rings, 0..shape.rx_rings)
     }
@@ -57,15 +58,16 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, caller: Caller) -> Result<O
     let binding = rings.mem.bind(&request.name, all.tx, all.rx, request.extra_bufs)?;
     let bare = BareRings { local: LocalPort::unheld(rings), binding };
     let (mut reply, fds) = bare.describe(d)?;
-    (reply.alone, reply.max_offset) = (true, max_offset);
+    reply.alone = true;
+    reply.max_offset = max_offset;
     d.regions.add_bare(mem_id);
     Ok((reply, fds, Box::new(bare)))
 }
 
-/// Continues what a connection holds.
+/// Restores a connection's hold.
 ///
 /// # Errors
-/// [`Refusal`] if its memory is not there, or its bells are none.
+/// [`Refusal`] if its memory is gone, or a bell is not a doorbell.
 pub fn continue_hold(
     d: &mut Daemon,
     rings: State,

@@ -1,7 +1,7 @@
-//! Regions in a file that a client brought (netmap's extmem).
+//! Regions brought by a client, in a file of its own (netmap's extmem).
 //!
-//! The file stays the client's: it may write, punch and cut it at any time, and its file system may make reads
-//! arbitrarily slow. So only files in memory are accepted, and their mapping is watched ([`netvale_mem::watch`]).
+//! The file stays the client's: it may write, punch or truncate it at any time, and the file system may make reads
+//! arbitrarily slow. So only memory files are accepted, and their mapping is watched ([`netvale_mem::watch`]).
 
 use std::os::fd::OwnedFd;
 
@@ -19,7 +19,7 @@ use crate::registry::regions::FilePlace;
 use crate::rings::sizes::own_pools;
 use crate::system::closing;
 
-/// A descriptor that came with a request. It may refer to anything.
+/// A descriptor passed with a request. It may refer to anything.
 pub struct Brought {
     fd: Option<OwnedFd>,
     /// The user who passed it.
@@ -32,13 +32,13 @@ impl Brought {
         Brought { fd: Some(fd), uid }
     }
 
-    /// Returns the file if it can carry a region at that place.
+    /// Returns the file if it can hold a region at that place.
     ///
     /// # Errors
     /// [`Refusal`], attributed to the file, if it cannot.
     fn checked(mut self, asked: FileAsked) -> Result<(OwnedFd, FilePlace), Refusal> {
         let Some(file) = self.fd.as_ref() else { return unfit(Errno::BADF, "no descriptor") };
-        // The one question that no file system answers itself.
+        // The one query that file systems do not handle themselves.
         if rustix::fs::fcntl_get_seals(file).is_err() {
             return unfit(Errno::INVAL, "it does not lie in memory (memfd, tmpfs, hugetlbfs)");
         }
@@ -64,7 +64,7 @@ impl Brought {
 }
 
 impl Drop for Brought {
-    /// Closes the file on a thread of its own: a file system in user space is asked before, and may be slow.
+    /// Closes the file on a separate thread: a file system in user space takes part, and may be slow.
     fn drop(&mut self) {
         if let Some(fd) = self.fd.take() {
             if rustix::fs::fcntl_get_seals(&fd).is_ok() {
@@ -83,10 +83,10 @@ fn failed(e: Errno) -> Refusal {
     Refusal { file_at_fault: true, ..Refusal::from(e) }
 }
 
-/// Finds the caller's region at a place of the file that came with its request, or makes a new one.
+/// Finds the caller's region at a place in the file of its request, or creates one.
 ///
 /// # Errors
-/// [`Refusal`], attributed to the file where the file is the cause.
+/// [`Refusal`], attributed to the file if it is the cause.
 pub fn region(
     d: &mut Daemon,
     request: &AttachRequest,
@@ -109,8 +109,7 @@ pub fn region(
     new_region(d, sizes, file, place, caller)
 }
 
-/// A worker that is late has the memory of a port that was closed a moment ago. Another region there would be written
-/// to.
+/// A late worker still uses the memory of a port closed a moment ago, and would write to another region there.
 fn still_there<T>() -> Result<T, Refusal> {
     unfit(Errno::AGAIN, "the memory of a port that was closed is not free yet; try again")
 }
@@ -125,7 +124,7 @@ fn new_region(
     let id = new_number(d)?;
     let FileAsked { offset, len } = place.asked;
     let region = Region::in_file(&format!("netvale-{id}"), sizes, file, offset, len).map_err(|e| {
-        // Sizes that are impossible here are impossible elsewhere, too.
+        // Impossible sizes are impossible in any memory.
         let file_at_fault = matches!(e, RegionError::Memory { .. });
         Refusal { file_at_fault, ..Refusal::from(e) }
     })?;
@@ -134,7 +133,7 @@ fn new_region(
     Ok((region, id))
 }
 
-/// Refuses a region whose file has been truncated meanwhile.
+/// Refuses a region whose file has been truncated since.
 ///
 /// # Errors
 /// [`Refusal`], attributed to the file.

@@ -1,8 +1,8 @@
-//! `tap:NAME` that a client has made, in a network namespace of its choice, and hands over.
+//! `tap:NAME` that a client created in a network namespace of its choice and passes to the daemon.
 //!
-//! The client may keep copies of its descriptors: it can then take frames of its own interface, change how they look,
-//! and make the descriptors blocking. None of it reaches another port; what would stop a worker costs this one
-//! ([`Link`]). When the interface or its namespace is gone, so is the port.
+//! The client may keep copies of its descriptors. It can then take frames of its own interface, change how they look,
+//! and make the descriptors blocking. No other port is affected; an operation that would block a worker costs this port
+//! ([`Link`]). The port ends with its interface or namespace.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -26,10 +26,10 @@ use crate::handover::items::PortItem;
 use crate::refusal::{Refusal, refuse};
 use crate::system::closing::{self, Strangers};
 
-/// Longest text that is kept of where its namespace is.
+/// Maximum length of the text that names its namespace.
 const MOST_PLACE: usize = 128;
 
-/// Such a TAP behind a port.
+/// Backend of such a port.
 struct BroughtTap {
     link: Link,
     notes: Vec<String>,
@@ -39,8 +39,8 @@ struct BroughtTap {
     queues: Held,
 }
 
-/// The queues of a user's TAP. The last one to be closed takes the interface with it, which takes the kernel
-/// milliseconds: that is the work of a thread of its own.
+/// Queues of a user's TAP. Closing the last one removes the interface, which takes the kernel milliseconds, so a
+/// separate thread does it.
 struct Held {
     queues: Vec<Arc<OwnedFd>>,
     uid: u32,
@@ -48,12 +48,12 @@ struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // A queue whose task is still being dropped is closed by the thread that does that.
+        // A queue whose task is still being dropped is closed by that thread.
         self.queues.drain(..).filter_map(Arc::into_inner).for_each(|queue| closing::close(queue, self.uid));
     }
 }
 
-/// What another process must know.
+/// State for another process.
 #[derive(Serialize, Deserialize)]
 struct BroughtState {
     name: String,
@@ -73,7 +73,7 @@ impl Attached for BroughtTap {
     }
 
     fn save(&self) -> std::io::Result<Option<State>> {
-        // It may have been renamed, or be gone.
+        // The interface may be renamed or gone.
         let queues = &self.queues.queues;
         let Some(Ok(name)) = queues.first().map(|queue| name_of(queue)) else { return Ok(None) };
         let BroughtTap { uso, gro, .. } = *self;
@@ -102,7 +102,7 @@ impl Attached for BroughtTap {
 /// Attaches a TAP whose queues came with the request.
 ///
 /// # Errors
-/// [`Refusal`] if what came is something else, or the port cannot be made.
+/// [`Refusal`] if the descriptors are no TAP queues, or the port cannot be created.
 pub fn attach(d: &mut Daemon, asked: &Asked<'_>, queues: Strangers) -> Result<(), Refusal> {
     let o = asked.options::<kind::Tap>()?;
     let count = u32::try_from(queues.all().len()).unwrap_or(u32::MAX);
@@ -113,9 +113,11 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>, queues: Strangers) -> Result<()
     let link = new_link(d, asked.caller);
     let queues = shared(queues.into_known());
     let held = || Held { queues: queues.clone(), uid: asked.caller.uid };
-    // Dropped after all else if the port cannot be made.
+    // Dropped last if the port cannot be created.
     let last = held();
-    let (uso, gro, notes) = (adopted.has_uso, o.gro(), notes(&adopted, o.netns().as_deref()));
+    let uso = adopted.has_uso;
+    let gro = o.gro();
+    let notes = notes(&adopted, o.netns().as_deref());
     let behind = BroughtTap { link: link.clone(), notes, uso, gro, queues: held() };
     let done = plug(d, &asked.at, of(&queues, &link), NewPort::new(behind, asked).with_gro(gro));
     drop(queues);
@@ -123,7 +125,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>, queues: Strangers) -> Result<()
     done
 }
 
-/// How TAPs of clients go on.
+/// Restores TAPs of clients.
 pub const CONTINUATION: Continuation = Continuation {
     is_for: |item| item.kind == PortKind::Tap && item.declared.is_none(),
     go_on: continue_port,
@@ -131,10 +133,10 @@ pub const CONTINUATION: Continuation = Continuation {
     is_still: false,
 };
 
-/// Continues one of another process.
+/// Restores a TAP of another process.
 ///
 /// # Errors
-/// [`Refusal`] if the descriptors are something else.
+/// [`Refusal`] if the descriptors are no TAP queues.
 fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
     let at = place_of(item)?;
     let BroughtState { name, uso, gro, notes, queues } = state.read()?;
@@ -149,7 +151,7 @@ fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Re
     plug(d, &at, of, NewPort { persistent, lossless, gro, policies, ..NewPort::of(behind, owner) })
 }
 
-/// A link that says when its interface goes down or away.
+/// Creates the link that reports when the interface goes down or away.
 fn new_link(d: &mut Daemon, owner: Caller) -> Link {
     let link = Link::held_by(d.evictions.new_fault(owner));
     link.on_change(d.on_news());
@@ -161,7 +163,8 @@ fn shared(queues: Vec<OwnedFd>) -> Vec<Arc<OwnedFd>> {
 }
 
 fn of(queues: &[Arc<OwnedFd>], link: &Link) -> Queues {
-    let (mut egress, mut ingresses) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
+    let mut egress = Vec::<Arc<dyn Egress>>::new();
+    let mut ingresses = Vec::<Box<dyn Ingress>>::new();
     for queue in queues {
         egress.push(Arc::new(TapEgress::new(Arc::clone(queue), Arc::default()).behind(link.clone())));
         ingresses.push(Box::new(TapIngress::new(Arc::clone(queue), Arc::default()).behind(link.clone())));
@@ -169,7 +172,7 @@ fn of(queues: &[Arc<OwnedFd>], link: &Link) -> Queues {
     (egress, ingresses)
 }
 
-/// What `netvale show` says. The inode is the kernel's word, the place its client's.
+/// Notes for `netvale show`. The inode comes from the kernel, the place from its client.
 fn notes(adopted: &Adopted, place: Option<&str>) -> Vec<String> {
     let uso = if adopted.has_uso { "TSO, USO" } else { "TSO" };
     let inode = adopted.netns.map_or_else(|| "unknown".to_owned(), |inode| inode.to_string());

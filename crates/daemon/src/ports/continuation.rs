@@ -1,5 +1,5 @@
-//! How ports of another process go on. Most are attached again with what they were attached with, which then finds what
-//! the other process has left; kinds that go on in another way have a row of [`WAYS`].
+//! Restores ports of another process. Most are attached again with their former parameters and find the state that the
+//! other process left; kinds restored otherwise have a row in [`WAYS`].
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use rustix::io::Errno;
 use super::kind::{Asked, Continuation, nowhere, place_of};
 use super::{attach, brought_tap, kind_of, local, monitor, nic, passthrough, persistent};
 use crate::daemon::Daemon;
-use crate::handover::items::{ConnectionItem, HoldItem, Item, PortItem};
+use crate::handover::items::{Item, PortItem};
 use crate::refusal::{Refusal, refuse};
 
-/// The ways. The first that is for a port is its way.
+/// The other ways; the first that applies to a port is used.
 const WAYS: &[&Continuation] = &[
     &monitor::CONTINUATION,
     &persistent::CONTINUATION,
@@ -27,10 +27,10 @@ fn way_of(item: &PortItem) -> Option<&'static Continuation> {
     WAYS.iter().find(|way| (way.is_for)(item)).copied()
 }
 
-/// Continues a port where another process stopped.
+/// Restores a port from another process's state.
 ///
 /// # Errors
-/// [`Refusal`] when what came of it is not what its kind needs.
+/// [`Refusal`] if the state is not as its kind requires.
 pub fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
     if let Some(way) = way_of(item) {
         return (way.go_on)(d, item, state);
@@ -42,24 +42,21 @@ pub fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<()
     attach(d, &Asked::new(at, &spec, &params.options, item.owner.into()).continuing(state))
 }
 
-/// Whether an item is continued once all other ports are there and in use.
+/// Whether an item is restored after all other ports, while frames pass: no frame waits for a connection.
 pub fn is_last(item: &Item) -> bool {
     match item {
         Item::Port(port) => way_of(port).is_some_and(|way| way.is_last),
-        Item::Client(client) => {
-            matches!(client.connection, ConnectionItem::Attach { holds: Some((HoldItem::Monitor { .. }, _)) })
-        }
+        Item::Client(_) => true,
         _ => false,
     }
 }
 
-/// Whether requests alone change what is kept of a port.
+/// Whether only requests change a port's saved state.
 pub fn is_still(item: &PortItem) -> bool {
     way_of(item).is_some_and(|way| way.is_still)
 }
 
-/// Takes away what else is there of a port that begins anew. Returns how long what it takes may be in use still, if
-/// the kind says so.
+/// Removes remains of a port that starts anew. Returns how long they may stay in use, if its kind knows.
 pub fn begin_anew(d: &mut Daemon, item: &PortItem) -> Option<Duration> {
     let (params, _) = item.declared.as_ref()?;
     let kind = kind_of(&AttachSpec::parse(&params.port).ok()?)?;

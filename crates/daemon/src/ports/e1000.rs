@@ -21,7 +21,7 @@ use crate::handover::items::ParkedPort;
 use crate::permission::unreached;
 use crate::refusal::Refusal;
 
-/// A card behind a port.
+/// Backend of a card's port.
 struct CardPort(E1000Port);
 
 impl Attached for CardPort {
@@ -99,9 +99,10 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     )
 }
 
-/// The details that `netvale vm` reads.
+/// Details for `netvale vm`.
 fn info(port: &E1000Port) -> E1000Info {
-    let (o, crossings) = (port.options(), port.crossings());
+    let o = port.options();
+    let crossings = port.crossings();
     let [register_reads, register_writes, interrupts] =
         [&crossings.reads, &crossings.writes, &*crossings.interrupts].map(|n| n.load(Ordering::Relaxed));
     E1000Info {

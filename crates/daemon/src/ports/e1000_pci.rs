@@ -11,7 +11,7 @@ use super::plug::{NewPort, plug};
 use crate::daemon::{Attached, Daemon, Peers};
 use crate::refusal::Refusal;
 
-/// A driver behind a port.
+/// Backend of a driver's port.
 struct DrivenPort(DriverPort);
 
 impl Attached for DrivenPort {

@@ -1,4 +1,4 @@
-//! `echo:[NAME]`: sends every frame back with source and destination address swapped, for tests and round trips.
+//! `echo:[NAME]`: returns every frame with source and destination address swapped, for tests and round trips.
 
 use std::sync::Arc;
 
@@ -16,17 +16,17 @@ use crate::handover::items::ParkedPort;
 use crate::refusal::Refusal;
 use crate::rings::sizes::DEFAULT_SLOTS;
 
-/// The ring behind an echo port, which leads back to the switch.
+/// Backend of an echo port: a ring that leads back to the switch.
 struct EchoPort {
     slots: u32,
     region: Arc<Region>,
 }
 
-/// What another process must know.
+/// State for another process.
 #[derive(Serialize, Deserialize)]
 struct EchoState {
     slots: u32,
-    /// The memory of its ring.
+    /// Memory of its ring.
     memory: Vec<Fd>,
 }
 

@@ -1,5 +1,5 @@
 //! Evicts programs whose doorbell blocked a worker, or whose memory or interface is gone, ports of such interfaces, and
-//! ports that a worker panicked with.
+//! ports that made a worker panic.
 
 use netvale_control::types::EventName;
 use netvale_mem::Region;
@@ -12,14 +12,13 @@ use crate::daemon::{Daemon, Record};
 use crate::registry::events::{Events, Happened};
 use crate::registry::evictions::Evictions;
 
-/// The reason for a port whose task panicked.
+/// Reason for a port whose task panicked.
 const BROKEN: &str = "an internal error: a worker panicked with it; please report it, with the daemon's log";
 
-/// The reason for a port at a user's own worker that is held up.
+/// Reason for a port on a held-up user's worker.
 const HELD_UP: &str = "the worker of its user is held up, by memory or a descriptor of that user's";
 
-/// Takes the port away from each program that was reported. The port is removed, even a persistent one: the program
-/// still has its doorbells.
+/// Evicts each reported program. Its port is removed, even a persistent one, because the program keeps its doorbells.
 pub fn evict(d: &mut Daemon) {
     d.regions.take_late().into_iter().for_each(|uid| d.evictions.block(uid));
     d.evictions.clear();
@@ -45,7 +44,7 @@ pub fn evict(d: &mut Daemon) {
     }
 }
 
-/// Takes a port away if what is behind it turns out to be gone, now that its name is wanted.
+/// Removes a port of a wanted name if its backend turns out to be gone.
 pub fn make_way(d: &mut Daemon, full: &str) {
     let Some(record) = d.ports.get(full) else { return };
     if let Some(why) = reason(d, full, record).or_else(|| record.behind.look()) {
@@ -62,11 +61,11 @@ fn take_away(d: &mut Daemon, full: &str, why: &str) {
         part(d, &joint, why);
     }
     d.persistent.remove_at(full);
-    // It was found just now.
+    // The port was found just now.
     let _ = unplug(d, full, why);
 }
 
-/// Remembers why a port was taken away, and tells it.
+/// Remembers the reason of an eviction, and reports it as an event.
 fn note(evictions: &mut Evictions, events: &mut Events, port: &str, owner: Caller, why: String) {
     events.tell(Happened::to(EventName::PortEvicted, owner.uid).at(port).why(&why));
     evictions.note(port, owner, why);
@@ -120,7 +119,7 @@ mod tests {
         }
     }
 
-    /// Objective: a worker that panics with a port's task costs that port, with its reason, and no other.
+    /// Objective: a worker's panic with a port's task costs that port, with its reason, and no other.
     #[test]
     fn a_panic_costs_its_port() {
         let owner = Caller { client: 7, uid: 70_001, pid: 1 };

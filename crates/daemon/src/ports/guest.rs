@@ -1,4 +1,4 @@
-//! `netmap:IF` in a virtual machine that has a ptnet device: the device's rings, which programs share as in netmap.
+//! `netmap:IF` inside a virtual machine with a ptnet device: the device's rings, which programs share as in netmap.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,8 +24,7 @@ impl Attachment for HeldRings {
     fn close(self: Box<Self>, _d: &mut Daemon, _client: u64) {}
 }
 
-/// What a ptnet device of the machine that the daemon runs in needs of the kernel: also to find its interface, and its
-/// rings.
+/// Kernel requirements of a ptnet device inside a virtual machine, including those to find its interface and rings.
 pub const KERNEL: KernelNeeds = KernelNeeds {
     values: &[(libc::SYS_ioctl, 1, &netvale_guest::passthrough::IOCTLS)],
     devices: netvale_guest::passthrough::devices,

@@ -1,5 +1,5 @@
-//! Queues of users who are not trusted with others' time ([`netvale_port::domain`]), and the tasks of these users'
-//! workers that take to them what others hand over.
+//! Queues of users who may not take others' time ([`netvale_port::domain`]), and the tasks of these users' workers that
+//! deliver frames queued by other workers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use crate::refusal::{Refusal, refuse};
 use crate::system::sockets::user_id;
 use crate::worker::TaskId;
 
-/// In `trusted_hypervisors`: all users.
+/// Matches all users in `trusted_hypervisors`.
 const ALL: &str = "*";
-/// Permission bits with which others than the owner connect.
+/// Permission bits that let others than the owner connect.
 const OTHERS: u32 = 0o022;
-/// Most folders on the way to a file, with those that links lead to: about as many as the kernel follows.
+/// Maximum number of folders on a file's path, links resolved: about the kernel's limit.
 const MOST_STEPS: usize = 256;
 
 /// The domain of a user's ports.
@@ -34,27 +34,27 @@ pub fn domain_of(owner: Caller) -> TimeDomain {
     if permission::is_trusted(owner) { TimeDomain::TRUSTED } else { TimeDomain::of_user(owner.uid) }
 }
 
-/// The domain of a port to whose device others than its owner may connect: that of whom they are. Of a group, or of all
-/// users, it is not known who will: they are all in one domain, and so are users for whom there is no worker any more.
+/// The domain of a device that others than its owner may connect to: that of its users. Members of a group, and all
+/// users, are unknown peers and share one domain, as do users for whom no worker is left.
 pub fn domain_of_site(d: &Daemon, owner: Caller, site: &Site) -> TimeDomain {
     let Access { mode, users, groups } = &site.access;
     domain_of_peers(d, owner, users, groups.is_empty() && mode & OTHERS == 0)
 }
 
-/// The domain of a port that connects to a socket: that of whom the socket, or a folder or link on the way to it,
-/// belongs to. If others may put something else there, it is not known who listens.
+/// The domain of a port that connects to a socket: that of the owner of the socket, or of a folder or link on its path.
+/// If others can replace one of these, the listener is unknown.
 pub fn domain_of_listener(d: &Daemon, owner: Caller, path: &Path) -> TimeDomain {
     let way = std::path::absolute(path).map(|path| way_to(&path)).unwrap_or_default();
     let users: Vec<u32> = way.iter().flat_map(|(_, found)| found).map(|found| found.st_uid).collect();
     let is_fixed = |(folder, found): &(Option<Stat>, Option<Stat>)| {
         let mode = folder.as_ref().map_or(Mode::empty(), |folder| Mode::from_raw_mode(folder.st_mode));
-        // In a sticky folder, only its owner may put another file in the place of one.
+        // In a sticky folder, only the owner of a file can replace it.
         mode.bits() & OTHERS == 0 || mode.contains(Mode::SVTX) && found.is_some()
     };
     domain_of_peers(d, owner, &users, !way.is_empty() && way.iter().all(is_fixed))
 }
 
-/// Each folder that the kernel looks into on its way to a file, and what it finds there. Empty: the way never ends.
+/// Each folder that the kernel visits on a file's path, and the entry there. Empty for an endless path.
 fn way_to(path: &Path) -> Vec<(Option<Stat>, Option<Stat>)> {
     let mut way = Vec::new();
     let mut folder = PathBuf::new();
@@ -74,7 +74,7 @@ fn way_to(path: &Path) -> Vec<(Option<Stat>, Option<Stat>)> {
     way
 }
 
-/// The domain of a port whose peers are of these users; `is_all`: of no others.
+/// The domain of a port whose peers include these users; `is_all`: and no others.
 fn domain_of_peers(d: &Daemon, owner: Caller, users: &[u32], is_all: bool) -> TimeDomain {
     if !permission::is_trusted(owner) {
         return domain_of(owner);
@@ -92,34 +92,34 @@ fn domain_of_peers(d: &Daemon, owner: Caller, users: &[u32], is_all: bool) -> Ti
     }
 }
 
-/// The domain of those who have a region.
+/// The domain of a region's owner.
 pub fn domain_of_region(d: &Daemon, region: &Arc<Region>) -> TimeDomain {
     let entry = d.regions.iter().find(|(_, known)| Arc::ptr_eq(known, region));
     entry.map_or(TimeDomain::TRUSTED, |(entry, _)| domain_of(Caller { uid: entry.uid, ..Caller::daemon() }))
 }
 
-/// Starts a worker for a port of that owner's in that domain, if it takes one. Root's ports are spread over as many as
-/// root's own.
+/// Starts a worker for an owner's port in that domain, if needed. Root's ports use as many workers as there are trusted
+/// ones.
 ///
 /// # Errors
-/// [`Refusal`] when there is no thread.
+/// [`Refusal`] if no thread can be started.
 pub fn begin(d: &mut Daemon, owner: Caller, domain: TimeDomain) -> Result<(), Refusal> {
     let most = if permission::is_trusted(owner) { d.workers.all().len() } else { 1 };
     let no_worker = |e| Refusal::new(Errno::AGAIN, format!("no worker for the ports of user {}: {e}", owner.uid));
     d.workers.begin(domain, most).map_err(no_worker)
 }
 
-/// Queues of one port, and what is to be done for them.
+/// Queues of one port, with their far ends.
 pub struct Handed {
     domain: TimeDomain,
     ends: Vec<(LinkEnd, Arc<dyn Egress>)>,
 }
 
 impl Handed {
-    /// Begins with a port that has that many queues.
+    /// Prepares a port with that many queues.
     ///
     /// # Errors
-    /// [`Refusal`] when there is no thread, or no memory within the owner's quota.
+    /// [`Refusal`] if no thread can be started, or the queues exceed the owner's memory quota.
     pub fn new(d: &mut Daemon, owner: Caller, domain: TimeDomain, queues: usize) -> Result<Handed, Refusal> {
         if domain != TimeDomain::TRUSTED {
             permission::may_have_bytes(d, owner, queues as u64 * HandOverQueue::memory())?;
@@ -133,10 +133,10 @@ impl Handed {
         self.domain
     }
 
-    /// A queue as all workers may deliver to it.
+    /// Returns a queue that all workers may deliver to.
     ///
     /// # Errors
-    /// [`Refusal`] when memory or descriptors are missing.
+    /// [`Refusal`] if memory or descriptors are short.
     pub fn queue(&mut self, own: Arc<dyn Egress>) -> Result<Arc<dyn Egress>, Refusal> {
         if self.domain == TimeDomain::TRUSTED {
             return Ok(own);
@@ -147,7 +147,7 @@ impl Handed {
         Ok(Arc::new(handed))
     }
 
-    /// The same of several.
+    /// Like [`Handed::queue`], for several.
     ///
     /// # Errors
     /// As [`Handed::queue`].
@@ -155,7 +155,7 @@ impl Handed {
         own.into_iter().map(|one| self.queue(one)).collect()
     }
 
-    /// Gives the other ends to the user's worker. `at` is the port, if it is on a switch.
+    /// Places the far ends on the user's worker. `id` is the port on `switch`.
     pub fn place(self, d: &mut Daemon, switch: &Arc<Switch>, id: PortId) -> Vec<TaskId> {
         let domain = self.domain;
         let task = |(ring, (end, to))| Box::new(LinkTask::new(end, to, (Arc::clone(switch), id, ring)));

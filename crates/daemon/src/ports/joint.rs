@@ -1,9 +1,9 @@
 //! A persistent port on a second switch: it joins the two switches.
 //!
-//! netmap puts a bridge wrapper around the port. Frames that the first switch sends to the port enter the second one
-//! there, and vice versa; no program can open it meanwhile. Here the daemon plays the program: it takes the frames of
-//! the port's rx rings for the second switch, whose own frames lie in rings of private memory until the first switch
-//! has taken them.
+//! netmap puts a bridge wrapper around the port. Frames that the first switch sends to the port enter the second switch
+//! there, and vice versa; no program can open it meanwhile. Here the daemon plays the program: it forwards the frames
+//! in the port's rx rings to the second switch. Frames from the second switch wait in rings of private memory until the
+//! first switch takes them.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ use crate::rings::switched::{Bells, Rings};
 pub struct Joint {
     /// The persistent port.
     pub port: String,
-    /// The length of its header, which is set where its rings are.
+    /// Length of its header, set where its rings are.
     pub hdr_len: HdrLen,
     queues: u32,
     detail: String,
@@ -55,34 +55,35 @@ impl Attached for Joint {
     }
 }
 
-/// What a record is of, if it is of a joint.
+/// Returns the joint of a record, if its backend is one.
 pub fn of(record: &Record) -> Option<&Joint> {
     record.behind.get()
 }
 
-/// Creates the input from one of `mem`'s rings that an egress delivers to.
+/// Creates the ingress of one of `mem`'s rings that an egress delivers to.
 fn far_end(
     mem: &Arc<PortMem>,
     ring: &Arc<RingEgress>,
     bells: &Bells,
     hdr_len: &HdrLen,
 ) -> Result<Box<dyn Ingress>, Refusal> {
-    let (end, wake) = (FarEnd::new(Arc::clone(ring)), bells.wake.try_clone()?);
+    let end = FarEnd::new(Arc::clone(ring));
+    let wake = bells.wake.try_clone()?;
     Ok(Box::new(RingIngress::new(Arc::clone(mem), end, wake, hdr_len.clone(), Arc::default())))
 }
 
-/// Creates the inputs from all rx rings.
+/// Creates the ingresses of all rx rings.
 fn far_ends(rings: &Rings) -> Result<Vec<Box<dyn Ingress>>, Refusal> {
     let bells = rings.bells.iter().skip(rings.mem.shape().tx_rings as usize);
     rings.rx.iter().zip(bells).map(|(ring, bells)| far_end(&rings.mem, ring, bells, &rings.hdr_len)).collect()
 }
 
-/// The shape of a port seen from the other side: tx and rx are swapped.
+/// The shape of a port as seen by its peer: tx and rx are swapped.
 pub(crate) fn turned(s: PortShape) -> PortShape {
     PortShape { tx_rings: s.rx_rings, rx_rings: s.tx_rings, tx_slots: s.rx_slots, rx_slots: s.tx_slots }
 }
 
-/// Makes the rings for frames from the second switch to the port, as many and as long as the port's tx rings.
+/// Creates rings for frames from the second switch, with the number and length of the port's tx rings.
 fn rings_between(d: &Daemon, rings: &Rings, caller: Caller) -> Result<Rings, Refusal> {
     let PortShape { rx_rings, rx_slots, .. } = turned(rings.mem.shape());
     let shape = PortShape { tx_rings: 0, rx_rings, tx_slots: rx_slots, rx_slots };
@@ -93,7 +94,7 @@ fn rings_between(d: &Daemon, rings: &Rings, caller: Caller) -> Result<Rings, Ref
     Ok(Rings::new(&region, rings.mem_id, shape, rings.hdr_len.clone(), rings.fault.clone())?.0)
 }
 
-/// Attaches a persistent port that is on a switch to another one.
+/// Attaches a persistent port on one switch to another.
 pub fn join(d: &mut Daemon, at: &SwitchPort, rings: NamedRings, caller: Caller) -> Result<(), Refusal> {
     let port = at.port.as_str();
     if rings.mode != NR_REG_ALL_NIC || rings.ring != 0 {
@@ -104,7 +105,8 @@ pub fn join(d: &mut Daemon, at: &SwitchPort, rings: NamedRings, caller: Caller) 
         return refuse(Errno::INVAL, format!("{port} is on no switch"));
     };
     let between = rings_between(d, rings, caller)?;
-    let (over, back) = (far_ends(rings)?, far_ends(&between)?);
+    let over = far_ends(rings)?;
+    let back = far_ends(&between)?;
     let egress: Vec<_> = between.rx.iter().map(|e| Arc::clone(e) as Arc<dyn Egress>).collect();
     let joint = Joint {
         port: port.to_owned(),
@@ -119,7 +121,7 @@ pub fn join(d: &mut Daemon, at: &SwitchPort, rings: NamedRings, caller: Caller) 
     Ok(())
 }
 
-/// Forwards frames from the second switch to the first one, or to wherever the port is moved.
+/// Forwards frames from the second switch to the first, or to wherever the port moves.
 fn bring_back(d: &mut Daemon, place: &str, ingresses: Vec<Box<dyn Ingress>>, switch: &Arc<Switch>, id: PortId) {
     for (ring, ingress) in ingresses.into_iter().enumerate() {
         let counters = Arc::clone(ingress.counters());
@@ -131,12 +133,12 @@ fn bring_back(d: &mut Daemon, place: &str, ingresses: Vec<Box<dyn Ingress>>, swi
     }
 }
 
-/// Takes a persistent port off its second switch. Returns whether `full` is one there.
+/// Detaches a persistent port from its second switch. Returns whether `full` was there.
 pub fn part(d: &mut Daemon, full: &str, why: &str) -> bool {
     let joint = d.ports.get(full).and_then(of);
     let Some(port) = joint.map(|joint| joint.port.clone()) else { return false };
     let place = d.persistent.own_place(&port).unwrap_or_default();
-    // Frames on their way arrive first.
+    // Frames in flight arrive first.
     drain(d, full);
     if unplug(d, full, why).is_err() {
         return false;

@@ -1,6 +1,5 @@
-//! Requests to attach a port, as the kinds of ports get them, and what a row says of a kind: its *methods* are requests
-//! of its own, and a port begins *anew* if nothing of what it was goes on. A *continuation* is how ports go on in
-//! another process.
+//! Kinds of ports, and requests to attach one. A kind's *methods* are requests of its own; a port starts *anew* if
+//! nothing of its former state is restored. A *continuation* restores ports of another process.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -20,7 +19,7 @@ use crate::refusal::Refusal;
 use crate::registry::ports::SwitchPort;
 use crate::system::sandbox::KernelNeeds;
 
-/// A port to attach: the request has been admitted, and its switch's name is valid.
+/// A request to attach a port, already admitted; its switch's name is valid.
 pub struct Asked<'a> {
     /// Name of the port and its switch.
     pub at: SwitchPort,
@@ -30,7 +29,7 @@ pub struct Asked<'a> {
     pub caller: Caller,
     /// The options; read them with [`Asked::options`], which checks the kind.
     options: &'a PortOptions,
-    /// What another process left to continue the port with.
+    /// State of another process's port, to restore.
     continued: Cell<Option<State>>,
 }
 
@@ -40,18 +39,18 @@ impl<'a> Asked<'a> {
         Asked { at, spec, caller, options, continued: Cell::default() }
     }
 
-    /// Continues the port of another process.
+    /// Sets the state of another process's port, to restore.
     #[must_use]
     pub fn continuing(self, state: State) -> Asked<'a> {
         Asked { continued: Cell::new(Some(state)), ..self }
     }
 
-    /// What another process left to continue the port with, once.
+    /// Takes the state to restore, if any.
     pub fn continued(&self) -> Option<State> {
         self.continued.take()
     }
 
-    /// The options, as those of kind `K`.
+    /// Returns the options of kind `K`.
     ///
     /// # Errors
     /// [`Refusal`] if the port is of another kind.
@@ -60,49 +59,49 @@ impl<'a> Asked<'a> {
         own.ok_or_else(|| self.mistaken())
     }
 
-    /// Whether it holds senders back: the option that every kind takes.
+    /// Whether the port holds senders back; every kind has this option.
     pub fn lossless(&self) -> bool {
         self.options.lossless
     }
 
-    /// Its policies: options that every kind takes.
+    /// The port's policies; every kind has these options.
     pub fn policies(&self) -> &'a Policies {
         &self.options.policies
     }
 
-    /// The refusal of a kind that got another kind's specification.
+    /// The refusal of another kind's specification.
     pub fn mistaken(&self) -> Refusal {
         Refusal::internal("a port of another kind")
     }
 }
 
-/// A way in which ports go on.
+/// How ports of some kind are restored.
 pub struct Continuation {
-    /// Whether a port goes on in this way.
+    /// Whether it applies to a port.
     pub is_for: fn(&PortItem) -> bool,
-    /// Continues it where another process stopped.
+    /// Restores a port from another process's state.
     pub go_on: fn(&mut Daemon, &PortItem, State) -> Result<(), Refusal>,
-    /// Whether it needs other ports in use, and comes after them.
+    /// Whether it depends on other ports, and follows them.
     pub is_last: bool,
-    /// Whether requests alone change what is kept of it, and neither frames nor threads.
+    /// Whether only requests change its saved state; frames and threads do not.
     pub is_still: bool,
 }
 
-/// The refusal of a port that is on no switch.
+/// The refusal of a port on no switch.
 pub fn nowhere(item: &PortItem) -> Refusal {
     Refusal::new(Errno::OPNOTSUPP, format!("ports of kind {} on no switch", item.kind))
 }
 
-/// The switch that a port is on, and its name there.
+/// The port's switch and its name there.
 ///
 /// # Errors
-/// [`Refusal`] if it is on none.
+/// [`Refusal`] if it is on no switch.
 pub fn place_of(item: &PortItem) -> Result<SwitchPort, Refusal> {
     let (switch, port) = item.on.as_ref().ok_or_else(|| nowhere(item))?;
     Ok(SwitchPort::new(switch, port))
 }
 
-/// The rings that netmap's `VALE_ATTACH` names, as in `struct nmreq_register` (netmap.h).
+/// The rings named by netmap's `VALE_ATTACH`, as in `struct nmreq_register` (netmap.h).
 #[derive(Clone, Copy, Debug)]
 pub struct NamedRings {
     /// `nr_mode`.
@@ -111,52 +110,51 @@ pub struct NamedRings {
     pub ring: u16,
 }
 
-/// Makes the requested port and puts it on its switch.
+/// Creates the requested port and attaches it to its switch.
 pub type Make = fn(&mut Daemon, &Asked<'_>) -> Result<(), Refusal>;
 
-/// Takes away what else is there of a port with that name that begins anew. Returns how long what it takes may be in
-/// use still.
+/// Removes remains of a former port of that name, before it starts anew. Returns how long they may stay in use.
 pub type BeginAnew = fn(&mut Daemon, &str) -> Duration;
 
-/// Requests that ports of one kind alone answer.
+/// Requests specific to one kind.
 pub struct Methods {
-    /// Answers one, if it is of that kind.
+    /// Answers a request, if it is of that kind.
     pub answer: fn(&mut Daemon, &KindRequest, Caller) -> Option<Result<Reply, RpcError>>,
-    /// Notifications that are due: the connection, and what it is told.
+    /// Returns pending notifications: connection and text.
     pub due: fn(&mut Daemon) -> Vec<(u64, String)>,
 }
 
-/// A kind of port that can be attached.
+/// An attachable kind of port.
 pub struct Kind {
     /// The text before the colon in its name; empty for a local port.
     pub prefix: &'static str,
-    /// The function that makes such a port.
+    /// Creates a port.
     pub attach: Make,
-    /// What is done before one begins anew, if something is.
+    /// Prepares a port to start anew, if needed.
     pub begin_anew: Option<BeginAnew>,
-    /// What its ports need of the kernel, also those that are opened and not attached.
+    /// Kernel requirements of its ports, attached or opened.
     pub kernel: &'static [&'static KernelNeeds],
-    /// Its own requests, if it has some.
+    /// Its own requests, if any.
     pub methods: Option<&'static Methods>,
 }
 
 impl Kind {
-    /// A kind that needs nothing else.
+    /// Creates a kind without further needs.
     pub const fn new(prefix: &'static str, attach: Make) -> Kind {
         Kind { prefix, attach, begin_anew: None, kernel: &[], methods: None }
     }
 
-    /// The same with what is done before a port begins anew.
+    /// Sets the preparation before a port starts anew.
     pub const fn with_begin_anew(self, begin_anew: BeginAnew) -> Kind {
         Kind { begin_anew: Some(begin_anew), ..self }
     }
 
-    /// The same with what its ports need of the kernel.
+    /// Sets the kernel requirements.
     pub const fn with_kernel(self, kernel: &'static [&'static KernelNeeds]) -> Kind {
         Kind { kernel, ..self }
     }
 
-    /// The same with requests of its own.
+    /// Sets the kind's own requests.
     pub const fn with_methods(self, methods: &'static Methods) -> Kind {
         Kind { methods: Some(methods), ..self }
     }

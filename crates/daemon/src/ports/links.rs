@@ -1,4 +1,4 @@
-//! Links of ports: what their peers send or get comes late, is lost, or waits for a rate.
+//! Links of ports: they delay or lose frames, or queue them for a rate.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -22,17 +22,17 @@ use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::PortLink;
 use crate::worker::Job;
 
-/// How often a worker is asked to deliver what is under way on a link that ends.
+/// How often a worker is asked to deliver the frames in flight on a link that ends.
 const ROUNDS: u32 = 64;
 
-/// A rate in bits, and one in frames, of which a hundredth of a second may pass together.
+/// Limits in bits and in frames; the frame limit has a burst of a hundredth of a second.
 pub fn limits(bits: Option<(Rate, Size)>, frames: Option<u32>) -> Vec<Limit> {
     let bits = bits.map(|(rate, burst)| Limit::bits(rate.bits(), burst.bytes()));
     let frames = frames.map(|frames| Limit::frames(frames.into(), frames.div_ceil(100).into()));
     bits.into_iter().chain(frames).collect()
 }
 
-/// What a port's links are like: the one on which it sends, and the one on which it gets frames.
+/// Settings of a port's links: the one on which it sends, and the one on which it receives.
 pub fn settings(policies: &Policies) -> [Option<LinkSettings>; 2] {
     let seed = RandomState::new().hash_one(1);
     let rates = limits(policies.rates()[1], policies.pps_out);
@@ -49,7 +49,7 @@ pub fn settings(policies: &Policies) -> [Option<LinkSettings>; 2] {
     [of(policies.link_in.as_deref(), Vec::new()), of(policies.link_out.as_deref(), rates)]
 }
 
-/// Links that are made, and whose far ends no worker has yet.
+/// New links, whose far ends no worker has yet.
 #[derive(Default)]
 pub struct Links([Option<Made>; 2]);
 
@@ -58,14 +58,14 @@ struct Made {
     end: LinkEnd,
 }
 
-/// How many threads deliver to each link of a port: to that on which it sends the forwarders of its rings, twice as
-/// many once it joins two switches; to the other one all workers.
+/// Number of threads that deliver to each link of a port: to the sending one the forwarders of its rings, twice as many
+/// once it joins two switches; to the receiving one all workers.
 fn threads(d: &Daemon, rings: usize) -> [usize; 2] {
     let workers = d.workers.all().len();
     [workers.min((2 * rings).saturating_sub(1)), workers]
 }
 
-/// Makes a link. Frames that need not wait go to `to`.
+/// Creates a link. Frames without delay go to `to`.
 fn make(
     settings: LinkSettings,
     threads: usize,
@@ -78,10 +78,10 @@ fn make(
 }
 
 impl Links {
-    /// Makes the links of a new port.
+    /// Creates the links of a new port.
     ///
     /// # Errors
-    /// [`Refusal`] when memory or descriptors are missing.
+    /// [`Refusal`] if memory or descriptors are short.
     pub fn make(
         d: &Daemon,
         owner: Caller,
@@ -114,7 +114,7 @@ impl Links {
         self.0[0].as_ref().map(|made| Arc::clone(&made.link))
     }
 
-    /// What its switch delivers to: its queues, or the one link to them.
+    /// The egresses for its switch: its queues, or the one link to them.
     pub fn gets(&self, egresses: &[Arc<dyn Egress>]) -> Vec<Arc<dyn Egress>> {
         match &self.0[1] {
             Some(made) => vec![Arc::clone(&made.link) as Arc<dyn Egress>],
@@ -122,7 +122,7 @@ impl Links {
         }
     }
 
-    /// Gives the far ends to workers.
+    /// Places the far ends on workers.
     pub fn place(
         &mut self,
         d: &mut Daemon,
@@ -146,16 +146,15 @@ impl Links {
     }
 }
 
-/// Changes the links of a port that frames pass. Returns those that are not in use any more once the switch knows of
-/// the new ones.
+/// Changes the links of a port during operation. Returns those that are out of use once the switch knows the new ones.
 ///
 /// # Errors
-/// [`Refusal`] when memory or descriptors are missing; nothing has changed then.
+/// [`Refusal`] if memory or descriptors are short; then nothing changes.
 pub fn change(d: &mut Daemon, full: &str, policies: &Policies) -> Result<Vec<PortLink>, Refusal> {
     let Some(record) = d.ports.get(full) else { return Ok(Vec::new()) };
     let (Some(switch), Some(id)) = (record.switch.clone(), record.id) else { return Ok(Vec::new()) };
     let wanted = settings(policies);
-    // One that is there is changed in place, if its memory suffices.
+    // An existing link is changed in place, if its memory suffices.
     let keeps = |dir: usize| match (&record.links[dir], &wanted[dir]) {
         (Some(known), Some(wanted)) => known.link.has_room_for(wanted),
         _ => false,
@@ -178,7 +177,7 @@ pub fn change(d: &mut Daemon, full: &str, policies: &Policies) -> Result<Vec<Por
     Ok(old)
 }
 
-/// What a port's switch delivers to.
+/// The egresses of a port, as its switch sees them.
 pub fn egresses(record: &Record) -> Vec<Arc<dyn Egress>> {
     match &record.links[1] {
         Some(known) => vec![Arc::clone(&known.link) as Arc<dyn Egress>],
@@ -186,7 +185,7 @@ pub fn egresses(record: &Record) -> Vec<Arc<dyn Egress>> {
     }
 }
 
-/// Ends links that nobody puts frames on any more: what is under way arrives now.
+/// Ends links without senders: frames in flight arrive immediately.
 pub fn end(d: &mut Daemon, links: Vec<PortLink>) {
     for PortLink { link, task, .. } in links {
         link.flush();

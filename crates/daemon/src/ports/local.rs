@@ -1,4 +1,4 @@
-//! `NAME`: a port of a switch whose rings programs open.
+//! `NAME`: a port on a switch whose rings programs open.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -57,11 +57,11 @@ impl Attached for LocalPort {
     }
 }
 
-/// Rings of a switch's port, or of a monitor.
+/// Open rings of a port on a switch, or of a monitor.
 pub struct OpenRings {
     /// Full name of the port; a persistent port's own name.
     pub port: String,
-    /// Which of them are held.
+    /// The held rings.
     pub rings: RingRanges,
     /// The `netmap_if` of the rings.
     pub binding: Binding,
@@ -94,7 +94,7 @@ impl Attachment for OpenRings {
     }
 }
 
-/// Ends the offsets of a port whose last program has gone.
+/// Ends the offsets of a port whose last program has closed it.
 fn end_offsets(d: &Daemon, full: &str) {
     let Some(local) = d.ports.get(full).and_then(|record| record.behind.get::<LocalPort>()) else { return };
     if offsets::are_left(local) {
@@ -103,7 +103,7 @@ fn end_offsets(d: &Daemon, full: &str) {
     }
 }
 
-/// Removes a port that was made for programs, with the last of them.
+/// Removes a port that programs created, when the last of them closes it.
 pub fn drop_if_unused(d: &mut Daemon, full: &str, why: &str) {
     if let Some(record) = d.ports.get(full).filter(|record| !record.persistent && record.is_idle()) {
         d.workers.finish(&record.placed);
@@ -111,7 +111,7 @@ pub fn drop_if_unused(d: &mut Daemon, full: &str, why: &str) {
     }
 }
 
-/// Attaches a persistent port that no program has open yet.
+/// Attaches a port that stays, not yet opened by a program.
 pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let AttachSpec::Local(local) = asked.spec else { return Err(asked.mistaken()) };
     let at = &asked.at;
@@ -127,7 +127,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
         .map(|_| ())
 }
 
-/// The request of a program that would make the same port.
+/// The open request that would create the same port.
 fn request(o: OptionsOf<'_, kind::Local>) -> AttachRequest {
     let flags = [(o.lossless(), FLAG_LOSSLESS), (o.huge(), FLAG_HUGE), (o.no_segments(), FLAG_CUT)];
     AttachRequest {
@@ -143,7 +143,7 @@ fn request(o: OptionsOf<'_, kind::Local>) -> AttachRequest {
     }
 }
 
-/// Makes a port; one that is attached, and not opened, has options. Returns the largest agreed offset, if its first
+/// Creates a port; an attached one has options, an opened one has none. Returns the largest agreed offset, if its first
 /// program asked for offsets.
 fn make(
     d: &mut Daemon,
@@ -176,26 +176,28 @@ fn make(
     Ok(max_offset)
 }
 
-/// How ports that programs open go on.
+/// Restores ports that programs open.
 pub const CONTINUATION: Continuation =
     Continuation { is_for: |item| item.kind == PortKind::Local, go_on: continue_port, is_last: false, is_still: true };
 
-/// Continues a port of another process.
+/// Restores a port of another process.
 ///
 /// # Errors
-/// [`Refusal`] if its memory or its descriptors are not what they should be.
+/// [`Refusal`] if its memory or descriptors are inconsistent.
 fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
     let at = place_of(item)?;
     let owner = item.owner.into();
     let (local, ingresses) = continued(d, owner, state)?;
     let egress = local.rings.rx.iter().map(|e| Arc::clone(e) as Arc<dyn Egress>).collect();
     let ingresses = ingresses.into_iter().map(|i| Box::new(i) as Box<dyn Ingress>).collect();
-    let (persistent, lossless, policies) = (item.persistent, item.lossless, item.policies.clone());
+    let persistent = item.persistent;
+    let lossless = item.lossless;
+    let policies = item.policies.clone();
     let new = NewPort { persistent, lossless, policies, ..NewPort::of(Box::new(local), owner) };
     plug(d, &at, (egress, ingresses), new)
 }
 
-/// The rings of a port of another process, and what comes from them.
+/// Restores the rings of another process's port, with their ingresses.
 ///
 /// # Errors
 /// As [`continue_port`].
@@ -205,10 +207,10 @@ pub fn continued(d: &mut Daemon, owner: Caller, state: State) -> Result<(LocalPo
     LocalPort::continued(&region, state, d.evictions.new_fault(owner))
 }
 
-/// Continues what a connection holds of a port.
+/// Restores a connection's hold on a port.
 ///
 /// # Errors
-/// [`Refusal`] if there is no such port or `netmap_if`.
+/// [`Refusal`] if the port or `netmap_if` does not exist.
 pub fn continue_hold(
     d: &Daemon,
     port: String,
@@ -221,7 +223,7 @@ pub fn continue_hold(
     Ok(OpenRings { port, rings: RingRanges { tx, rx }, binding })
 }
 
-/// Opens a port for a program; the port is made if it does not exist.
+/// Opens a port for a program; creates it if it does not exist.
 pub fn open(
     d: &mut Daemon,
     request: &AttachRequest,
@@ -238,7 +240,7 @@ pub fn open(
     opened
 }
 
-/// Lets a program hold rings of an existing port. `max_offset`: the agreed maximum, if the port was made for this
+/// Gives a program rings of an existing port. `max_offset`: the agreed maximum, if the port was created for this
 /// program.
 pub fn bind(
     d: &mut Daemon,
@@ -264,7 +266,8 @@ pub fn bind(
     let bound = agreed.and_then(|max| Ok((max, local.bind(full, &rings, request.extra_bufs)?)));
     match bound {
         Ok((max_offset, (mut reply, fds, binding))) => {
-            (reply.alone, reply.max_offset) = (local.holds_alone(caller.client), max_offset);
+            reply.alone = local.holds_alone(caller.client);
+            reply.max_offset = max_offset;
             let owner = d.ports.get(full).filter(|_| was_idle).map(|record| record.owner.uid);
             owner.into_iter().for_each(|uid| tell_open(d, full, uid, caller));
             Ok((reply, fds, Box::new(OpenRings { port: lasting, rings, binding })))
@@ -276,7 +279,7 @@ pub fn bind(
     }
 }
 
-/// The rings of a port, if programs can open them, and it is not a monitor.
+/// The rings of a port that programs can open, other than a monitor.
 fn programs<'a>(record: Option<&'a mut Record>, full: &str) -> Result<&'a mut LocalPort, Refusal> {
     let behind = &mut record.ok_or_else(|| Refusal::internal("a port vanished"))?.behind;
     let is_local = behind.get::<LocalPort>().is_some();
@@ -286,7 +289,7 @@ fn programs<'a>(record: Option<&'a mut Record>, full: &str) -> Result<&'a mut Lo
     })
 }
 
-/// Applies offsets to rings that a program has just been given.
+/// Applies offsets to rings newly held by a program.
 fn live_offsets(
     workers: &[&Worker],
     local: &LocalPort,
@@ -298,7 +301,7 @@ fn live_offsets(
     offsets::begin_live(mem.region(), workers, asked, &offsets::rings(mem, rings, alone))
 }
 
-/// Refuses a port that joins two switches: nobody else can have it.
+/// Refuses a port that joins two switches: it is in exclusive use.
 pub fn is_not_joined(d: &Daemon, place: &str) -> Result<(), Refusal> {
     match d.persistent.joint_of(place) {
         Some(joint) => refuse(Errno::BUSY, format!("{place} is joined to another switch, as {joint}: detach it there")),

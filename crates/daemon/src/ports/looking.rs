@@ -1,6 +1,5 @@
-//! Events that nobody reports to the main thread: what workers and threads of ports note in their own memory is looked
-//! at, now and then, and compared with what was found before. Only while somebody wants to be told; so neither a worker
-//! nor a frame pays for it.
+//! Polled events: workers and port threads note some changes only in their own memory. The main thread polls it while
+//! there are subscriptions, and compares it with the last state, so neither workers nor frames pay for it.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +9,14 @@ use crate::daemon::{Daemon, Peers, Record};
 use crate::registry::events::Happened;
 use crate::registry::looks::{Looks, PortLook};
 
-/// Begins, unless it has begun: what there is now is no event.
+/// Starts polling; the initial state is no event.
 pub fn begin(d: &mut Daemon) {
     if d.looks.are_off() {
         look(d);
     }
 }
 
-/// Looks, if it is time. Returns the time until the next call.
+/// Polls when due. Returns the time until the next call.
 pub fn tick(d: &mut Daemon, now: Instant) -> Duration {
     if !d.events.are_watched() {
         d.looks.end();
@@ -29,7 +28,7 @@ pub fn tick(d: &mut Daemon, now: Instant) -> Duration {
     d.looks.left(now)
 }
 
-/// Something may have changed: looks immediately, or a moment later if it has looked a moment ago.
+/// Polls after a possible change: immediately, or a moment later if the last poll was just before.
 pub fn hasten(d: &mut Daemon, now: Instant) {
     d.looks.hasten();
     tick(d, now);
@@ -67,7 +66,7 @@ fn ports(d: &Daemon, found: &mut Looks, news: &mut Vec<Happened>) {
     }
 }
 
-/// The peers that came and went between two looks: of several, the last one.
+/// Events of peers that connected and left between two polls; of several, the last one.
 fn guests(before: PortLook, now: PortLook, why: Option<&str>, event: &dyn Fn(EventName) -> Happened) -> Vec<Happened> {
     let is_another = now.connections > before.connections || now.connected && !before.connected;
     let connected = || event(EventName::GuestConnected).with("connections", now.connections);
@@ -82,17 +81,18 @@ fn guests(before: PortLook, now: PortLook, why: Option<&str>, event: &dyn Fn(Eve
 
 fn state(record: &Record, before: PortLook) -> (PortLook, Option<String>) {
     let Peers { connected, connections, last_error } = record.behind.peers().unwrap_or_default();
-    // One that cannot be found out now is as it was.
+    // An unknown link state counts as unchanged.
     let linked = record.behind.link().unwrap_or(before.linked);
     let guard = record.switch.as_ref().zip(record.id).and_then(|(switch, id)| switch.policy_state(id));
     let (loops, blocked) = guard.map_or((0, false), |state| (state.loops(), state.is_blocked()));
     (PortLook { connected, connections, linked, loops, blocked }, last_error)
 }
 
-/// Only the number is known: addresses that a switch did not learn cost a worker no more than counting.
+/// Only the number is known: an unlearned address costs a worker no more than counting it.
 fn switches(d: &Daemon, found: &mut Looks, news: &mut Vec<Happened>) {
     for switch in d.switches.iter() {
-        let (name, now) = (switch.name(), switch.refused());
+        let name = switch.name();
+        let now = switch.refused();
         let more = now.saturating_sub(d.looks.refused.get(name).copied().unwrap_or_default());
         if let Some(owner) = d.switches.owner(name).filter(|_| more > 0) {
             news.push(Happened::to(EventName::AddressRefused, owner).on(name).with("frames", more));
@@ -117,12 +117,13 @@ fn threads(d: &Daemon, found: &mut Looks, news: &mut Vec<Happened>) {
 mod tests {
     use super::*;
 
-    /// Objective: of peers that came and went between two looks, each change is told that can be: who came, who went,
-    /// and why.
+    /// Objective: of peers that connect and leave between two polls, every known change is reported: who came, who
+    /// went, and why.
     #[test]
     fn comings_and_goings() {
         let at = |connected, connections| PortLook { connected, connections, ..PortLook::default() };
-        let (came, went) = ("guest.connected", "guest.left");
+        let came = "guest.connected";
+        let went = "guest.left";
         for (before, now, expected) in [
             (at(false, 0), at(false, 0), &[][..]),
             (at(false, 0), at(true, 1), &[came]),
@@ -130,7 +131,7 @@ mod tests {
             (at(true, 1), at(true, 2), &[went, came]),
             (at(false, 1), at(false, 2), &[came, went]),
             (at(true, 1), at(false, 4), &[went, came, went]),
-            // Of a successor's.
+            // A successor's counts.
             (at(false, 3), at(true, 3), &[came]),
         ] {
             let event = |name: EventName| Happened::to_all(name);

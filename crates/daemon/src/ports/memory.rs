@@ -1,4 +1,4 @@
-//! Finding the region for a port.
+//! Regions for ports.
 
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -19,26 +19,26 @@ use crate::rings::sizes::Sizes;
 /// A region and its number.
 pub type Numbered = (Arc<Region>, u32);
 
-/// A new region of the caller's.
+/// Creates a region for the caller.
 ///
 /// # Errors
-/// [`Refusal`]: the sizes are impossible, the caller has too much already, or there is no memory.
+/// [`Refusal`]: impossible sizes, the caller's quota, or no memory.
 pub fn make(d: &mut Daemon, sizes: RegionSizes, pages: Pages, caller: Caller) -> Result<Numbered, Refusal> {
     permission::may_have_memory(d, caller, sizes)?;
     let id = new_number(d)?;
     Ok(d.regions.make(id, sizes, pages, caller.uid)?)
 }
 
-/// A number for a region.
+/// Allocates a region number.
 ///
 /// # Errors
-/// [`Refusal`]: `ENOSPC` when all are in use.
+/// [`Refusal`]: `ENOSPC` if all are in use.
 pub fn new_number(d: &mut Daemon) -> Result<u32, Refusal> {
     let none = || Refusal::new(Errno::NOSPC, "there are no region numbers left: close some ports");
     d.regions.new_id(|id| d.pipes.uses(id)).ok_or_else(none)
 }
 
-/// The region that the caller's interfaces share; made, of that size, when it is first used.
+/// Returns the region shared by the caller's interfaces; creates it with `sizes` at its first use.
 ///
 /// # Errors
 /// As [`make`].
@@ -53,7 +53,7 @@ pub fn common(d: &mut Daemon, sizes: RegionSizes, caller: Caller) -> Result<Arc<
 /// Returns region number `id`, if the caller may use it.
 ///
 /// # Errors
-/// [`Refusal`]: `EINVAL` when there is none, `EACCES` when it belongs to somebody else.
+/// [`Refusal`]: `EINVAL` if it does not exist, `EACCES` if it belongs to another user.
 pub fn region(d: &mut Daemon, id: u32, caller: Caller) -> Result<Arc<Region>, Refusal> {
     if id == COMMON_REGION {
         return common(d, RegionSizes::COMMON, caller);
@@ -68,7 +68,7 @@ pub fn region(d: &mut Daemon, id: u32, caller: Caller) -> Result<Arc<Region>, Re
 /// Returns region number `id`, or a new one.
 ///
 /// # Errors
-/// Like [`region`]; also if there is no memory.
+/// Like [`region`]; also if memory is short.
 pub fn region_or_new(d: &mut Daemon, id: u32, sizes: &Sizes, caller: Caller) -> Result<Numbered, Refusal> {
     match id {
         0 => make(d, sizes.region(), Pages::Ordinary, caller),
@@ -76,10 +76,10 @@ pub fn region_or_new(d: &mut Daemon, id: u32, sizes: &Sizes, caller: Caller) -> 
     }
 }
 
-/// Returns the region for a new port of that size: the one that its specification names, or a new one.
+/// Returns the region for a new port: the one in its specification, or a new one of that size.
 ///
 /// # Errors
-/// Like [`region`]; also if there is no memory.
+/// Like [`region`]; also if memory is short.
 pub fn region_for(
     d: &mut Daemon,
     memory: &Memory,
@@ -96,7 +96,7 @@ pub fn region_for(
     }
 }
 
-/// Returns the region that a specification names.
+/// Returns the region in a specification.
 ///
 /// # Errors
 /// Like [`region`]; also if the port to share it with does not exist.
@@ -115,28 +115,27 @@ pub fn region_named(d: &mut Daemon, memory: &Memory, caller: Caller) -> Result<N
     }
 }
 
-/// Whether something that can be opened lies in region number `id`. Where nothing does, a worker may still have its
-/// memory for a moment.
+/// Whether anything in region number `id` can be opened. Even if not, a worker may keep the memory for a moment.
 pub fn is_used(d: &Daemon, id: u32) -> bool {
     let of_ports = d.ports.iter().any(|(_, record)| record.rings().is_some_and(|rings| rings.mem_id == id));
     of_ports || d.pipes.uses(id) || d.interfaces.ports().any(|(_, port)| port.mem_id == id) || d.regions.has_bare(id)
 }
 
-/// The region of a port that is continued.
+/// Returns the region of a restored port.
 ///
 /// # Errors
-/// [`Refusal`] if it is not there.
+/// [`Refusal`] if it does not exist.
 pub fn continued(d: &Daemon, id: u32, owner: Caller) -> Result<Arc<Region>, Refusal> {
     let none = || Refusal::new(Errno::INVAL, format!("its region {id} is missing"));
     d.regions.find(id, owner.uid).ok_or_else(none)
 }
 
-/// The region that a request names: by its number, if it has one.
+/// The region of a request: by number, if it has one.
 pub fn by_number(mem_id: u32, otherwise: Memory) -> Memory {
     u16::try_from(mem_id).ok().and_then(NonZeroU16::new).map_or(otherwise, Memory::Id)
 }
 
-/// Number of the region that a port or pipe lies in.
+/// Number of a port's or pipe's region.
 pub fn region_of(d: &Daemon, name: &str) -> Option<u32> {
     match d.ports.get(d.persistent.place_of(name)).and_then(Record::rings) {
         Some(rings) => Some(rings.mem_id),
@@ -144,7 +143,7 @@ pub fn region_of(d: &Daemon, name: &str) -> Option<u32> {
     }
 }
 
-/// Number of the region that an interface and its pipes lie in, open or not.
+/// Number of the region of an interface and its pipes, open or not.
 fn region_of_interface(d: &Daemon, name: &str) -> Option<u32> {
     let ifname = name.strip_prefix("netmap:").filter(|ifname| !d.persistent.contains(ifname))?;
     match d.interfaces.port_on(ifname) {

@@ -1,30 +1,29 @@
-//! The kinds of ports: each makes a port from its options, describes it, and ends it. A kind is a file (or a folder)
-//! here, and a row of [`KINDS`] if it can be attached.
+//! The kinds of ports: each creates a port from its options, describes it and removes it. A kind is a file (or a
+//! folder) here; an attachable kind also has a row in [`KINDS`].
 //!
 //! | module | the port |
 //! |---|---|
-//! | [`local`] | rings of a switch that programs open |
-//! | [`persistent`], [`joint`] | the same but persistent, on a switch or not; one on two switches |
-//! | [`monitor`] | copies of what passes another port |
+//! | [`local`] | switch rings that programs open |
+//! | [`persistent`], [`joint`] | a persistent port, on a switch or not; its port on a second switch |
+//! | [`monitor`] | copies of another port's frames |
 //! | [`pipe`] | two programs, without a switch |
-//! | [`bare`] | rings with nothing behind them |
-//! | [`tap`], [`brought_tap`] | an interface of the host's stack; one that a client has made |
+//! | [`bare`] | rings with no backend |
+//! | [`tap`], [`brought_tap`] | an interface of the host's stack; one created by a client |
 //! | [`pcap`] | capture files |
 //! | [`nic`] | a network interface |
-//! | [`guest`] | the same in a virtual machine, where it is a ptnet device |
-//! | [`vhost`], [`virtio`] | a virtio-net device; a driver of one |
-//! | [`ptnet`], [`passthrough`] | a ptnet device on a switch; in place of a switch, a pipe's end or an interface |
-//! | [`e1000`], [`e1000_pci`] | an Intel 82540EM; a driver of one |
+//! | [`guest`] | a ptnet device, as the network interface inside a virtual machine |
+//! | [`vhost`], [`virtio`] | a virtio-net device; a driver for one |
+//! | [`ptnet`], [`passthrough`] | a ptnet device on a switch; on a pipe's end or an interface instead |
+//! | [`e1000`], [`e1000_pci`] | an Intel 82540EM; a driver for one |
 //! | [`vxlan`], [`tunnel`] | a tunnel to other hosts |
-//! | [`handed`] | not a port: queues of users who are not trusted with others' time |
-//! | [`null`], [`echo`] | discards every frame, or sends it back, for measuring and tests |
+//! | [`handed`] | not a port: queues of users who may not take others' time |
+//! | [`null`], [`echo`] | discards every frame, or returns it, for measurements and tests |
 //!
-//! What they share: [`plug`] puts a port on its switch and takes it off, [`policies`] are what its operator wants of
-//! it, [`links`] what is between it and its peer, [`multicast`] snoops for a switch, [`memory`] and [`brought`] find
-//! the region it lies in, `site` is where a device's socket is, [`attachment`] is what a connection holds of it,
-//! [`faults`] takes it from a program that misbehaves, [`looking`] finds what happens without the main thread, `notes`
-//! has sentences of several kinds, [`kind`] is what the maker of a port gets, [`continuation`] is how ports of another
-//! process go on.
+//! Shared parts: [`plug`] attaches a port to its switch and detaches it, [`policies`] applies its policies, [`links`]
+//! delays and limits its frames, [`multicast`] snoops for a switch, [`memory`] and [`brought`] find its region, `site`
+//! places a device's socket, [`attachment`] is a connection's hold on it, [`faults`] evicts misbehaving programs,
+//! [`looking`] polls for events, `notes` has texts shared by several kinds, [`kind`] defines a kind and its requests,
+//! [`continuation`] restores ports of another process.
 
 pub mod attachment;
 pub mod bare;
@@ -103,27 +102,27 @@ pub const KINDS: &[Kind] = &[
     Kind::new("echo", echo::attach),
 ];
 
-/// What ports of all kinds need of the kernel.
+/// Kernel requirements of all kinds.
 pub fn kernel_needs() -> Vec<&'static KernelNeeds> {
     KINDS.iter().flat_map(|kind| kind.kernel).copied().collect()
 }
 
-/// The kind whose name what is attached begins with.
+/// The kind of a specification, by its prefix.
 fn kind_of(spec: &AttachSpec) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.prefix == spec.prefix())
 }
 
-/// Answers a request that ports of one kind alone answer.
+/// Answers a request specific to one kind.
 ///
 /// # Errors
-/// The kind's; an internal one if no kind answers it.
+/// The kind's error; an internal one if no kind answers.
 pub fn answer(d: &mut Daemon, request: &KindRequest, caller: Caller) -> Result<Reply, RpcError> {
     let methods = KINDS.iter().filter_map(|kind| kind.methods);
     let mut answers = methods.filter_map(|methods| (methods.answer)(d, request, caller));
     answers.next().unwrap_or_else(|| Err(Refusal::internal("a request that no kind of port answers").into()))
 }
 
-/// Notifications of kinds that are due: the connection, and what it is told.
+/// Pending notifications of all kinds: connection and text.
 pub fn due(d: &mut Daemon) -> Vec<(u64, String)> {
     KINDS.iter().filter_map(|kind| kind.methods).flat_map(|methods| (methods.due)(d)).collect()
 }
@@ -131,22 +130,22 @@ pub fn due(d: &mut Daemon) -> Vec<(u64, String)> {
 /// Attaches a port that stays until it is detached.
 ///
 /// # Errors
-/// [`Refusal`] when the port cannot be made, or its switch has no room.
+/// [`Refusal`] if the port cannot be created, or its switch is full.
 pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let kind = kind_of(asked.spec).ok_or_else(|| Refusal::new(Errno::OPNOTSUPP, "this daemon has no such ports"))?;
     (kind.attach)(d, asked)
 }
 
-/// The bare name of the persistent port whose record this is, or which it joins to a second switch.
+/// The bare name of the persistent port of this record, or of the one that it joins to a second switch.
 pub fn lasting_name(d: &Daemon, full: &str, record: &Record) -> Option<String> {
     let joined = joint::of(record).map(|joint| joint.port.as_str());
     joined.or_else(|| d.persistent.at(full)).map(str::to_owned)
 }
 
-/// Joins a persistent port to its second switch again, with the policies that it had there.
+/// Restores a persistent port's membership of its second switch, with its policies there.
 ///
 /// # Errors
-/// [`Refusal`] if the port or the switch is not there.
+/// [`Refusal`] if the port or the switch does not exist.
 pub fn join_again(d: &mut Daemon, item: &PortItem) -> Result<(), Refusal> {
     let (switch, port) = item.on.as_ref().ok_or_else(|| Refusal::internal("a joint on no switch"))?;
     let rings = NamedRings { mode: NR_REG_ALL_NIC, ring: 0 };
@@ -159,10 +158,10 @@ pub fn join_again(d: &mut Daemon, item: &PortItem) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Continues what a connection holds of a port.
+/// Restores a connection's hold on a port.
 ///
 /// # Errors
-/// [`Refusal`] when the port is not there.
+/// [`Refusal`] if the port does not exist.
 pub fn continue_hold(d: &mut Daemon, item: HoldItem, caller: Caller) -> Result<Box<dyn Attachment>, Refusal> {
     match item {
         HoldItem::Rings { port, rings, binding } => Ok(Box::new(local::continue_hold(d, port, rings, binding)?)),
@@ -173,7 +172,7 @@ pub fn continue_hold(d: &mut Daemon, item: HoldItem, caller: Caller) -> Result<B
     }
 }
 
-/// Releases what connections hold that are not there any more; ports that nobody holds then go, unless they stay.
+/// Releases the holds of closed connections, and removes non-persistent ports that no connection holds any more.
 pub fn release_all_but(d: &mut Daemon, clients: &BTreeSet<u64>) {
     let gone = |local: &LocalPort| local.clients().filter(|client| !clients.contains(client)).collect::<Vec<_>>();
     let of = |(name, record): (&str, &Record)| Some((name.to_owned(), gone(record.behind.programs()?)));
@@ -188,10 +187,10 @@ pub fn release_all_but(d: &mut Daemon, clients: &BTreeSet<u64>) {
     nic::open::release_all_but(d, clients);
 }
 
-/// Takes a port off its switch. A persistent port stays, on no switch.
+/// Detaches a port from its switch. A persistent port stays, on no switch.
 ///
 /// # Errors
-/// [`Refusal`] when there is no such port.
+/// [`Refusal`] if the port does not exist.
 pub fn detach(d: &mut Daemon, full: &str, why: &str) -> Result<(), Refusal> {
     if persistent::detach(d, full, why) {
         return Ok(());
@@ -204,7 +203,7 @@ pub fn detach(d: &mut Daemon, full: &str, why: &str) -> Result<(), Refusal> {
 /// Opens a port for a program.
 ///
 /// # Errors
-/// [`Refusal`] with the errno that netmap would return.
+/// [`Refusal`] with netmap's errno.
 pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Caller) -> Result<Opened, Refusal> {
     if spec.flags.monitor.is_some() {
         return monitor::open(d, request, spec, caller);
@@ -238,7 +237,7 @@ fn open_interface(
     };
     if request.offsets.is_some() {
         opened.2.close(d, caller.client);
-        // The kernel decides where in a buffer it puts a frame.
+        // The kernel chooses the offset of a frame in its buffer.
         return offsets::unsupported(&format!("interface {ifname}"));
     }
     Ok(opened)
@@ -250,7 +249,7 @@ mod tests {
 
     use super::KINDS;
 
-    /// Objective: each kind of port that a name can mean has exactly one row.
+    /// Objective: each kind of port that a name can denote has exactly one row.
     #[test]
     fn a_row_for_each_kind() {
         let rows: Vec<&str> = KINDS.iter().map(|kind| kind.prefix).collect();

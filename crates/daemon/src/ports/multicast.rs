@@ -1,4 +1,4 @@
-//! Multicast snooping: begins with the first port of a switch that asks for it, and ends with the last.
+//! Multicast snooping: starts with a switch's first port that asks for it, and ends with the last.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use netvale_switch::{PortId, QueryTask, Switch};
 
 use crate::daemon::Daemon;
 
-/// Snoops on the switches that do now. Returns the time until the next call.
+/// Updates the set of snooping switches, and lets them work. Returns the time until the next call.
 pub fn tick(d: &mut Daemon) -> Duration {
     let over = d.snoops.end();
     d.workers.retire(&over);
@@ -36,7 +36,7 @@ fn begin(d: &mut Daemon, switch: &Arc<Switch>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What is known of a switch's groups, as far as `name` names the ports.
+/// A switch's group membership; `name` names the visible ports.
 pub fn groups(d: &Daemon, switch: &str, name: impl Fn(PortId) -> Option<String>) -> GroupsInfo {
     let Some(known) = d.snoops.get(switch) else { return GroupsInfo::default() };
     let now = d.snoops.now();

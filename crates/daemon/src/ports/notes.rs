@@ -1,9 +1,9 @@
-//! Sentences for `netvale show` that several kinds of ports have.
+//! Notes for `netvale show` shared by several kinds of ports.
 
 use netvale_virtio::features as bits;
 
-/// Status lines of a VM-facing port: the peer connected `now`, if any, the number of peers so far, and why the last one
-/// was disconnected.
+/// Status of a VM-facing port: the connected peer, if any (`now`), the number of connections so far, and why the last
+/// peer was disconnected.
 pub(crate) fn machine_notes(now: Option<String>, connections: u64, last_error: Option<String>) -> Vec<String> {
     let first = match now {
         Some(now) => format!("virtual machine connected, {now}"),
@@ -13,7 +13,7 @@ pub(crate) fn machine_notes(now: Option<String>, connections: u64, last_error: O
     std::iter::once(first).chain(last).collect()
 }
 
-/// The negotiated features of a virtio device and its driver, in words.
+/// Text with the negotiated features of a virtio device and its driver.
 pub(crate) fn negotiated(features: u64) -> String {
     let has = |bit: u64| features & bit != 0;
     let layout = if has(bits::RING_PACKED) { "packed ring" } else { "split ring" };

@@ -1,4 +1,4 @@
-//! `null:[NAME]`: discards and counts every frame, for measuring what comes before it.
+//! `null:[NAME]`: discards and counts every frame, to measure the path to it.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::daemon::{Attached, Daemon};
 use crate::handover::items::ParkedPort;
 use crate::refusal::Refusal;
 
-/// The nothing behind a null port.
+/// Backend of a null port.
 struct NullPort;
 
 impl Attached for NullPort {
@@ -25,7 +25,7 @@ impl Attached for NullPort {
     }
 }
 
-/// Attaches a null port: a queue to deliver to, and none to take frames from.
+/// Attaches a null port: one egress, and no ingress.
 pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let queues = (vec![Arc::new(NullEgress::default()) as _], Vec::new());
     plug(d, &asked.at, queues, NewPort::new(NullPort, asked))

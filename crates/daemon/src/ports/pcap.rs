@@ -1,4 +1,4 @@
-//! `pcap:FILE`: capture files: one that is replayed into the switch, one that is written, or both.
+//! `pcap:FILE`: capture files: a replay into the switch, a capture, or both.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -31,32 +31,32 @@ use crate::refusal::{Refusal, refuse};
 mod continued;
 mod files;
 
-/// Capture files behind a port, and their progress.
+/// Capture files of a port, with their progress.
 #[derive(Default)]
 struct Files {
     replay: Option<Replayed>,
     capture: Option<Captured>,
 }
 
-/// A file that is replayed.
+/// A replayed file.
 struct Replayed {
     path: PathBuf,
     file: File,
     status: Arc<ReplayStatus>,
-    /// What is noted of it.
+    /// Memory with its progress.
     noted: OwnedFd,
 }
 
-/// A file that is written.
+/// A file being written.
 struct Captured {
     path: PathBuf,
     file: File,
     egress: Arc<PcapEgress>,
-    /// Whether its user's allowance limits it.
+    /// Whether it counts against its user's allowance.
     shares: bool,
 }
 
-/// Upper bound on waiting for a capture to reach its file before another process goes on with it.
+/// Longest wait for a capture to reach its file before another process takes over.
 const SETTLING: Duration = Duration::from_secs(1);
 
 impl Attached for Files {
@@ -87,7 +87,7 @@ impl Attached for Files {
         Ok(Some(State::of(&state)?.into()))
     }
 
-    /// What is no regular file has no place where it could go on.
+    /// Only regular files have a position to restore.
     fn save(&self) -> std::io::Result<Option<State>> {
         if let Some(Captured { file, .. }) = &self.capture
             && !file.metadata()?.is_file()
@@ -108,7 +108,7 @@ impl Attached for Files {
     fn stop(self: Box<Self>, d: &mut Daemon, _full: &str) {
         if let Some(Captured { egress, .. }) = self.capture {
             let status = Arc::clone(egress.status());
-            // It ends with the last of its egress.
+            // The capture ends with its last egress.
             drop(egress);
             d.captures.close(&status);
         }
@@ -149,14 +149,15 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     on_switch(d, asked, replay, capture)
 }
 
-/// Puts files on the switch.
+/// Attaches files to the switch.
 fn on_switch(
     d: &mut Daemon,
     asked: &Asked<'_>,
     replay: Option<(Replayed, PcapIngress)>,
     capture: Option<Captured>,
 ) -> Result<(), Refusal> {
-    let (mut egress, mut ingresses) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
+    let mut egress = Vec::<Arc<dyn Egress>>::new();
+    let mut ingresses = Vec::<Box<dyn Ingress>>::new();
     let mut files = Files { replay: None, capture };
     if let Some((replayed, ingress)) = replay {
         files.replay = Some(replayed);
@@ -169,7 +170,7 @@ fn on_switch(
     plug(d, &asked.at, (egress, ingresses), NewPort::new(files, asked))
 }
 
-/// Restores what a user has captured.
+/// Restores a user's captures.
 pub fn restore(d: &mut Daemon, item: UserCaptures) {
     let caller = Caller { client: 0, uid: item.user, pid: 0 };
     let config = &d.config;
@@ -177,7 +178,7 @@ pub fn restore(d: &mut Daemon, item: UserCaptures) {
     d.captures.restore(item, most, |path| permission::place(config, caller, path).ok());
 }
 
-/// The most bytes of the capture's file.
+/// Maximum size of the capture's file in bytes.
 fn limit(asked: &Asked<'_>) -> Result<Option<u64>, Refusal> {
     let of_replay = asked.options::<kind::Replay>().map(|o| o.capture_limit());
     let mib = of_replay.or_else(|_| asked.options::<kind::Capture>().map(|o| o.capture_limit()))?;
@@ -203,7 +204,8 @@ fn replay(
 }
 
 fn replayed_as(path: &Path, file: File, ingress: PcapIngress) -> Result<(Replayed, PcapIngress), Refusal> {
-    let (status, noted) = (Arc::clone(ingress.status()), ingress.noted().try_clone_to_owned()?);
+    let status = Arc::clone(ingress.status());
+    let noted = ingress.noted().try_clone_to_owned()?;
     Ok((Replayed { path: path.to_owned(), file, status, noted }, ingress))
 }
 

@@ -1,9 +1,9 @@
 //! netmap's persistent VALE ports (`NETMAP_REQ_VALE_NEWIF`): ports with an interface's name, which stay, on a switch or
 //! not.
 //!
-//! Such a port has one set of rings from its creation on, which all programs that open it share, by its own name or by
-//! its name on a switch. While it is on no switch, its forwarders belong to a switch without ports, where sent frames
-//! are dropped.
+//! Such a port has one set of rings from its creation on. All programs that open it share them, by the port's own name
+//! or by its name on a switch. While it is on no switch, its forwarders belong to a port-less switch, which drops sent
+//! frames.
 
 use std::sync::Arc;
 
@@ -42,16 +42,15 @@ use crate::rings::switched::Rings;
 /// Maximum length of an interface's name in bytes, the NUL included.
 const IFNAMSIZ: usize = 16;
 
-/// Whether a name is an interface's alone, without a prefix or quotes.
+/// Whether a name is a plain interface name, without prefix or quotes.
 fn is_plain(parsed: &PortName, name: &str) -> bool {
     matches!(parsed.base(), Base::Netmap { ifname } if ifname.as_str() == name)
 }
 
-/// Makes a persistent port that is on no switch, of the shape and in the region that the request asks for. Returns the
-/// actual ones.
+/// Creates a persistent port on no switch, with the shape and region of the request. Returns the actual ones.
 ///
 /// # Errors
-/// [`Refusal`] when the name is invalid, or the sizes are impossible.
+/// [`Refusal`] if the name is invalid, or the sizes are impossible.
 pub fn make(d: &mut Daemon, name: &str, request: &AttachRequest, caller: Caller) -> Result<(PortShape, u32), Refusal> {
     match PortName::parse(name) {
         Ok(parsed) if parsed.pipe().is_none() && is_plain(&parsed, name) => {}
@@ -70,12 +69,12 @@ pub fn make(d: &mut Daemon, name: &str, request: &AttachRequest, caller: Caller)
     Ok((sizes.shape, mem_id))
 }
 
-/// A switch without ports.
+/// Creates a port-less switch.
 fn nowhere() -> Arc<Switch> {
     Switch::with("", Settings { table_entries: 8, ..Settings::default() })
 }
 
-/// How persistent ports go on, on a switch or not.
+/// Restores persistent ports, on a switch or not.
 pub const CONTINUATION: Continuation = Continuation {
     is_for: |item| item.lasting.is_some(),
     go_on: |d, item, state| continue_port(d, item.lasting.as_deref().unwrap_or(&item.name), item, state),
@@ -83,12 +82,13 @@ pub const CONTINUATION: Continuation = Continuation {
     is_still: true,
 };
 
-/// Continues a port of another process, on a switch or not.
+/// Restores a port of another process, on a switch or not.
 ///
 /// # Errors
-/// [`Refusal`] if its memory or its descriptors are not what they should be, or the switch has no room.
+/// [`Refusal`] if its memory or descriptors are inconsistent, or the switch is full.
 fn continue_port(d: &mut Daemon, port: &str, item: &PortItem, state: State) -> Result<(), Refusal> {
-    let (owner, nowhere) = (Caller::from(item.owner), nowhere());
+    let owner = Caller::from(item.owner);
+    let nowhere = nowhere();
     let (local, ingresses) = continued(d, owner, state)?;
     let record = record(d, local, ingresses, &nowhere, owner)?;
     let record = PortRecord { policies: item.policies.clone(), ..record };
@@ -100,7 +100,7 @@ fn continue_port(d: &mut Daemon, port: &str, item: &PortItem, state: State) -> R
     }
 }
 
-/// Makes new rings, with forwarders that send nowhere.
+/// Creates rings, with forwarders on a port-less switch.
 fn unattached(
     d: &mut Daemon,
     (region, mem_id): &Numbered,
@@ -113,7 +113,7 @@ fn unattached(
     record(d, LocalPort::unheld(rings), ingresses, nowhere, owner)
 }
 
-/// The record of a port whose frames are sent nowhere.
+/// Creates the record of a port on no switch.
 fn record(
     d: &mut Daemon,
     local: LocalPort,
@@ -136,13 +136,13 @@ fn record(
 
 fn find<'a>(d: &'a Daemon, name: &str) -> Result<&'a PersistentPort, Refusal> {
     d.persistent.get(name).ok_or_else(|| {
-        // Only a port made by this request can be removed by it.
+        // This request removes only ports that it created.
         let errno = if Interface::find(name).is_ok() { Errno::INVAL } else { Errno::NXIO };
         Refusal::new(errno, format!("there is no persistent port {name}"))
     })
 }
 
-/// Whether programs have it open.
+/// Whether a program has it open.
 fn is_held(d: &Daemon, place: &str) -> bool {
     let local = d.ports.get(place).and_then(|record| record.behind.get::<LocalPort>());
     local.is_some_and(|local| !local.is_unheld())
@@ -151,7 +151,7 @@ fn is_held(d: &Daemon, place: &str) -> bool {
 /// Removes a persistent port that is on no switch.
 ///
 /// # Errors
-/// [`Refusal`] when there is none, or it is in use.
+/// [`Refusal`] if it does not exist or is in use.
 pub fn remove(d: &mut Daemon, name: &str) -> Result<(), Refusal> {
     let place = find(d, name)?.place().to_owned();
     is_not_joined(d, &place)?;
@@ -165,8 +165,8 @@ pub fn remove(d: &mut Daemon, name: &str) -> Result<(), Refusal> {
     unplug(d, &place, "asked for by a netmap program")
 }
 
-/// Attaches a persistent port to a switch: to its first one with the rings it has, or to a second one. As in netmap, it
-/// cannot be attached while it is open, or once it joins two switches.
+/// Attaches a persistent port to a switch: to its first with its existing rings, or to a second. As in netmap, this
+/// fails while the port is open, and once it joins two switches.
 ///
 /// # Errors
 /// [`Refusal`] if it is open, joins two switches, or the switch has no room.
@@ -186,7 +186,7 @@ pub fn attach(d: &mut Daemon, at: &SwitchPort, mem_id: u32, rings: NamedRings, c
     join(d, at, rings, caller)
 }
 
-/// Attaches a persistent port to its first switch, with the rings it has.
+/// Attaches a persistent port to its first switch, with its existing rings.
 fn hook(d: &mut Daemon, at: &SwitchPort, mem_id: u32, caller: Caller) -> Result<(), Refusal> {
     let policies = d.ports.get(&own_name(&at.port)).map(|record| record.policies.clone()).unwrap_or_default();
     permission::may_begin_with(d, caller, at, &policies)?;
@@ -197,13 +197,14 @@ fn hook(d: &mut Daemon, at: &SwitchPort, mem_id: u32, caller: Caller) -> Result<
     Ok(())
 }
 
-/// Puts a port that is on no switch on one, with the policies that it had on the last one.
+/// Attaches a port that is on no switch, with its former policies.
 fn put_on(d: &mut Daemon, at: &SwitchPort, uid: u32) -> Result<(), Refusal> {
     let place = own_name(&at.port);
     let record = d.ports.get(&place).ok_or_else(|| Refusal::internal("a persistent port without a record"))?;
     let owner = record.owner;
     let policies = record.policies.over(&d.config.switch.policies.of(&at.switch));
-    let (ingress, egresses) = (record.ingress.clone(), record.egresses.clone());
+    let ingress = record.ingress.clone();
+    let egresses = record.egresses.clone();
     let (mut links, compiled) = prepare(d, owner, &policies, &ingress, &egresses)?;
     let switch = make_switch(d, &at.switch, uid);
     let port = on_switch(d, &at.port, links.gets(&egresses), false, owner);
@@ -218,7 +219,7 @@ fn put_on(d: &mut Daemon, at: &SwitchPort, uid: u32) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Takes a persistent port off its switch: programs that have it open keep it. Returns whether `full` is such a port.
+/// Detaches a persistent port; programs keep it open. Returns whether `full` is such a port.
 pub fn detach(d: &mut Daemon, full: &str, why: &str) -> bool {
     if part(d, full, why) {
         return true;
@@ -230,8 +231,7 @@ pub fn detach(d: &mut Daemon, full: &str, why: &str) -> bool {
         return false;
     };
     let Some(nowhere) = d.persistent.get(&port).map(|known| Arc::clone(known.nowhere())) else { return false };
-    // Frames sent before are forwarded first; then, before its number is free for another port, nobody forwards in its
-    // name any more.
+    // Forward earlier frames first. Then stop its forwarders, before its number is free for another port.
     drain(d, full);
     rehome(d, full, &nowhere, None);
     drain(d, full);
@@ -252,7 +252,8 @@ pub fn detach(d: &mut Daemon, full: &str, why: &str) -> bool {
 /// Makes its forwarders send from port `id` of `switch`.
 fn rehome(d: &mut Daemon, place: &str, switch: &Arc<Switch>, id: Option<PortId>) {
     let Some(record) = d.ports.get_mut(place) else { return };
-    (record.switch, record.id) = (id.is_some().then(|| Arc::clone(switch)), id);
+    record.switch = id.is_some().then(|| Arc::clone(switch));
+    record.id = id;
     d.workers.rehome(&record.placed, switch, id.unwrap_or_default());
 }
 
@@ -262,22 +263,26 @@ fn rename(d: &mut Daemon, port: &str, to: &str) {
     }
 }
 
-/// As in netmap, moves a port that nobody has open to the requested region.
+/// Moves an idle port to the requested region, as netmap does.
 fn move_to_region(d: &mut Daemon, port: &str, mem_id: u32, caller: Caller) -> Result<(), Refusal> {
     if mem_id == 0 {
         return Ok(());
     }
     let region = memory::region(d, mem_id, caller)?;
     let Some(known) = d.persistent.get(port) else { return Ok(()) };
-    let (place, nowhere) = (known.place().to_owned(), Arc::clone(known.nowhere()));
+    let place = known.place().to_owned();
+    let nowhere = Arc::clone(known.nowhere());
     let Some(record) = d.ports.get(&place) else { return Ok(()) };
     let Some(rings) = record.rings().filter(|r| r.mem_id != mem_id) else { return Ok(()) };
     if record.switch.is_some() || is_held(d, &place) {
         return Ok(());
     }
-    let (shape, hdr_len, owner) = (rings.mem.shape(), rings.hdr_len.clone(), record.owner);
-    let (policies, policies_are_set) = (record.policies.clone(), record.policies_are_set);
-    // The port's user opens it again later, and gets all of the region.
+    let shape = rings.mem.shape();
+    let hdr_len = rings.hdr_len.clone();
+    let owner = record.owner;
+    let policies = record.policies.clone();
+    let policies_are_set = record.policies_are_set;
+    // The port's user will open it again, and get all of the region.
     permission::may_move_to(caller, owner.uid)?;
     let new = unattached(d, &(region, mem_id), shape, hdr_len, &nowhere, owner)?;
     let new = PortRecord { policies, policies_are_set, ..new };
@@ -288,7 +293,7 @@ fn move_to_region(d: &mut Daemon, port: &str, mem_id: u32, caller: Caller) -> Re
     Ok(())
 }
 
-/// Opens a persistent port by its own name: its rings, on a switch or not.
+/// Opens a persistent port by its own name, on a switch or not.
 ///
 /// # Errors
 /// [`Refusal`] if the rings cannot be held.

@@ -1,5 +1,5 @@
-//! `netmap:p{1`, `netmap:p}1`: a pipe between two programs. The daemon connects the two ends, and takes no further
-//! part.
+//! `netmap:p{1`, `netmap:p}1`: a pipe between two programs. The daemon connects the two ends, and does not touch their
+//! frames.
 
 use std::collections::BTreeSet;
 
@@ -45,7 +45,8 @@ impl Attachment for OpenEnd {
         drop(binding);
         let Some(pipe) = d.pipes.get_mut(&name) else { return };
         pipe.held_by[end & 1].remove(client);
-        let (idle, uid) = (pipe.held_by[end & 1].is_empty(), pipe.uid);
+        let idle = pipe.held_by[end & 1].is_empty();
+        let uid = pipe.uid;
         if idle {
             tell_idle(d, &end_name(&name, end), uid);
         }
@@ -56,13 +57,13 @@ impl Attachment for OpenEnd {
     }
 }
 
-/// Continues a pipe of another process.
+/// Restores a pipe of another process.
 ///
 /// # Errors
-/// [`Refusal`] if its memory or its descriptors are not what they should be.
+/// [`Refusal`] if its memory or descriptors are inconsistent.
 pub fn continue_pipe(d: &mut Daemon, item: PipeItem) -> Result<(), Refusal> {
     if item.guest.is_some() {
-        // Without it, its port begins anew, and so does the pipe.
+        // Without the pipe, its port starts anew, and so does the pipe.
         let pipe = d.pipes.get_mut(&item.name).filter(|pipe| pipe.guest_end() == item.guest);
         if let Some(pipe) = pipe {
             pipe.go_on(item);
@@ -70,15 +71,16 @@ pub fn continue_pipe(d: &mut Daemon, item: PipeItem) -> Result<(), Refusal> {
         return Ok(());
     }
     let owner = Caller { uid: item.uid, ..Caller::daemon() };
-    let (name, region) = (item.name.clone(), memory::continued(d, item.region, owner)?);
+    let name = item.name.clone();
+    let region = memory::continued(d, item.region, owner)?;
     d.pipes.insert(name, Pipe::continued(&region, item)?);
     Ok(())
 }
 
-/// Continues what a connection holds of a pipe.
+/// Restores a connection's hold on a pipe.
 ///
 /// # Errors
-/// [`Refusal`] if there is no such pipe or `netmap_if`.
+/// [`Refusal`] if the pipe or `netmap_if` does not exist.
 pub fn continue_hold(
     d: &Daemon,
     pipe: String,
@@ -90,7 +92,7 @@ pub fn continue_hold(
     Ok(Box::new(OpenEnd { pipe, end: end & 1, binding }))
 }
 
-/// Releases ends that connections hold which are not there any more.
+/// Releases ends held by closed connections.
 pub fn release_all_but(d: &mut Daemon, clients: &BTreeSet<u64>) {
     let names: Vec<_> = d.pipes.iter().map(|(name, _)| name.to_owned()).collect();
     for name in names {
@@ -103,7 +105,7 @@ pub fn release_all_but(d: &mut Daemon, clients: &BTreeSet<u64>) {
     }
 }
 
-/// Removes a pipe between programs with the last of them.
+/// Removes a pipe between programs when the last of them closes it.
 fn drop_if_unused(d: &mut Daemon, name: &str) {
     if d.pipes.get(name).is_some_and(|pipe| pipe.guest_end().is_none() && pipe.is_unheld())
         && let Some(pipe) = d.pipes.remove(name)
@@ -115,7 +117,7 @@ fn drop_if_unused(d: &mut Daemon, name: &str) {
     }
 }
 
-/// Opens an end for a program; the pipe is made if it does not exist.
+/// Opens an end for a program; creates the pipe if it does not exist.
 pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Caller) -> Result<Opened, Refusal> {
     let (name, end) = pipe_and_end(&spec.name).ok_or_else(|| Refusal::internal("no pipe"))?;
     if matches!(spec.rings, Rings::NicAndHost | Rings::AllHost | Rings::OneHost(_)) {
@@ -129,7 +131,7 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Ca
     }
     let opened = open_end(d, request, &name, end, caller);
     if opened.is_err() {
-        // It may have been made for this end.
+        // It may have been created for this end.
         drop_if_unused(d, &name);
     }
     opened
@@ -148,7 +150,8 @@ fn open_end(
     let max_offset = request.offsets.as_ref().map_or(Ok(0), |asked| begin_offsets(pipe, end, asked))?;
     let binding = pipe.end(end).bind(&request.name, 0..1, 0..1, request.extra_bufs)?;
     let (mut reply, fds) = pipe.reply(end, &binding)?;
-    (reply.alone, reply.max_offset) = (pipe.held_by[end & 1].is_empty(), max_offset);
+    reply.alone = pipe.held_by[end & 1].is_empty();
+    reply.max_offset = max_offset;
     pipe.held_by[end & 1].add(caller.client, shares);
     let uid = pipe.uid;
     tracing::info!(pipe = name, end, uid = caller.uid, pid = caller.pid, "opened");
@@ -163,7 +166,7 @@ fn end_name(name: &str, end: usize) -> String {
     if end & 1 == 0 { name.to_owned() } else { name.replace('{', "}") }
 }
 
-/// Makes a pipe in the region of the port or interface that it is named after, or in a new one.
+/// Creates a pipe in the region of the port or interface in its name, or in a new one.
 fn make(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, name: &str, caller: Caller) -> Result<(), Refusal> {
     let sizes = Sizes::new(request, &spec.conf)?;
     let (region, mem_id) = match memory::region_of(d, &spec.name.base().to_string()) {
@@ -204,7 +207,8 @@ pub fn show(name: &str, pipe: &Pipe) -> PortInfo {
         with_indices(RingInfo { dir, index: end as u32, ..RingInfo::default() }, side, pipe.end(end).region())
     };
     let rings = [0, 1].into_iter().flat_map(|end| {
-        let (tx, rx) = (pipe.end(end).tx.first(), pipe.end(end).rx.first());
+        let tx = pipe.end(end).tx.first();
+        let rx = pipe.end(end).rx.first();
         tx.map(|s| ring(end, Direction::In, s)).into_iter().chain(rx.map(|s| ring(end, Direction::Out, s)))
     });
     let open = |end: usize| if pipe.held_by[end].is_empty() { "not open" } else { "open" };
@@ -230,8 +234,8 @@ mod tests {
     use super::*;
     use crate::config::File;
 
-    /// Objective: of a pipe whose first end cannot be opened, because the region that its program asked for has no
-    /// `netmap_if` that is large enough, nothing is left: neither the pipe, which would keep its name, nor its memory.
+    /// Objective: if a pipe's first end cannot be opened, because the requested region has no `netmap_if` that is large
+    /// enough, neither the pipe with its name nor its memory stays.
     #[test]
     fn what_was_made_for_nothing() {
         let mut d = Daemon::new(File::default().into_config()).unwrap();

@@ -1,4 +1,4 @@
-//! Putting a port on its switch, and taking it off, for all kinds of ports.
+//! Attaching ports to their switch, and detaching them, for all kinds.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,41 +24,42 @@ use crate::registry::ports::{PortRecord, SwitchPort};
 use crate::registry::traces::NewOnSwitch;
 use crate::registry::watches::Watched;
 
-/// The egresses that a switch delivers to, and the ingresses it takes frames from.
+/// A port's egresses and ingresses, as seen from its switch.
 pub type Queues = (Vec<Arc<dyn Egress>>, Vec<Box<dyn Ingress>>);
 
 /// A new port, without its queues.
 pub struct NewPort {
-    /// The thing behind the port.
+    /// Its backend.
     pub behind: Box<dyn Attached>,
     /// The owner.
     pub owner: Caller,
-    /// Whose time it takes.
+    /// The domain whose time it takes.
     pub domain: TimeDomain,
-    /// Whether it stays when nobody holds its rings.
+    /// Whether it stays when no program holds its rings.
     pub persistent: bool,
     /// Whether it holds senders back.
     pub lossless: bool,
     /// Whether successive TCP segments are merged for it.
     pub gro: bool,
-    /// Its policies; its switch has others that it begins with.
+    /// Its policies; the switch's policies for new ports apply beneath them.
     pub policies: Policies,
 }
 
 impl NewPort {
-    /// Creates a port with the owner and `lossless` of the request.
+    /// Creates a port with the request's owner, policies and `lossless`.
     pub fn new(behind: impl Attached, asked: &Asked<'_>) -> NewPort {
         let new = NewPort::of(Box::new(behind), asked.caller);
         NewPort { lossless: asked.lossless(), policies: asked.policies().clone(), ..new }
     }
 
-    /// Creates a port of that owner's without options.
+    /// Creates a port without options for an owner.
     pub fn of(behind: Box<dyn Attached>, owner: Caller) -> NewPort {
-        let (domain, policies) = (domain_of(owner), Policies::default());
+        let domain = domain_of(owner);
+        let policies = Policies::default();
         NewPort { behind, owner, domain, persistent: true, lossless: false, gro: false, policies }
     }
 
-    /// Sets whose time it takes.
+    /// Sets the domain whose time it takes.
     pub fn in_domain(self, domain: TimeDomain) -> NewPort {
         NewPort { domain, ..self }
     }
@@ -69,16 +70,16 @@ impl NewPort {
     }
 }
 
-/// A port as its switch knows it. Whose it is decides whose addresses its frames bring, and for whom it waits.
+/// Describes a port to its switch. The owner decides about the quota of addresses, and who waits for whom.
 pub fn on_switch(d: &Daemon, name: &str, egresses: Vec<Arc<dyn Egress>>, lossless: bool, owner: Caller) -> Port {
     let most_addresses = permission::most_addresses(d, owner);
     Port { name: name.to_owned(), egresses, lossless, owner: owner.uid, most_addresses, ..Port::default() }
 }
 
-/// What a port's policies ask for between it and its switch: its links, and what the switch is told of it.
+/// Prepares a port's policies: creates its links, and compiles the policies for the switch.
 ///
 /// # Errors
-/// [`Refusal`] if they contradict each other, or there is no room for its links or in its group.
+/// [`Refusal`] if the policies contradict each other, or if its links or its group lack room.
 pub fn prepare(
     d: &mut Daemon,
     owner: Caller,
@@ -93,10 +94,10 @@ pub fn prepare(
     Ok((links, compiled.map(Arc::new)))
 }
 
-/// Puts a port on its switch and its ingresses on workers.
+/// Attaches a port to its switch and places its ingresses on workers.
 ///
 /// # Errors
-/// [`Refusal`] when the name is taken or the switch is full.
+/// [`Refusal`] if the name is taken or the switch is full.
 pub fn plug(d: &mut Daemon, at: &SwitchPort, (egress, ingresses): Queues, new: NewPort) -> Result<(), Refusal> {
     let NewPort { behind, owner, domain, persistent, lossless, gro, policies } = new;
     let policies = policies.over(&d.config.switch.policies.of(&at.switch));
@@ -116,7 +117,8 @@ pub fn plug(d: &mut Daemon, at: &SwitchPort, (egress, ingresses): Queues, new: N
     let placed = forwarders.map(|forwarder| d.workers.place_for(domain, Box::new(forwarder))).collect();
     let links = links.place(d, domain, &switch, id, &egresses);
     let handed = handed.place(d, &switch, id);
-    let (switch, id) = (Some(switch), Some(id));
+    let switch = Some(switch);
+    let id = Some(id);
     let base = PortRecord::new(behind, owner);
     let base = PortRecord { switch, id, persistent, lossless, policies, links, egresses, handed, ..base };
     d.ports.insert(&at.full(), PortRecord { placed, ingress, egress, ..base });
@@ -125,7 +127,7 @@ pub fn plug(d: &mut Daemon, at: &SwitchPort, (egress, ingresses): Queues, new: N
     Ok(())
 }
 
-/// The switch of that name; makes it, for that user, if it does not exist.
+/// Returns the switch of that name; creates it for that user if it does not exist.
 pub fn make_switch(d: &mut Daemon, name: &str, uid: u32) -> Arc<Switch> {
     let is_new = d.switches.get(name).is_none();
     let switch = d.switches.get_or_make(name, uid);
@@ -135,7 +137,7 @@ pub fn make_switch(d: &mut Daemon, name: &str, uid: u32) -> Arc<Switch> {
     switch
 }
 
-/// Removes a switch that has no ports.
+/// Removes a switch without ports.
 pub fn drop_switch(d: &mut Daemon, switch: &Switch) {
     let owner = d.switches.owner(switch.name());
     d.switches.drop_if_empty(switch);
@@ -144,11 +146,12 @@ pub fn drop_switch(d: &mut Daemon, switch: &Switch) {
     }
 }
 
-/// Tells that a port is there.
+/// Reports that a port is attached.
 pub fn tell_attached(d: &mut Daemon, full: &str) {
     d.looks.forget(full);
     let Some(record) = d.ports.get(full) else { return };
-    let (owner, kind) = (record.owner, record.behind.kind());
+    let owner = record.owner;
+    let kind = record.behind.kind();
     let place = record.switch.as_ref().zip(record.id).zip(full.split(':').nth(1));
     if let Some(((switch, id), port)) = place {
         let is_controlled_by = &|caller| permission::controls(caller, owner.uid);
@@ -157,31 +160,31 @@ pub fn tell_attached(d: &mut Daemon, full: &str) {
     tell_made(d, full, owner, kind);
 }
 
-/// Tells that somebody has made a port.
+/// Reports that a port was created, with its creator.
 pub fn tell_made(d: &mut Daemon, full: &str, owner: Caller, kind: PortKind) {
     d.events.tell(Happened::to(EventName::PortAttached, owner.uid).at(full).by(owner).with("kind", kind));
 }
 
-/// Tells that a port is gone.
+/// Reports that a port is detached.
 pub fn tell_detached(d: &mut Daemon, full: &str, uid: u32, why: &str) {
     d.looks.forget(full);
     d.events.tell(Happened::to(EventName::PortDetached, uid).at(full).why(why));
 }
 
-/// Tells that a program has opened a port that none had open.
+/// Reports the first open of an idle port.
 pub fn tell_open(d: &mut Daemon, full: &str, uid: u32, caller: Caller) {
     d.events.tell(Happened::to(EventName::PortOpen, uid).at(full).by(caller));
 }
 
-/// Tells that no program has a port open any more.
+/// Reports that no program has a port open any more.
 pub fn tell_idle(d: &mut Daemon, full: &str, uid: u32) {
     d.events.tell(Happened::to(EventName::PortIdle, uid).at(full));
 }
 
-/// Takes a port off its switch; `why` is the reason for the log.
+/// Detaches a port from its switch; `why` is logged.
 ///
 /// # Errors
-/// [`Refusal`] when there is no such port.
+/// [`Refusal`] if the port does not exist.
 pub fn unplug(d: &mut Daemon, full: &str, why: &str) -> Result<(), Refusal> {
     let missing = || Refusal::new(Errno::NXIO, format!("there is no port {full}: 'netvale list' shows the ports"));
     let mut record = d.ports.remove(full).ok_or_else(missing)?;
@@ -207,7 +210,7 @@ pub fn unplug(d: &mut Daemon, full: &str, why: &str) -> Result<(), Refusal> {
     if let Some(switch) = &record.switch {
         drop_switch(d, switch);
     }
-    // A capture writes its last frames once nobody delivers to it any more.
+    // A capture writes its last frames once its last egress is dropped.
     record.egresses.clear();
     record.links = Default::default();
     record.behind.stop(d, full);
@@ -216,7 +219,7 @@ pub fn unplug(d: &mut Daemon, full: &str, why: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Ends the copies for a monitor that is gone.
+/// Ends the copies for a removed monitor.
 fn end_watch(d: &mut Daemon, full: &str, record: &Record) {
     if let Some(switch) = &record.switch {
         switch.unmonitor(full);
@@ -224,13 +227,13 @@ fn end_watch(d: &mut Daemon, full: &str, record: &Record) {
     d.mirrors.remove(&mut d.workers, full);
 }
 
-/// Ends the monitors of a port that is gone or not open any more, as netmap does when a port leaves netmap mode.
+/// Ends the monitors of a port that is gone or no longer open, as netmap does when a port leaves netmap mode.
 pub fn end_monitors(d: &mut Daemon, gone: &Watched) {
     d.evictions.evict(d.watches.clients_of(gone));
 }
 
-/// Waits until the frames that a port's client left in its tx rings have been forwarded: they were sent, even if the
-/// client ended immediately.
+/// Waits until the frames left in a port's tx rings have been forwarded: they count as sent even if the client exits
+/// immediately.
 pub fn drain(d: &Daemon, full: &str) {
     if let Some(record) = d.ports.get(full) {
         d.workers.drain(&record.placed);

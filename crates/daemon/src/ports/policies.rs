@@ -1,4 +1,4 @@
-//! Policies of ports, as their switch gets them; and changing them while frames pass.
+//! Compiles the policies of ports for their switch, and changes them during operation.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::permission::is_trusted;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::events::Happened;
 
-/// The rules of a port as they were given, of which those that stay go on counting.
+/// A port's filter rules as configured; unchanged rules keep their counts.
 #[derive(Default)]
 pub struct KnownRules<'a>([Vec<(&'a Written<GivenRule>, Arc<filters::Rule>)>; 2]);
 
@@ -42,10 +42,10 @@ impl<'a> KnownRules<'a> {
     }
 }
 
-/// A part of the group with which a new port shares a rate.
+/// Joins a new port to the group with which it shares a rate.
 ///
 /// # Errors
-/// [`Refusal`] if the group has another rate, or as many members as there can be.
+/// [`Refusal`] if the group has another rate or is full.
 pub fn join(d: &mut Daemon, uid: u32, policies: &Policies) -> Result<Option<Arc<Share>>, Refusal> {
     let Some(wanted) = policies.rate_group.as_deref() else { return Ok(None) };
     if let Some(known) = d.groups.get(uid, &wanted.name).filter(|known| *known != wanted) {
@@ -64,7 +64,7 @@ fn share(d: &mut Daemon, uid: u32, wanted: &RateGroup) -> Result<Arc<Share>, Ref
     d.groups.get_or_make(uid, wanted).join().map(Arc::new).ok_or_else(full)
 }
 
-/// Gives the other ports of a group its new rate.
+/// Sets a group's new rate for its other ports.
 fn regroup(d: &mut Daemon, full: &str, uid: u32, group: &RateGroup) -> Result<(), Refusal> {
     let is_other = |record: &Record| {
         let known = record.policies.rate_group.as_deref();
@@ -78,11 +78,11 @@ fn regroup(d: &mut Daemon, full: &str, uid: u32, group: &RateGroup) -> Result<()
     Ok(())
 }
 
-/// The form in which a port's switch gets its policies, but for its link and its group. `None` if they do nothing to
-/// frames. Rules that are `known` go on counting.
+/// Compiles a port's policies for its switch, without link and group. `None` if they do not affect frames. Rules in
+/// `known` keep their counts.
 ///
 /// # Errors
-/// [`Refusal`] names policies that contradict each other, and rules that are not compiled.
+/// [`Refusal`] names contradictory policies, and rules that do not compile.
 pub fn compile(policies: &Policies, known: KnownRules<'_>) -> Result<Option<CompiledPolicies>, Refusal> {
     let compiled = policies.check().and_then(|()| compile_all(policies, known));
     let compiled = compiled.or_else(|misfit| refuse(Errno::INVAL, misfit.to_string()))?;
@@ -90,7 +90,7 @@ pub fn compile(policies: &Policies, known: KnownRules<'_>) -> Result<Option<Comp
 }
 
 fn compile_all(policies: &Policies, known: KnownRules<'_>) -> Result<CompiledPolicies, Misfit> {
-    // Storms are cut off after a tenth of a second.
+    // The burst of storm control is a tenth of a second.
     let storm =
         policies.storms().map(|limit| limit.map(|frames| Limit::frames(frames.into(), frames.div_ceil(10).into())));
     let addresses = policies.addresses.iter().flat_map(|addresses| addresses.macs());
@@ -124,10 +124,10 @@ fn compile_filters(policies: &Policies, mut known: KnownRules<'_>) -> Result<[Fi
     Ok([filters(0, sent), filters(1, got)])
 }
 
-/// Changes policies of a port while frames pass.
+/// Changes some policies of a port during operation.
 ///
 /// # Errors
-/// [`Refusal`] if there is no such port on a switch, or the policies contradict each other; nothing has changed then.
+/// [`Refusal`] if no such port is on a switch, or the policies contradict each other; then nothing changes.
 pub fn set(d: &mut Daemon, asked: &SetParams, caller: Caller) -> Result<(), Refusal> {
     let missing = || {
         let text = format!("there is no port {} on a switch: 'netvale list' shows the ports", asked.port);
@@ -140,7 +140,7 @@ pub fn set(d: &mut Daemon, asked: &SetParams, caller: Caller) -> Result<(), Refu
     let mut set = asked.set.clone();
     let mtu = set.remove(MTU).map(|value| read_mtu(&value)).transpose()?;
     let policies = record.policies.with(&set).or_else(|what| refuse(Errno::INVAL, what))?;
-    // What is taken away is as the switch's ports begin.
+    // A removed policy returns to the switch's value for new ports.
     let usual = record.switch.as_ref().map(|switch| d.config.switch.policies.of(switch.name())).unwrap_or_default();
     let policies = policies.over(&usual);
     let mtu_before = record.declared.as_ref().and_then(|declared| declared.params.options.mtu);
@@ -149,7 +149,7 @@ pub fn set(d: &mut Daemon, asked: &SetParams, caller: Caller) -> Result<(), Refu
     }
     if !set.is_empty() {
         if let Err(why) = put(d, &asked.port, &policies) {
-            // All of it, or nothing. That it was the MTU a moment ago makes this unlikely to fail.
+            // All or nothing. The old MTU was valid a moment ago, so this is unlikely to fail.
             let _ = mtu.map(|_| put_mtu(d, &asked.port, mtu_before));
             return Err(why);
         }
@@ -163,7 +163,7 @@ pub fn set(d: &mut Daemon, asked: &SetParams, caller: Caller) -> Result<(), Refu
     Ok(())
 }
 
-/// An MTU that is asked for; null is the default.
+/// Parses a requested MTU; null is the default.
 fn read_mtu(value: &JsonValue) -> Result<Option<u32>, Refusal> {
     let mut options = PortOptions::default();
     if let Some(option) = AttachOption::find(MTU).filter(|_| !value.is_null()) {
@@ -172,10 +172,10 @@ fn read_mtu(value: &JsonValue) -> Result<Option<u32>, Refusal> {
     Ok(options.mtu)
 }
 
-/// Sets a port's MTU while frames pass.
+/// Sets a port's MTU during operation.
 ///
 /// # Errors
-/// [`Refusal`] if its kind cannot, or the kernel does not take it.
+/// [`Refusal`] if its kind does not support it, or the kernel refuses it.
 pub fn put_mtu(d: &mut Daemon, full: &str, mtu: Option<u32>) -> Result<(), Refusal> {
     let Some(record) = d.ports.get_mut(full) else { return Err(Refusal::internal("a port vanished")) };
     record.behind.set_mtu(mtu)?;
@@ -185,17 +185,17 @@ pub fn put_mtu(d: &mut Daemon, full: &str, mtu: Option<u32>) -> Result<(), Refus
     Ok(())
 }
 
-/// Tells that somebody, or a configuration, has changed policies of a port.
+/// Reports a change of a port's policies, by a caller or by the configuration.
 pub fn tell(d: &mut Daemon, full: &str, by: Option<Caller>, set: &Map<String, JsonValue>) {
     let uid = d.ports.get(full).map_or(0, |record| record.owner.uid);
     let changed = Happened::to(EventName::PortPolicies, uid).at(full).with("set", set);
     d.events.tell(if let Some(caller) = by { changed.by(caller) } else { changed });
 }
 
-/// Gives a port these policies and no others, while frames pass.
+/// Replaces a port's policies during operation.
 ///
 /// # Errors
-/// [`Refusal`] if they contradict each other; nothing has changed then.
+/// [`Refusal`] if they contradict each other; then nothing changes.
 pub fn put(d: &mut Daemon, full: &str, policies: &Policies) -> Result<(), Refusal> {
     let Some(record) = d.ports.get(full) else { return Ok(()) };
     let uid = record.owner.uid;
@@ -218,7 +218,7 @@ pub fn put(d: &mut Daemon, full: &str, policies: &Policies) -> Result<(), Refusa
     policies.rate_group.as_deref().map_or(Ok(()), |group| regroup(d, full, uid, group))
 }
 
-/// The rules of a port, and how many frames each decided about.
+/// A port's filter rules, with the number of frames that each decided.
 pub fn rules(record: &Record) -> Vec<RuleInfo> {
     let policies = record.switch.as_ref().zip(record.id).and_then(|(switch, id)| switch.policies(id));
     let Some(policies) = policies else { return Vec::new() };
@@ -234,14 +234,14 @@ pub fn rules(record: &Record) -> Vec<RuleInfo> {
         .collect()
 }
 
-/// Goes on counting where another process stopped.
+/// Adds the counts from another process.
 pub fn count_rules(record: &Record, frames: &[u64]) {
     let policies = record.switch.as_ref().zip(record.id).and_then(|(switch, id)| switch.policies(id));
     let rules = policies.iter().flat_map(|policies| policies.filters.iter().flat_map(Filters::rules));
     rules.zip(frames).for_each(|(rule, &frames)| rule.count(frames));
 }
 
-/// Sentences for `netvale show`: what policies have done that no counter says.
+/// Notes for `netvale show` on effects of policies without a counter.
 pub fn notes(record: &Record) -> Vec<String> {
     let state = record.switch.as_ref().zip(record.id).and_then(|(switch, id)| switch.policy_state(id));
     let Some(state) = state.filter(|state| state.loops() > 0) else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! `ptnet:/PATH`: a ptnet device, netmap rings that a virtual machine maps.
+//! `ptnet:/PATH`: a ptnet device: netmap rings mapped by a virtual machine.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ use crate::permission::{self, unreached};
 use crate::refusal::{Refusal, refuse};
 use crate::rings::sizes::DEFAULT_SLOTS;
 
-/// The ptnet device behind a port.
+/// Backend of a ptnet device's port.
 pub struct DevicePort(pub PtnetPort);
 
 impl Attached for DevicePort {
@@ -64,7 +64,7 @@ impl Attached for DevicePort {
         self.0.memory()
     }
 
-    /// Interrupts sent and saved, and kicks received.
+    /// Interrupts sent and suppressed, and kicks received.
     fn ring_kicks(&self, dir: Direction, ring: usize) -> Kicks {
         self.0.ring_kicks(dir == Direction::In, ring)
     }
@@ -87,7 +87,7 @@ impl Attached for DevicePort {
     }
 }
 
-/// Attaches a device whose rings are a switch's.
+/// Attaches a device with rings on a switch.
 pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let AttachSpec::Ptnet(path) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Ptnet>()?;
@@ -104,31 +104,31 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     plug(d, &asked.at, queues, NewPort::new(device, asked).in_domain(domain).with_gro(o.gro()))
 }
 
-/// Refuses an impossible configuration, and one that takes too much of the caller's memory.
+/// Refuses an impossible configuration, and one over the caller's memory quota.
 ///
 /// # Errors
-/// [`Refusal`] that says what is wrong with it.
+/// [`Refusal`] with the fault of the configuration.
 pub fn check(d: &Daemon, config: &Config, caller: Caller) -> Result<(), Refusal> {
     PtnetPort::check(config).map_err(|e| Refusal::new(e.errno(), e.to_string()))?;
     permission::may_have_memory(d, caller, sizes(config))
 }
 
-/// A device to open.
+/// Parameters of a device to open.
 pub struct Device {
-    /// Where its socket is.
+    /// Its socket.
     pub site: Site,
-    /// What it is.
+    /// Its configuration.
     pub config: Config,
-    /// Whether guests come by vfio-user.
+    /// Whether guests connect by vfio-user.
     pub vfio_user: bool,
-    /// What its rings are connected to.
+    /// The backend of its rings.
     pub backend: Arc<dyn Backend>,
 }
 
-/// Opens a device's socket, or continues a device of another process.
+/// Opens a device's socket, or restores a device of another process.
 ///
 /// # Errors
-/// [`Refusal`] when that fails.
+/// [`Refusal`] if that fails.
 pub fn open(d: &mut Daemon, device: Device, continued: Option<State>) -> Result<DevicePort, Refusal> {
     let Device { site, config, vfio_user, backend } = device;
     let transport = if vfio_user { Transport::VfioUser } else { Transport::Ivshmem };
@@ -143,14 +143,14 @@ pub fn open(d: &mut Daemon, device: Device, continued: Option<State>) -> Result<
     Ok(watched(d, port))
 }
 
-/// The device, which tells when its guest comes, changes and goes.
+/// Watches the device: its guest's arrival, changes and departure are reported.
 fn watched(d: &Daemon, port: PtnetPort) -> DevicePort {
     port.on_change(d.on_news());
     port.on_peer(d.on_news());
     DevicePort(port)
 }
 
-/// The configuration of a device; its MAC address is made from the port's name unless the options have one.
+/// The configuration of a device; its MAC address derives from the port's name unless an option sets it.
 pub fn config(o: &OptionsOf<'_, kind::Ptnet>, full: &str) -> Config {
     Config {
         tx_rings: o.rings().max(1),
@@ -163,7 +163,7 @@ pub fn config(o: &OptionsOf<'_, kind::Ptnet>, full: &str) -> Config {
     }
 }
 
-/// The details that `netvale vm` reads.
+/// Details for `netvale vm`.
 fn info(port: &PtnetPort) -> PtnetInfo {
     let o = port.options();
     let c = &o.config;

@@ -1,4 +1,4 @@
-//! The sockets of devices: where they are, and who may connect.
+//! Sockets of devices: their places and access rights.
 
 use std::path::Path;
 
@@ -15,10 +15,10 @@ use crate::refusal::{Refusal, refuse};
 use crate::system::sockets::{group_id, user_id};
 use crate::system::user::UserError;
 
-/// Where a device of that caller's listens: the caller may connect, and whom the options name.
+/// Returns the socket of a caller's device: the caller and the users in the options may connect.
 ///
 /// # Errors
-/// [`Refusal`]: `EINVAL` for a user or group that is not known; what [`permission::place`] refuses.
+/// [`Refusal`]: `EINVAL` for an unknown user or group; errors of [`permission::place`].
 pub fn site<K: KindType>(config: &Config, caller: Caller, path: &str, o: &OptionsOf<'_, K>) -> Result<Site, Refusal> {
     let place = permission::place(config, caller, Path::new(path))?;
     let known = |id: Result<u32, UserError>| id.or_else(|e| refuse(Errno::INVAL, unknown(&e)));

@@ -21,14 +21,14 @@ use crate::daemon::{Attached, Daemon};
 use crate::refusal::{Refusal, refuse};
 use crate::system::sandbox::KernelNeeds;
 
-/// The MTU of an interface with which nobody asked for another.
+/// Default MTU of an interface.
 const USUAL_MTU: u32 = 1500;
 
-/// A TAP behind a port.
+/// Backend of a TAP's port.
 struct TapPort {
-    /// The name that its interface was made with.
+    /// Its interface's name at creation.
     name: String,
-    /// Its interface name and offloads, in words.
+    /// Text with its interface name and offloads.
     detail: String,
     link: Link,
     /// Whether the kernel leaves UDP segmentation to the receiver.
@@ -36,7 +36,7 @@ struct TapPort {
     queues: Vec<Arc<OwnedFd>>,
 }
 
-/// What another process must know.
+/// State for another process.
 #[derive(Serialize, Deserialize)]
 struct TapState {
     name: String,
@@ -54,9 +54,9 @@ impl Attached for TapPort {
         std::iter::once(self.detail.clone()).chain(gone).collect()
     }
 
-    /// Finds the interface in the daemon's own network namespace only.
+    /// Finds the interface only in the daemon's own network namespace.
     fn set_mtu(&self, mtu: Option<u32>) -> Result<(), Refusal> {
-        // It may have been renamed.
+        // The interface may have been renamed.
         let name = self.queues.first().and_then(|queue| name_of(queue).ok());
         let name = name.ok_or_else(|| Refusal::new(Errno::NODEV, GONE))?;
         Ok(Tap::set_mtu(&name, mtu.unwrap_or(USUAL_MTU))?)
@@ -75,14 +75,14 @@ impl Attached for TapPort {
     }
 
     fn save(&self) -> std::io::Result<Option<State>> {
-        // It may have been renamed.
+        // The interface may have been renamed.
         let Some(Ok(name)) = self.queues.first().map(|queue| name_of(queue)) else { return Ok(None) };
         let queues = self.queues.iter().map(Fd::shared).collect();
         Ok(Some(State::of(&TapState { name, uso: self.uso, queues })?))
     }
 }
 
-/// What a TAP needs of the kernel.
+/// Kernel requirements of a TAP.
 pub const KERNEL: KernelNeeds = KernelNeeds {
     values: &[(libc::SYS_ioctl, 1, &netvale_tap::IOCTLS)],
     devices: || vec!["/dev/net/tun".into()],
@@ -102,7 +102,8 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let detail = format!("interface {}, offloads: checksum, {offloads}", tap.name());
     let name = tap.name().to_owned();
     let queues: Vec<_> = tap.into_queues().into_iter().map(Arc::new).collect();
-    let (mut egress, mut ingresses) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
+    let mut egress = Vec::<Arc<dyn Egress>>::new();
+    let mut ingresses = Vec::<Box<dyn Ingress>>::new();
     let link = Link::default();
     link.on_change(d.on_news());
     for queue in &queues {
@@ -124,7 +125,7 @@ fn open(name: String, o: &OptionsOf<'_, kind::Tap>) -> Result<Tap, Refusal> {
     Ok(Tap::open(&TapOptions { name, queues: o.rings(), mtu: o.mtu(), mac, ..TapOptions::default() })?)
 }
 
-/// Restores a TAP with that many queues. Frames that wait in them are the kernel's.
+/// Restores a TAP with that many queues. Frames queued there belong to the kernel.
 fn restore(state: State, rings: u32) -> Result<Tap, Refusal> {
     let TapState { name, uso, queues } = state.read()?;
     if queues.len() != rings as usize {

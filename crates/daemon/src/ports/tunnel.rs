@@ -1,4 +1,4 @@
-//! What is behind a port of kind VXLAN: a tunnel.
+//! The backend of a VXLAN port: a tunnel.
 
 pub mod kernel;
 pub mod methods;
@@ -21,38 +21,38 @@ use serde::{Deserialize, Serialize};
 use crate::daemon::{Attached, Daemon};
 use crate::handover::items::ParkedPort;
 
-/// Addresses that are kept for a daemon that is killed, at most: with more, its control plane says them again.
+/// Maximum number of addresses saved in case the daemon is killed; over it, the control plane must send them again.
 pub const MOST_KEPT: usize = 4096;
 
-/// A tunnel behind a port.
+/// Backend of a tunnel's port.
 pub struct VxlanPort {
     /// The tunnel.
     pub tunnel: Arc<Tunnel>,
-    /// Whether a control plane says where addresses are.
+    /// Whether a control plane provides addresses.
     pub evpn: bool,
-    /// A number that no other daemon gives it: its control plane sees that it may have to say all again.
+    /// Unique among daemons: it tells the control plane when to send all addresses again.
     pub instance: u64,
 }
 
-/// What another process must know.
+/// State for another process.
 #[derive(Default, Serialize, Deserialize)]
 pub struct VxlanState {
-    /// VTEPs that get what goes to all.
+    /// VTEPs that get flooded frames.
     pub flood: Vec<IpAddr>,
-    /// Addresses: VTEP, whether they may not move, how often they have.
+    /// Addresses: VTEP, whether it is fixed, number of moves.
     pub addresses: Vec<(Mac, IpAddr, bool, u32)>,
-    /// Whose IP addresses are.
+    /// IP addresses of neighbours.
     pub neighbors: Vec<VxlanNeighbor>,
-    /// What was learned.
+    /// Learned addresses.
     pub learned: Vec<(Mac, IpAddr)>,
-    /// The key by which it draws the ports that flows leave from: each stays on its path, and in order.
+    /// Key of the source ports of flows: each flow stays on its path, and in order.
     #[serde(default)]
     pub key: Option<[u64; 2]>,
-    /// The endpoint's socket, where datagrams wait.
+    /// The endpoint's socket, with waiting datagrams.
     pub socket: Option<Fd>,
 }
 
-/// A tunnel as its switch asks it.
+/// A tunnel, as queried by its switch.
 struct Behind(Arc<Tunnel>);
 
 impl Knows for Behind {
@@ -86,7 +86,8 @@ impl Attached for VxlanPort {
     }
 
     fn describe(&self, info: &mut PortInfo) {
-        let (tunnel, peers) = (&self.tunnel, self.tunnel.peers());
+        let tunnel = &self.tunnel;
+        let peers = self.tunnel.peers();
         let tunnel = VxlanInfo {
             vni: tunnel.options().vni,
             local: tunnel.endpoint().local(),
@@ -101,7 +102,8 @@ impl Attached for VxlanPort {
     }
 
     fn count(&self, port: &mut PortDetails) {
-        let (tunnel, peers) = (&self.tunnel, self.tunnel.peers());
+        let tunnel = &self.tunnel;
+        let peers = self.tunnel.peers();
         let tunnel = TunnelStats {
             vni: tunnel.options().vni,
             local: tunnel.endpoint().local(),
@@ -139,14 +141,14 @@ impl Attached for VxlanPort {
     }
 }
 
-/// What passed between a tunnel and another endpoint.
+/// Counters of a tunnel's traffic with another endpoint.
 fn remote(peer: &Peer) -> VxlanRemote {
     let [out_frames, out_bytes, in_frames, in_bytes] = peer.counters.all();
     VxlanRemote { vtep: peer.ip, flood: peer.floods, out_frames, out_bytes, in_frames, in_bytes }
 }
 
-/// Has a tunnel's switch ask it about addresses that the switch does not know, if somebody says where they are. Again
-/// when the port's VLANs have changed.
+/// Lets a switch query its tunnel for unknown addresses, if a control plane provides them. Repeated after a change of
+/// the port's VLANs.
 pub fn ask_port(d: &Daemon, full: &str) {
     let Some(record) = d.ports.get(full) else { return };
     if let Some(port) = record.behind.get::<VxlanPort>().filter(|port| port.evpn)
@@ -156,7 +158,7 @@ pub fn ask_port(d: &Daemon, full: &str) {
     }
 }
 
-/// A neighbour behind a tunnel, as it was given.
+/// A configured neighbour behind a tunnel.
 pub fn neighbor_of(one: &VxlanNeighbor) -> Neighbor {
     Neighbor { ip: one.ip, mac: word_of(one.mac), router: one.router }
 }
@@ -166,7 +168,7 @@ pub fn word_of(Mac(bytes): Mac) -> u64 {
     MacAddr(bytes).to_word()
 }
 
-/// The address that such a word is.
+/// The address of such a word.
 pub fn mac_of(word: u64) -> Mac {
     Mac(MacAddr::from_word(word).0)
 }

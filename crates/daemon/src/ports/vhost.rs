@@ -17,7 +17,7 @@ use crate::handover::items::ParkedPort;
 use crate::permission::unreached;
 use crate::refusal::Refusal;
 
-/// A device behind a port.
+/// Backend of a device's port.
 struct DevicePort(VhostPort);
 
 impl Attached for DevicePort {
@@ -63,7 +63,7 @@ impl Attached for DevicePort {
         Some(self.0.notifications())
     }
 
-    /// A driver reads it when it starts.
+    /// Takes effect when a driver starts and reads it.
     fn set_mtu(&self, mtu: Option<u32>) -> Result<(), Refusal> {
         self.0.mtu().set(offered(mtu));
         Ok(())
@@ -115,12 +115,12 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     plug(d, &asked.at, queues, NewPort::new(DevicePort(vhost), asked).in_domain(domain).with_gro(o.gro()))
 }
 
-/// The MTU that drivers are offered.
+/// The MTU offered to drivers.
 fn offered(asked: Option<u32>) -> u16 {
     asked.map_or(1500, |mtu| u16::try_from(mtu).unwrap_or(u16::MAX))
 }
 
-/// The details that `netvale vm` reads.
+/// Details for `netvale vm`.
 fn info(port: &VhostPort) -> VhostInfo {
     let o = port.options();
     VhostInfo {

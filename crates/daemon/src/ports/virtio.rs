@@ -25,7 +25,7 @@ use crate::permission;
 use crate::refusal::{Refusal, refuse};
 use crate::system::sandbox::KernelNeeds;
 
-/// A driver behind a port.
+/// Backend of a driver's port.
 struct DrivenPort(VirtioPort);
 
 impl Attached for DrivenPort {
@@ -68,7 +68,7 @@ impl Attached for DrivenPort {
     }
 }
 
-/// What a driver of a device on the bus needs of the kernel.
+/// Kernel requirements of a driver for a PCI device.
 pub const KERNEL: KernelNeeds = KernelNeeds {
     values: &[(libc::SYS_ioctl, 1, &netvale_virtio_pci::IOCTLS)],
     devices: || vec!["/dev/vfio".into()],
@@ -89,7 +89,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     plug_in(d, asked, BackEnd(place), o, domain)
 }
 
-/// The port of that switch whose own device listens at `path`.
+/// The port on that switch whose device listens at `path`.
 fn back_end_here(d: &Daemon, switch: &str, path: &str) -> Option<String> {
     let listens = |record: &Record| {
         let mut info = PortInfo::default();
@@ -100,7 +100,7 @@ fn back_end_here(d: &Daemon, switch: &str, path: &str) -> Option<String> {
     d.ports.iter().find(|(_, record)| on(record) && listens(record)).map(|(full, _)| full.to_owned())
 }
 
-/// Attaches a driver for a device on the bus.
+/// Attaches a driver for a PCI device.
 pub fn attach_pci(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let AttachSpec::VirtioPci(address) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::VirtioPci>()?;

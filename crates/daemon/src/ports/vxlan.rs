@@ -20,7 +20,7 @@ use crate::daemon::Daemon;
 use crate::refusal::Refusal;
 use crate::system::keep;
 
-/// Seconds after which a learned address is forgotten (IEEE 802.1D's default).
+/// Seconds after which a learned address expires (IEEE 802.1D's default).
 const AGEING: u32 = 300;
 
 /// Attaches a tunnel.
@@ -30,7 +30,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let mut state = asked.continued().map(State::read::<VxlanState>).transpose()?;
     let socket = state.as_mut().and_then(|state| state.socket.take()).map(Fd::take).transpose()?;
     let endpoint = d.tunnels.endpoint((spec.local(), spec.port()), socket).map_err(refusal)?;
-    // From the standard library's random state.
+    // The standard library's source of random numbers.
     let random = RandomState::new();
     let drawn = [random.hash_one(1u8), random.hash_one(2u8)];
     let key = state.as_ref().and_then(|state| state.key).unwrap_or(drawn);
@@ -66,7 +66,7 @@ fn options(spec: &VxlanSpec, o: &OptionsOf<'_, kind::Vxlan>, key: [u64; 2]) -> T
     }
 }
 
-/// Goes on with what another process knew.
+/// Restores another process's addresses.
 fn go_on(tunnel: &Tunnel, state: VxlanState) -> Result<(), Refusal> {
     let VxlanState { flood, addresses, neighbors, learned, .. } = state;
     let given = |(mac, vtep, sticky, sequence)| GivenAddress { mac: word_of(mac), vtep, sticky, sequence };
@@ -90,8 +90,7 @@ fn refusal(e: EndpointError) -> Refusal {
     Refusal::new(errno, e.to_string() + forbidden(errno))
 }
 
-/// What to do where not the address is at fault, but the whole family: systemd refuses those that the unit does not
-/// name with this errno.
+/// Advice if the whole address family is at fault: systemd refuses families missing in the unit with this errno.
 fn forbidden(errno: Errno) -> &'static str {
     match errno {
         Errno::AFNOSUPPORT if keep::is_there() => {

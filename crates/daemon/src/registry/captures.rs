@@ -1,4 +1,4 @@
-//! Capture files that are being written, even after their ports are gone, and those that users have left on the disk.
+//! Capture files being written, even after the end of their ports, and users' finished ones on the disk.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,38 +11,38 @@ use netvale_port::folder::Place;
 
 use crate::handover::kinds::{KeptCapture, UserCaptures};
 
-/// Upper bound on waiting at the daemon's end for captures to reach their files.
+/// Longest wait at exit for captures to reach their files.
 const CLOSING: Duration = Duration::from_secs(5);
-/// The same bound while the daemon serves: other clients wait, too.
+/// The same limit while the daemon serves, when other clients wait, too.
 const DETACHING: Duration = Duration::from_millis(500);
 
-/// Captures that may still be written, and what users have captured.
+/// Captures being written, and the disk use of users.
 #[derive(Default)]
 pub struct Captures {
     writing: Vec<Arc<CaptureStatus>>,
-    /// Those of ports that are gone, whose disk is slow.
+    /// Captures of removed ports whose disk is slow.
     ending: Vec<Arc<CaptureStatus>>,
     users: BTreeMap<u32, Captured>,
 }
 
-/// What one user has captured.
+/// A user's captures.
 struct Captured {
     allowance: Arc<Allowance>,
     files: Vec<Kept>,
 }
 
-/// A file of a capture, as long as it is found under its name.
+/// A capture file, as long as its name leads to it.
 struct Kept {
     place: Place,
     /// Its device and inode number.
     file: (u64, u64),
     status: Arc<CaptureStatus>,
-    /// What it took when it was last looked at, once it is closed.
+    /// Size in portions when last checked, once closed.
     portions: Option<u64>,
 }
 
 impl Kept {
-    /// Looks what the file takes now that it is closed.
+    /// Checks the size of the closed file.
     fn now(&self) -> u64 {
         let found = self.place.open().and_then(|folder| folder.find());
         let found = found.ok().filter(|found| found.identity() == self.file);
@@ -51,14 +51,15 @@ impl Kept {
 }
 
 impl Captured {
-    /// Looks at all files: their owner may have removed or emptied some.
+    /// Checks all closed files: their owner may have removed or emptied some.
     fn look(&mut self) {
         let allowance = &self.allowance;
         self.files.retain_mut(|kept| {
             if !kept.status.wait_closed(Duration::ZERO) {
                 return true;
             }
-            let (before, now) = (kept.portions.unwrap_or_else(|| kept.status.portions()), kept.now());
+            let before = kept.portions.unwrap_or_else(|| kept.status.portions());
+            let now = kept.now();
             allowance.correct(before, now);
             kept.portions = Some(now);
             now > 0
@@ -67,12 +68,12 @@ impl Captured {
 }
 
 impl Captures {
-    /// Adds a capture that has begun.
+    /// Adds a new capture.
     pub fn add(&mut self, capture: &Arc<CaptureStatus>) {
         self.writing.push(Arc::clone(capture));
     }
 
-    /// What a user's captures share, of `most` portions. Files that the user has removed meanwhile do not count.
+    /// Returns the allowance shared by a user's captures, of `most` portions. Removed files no longer count.
     pub fn allowance(&mut self, user: u32, most: u64) -> &Arc<Allowance> {
         let new = || Captured { allowance: Arc::new(Allowance::new(most)), files: Vec::new() };
         let captured = self.users.entry(user).or_insert_with(new);
@@ -80,15 +81,15 @@ impl Captures {
         &captured.allowance
     }
 
-    /// Sets how many portions the captures of each user may have, from now on.
+    /// Sets the allowance of each user's captures in portions.
     pub fn set_most(&self, most: u64) {
         self.users.values().for_each(|user| user.allowance.set_most(most));
     }
 
-    /// Remembers the file of a user's capture that has begun, for which a portion was taken.
+    /// Remembers the file of a user's new capture, for which a portion was taken.
     pub fn remember(&mut self, user: u32, place: Place, file: (u64, u64), status: &Arc<CaptureStatus>) {
         let Some(Captured { allowance, files }) = self.users.get_mut(&user) else { return };
-        // It is written anew.
+        // The file is overwritten.
         files.retain(|kept| {
             let old = kept.portions.filter(|_| kept.file == file);
             allowance.correct(old.unwrap_or(0), 0);
@@ -97,7 +98,7 @@ impl Captures {
         files.push(Kept { place, file, status: Arc::clone(status), portions: None });
     }
 
-    /// Ends the capture of a port that is gone: the file is complete when this returns, unless the disk is very slow.
+    /// Ends the capture of a removed port: on return the file is complete, unless the disk is very slow.
     pub fn close(&mut self, capture: &CaptureStatus) {
         if !capture.wait_closed(DETACHING) {
             tracing::warn!("a capture is still being written");
@@ -106,13 +107,13 @@ impl Captures {
         self.writing.retain(|one| !one.wait_closed(Duration::ZERO));
     }
 
-    /// Waits for captures whose ports are gone to reach their files. Others may go on, elsewhere.
+    /// Waits until captures of removed ports reach their files. Captures of other ports continue.
     pub fn wait_for_ending(&mut self) {
         let end = Instant::now() + CLOSING;
         self.ending.retain(|one| !one.wait_closed(end.saturating_duration_since(Instant::now())));
     }
 
-    /// The same, without what the captures of ports have used of it: they add that when they are continued.
+    /// Like [`Captures::kept`], without the portions of ports' captures: ports add them when they are restored.
     pub fn kept_without_ports(&self) -> Vec<UserCaptures> {
         let mut kept = self.kept();
         for user in &mut kept {
@@ -121,7 +122,7 @@ impl Captures {
         kept
     }
 
-    /// What users have captured, without the captures of ports.
+    /// Users' captures, without those of ports.
     pub fn kept(&self) -> Vec<UserCaptures> {
         let of_port = |kept: &&Kept| {
             let is_it = |one: &Arc<CaptureStatus>| Arc::ptr_eq(one, &kept.status);
@@ -140,7 +141,7 @@ impl Captures {
         self.users.iter().map(user).collect()
     }
 
-    /// Restores what a user has captured: `place` finds the place of a path, if the user may still use it.
+    /// Restores a user's captures: `place` resolves a path that the user may still use.
     pub fn restore(&mut self, item: UserCaptures, most: u64, place: impl Fn(&Path) -> Option<Place>) {
         let allowance = Arc::new(Allowance::with_used(most, item.used.min(u64::MAX >> 2)));
         let mut files = Vec::new();
@@ -156,19 +157,19 @@ impl Captures {
         self.users.insert(item.user, Captured { allowance, files });
     }
 
-    /// What a user's captures share, if there are any.
+    /// The allowance shared by a user's captures, if there are any.
     pub fn known_allowance(&self, user: u32) -> Option<&Arc<Allowance>> {
         self.users.get(&user).map(|captured| &captured.allowance)
     }
 
-    /// Remembers the file of a user's capture that goes on.
+    /// Remembers the file of a user's restored capture.
     pub fn remember_again(&mut self, user: u32, place: Place, file: (u64, u64), status: &Arc<CaptureStatus>) {
         if let Some(captured) = self.users.get_mut(&user) {
             captured.files.push(Kept { place, file, status: Arc::clone(status), portions: None });
         }
     }
 
-    /// Waits for captures whose ports are gone to reach their files.
+    /// Waits until captures of removed ports reach their files.
     pub fn wait(&mut self) {
         let end = Instant::now() + CLOSING;
         self.writing.retain(|one| !one.wait_closed(end.saturating_duration_since(Instant::now())));

@@ -1,19 +1,19 @@
-//! What may have changed that the service manager keeps. With many ports, looking at each of them takes long: requests
-//! that change a thing or two say so, and registries know which.
+//! Pending changes to the state that the service manager keeps. With many ports a full scan takes long, so requests
+//! that change one or two things note them here, and registries note which.
 
 use std::collections::BTreeSet;
 
-/// What may have changed since it was last kept.
+/// Changes since the last save.
 #[derive(Debug, Default)]
 pub struct Changes {
-    /// Whether anything may have.
+    /// Whether anything may have changed.
     pub everything: bool,
-    /// Connections that asked for something: what they hold may have changed, and what registries say was touched.
+    /// Connections whose requests may have changed their holds, and objects that the registries noted.
     pub clients: BTreeSet<u64>,
 }
 
 impl Changes {
-    /// Whether there are none.
+    /// Whether nothing is pending.
     pub fn are_none(&self) -> bool {
         !self.everything && self.clients.is_empty()
     }

@@ -1,8 +1,8 @@
-//! Events: what happens, and who is told of it.
+//! Events, and the subscriptions to them.
 //!
-//! Each subscription has a queue of its own, which is bounded: of one that does not read, events are dropped, counted,
-//! and their number is told in their place. So a client that stands still costs the others nothing, and the daemon no
-//! more than its queue.
+//! Each subscription has a bounded queue. If its client does not read, events are dropped and counted, and a
+//! notification reports their number in their place. A stalled client thus costs the others nothing, and the daemon no
+//! more than that queue.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 use crate::caller::{Caller, is_trusted_user};
 
-/// Most events that wait for one subscription, and most bytes of them.
+/// Maximum number of queued events of a subscription, and of their bytes.
 const MOST_WAITING: (usize, usize) = (1024, 256 << 10);
-/// Most characters of a reason.
+/// Maximum length of a reason in characters.
 const LONGEST: usize = 300;
 
-/// Something that has happened.
+/// An event, being built.
 pub struct Happened {
     name: EventName,
-    /// The user whom it concerns; `None`: all.
+    /// The user that it concerns; `None`: all users.
     uid: Option<u32>,
     switch: Option<String>,
     port: Option<String>,
@@ -34,45 +34,45 @@ pub struct Happened {
 }
 
 impl Happened {
-    /// Something that all users are told of.
+    /// Creates an event for all users.
     pub fn to_all(name: EventName) -> Happened {
         Happened { name, uid: None, switch: None, port: None, by: None, why: None, details: Map::new() }
     }
 
-    /// Something that only one user is told of, besides root and the daemon's own user.
+    /// Creates an event for one user, besides root and the daemon's own user.
     pub fn to(name: EventName, uid: u32) -> Happened {
         Happened { uid: Some(uid), ..Happened::to_all(name) }
     }
 
-    /// It is about that port, and its switch.
+    /// Sets the port, and its switch.
     #[must_use]
     pub fn at(self, full: &str) -> Happened {
         Happened { switch: SwitchName::of_port(full).map(str::to_owned), port: Some(full.to_owned()), ..self }
     }
 
-    /// It is about that switch.
+    /// Sets the switch.
     #[must_use]
     pub fn on(self, switch: &str) -> Happened {
         Happened { switch: Some(switch.to_owned()), ..self }
     }
 
-    /// That caller did it.
+    /// Sets the caller that caused it.
     #[must_use]
     pub fn by(self, caller: Caller) -> Happened {
         Happened { by: Some(caller), ..self }
     }
 
-    /// The reason, which may repeat words of a caller's.
+    /// Sets the reason, which may quote a caller.
     #[must_use]
     pub fn why(self, why: &str) -> Happened {
         Happened { why: Some(printable(why).chars().take(LONGEST).collect()), ..self }
     }
 
-    /// One of the fields that [`EventName::details`] lists.
+    /// Adds a field from the list of [`EventName::details`].
     #[must_use]
     pub fn with(mut self, detail: &str, value: impl Serialize) -> Happened {
         debug_assert!(self.name.details().contains(&detail), "{detail} is no field of {:?}", self.name);
-        // Numbers, names and maps can be written.
+        // Serialising numbers, names and maps cannot fail.
         self.details.insert(detail.to_owned(), serde_json::to_value(value).unwrap_or_default());
         self
     }
@@ -92,7 +92,7 @@ impl Happened {
             && (params.only.is_empty() || params.only.iter().any(is_there))
     }
 
-    /// The notification from behind its number, which each subscription has its own of.
+    /// Returns the notification after its number, which differs between subscriptions.
     fn line(self) -> Arc<str> {
         #[derive(Serialize)]
         struct Rest {
@@ -112,9 +112,10 @@ impl Happened {
         }
         let Happened { name, switch, port, by, why, details, .. } = self;
         let by = by.map(|caller| Owner { uid: caller.uid, pid: caller.pid });
-        let (time, name) = (wall_clock(), name.as_str());
+        let time = wall_clock();
+        let name = name.as_str();
         let rest = Rest { time, now_ns: now_ns(), name, switch, port, by, why, details };
-        // Strings, numbers and maps can be written.
+        // Serialising strings, numbers and maps cannot fail.
         let text = serde_json::to_string(&rest).unwrap_or_default();
         format!("{}}}\n", text.strip_prefix('{').unwrap_or_default()).into()
     }
@@ -129,12 +130,12 @@ pub fn now_ns() -> u64 {
 /// The time of day in UTC, as in the log.
 fn wall_clock() -> String {
     let mut text = String::new();
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = SystemTime.format_time(&mut Writer::new(&mut text));
     text
 }
 
-/// A subscription, one of a connection.
+/// A connection's subscription.
 struct Subscription {
     caller: Caller,
     params: SubscribeParams,
@@ -142,7 +143,7 @@ struct Subscription {
     sequence: u64,
     waiting: VecDeque<(u64, Arc<str>)>,
     bytes: usize,
-    /// How many events were dropped since the last one that waits.
+    /// Number of events dropped after the last queued one.
     lost: u64,
 }
 
@@ -165,13 +166,13 @@ impl Subscription {
         self.waiting.push_back((sequence, line));
     }
 
-    /// Tells of the events that were dropped: `last` is the number of the last one.
+    /// Queues the notification of dropped events; `last` is the number of the last one.
     fn tell_lost(&mut self, last: u64) {
         let lost = std::mem::take(&mut self.lost);
         self.add(last, Happened::to_all(EventName::EventsLost).with("lost", lost).line());
     }
 
-    /// Moves notifications that wait to `into`, until that has `most` bytes or there are no more.
+    /// Moves queued notifications to `into`, up to `most` bytes there.
     fn fill(&mut self, into: &mut Vec<u8>, most: usize) {
         while into.len() < most {
             let Some((sequence, line)) = self.waiting.pop_front() else { return };
@@ -191,12 +192,12 @@ impl Subscription {
 pub struct Events(BTreeMap<u64, Subscription>);
 
 impl Events {
-    /// Whether anybody is told anything.
+    /// Whether there is a subscription.
     pub fn are_watched(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// Number of subscriptions, and how many of them are that user's.
+    /// Number of subscriptions, in total and of that user.
     pub fn counts(&self, uid: u32) -> (usize, usize) {
         (self.0.len(), self.0.values().filter(|one| one.caller.uid == uid).count())
     }
@@ -206,11 +207,12 @@ impl Events {
         self.0.contains_key(&client)
     }
 
-    /// Has a connection told of events from now on, after the one of that number: by these filters instead of those
-    /// that it had. Returns the number of the last event.
+    /// Subscribes a connection to events after number `sequence`, or replaces its filters. Returns the number of the
+    /// last event.
     pub fn subscribe(&mut self, caller: Caller, params: SubscribeParams, sequence: u64) -> u64 {
         let new = || {
-            let (waiting, params) = (VecDeque::new(), SubscribeParams::default());
+            let waiting = VecDeque::new();
+            let params = SubscribeParams::default();
             Subscription { caller, params, sequence, waiting, bytes: 0, lost: 0 }
         };
         let one = self.0.entry(caller.client).or_insert_with(new);
@@ -218,7 +220,7 @@ impl Events {
         one.sequence
     }
 
-    /// What a successor must know of a connection's subscription: its filters and the number of its last event.
+    /// A connection's filters and the number of its last event, for a successor.
     pub fn subscription(&self, client: u64) -> Option<(SubscribeParams, u64)> {
         self.0.get(&client).map(|one| (one.params.clone(), one.sequence))
     }
@@ -228,7 +230,7 @@ impl Events {
         self.0.remove(&client);
     }
 
-    /// Tells those who want to know.
+    /// Queues an event for each subscription that wants it.
     pub fn tell(&mut self, what: Happened) {
         let mut wanting = self.0.values_mut().filter(|one| what.is_for(one.caller, &one.params)).peekable();
         if wanting.peek().is_none() {
@@ -239,12 +241,12 @@ impl Events {
         wanting.into_iter().for_each(|one| one.push(&line));
     }
 
-    /// Connections for which notifications wait.
+    /// Connections with queued notifications.
     pub fn waiting(&self) -> Vec<u64> {
         self.0.iter().filter(|(_, one)| !one.waiting.is_empty()).map(|(client, _)| *client).collect()
     }
 
-    /// Moves notifications that wait for a connection to `into`, until that has `most` bytes or there are no more.
+    /// Moves a connection's queued notifications to `into`, up to `most` bytes there.
     pub fn fill(&mut self, client: u64, into: &mut Vec<u8>, most: usize) {
         if let Some(one) = self.0.get_mut(&client) {
             one.fill(into, most);

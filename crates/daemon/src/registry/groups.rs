@@ -1,4 +1,4 @@
-//! Groups of ports that share a rate, by user and name. A group is there as long as a port has a part of it.
+//! Groups of ports that share a rate, by user and name. A group exists as long as a port has a share of it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -11,13 +11,13 @@ use netvale_policy::bucket::{Group, Limit};
 pub struct Groups(BTreeMap<(u32, String), (RateGroup, Weak<Group>)>);
 
 impl Groups {
-    /// What a user's group of that name may send, if it is there.
+    /// The rate of a user's group of that name, if it exists.
     pub fn get(&self, uid: u32, name: &str) -> Option<&RateGroup> {
         let (known, group) = self.0.get(&(uid, name.to_owned()))?;
         (group.strong_count() > 0).then_some(known)
     }
 
-    /// The group as it is wanted: the one that is there, or a new one in its place.
+    /// Returns the group if it exists with that rate, or replaces it by a new one.
     pub fn get_or_make(&mut self, uid: u32, wanted: &RateGroup) -> Arc<Group> {
         self.0.retain(|_, (_, group)| group.strong_count() > 0);
         let key = (uid, wanted.name.clone());

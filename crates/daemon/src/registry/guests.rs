@@ -1,4 +1,4 @@
-//! ptnet devices of the virtual machine that the daemon runs in, while programs have them open.
+//! Open ptnet devices of the virtual machine that the daemon runs in.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -10,12 +10,12 @@ use crate::rings::guest::GuestPort;
 pub struct Guests(BTreeMap<String, Weak<GuestPort>>);
 
 impl Guests {
-    /// The device of an interface, if it is open.
+    /// Returns the open device of an interface.
     pub fn get(&self, ifname: &str) -> Option<Arc<GuestPort>> {
         self.0.get(ifname).and_then(Weak::upgrade)
     }
 
-    /// Adds a device that was opened.
+    /// Adds an open device.
     pub fn insert(&mut self, ifname: &str, port: &Arc<GuestPort>) {
         self.0.insert(ifname.to_owned(), Arc::downgrade(port));
     }

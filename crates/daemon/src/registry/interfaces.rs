@@ -1,4 +1,4 @@
-//! Network interfaces in use: each opened once, with the stacks behind them and the programs that have them open.
+//! Network interfaces in use: each opened once, with the stand-ins for host stacks and the programs that use it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -17,10 +17,10 @@ pub struct Interfaces {
 }
 
 impl Interfaces {
-    /// The interface of that name, opened at its first use. One of that name that is gone does not count.
+    /// Returns the interface of that name; opens it at its first use. A vanished interface of that name does not count.
     ///
     /// # Errors
-    /// [`NicError`] when there is none, or it cannot be opened.
+    /// [`NicError`] if it does not exist or cannot be opened.
     pub fn nic(&mut self, name: &str) -> Result<Arc<Nic>, NicError> {
         if let Some(nic) = self.known(name).filter(|nic| nic.gone().is_none()) {
             return Ok(nic);
@@ -31,12 +31,12 @@ impl Interfaces {
         Ok(nic)
     }
 
-    /// The interface of that name, if it is in use.
+    /// Returns the interface of that name, if it is in use.
     pub fn known(&self, name: &str) -> Option<Arc<Nic>> {
         self.open.get(name).and_then(Weak::upgrade)
     }
 
-    /// Adds an interface that is in use.
+    /// Adds an open interface.
     pub fn add(&mut self, nic: &Arc<Nic>) {
         self.open.insert(nic.interface().name.clone(), Arc::downgrade(nic));
     }
@@ -46,13 +46,13 @@ impl Interfaces {
         self.open.values().filter_map(Weak::upgrade)
     }
 
-    /// All of them are this process's own: the one before needs them no more.
+    /// Marks all as this process's own: the predecessor no longer needs them.
     pub fn own(&self) {
         self.in_use().for_each(|nic| nic.own());
         self.stacks.values().filter_map(Weak::upgrade).for_each(|stack| stack.diversion().own());
     }
 
-    /// The stand-in for an interface's stack, if there is one.
+    /// Returns the stand-in for an interface's stack, if there is one.
     pub fn stack(&self, name: &str) -> Option<Arc<Stack>> {
         self.stacks.get(name).and_then(Weak::upgrade)
     }
@@ -62,12 +62,12 @@ impl Interfaces {
         self.stacks.insert(name.to_owned(), Arc::downgrade(stack));
     }
 
-    /// The rings that a connection has open.
+    /// Returns the open rings of a connection.
     pub fn port(&self, client: u64) -> Option<&NicPort> {
         self.ports.get(&client)
     }
 
-    /// Adds the rings that a connection has opened.
+    /// Adds the open rings of a connection.
     pub fn insert(&mut self, client: u64, port: NicPort) {
         self.ports.insert(client, port);
     }
@@ -77,18 +77,18 @@ impl Interfaces {
         self.ports.remove(&client)
     }
 
-    /// All rings that programs have open, by connection.
+    /// Iterates over all open rings, by connection.
     pub fn ports(&self) -> impl Iterator<Item = (u64, &NicPort)> {
         self.ports.iter().map(|(client, port)| (*client, port))
     }
 
-    /// All rings of one interface that programs have open. One of that name that is gone does not count.
+    /// Iterates over the open rings of one interface. A vanished interface of that name does not count.
     pub fn ports_on<'a>(&'a self, ifname: &str) -> impl Iterator<Item = (u64, &'a NicPort)> + use<'a> {
         let known = self.known(ifname);
         self.ports().filter(move |(_, port)| known.as_ref().is_some_and(|nic| Arc::ptr_eq(nic, &port.nic)))
     }
 
-    /// Some rings that a program has open on the interface: others must be opened in the same way.
+    /// Returns any open rings of the interface: further ones must be opened in the same way.
     pub fn port_on(&self, ifname: &str) -> Option<&NicPort> {
         self.ports_on(ifname).next().map(|(_, port)| port)
     }

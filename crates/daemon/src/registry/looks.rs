@@ -1,72 +1,71 @@
-//! What was last found of that which workers and threads of ports change by themselves: what is different now is an
-//! event.
+//! Last polled state of ports, switches and threads; a difference becomes an event.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Time between two looks while somebody wants to be told.
+/// Polling interval while there are subscriptions.
 const EVERY: Duration = Duration::from_millis(250);
-/// The same when something is known to have changed: peers that come and go all the time have all ports looked at this
-/// often.
+/// Polling interval after a known change: a bound, as peers may come and go all the time.
 const SHORTEST: Duration = Duration::from_millis(10);
 
-/// What is known of a port.
+/// Last polled state of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortLook {
     /// Whether a peer is connected.
     pub connected: bool,
-    /// How many peers there were.
+    /// Number of connections so far.
     pub connections: u64,
     /// Whether its link is up.
     pub linked: bool,
-    /// How often its loop guard blocked it.
+    /// How often its loop guard has blocked it.
     pub loops: u64,
     /// Whether it is blocked.
     pub blocked: bool,
 }
 
-/// What is known.
+/// Last polled state.
 #[derive(Default)]
 pub struct Looks {
-    /// Of ports, by full name.
+    /// Ports by full name.
     pub ports: BTreeMap<String, PortLook>,
-    /// How many frames' sources each switch did not learn.
+    /// Number of frames of each switch whose source address was not learned.
     pub refused: BTreeMap<String, u64>,
-    /// How often each thread was held up: the main one, then the workers.
+    /// Number of stalls of each thread: the main one, then the workers.
     pub stalls: Vec<u64>,
     last: Option<Instant>,
-    /// Whether something has changed since.
+    /// Whether something may have changed since the last poll.
     is_due: bool,
 }
 
 impl Looks {
-    /// Whether nothing is known, as nobody wanted to be told.
+    /// Whether polling is off, as there are no subscriptions.
     pub fn are_off(&self) -> bool {
         self.last.is_none()
     }
 
-    /// Forgets all.
+    /// Forgets all state.
     pub fn end(&mut self) {
         *self = Looks::default();
     }
 
-    /// A port is there that was not, or another one of that name: nothing is known of it.
+    /// Forgets a port's state: the port of that name is new.
     pub fn forget(&mut self, full: &str) {
         self.ports.remove(full);
     }
 
-    /// Time until the next look.
+    /// Time until the next poll.
     pub fn left(&self, now: Instant) -> Duration {
         let pause = if self.is_due { SHORTEST } else { EVERY };
         self.last.map_or(Duration::MAX, |last| (last + pause).saturating_duration_since(now))
     }
 
-    /// Everything was looked at.
+    /// Marks a poll as done.
     pub fn done(&mut self, now: Instant) {
-        (self.last, self.is_due) = (Some(now), false);
+        self.last = Some(now);
+        self.is_due = false;
     }
 
-    /// Something may have changed: the next look is soon.
+    /// Brings the next poll forward: something may have changed.
     pub fn hasten(&mut self) {
         self.is_due = true;
     }
@@ -76,11 +75,12 @@ impl Looks {
 mod tests {
     use super::*;
 
-    /// Objective: what may have changed is looked at immediately, but not again and again without a pause; nothing is
-    /// looked at while nobody wants to be told.
+    /// Objective: a possible change is polled immediately, but not repeatedly without a pause; without subscriptions
+    /// nothing is polled.
     #[test]
     fn pauses() {
-        let (mut looks, now) = (Looks::default(), Instant::now());
+        let mut looks = Looks::default();
+        let now = Instant::now();
         looks.hasten();
         assert_eq!(looks.left(now), Duration::MAX);
         looks.done(now);

@@ -1,4 +1,4 @@
-//! Copies, for monitors, of frames that pass without the daemon: the rings that the movers of frames copy them into
+//! Copies for monitors of frames that bypass the daemon: the rings into which the frames' movers copy them
 //! ([`netvale_mem::mirror`]), and the tasks that forward the copies.
 
 use std::collections::BTreeMap;
@@ -22,10 +22,10 @@ use super::workers::Workers;
 use crate::refusal::Refusal;
 use crate::worker::TaskId;
 
-/// The destinations of copies, with the names of the monitors.
+/// Destinations of copies, with the names of their monitors.
 type Targets = Vec<(String, Arc<dyn Egress>)>;
 
-/// 0, 1, 2, …: all frames of a batch.
+/// 0, 1, 2, …: the indices of all frames of a batch.
 const ALL: [u16; BATCH] = {
     let mut a = [0; BATCH];
     let mut i = 0;
@@ -36,7 +36,7 @@ const ALL: [u16; BATCH] = {
     a
 };
 
-/// Forwards the copies that the mover of one ring has made. Nobody kicks it: it polls while somebody watches.
+/// Forwards the copies of one ring's mover. It gets no kicks and polls while a monitor exists.
 struct HandOn {
     source: Source<RingIngress>,
     to: Arc<ArcSwap<Targets>>,
@@ -44,8 +44,8 @@ struct HandOn {
     idle: u32,
 }
 
-/// Sleep between two polls shortly after copies came. It doubles each [`LOOKS`] polls without one, at most
-/// [`DOUBLINGS`] times.
+/// Polling interval right after a copy. It doubles after every [`LOOKS`] polls without one, at most [`DOUBLINGS`]
+/// times.
 const NAP: Duration = Duration::from_micros(50);
 const LOOKS: u32 = 16;
 const DOUBLINGS: u32 = 4;
@@ -70,18 +70,18 @@ impl Task<Work> for HandOn {
     }
 }
 
-/// A ring that is copied.
+/// A ring to copy.
 pub(crate) struct Copied<'a> {
     /// The ring.
     pub of: &'a RingSide,
-    /// When its frames are copied.
+    /// The moment at which its frames are copied.
     pub moment: Moment,
-    /// The header that its frames have.
+    /// The header of its frames.
     pub hdr_len: HdrLen,
 }
 
-/// A ring for the copies of another ring's frames. It stays as long as the port, even when nobody watches any more: a
-/// mover may be in the middle of a copy.
+/// A ring for the copies of another ring. It stays as long as the port, even without monitors: a mover may be in the
+/// middle of a copy.
 struct Beside {
     of: RingSide,
     moment: Moment,
@@ -105,7 +105,7 @@ impl Beside {
         })
     }
 
-    /// Creates the task that forwards the copies from now on; older copies are skipped.
+    /// Creates the task that forwards future copies; older ones are skipped.
     fn hand_on(&self) -> Result<HandOn, Refusal> {
         let side = self.mem.tx.first().ok_or_else(|| Refusal::internal("a port without rings"))?.clone();
         let bell = Doorbell::new()?;
@@ -126,13 +126,13 @@ impl Beside {
         let name = if on { netvale_mem::mirror::name(self.mem.csb_first()) } else { 0 };
         let of = self.of.clone();
         let moment = self.moment;
-        // Without it, the monitor sees nothing, and its user has other worries.
+        // On failure the monitor sees nothing; its user has worse faults.
         let _ = self.mem.region().touch(move || of.csb.mirror(moment).store(name, Ordering::Release));
     }
 }
 
-/// The rings for copies, by the address of their region, the ring that they copy, and the moment of the copy. No other
-/// region has that address while a ring of it is in this map.
+/// Copy rings by the address of their region, the copied ring, and the moment of the copy. A region's address is unique
+/// while one of its rings is in this map.
 #[derive(Default)]
 pub struct Mirrors(BTreeMap<(usize, u32, Moment), Beside>);
 
@@ -141,10 +141,10 @@ fn place_of(region: &Arc<Region>) -> usize {
 }
 
 impl Mirrors {
-    /// Copies the frames of a ring to `egress`, which belongs to the monitor `name`.
+    /// Copies a ring's frames to `egress` of the monitor `name`.
     ///
     /// # Errors
-    /// [`Refusal`]: `ENOMEM` when the region has no room for copies.
+    /// [`Refusal`]: `ENOMEM` if the region has no room for copies.
     pub(crate) fn add(
         &mut self,
         workers: &mut Workers,
@@ -183,9 +183,10 @@ impl Mirrors {
         workers.retire(&idle);
     }
 
-    /// Removes the rings for copies of some of a port's rings, which nobody has any more.
+    /// Removes the copy rings of those rings of a port, which no program holds any more.
     pub(crate) fn end(&mut self, workers: &mut Workers, of: &PortMem, rings: &RingRanges) {
-        let (region, first) = (place_of(of.region()), of.csb_first());
+        let region = place_of(of.region());
+        let first = of.csb_first();
         let is_one = |ring: u32| {
             let ring = ring.wrapping_sub(first);
             rings.tx.contains(&ring) || rings.rx.contains(&ring.wrapping_sub(of.shape().tx_rings))

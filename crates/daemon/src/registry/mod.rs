@@ -1,25 +1,25 @@
-//! The daemon's registries. Each owns one map and its invariants, and knows nothing of kinds of ports or of requests.
+//! The daemon's registries. Each owns one map and its invariants, independent of kinds of ports and of requests.
 //!
-//! | module | what it keeps |
+//! | module | contents |
 //! |---|---|
 //! | [`switches`] | switches by name, and their ageing |
 //! | [`regions`] | regions by number |
 //! | [`ports`] | ports of any kind by full name |
-//! | [`persistent`] | where the record of a persistent port is |
+//! | [`persistent`] | persistent ports, with the names of their records |
 //! | [`pipes`] | pipes by name |
-//! | [`interfaces`] | network interfaces in use, and those that programs have open |
+//! | [`interfaces`] | network interfaces in use, and those opened by programs |
 //! | [`guests`] | ptnet devices of the virtual machine that the daemon runs in |
-//! | [`workers`] | the worker threads, and the tasks of each; `balance` says which task should move |
-//! | `mirrors` | rings for copies of frames that pass without the daemon |
-//! | [`watches`] | what each monitor watches |
+//! | [`workers`] | worker threads and their tasks; `balance` chooses the task to move |
+//! | `mirrors` | rings for copies of frames that bypass the daemon |
+//! | [`watches`] | watched ports of each monitor |
 //! | [`traces`] | traces of frames, by connection |
-//! | `evictions` | programs that lost their port |
-//! | [`events`], [`looks`] | who is told of what happens; what of it was found by looking |
-//! | [`changes`] | what may have changed that the service manager keeps |
-//! | `refusals` | how many requests of each user were refused |
-//! | `captures` | capture files that are being written, and those that users have left on the disk |
+//! | `evictions` | programs whose port was taken away |
+//! | [`events`], [`looks`] | subscriptions to events; last polled state, for events |
+//! | [`changes`] | pending changes to the state that the service manager keeps |
+//! | `refusals` | refused requests of each user |
+//! | `captures` | capture files being written, and users' finished ones on the disk |
 //! | [`groups`] | groups of ports that share a rate |
-//! | [`snoops`] | who wants which multicast groups |
+//! | [`snoops`] | multicast group membership |
 //! | [`tunnels`] | UDP sockets that tunnels share |
 
 mod balance;

@@ -1,4 +1,4 @@
-//! Persistent ports: where the record of each one is, under its own name or under its name on a switch.
+//! Persistent ports, each with the name of its record: its own name, or its name on a switch.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ impl PersistentPort {
         &self.place
     }
 
-    /// The switch without ports that it is on while it is on no other.
+    /// The port-less switch that it uses while attached to no other.
     pub fn nowhere(&self) -> &Arc<Switch> {
         &self.nowhere
     }
 }
 
-/// The name by which programs know a persistent port, wherever it is.
+/// The name under which programs know a persistent port, attached or not.
 pub fn own_name(port: &str) -> String {
     format!("netmap:{port}")
 }
@@ -41,7 +41,7 @@ impl PersistentPorts {
         self.0.get(port)
     }
 
-    /// Whether there is a persistent port of that bare name.
+    /// Whether a persistent port of that bare name exists.
     pub fn contains(&self, port: &str) -> bool {
         self.0.contains_key(port)
     }
@@ -51,7 +51,7 @@ impl PersistentPorts {
         self.0.len()
     }
 
-    /// Adds a port that is on no switch.
+    /// Adds a port on no switch.
     pub fn add(&mut self, port: &str, uid: u32, nowhere: Arc<Switch>) {
         self.0.insert(port.to_owned(), PersistentPort { uid, place: own_name(port), nowhere, joint: None });
     }
@@ -61,28 +61,28 @@ impl PersistentPorts {
         self.0.remove(port);
     }
 
-    /// Removes the port whose record was `place`, if there is one.
+    /// Removes the port with record `place`, if there is one.
     pub fn remove_at(&mut self, place: &str) {
         self.0.retain(|_, known| known.place != place);
     }
 
-    /// The name of a port's record: a persistent port's changes when it is put on a switch.
+    /// The record's name of a port, which changes when a persistent port is attached to a switch.
     pub fn place_of<'a>(&'a self, name: &'a str) -> &'a str {
         let known = name.strip_prefix("netmap:").and_then(|port| self.0.get(port));
         known.map_or(name, |known| &known.place)
     }
 
-    /// The name of a persistent port's record, by its bare name.
+    /// The record's name of a persistent port, by its bare name.
     pub fn own_place(&self, port: &str) -> Option<String> {
         self.0.get(port).map(|known| known.place.clone())
     }
 
-    /// The bare name of the persistent port whose record is `place`.
+    /// The bare name of the persistent port with record `place`.
     pub fn at(&self, place: &str) -> Option<&str> {
         self.0.iter().find(|(_, known)| known.place == place).map(|(port, _)| port.as_str())
     }
 
-    /// The name that an attachment uses for the port whose record is `place`.
+    /// The attachment's name for the port with record `place`.
     pub fn lasting_name(&self, place: &str) -> String {
         self.at(place).map_or_else(|| place.to_owned(), own_name)
     }
@@ -93,17 +93,17 @@ impl PersistentPorts {
         Some(std::mem::replace(&mut known.place, to.to_owned()))
     }
 
-    /// The port on a second switch, of the port whose record is `place`.
+    /// The second-switch port of the port with record `place`.
     pub fn joint_of(&self, place: &str) -> Option<&str> {
         self.0.values().find(|known| known.place == place)?.joint.as_deref()
     }
 
-    /// Whether the port whose record is `place` joins two switches: it is in use then, even if no program has it open.
+    /// Whether the port with record `place` joins two switches: then it is in use, even if no program has it open.
     pub fn is_joined(&self, place: &str) -> bool {
         self.joint_of(place).is_some()
     }
 
-    /// Sets the port on a second switch; `None` when the port leaves it.
+    /// Sets its second-switch port; `None` when the port leaves that switch.
     pub fn set_joint(&mut self, port: &str, joint: Option<String>) {
         if let Some(known) = self.0.get_mut(port) {
             known.joint = joint;

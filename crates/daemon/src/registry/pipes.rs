@@ -12,7 +12,7 @@ pub struct Pipes {
 }
 
 impl Pipes {
-    /// The name of the pipe that the end `end` belongs to.
+    /// Returns the name of the pipe with end `end`.
     pub fn name(end: &str) -> String {
         end.replace('}', "{")
     }
@@ -22,7 +22,7 @@ impl Pipes {
         self.all.get(name)
     }
 
-    /// Returns the pipe of that name, for changing it.
+    /// Returns the pipe of that name, mutable.
     pub fn get_mut(&mut self, name: &str) -> Option<&mut Pipe> {
         let found = self.all.get_mut(name);
         if found.is_some() {
@@ -31,7 +31,7 @@ impl Pipes {
         found
     }
 
-    /// Returns the pipe that the end `end` belongs to.
+    /// Returns the pipe with end `end`.
     pub fn with_end(&self, end: &str) -> Option<&Pipe> {
         self.all.get(&Pipes::name(end))
     }
@@ -54,7 +54,7 @@ impl Pipes {
         Some(gone)
     }
 
-    /// Takes the names of pipes that were added, removed, or may have been changed since the last call.
+    /// Takes the names of pipes added, removed, or possibly changed since the last call.
     pub fn take_touched(&mut self) -> BTreeSet<String> {
         std::mem::take(&mut self.touched)
     }

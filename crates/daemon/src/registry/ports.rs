@@ -12,7 +12,7 @@ use netvale_switch::{PortId, Switch};
 use crate::caller::Caller;
 use crate::worker::TaskId;
 
-/// A port's full name: the switch's name, and the port's on it.
+/// A port's full name: switch and port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SwitchPort {
     /// The switch, e.g. `vale0`.
@@ -22,7 +22,7 @@ pub struct SwitchPort {
 }
 
 impl SwitchPort {
-    /// Creates it from both names.
+    /// Creates it from its two names.
     pub fn new(switch: impl ToString, port: impl ToString) -> SwitchPort {
         SwitchPort { switch: switch.to_string(), port: port.to_string() }
     }
@@ -33,12 +33,12 @@ impl SwitchPort {
     }
 }
 
-/// What a port was attached with, by a request or by the configuration file.
+/// A port's attach parameters, from a request or the configuration file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Declared {
-    /// Its switch, its specification and its options, as they were asked for.
+    /// Its switch, its specification and its options, as requested.
     pub params: AttachParams,
-    /// Whether the configuration file has it.
+    /// Whether they come from the configuration file.
     pub from_file: bool,
 }
 
@@ -46,39 +46,39 @@ pub struct Declared {
 pub struct PortLink {
     /// Its near end.
     pub link: Arc<Link>,
-    /// The task that has its far end.
+    /// The task at its far end.
     pub task: TaskId,
 }
 
-/// A port; `B` is the type of the thing behind it.
+/// A port; `B` is the type of its backend.
 pub struct PortRecord<B: ?Sized> {
-    /// Its switch; `None` if a virtual machine has it without one.
+    /// Its switch; `None` if a virtual machine uses it without one.
     pub switch: Option<Arc<Switch>>,
     /// Its number on the switch; `None` for a monitor.
     pub id: Option<PortId>,
-    /// The thing behind it.
+    /// Its backend.
     pub behind: Box<B>,
-    /// The user that owns it and the process that made it.
+    /// The owner, and the process that created it.
     pub owner: Caller,
-    /// What it was attached with; `None` if a program made it, or it came with another port.
+    /// Its attach parameters; `None` if a program opened it, or it came with another port.
     pub declared: Option<Declared>,
-    /// Whether it stays when nobody holds its rings.
+    /// Whether it stays when no program holds its rings.
     pub persistent: bool,
-    /// Whether somebody may receive what is for it, as was found last.
+    /// Whether it could receive, when last checked.
     pub is_received: bool,
     /// Whether it holds senders back.
     pub lossless: bool,
     /// Its policies.
     pub policies: Policies,
-    /// Whether root or the daemon's own user has set some of a port that may be another user's.
+    /// Whether root or the daemon's own user set some policies of a port that may be another user's.
     pub policies_are_set: bool,
     /// Whether its workers are kept awake.
     pub polled: bool,
-    /// The links on which it sends, and gets frames.
+    /// Links on which it sends, and receives.
     pub links: [Option<PortLink>; 2],
     /// Its egresses, behind its link.
     pub egresses: Vec<Arc<dyn Egress>>,
-    /// The tasks of its user's worker that take to it what other workers hand over.
+    /// Tasks of its user's worker that deliver frames queued by other workers.
     pub handed: Vec<TaskId>,
     /// The tasks of its ingresses.
     pub placed: Vec<TaskId>,
@@ -89,7 +89,7 @@ pub struct PortRecord<B: ?Sized> {
 }
 
 impl<B: ?Sized> PortRecord<B> {
-    /// Creates the record of a persistent port on no switch, whose frames nobody moves yet.
+    /// Creates the record of a persistent port on no switch, not forwarded yet.
     pub fn new(behind: Box<B>, owner: Caller) -> PortRecord<B> {
         PortRecord {
             switch: None,
@@ -112,8 +112,8 @@ impl<B: ?Sized> PortRecord<B> {
         }
     }
 
-    /// Takes note of whether somebody may receive what is for it. Once nobody may, what its switch learned behind it
-    /// is forgotten: its receiver elsewhere need not wait until that expires.
+    /// Records whether the port can receive. When it no longer can, its learned addresses are forgotten: their receiver
+    /// can appear elsewhere without waiting for expiry.
     pub fn note_received(&mut self, is_received: bool) {
         if std::mem::replace(&mut self.is_received, is_received)
             && !is_received
@@ -129,13 +129,13 @@ impl<B: ?Sized> PortRecord<B> {
         self.placed.iter().chain(&self.handed).copied().chain(links)
     }
 
-    /// Bytes of memory of its links, and of what is handed over to it.
+    /// Bytes of memory of its links, and of frames queued for it by other workers.
     pub fn link_bytes(&self) -> u64 {
         let links: u64 = self.links.iter().flatten().map(|known| known.link.memory()).sum();
         links + self.handed.len() as u64 * HandOverQueue::memory()
     }
 
-    /// Counts of dropped frames over all its rings, by reason.
+    /// Dropped frames over all its rings, by reason.
     pub fn drops(&self) -> Drops {
         let counters = self.ingress.iter().chain(&self.egress).map(AsRef::as_ref);
         let mut sum = Drops::new();
@@ -164,7 +164,7 @@ impl<B: ?Sized> Ports<B> {
         self.all.get(full)
     }
 
-    /// Returns the port of that full name, for changing it.
+    /// Returns the port of that full name, mutable.
     pub fn get_mut(&mut self, full: &str) -> Option<&mut PortRecord<B>> {
         let found = self.all.get_mut(full);
         if found.is_some() {
@@ -173,12 +173,12 @@ impl<B: ?Sized> Ports<B> {
         found
     }
 
-    /// Whether there is a port of that full name.
+    /// Whether a port of that full name exists.
     pub fn contains(&self, full: &str) -> bool {
         self.all.contains_key(full)
     }
 
-    /// Adds a port. Returns the port that had the name before.
+    /// Adds a port. Returns the former port of that name.
     pub fn insert(&mut self, full: &str, record: PortRecord<B>) -> Option<PortRecord<B>> {
         self.touched.insert(full.to_owned());
         self.all.insert(full.to_owned(), record)
@@ -198,12 +198,12 @@ impl<B: ?Sized> Ports<B> {
         }
     }
 
-    /// Iterates over all ports, for changing what no successor is told.
+    /// Iterates over all ports, for changes that are not handed over.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut PortRecord<B>> {
         self.all.values_mut()
     }
 
-    /// Takes the names of ports that were added, removed, or may have been changed since the last call.
+    /// Takes the names of ports added, removed, or possibly changed since the last call.
     pub fn take_touched(&mut self) -> BTreeSet<String> {
         std::mem::take(&mut self.touched)
     }

@@ -1,4 +1,4 @@
-//! Refusals: how many requests and connections of each user were refused.
+//! Refusals: counts of refused requests and connections, by user.
 
 use std::collections::HashMap;
 
@@ -6,9 +6,9 @@ use netvale_portspec::printable;
 
 use crate::caller::Caller;
 
-/// Most characters of a reason that are written into the log.
+/// Maximum length of a logged reason in characters.
 const LONGEST: usize = 300;
-/// Number of users that are counted for themselves.
+/// Maximum number of users counted individually.
 const MOST: usize = 1024;
 
 /// Counts of refusals.
@@ -19,8 +19,7 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// Counts a request or connection that was refused, and writes it into the log; `why` says what was wrong, and may
-    /// repeat words of the caller's: they begin no line of their own.
+    /// Counts a refused request or connection, and logs it. `why` may quote the caller; its line breaks are escaped.
     pub fn note(&mut self, caller: Caller, why: &str) {
         let why: String = printable(why).chars().take(LONGEST).collect();
         tracing::info!(uid = caller.uid, pid = caller.pid, "refused: {why}");

@@ -1,4 +1,4 @@
-//! Regions by number. A region is freed with the last port that lies in it.
+//! Regions by number. A region is freed with its last port.
 
 use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,12 +18,12 @@ use rustix::io::Errno;
 
 use crate::caller::is_trusted_user;
 
-/// Number of the region that a user's network interfaces share, as in netmap.
+/// Number of the region shared by a user's network interfaces, as in netmap.
 pub const COMMON_REGION: u32 = 1;
-/// Numbers of all other regions: those that a program can name.
+/// Numbers of all other regions, which a program can name.
 const NUMBERS: RangeInclusive<u32> = COMMON_REGION + 1..=u16::MAX as u32;
 
-/// The place of a region in a file.
+/// A region's place in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilePlace {
     /// The file's device.
@@ -51,14 +51,14 @@ pub struct Entry {
     /// The user that owns it.
     pub uid: u32,
     region: Weak<Region>,
-    /// [`Region::changes`], as it was told last.
+    /// Last reported value of [`Region::changes`].
     told: Cell<Option<u64>>,
-    /// Its place, if it lies in a file of the user's.
+    /// Its place, if it lies in a file of its user.
     pub file: Option<FilePlace>,
 }
 
 impl Entry {
-    /// The region, while a port lies in it.
+    /// Returns the region while a port uses it.
     pub fn region(&self) -> Option<Arc<Region>> {
         self.region.upgrade()
     }
@@ -69,18 +69,18 @@ pub struct Regions {
     entries: Vec<Entry>,
     next: u32,
     faults: Arc<OwnedFd>,
-    /// Those that were forgotten.
+    /// Regions freed since the last report.
     gone: BTreeSet<(u32, u32)>,
-    /// How many programs have rings in a region with nothing behind them.
+    /// Number of programs with rings without a backend, by region.
     bare: BTreeMap<u32, u32>,
-    /// Who touches regions of users who are not trusted, by user.
+    /// Threads that touch the regions of untrusted users, by user.
     touchers: BTreeMap<u32, Weak<Toucher>>,
-    /// Who touches memory of guests whose ports are of users without one.
+    /// Thread that touches guest memory behind ports of users without a thread of their own.
     guests: OnceCell<Toucher>,
 }
 
 impl Regions {
-    /// Creates an empty registry; damage to a region is reported at `faults`.
+    /// Creates an empty registry; `faults` reports damage to regions.
     pub fn new(faults: Arc<OwnedFd>) -> Regions {
         Regions {
             entries: Vec::new(),
@@ -93,10 +93,10 @@ impl Regions {
         }
     }
 
-    /// Makes a new region for user `uid`. Returns its number, too.
+    /// Creates a region for user `uid`. Returns it with its number.
     ///
     /// # Errors
-    /// [`RegionError`] when the sizes are impossible or there is no memory.
+    /// [`RegionError`] if the sizes are impossible or memory is short.
     pub fn make(
         &mut self,
         id: u32,
@@ -112,7 +112,7 @@ impl Regions {
     /// Adds a region.
     ///
     /// # Errors
-    /// [`RegionError::Memory`] when there can be no thread for a user who is not trusted.
+    /// [`RegionError::Memory`] if an untrusted user's thread cannot be started.
     pub fn add(&mut self, id: u32, uid: u32, region: &Arc<Region>, file: Option<FilePlace>) -> Result<(), RegionError> {
         self.forget_unused();
         region.mapping().blame(&Fault::told_by(&self.faults));
@@ -127,7 +127,7 @@ impl Regions {
         Ok(())
     }
 
-    /// Who touches that user's regions: one thread for all of them, while there are any.
+    /// Returns the thread that touches that user's regions; one for all of them.
     fn toucher_of(&mut self, uid: u32) -> std::io::Result<Arc<Toucher>> {
         self.touchers.retain(|_, toucher| toucher.strong_count() > 0);
         if let Some(toucher) = self.touchers.get(&uid).and_then(Weak::upgrade) {
@@ -138,12 +138,12 @@ impl Regions {
         Ok(toucher)
     }
 
-    /// Who waits for holes in memory of that user's that is mapped now.
+    /// Returns a waiter for holes in that user's memory, which is being mapped.
     ///
     /// # Errors
-    /// No thread can be started.
+    /// Fails if no thread can be started.
     pub fn waiter_of(&mut self, uid: u32) -> std::io::Result<Rc<HoleWaiter>> {
-        // Who is trusted has no toucher.
+        // Trusted users need no separate thread.
         if is_trusted_user(uid) {
             return Ok(HoleWaiter::new(&self.faults));
         }
@@ -151,7 +151,7 @@ impl Regions {
         Ok(HoleWaiter::by(&self.faults, toucher))
     }
 
-    /// Touches memory of a guest behind a port of that user's. `None` if it holds up who touches it.
+    /// Touches guest memory behind a port of that user. `None` if the memory holds the thread up.
     pub fn touch_guest<R: Send + 'static>(&self, uid: u32, what: impl FnOnce() -> R + Send + 'static) -> Option<R> {
         if let Some(toucher) = self.touchers.get(&uid).and_then(Weak::upgrade) {
             return toucher.touch(what);
@@ -163,7 +163,7 @@ impl Regions {
         self.guests.get()?.touch(what)
     }
 
-    /// The users whose regions held up who touched them since the last call.
+    /// Returns the users whose regions held up their thread since the last call.
     pub fn take_late(&self) -> Vec<u32> {
         let is_late = |toucher: &Weak<Toucher>| toucher.upgrade().is_some_and(|toucher| toucher.take_late());
         self.touchers.iter().filter(|(_, toucher)| is_late(toucher)).map(|(&uid, _)| uid).collect()
@@ -174,12 +174,12 @@ impl Regions {
         self.gone.extend(unused.map(|r| (r.id, r.uid)));
     }
 
-    /// A program has rings in a region that no port has.
+    /// Counts a program with rings in a region without a port.
     pub fn add_bare(&mut self, id: u32) {
         *self.bare.entry(id).or_default() += 1;
     }
 
-    /// A program has such rings no more.
+    /// Uncounts such a program.
     pub fn remove_bare(&mut self, id: u32) {
         if let Some(count) = self.bare.get_mut(&id) {
             *count -= 1;
@@ -187,12 +187,13 @@ impl Regions {
         self.bare.retain(|_, count| *count > 0);
     }
 
-    /// Whether a program has such rings.
+    /// Whether a program has such rings there.
     pub fn has_bare(&self, id: u32) -> bool {
         self.bare.contains_key(&id)
     }
 
-    /// Takes the numbers and owners of regions that were added, went, or have other buffers in use since the last call.
+    /// Takes the number and owner of each region that was added, freed, or changed its used buffers since the last
+    /// call.
     pub fn take_touched(&mut self) -> BTreeSet<(u32, u32)> {
         self.forget_unused();
         let mut touched = std::mem::take(&mut self.gone);
@@ -205,8 +206,8 @@ impl Regions {
         touched
     }
 
-    /// Returns a region number that is not in use; `is_used` knows of those that have no entry. Numbers are given in
-    /// turn, so that one that was used is not used again soon. `None`: all are in use.
+    /// Returns an unused region number; `is_used` knows numbers without an entry. Numbers are given in turn to delay
+    /// reuse. `None` if all are in use.
     pub fn new_id(&mut self, is_used: impl Fn(u32) -> bool) -> Option<u32> {
         self.forget_unused();
         for _ in NUMBERS {
@@ -219,7 +220,7 @@ impl Regions {
         None
     }
 
-    /// Returns the region with that number. For [`COMMON_REGION`], which each user has one of, call
+    /// Returns the region with that number. For [`COMMON_REGION`], of which each user has one, call
     /// [`Regions::known_common`].
     pub fn get(&self, id: u32) -> Option<&Entry> {
         self.entries.iter().find(|r| r.id == id)
@@ -230,18 +231,18 @@ impl Regions {
         self.entries.iter().any(|r| (r.id, r.uid) == (id, uid) && r.region.strong_count() > 0)
     }
 
-    /// Bytes of that user's regions together. What lies in files of the user's own is not counted.
+    /// Total size of that user's regions in bytes, without those in the user's own files.
     pub fn bytes_of(&self, uid: u32) -> u64 {
         let own = self.entries.iter().filter(|r| r.uid == uid && r.file.is_none());
         own.filter_map(Entry::region).map(|region| region.layout().total).sum()
     }
 
-    /// Iterates over the regions that are in use.
+    /// Iterates over the regions in use.
     pub fn iter(&self) -> impl Iterator<Item = (&Entry, Arc<Region>)> {
         self.entries.iter().filter_map(|entry| Some((entry, entry.region()?)))
     }
 
-    /// Returns a region by number, and, of those that each user has one of, that user's.
+    /// Returns a region by number; of [`COMMON_REGION`], that user's.
     pub fn find(&self, id: u32, uid: u32) -> Option<Arc<Region>> {
         let is_it = |entry: &&Entry| entry.id == id && (id != COMMON_REGION || entry.uid == uid);
         self.entries.iter().find(is_it)?.region()
@@ -252,10 +253,10 @@ impl Regions {
         self.entries.iter().filter(|r| r.region.strong_count() > 0).filter_map(|r| Some((r, r.file?)))
     }
 
-    /// The region that a user's interfaces share; made, of that size, at its first use.
+    /// Returns the region shared by a user's interfaces; creates it with `sizes` at its first use.
     ///
     /// # Errors
-    /// [`RegionError`] when there is no memory.
+    /// [`RegionError`] if memory is short.
     pub fn common(&mut self, uid: u32, sizes: RegionSizes) -> Result<Arc<Region>, RegionError> {
         if let Some(region) = self.known_common(uid) {
             return Ok(region);
@@ -265,7 +266,7 @@ impl Regions {
         Ok(region)
     }
 
-    /// The region that a user's interfaces share, if it is in use.
+    /// Returns the region shared by a user's interfaces, if it is in use.
     pub fn known_common(&self, uid: u32) -> Option<Arc<Region>> {
         self.entries.iter().find_map(|r| if (r.id, r.uid) == (COMMON_REGION, uid) { r.region() } else { None })
     }

@@ -1,4 +1,4 @@
-//! Who wants which multicast groups, for each switch that snoops.
+//! Snoops: the multicast group membership of each snooping switch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,29 +14,29 @@ use netvale_wire::MacAddr;
 
 use crate::worker::TaskId;
 
-/// Messages of a switch that are read together; others wait for the next time.
+/// Maximum number of messages of a switch per pass; the rest waits for the next.
 const READ: usize = 256;
-/// When that is.
+/// Time until that next pass.
 const SOON: Duration = Duration::from_millis(2);
-/// The kind of a switch's address, see [`Mac::of_name`].
+/// Kind of a switch's address, see [`Mac::of_name`].
 const SWITCH_ADDRESS: u8 = 0x73;
 
-/// All switches that snoop.
+/// All snooping switches.
 pub struct Snoops {
     by_switch: BTreeMap<String, SnoopingSwitch>,
     bell: Arc<Doorbell>,
     begun: Instant,
 }
 
-/// A switch that snoops.
+/// A snooping switch.
 pub struct SnoopingSwitch {
     /// The switch.
     pub switch: Arc<Switch>,
-    /// What it hears.
+    /// Queue of heard messages.
     pub snooping: Arc<Snooping>,
-    /// What is known.
+    /// Group membership.
     pub snoop: Snoop,
-    /// The task that sends its queries, and what wakes it.
+    /// The task that sends its queries, and its doorbell.
     pub task: TaskId,
     bell: Arc<Doorbell>,
     ports: GroupPorts,
@@ -47,33 +47,33 @@ impl Snoops {
     /// Creates an empty registry.
     ///
     /// # Errors
-    /// When there is no descriptor for its bell.
+    /// Fails if no descriptor is left for its doorbell.
     pub fn new() -> std::io::Result<Snoops> {
         let bell = Arc::new(Doorbell::new()?);
         Ok(Snoops { by_switch: BTreeMap::new(), bell, begun: Instant::now() })
     }
 
-    /// Readable when a message was heard.
+    /// Readable when a message has been heard.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 
-    /// Messages are read next.
+    /// Marks messages as pending for the next tick.
     pub fn woken(&self) {
         self.bell.drain();
     }
 
-    /// A switch that snoops.
+    /// Returns a snooping switch.
     pub fn get(&self, switch: &str) -> Option<&SnoopingSwitch> {
         self.by_switch.get(switch)
     }
 
-    /// The time, for [`Snoop`].
+    /// Current time, for [`Snoop`].
     pub fn now(&self) -> u64 {
         self.begun.elapsed().as_nanos() as u64
     }
 
-    /// Begins to snoop. `task` sends the queries when `bell` rings.
+    /// Starts snooping. `task` sends the queries when `bell` rings.
     pub fn begin(&mut self, switch: &Arc<Switch>, snooping: &Arc<Snooping>, task: TaskId, bell: Arc<Doorbell>) {
         let told = Arc::clone(&self.bell);
         snooping.wake_by(move || told.ring());
@@ -90,7 +90,7 @@ impl Snoops {
         self.by_switch.insert(switch.name().to_owned(), known);
     }
 
-    /// Forgets switches that are gone or snoop no more. Returns their tasks.
+    /// Forgets switches that are gone or no longer snoop. Returns their tasks.
     pub fn end(&mut self) -> Vec<TaskId> {
         let is_over = |known: &SnoopingSwitch| known.switch.snooping().is_none();
         let over: Vec<_> = self.by_switch.extract_if(.., |_, known| is_over(known)).map(|(_, known)| known).collect();
@@ -98,14 +98,14 @@ impl Snoops {
         over.iter().map(|known| known.task).collect()
     }
 
-    /// Reads what was heard, and sends what is due. Returns the time until the next call.
+    /// Reads heard messages, and sends due queries. Returns the time until the next call.
     pub fn tick(&mut self) -> Duration {
         let now = self.now();
         self.by_switch.values_mut().map(|known| known.tick(now)).min().unwrap_or(Duration::MAX)
     }
 }
 
-/// As Linux has them.
+/// Timers as in Linux.
 fn settings(switch: &str, querier: bool) -> Settings {
     let mac = MacAddr(Mac::of_name(SWITCH_ADDRESS, switch).0);
     Settings { querier, ..Settings::new(mac) }
@@ -113,13 +113,14 @@ fn settings(switch: &str, querier: bool) -> Settings {
 
 impl SnoopingSwitch {
     fn tick(&mut self, now: u64) -> Duration {
-        let (mut changed, mut read) = (self.settle(now), 0);
+        let mut changed = self.settle(now);
+        let mut read = 0;
         self.snooping.begin_to_read();
         while read < READ
             && let Some(heard) = self.snooping.read()
         {
             read += 1;
-            // The port may be so new that it was not settled with yet.
+            // The port may be newer than the last settlement.
             changed |= !self.knows(&heard) && self.settle(now);
             if self.knows(&heard) {
                 changed |= self.snoop.observe(now, heard.vlan, heard.port, heard.frame()).changed;
@@ -141,12 +142,12 @@ impl SnoopingSwitch {
         if read == READ { next.min(SOON) } else { next }
     }
 
-    /// Whether the port is still there at which a message arrived, and not another one with its number.
+    /// Whether the port of a message still exists, and its number was not reused.
     fn knows(&self, heard: &Heard) -> bool {
         self.ports.ports.iter().any(|port| (port.id, port.since) == (heard.port, heard.since))
     }
 
-    /// Goes on with the ports as they are now. Returns whether that changes anything.
+    /// Adopts the current set of ports. Returns whether it changed.
     fn settle(&mut self, now: u64) -> bool {
         let ports = self.switch.groups_of();
         if ports == self.ports {
@@ -154,7 +155,7 @@ impl SnoopingSwitch {
         }
         let queries = |ports: &GroupPorts| ports.ports.iter().any(|port| port.multicast.querier);
         if ports.has_vlans != self.ports.has_vlans || queries(&ports) != queries(&self.ports) {
-            // What was heard may be old, and frames go to all ports until it was heard again.
+            // Old membership may be outdated; until it is heard again, frames go to all ports.
             self.snoop = Snoop::new(settings(self.switch.name(), queries(&ports)));
             self.watched.clear();
         }
@@ -171,7 +172,7 @@ impl SnoopingSwitch {
         true
     }
 
-    /// VLANs that ports have without tags are watched before anything is heard in them.
+    /// Watches the untagged VLANs of ports before any message arrives in them.
     fn watch(&mut self, now: u64, vlans: BTreeSet<u16>) {
         for gone in self.watched.difference(&vlans) {
             self.snoop.unwatch(*gone);
@@ -201,16 +202,18 @@ mod tests {
         let (to, from_ring) = loopback(1).unwrap();
         let ip = [0x45, 0xc0, 0, 24, 0, 0, 0, 0, 1, 103, 0xce, 0xb1, 10, 0, 0, 1, 224, 0, 0, 13];
         let frame = [&[1, 0, 0x5e, 0, 0, 13, 2, 0, 0, 0, 0, 1, 8, 0][..], &ip, &[0x20, 0, 0xdf, 0xff]].concat();
-        let (mut batch, mut work) = (Box::<netvale_port::Batch>::default(), Work::default());
+        let mut batch = Box::<netvale_port::Batch>::default();
+        let mut work = Work::default();
         batch.lend(&frame, |batch| assert_eq!(to.deliver(batch, &[0], &mut work.scratch), 1));
         Forwarder::new(Arc::clone(switch), from, 0, Box::new(from_ring)).pass(&mut work);
     }
 
-    /// Objective: what a port said before it went is not taken for what the next one with its number says, also if that
-    /// came before anybody looked; what the new one says is.
+    /// Objective: a message of a removed port is not attributed to the next port of its number, even if that one came
+    /// before a look; the new port's own messages count.
     #[test]
     fn numbers_are_used_again() {
-        let (mut snoops, switch) = (Snoops::new().unwrap(), Switch::new("vale0"));
+        let mut snoops = Snoops::new().unwrap();
+        let switch = Switch::new("vale0");
         let old = attach(&switch, "old");
         let snooping = Arc::clone(switch.snooping().unwrap());
         snoops.begin(&switch, &snooping, 0, Arc::new(Doorbell::new().unwrap()));

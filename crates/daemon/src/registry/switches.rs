@@ -1,4 +1,4 @@
-//! Switches by name: made at their first use, removed with their last port, aged together.
+//! Switches by name: created at first use, removed with their last port, aged together.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use netvale_switch::{Fdb, Settings, Switch};
 
-/// A switch and the user whose port was the first on it.
+/// A switch with the user of its first port.
 struct Known {
     switch: Arc<Switch>,
     owner: u32,
@@ -22,7 +22,7 @@ pub struct Switches {
 }
 
 impl Switches {
-    /// Creates an empty registry. Each switch will have these settings; addresses expire after `ageing`.
+    /// Creates an empty registry. Each switch gets these settings; addresses expire after `ageing`.
     pub fn new(settings: Settings, ageing: Duration) -> Switches {
         let tick = Fdb::tick_length(ageing);
         Switches {
@@ -39,12 +39,12 @@ impl Switches {
         self.by_name.get(name).map(|known| &known.switch)
     }
 
-    /// The user that the switch belongs to.
+    /// The owner of the switch.
     pub fn owner(&self, name: &str) -> Option<u32> {
         self.by_name.get(name).map(|known| known.owner)
     }
 
-    /// Returns the switch of that name; makes it, for that user, if it does not exist.
+    /// Returns the switch of that name; creates it for that user if it does not exist.
     pub fn get_or_make(&mut self, name: &str, owner: u32) -> Arc<Switch> {
         match self.get(name) {
             Some(switch) => Arc::clone(switch),
@@ -52,7 +52,7 @@ impl Switches {
         }
     }
 
-    /// Makes a switch of another process's anew, with the key by which that one spread flows over queues.
+    /// Recreates a switch of another process, with its key of the flow hash.
     pub fn continue_one(&mut self, name: &str, owner: u32, flows: Option<[u64; 2]>) {
         match flows.filter(|_| self.get(name).is_none()) {
             Some(flows) => self.add(Switch::with_flows(name, self.settings, flows), owner),
@@ -66,7 +66,7 @@ impl Switches {
         switch
     }
 
-    /// The number of switches that belong to that user.
+    /// Number of that user's switches.
     pub fn count_of(&self, owner: u32) -> usize {
         self.by_name.values().filter(|known| known.owner == owner).count()
     }
@@ -81,22 +81,21 @@ impl Switches {
         self.by_name.values().map(|known| &known.switch)
     }
 
-    /// Takes the names of switches that were made or removed since the last call.
+    /// Takes the names of switches created or removed since the last call.
     pub fn take_touched(&mut self) -> BTreeSet<String> {
         std::mem::take(&mut self.touched)
     }
 
-    /// Removes a switch that has no ports.
+    /// Removes a switch without ports.
     pub fn drop_if_empty(&mut self, switch: &Switch) {
         if switch.ports().is_empty() {
-            // A monitor may outlive its switch for a moment, in which another switch may get that name.
+            // A monitor may outlive its switch for a moment, during which another switch may take the name.
             self.by_name.retain(|_, known| !std::ptr::eq(Arc::as_ptr(&known.switch), switch));
             self.touched.insert(switch.name().to_owned());
         }
     }
 
-    /// Changes the settings of all switches, while frames pass. The forwarding tables of those that exist keep their
-    /// size.
+    /// Changes the settings of all switches during operation. Existing forwarding tables keep their size.
     pub fn treat(&mut self, settings: Settings, ageing: Duration) {
         self.by_name.values().for_each(|known| known.switch.treat(settings.sticky, settings.holds_others));
         self.settings = settings;
@@ -105,7 +104,7 @@ impl Switches {
         self.tick = tick;
     }
 
-    /// Length of a tick of the forwarding tables' ageing.
+    /// Tick length of the forwarding tables' ageing.
     pub fn tick_length(&self) -> Duration {
         self.tick
     }

@@ -1,4 +1,4 @@
-//! Traces that connections have asked for: one each, which ends with it.
+//! Traces of connections: at most one each, which ends with its connection.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use netvale_switch::{PortId, Switch};
 
 use crate::caller::Caller;
 
-/// A trace of ports of a switch.
+/// A trace of a switch's ports.
 pub struct Session {
-    /// Who reads it.
+    /// Its reader.
     pub caller: Caller,
-    /// What workers write.
+    /// Its records, written by workers.
     pub trace: Arc<Trace>,
-    /// The switch; `None` until there is one.
+    /// The switch; `None` until it exists.
     pub switch: Option<Arc<Switch>>,
-    /// Names of ports or of the switch, of which ports that come later are traced, too.
+    /// Names to trace once such a port appears: of a port, or of the switch for all its ports.
     pub later: Vec<String>,
-    /// What the switch's ports are called for the reader, and how long they were: numbers are given again.
+    /// Names of the switch's ports for the reader, with their end times: numbers are reused.
     pub names: VecDeque<Named>,
 }
 
@@ -26,16 +26,16 @@ pub struct Session {
 pub struct Named {
     /// Its number on the switch.
     pub id: PortId,
-    /// The time until which it had that number, as records have it; `None` while it has.
+    /// End of its use of that number, in the clock of records; `None` while in use.
     pub until: Option<u64>,
-    /// Its full name, or that it is another user's.
+    /// Its full name, or a placeholder for another user's port.
     pub name: String,
 }
 
-/// Names that are remembered: of all ports that can be there, and of some that were.
+/// Maximum number of names: all ports possible, and some former ones.
 const NAMES: usize = 1024;
 
-/// A port that has come to a switch.
+/// A port new on a switch.
 pub struct NewOnSwitch<'a> {
     /// The switch.
     pub switch: &'a Arc<Switch>,
@@ -43,20 +43,20 @@ pub struct NewOnSwitch<'a> {
     pub id: PortId,
     /// Its name there.
     pub port: &'a str,
-    /// Who controls what is its owner's.
+    /// Whether a caller controls its owner's objects.
     pub is_controlled_by: &'a dyn Fn(Caller) -> bool,
 }
 
 impl Session {
-    /// The name that a port had at that time.
+    /// The port's name at that time.
     #[must_use]
     pub fn name(&self, id: PortId, at: u64) -> &str {
-        // A port's first frames may be there before it is known to be, but none after it is known to be gone.
+        // A port's first frames may precede the note of its arrival; none follow the note of its departure.
         let had = |known: &&Named| known.id == id && known.until.is_none_or(|until| at <= until);
         self.names.iter().find(had).map_or("a port that is gone", |known| &known.name)
     }
 
-    /// Notes a port's name for the reader, who is not told those of others' ports.
+    /// Notes a port's name for the reader; hides other users' names.
     pub fn note(&mut self, id: PortId, full: String, is_own: bool) {
         let name = if is_own { full } else { "another user's port".to_owned() };
         if self.names.len() >= NAMES {
@@ -69,16 +69,16 @@ impl Session {
         self.switch.as_ref().is_some_and(|known| Arc::ptr_eq(known, switch))
     }
 
-    /// Takes note of a port that has come, and traces it if it is one that was waited for.
+    /// Notes a new port, and traces it if the reader asked for it.
     fn meet(&mut self, new: &NewOnSwitch<'_>) {
         let full = format!("{}:{}", new.switch.name(), new.port);
         let is_meant = self.later.iter().any(|name| *name == full || name == new.switch.name());
         let is_own = (new.is_controlled_by)(self.caller);
         let follows = is_meant && is_own;
         if follows && !self.is_of(new.switch) {
-            // Another switch of the same name may have been there before.
+            // The former switch may have had the same name.
             self.leave();
-            // What is still to be read of its ports keeps their names.
+            // Unread records of its ports keep their names.
             self.end_names(|_| true);
             self.switch = Some(Arc::clone(new.switch));
         }
@@ -86,12 +86,12 @@ impl Session {
             self.note(new.id, full, is_own);
         }
         if follows {
-            // One that is gone again sends nothing.
+            // A port that is gone again sends nothing.
             let _ = new.switch.trace(new.port, &self.trace);
         }
     }
 
-    /// Takes note of a port that is gone.
+    /// Notes the departure of a port.
     fn part(&mut self, switch: &Arc<Switch>, id: PortId) {
         if self.is_of(switch) {
             self.end_names(|known| known == id);
@@ -123,35 +123,35 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Number of traces beside that of the caller's connection, and how many of them are the same user's.
+    /// Number of other traces besides that of the caller's connection, in total and of the same user.
     #[must_use]
     pub fn counts_beside(&self, caller: Caller) -> (usize, usize) {
         let others = || self.sessions.values().filter(|one| one.caller.client != caller.client);
         (others().count(), others().filter(|one| one.caller.uid == caller.uid).count())
     }
 
-    /// Begins one; the connection's last one ends.
+    /// Starts a trace; replaces the connection's former one.
     pub fn begin(&mut self, session: Session) {
         self.sessions.insert(session.caller.client, session);
     }
 
-    /// A port has come to a switch: it is traced by those who wait for it and control what is its owner's.
+    /// Traces a new port of a switch for those who asked for it and control its owner's objects.
     pub fn meet(&mut self, new: &NewOnSwitch<'_>) {
         self.sessions.values_mut().for_each(|session| session.meet(new));
     }
 
-    /// A port is gone from a switch, and none of its frames are under way.
+    /// Notes a port that is gone, with none of its frames in flight.
     pub fn part(&mut self, switch: &Arc<Switch>, id: PortId) {
         self.sessions.values_mut().for_each(|session| session.part(switch, id));
     }
 
-    /// That of a connection.
+    /// The trace of a connection.
     #[must_use]
     pub fn of(&self, client: u64) -> Option<&Session> {
         self.sessions.get(&client)
     }
 
-    /// Ends that of a connection that is gone.
+    /// Ends the trace of a closed connection.
     pub fn forget(&mut self, client: u64) {
         self.sessions.remove(&client);
     }

@@ -1,4 +1,4 @@
-//! UDP sockets that tunnels share, and who waits for changes of what is on this side of a tunnel.
+//! UDP sockets shared by tunnels, and connections that wait for changes of a tunnel's local side.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,11 +9,11 @@ use std::time::Duration;
 use netvale_mem::notify::Doorbell;
 use netvale_vxlan::{Endpoint, EndpointError};
 
-/// How often, and how long, the socket of a tunnel that has just gone is waited for.
+/// Number of attempts, and their interval, to bind the port of a just closed tunnel socket.
 const LOOKS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Endpoints by address and port, and watchers by port and connection: each with the generation that it knows.
+/// Endpoints by address and port; watchers by port and connection, each with its last known generation.
 pub struct Tunnels {
     endpoints: BTreeMap<(IpAddr, u16), Weak<Endpoint>>,
     watchers: BTreeMap<(String, u64), u64>,
@@ -21,7 +21,7 @@ pub struct Tunnels {
 }
 
 impl Tunnels {
-    /// None.
+    /// Creates an empty registry.
     ///
     /// # Errors
     /// Fails if no descriptors are left.
@@ -30,10 +30,11 @@ impl Tunnels {
         Ok(Tunnels { endpoints, watchers, news: Arc::new(Doorbell::new()?) })
     }
 
-    /// The endpoint at that address and port; opened, or continued with a socket of another process, if there is none.
+    /// Returns the endpoint of that address and port; opens it, or restores it from another process's socket, if it
+    /// does not exist.
     ///
     /// # Errors
-    /// [`EndpointError`] if it cannot be.
+    /// [`EndpointError`] if it cannot be opened or restored.
     pub fn endpoint(&mut self, at: (IpAddr, u16), socket: Option<OwnedFd>) -> Result<Arc<Endpoint>, EndpointError> {
         let before = self.endpoints.get(&at);
         if let Some(known) = before.and_then(Weak::upgrade) {
@@ -49,38 +50,38 @@ impl Tunnels {
         Ok(endpoint)
     }
 
-    /// Rung when something that is watched has changed.
+    /// Rung when a watched tunnel changes.
     pub fn news(&self) -> &Arc<Doorbell> {
         &self.news
     }
 
-    /// Readable when something that is watched has changed.
+    /// Readable when a watched tunnel has changed.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.news.as_fd()
     }
 
-    /// A connection wants to be told when a port's generation is no longer this one.
+    /// Notifies a connection once the port's generation differs from this one.
     pub fn watch(&mut self, port: &str, client: u64, generation: u64) {
         self.watchers.insert((port.to_owned(), client), generation);
     }
 
-    /// A connection is gone.
+    /// Forgets a closed connection.
     pub fn forget(&mut self, client: u64) {
         self.watchers.retain(|(_, watcher), _| *watcher != client);
     }
 
-    /// Ports that are watched, by whom, and the generation that they know.
+    /// Watched ports, with the watching connection and its known generation.
     pub fn watchers(&self) -> Vec<(String, u64, u64)> {
         self.watchers.iter().map(|((port, client), generation)| (port.clone(), *client, *generation)).collect()
     }
 
-    /// A connection has been told.
+    /// Ends a watch: its connection has been notified.
     pub fn told(&mut self, port: &str, client: u64) {
         self.watchers.remove(&(port.to_owned(), client));
     }
 }
 
-/// Opens an endpoint. If there was one before, a worker may be about to close its socket.
+/// Opens an endpoint. If it existed before, a worker may be about to close its socket.
 fn open(local: IpAddr, port: u16, was_here: bool) -> Result<Endpoint, EndpointError> {
     let mut looks = if was_here { LOOKS } else { 0 };
     loop {

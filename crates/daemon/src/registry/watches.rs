@@ -1,15 +1,15 @@
-//! What each monitor watches.
+//! Watches: the ports that each monitor watches.
 
 use std::collections::BTreeMap;
 
 use netvale_switch::MonitorRings;
 
-/// The thing that a monitor watches.
+/// The target of a monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Watched {
     /// A port of a switch, by its full name.
     Port(String),
-    /// An interface on a switch, by its port's full name: frames that the port sends were received by the interface.
+    /// An interface on a switch, by its port's full name: sent frames of the port are received frames of the interface.
     Wire(String),
     /// An end of a pipe.
     Pipe(String, usize),
@@ -18,26 +18,26 @@ pub enum Watched {
 }
 
 impl Watched {
-    /// Whether `other` is the same thing, or the same port by another name.
+    /// Whether `other` is the same target, or the same port by another name.
     fn is(&self, other: &Watched) -> bool {
         self == other || matches!((self, other), (Watched::Wire(own), Watched::Port(full)) if own == full)
     }
 }
 
-/// What a monitor watches, and where the copies go.
+/// A monitor's target, and the destinations of its copies.
 #[derive(Clone)]
 pub struct Watching {
-    /// The thing it watches.
+    /// Its target.
     pub what: Watched,
-    /// Whether it sees received frames when their slots are given back.
+    /// Whether it sees received frames when their slots are released.
     pub released: bool,
     /// The rings for copies of sent frames.
     pub sent: MonitorRings,
     /// The rings for copies of received frames.
     pub received: MonitorRings,
-    /// The connection that has the monitor open.
+    /// The connection that opened the monitor.
     pub client: u64,
-    /// The user whose connection it is.
+    /// The user of that connection.
     pub uid: u32,
 }
 
@@ -51,17 +51,17 @@ impl Watches {
         self.0.insert(monitor.to_owned(), watching);
     }
 
-    /// Removes a monitor. Returns what it watched.
+    /// Removes a monitor. Returns its target.
     pub fn remove(&mut self, monitor: &str) -> Option<Watching> {
         self.0.remove(monitor)
     }
 
-    /// The monitors of exactly that thing.
+    /// Iterates over the monitors of exactly that target.
     pub fn of<'a>(&'a self, what: &'a Watched) -> impl Iterator<Item = (&'a str, &'a Watching)> {
         self.0.iter().filter(move |(_, w)| w.what == *what).map(|(monitor, w)| (monitor.as_str(), w))
     }
 
-    /// The connections whose monitors end when `gone` is gone.
+    /// Iterates over the connections whose monitors end with `gone`.
     pub fn clients_of<'a>(&'a self, gone: &'a Watched) -> impl Iterator<Item = u64> + 'a {
         self.0.values().filter(move |w| w.what.is(gone)).map(|w| w.client)
     }

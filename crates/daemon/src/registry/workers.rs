@@ -1,5 +1,4 @@
-//! The worker threads, and the tasks of each: a new one goes to the worker with the least to do, and moves when that
-//! has changed.
+//! Worker threads and their tasks: a new task goes to the least loaded worker, and moves when the loads change.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -16,29 +15,28 @@ use super::balance::{self, Load, Move};
 use crate::worker::parking::{self, Parked, Pausing};
 use crate::worker::{Job, Polling, TaskId, Worker};
 
-/// Upper bound on waiting for workers to acknowledge the commands for a port. A worker that takes longer is busy with
-/// ports, which matter more.
+/// Longest wait for workers to acknowledge the commands for a port. A slower worker is busy with ports, which matter
+/// more.
 const TIMEOUT: Duration = Duration::from_millis(50);
-/// How long one user's worker may have the main thread wait in all, and the part of the time since that comes back. An
-/// answer within `PROMPT` costs nothing.
+/// Total time that one user's worker may delay the main thread, and the fraction of elapsed time that restores it. An
+/// answer within `PROMPT` is free.
 const PATIENCE: Duration = Duration::from_millis(100);
 const COMES_BACK: u32 = 10;
 const PROMPT: Duration = Duration::from_millis(1);
-/// How often loads are compared while a worker has something to do.
+/// Interval of load comparisons while a worker is busy.
 const PERIOD: Duration = Duration::from_secs(1);
-/// How often they are looked at while none has, at least. Other reasons for which the main thread wakes up come more
-/// often.
+/// Longest interval while no worker is busy. Other wake-ups of the main thread shorten it.
 const IDLE_PERIOD: Duration = Duration::from_secs(10);
-/// How long a task that was moved stays where it is.
+/// How long a moved task stays on its worker.
 const STAY: Duration = Duration::from_secs(10);
-/// The part of a period from which a worker counts as having something to do, and in which loads are compared for a new
+/// The fraction of a period from which a worker counts as busy; also the unit in which loads are compared for a new
 /// task.
 const PART: u64 = 10;
 
-/// Most workers of users at a time.
+/// Maximum number of users' workers.
 const MOST_OWN: usize = 256;
 
-/// A counter, and what it was a period ago.
+/// A counter with its value a period ago.
 #[derive(Default)]
 struct Count {
     before: u64,
@@ -46,33 +44,33 @@ struct Count {
 }
 
 impl Count {
-    /// Begins a period: `now` is what the counter has come to.
+    /// Starts a period; `now` is the counter's value.
     fn turn(&mut self, now: u64) {
         self.last = now.saturating_sub(self.before);
         self.before = now;
     }
 }
 
-/// Where a task is, and what it costs.
+/// A task's worker and cost.
 struct Place {
     worker: usize,
-    /// Nanoseconds that it took, counted by its worker.
+    /// Nanoseconds used, counted by its worker.
     taken: Arc<AtomicU64>,
     count: Count,
-    /// Whether it is there for less than a period.
+    /// Whether it was placed less than a period ago.
     is_new: bool,
     stays_until: Option<Instant>,
 }
 
-/// A user's own worker.
+/// A worker of one untrusted user.
 struct UserWorker {
     number: usize,
     worker: Worker,
     patience: Patience,
 }
 
-/// How long a user's worker may still be waited for: with many ports that come and go, or with one that comes and goes
-/// again and again, each answer a little late, a user would have the main thread's time.
+/// Time budget for waiting on a user's worker. Without it, a user with many ports that come and go, each answer a
+/// little late, would take the main thread's time.
 struct Patience {
     left: Cell<Duration>,
     at: Cell<Instant>,
@@ -83,14 +81,14 @@ impl Patience {
         Patience { left: Cell::new(PATIENCE), at: Cell::new(now) }
     }
 
-    /// How long an answer may take.
+    /// Longest wait for the next answer.
     fn left(&self, now: Instant) -> Duration {
         let back = now.saturating_duration_since(self.at.replace(now)) / COMES_BACK;
         self.left.set((self.left.get() + back).min(PATIENCE));
         self.left.get().min(TIMEOUT)
     }
 
-    /// An answer was waited for.
+    /// Charges a wait to the budget.
     fn took(&self, time: Duration) {
         self.left.set(self.left.get().saturating_sub(time.saturating_sub(PROMPT)));
     }
@@ -98,32 +96,32 @@ impl Patience {
 
 /// All workers.
 pub struct Workers {
-    /// Those of all who are trusted.
+    /// Workers of the trusted domain.
     all: Vec<Worker>,
-    /// Those of other users, while they have tasks.
+    /// Workers of other users, while they have tasks.
     own: Vec<UserWorker>,
-    /// Those that have no tasks any more, until they have ended.
+    /// Workers without tasks, until they have ended.
     leaving: Vec<Worker>,
     polling: Polling,
     fault: Fault,
-    /// Whether all pause.
+    /// Pause of all workers.
     pausing: Pausing,
-    /// Nanoseconds that each was busy.
+    /// Busy nanoseconds of each worker.
     busy: Vec<Count>,
     tasks: BTreeMap<TaskId, Place>,
-    /// How many tasks of each are there for less than a period.
+    /// Number of tasks placed on each worker in this period.
     new: Vec<u64>,
     next: TaskId,
-    /// The last period: when it ended, and its length in nanoseconds.
+    /// End of the last period, and its length in nanoseconds.
     ended: Instant,
     length: u64,
 }
 
 impl Workers {
-    /// Starts one worker for each entry, pinned to that CPU. `fault` is reported when a task panics.
+    /// Starts one worker for each entry, pinned to that CPU. A panic of a task is reported at `fault`.
     ///
     /// # Errors
-    /// Whatever the system calls for threads return.
+    /// Fails if the system calls for threads do.
     pub fn start(cpus: &[Option<usize>], polling: Polling, fault: &Fault) -> std::io::Result<Workers> {
         let start =
             |(i, &cpu): (usize, &Option<usize>)| Worker::start(i, cpu, polling, fault.clone(), TimeDomain::TRUSTED);
@@ -136,7 +134,7 @@ impl Workers {
         Ok(Workers { all, own, leaving, polling, fault, pausing, busy, tasks, new, next: 1, ended, length: 1 })
     }
 
-    /// The workers of all who are trusted, by number.
+    /// Workers of the trusted domain, by number.
     pub fn all(&self) -> &[Worker] {
         &self.all
     }
@@ -155,11 +153,11 @@ impl Workers {
         self.all.get(number).or_else(|| Some(&self.own.iter().find(|own| own.number == number)?.worker))
     }
 
-    /// Starts a worker for the domain, if it needs one: it has none, or all have tasks, and it has fewer than `most`.
-    /// Its tasks may be placed then.
+    /// Starts a worker for the domain if needed: it has no worker, or all of its workers have tasks and are fewer than
+    /// `most`. Tasks of the domain can then be placed.
     ///
     /// # Errors
-    /// Whatever the system calls for threads return; `EAGAIN` if there are as many as there can be, and none of it.
+    /// Fails if the system calls for threads do; `EAGAIN` at the maximum if the domain has no worker.
     pub fn begin(&mut self, domain: TimeDomain, most: usize) -> std::io::Result<()> {
         let has_room = |own: &UserWorker| own.worker.tasks() == 0;
         let has = self.own_of(domain).count();
@@ -180,13 +178,13 @@ impl Workers {
         Ok(())
     }
 
-    /// Whether tasks of that domain may be placed: it has a worker, or may have one.
+    /// Whether tasks of that domain can be placed: it has a worker, or may get one.
     pub fn has_room_for(&self, domain: TimeDomain) -> bool {
         let is_there = domain == TimeDomain::TRUSTED || self.own_of(domain).next().is_some();
         is_there || domain == TimeDomain::SOMEBODY || !self.are_many()
     }
 
-    /// Whether users have as many workers as they may have.
+    /// Whether users have the maximum number of workers.
     fn are_many(&self) -> bool {
         self.own.len() + self.leaving.len() >= MOST_OWN
     }
@@ -203,7 +201,7 @@ impl Workers {
         self.own.iter().filter(move |own| own.worker.domain() == domain)
     }
 
-    /// Ends workers of users who have no tasks any more.
+    /// Ends users' workers without tasks.
     fn end_idle(&mut self) {
         let is_idle = |own: &mut UserWorker| own.worker.tasks() == 0;
         for UserWorker { worker, .. } in self.own.extract_if(.., is_idle) {
@@ -212,28 +210,28 @@ impl Workers {
         }
     }
 
-    /// Number of the worker that has a task.
+    /// Number of a task's worker.
     pub fn worker_of(&self, task: TaskId) -> Option<usize> {
         self.tasks.get(&task).map(|place| place.worker)
     }
 
-    /// The domain whose worker has a task.
+    /// Domain of a task's worker.
     pub fn domain_of(&self, task: TaskId) -> TimeDomain {
         let worker = self.worker_of(task).and_then(|number| self.get(number));
         worker.map_or(TimeDomain::TRUSTED, Worker::domain)
     }
 
-    /// The user whose own worker has a task. `None`: those who are trusted.
+    /// User of a task's worker; `None` for the trusted domain.
     pub fn user_of(&self, task: TaskId) -> Option<u32> {
         self.domain_of(task).user()
     }
 
-    /// Gives a task to the worker with the least to do.
+    /// Places a task on the least loaded worker.
     pub fn place(&mut self, task: Job) -> TaskId {
         self.place_for(TimeDomain::TRUSTED, task)
     }
 
-    /// Gives a task to a worker of the domain, which was [begun](Workers::begin).
+    /// Places a task on a worker of the domain, after [`begin`](Workers::begin).
     pub fn place_for(&mut self, domain: TimeDomain, task: Job) -> TaskId {
         let id = self.next;
         let worker = self.number_of(domain).unwrap_or_default();
@@ -247,8 +245,8 @@ impl Workers {
         id
     }
 
-    /// The worker that had the least to do in the last period; among equals, that with the fewest tasks. What a new
-    /// task will take is not known: it counts like a part of the period.
+    /// The worker with the lowest load in the last period; among equals, with the fewest tasks. A new task, of unknown
+    /// cost, counts as one part of the period.
     fn least(&self) -> usize {
         let load = |&worker: &usize| {
             let parts = self.busy.get(worker).map_or(0, |busy| busy.last * PART / self.length);
@@ -258,8 +256,7 @@ impl Workers {
         (0..self.all.len()).min_by_key(load).unwrap_or(0)
     }
 
-    /// Moves a task if a period is over and that makes a busy worker's load smaller. Returns the time until the next
-    /// call.
+    /// Moves a task if a period is over and the move relieves a busy worker. Returns the time until the next call.
     pub fn tick(&mut self, now: Instant) -> Duration {
         self.end_idle();
         self.leaving.retain(|worker| !worker.has_ended());
@@ -297,15 +294,16 @@ impl Workers {
         self.busy.iter().any(|busy| busy.last > self.length / PART)
     }
 
-    /// What each task took of the time that its worker was busy: only few rounds are timed, so that their sum may be
-    /// more than that, or less.
+    /// Each task's share of its worker's busy time. Only few rounds are timed, so the measured times are scaled to that
+    /// sum.
     fn loads(&self, now: Instant) -> Vec<Load> {
         let mut sums = vec![0u64; self.all.len()];
-        // Those of users stay at these users' workers.
+        // Tasks of untrusted users stay on their users' workers.
         let tasks = || self.tasks.iter().filter(|(_, place)| place.worker < self.all.len());
         tasks().for_each(|(_, place)| sums[place.worker] += place.count.last);
         let load = |(&task, place): (&TaskId, &Place)| {
-            let (sum, busy) = (sums[place.worker].max(1), self.busy[place.worker].last);
+            let sum = sums[place.worker].max(1);
+            let busy = self.busy[place.worker].last;
             let time = u128::from(place.count.last) * u128::from(busy) / u128::from(sum);
             let stays = place.stays_until.is_some_and(|until| now < until);
             Load { task, worker: place.worker, time: time as u64, stays }
@@ -316,7 +314,7 @@ impl Workers {
     fn carry_out(&mut self, Move { task, to }: Move, now: Instant) {
         let Some(place) = self.tasks.get_mut(&task) else { return };
         let (Some(here), Some(there)) = (self.all.get(place.worker), self.all.get(to)) else { return };
-        // One that could not be moved is not tried again immediately either.
+        // A task that could not be moved is not retried immediately.
         place.stays_until = Some(now + STAY);
         if here.move_to(task, there) {
             tracing::debug!(task, from = place.worker, to, "a task was moved to a worker with less to do");
@@ -324,12 +322,12 @@ impl Workers {
         }
     }
 
-    /// The tasks that panicked since the last call.
+    /// Returns the tasks that panicked since the last call.
     pub fn take_broken(&self) -> Vec<TaskId> {
         self.each().flat_map(|(_, worker)| worker.take_broken()).collect()
     }
 
-    /// Takes tasks away. When this returns they have been dropped with all they own, unless that takes long.
+    /// Removes tasks. On return they are dropped with all they own, unless that takes long.
     pub fn retire(&mut self, tasks: &[TaskId]) {
         self.ask(tasks, Worker::remove);
         let gone = tasks.iter().filter_map(|task| self.tasks.remove(task)).filter(|place| place.is_new);
@@ -342,7 +340,7 @@ impl Workers {
         self.ask(tasks, Worker::drain);
     }
 
-    /// The same for tasks of a port that ends: what finds no room is counted as dropped.
+    /// Like [`Workers::drain`], for a port that ends: frames without room are counted as dropped.
     pub fn finish(&self, tasks: &[TaskId]) {
         self.ask(tasks, Worker::finish);
     }
@@ -354,13 +352,13 @@ impl Workers {
         for (answer, patience) in answers {
             let now = Instant::now();
             let limit = patience.map_or(TIMEOUT, |patience| patience.left(now));
-            // Without time left it only looks.
+            // Without time left, it polls the answer.
             let _ = answer.recv_timeout((begun + limit).saturating_duration_since(now));
             patience.into_iter().for_each(|patience| patience.took(now.elapsed()));
         }
     }
 
-    /// Keeps the workers of these tasks from sleeping, or lets them sleep again.
+    /// Keeps the workers of these tasks awake, or lets them sleep again.
     pub fn keep_awake(&self, tasks: &[TaskId], on: bool) {
         self.of(tasks).for_each(|(w, id)| w.keep_awake(id, on));
     }
@@ -370,17 +368,17 @@ impl Workers {
         self.of(tasks).for_each(|(w, id)| w.rehome(id, Arc::clone(switch), from));
     }
 
-    /// Parks all workers, and those that are started before they go on.
+    /// Parks all workers, and any started meanwhile.
     ///
     /// # Errors
-    /// Whose workers are held up by a peer, if some are: then all go on.
+    /// The domains whose workers a peer holds up; then all resume.
     pub fn park(&mut self) -> Result<Parked, Vec<TimeDomain>> {
         let parked = parking::park(self.each().map(|(_, worker)| worker))?;
         self.pausing = Pausing::of(&parked);
         Ok(parked)
     }
 
-    /// Makes a task begin with frames that waited for room in another process.
+    /// Starts a task with frames that waited for room in another process.
     pub fn wait_with(&self, task: TaskId, waiting: Vec<WaitingFrames>) {
         if let Some(worker) = self.worker_of(task).and_then(|worker| self.get(worker)) {
             worker.wait_with(task, waiting);
@@ -393,7 +391,7 @@ impl Workers {
 }
 
 impl Drop for Workers {
-    /// All of them end at the same time.
+    /// All end at the same time.
     fn drop(&mut self) {
         self.each().for_each(|(_, worker)| worker.stop());
     }
@@ -406,7 +404,7 @@ mod tests {
 
     use super::*;
 
-    /// A task that works for so long in each pass.
+    /// A task that works for that long in each pass.
     struct Works(Duration);
 
     impl Task<Work> for Works {
@@ -431,7 +429,7 @@ mod tests {
         workers.place(Box::new(Works(Duration::from_micros(micros))))
     }
 
-    /// Objective: two busy tasks that came to the same worker are on two workers after a few periods, and stay there.
+    /// Objective: two busy tasks on one worker part within a few periods, and stay apart.
     #[test]
     fn busy_tasks_part() {
         let mut workers = start();
@@ -446,7 +444,8 @@ mod tests {
             assert!(netvale_harness::until(Duration::from_secs(60), Duration::from_millis(1), tick));
         };
         ticks_until(&mut |workers| at(workers)[0] != at(workers)[2]);
-        let (mut periods, mut last) = (0, Instant::now());
+        let mut periods = 0;
+        let mut last = Instant::now();
         ticks_until(&mut |workers| {
             assert_ne!(at(workers)[0], at(workers)[2]);
             periods += u32::from(std::mem::replace(&mut last, workers.ended) != workers.ended);
@@ -456,8 +455,8 @@ mod tests {
         assert_eq!(tasks.map(|task| workers.worker_of(task)), [None; 3]);
     }
 
-    /// Objective: a user's tasks are at a worker of that user's own, which gets nobody else's, and which is there while
-    /// they are.
+    /// Objective: a user's tasks run on that user's own worker, which runs only these and exists only as long as they
+    /// do.
     #[test]
     fn users_have_workers_of_their_own() {
         let mut workers = start();
@@ -473,13 +472,13 @@ mod tests {
         assert_eq!(workers.each().map(|(number, _)| number).collect::<Vec<_>>(), [0, 1, 3]);
         workers.begin(users[0], 1).unwrap();
         assert_eq!(workers.each().count(), 4);
-        // What has no tasks is not there any more at the next look, and ends.
+        // A worker without tasks ends at the next tick.
         let has_ended = || workers.tick(Instant::now()) <= IDLE_PERIOD && workers.leaving.is_empty();
         assert!(netvale_harness::until(Duration::from_secs(60), Duration::from_millis(1), has_ended));
         assert_eq!(workers.each().count(), 3);
     }
 
-    /// A task that says when it begins.
+    /// A task that reports its first pass.
     struct Begins(std::sync::mpsc::Sender<()>);
 
     impl Task<Work> for Begins {
@@ -493,8 +492,8 @@ mod tests {
         }
     }
 
-    /// Objective: a user's worker that is started while all pause does nothing before the others do: a port that is
-    /// there already would send to ports that are not there yet.
+    /// Objective: a user's worker that starts during a pause waits for its end: its port would send to ports that do
+    /// not exist yet.
     #[test]
     fn workers_that_are_started_during_a_pause() {
         let mut workers = start();
@@ -505,7 +504,7 @@ mod tests {
             workers.begin(domain, 1).unwrap();
             workers.place_for(domain, Box::new(Begins(begins.clone())));
         }
-        // One that is taken away again meanwhile is gone.
+        // A task removed during the pause is dropped.
         let (begins, begun_and_gone) = std::sync::mpsc::channel();
         let gone = workers.place_for(domains[0], Box::new(Begins(begins)));
         workers.retire(&[gone]);
@@ -514,15 +513,14 @@ mod tests {
         begun.recv_timeout(Duration::from_secs(60)).unwrap();
         let gone = begun_and_gone.recv_timeout(Duration::from_secs(60));
         assert_eq!(gone, Err(std::sync::mpsc::RecvTimeoutError::Disconnected));
-        // Afterwards nobody waits for anything.
+        // After the pause, tasks start immediately.
         let (begins, begun) = std::sync::mpsc::channel();
         workers.begin(TimeDomain::of_user(9), 1).unwrap();
         workers.place_for(TimeDomain::of_user(9), Box::new(Begins(begins)));
         begun.recv_timeout(Duration::from_secs(60)).unwrap();
     }
 
-    /// Objective: a domain that may have several workers has one more as long as all have tasks, and spreads tasks over
-    /// them.
+    /// Objective: a domain with several workers gets another one while all have tasks, and spreads its tasks over them.
     #[test]
     fn a_domain_with_several_workers() {
         let mut workers = start();
@@ -536,8 +534,8 @@ mod tests {
         assert_eq!([(); 5].map(|()| place(&mut workers)), [2, 3, 2, 3, 2].map(Some));
     }
 
-    /// Objective: where there are as many workers as there can be, more of one domain is no mistake, and of users who
-    /// are not known there is always one.
+    /// Objective: at the maximum, another worker for the same domain is no error, and the domain of unknown users
+    /// always gets one.
     #[test]
     fn as_many_as_there_can_be() {
         let mut workers = start();
@@ -554,7 +552,7 @@ mod tests {
         assert_eq!(workers.own.len(), MOST_OWN + 1);
     }
 
-    /// Objective: with many tasks that answer late, a user has little of the caller's time; a moment later, some again.
+    /// Objective: many tasks that answer late delay the caller only a little; some time is restored a moment later.
     #[test]
     fn users_have_little_of_the_callers_time() {
         let mut workers = start();
@@ -568,8 +566,8 @@ mod tests {
         workers.retire(&tasks);
     }
 
-    /// Objective: a new task goes to the worker with less to do, though it has more tasks; an idle daemon looks seldom,
-    /// and one with a single worker never.
+    /// Objective: a new task goes to the worker with the lower load, even if it has more tasks; an idle daemon compares
+    /// seldom, and one with a single worker never.
     #[test]
     fn where_new_tasks_go() {
         let mut workers = start();
@@ -579,7 +577,7 @@ mod tests {
         assert_eq!(first.map(|task| workers.worker_of(task).unwrap()), [0, 1, 0, 1]);
         workers.measure(workers.ended + PERIOD);
         workers.busy[0].last = workers.length / 2;
-        // Five tenths are as much as five new tasks; then the number of tasks decides.
+        // Five tenths equal five new tasks; then the number of tasks decides.
         let next = [(); 6].map(|()| idle(&mut workers));
         assert_eq!(next.map(|task| workers.worker_of(task).unwrap()), [1, 1, 1, 1, 1, 0]);
         let mut one = Workers::start(&[None], Polling::Spin(Duration::ZERO), &Fault::new().unwrap()).unwrap();

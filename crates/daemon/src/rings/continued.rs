@@ -1,4 +1,4 @@
-//! Rings and their holders, as a successor continues them.
+//! Saved state of rings and their holders, for a successor.
 
 use std::sync::Arc;
 
@@ -17,31 +17,31 @@ use super::local::LocalPort;
 use super::switched::Rings;
 use crate::refusal::{Refusal, refuse};
 
-/// Rings of a port that programs open.
+/// State of the rings of a port that programs open.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct RingsState {
     /// Number of the region.
     pub region: u32,
-    /// Numbers of tx and rx rings, and of the slots of each.
+    /// Number of tx and rx rings, and of slots in each.
     shape: [u32; 4],
-    /// How many of the last tx and rx rings are host rings.
+    /// Number of host rings at the end of the tx and rx rings.
     host: (u32, u32),
     /// The first ring.
     first: u32,
-    /// Bytes of virtio-net header.
+    /// Length of the virtio-net header in bytes.
     hdr_len: u32,
     /// Whether large segments are cut.
     #[serde(default)]
     is_cut: bool,
-    /// Bits, maximum and initial offset of the rings that have offsets, tx rings first.
+    /// Bits, maximum and initial value of each ring's offsets, if any, tx rings first.
     offsets: Vec<Option<[u32; 3]>>,
-    /// The holders of each tx ring and rx ring, and whether they share it.
+    /// Holders of each tx ring and rx ring, and whether they share it.
     held: [Vec<Vec<(u64, bool)>>; 2],
     /// Two bells of each ring, tx rings first.
     bells: Vec<[Fd; 2]>,
 }
 
-/// The offset rules of rings.
+/// Returns the offset rules of rings.
 pub fn offset_rules<'a>(sides: impl Iterator<Item = &'a RingSide>) -> Vec<Option<[u32; 3]>> {
     sides.map(|side| side.offsets.rule().map(|rule| [rule.bits, rule.max, rule.initial])).collect()
 }
@@ -60,12 +60,13 @@ fn all(mem: &PortMem) -> impl Iterator<Item = &RingSide> {
 }
 
 impl LocalPort {
-    /// What a successor must know to continue the rings.
+    /// Saves the rings for a successor.
     ///
     /// # Errors
-    /// When the daemon is out of descriptors.
+    /// Fails if the daemon is out of descriptors.
     pub(crate) fn state(&self) -> std::io::Result<RingsState> {
-        let (mem, shape) = (&self.rings.mem, self.rings.mem.shape());
+        let mem = &self.rings.mem;
+        let shape = self.rings.mem.shape();
         let held = [&self.tx_held, &self.rx_held].map(|rings| rings.iter().map(Holders::list).collect());
         Ok(RingsState {
             region: self.rings.mem_id,
@@ -80,10 +81,10 @@ impl LocalPort {
         })
     }
 
-    /// Continues rings in their region.
+    /// Restores rings in their region.
     ///
     /// # Errors
-    /// [`Refusal`] if the region does not have such rings, or bells are missing.
+    /// [`Refusal`] if the region has no such rings, or bells are missing.
     pub(crate) fn continued(
         region: &Arc<Region>,
         state: RingsState,

@@ -1,4 +1,4 @@
-//! In a virtual machine: the rings of its ptnet device, opened by programs as `netmap:IF`.
+//! Inside a virtual machine: rings of its ptnet device, opened by programs as `netmap:IF`.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -13,31 +13,31 @@ use super::holders::Holders;
 use crate::caller::Caller;
 use crate::refusal::Refusal;
 
-/// A device whose rings programs have open. They share it, as they share a port in netmap.
+/// A device with open rings. Programs share it, as they share a port in netmap.
 pub struct GuestPort {
     name: String,
     device: Passthrough,
     hdr_len: u32,
     owner: Caller,
-    /// Which connections hold each ring, tx rings first.
+    /// Holders of each ring, tx rings first.
     held: Mutex<Vec<Holders>>,
 }
 
 impl GuestPort {
-    /// Creates a device of which nobody holds a ring yet.
+    /// Creates a device without holders.
     pub fn new(name: String, device: Passthrough, hdr_len: u32, owner: Caller) -> GuestPort {
         let described = AttachReply::of_device(device.header());
         let held = vec![Holders::default(); (described.tx_rings + described.rx_rings) as usize];
         GuestPort { name, device, hdr_len, owner, held: Mutex::new(held) }
     }
 
-    /// The user and process that opened it first.
+    /// The user and process of the first open.
     pub fn owner(&self) -> Caller {
         self.owner
     }
 
-    /// Lets a connection hold rings; dropping the result releases them. `None` if a connection that does not share
-    /// holds one of them; `alone`: nobody else has the device open.
+    /// Gives rings to a connection; dropping the result releases them. `None` if an exclusive connection holds one of
+    /// them. `alone`: no other connection has the device open.
     pub fn hold(
         self: Arc<Self>,
         RingRanges { tx, rx }: RingRanges,
@@ -54,7 +54,7 @@ impl GuestPort {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a connection hold rings. Returns false if a connection that does not share holds one of them.
+    /// Gives rings to a connection. Returns false if an exclusive connection holds one of them.
     fn take(&self, rings: impl Iterator<Item = u32> + Clone, client: u64, shares: bool) -> bool {
         let mut held = self.holders();
         let free = rings.clone().all(|ring| held.get(ring as usize).is_some_and(|holders| holders.admits(shares)));
@@ -69,13 +69,13 @@ impl GuestPort {
     }
 }
 
-/// The rings that one program holds.
+/// The rings held by one program.
 pub struct HeldRings {
     port: Arc<GuestPort>,
     tx: Range<u32>,
     rx: Range<u32>,
     client: u64,
-    /// Whether nobody else had the device open when this program opened it.
+    /// Whether this program was alone when it opened the device.
     alone: bool,
 }
 
@@ -86,10 +86,10 @@ impl Drop for HeldRings {
 }
 
 impl HeldRings {
-    /// The reply to the client, and the descriptors that go with it.
+    /// The reply to the client, with its descriptors.
     ///
     /// # Errors
-    /// [`Refusal`] when the daemon is out of descriptors.
+    /// [`Refusal`] if the daemon is out of descriptors.
     pub fn reply(&self) -> Result<(AttachReply, Vec<OwnedFd>), Refusal> {
         let device = &self.port.device;
         let described = AttachReply::of_device(device.header());
@@ -98,7 +98,8 @@ impl HeldRings {
             let bell = device.bell(ring).ok_or_else(|| Refusal::internal("a ring without a bell"))?;
             fds.extend([bell.try_clone_to_owned()?, bell.try_clone_to_owned()?]);
         }
-        let (tx_bound, rx_bound) = (self.tx.clone(), self.rx.clone());
+        let tx_bound = self.tx.clone();
+        let rx_bound = self.rx.clone();
         Ok((AttachReply { tx_bound, rx_bound, hdr_len: self.port.hdr_len, alone: self.alone, ..described }, fds))
     }
 }
@@ -109,7 +110,7 @@ impl GuestPort {
         AttachReply::of_device(self.device.header())
     }
 
-    /// Bytes of virtio-net header before each frame.
+    /// Length in bytes of the virtio-net header before each frame.
     pub fn hdr_len(&self) -> u32 {
         self.hdr_len
     }

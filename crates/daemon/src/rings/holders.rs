@@ -1,7 +1,6 @@
 //! The holders of a ring, or of one end of a pipe.
 
-/// The connections that hold something. There are several only if all of them said that they share (netmap: no
-/// `NR_EXCLUSIVE`).
+/// Connections that hold something. Several hold it only if all of them share (netmap: no `NR_EXCLUSIVE`).
 #[derive(Clone, Debug, Default)]
 pub struct Holders(Vec<Holder>);
 
@@ -12,12 +11,12 @@ struct Holder {
 }
 
 impl Holders {
-    /// Whether another connection may hold it, too.
+    /// Whether another connection can be added.
     pub fn admits(&self, shares: bool) -> bool {
         self.0.iter().all(|h| shares && h.shares)
     }
 
-    /// Adds a connection; the caller has checked [`Holders::admits`].
+    /// Adds a connection; the caller checked [`Holders::admits`].
     pub fn add(&mut self, client: u64, shares: bool) {
         self.0.push(Holder { client, shares });
     }
@@ -27,17 +26,17 @@ impl Holders {
         self.0.retain(|h| h.client != client);
     }
 
-    /// Whether nobody holds it.
+    /// Whether it has no holder.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The connections, and whether they share.
+    /// The connections, with whether they share.
     pub fn list(&self) -> Vec<(u64, bool)> {
         self.0.iter().map(|h| (h.client, h.shares)).collect()
     }
 
-    /// Holders by a list that [`Holders::list`] made.
+    /// Creates holders from a list of [`Holders::list`].
     pub fn from_list(list: Vec<(u64, bool)>) -> Holders {
         Holders(list.into_iter().map(|(client, shares)| Holder { client, shares }).collect())
     }
@@ -52,8 +51,7 @@ impl Holders {
 mod tests {
     use super::*;
 
-    /// Objective: holders that share are admitted together, one that does not is admitted only alone, and all can
-    /// leave.
+    /// Objective: sharing holders are admitted together, an exclusive one only alone, and all can leave.
     #[test]
     fn sharing() {
         let mut h = Holders::default();

@@ -1,4 +1,4 @@
-//! Rings that programs open: the meaning of names, and the holders.
+//! Rings that programs open: resolution of names to rings, and their holders.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -13,7 +13,7 @@ use super::holders::Holders;
 use super::switched::Rings;
 use crate::refusal::{Refusal, refuse};
 
-/// Takes all frames out of a ring that nobody reads.
+/// Discards all frames in a ring without a reader.
 pub(crate) fn empty(egress: &RingEgress) {
     let side = egress.host().side();
     let tail = egress.host().hwtail();
@@ -21,48 +21,49 @@ pub(crate) fn empty(egress: &RingEgress) {
     side.ring.set_indices(tail, tail, tail);
 }
 
-/// Rings and their holders.
+/// Rings with their holders.
 pub struct LocalPort {
-    /// The memory, and both sides' ends.
+    /// The memory, and both ends of each ring.
     pub rings: Rings,
-    /// The clients that hold each tx ring.
+    /// Holders of each tx ring.
     pub tx_held: Vec<Holders>,
-    /// The clients that hold each rx ring.
+    /// Holders of each rx ring.
     pub rx_held: Vec<Holders>,
-    /// Whether a second switch reads them, too.
+    /// Whether a second switch reads them as well.
     pub is_joint: bool,
 }
 
 impl LocalPort {
-    /// Creates it from rings that nobody holds.
+    /// Creates it from rings without holders.
     pub(crate) fn unheld(rings: Rings) -> LocalPort {
         let shape = rings.mem.shape();
         let nobody = |n: u32| vec![Holders::default(); n as usize];
-        let (tx_held, rx_held) = (nobody(shape.tx_rings), nobody(shape.rx_rings));
+        let tx_held = nobody(shape.tx_rings);
+        let rx_held = nobody(shape.rx_rings);
         let local = LocalPort { rings, tx_held, rx_held, is_joint: false };
         local.look_who_reads();
         local
     }
 
-    /// Has the rings take frames that somebody reads, and no others.
+    /// Makes rings with a reader accept frames, and idle ones refuse them.
     pub(crate) fn look_who_reads(&self) {
         for (egress, held) in self.rings.rx.iter().zip(&self.rx_held) {
             egress.host().side().offsets.set_idle(held.is_empty() && !self.is_joint);
         }
     }
 
-    /// Says whether a second switch reads the rings.
+    /// Sets whether a second switch reads the rings.
     pub(crate) fn set_joint(&mut self, is_joint: bool) {
         self.is_joint = is_joint;
         self.look_who_reads();
     }
 
-    /// The clients that hold any of its rings.
+    /// Iterates over the clients that hold any of its rings.
     pub(crate) fn clients(&self) -> impl Iterator<Item = u64> + '_ {
         self.tx_held.iter().chain(&self.rx_held).flat_map(Holders::clients)
     }
 
-    /// The rings that a specification names.
+    /// The rings in a specification.
     pub(crate) fn wanted(&self, spec: &PortSpec) -> Result<RingRanges, Refusal> {
         let shape = self.rings.mem.shape();
         let (tx, rx) = match spec.rings {
@@ -107,8 +108,8 @@ impl LocalPort {
         Ok(())
     }
 
-    /// Empties those of the rings that nobody holds, as netmap registers them: the next program gets nothing of what
-    /// its predecessor left, neither unread frames nor frames that were never sent.
+    /// Empties rings without holders, as netmap does when it registers them: the next program sees neither unread nor
+    /// unsent frames of its predecessor.
     fn renew(&self, rings: &RingRanges) -> Result<(), Refusal> {
         let unheld = |held: &[Holders], i: u32| held.get(i as usize).is_some_and(Holders::is_empty);
         let rx = rings.rx.clone().filter(|&i| unheld(&self.rx_held, i));
@@ -140,14 +141,14 @@ impl LocalPort {
         Ok((reply, fds, binding))
     }
 
-    /// The reply to a client that is bound to these rings, and the descriptors that go with it.
+    /// The reply to a client bound to these rings, with its descriptors.
     pub(crate) fn reply(&self, binding: &Binding, rings: &RingRanges) -> Result<(AttachReply, Vec<OwnedFd>), Refusal> {
         let (reply, fds) =
             self.rings.reply(binding.nifp(), binding.extra_bufs(), rings.tx.clone(), rings.rx.clone())?;
         Ok((AttachReply { port_flags: reply.port_flags | PORT_OF_SWITCH, ..reply }, fds))
     }
 
-    /// Whether no other client holds any ring that this client holds.
+    /// Whether the client is the only holder of all its rings.
     pub(crate) fn holds_alone(&self, client: u64) -> bool {
         let shared = |h: &Holders| h.clients().any(|c| c == client) && h.clients().any(|c| c != client);
         !self.tx_held.iter().chain(&self.rx_held).any(shared)

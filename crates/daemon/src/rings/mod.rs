@@ -1,17 +1,17 @@
-//! Rings that programs map: their parts, their holders, the replies to their holders.
+//! Rings that programs map: parts, holders, and replies to their holders.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
 //! | [`switched`] | rings between a program and a switch |
 //! | [`local`] | rings of a port that programs open, and their holders |
-//! | [`pipe`] | the two ends of a pipe |
-//! | [`nic`] | rings of a network interface that a program has open |
+//! | [`pipe`] | both ends of a pipe |
+//! | [`nic`] | rings of a network interface opened by a program |
 //! | [`guest`] | rings of the ptnet device of the virtual machine that the daemon runs in |
-//! | [`continued`] | what a successor needs of them |
+//! | [`continued`] | their saved state for a successor |
 //! | [`holders`] | the connections that hold a ring |
 //! | `offsets` | netmap's offsets option on rings |
-//! | `sizes` | the numbers of rings and slots of a port, and the size of its region |
-//! | [`reply`], `status` | their description: for their client, for `netvale show` |
+//! | `sizes` | a port's numbers of rings and slots, and the size of its region |
+//! | [`reply`], `status` | descriptions for their client, and for `netvale show` |
 
 pub mod continued;
 pub mod guest;

@@ -1,4 +1,4 @@
-//! A network interface that a program has open: the reply to its client, and its description for `netvale show`.
+//! A network interface opened by a program: the reply to its client, and its description for `netvale show`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -27,7 +27,7 @@ use crate::handover::items::Counts;
 use crate::refusal::Refusal;
 use crate::worker::TaskId;
 
-/// How an interface's queues are bound, in words.
+/// Text with the binding mode of an interface's queues.
 pub fn mode_words(nic: &Nic, zero_copy: bool) -> String {
     let place = match nic.mode() {
         Mode::Native => "in the driver",
@@ -37,7 +37,7 @@ pub fn mode_words(nic: &Nic, zero_copy: bool) -> String {
     format!("AF_XDP {place}, {copy}")
 }
 
-/// A queue that programs have open: both its rings have buffers, as the kernel may have some of either.
+/// A queue opened by programs. Both of its rings have buffers, as the kernel may hold some of either.
 pub(crate) struct OpenQueue {
     pub(crate) opened: Opened,
     _rings: Furnished,
@@ -58,39 +58,39 @@ impl OpenQueue {
     }
 }
 
-/// An interface that a program has open.
+/// An interface opened by a program.
 pub struct NicPort {
     pub(crate) name: String,
     pub(crate) nic: Arc<Nic>,
-    /// The socket of each bound queue; the program has it, too, and so have others that hold another ring of it.
+    /// The socket of each bound queue; shared with the program, and with programs that hold the queue's other ring.
     pub(crate) sockets: Vec<Arc<OpenQueue>>,
-    /// The queues that it sends on.
+    /// The queues on which it sends.
     pub(crate) sending: Vec<Sending>,
-    /// Whether its client has the same rights as the daemon: such a client binds the sockets itself, which older
-    /// kernels require to happen after their rings are mapped, and gets the TAP. Others get bound sockets, since an
-    /// unbound one could be bound to any interface, and send there.
+    /// Whether its client has the daemon's rights. Such a client binds the sockets itself, after mapping their rings,
+    /// as older kernels require, and gets the TAP. Other clients get bound sockets: an unbound one could be bound to
+    /// any interface, and send there.
     pub(crate) trusted: bool,
-    /// How the sockets are bound that the daemon has bound.
+    /// Binding result of the sockets that the daemon has bound.
     pub(crate) got: Option<BindResult>,
     pub(crate) stack: Option<Arc<Stack>>,
     pub(crate) mem: Arc<PortMem>,
     pub(crate) mem_id: u32,
-    /// The bells of the bound host rings, by whether the ring receives, and its number among the port's rings.
+    /// Bells of the bound host rings, by direction (true: rx) and the ring's number in the port.
     pub(crate) bells: BTreeMap<(bool, u32), Bells>,
     /// The fault of its program.
     pub(crate) fault: Fault,
     pub(crate) tx: Range<u32>,
     pub(crate) rx: Range<u32>,
-    /// Host rings that get the stack's frames.
+    /// Host rings with the stack's frames.
     pub(crate) open_rings: Vec<OpenRing>,
     pub(crate) tasks: Vec<TaskId>,
     pub(crate) owner: Caller,
-    /// For each bound ring, tx first: its frames, and kicks to the program.
+    /// For each bound ring, tx first: counters of frames, and of kicks to the program.
     pub(crate) counts: Vec<(Arc<RingCounters>, Arc<KickCounts>)>,
 }
 
 impl NicPort {
-    /// Creates the rings' memory, without the tasks that move their frames.
+    /// Creates the rings' memory, without the tasks that forward their frames.
     pub(crate) fn new(
         name: String,
         nic: Arc<Nic>,
@@ -121,11 +121,10 @@ impl NicPort {
         }
     }
 
-    /// The reply to the client, and the descriptors that go with it. `resumed`: the client takes over what another
-    /// client had.
+    /// The reply to the client, with its descriptors. `resumed`: the client takes over another client's rings.
     ///
     /// # Errors
-    /// [`Refusal`] when the daemon is out of descriptors.
+    /// [`Refusal`] if the daemon is out of descriptors.
     pub fn reply(&self, binding: &Binding, resumed: bool) -> Result<(AttachReply, Vec<std::os::fd::OwnedFd>), Refusal> {
         let queues = self.nic.interface().queues;
         let mut fds = region_descriptors(self.mem.region())?;
@@ -162,7 +161,7 @@ impl NicPort {
             | flag(self.got.is_some_and(|got| got.multi_buffer), NIC_MULTI_BUFFER)
     }
 
-    /// The two descriptors of a queue's ring: its socket, and the one its frames are forwarded to.
+    /// The two descriptors of a queue's ring: its socket, and the one that its frames are forwarded to.
     fn queue_fds(&self, queue: u32, receives: bool) -> Result<[BorrowedFd<'_>; 2], Refusal> {
         let socket = self.queue(queue).ok_or_else(|| Refusal::internal("a queue without a socket"))?.socket();
         let stack = self.stack.as_ref().filter(|_| receives && self.trusted);
@@ -170,17 +169,17 @@ impl NicPort {
         Ok([socket.as_fd(), tap.unwrap_or(socket.as_fd())])
     }
 
-    /// Its program sends from now on, on the queues whose tx rings are bound.
+    /// Lets its program send on the queues with bound tx rings.
     ///
     /// # Errors
-    /// [`NicError`] if the stack's frames cannot be kept from the wire.
+    /// [`NicError`] if the stack's frames cannot be kept off the wire.
     pub(crate) fn send(&mut self) -> Result<(), NicError> {
         let queues = self.tx.start..self.tx.end.min(self.nic.interface().queues);
         self.sending = queues.map(|queue| self.nic.send_on(queue)).collect::<Result<_, _>>()?;
         Ok(())
     }
 
-    /// One of its queues.
+    /// Returns one of its queues.
     pub(crate) fn queue(&self, number: u32) -> Option<&Arc<OpenQueue>> {
         self.sockets.iter().find(|queue| queue.number() == number)
     }
@@ -196,7 +195,7 @@ impl NicPort {
         self.counts.iter().map(|(counters, _)| Counts::of(counters)).collect()
     }
 
-    /// Adds what another process counted.
+    /// Adds the counts of another process.
     pub fn count(&self, counts: &[Counts]) {
         self.counts.iter().zip(counts).for_each(|((counters, _), counts)| counts.add_to(counters));
     }
@@ -243,7 +242,7 @@ impl NicPort {
     }
 }
 
-/// Counts of frames that the kernel could not deliver, in words.
+/// Text with the numbers of frames that the kernel could not deliver.
 fn lost(queue: u32, socket: &Socket) -> Option<String> {
     let s = socket.statistics()?;
     let lost = [(s.rx_dropped, "too long"), (s.rx_fill_ring_empty_descs.unwrap_or(0), "times without an empty buffer")];

@@ -1,5 +1,4 @@
-//! netmap's offsets option: what a client asks for, the rules that rings already have, and applying an option to rings
-//! in use.
+//! netmap's offsets option: the request of a client, the rules already in force, and their application to rings in use.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,31 +16,30 @@ use super::local::{LocalPort, empty};
 use crate::refusal::Refusal;
 use crate::worker::Worker;
 
-/// Upper bounds on waiting for the workers' answers: of those that all trust, and of others, whose users may hold them
-/// up.
+/// Longest waits for the answers of trusted workers, and of others, whose users may hold them up.
 const TIMEOUT: Duration = Duration::from_secs(2);
 const USERS_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// A ring that a client is being bound to.
+/// A ring about to be bound to a client.
 #[derive(Clone)]
 pub(crate) struct Asked {
     side: RingSide,
     is_rx: bool,
-    /// Whether nobody else holds it.
+    /// Whether it has no other holder.
     alone: bool,
 }
 
-/// Refuses because of the option.
+/// Refuses with the option as the cause.
 pub(crate) fn refuse<T>(errno: Errno, text: impl Into<String>) -> Result<T, Refusal> {
     Err(Refusal { offsets_at_fault: true, ..Refusal::new(errno, text) })
 }
 
-/// Refuses the option for a kind of port that has no offsets.
+/// Refuses the option for a kind of port without offsets.
 pub(crate) fn unsupported<T>(what: &str) -> Result<T, Refusal> {
     refuse(Errno::OPNOTSUPP, format!("{what} has no offsets: omit the option"))
 }
 
-/// Checks what was asked for against the buffer size. The order of the checks is netmap's.
+/// Checks the request against the buffer size, in netmap's order of checks.
 fn checked(asked: &OffsetsAsked, buf_size: u32) -> Result<OffsetRule, Refusal> {
     let bits = if asked.bits == 0 { 64 } else { asked.bits };
     let rule = OffsetRule { bits, max: asked.max, initial: asked.initial };
@@ -63,8 +61,8 @@ fn checked(asked: &OffsetsAsked, buf_size: u32) -> Result<OffsetRule, Refusal> {
     Ok(rule)
 }
 
-/// The rings of a port in these ranges, rx first as netmap examines them. `alone` says whether nobody else holds a
-/// ring.
+/// The rings of a port in these ranges, rx first, as netmap examines them. `alone` returns whether a ring has no other
+/// holder.
 pub(crate) fn rings(mem: &PortMem, ranges: &RingRanges, alone: impl Fn(bool, usize) -> bool) -> Vec<Asked> {
     let of = |sides: &[RingSide], range: &Range<u32>, is_rx: bool| -> Vec<Asked> {
         let all = sides.iter().enumerate().skip(range.start as usize).take(range.len());
@@ -75,10 +73,10 @@ pub(crate) fn rings(mem: &PortMem, ranges: &RingRanges, alone: impl Fn(bool, usi
     rings
 }
 
-/// Rings and their new rules.
+/// Rings with their new rules.
 type Rules = Vec<(Asked, OffsetRule)>;
 
-/// The rules for these rings: those they have if they allow the request, otherwise the requested ones.
+/// The rules for these rings: the existing ones if they satisfy the request, otherwise the requested ones.
 fn agreed(asked: &OffsetsAsked, rings: &[Asked]) -> Result<(u32, Rules), Refusal> {
     let buf_size = rings.first().map_or(u32::MAX, |r| r.side.ring.buf_size());
     let mut rule = checked(asked, buf_size)?;
@@ -93,32 +91,33 @@ fn agreed(asked: &OffsetsAsked, rings: &[Asked]) -> Result<(u32, Rules), Refusal
             }
             rule = OffsetRule { bits: has.bits, max: has.max, ..rule };
         }
-        // How frames are spread over slots depends on the rule of the first program.
+        // The first program's rule determines how frames are spread over slots.
         let initial = if ring.alone { rule.initial } else { ring.side.offsets.initial() };
         rules.push((ring.clone(), OffsetRule { initial, ..rule }));
     }
     Ok((rule.max, rules))
 }
 
-/// Applies an option to rings that nobody uses yet. Returns the largest offset.
+/// Applies the option to unused rings. Returns the largest offset.
 pub(crate) fn begin(region: &Region, asked: &OffsetsAsked, rings: &[Asked]) -> Result<u32, Refusal> {
     let (max, rules) = agreed(asked, rings)?;
     region.touch(move || rules.into_iter().for_each(|(ring, rule)| ring.side.begin_offsets(rule)))?;
     Ok(max)
 }
 
-/// The slots of a ring that hold no frame: from the first up to (not including) the second; all if the two are equal.
+/// The free slots of a ring: from the first up to (not including) the second; all if the two are equal.
 fn free_slots(ring: &Asked) -> (u32, u32) {
-    let (csb, n) = (&ring.side.csb, ring.side.ring.num_slots());
+    let csb = &ring.side.csb;
+    let n = ring.side.ring.num_slots();
     let inside = |i: u32| if i < n { i } else { 0 };
     if ring.is_rx { (inside(csb.hwtail()), inside(csb.head())) } else { (inside(csb.head()), inside(csb.hwcur())) }
 }
 
-/// Applies an option to one end of a pipe. Returns the largest offset.
+/// Applies the option to one end of a pipe. Returns the largest offset.
 ///
-/// The other end's rings get the rule if they have no offsets of their own, since a sender's header says whether its
-/// frames have offsets. Their slots, and those here that the other end may be filling, are left alone unless nobody
-/// holds the other end.
+/// The other end's rings get the rule if they have no offsets of their own, since a sender's header tells whether its
+/// frames have offsets. Their slots, and those here that the other end may be filling, stay untouched while the other
+/// end has a holder.
 pub(crate) fn begin_pipe(
     region: &Region,
     asked: &OffsetsAsked,
@@ -150,7 +149,7 @@ fn begin_at_ends(rules: &Rules, other: &[Asked], held: bool) {
     }
 }
 
-/// Applies an option to rings of a switch's port, to which frames may be on their way. Returns the largest offset.
+/// Applies the option to rings of a switch's port, with frames possibly in flight. Returns the largest offset.
 pub(crate) fn begin_live(
     region: &Region,
     workers: &[&Worker],
@@ -166,7 +165,7 @@ pub(crate) fn begin_live(
     region.touch(move || {
         for (ring, rule) in &rules {
             if ring.alone && rule.initial != 0 {
-                // Frames that are there already stay where they are.
+                // Frames already there stay in place.
                 let (first, end) = free_slots(ring);
                 ring.side.write_offset(rule, rule.initial, first, end);
             }
@@ -177,17 +176,17 @@ pub(crate) fn begin_live(
     Ok(max)
 }
 
-/// Whether a persistent port has offsets, but none of the programs that asked for them.
+/// Whether a persistent port still has the offsets of programs that have closed it.
 pub(crate) fn are_left(local: &LocalPort) -> bool {
     let mem = &local.rings.mem;
     local.is_unheld() && mem.rx.iter().chain(&mem.tx).any(|s| s.offsets.rule().is_some())
 }
 
-/// Resets a persistent port whose last program has gone to its original state: without offsets, and without frames at
-/// some. Sent frames have been forwarded by then.
+/// Resets a persistent port after its last program: removes offsets, and frames at offsets. Sent frames have been
+/// forwarded by then.
 pub(crate) fn end(workers: &[&Worker], local: &LocalPort) {
     let mem = &local.rings.mem;
-    // There is nobody to report to if workers do not answer, and the next program has its own frames to look at.
+    // A missing answer can be reported to no program, and the next program checks its own frames.
     let _ = close_rings(workers, mem.rx.iter());
     let egresses = local.rings.rx.clone();
     let mem = Arc::clone(mem);
@@ -197,12 +196,12 @@ pub(crate) fn end(workers: &[&Worker], local: &LocalPort) {
     });
 }
 
-/// Stops deliveries to these rings until their rule is set; none is under way when this returns. False if workers do
-/// not confirm that in time.
+/// Stops deliveries to these rings until their rule is set; no delivery is in progress on return. False if workers do
+/// not confirm in time.
 fn close_rings<'a>(workers: &[&Worker], sides: impl Iterator<Item = &'a RingSide>) -> bool {
     sides.for_each(|side| side.offsets.close());
-    // Workers execute commands between two batches (this one is about a task that nobody has): one that answers has
-    // delivered all that it began before.
+    // Workers execute commands between two batches (this one names a nonexistent task): one that answers has finished
+    // all earlier deliveries.
     let begun = Instant::now();
     let limit = |worker: &Worker| if worker.domain() == TimeDomain::TRUSTED { TIMEOUT } else { USERS_TIMEOUT };
     let answers: Vec<_> = workers.iter().map(|worker| (worker.drain(0), begun + limit(worker))).collect();
@@ -214,7 +213,7 @@ pub(crate) fn is_alone(held: &[Holders], i: usize) -> bool {
     held.get(i).is_none_or(|h| h.clients().count() <= 1)
 }
 
-/// The rings of one end of a pipe, for a client that is about to hold it.
+/// The rings of one end of a pipe, for its next holder.
 pub(crate) fn of_pipe(mem: &PortMem, held: &Holders) -> Vec<Asked> {
     let alone = held.is_empty();
     rings(mem, &RingRanges { tx: 0..1, rx: 0..1 }, |_, _| alone)

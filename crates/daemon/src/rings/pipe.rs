@@ -1,4 +1,4 @@
-//! netmap pipes between processes: the daemon connects the two ends, and takes no further part.
+//! netmap pipes between processes: the daemon connects the two ends, and does not touch their frames.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -19,40 +19,40 @@ use super::reply::{descriptors, region_reply};
 use crate::handover::items::PipeItem;
 use crate::refusal::Refusal;
 
-/// The eventfds of one direction, for one pair of rings.
+/// The eventfds of one direction of a pair of rings.
 struct Lane {
-    /// Rung when frames arrived at the receiver.
+    /// Rung when frames have arrived at the receiver.
     arrived: Doorbell,
     /// Rung when the sender has room again.
     room: Doorbell,
 }
 
-/// What moves the frames.
+/// The mover of frames.
 enum MovedBy {
-    /// The ends move them; lanes for frames from the end with this index to the other.
+    /// The ends themselves; the index is the sending end of a lane.
     Ends(Box<[Lane; 2]>),
-    /// Workers move them, as the end with that index is a virtual machine's.
+    /// Workers, because the end with that index is a virtual machine's.
     Workers(usize, Arc<PipeBackend>),
 }
 
 /// A pipe: two ends in one region.
 pub struct Pipe {
-    /// The user that owns it: both ends are one trust domain.
+    /// Its owner: both ends are one trust domain.
     pub uid: u32,
     /// Number of its region.
     pub mem_id: u32,
     ends: [Arc<PortMem>; 2],
     moved_by: MovedBy,
-    /// The clients that hold each end.
+    /// Clients that hold each end.
     pub held_by: [Holders; 2],
 }
 
-/// The rings of an end.
+/// The shape of an end.
 fn shape(slots: u32) -> PortShape {
     PortShape { tx_rings: 1, rx_rings: 1, tx_slots: slots, rx_slots: slots }
 }
 
-/// The pipe that a name means an end of, without the end, and the index of the end. `None` if the name is not a pipe's.
+/// Splits the name of a pipe's end into pipe and index of the end. `None` if the name is not a pipe's.
 pub fn pipe_and_end(name: &PortName) -> Option<(String, usize)> {
     let pipe = name.pipe()?;
     let end = match pipe.end {
@@ -66,12 +66,12 @@ impl Pipe {
     /// Creates a pipe in `region`, with one ring of `slots` slots each way at each end.
     ///
     /// # Errors
-    /// [`Refusal`] when the region has no room or the daemon is out of descriptors.
+    /// [`Refusal`] if the region is full or the daemon is out of descriptors.
     pub fn new(region: &Arc<Region>, mem_id: u32, slots: u32, uid: u32) -> Result<Pipe, Refusal> {
         let shape = shape(slots);
         let lane = || -> Result<Lane, Refusal> { Ok(Lane { arrived: Doorbell::new()?, room: Doorbell::new()? }) };
         let ends = [Arc::new(region.port(shape)?), Arc::new(region.port(shape)?)];
-        // The two ends play the host for each other: nobody must be kicked yet.
+        // The two ends act as each other's host: no kicks wanted yet.
         let sides: Vec<_> = ends.iter().flat_map(|e| e.tx.iter().chain(&e.rx)).cloned().collect();
         region.touch(move || sides.iter().for_each(|s| netvale_mem::notify::disarm(s.csb.kern_need_kick())))?;
         Ok(Pipe {
@@ -83,11 +83,10 @@ impl Pipe {
         })
     }
 
-    /// What another process must know to continue it. That of a virtual machine has no descriptors: its port hands them
-    /// over.
+    /// Saves the pipe for another process. A virtual machine's pipe has no descriptors: its port hands them over.
     ///
     /// # Errors
-    /// When the daemon is out of descriptors.
+    /// Fails if the daemon is out of descriptors.
     pub fn save(&self, name: &str) -> std::io::Result<PipeItem> {
         let lanes: &[Lane] = if let MovedBy::Ends(lanes) = &self.moved_by { &**lanes } else { &[] };
         let ends = [self.end(0), self.end(1)];
@@ -105,10 +104,10 @@ impl Pipe {
         })
     }
 
-    /// Continues a pipe of another process.
+    /// Restores a pipe of another process.
     ///
     /// # Errors
-    /// [`Refusal`] if its region does not have such rings, or descriptors are missing.
+    /// [`Refusal`] if its region has no such rings, or descriptors are missing.
     pub fn continued(region: &Arc<Region>, item: PipeItem) -> Result<Pipe, Refusal> {
         let shape = shape(item.slots);
         let mut bells = item.bells.into_iter();
@@ -123,19 +122,24 @@ impl Pipe {
         for (end, rules) in ends.iter().zip(&item.offsets) {
             set_offset_rules(end.tx.iter().chain(&end.rx), rules);
         }
-        let (uid, mem_id, held_by) = (item.uid, item.region, item.held.map(Holders::from_list));
+        let uid = item.uid;
+        let mem_id = item.region;
+        let held_by = item.held.map(Holders::from_list);
         Ok(Pipe { uid, mem_id, ends, moved_by: MovedBy::Ends(lanes), held_by })
     }
 
-    /// Continues holders and number of a virtual machine's pipe, which its port has made.
+    /// Restores holders and number of a virtual machine's pipe, created by its port.
     pub fn go_on(&mut self, item: PipeItem) {
-        (self.uid, self.mem_id, self.held_by) = (item.uid, item.region, item.held.map(Holders::from_list));
+        self.uid = item.uid;
+        self.mem_id = item.region;
+        self.held_by = item.held.map(Holders::from_list);
     }
 
     /// Creates a pipe whose end `guest` is a virtual machine's.
     pub fn to_guest(backend: Arc<PipeBackend>, guest: usize, mem_id: u32, uid: u32) -> Pipe {
         let beside = backend.beside();
-        let (theirs, ours) = (Arc::clone(&beside.guest), Arc::clone(&beside.other));
+        let theirs = Arc::clone(&beside.guest);
+        let ours = Arc::clone(&beside.other);
         let ends = if guest == 0 { [theirs, ours] } else { [ours, theirs] };
         Pipe { uid, mem_id, ends, moved_by: MovedBy::Workers(guest, backend), held_by: Default::default() }
     }
@@ -148,7 +152,7 @@ impl Pipe {
         }
     }
 
-    /// Whether an end is in use: by a program, or because either end is a virtual machine's.
+    /// Whether an end is in use by a program, or either end is a virtual machine's.
     pub fn is_in_use(&self, end: usize) -> bool {
         self.guest_end().is_some() || !self.held_by[end & 1].is_empty()
     }
@@ -158,15 +162,16 @@ impl Pipe {
         self.held_by.iter().all(Holders::is_empty)
     }
 
-    /// Whether the end that is not a virtual machine's is open, in words; `None` if neither end is one's.
+    /// Text on whether a program has the other end of a virtual machine's pipe open; `None` for other pipes.
     pub fn far_end(&self) -> Option<String> {
         let far = self.guest_end()? ^ 1;
         let held = !self.held_by.get(far)?.is_empty();
-        let (name, open) = (if far == 0 { '{' } else { '}' }, if held { "open" } else { "not open" });
+        let name = if far == 0 { '{' } else { '}' };
+        let open = if held { "open" } else { "not open" };
         Some(format!("the other end ({name}) is {open}"))
     }
 
-    /// The fault of the program at the other end of a virtual machine's pipe.
+    /// The fault of the program at the far end of a virtual machine's pipe.
     pub fn fault(&self) -> Option<&Fault> {
         match &self.moved_by {
             MovedBy::Ends(_) => None,
@@ -179,12 +184,13 @@ impl Pipe {
         &self.ends[end & 1]
     }
 
-    /// The reply to a client that is bound to an end, and the descriptors that go with it.
+    /// The reply to a client bound to an end, with its descriptors.
     ///
     /// # Errors
-    /// [`Refusal`] when the daemon is out of descriptors.
+    /// [`Refusal`] if the daemon is out of descriptors.
     pub fn reply(&self, end: usize, binding: &Binding) -> Result<(AttachReply, Vec<OwnedFd>), Refusal> {
-        let (own, peer) = (self.end(end), self.end(end ^ 1));
+        let own = self.end(end);
+        let peer = self.end(end ^ 1);
         let base = AttachReply {
             nifp: binding.nifp(),
             csb_first: own.csb_first(),
@@ -196,9 +202,9 @@ impl Pipe {
         };
         match &self.moved_by {
             MovedBy::Ends(lanes) => {
-                let (out, back) = (&lanes[end & 1], &lanes[(end ^ 1) & 1]);
-                // The tx ring rings `arrived` of its own lane and is woken by that lane's `room`; the rx ring vice
-                // versa.
+                let out = &lanes[end & 1];
+                let back = &lanes[(end ^ 1) & 1];
+                // The tx ring rings `arrived` of its own lane and waits for that lane's `room`; the rx ring vice versa.
                 let bells = [(&out.arrived, &out.room), (&back.room, &back.arrived)];
                 let fds = descriptors(own.region(), bells.into_iter())?;
                 Ok((AttachReply { role: Role::Pipe, peer_csb_first: peer.csb_first(), ..base }, fds))

@@ -1,4 +1,4 @@
-//! The reply to the client of a port about its memory, and the descriptors that go with it.
+//! The reply to a port's client about its memory, with the descriptors.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -8,10 +8,10 @@ use netvale_mem::{PortMem, Region};
 
 use crate::refusal::Refusal;
 
-/// The region's descriptors, then doorbell and wake-up of each ring, all duplicated for a client.
+/// Duplicates for a client the region's descriptors, then doorbell and wake-up of each ring.
 ///
 /// # Errors
-/// [`Refusal`] when the daemon is out of descriptors.
+/// [`Refusal`] if the daemon is out of descriptors.
 pub fn descriptors<'a>(
     region: &Region,
     bells: impl Iterator<Item = (&'a Doorbell, &'a Doorbell)>,
@@ -24,10 +24,11 @@ pub fn descriptors<'a>(
     Ok(fds)
 }
 
-/// The descriptors that a client maps: the region's memfd, or a user's file and the memfd with its CSB arrays.
+/// Duplicates the descriptors that a client maps: the region's memfd, or a user's file and the memfd with its CSB
+/// arrays.
 ///
 /// # Errors
-/// [`Refusal`] when the daemon is out of descriptors.
+/// [`Refusal`] if the daemon is out of descriptors.
 pub fn region_descriptors(region: &Region) -> Result<Vec<OwnedFd>, Refusal> {
     let memory = region.fd().ok_or_else(|| Refusal::internal("a region without a memfd"))?;
     let mut fds = vec![memory.try_clone_to_owned()?];
@@ -37,9 +38,10 @@ pub fn region_descriptors(region: &Region) -> Result<Vec<OwnedFd>, Refusal> {
     Ok(fds)
 }
 
-/// The part of a reply that follows from the port's memory.
+/// The part of a reply that depends on the port's memory.
 pub fn region_reply(mem: &PortMem) -> AttachReply {
-    let (layout, shape) = (mem.region().layout(), mem.shape());
+    let layout = mem.region().layout();
+    let shape = mem.shape();
     let (port_flags, file_offset) = mem.region().apart().map_or((0, 0), |(offset, _)| (IN_FILE, offset));
     AttachReply {
         port_flags,

@@ -8,16 +8,15 @@ use rustix::io::Errno;
 
 use crate::refusal::{Refusal, refuse};
 
-/// Default number of slots in a ring: small enough that a busy ring's buffers stay in the processor's second-level
-/// cache.
+/// Default number of slots in a ring: a busy ring's buffers still fit the CPU's second-level cache.
 pub const DEFAULT_SLOTS: u32 = 512;
-/// Default for programs that use netmap's API, which is netmap's.
+/// Default for programs with netmap's API: netmap's.
 const NETMAP_SLOTS: u32 = 1024;
 /// Maximum for such programs (netmap's limit).
 const NETMAP_MAX_SLOTS: u32 = 4096;
 /// Maximum number of extra buffers in a region for such programs (netmap's limit).
 const NETMAP_MAX_EXTRA: u32 = 128 * NETMAP_MAX_SLOTS;
-/// Default number of pipes that a new region has room for.
+/// Default number of pipes with room in a new region.
 const DEFAULT_PIPES: u32 = 4;
 /// Maximum number of rings of a VALE port in one direction (netmap's limit).
 const MAX_VALE_RINGS: u32 = 16;
@@ -26,17 +25,17 @@ fn or(value: u32, default: u32) -> u32 {
     if value == 0 { default } else { value }
 }
 
-/// The requested sizes, with defaults filled in and limits checked.
+/// Requested sizes, with defaults filled in and limits checked.
 pub(crate) struct Sizes {
     pub(crate) shape: PortShape,
     buf_size: u32,
     pipes: u32,
     extra: u32,
-    /// The client lays the region out itself.
+    /// Sizes of the pools, if the client lays out the region itself.
     pools: Option<RegionSizes>,
 }
 
-/// A client's own sizes for the pools of a region, if any; the region's layout checks them.
+/// The client's own sizes of a region's pools, if any; the region's layout checks them.
 pub(crate) fn own_pools(pools: &Pools) -> Option<RegionSizes> {
     let pool = |(num, size): (u32, u32)| PoolSize { num, size };
     let sizes = || RegionSizes { ifs: pool(pools.ifs), rings: pool(pools.rings), bufs: pool(pools.bufs) };
@@ -54,7 +53,7 @@ impl Sizes {
             tx_slots: or(conf.tx_slots, or(request.tx_slots, usual)),
             rx_slots: or(conf.rx_slots, or(request.rx_slots, usual)),
         };
-        // netmap does not limit rings with nothing behind them there.
+        // netmap does not limit rings with no backend there.
         if netmap && request.flags & FLAG_NULL == 0 {
             shape.tx_rings = shape.tx_rings.min(MAX_VALE_RINGS);
             shape.rx_rings = shape.rx_rings.min(MAX_VALE_RINGS);
@@ -88,13 +87,13 @@ impl Sizes {
     }
 }
 
-/// The facts of a port, whether it exists or not.
+/// Properties of a port, existing or not.
 pub(crate) struct Facts {
     /// Its rings, host rings included.
     pub(crate) shape: PortShape,
-    /// How many of the last tx and rx rings are host rings.
+    /// Number of host rings at the end of the tx and rx rings.
     pub(crate) host: (u32, u32),
     pub(crate) layout: Layout,
-    /// Number of its region; 0 for a port that does not exist yet: it will get a region of its own.
+    /// Number of its region; 0 for a port that does not exist yet and will get its own.
     pub(crate) mem_id: u32,
 }

@@ -7,24 +7,25 @@ use netvale_port::RingCounters;
 
 /// Describes a region.
 pub(crate) fn region_info(region: &Region, id: u32) -> RegionInfo {
-    let (layout, bufs) = (region.layout(), region.layout().sizes.bufs);
+    let layout = region.layout();
+    let bufs = region.layout().sizes.bufs;
     RegionInfo { id, bytes: layout.total, buf_size: bufs.size, bufs: bufs.num, huge: region.is_huge() }
 }
 
-/// The counters of a ring.
+/// Returns the counters of a ring.
 pub(crate) fn counted(c: &RingCounters) -> RingInfo {
     let drops: Drops = c.all_drops().map(|(why, n)| (why.name().to_owned(), n)).collect();
     RingInfo { frames: c.frames(), bytes: c.bytes(), drops, idle: c.idle(), ..RingInfo::default() }
 }
 
-/// Adds the ring's indices, unless its memory holds up who reads them.
+/// Adds the ring's indices, unless its memory holds up the reader.
 pub(crate) fn with_indices(info: RingInfo, side: &RingSide, region: &Region) -> RingInfo {
     let known = info.clone();
     let side = side.clone();
     region.touch(move || read_indices(info, &side)).unwrap_or(known)
 }
 
-/// Adds the ring's indices, however long that takes.
+/// Adds the ring's indices, for however long the read takes.
 pub(crate) fn read_indices(info: RingInfo, side: &RingSide) -> RingInfo {
     RingInfo {
         slots: side.ring.num_slots(),

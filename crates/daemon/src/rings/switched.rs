@@ -1,4 +1,4 @@
-//! Rings between a program and a switch: memory, doorbells, and the switch's ends of them.
+//! Rings between a program and a switch: memory, doorbells, and the switch's ends.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use super::reply::{descriptors, region_reply};
 use crate::refusal::Refusal;
 
-/// The eventfds of one ring, one for each direction.
+/// The two eventfds of a ring, one for each direction.
 pub struct Bells {
     /// Rung by the application.
     pub doorbell: Arc<Doorbell>,
@@ -31,7 +31,7 @@ impl Bells {
     /// Creates two eventfds; a blocked one is reported at `fault`.
     ///
     /// # Errors
-    /// [`Refusal`] when the daemon is out of descriptors.
+    /// [`Refusal`] if the daemon is out of descriptors.
     pub fn new(fault: &Fault) -> Result<Bells, Refusal> {
         Ok(Bells { doorbell: Arc::new(Doorbell::shared(fault)?), wake: Doorbell::shared(fault)? })
     }
@@ -39,23 +39,23 @@ impl Bells {
     /// Restores a ring's two eventfds.
     ///
     /// # Errors
-    /// [`Refusal`] if they are missing, or no eventfds.
+    /// [`Refusal`] if they are missing, or not eventfds.
     pub fn restore(fds: Option<[Fd; 2]>, fault: &Fault) -> Result<Bells, Refusal> {
         let [doorbell, wake] = fds.ok_or_else(|| Refusal::new(Errno::INVAL, "a ring's doorbells are missing"))?;
         let given = |fd: Fd| -> Result<_, Refusal> { Ok(Doorbell::given(fd.take()?, fault)?) };
         Ok(Bells { doorbell: Arc::new(given(doorbell)?), wake: given(wake)? })
     }
 
-    /// Both, for another process.
+    /// Duplicates both for another process.
     ///
     /// # Errors
-    /// When the daemon is out of descriptors.
+    /// Fails if the daemon is out of descriptors.
     pub fn save(&self) -> std::io::Result<[Fd; 2]> {
         Ok([Fd::shared(&self.doorbell), Fd::copy_of(&self.wake)?])
     }
 }
 
-/// How the switch's ends of rings are made.
+/// Parameters of the switch's ends.
 #[derive(Clone, Copy)]
 struct Ends {
     tx: fn(RingSide, Doorbell) -> HostTx,
@@ -63,7 +63,7 @@ struct Ends {
 }
 
 impl Ends {
-    /// The switch's end of a tx ring: what is kept, and what goes to a worker.
+    /// Creates the switch's end of a tx ring: the part kept here, and the part for a worker.
     fn sending(
         self,
         side: &RingSide,
@@ -77,7 +77,7 @@ impl Ends {
         Ok((stats, RingIngress::new(Arc::clone(mem), host, doorbell, hdr_len.clone(), Arc::default())))
     }
 
-    /// The switch's end of an rx ring.
+    /// Creates the switch's end of an rx ring.
     fn receiving(
         self,
         side: &RingSide,
@@ -87,18 +87,18 @@ impl Ends {
     ) -> Result<Arc<RingEgress>, Refusal> {
         let host = (self.rx)(side.clone(), bells.wake.try_clone()?);
         let egress = RingEgress::new(Arc::clone(mem), host, hdr_len.clone(), Arc::default());
-        // netmap's header has no large UDP frames (USO).
+        // netmap's header cannot describe large UDP frames (USO).
         Ok(Arc::new(egress.without_uso().with_room_bell(Arc::clone(&bells.doorbell))))
     }
 }
 
-/// The rings of a port in a region, as the daemon keeps them.
+/// The rings of a port in a region, with the daemon's state.
 pub struct Rings {
     /// The port's part of its region.
     pub mem: Arc<PortMem>,
     /// Number of the region.
     pub mem_id: u32,
-    /// Bytes of virtio-net header.
+    /// Length of the virtio-net header in bytes.
     pub hdr_len: HdrLen,
     /// Bells of the tx rings, then of the rx rings.
     pub bells: Vec<Bells>,
@@ -106,23 +106,23 @@ pub struct Rings {
     pub tx: Vec<TxStats>,
     /// The switch's end of each rx ring.
     pub rx: Vec<Arc<RingEgress>>,
-    /// The fault of the programs that hold them.
+    /// The fault of the programs that hold the rings.
     pub fault: Fault,
 }
 
-/// The part of a tx ring that is kept here after its ingress went to a worker.
+/// The part of a tx ring that stays here when its ingress goes to a worker.
 pub struct TxStats {
     /// Counts of kicks to the application.
     pub kicks: Arc<KickCounts>,
-    /// The ring, for its indices.
+    /// The ring, to read its indices.
     pub side: RingSide,
 }
 
 impl Rings {
-    /// Makes a port in `region`. Returns it with the ingresses of its tx rings, for the workers.
+    /// Creates a port's rings in `region`. Returns them with the ingresses of the tx rings, for workers.
     ///
     /// # Errors
-    /// [`Refusal`] when the region has no room or the daemon is out of descriptors.
+    /// [`Refusal`] if the region is full or the daemon is out of descriptors.
     pub fn new(
         region: &Arc<Region>,
         mem_id: u32,
@@ -133,7 +133,7 @@ impl Rings {
         Rings::of(Arc::new(region.port(shape)?), mem_id, hdr_len, fault)
     }
 
-    /// Like [`Rings::new`], for rings that already have memory.
+    /// Like [`Rings::new`], for rings with memory.
     ///
     /// # Errors
     /// Like [`Rings::new`].
@@ -149,18 +149,18 @@ impl Rings {
         Rings::with(mem, mem_id, hdr_len.into(), fault, bells, ends)
     }
 
-    /// The bells of all rings, for another process.
+    /// Duplicates the bells of all rings for another process.
     ///
     /// # Errors
-    /// When the daemon is out of descriptors.
+    /// Fails if the daemon is out of descriptors.
     pub fn bells(&self) -> std::io::Result<Vec<[Fd; 2]>> {
         self.bells.iter().map(Bells::save).collect()
     }
 
-    /// Continues rings that another process served, with that process's bells, in their order.
+    /// Restores rings of another process, with that process's bells in their order.
     ///
     /// # Errors
-    /// [`Refusal`] when bells are missing, or are none.
+    /// [`Refusal`] if bells are missing, or not eventfds.
     pub fn continued(
         mem: Arc<PortMem>,
         mem_id: u32,
@@ -186,7 +186,7 @@ impl Rings {
         ends: Ends,
     ) -> Result<(Rings, Vec<RingIngress>), Refusal> {
         let region = Arc::clone(mem.region());
-        // To make the ends takes touching the memory.
+        // Creating the ends touches the memory.
         region.touch(move || {
             let (of_tx, of_rx) = bells.split_at(mem.tx.len());
             let tx = mem.tx.iter().zip(of_tx).map(|(side, bells)| ends.sending(side, bells, &mem, &hdr_len));
@@ -197,10 +197,10 @@ impl Rings {
         })?
     }
 
-    /// The reply to a client that is bound to these rings, and the descriptors that go with it.
+    /// The reply to a client bound to these rings, with its descriptors.
     ///
     /// # Errors
-    /// [`Refusal`] when the daemon is out of descriptors.
+    /// [`Refusal`] if the daemon is out of descriptors.
     pub fn reply(
         &self,
         nifp: u64,

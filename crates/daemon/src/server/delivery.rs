@@ -1,5 +1,5 @@
-//! Events on their way to those who subscribed. A connection has at most [`CHUNK`] bytes of them between its queue and
-//! its socket: one that does not read is left alone until it does.
+//! Delivery of events to subscribers. At most [`CHUNK`] bytes of them wait between a connection's queue and its socket:
+//! a client that does not read gets no more until it does.
 
 use std::os::fd::AsFd;
 
@@ -13,18 +13,18 @@ use crate::daemon::Daemon;
 use crate::ports::looking;
 use crate::registry::events::Happened;
 
-/// Most bytes of events that are taken from a queue at a time.
+/// Maximum number of event bytes taken from a queue at a time.
 const CHUNK: usize = 16 << 10;
 
 impl Server {
-    /// Sends events that wait to those who read.
+    /// Sends queued events to clients that read.
     pub(super) fn deliver(&mut self) {
         for id in self.daemon.events.waiting() {
             let Some((Client::Control { fd, unsent, .. }, _)) = self.clients.get_mut(&id) else {
                 self.daemon.events.forget(id);
                 continue;
             };
-            // What it has not read yet comes first: its socket says when.
+            // Unread bytes first: the socket reports when it has room.
             if !unsent.is_empty() {
                 continue;
             }
@@ -40,30 +40,29 @@ impl Server {
         let Some((Client::Control { fd, unsent, ended, .. }, _)) = self.clients.get(&id) else { return };
         if !unsent.is_empty() && !ended {
             let flags = epoll::EventFlags::RDHUP | epoll::EventFlags::IN | epoll::EventFlags::OUT;
-            // Fails for no descriptor that is in the set.
+            // Cannot fail for a descriptor in the set.
             let _ = epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(id), flags);
         }
     }
 
-    /// All events that wait are put behind what their connections have not read yet, to go to a successor together with
-    /// that.
+    /// Appends all queued events to the unread bytes of their connections, for the hand-over.
     pub(super) fn collect_events(&mut self) {
         for id in self.daemon.events.waiting() {
             if let Some((Client::Control { unsent, .. }, _)) = self.clients.get_mut(&id) {
                 self.daemon.events.fill(id, unsent, usize::MAX);
             }
-            // There may be no successor after all.
+            // The hand-over may still fail.
             self.wait_for_room(id);
         }
     }
 
-    /// The daemon ends, for that reason.
+    /// Reports the end of the daemon, with its reason.
     pub(super) fn tell_ending(&mut self, why: &str) {
         self.daemon.events.tell(Happened::to_all(EventName::DaemonEnding).why(why));
         self.deliver();
     }
 
-    /// This process goes on in the place of another one, whose subscriptions it has.
+    /// Reports to inherited subscriptions that this process has taken over.
     pub(crate) fn tell_continued(&mut self) {
         if self.daemon.events.are_watched() {
             looking::begin(&mut self.daemon);
@@ -75,7 +74,7 @@ impl Server {
     }
 }
 
-/// Sends events that wait, until there are none or the socket has no room. Returns whether to keep the connection.
+/// Sends queued events until the queue is empty or the socket full. Returns whether to keep the connection.
 fn send(d: &mut Daemon, fd: &impl AsFd, id: u64, unsent: &mut Vec<u8>) -> bool {
     loop {
         d.events.fill(id, unsent, CHUNK);

@@ -1,5 +1,5 @@
-//! A rig around the main thread, for a fuzzer: connections of users of its choice, which the daemon's own code serves,
-//! and what must hold between two requests. Only in builds for fuzzing (`--cfg fuzzing`).
+//! A rig around the main thread for a fuzzer: connections of chosen users, served by the daemon's own code, and the
+//! invariants between two requests. Only in builds for fuzzing (`--cfg fuzzing`).
 
 use std::collections::BTreeSet;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -22,30 +22,30 @@ use crate::system::sockets::Sockets;
 
 /// `NETMAP_REQ_VALE_DELIF`.
 const DELIF: u16 = netvale_abi::nmreq::NETMAP_REQ_VALE_DELIF;
-/// How long what ends may take to be gone.
+/// Longest wait for the end of removed things.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The daemon, and the other ends of its connections.
+/// The daemon, with the clients' ends of its connections.
 pub struct Rig {
     server: Server,
     theirs: Vec<(u64, u32, OwnedFd)>,
-    /// A control connection of root's.
+    /// A control connection of root.
     roots: Option<(u64, OwnedFd)>,
 }
 
-/// The daemon's end of a connection, and the other one.
+/// Creates both ends of a connection, the daemon's first.
 fn pair(of: SocketType) -> Option<(OwnedFd, OwnedFd)> {
     socketpair(AddressFamily::UNIX, of, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None).ok()
 }
 
-/// Reads answers, and throws them away.
+/// Reads and discards answers.
 fn drain(end: &OwnedFd) {
     let mut bytes = [0u8; 16 * 1024];
     while matches!(closing::receive(end, &mut bytes), Ok((n, _)) if n > 0) {}
 }
 
 impl Rig {
-    /// Starts a daemon without sockets, with that configuration.
+    /// Starts a daemon without sockets from a configuration.
     pub fn new(config: &str) -> Option<Rig> {
         let daemon = Daemon::new(File::parse(config).ok()?.into_config()).ok()?;
         let nobody = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
@@ -55,7 +55,7 @@ impl Rig {
         Some(Rig { server: Server::new(daemon, sockets, signals).ok()?, theirs: Vec::new(), roots: None })
     }
 
-    /// Connects as that user, to the attach socket or the control socket. Returns whether the daemon let it.
+    /// Connects as that user, to the attach socket or the control socket. Returns whether the daemon accepted it.
     pub fn connect(&mut self, uid: u32, attach: bool) -> bool {
         let (kind, of) = if attach { (ATTACH, SocketType::SEQPACKET) } else { (CONTROL, SocketType::STREAM) };
         let caller = Caller { client: self.server.next, uid, pid: 1 };
@@ -73,10 +73,11 @@ impl Rig {
         self.theirs.len()
     }
 
-    /// Sends a message on a connection, which the daemon serves; its answers are read and thrown away.
+    /// Sends a message on a connection and lets the daemon serve it; discards the answers.
     pub fn send(&mut self, which: usize, message: &[u8], fds: &[BorrowedFd<'_>]) {
         let Some((id, _, theirs)) = self.theirs.get(which) else { return };
-        let (id, before) = (*id, self.tunnels());
+        let id = *id;
+        let before = self.tunnels();
         let _ = netvale_fdio::send(theirs, message, fds, SendFlags::DONTWAIT);
         self.server.event(id);
         self.theirs.iter().filter(|(other, ..)| *other == id).for_each(|(_, _, theirs)| drain(theirs));
@@ -84,7 +85,7 @@ impl Rig {
         assert_eq!(self.tunnels(), before, "a user without rights has changed a tunnel");
     }
 
-    /// The same of a line of root's, who has tunnels. Returns whether the connection is still there.
+    /// Like [`Rig::send`], for a line from root, who owns tunnels. Returns whether the connection still exists.
     pub fn send_as_root(&mut self, line: &str) -> bool {
         if self.roots.is_none() {
             let caller = Caller { client: self.server.next, uid: 0, pid: 1 };
@@ -99,7 +100,7 @@ impl Rig {
         self.server.clients.contains_key(id)
     }
 
-    /// Root's connection ends.
+    /// Closes root's connection.
     pub fn hang_up_root(&mut self) {
         if let Some((id, theirs)) = self.roots.take() {
             drop(theirs);
@@ -107,7 +108,7 @@ impl Rig {
         }
     }
 
-    /// The tunnels: their ports' names, how many VTEPs they have, and how many addresses they were given.
+    /// Returns for each tunnel its port's name, and the numbers of VTEPs and of configured addresses.
     fn tunnels(&self) -> Vec<(String, usize, usize)> {
         let tunnel = |record: &Record| {
             let tunnel = &record.behind.get::<VxlanPort>()?.tunnel;
@@ -119,7 +120,7 @@ impl Rig {
             .collect()
     }
 
-    /// Ends a connection.
+    /// Closes a connection.
     pub fn hang_up(&mut self, which: usize) {
         if which < self.theirs.len() {
             let (id, ..) = self.theirs.swap_remove(which);
@@ -128,8 +129,7 @@ impl Rig {
         }
     }
 
-    /// The daemon looks for programs that lost their port, tells who watches tunnels, ages its tables, and ends workers
-    /// that have nothing to do.
+    /// Lets the daemon evict programs, notify watchers of tunnels, age its tables, and end idle workers.
     pub fn look_around(&mut self) {
         self.server.event(FAULTS);
         self.server.event(TUNNELS);
@@ -144,12 +144,13 @@ impl Rig {
         self.theirs.retain(|(id, ..)| clients.contains_key(id));
     }
 
-    /// What must hold between two requests.
+    /// Checks the invariants between two requests.
     ///
     /// # Panics
-    /// If it does not.
+    /// Panics if one is violated.
     pub fn check(&self, users: &[u32]) {
-        let (d, s) = (&self.server.daemon, &self.server);
+        let d = &self.server.daemon;
+        let s = &self.server;
         assert!(s.running, "a user without rights ended the daemon");
         assert!(s.clients.len() <= MAX_CLIENTS);
         let quota = &d.config.quota;
@@ -172,11 +173,11 @@ impl Rig {
         }
     }
 
-    /// All connections end; ports that outlive theirs are removed as root would. Then nothing of the users is left: no
-    /// port, pipe, switch, monitor or region, and no more descriptors than `before`.
+    /// Closes all connections, and removes remaining ports as root would. Then checks that users have left neither
+    /// port, pipe, switch, monitor nor region, and no more descriptors than `before`.
     ///
     /// # Panics
-    /// If anything is.
+    /// Panics if anything is left.
     pub fn end(&mut self, users: &[u32], before: Option<usize>) {
         while !self.theirs.is_empty() {
             self.hang_up(self.theirs.len() - 1);

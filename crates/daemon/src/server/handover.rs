@@ -1,4 +1,4 @@
-//! Everything goes to a successor, the connections and the listening sockets included, or comes from a predecessor.
+//! The hand-over to a successor, with connections and listening sockets, and the take-over from a predecessor.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -24,12 +24,13 @@ use crate::registry::events::Happened;
 use crate::system::keep;
 use crate::worker::parking::{Parked, Waiting};
 
-/// Between two looks at counters while frames pass, and while none does.
+/// Intervals of saving counters, while frames pass and while none do.
 const PERIOD: Duration = Duration::from_secs(1);
 const IDLE_PERIOD: Duration = Duration::from_secs(10);
 
 impl Server {
-    /// Hands everything over to the successor on that connection. Returns whether it goes on; if not, this daemon does.
+    /// Hands everything over to the successor on that connection. Returns whether it takes over; if not, this daemon
+    /// continues.
     pub(super) fn hand_over(&mut self, successor: u64) -> bool {
         let Some((Client::Attach { holds: None, .. }, caller)) = self.clients.get(&successor) else { return false };
         let pid = caller.pid;
@@ -59,8 +60,8 @@ impl Server {
         }
     }
 
-    /// Leaves everything with the service manager, for a daemon that it starts next. Returns whether there is one; then
-    /// nothing may be touched any more.
+    /// Leaves everything with the service manager, for the next daemon. Returns whether there is a service manager;
+    /// then nothing may be touched any more.
     pub(super) fn leave_kept(&mut self) -> bool {
         let Some(mut store) = self.daemon.store.take() else { return false };
         let mut items = Vec::new();
@@ -82,7 +83,7 @@ impl Server {
         true
     }
 
-    /// Has the service manager keep what has changed.
+    /// Saves changes in the service manager.
     pub(super) fn keep(&mut self) {
         if self.daemon.changes.are_none() {
             return;
@@ -91,7 +92,7 @@ impl Server {
         let Some(mut store) = self.daemon.store.take() else { return };
         if let Err(e) = self.save(&mut store, &touched) {
             tracing::error!("a restart may lose ports: {e}");
-            // Tried again with the next event.
+            // Retried at the next event.
             self.daemon.changes.everything = true;
         }
         self.daemon.store = Some(store);
@@ -111,7 +112,7 @@ impl Server {
         Ok(())
     }
 
-    /// Has the service manager keep counters and addresses now and then, while frames pass. Returns the time until the
+    /// Saves counters and addresses in the service manager periodically while frames pass. Returns the time until the
     /// next call.
     pub(super) fn keep_counters(&mut self, now: Instant) -> Duration {
         if self.daemon.store.is_none() {
@@ -132,17 +133,18 @@ impl Server {
         self.counted.0.saturating_duration_since(now)
     }
 
-    /// Parks the workers and gives all that there is. What does not change while frames pass is given before.
+    /// Parks the workers and gives all items; those that frames do not change are given before.
     fn give(&mut self, successor: Option<u64>, sink: ItemSink<'_>) -> Result<(Parked, Gift), String> {
         give::regions(&self.daemon, sink).map_err(|e| e.to_string())?;
+        self.give_clients(successor, sink).map_err(|e| e.to_string())?;
         let parked = self.daemon.workers.park();
         let mut parked = parked.map_err(|late| self.held_up(&late))?;
         let waiting = std::mem::take(&mut parked.waiting);
-        let gift = self.give_parked(successor, waiting, sink).map_err(|e| e.to_string())?;
+        let gift = self.give_parked(waiting, sink).map_err(|e| e.to_string())?;
         Ok((parked, gift))
     }
 
-    /// Has users whose own workers are held up, by nobody but them, lose their ports: nothing goes on with these.
+    /// Evicts the ports of users who hold up their own workers: these cannot be handed over.
     fn held_up(&mut self, late: &[TimeDomain]) -> String {
         late.iter().filter_map(|domain| domain.user()).for_each(|uid| self.daemon.evictions.hold_up(uid));
         let users = late.iter().filter(|domain| domain.user().is_some());
@@ -153,13 +155,22 @@ impl Server {
         format!("the ports {} hold their worker up, and are taken away: try again", whose.join(" and "))
     }
 
-    /// Nothing that was handed over is touched any more.
+    /// Leaves everything that was handed over untouched.
     fn leave(&mut self, parked: Parked, gift: Gift) {
         give::end(&mut self.daemon, &gift.others);
         std::mem::forget((parked, gift.paused));
     }
 
-    fn give_parked(&self, successor: Option<u64>, waiting: Waiting, sink: ItemSink<'_>) -> std::io::Result<Gift> {
+    /// All connections but the successor's. The main thread alone changes what is said of one.
+    fn give_clients(&self, successor: Option<u64>, sink: ItemSink<'_>) -> std::io::Result<()> {
+        let others = self.clients.iter().filter(|(id, _)| Some(**id) != successor);
+        for (id, (client, caller)) in others {
+            self.item_of(Caller { client: *id, ..*caller }, client)?.map_or(Ok(()), &mut *sink)?;
+        }
+        Ok(())
+    }
+
+    fn give_parked(&self, waiting: Waiting, sink: ItemSink<'_>) -> std::io::Result<Gift> {
         let gift = give::items(&self.daemon, waiting, sink)?;
         sink(Item::Process(ProcessItem {
             lock: Fd::copy_of(&self.listeners.lock)?,
@@ -169,13 +180,10 @@ impl Server {
             kept: self.daemon.store.as_ref().map(Store::names).unwrap_or_default(),
             own: self.listeners.own.clone(),
         }))?;
-        for (id, (client, caller)) in self.clients.iter().filter(|(id, _)| Some(**id) != successor) {
-            self.item_of(Caller { client: *id, ..*caller }, client)?.map_or(Ok(()), &mut *sink)?;
-        }
         Ok(gift)
     }
 
-    /// A connection as an item, with its subscription.
+    /// Returns the item of a connection, with its subscription.
     fn item_of(&self, caller: Caller, client: &Client) -> std::io::Result<Option<Item>> {
         let mut item = client_item(caller, client)?;
         if let Some(ClientItem { connection: ConnectionItem::Control { events, .. }, .. }) = &mut item {
@@ -184,11 +192,11 @@ impl Server {
         Ok(item.map(Item::Client))
     }
 
-    /// Goes on with a predecessor's connections.
+    /// Adopts a predecessor's connections.
     pub fn adopt(&mut self, clients: Vec<continuing::Client>) {
         for (caller, connected, fd) in clients {
             let id = caller.client;
-            // They are numbered from there on.
+            // New connections get higher numbers.
             self.next = self.next.max(id + 1);
             let is_unix = sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX);
             let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
@@ -214,7 +222,7 @@ impl Server {
     }
 }
 
-/// A connection as an item. `None`: what it holds ends with this process, and so does the connection.
+/// Returns the item of a connection. `None`: its hold ends with this process, and the connection, too.
 fn client_item(caller: Caller, client: &Client) -> std::io::Result<Option<ClientItem>> {
     let (fd, connection) = match client {
         Client::Attach { fd, holds: None } => (fd, ConnectionItem::Attach { holds: None }),
@@ -223,7 +231,9 @@ fn client_item(caller: Caller, client: &Client) -> std::io::Result<Option<Client
             (fd, ConnectionItem::Attach { holds: Some(holds) })
         }
         Client::Control { fd, conn, unsent, ended } => {
-            let (pending, unsent, ended) = (conn.pending().to_vec(), unsent.clone(), *ended);
+            let pending = conn.pending().to_vec();
+            let unsent = unsent.clone();
+            let ended = *ended;
             (fd, ConnectionItem::Control { pending, unsent, ended, events: None })
         }
     };

@@ -1,4 +1,4 @@
-//! Sockets that the service manager has bound for the daemon (sd_listen_fds(3)): the first client starts it.
+//! Sockets bound by the service manager (sd_listen_fds(3)): the first client starts the daemon.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -10,20 +10,19 @@ use super::keep::Kept;
 use super::sockets::{MANAGERS_BACKLOG, SocketError, listen};
 use crate::config::SocketAccess;
 
-/// The two sockets, listening.
+/// The two listening sockets.
 pub struct Bound {
     /// For clients that open ports.
     pub attach: OwnedFd,
     /// For JSON-RPC.
     pub control: OwnedFd,
-    /// The files of those that the daemon has bound itself: it removes them when it ends. At the others the service
-    /// manager goes on listening.
+    /// Files of the sockets that the daemon bound itself and removes at exit. The service manager keeps listening on
+    /// the others.
     pub own: Vec<PathBuf>,
 }
 
 impl Bound {
-    /// Takes the sockets called `attach` and `control` out of what the service manager has passed, and binds what is
-    /// not there.
+    /// Takes the sockets `attach` and `control` from the service manager, and binds missing ones.
     ///
     /// # Errors
     /// [`SocketError`] if a socket cannot be bound.
@@ -39,7 +38,7 @@ impl Bound {
     }
 }
 
-/// The socket of that name, if it is what the daemon would have made itself; another one is closed.
+/// Returns the socket of that name, if it is like the daemon's own; closes any other.
 fn take(passed: &mut Kept, name: &str, path: &Path, kind: SocketType) -> Option<OwnedFd> {
     let fd = passed.remove(name)?;
     match check(fd.as_fd(), path, kind) {
@@ -70,13 +69,13 @@ fn check(fd: BorrowedFd<'_>, path: &Path, kind: SocketType) -> Result<(), String
     if !bound.is_some_and(|bound| is_same(&bound, path)) {
         return Err(format!("it is not at {}", path.display()));
     }
-    // The manager clears this in what it passes.
+    // The manager clears this flag in passed sockets.
     rustix::io::ioctl_fionbio(fd, true).map_err(of)?;
-    // It listens already; the kernel notes who said so last, for clients that want to know the daemon's process.
+    // The socket listens already; the call makes the kernel report this process to clients that ask for the daemon.
     rustix::net::listen(fd, MANAGERS_BACKLOG).map_err(of)
 }
 
-/// Whether two paths of sockets are one, by whatever way to the folder.
+/// Whether two socket paths are the same, by any path to the folder.
 fn is_same(one: &Path, other: &Path) -> bool {
     let folder = |path: &Path| path.parent().and_then(|folder| folder.canonicalize().ok());
     one.file_name() == other.file_name() && folder(one).is_some_and(|found| folder(other) == Some(found))
@@ -97,8 +96,8 @@ mod tests {
         listen(path, SocketType::SEQPACKET, &SocketAccess::default()).unwrap()
     }
 
-    /// Objective: sockets of the service manager are used as they are, other descriptors are left, and no file of the
-    /// manager's is among those that the daemon removes.
+    /// Objective: the service manager's sockets are used unchanged, other descriptors are left alone, and the daemon
+    /// removes no file of the manager.
     #[test]
     fn passed_sockets_are_used() {
         let dir = tempfile::tempdir().unwrap();
@@ -115,12 +114,12 @@ mod tests {
         let client = UnixStream::connect(dir.path().join(CONTROL_SOCKET)).unwrap();
         rustix::net::accept(&sockets.control).unwrap();
         drop(client);
-        // It does not wait for the next one.
+        // The socket does not block.
         assert_eq!(rustix::net::accept(&sockets.control).unwrap_err(), rustix::io::Errno::AGAIN);
     }
 
-    /// Objective: a descriptor that is not the socket that its name says is closed, with the reason, and the daemon
-    /// binds its own.
+    /// Objective: a descriptor of another type than its name requires is closed, with the reason, and the daemon binds
+    /// its own.
     #[test]
     fn others_are_refused() {
         let dir = tempfile::tempdir().unwrap();
@@ -139,7 +138,7 @@ mod tests {
         assert_eq!(sockets.own, [path, dir.path().join(CONTROL_SOCKET)]);
     }
 
-    /// Objective: a socket that was bound by another way to the same folder is the same.
+    /// Objective: a socket bound by another path to the same folder is recognised.
     #[test]
     fn paths_by_links() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Closes descriptors that strangers opened. Closing can block for as long as their owner likes (a socket that lingers,
-//! or in whose queue such a socket lies; a file system in user space), so threads of their own do it, and no user keeps
+//! Closes descriptors opened by strangers. A close can block for as long as their owner likes (a lingering socket, or
+//! one with such a socket in its queue; a file system in user space), so separate threads do it, and no user occupies
 //! more than a few of them.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -9,25 +9,25 @@ use std::time::{Duration, Instant};
 
 use rustix::net::RecvFlags;
 
-/// Most threads that close beside the first, and most that close for one user.
+/// Maximum number of closing threads besides the first, and maximum for one user.
 const MOST: usize = 64;
 const MOST_FOR_ONE: usize = 4;
-/// How long the first thread may take for one before others help: longer than any close that does not block.
+/// Time for one close after which others help the first thread: longer than any close that does not block.
 const SLOW: Duration = Duration::from_millis(50);
 
 struct Closing {
-    /// The first thread stays, so that a connection that ends costs none.
+    /// The first thread stays, to spare each closed connection a new one.
     has_first: bool,
-    /// Since when it closes one; `None` while it waits for work.
+    /// Start of its current close; `None` while it waits for work.
     since: Option<Instant>,
     others: usize,
     waiting: VecDeque<(u32, OwnedFd)>,
-    /// Threads that close for each user just now.
+    /// Number of threads closing for each user.
     busy: BTreeMap<u32, usize>,
 }
 
 impl Closing {
-    /// The next descriptor of a user for whom not too many threads close already.
+    /// The next descriptor of a user below the limit of threads.
     fn next_free(&self) -> Option<usize> {
         let is_free = |uid: &u32| self.busy.get(uid).is_none_or(|threads| *threads < MOST_FOR_ONE);
         self.waiting.iter().position(|(uid, _)| is_free(uid))
@@ -42,7 +42,7 @@ fn closing() -> MutexGuard<'static, Closing> {
     CLOSING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Hands a descriptor of that user's to a thread that closes it.
+/// Passes a user's descriptor to a closing thread.
 pub fn close(fd: OwnedFd, uid: u32) {
     let mut closing = closing();
     closing.waiting.push_back((uid, fd));
@@ -50,7 +50,7 @@ pub fn close(fd: OwnedFd, uid: u32) {
     get_help(&mut closing);
 }
 
-/// Descriptors that came from a user: what is left of them is closed by a thread of its own.
+/// Descriptors from a user; a closing thread gets the rest of them.
 #[derive(Debug)]
 pub struct Strangers {
     fds: Vec<OwnedFd>,
@@ -63,17 +63,17 @@ impl Strangers {
         Strangers { fds, uid }
     }
 
-    /// The descriptors, which may be anything.
+    /// The descriptors, of any type.
     pub fn all(&self) -> &[OwnedFd] {
         &self.fds
     }
 
-    /// Takes out the last.
+    /// Removes the last.
     pub fn pop(&mut self) -> Option<OwnedFd> {
         self.fds.pop()
     }
 
-    /// Takes out all, once it is known that closing them does not block.
+    /// Takes all, once their close is known not to block.
     pub fn into_known(mut self) -> Vec<OwnedFd> {
         std::mem::take(&mut self.fds)
     }
@@ -85,8 +85,7 @@ impl Drop for Strangers {
     }
 }
 
-/// Starts a thread if one is needed. Returns whether descriptors wait that could be closed: then this has to be called
-/// again soon.
+/// Starts a closing thread if needed. Returns whether descriptors wait that could be closed: then call this again soon.
 pub fn look() -> bool {
     let mut closing = closing();
     get_help(&mut closing);
@@ -109,16 +108,16 @@ fn start(work: fn()) -> std::io::Result<()> {
     std::thread::Builder::new().name("netvale-closing".into()).spawn(work).map(drop)
 }
 
-/// Receives a message and all descriptors that came with it: the kernel itself would close those for which there is no
-/// room, and block this thread. The caller passes to [`close`] what it does not keep.
+/// Receives a message with all its descriptors: without room for some, the kernel would close them itself, and block
+/// this thread. The caller passes unwanted ones to [`close`].
 ///
 /// # Errors
-/// What recvmsg(2) says; `EAGAIN` if nothing has come.
+/// Errors of recvmsg(2); `EAGAIN` without a message.
 pub fn receive(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<(usize, Vec<OwnedFd>)> {
     receive_with(fd, bytes, RecvFlags::empty())
 }
 
-/// The same of a message that stays in the queue.
+/// Like [`receive`], but the message stays in the queue.
 ///
 /// # Errors
 /// As [`receive`].
@@ -131,7 +130,7 @@ fn receive_with(fd: &OwnedFd, bytes: &mut [u8], how: RecvFlags) -> rustix::io::R
     Ok((got.bytes, got.fds))
 }
 
-/// The number of that user's descriptors that are not closed yet.
+/// Number of that user's descriptors not closed yet.
 pub fn pending(uid: u32) -> usize {
     let closing = closing();
     closing.waiting.iter().filter(|(of, _)| *of == uid).count() + closing.busy.get(&uid).copied().unwrap_or(0)
@@ -159,7 +158,7 @@ fn other() {
 
 fn close_one(closing: MutexGuard<'static, Closing>, uid: u32, fd: OwnedFd) -> MutexGuard<'static, Closing> {
     drop(closing);
-    // Spares a connection its lingering; other kinds of files refuse.
+    // Turns off a connection's lingering; other types of files refuse.
     let _ = rustix::net::sockopt::set_socket_linger(&fd, None);
     drop(fd);
     let mut closing = self::closing();

@@ -1,28 +1,28 @@
-//! Memory of ports that are gone. The allocator keeps what lies below anything that is still in use: tens of megabytes
-//! after a capture, which has many small buffers. So it is asked for all of it once nothing goes any more.
+//! Memory of removed ports. The allocator keeps free memory below any block in use: tens of megabytes after a capture,
+//! which has many small buffers. So it is trimmed some time after the last removal.
 //!
-//! That leaves out the heaps that it makes for threads. It keeps the last part of each, and the more of it the larger
-//! a block once was that the daemon freed: half a megabyte a thread stayed for good. So that limit stays where it is.
+//! That does not cover its heaps for threads. It keeps the last part of each, and more of it after the free of a large
+//! block: half a megabyte a thread stayed forever. So that limit is pinned.
 #![allow(unsafe_code)]
 
 use std::time::{Duration, Instant};
 
-/// How long after the last port that went: its threads may still end, and a crowd of ports costs one look.
+/// Delay after the last removed port: its threads may still end, and many removals cost one trim.
 const AFTER: Duration = Duration::from_secs(2);
 
-/// Whether memory is to be given back.
+/// Whether memory should be trimmed.
 #[derive(Debug, Default)]
 pub(crate) struct FreedMemory {
     since: Option<Instant>,
 }
 
 impl FreedMemory {
-    /// Notes that a port is gone.
+    /// Notes the removal of a port.
     pub(crate) fn note(&mut self, now: Instant) {
         self.since = Some(now);
     }
 
-    /// Gives memory back to the system when it is time. Returns the time until the next call.
+    /// Returns memory to the system when due. Returns the time until the next call.
     pub(crate) fn tick(&mut self, now: Instant) -> Duration {
         let Some(since) = self.since else { return Duration::MAX };
         let rest = AFTER.saturating_sub(now.duration_since(since));
@@ -35,15 +35,15 @@ impl FreedMemory {
     }
 }
 
-/// From this size on, blocks are mappings of their own, and the last part of a heap goes back: the allocator's
-/// defaults, before it raises them by itself.
+/// Larger blocks are mappings of their own, and the last part of a heap beyond this is returned: the allocator's
+/// defaults, before it raises them itself.
 #[cfg(target_env = "gnu")]
 const LIMIT: libc::c_int = 128 << 10;
 
-/// Has the allocator's limits stay where they are.
+/// Pins the allocator's limits.
 #[cfg(target_env = "gnu")]
 pub(crate) fn keep_limits() {
-    // SAFETY: it takes no pointer, and the allocator's own locks.
+    // SAFETY: the call takes no pointer, and uses the allocator's own locks.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, LIMIT);
         libc::mallopt(libc::M_TRIM_THRESHOLD, LIMIT);
@@ -56,11 +56,11 @@ pub(crate) fn keep_limits() {}
 
 #[cfg(target_env = "gnu")]
 fn give_back() {
-    // SAFETY: it takes no pointer, and the allocator's own locks.
+    // SAFETY: the call takes no pointer, and uses the allocator's own locks.
     unsafe { libc::malloc_trim(0) };
 }
 
-/// musl's allocator has groups of few blocks, and gives them back itself.
+/// musl's allocator has groups of few blocks, and returns them itself.
 #[cfg(not(target_env = "gnu"))]
 fn give_back() {}
 
@@ -68,14 +68,14 @@ fn give_back() {}
 mod tests {
     use super::*;
 
-    /// Bytes of memory of this process that are its own.
+    /// Private memory of this process in bytes.
     fn own() -> usize {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let kilobytes = status.lines().find_map(|line| line.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB"));
         kilobytes.unwrap().parse::<usize>().unwrap() << 10
     }
 
-    /// Objective: some time after the last port, and only once, memory goes back that lies below a block in use.
+    /// Objective: some time after the last removal, and only once, free memory below a block in use is returned.
     #[test]
     fn memory_goes_back() {
         const BLOCKS: (usize, usize) = (32 << 10, 1000);
@@ -95,7 +95,7 @@ mod tests {
         drop(last);
     }
 
-    /// Objective: most of what threads freed goes back while they are there, after a large block was freed, too.
+    /// Objective: most memory freed by threads is returned during their lifetime, even after the free of a large block.
     #[test]
     #[cfg(target_env = "gnu")]
     fn threads_keep_nothing() {

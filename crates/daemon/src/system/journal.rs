@@ -1,5 +1,5 @@
-//! systemd's journal (systemd.journal-fields(7)): each line as on standard error, and its fields apart, by which
-//! journalctl finds it: `journalctl PORT=vale0:a`, `SWITCH=vale0`.
+//! systemd's journal (systemd.journal-fields(7)): each line as on standard error, with separate fields for journalctl:
+//! `journalctl PORT=vale0:a`, `SWITCH=vale0`.
 
 use std::fmt::{Debug, Write};
 use std::os::fd::AsFd;
@@ -12,27 +12,27 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
 const SOCKET: &str = "/run/systemd/journal/socket";
-/// Longest value, in bytes: a datagram has room for all of them.
+/// Maximum length of a value in bytes: a datagram has room for all.
 const LONGEST: usize = 8 << 10;
 
-/// Writes events to the journal. A layer of the log's subscriber.
+/// Writes events to the journal: a layer of the log's subscriber.
 pub struct Journal(UnixDatagram);
 
 impl Journal {
-    /// The journal, if standard error leads there: then it is the log that was asked for.
+    /// Returns the journal if standard error leads there: then it is the requested log.
     pub fn behind_stderr() -> Option<Journal> {
         let stream = std::env::var("JOURNAL_STREAM").ok()?;
         if !leads_to(std::io::stderr(), &stream) {
             return None;
         }
-        // Before the sandbox, in which no other socket can be looked for.
+        // Before the sandbox, in which no other socket can be found.
         let socket = UnixDatagram::unbound().ok()?;
         socket.connect(SOCKET).ok()?;
         Some(Journal(socket))
     }
 }
 
-/// Whether the descriptor is that stream, as systemd names it: `DEVICE:INODE`.
+/// Whether the descriptor is that stream, in systemd's notation `DEVICE:INODE`.
 fn leads_to(fd: impl AsFd, stream: &str) -> bool {
     rustix::fs::fstat(fd).is_ok_and(|file| stream == format!("{}:{}", file.st_dev, file.st_ino))
 }
@@ -41,16 +41,16 @@ impl<S: Subscriber> Layer<S> for Journal {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut line = Line::default();
         event.record(&mut line);
-        // There is nobody to tell if it fails.
+        // A failure cannot be reported anywhere.
         let _ = self.0.send(&line.entry(*event.metadata().level()));
     }
 }
 
-/// An event, as it is recorded.
+/// An event as recorded.
 #[derive(Default)]
 struct Line {
     message: String,
-    /// The fields behind the message, as they are on standard error.
+    /// The fields after the message, as on standard error.
     rest: String,
     fields: Vec<(String, String)>,
 }
@@ -66,7 +66,7 @@ impl Line {
         self.fields.push((name.to_uppercase(), value));
     }
 
-    /// The journal's own format: a name, the length of the value, the value.
+    /// The journal's native format: name, length of the value, value.
     fn entry(self, level: Level) -> Vec<u8> {
         let priority = match level {
             Level::ERROR => "3",
@@ -92,7 +92,7 @@ impl Line {
 
 impl Visit for Line {
     fn record_str(&mut self, field: &Field, value: &str) {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(self.rest, " {}={value:?}", field.name());
         self.add(field.name(), value.to_owned());
     }
@@ -116,13 +116,14 @@ mod tests {
 
     use super::*;
 
-    /// The fields of an entry.
+    /// Parses the fields of an entry.
     fn parse(mut entry: &[u8]) -> Vec<(String, String)> {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         let mut fields = Vec::new();
         while !entry.is_empty() {
             let end = entry.iter().position(|b| *b == b'\n').unwrap();
-            let (name, rest) = (text(&entry[..end]), &entry[end + 1..]);
+            let name = text(&entry[..end]);
+            let rest = &entry[end + 1..];
             let length = u64::from_le_bytes(rest[..8].try_into().unwrap()) as usize;
             fields.push((name, text(&rest[8..8 + length])));
             assert_eq!(rest[8 + length], b'\n');
@@ -139,7 +140,7 @@ mod tests {
         parse(&bytes[..n])
     }
 
-    /// Objective: a line is as on standard error, its fields are there apart, and a port's switch too.
+    /// Objective: a line is as on standard error, with separate fields, and with a port's switch.
     #[test]
     fn fields() {
         let fields = written(|| tracing::info!(port = "vale0:a", uid = 7, "attached"));
@@ -154,7 +155,7 @@ mod tests {
         assert_eq!(fields, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
     }
 
-    /// Objective: what a peer chose to write stays one value, cut where it is too long; a path is no port.
+    /// Objective: text chosen by a peer stays one value, truncated if too long; a path is no port.
     #[test]
     fn values() {
         let why = format!("a\nPRIORITY=0{}", "x".repeat(2 * LONGEST));
@@ -166,7 +167,7 @@ mod tests {
         assert!(fields.contains(&("PORT".into(), "vale1:b".into())));
     }
 
-    /// Objective: the stream is known by device and inode.
+    /// Objective: the stream is recognised by device and inode.
     #[test]
     fn stream() {
         let file = tempfile::tempfile().unwrap();

@@ -8,7 +8,7 @@ use sd_notify::NotifyState;
 
 use super::manager;
 
-/// Descriptors that the service manager has passed, by name.
+/// Descriptors passed by the service manager, by name.
 pub type Kept = BTreeMap<String, OwnedFd>;
 
 /// Has the service manager keep a descriptor without watching it.
@@ -21,14 +21,14 @@ pub fn keep_quietly(name: &str, fd: BorrowedFd<'_>) {
 
 /// Has the service manager drop the descriptors of that name.
 pub fn forget(name: &str) {
-    // A descriptor that is kept needlessly is closed by its name next time.
+    // On failure, the unneeded descriptor is dropped by its name next time.
     let _ = manager::tell(&[NotifyState::FdStoreRemove, NotifyState::FdName(name)], None);
 }
 
-/// Tells the service manager that another process is the daemon now.
+/// Reports the new main process to the service manager.
 pub fn main_process_is(pid: i32) {
     if let Ok(pid) = u32::try_from(pid) {
-        // Without a service manager nobody has to know.
+        // Without a service manager, the report goes nowhere.
         let _ = manager::tell(&[NotifyState::MainPid(pid)], None);
     }
 }
@@ -38,15 +38,15 @@ pub fn is_there() -> bool {
     manager::place().is_some()
 }
 
-/// The descriptors that it kept. Must be called only once: the caller owns them.
+/// Returns the kept descriptors. Must be called only once: the caller owns them.
 pub fn found() -> Kept {
     passed().into_iter().collect()
 }
 
-/// The descriptors that a service manager has passed, with their names, of which several may be the same. Must be
-/// called only once: the caller owns them.
+/// Returns the descriptors passed by a service manager, with their names, which may repeat. Must be called only once:
+/// the caller owns them.
 pub fn passed() -> Vec<(String, OwnedFd)> {
     let Ok(fds) = sd_notify::listen_fds_with_names() else { return Vec::new() };
-    // SAFETY: the service manager passed these descriptors to this process, and nobody else here knows their numbers.
+    // SAFETY: the service manager passed these descriptors to this process, and no other code here knows their numbers.
     fds.map(|(fd, name)| (name, unsafe { OwnedFd::from_raw_fd(fd) })).collect()
 }

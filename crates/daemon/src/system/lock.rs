@@ -1,7 +1,7 @@
 //! The lock in the run directory: one daemon per directory.
 //!
-//! A daemon that was killed has its lock until its last thread has ended, and memory of a user can keep a thread
-//! from that for as long as the user likes. The lock of such a daemon is taken away: its file is replaced.
+//! A killed daemon holds its lock until its last thread has ended, and a user's memory can delay that thread for as
+//! long as the user likes. The lock of such a daemon is taken away: its file is replaced.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
@@ -14,10 +14,10 @@ use rustix::io::Errno;
 
 use super::sockets::{LOCK, OWNERS_ONLY, REPLACING, SocketError, failed};
 
-/// How long somebody may take to replace the lock, and a daemon to answer.
+/// Longest wait for another replacement of the lock, and for a daemon's answer.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// Makes the run directory and locks it. The lock is held as long as the descriptor is open.
+/// Creates the run directory and locks it. The lock is held as long as the descriptor is open.
 ///
 /// # Errors
 /// [`SocketError::Running`] if another daemon has the lock, [`SocketError::System`] if a step fails.
@@ -30,7 +30,7 @@ pub fn lock_run_dir(dir: &Path) -> Result<OwnedFd, SocketError> {
     if let Some(fd) = locked(&path)? {
         return Ok(fd);
     }
-    // One at a time replaces it, and looks again before.
+    // One process at a time replaces it, after another check.
     let begun = Instant::now();
     let _replacing = loop {
         match locked(&dir.join(REPLACING))? {
@@ -49,9 +49,9 @@ pub fn lock_run_dir(dir: &Path) -> Result<OwnedFd, SocketError> {
     locked(&path)?.ok_or_else(|| SocketError::Running(dir.into()))
 }
 
-/// Opens a file, makes it if there is none, and locks it; none if somebody has the lock.
+/// Opens a file, creates it if missing, and locks it; `None` if it is locked.
 fn locked(path: &Path) -> Result<Option<OwnedFd>, SocketError> {
-    // The directory may be the daemon's user's while this is root: no link is followed, and nothing is waited for.
+    // The directory may be the daemon's user's while this is root: follow no link, and block on nothing.
     let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let fd = rustix::fs::open(path, flags, OWNERS_ONLY).map_err(|e| failed("cannot open", path)(e.into()))?;
     match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
@@ -59,15 +59,15 @@ fn locked(path: &Path) -> Result<Option<OwnedFd>, SocketError> {
         Err(Errno::WOULDBLOCK) => return Ok(None),
         Err(e) => return Err(failed("cannot lock", path)(e.into())),
     }
-    // One that an earlier version made could be opened by everybody.
+    // Earlier versions created it with access for everybody.
     rustix::fs::fchmod(&fd, OWNERS_ONLY).map_err(|e| failed("cannot set the mode of", path)(e.into()))?;
     let own = rustix::fs::fstat(&fd).map_err(|e| failed("cannot look at", path)(e.into()))?;
-    // Somebody may have replaced it in between.
+    // The file may have been replaced meanwhile.
     let is_there = std::fs::symlink_metadata(path).is_ok_and(|there| there.ino() == own.st_ino);
     Ok(is_there.then_some(fd))
 }
 
-/// Whether the process that has the lock is at its end, but for threads that cannot end.
+/// Whether the lock's holder has ended except for threads that cannot end.
 fn is_dying(path: &Path) -> bool {
     let Ok(file) = std::fs::symlink_metadata(path) else { return false };
     let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
@@ -80,7 +80,7 @@ fn is_dying(path: &Path) -> bool {
     locks.lines().filter_map(holder).any(has_only_threads)
 }
 
-/// Whether a process is a zombie of which threads are left. One without threads may be a daemon's predecessor.
+/// Whether a process is a zombie with threads left. One without threads may be a daemon's predecessor.
 fn has_only_threads(pid: u32) -> bool {
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let is_zombie = state.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'));

@@ -1,8 +1,8 @@
-//! The log's limit: how many lines a second are written about one user, or about one port's peers.
+//! The log's limit: lines a second about one user, or about one port's peers.
 //!
-//! A line is about the user that its field `uid` names; a line without it is about the port in its field `at` or
-//! `port`, and one without these is of its place in the program. Lines about root and the daemon's own user have no
-//! limit, and neither have the levels `debug` and `trace`, which somebody asked for.
+//! The field `uid` of a line names its user. A line without it is about the port in its field `at` or `port`; a line
+//! without these is about its place in the program. Lines about root and the daemon's own user have no limit, and
+//! neither have the levels `debug` and `trace`, which were asked for.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,7 +18,7 @@ use tracing_subscriber::layer::Context;
 
 use crate::caller::is_trusted_user;
 
-/// Whom or what a line is about.
+/// The subject of a line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum About {
     User(u32),
@@ -28,14 +28,14 @@ enum About {
     Place(u64),
 }
 
-/// Lines of this second.
+/// Lines of the current second.
 struct Lines {
     since: Instant,
     counts: HashMap<About, u32>,
 }
 
 static LINES: Mutex<Option<Lines>> = Mutex::new(None);
-/// Most lines a second about one of them. There is no limit until one is set.
+/// Maximum number of lines a second about one subject; unlimited until set.
 static MOST: AtomicU32 = AtomicU32::new(u32::MAX);
 
 /// Sets the limit, for [`Limit`].
@@ -43,7 +43,7 @@ pub(crate) fn set_limit(most: u32) {
     MOST.store(most, Ordering::Relaxed);
 }
 
-/// Leaves out lines past the limit, which the daemon sets when it starts. A layer of the log's subscriber.
+/// Drops lines over the limit, which the daemon sets at its start: a layer of the log's subscriber.
 pub struct Limit;
 
 impl<S: Subscriber> Layer<S> for Limit {
@@ -63,12 +63,12 @@ fn count(about: About) -> u32 {
     *count
 }
 
-/// Begins the next second, if it is time, and tells how many lines of the last one were left out.
+/// Starts the next second when due, and logs the number of dropped lines.
 pub(super) fn report() {
     let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
     let is_over = lines.as_ref().is_some_and(|lines| lines.since.elapsed() >= Duration::from_secs(1));
     let Some(past) = lines.take_if(|_| is_over) else { return };
-    // What is written now counts, too.
+    // Lines written from here on count, too.
     drop(lines);
     let most = MOST.load(Ordering::Relaxed);
     for (about, count) in past.counts.into_iter().filter(|(_, count)| *count > most) {
@@ -81,7 +81,7 @@ pub(super) fn report() {
     }
 }
 
-/// Whom or what an event is about; `None`: there is no limit.
+/// The subject of an event; `None`: no limit applies.
 fn about(event: &Event<'_>) -> Option<About> {
     let mut fields = Fields::default();
     event.record(&mut fields);
@@ -97,7 +97,7 @@ fn about(event: &Event<'_>) -> Option<About> {
     }
 }
 
-/// The fields of an event that say whom it is about.
+/// The fields of an event that name its subject.
 #[derive(Default)]
 struct Fields {
     user: Option<u32>,

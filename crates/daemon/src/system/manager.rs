@@ -1,5 +1,5 @@
 //! The service manager's socket (sd_notify(3)). An abstract one is connected before the sandbox, which permits none
-//! afterwards; one with a path is connected anew each time, as another manager may be there.
+//! later; a path is connected anew each time, as its listener may have changed.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,15 +14,15 @@ use sd_notify::NotifyState;
 
 static ABSTRACT: OnceLock<UnixDatagram> = OnceLock::new();
 
-/// Where the manager listens that started this process, if one did.
+/// Address of the service manager that started this process, if any.
 pub fn place() -> Option<OsString> {
     std::env::var_os("NOTIFY_SOCKET")
 }
 
-/// Connects to the manager where that is possible before the sandbox only.
+/// Connects to a manager that can be reached only before the sandbox.
 ///
 /// # Errors
-/// What connect(2) says.
+/// Errors of connect(2).
 pub fn meet() -> io::Result<()> {
     let Some(place) = place() else { return Ok(()) };
     let Some(name) = place.as_bytes().strip_prefix(b"@") else { return Ok(()) };
@@ -32,10 +32,10 @@ pub fn meet() -> io::Result<()> {
     Ok(())
 }
 
-/// Tells the manager something, if there is one, and passes it a descriptor.
+/// Notifies the manager, if there is one, and passes it a descriptor.
 ///
 /// # Errors
-/// What connect(2) and sendmsg(2) say.
+/// Errors of connect(2) and sendmsg(2).
 pub fn tell(states: &[NotifyState<'_>], fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let Some(place) = place() else { return Ok(()) };
     let text: String = states.iter().map(|state| format!("{state}\n")).collect();
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
     use crate::system::closing;
 
-    /// Objective: what is told arrives as sd_notify(3) says, with a descriptor.
+    /// Objective: a notification arrives in the format of sd_notify(3), with a descriptor.
     #[test]
     fn words_and_a_descriptor() {
         let (here, there) = UnixDatagram::pair().unwrap();

@@ -1,8 +1,8 @@
-//! The sandbox: what the daemon gives up once its sockets are open: capabilities, the file system, system calls.
+//! The sandbox: the daemon gives up capabilities, files and system calls once its sockets are open.
 //!
-//! It is entered before any other thread is started, since Landlock and capabilities belong to each thread and are
-//! inherited. [Who may do what](../../../../docs/reference/security.md) has a table of what is denied, which the tests
-//! try from inside.
+//! It is entered while the process has one thread, since Landlock and capabilities belong to a thread and are
+//! inherited. [Who may do what](../../../../docs/reference/security.md) has a table of denied operations, which the
+//! tests try from inside.
 
 mod arguments;
 mod files;
@@ -37,13 +37,13 @@ pub enum SandboxError {
     /// The system call filter could not be installed.
     #[error("seccomp: {0}")]
     Install(#[from] seccompiler::Error),
-    /// There is no filter for this processor.
+    /// The processor has no filter.
     #[error("seccomp: no support for this processor")]
     Arch,
 }
 
-/// Enters the sandbox: of the file system, only `run_dir`, `dirs` and what `kinds` of ports need stay reachable;
-/// `config`, the daemon's own file, can be read again.
+/// Enters the sandbox: of the file system, only `run_dir`, `dirs` and the needs of `kinds` stay reachable; `config`,
+/// the daemon's own file, stays readable.
 ///
 /// # Errors
 /// [`SandboxError`] if a step fails; the process may then be partly restricted and should end.
@@ -56,26 +56,26 @@ pub fn enter(
     rights::keep(Extra::None)?;
     files::restrict(run_dir, dirs, config, kinds)?;
     let arch = std::env::consts::ARCH.try_into().map_err(|_| SandboxError::Arch)?;
-    // Once the second is on, no other can be added.
+    // The second filter permits no further one.
     seccompiler::apply_filter(&missing(arch)?)?;
     seccompiler::apply_filter(&filter(arch, kinds)?)?;
     Ok(())
 }
 
-/// clone3 does not exist: its flags lie in memory, where no filter sees them. C libraries then use clone.
+/// Hides clone3: its flags lie in memory, out of reach of filters. C libraries then use clone.
 fn missing(arch: TargetArch) -> Result<BpfProgram, SandboxError> {
     let deny = SeccompAction::Errno(libc::ENOSYS as u32);
     let rules = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
     Ok(SeccompFilter::new(rules, SeccompAction::Allow, deny, arch)?.try_into()?)
 }
 
-/// Every other call fails with EPERM, so that a forgotten one is an error message and not a dead daemon.
+/// Any other call fails with EPERM: a forgotten one is an error message, not a dead daemon.
 fn filter(arch: TargetArch, kinds: &[&KernelNeeds]) -> Result<BpfProgram, SandboxError> {
     let deny = SeccompAction::Errno(libc::EPERM as u32);
     Ok(SeccompFilter::new(rules(std::process::id(), kinds)?, deny, SeccompAction::Allow, arch)?.try_into()?)
 }
 
-/// The calls that the process `own` may make, and with which arguments.
+/// The permitted calls of the process `own`, with their arguments.
 fn rules(own: u32, kinds: &[&KernelNeeds]) -> Result<BTreeMap<i64, Vec<SeccompRule>>, SandboxError> {
     let mut rules = arguments::rules(own, kinds)?;
     let any = ALLOWED.iter().chain(kinds.iter().flat_map(|kind| kind.any));
@@ -83,9 +83,9 @@ fn rules(own: u32, kinds: &[&KernelNeeds]) -> Result<BTreeMap<i64, Vec<SeccompRu
     Ok(rules)
 }
 
-/// The system calls of every running daemon whatever their arguments: sockets, descriptors, memory, threads, time; no
-/// exec, no mount, no namespaces. Those that are allowed with some arguments only are in [`arguments`], those that
-/// kinds of ports need in their files.
+/// System calls of every running daemon with any arguments: sockets, descriptors, memory, threads, time; no exec, no
+/// mount, no namespaces. [`arguments`] has the calls with restricted arguments, and the files of kinds of ports have
+/// those for their kind.
 const ALLOWED: &[i64] = &[
     // Descriptors.
     libc::SYS_read,
@@ -137,7 +137,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_madvise,
     libc::SYS_brk,
     // Threads and signals.
-    // Refused by the other filter.
+    // clone3 is refused by the other filter.
     libc::SYS_clone3,
     libc::SYS_futex,
     libc::SYS_set_robust_list,
@@ -161,7 +161,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_clock_nanosleep,
     libc::SYS_nanosleep,
     libc::SYS_getrandom,
-    // Calls that C libraries still use on this processor.
+    // Old calls that C libraries still use on this processor.
     #[cfg(target_arch = "x86_64")]
     libc::SYS_dup2,
     #[cfg(target_arch = "x86_64")]

@@ -1,4 +1,4 @@
-//! The daemon's sockets, created with the access that the configuration asks for.
+//! The daemon's sockets, with the access rights from the configuration.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use thiserror::Error;
 use super::user::{User, UserError, id_of};
 use crate::config::SocketAccess;
 
-/// Name of the lock in the run directory, and of the one of those who replace it.
+/// Name of the lock in the run directory, and of the lock for replacing it.
 pub(super) const LOCK: &str = "lock";
 pub(super) const REPLACING: &str = "lock.new";
-/// The mode of these files: who may open one may lock it.
+/// Mode of these files: opening one is enough to lock it.
 pub(super) const OWNERS_ONLY: Mode = Mode::RUSR.union(Mode::WUSR);
-/// Connections that wait to be accepted, at most.
+/// Maximum number of connections waiting to be accepted.
 const BACKLOG: i32 = 64;
-/// The same of the service manager's sockets (systemd's default), where clients also wait while there is no daemon.
+/// Backlog of the service manager's sockets (systemd's default), where clients also wait while no daemon runs.
 pub(super) const MANAGERS_BACKLOG: i32 = 4096;
 
 /// Why the sockets could not be created.
@@ -28,7 +28,7 @@ pub enum SocketError {
     /// Another daemon runs in this directory.
     #[error("a netvale daemon runs in {0} already: stop it with 'netvale stop', or choose another --run-dir")]
     Running(PathBuf),
-    /// The directory belongs to somebody else.
+    /// The directory belongs to another user.
     #[error("{0} belongs to another user, who could answer in the daemon's place: choose another --run-dir")]
     Foreign(PathBuf),
     /// A step failed.
@@ -41,38 +41,38 @@ pub enum SocketError {
         /// The kernel's error.
         source: std::io::Error,
     },
-    /// The directory is not one to give to the user whom the daemon becomes.
+    /// The directory cannot be given to the daemon's user.
     #[error("{dir} {why}: give it to the daemon's user ('chown -R {uid} {dir}'), or choose another --run-dir")]
     NotGiven {
         /// The directory.
         dir: PathBuf,
-        /// Why it is not given.
+        /// The reason.
         why: &'static str,
         /// The user.
         uid: u32,
     },
-    /// There is no such user or group.
+    /// The user or group does not exist.
     #[error(transparent)]
     User(#[from] UserError),
 }
 
-/// The listening sockets, and the lock of their directory.
+/// The listening sockets, with the lock of their directory.
 pub struct Sockets {
-    /// Held as long as the daemon runs.
+    /// Held for the daemon's lifetime.
     pub lock: OwnedFd,
     /// `SOCK_SEQPACKET`: for clients that open ports.
     pub attach: OwnedFd,
     /// `SOCK_STREAM`: for JSON-RPC.
     pub control: OwnedFd,
-    /// The files of those that the daemon has bound itself, to be removed at the end.
+    /// Files of sockets that the daemon bound itself, removed at exit.
     pub own: Vec<PathBuf>,
 }
 
 impl Sockets {
-    /// Takes over those of another process: lock, attach, control.
+    /// Takes over another process's lock, attach socket and control socket.
     ///
     /// # Errors
-    /// The name of one that is something else.
+    /// The name of a descriptor of another type.
     pub fn continued([lock, attach, control]: [OwnedFd; 3], own: Vec<PathBuf>) -> Result<Sockets, &'static str> {
         let listens = |fd: &OwnedFd, kind| {
             sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX)
@@ -86,11 +86,11 @@ impl Sockets {
         }
     }
 
-    /// Makes this process the one that clients see behind the sockets.
+    /// Makes this process the one that clients see as the sockets' owner.
     pub fn own(&self) {
         let backlog = if self.own.is_empty() { MANAGERS_BACKLOG } else { BACKLOG };
         for fd in [&self.attach, &self.control] {
-            // They listen already; the kernel notes who said so last.
+            // They listen already; the kernel notes the last caller.
             let _ = rustix::net::listen(fd, backlog);
         }
     }
@@ -100,14 +100,15 @@ pub(super) fn failed(what: &'static str, path: &Path) -> impl Fn(std::io::Error)
     move |source| SocketError::System { what, path: path.into(), source }
 }
 
-/// Gives the run directory and the lock in it to the user whom the daemon becomes. A directory that is root's, and
-/// in which there may be more than the daemon's files, is somebody's mistake.
+/// Gives the run directory and its lock to the daemon's user. A directory of root's with other files in it is refused
+/// as a mistake.
 ///
 /// # Errors
 /// [`SocketError::NotGiven`] if it cannot be given to that user.
 pub fn give_run_dir(dir: &Path, lock: &OwnedFd, user: User) -> Result<(), SocketError> {
     let io = |what| move |e: rustix::io::Errno| failed(what, dir)(e.into());
-    let (uid, gid) = (user.uid, user.gid);
+    let uid = user.uid;
+    let gid = user.gid;
     let folder =
         rustix::fs::open(dir, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(io("cannot open"))?;
     let found = rustix::fs::fstat(&folder).map_err(io("cannot look at"))?;
@@ -131,8 +132,8 @@ pub fn give_run_dir(dir: &Path, lock: &OwnedFd, user: User) -> Result<(), Socket
     Ok(())
 }
 
-/// Writes this process's command line down, in a file that stays root's: `netvale upgrade` believes nothing else of a
-/// process that is another user's then.
+/// Writes this process's command line to a file that stays root's: `netvale upgrade` trusts no other source about a
+/// process of another user.
 fn write_options(folder: &OwnedFd) -> rustix::io::Result<()> {
     match rustix::fs::unlinkat(folder, OPTIONS, AtFlags::empty()) {
         Ok(()) | Err(rustix::io::Errno::NOENT) => {}
@@ -160,7 +161,7 @@ fn has_only_ours(folder: &OwnedFd) -> rustix::io::Result<bool> {
     Ok(true)
 }
 
-/// Binds and listens at `path`. A file left there by a daemon that died is replaced: the caller holds the lock.
+/// Binds and listens at `path`. A file left by a dead daemon is replaced: the caller holds the lock.
 ///
 /// # Errors
 /// [`SocketError::System`] if a step fails, [`SocketError::Unknown`] if the owner or group does not exist.
@@ -175,20 +176,19 @@ pub fn listen(path: &Path, kind: SocketType, access: &SocketAccess) -> Result<Ow
         rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).map_err(io("cannot make a socket for"))?;
     let address = SocketAddrUnix::new(path).map_err(io("cannot use the socket path"))?;
     rustix::net::bind(&fd, &address).map_err(io("cannot bind"))?;
-    // Nobody can connect before listen(2), so the access is right from the start.
+    // Clients cannot connect before listen(2), so the access is right from the start.
     give(path, access)?;
     rustix::net::listen(&fd, BACKLOG).map_err(io("cannot listen at"))?;
     Ok(fd)
 }
 
-/// Sets who may connect to a socket.
+/// Sets the access to a socket.
 fn give(path: &Path, access: &SocketAccess) -> Result<(), SocketError> {
     set_mode(path, access)?;
     if access.owner.is_some() || access.group.is_some() { set_owner(path, access) } else { Ok(()) }
 }
 
-/// Changes who may connect to a socket. What is the same is not asked for: a daemon in its sandbox may change modes
-/// only.
+/// Changes the access to a socket. Unchanged parts are skipped: a sandboxed daemon may change modes only.
 ///
 /// # Errors
 /// [`SocketError::System`] if a step fails, [`SocketError::User`] if the owner or group does not exist.
@@ -199,8 +199,10 @@ pub fn change(path: &Path, from: &SocketAccess, to: &SocketAccess) -> Result<(),
     if (&from.owner, &from.group) == (&to.owner, &to.group) {
         return Ok(());
     }
-    let (user, group) = (geteuid().as_raw().to_string(), getegid().as_raw().to_string());
-    let (owner, group) = (to.owner.clone().unwrap_or(user), to.group.clone().unwrap_or(group));
+    let user = geteuid().as_raw().to_string();
+    let group = getegid().as_raw().to_string();
+    let owner = to.owner.clone().unwrap_or(user);
+    let group = to.group.clone().unwrap_or(group);
     set_owner(path, &SocketAccess { owner: Some(owner), group: Some(group), mode: to.mode })
 }
 
@@ -220,7 +222,7 @@ fn set_owner(path: &Path, access: &SocketAccess) -> Result<(), SocketError> {
         .map_err(|e| failed("cannot set the owner of", path)(e.into()))
 }
 
-/// The number of a user, by name or number.
+/// Number of a user, from name or number.
 ///
 /// # Errors
 /// [`UserError::Unknown`].
@@ -228,7 +230,7 @@ pub fn user_id(name: &str) -> Result<u32, UserError> {
     id_of("user", "/etc/passwd", name)
 }
 
-/// The number of a group, by name or number.
+/// Number of a group, from name or number.
 ///
 /// # Errors
 /// [`UserError::Unknown`].

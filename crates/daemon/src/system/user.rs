@@ -1,4 +1,4 @@
-//! Users and groups by name, and becoming one.
+//! Users and groups by name, and the switch to a user.
 
 use rustix::fs::{Gid, Uid};
 use rustix::process::{getegid, geteuid};
@@ -7,20 +7,20 @@ use thiserror::Error;
 
 use super::sandbox::{Extra, SandboxError, keep};
 
-/// Why the daemon does not become another user.
+/// Why the daemon cannot switch to a user.
 #[derive(Debug, Error)]
 pub enum UserError {
-    /// There is no such user or group.
+    /// The user or group does not exist.
     #[error("no {what} called {name}: check {option}")]
     Unknown {
         /// The word `user` or `group`.
         what: &'static str,
         /// The name.
         name: String,
-        /// Where it was said.
+        /// The option that named it.
         option: &'static str,
     },
-    /// It may not.
+    /// The process lacks the right.
     #[error("cannot become user {uid}: {source}; start the daemon as root, or as that user")]
     Refused {
         /// The user.
@@ -33,7 +33,7 @@ pub enum UserError {
     Rights(#[from] SandboxError),
 }
 
-/// A user, with the group of their own.
+/// A user with their group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct User {
     /// The user.
@@ -43,10 +43,10 @@ pub struct User {
 }
 
 impl User {
-    /// Finds the user of that name or number. A number that is not in the list of users has the group of that number.
+    /// Finds a user by name or number. An unlisted number gets the group of the same number.
     ///
     /// # Errors
-    /// [`UserError::Unknown`] if there is none.
+    /// [`UserError::Unknown`] if the name does not exist.
     pub fn find(name: &str) -> Result<User, UserError> {
         let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
         let unknown = || UserError::Unknown { what: "user", name: name.to_owned(), option: "--user" };
@@ -56,8 +56,10 @@ impl User {
     fn parse(users: &str, name: &str) -> Option<User> {
         let of = |line: &str| {
             let mut fields = line.split(':');
-            let (known, number) = (fields.next()?, fields.nth(1)?);
-            let (uid, gid) = (number.parse().ok()?, fields.next()?.parse().ok()?);
+            let known = fields.next()?;
+            let number = fields.nth(1)?;
+            let uid = number.parse().ok()?;
+            let gid = fields.next()?.parse().ok()?;
             (known == name || number == name).then_some((uid, gid))
         };
         let number = || name.parse().ok().map(|id| (id, id));
@@ -67,15 +69,15 @@ impl User {
         Some(User { uid: Uid::from_raw(uid), gid: Gid::from_raw(gid) })
     }
 
-    /// Whether this process has nothing to change to be this user.
+    /// Whether this process already runs as this user.
     pub fn is_this_process(self) -> bool {
         (geteuid(), getegid()) == (self.uid, self.gid)
     }
 
-    /// Asks whether this process can become this user, before anything is given to them.
+    /// Checks that this process can switch to this user, before anything is given to them.
     ///
     /// # Errors
-    /// [`UserError::Refused`] if it is not root's.
+    /// [`UserError::Refused`] if the process is not root's.
     pub fn check(self) -> Result<(), UserError> {
         if geteuid().is_root() { Ok(()) } else { Err(self.refused(rustix::io::Errno::PERM)) }
     }
@@ -84,10 +86,10 @@ impl User {
         UserError::Refused { uid: self.uid.as_raw(), source: error.into() }
     }
 
-    /// Makes this thread, and those that it will start, this user's, with the capabilities that the daemon keeps.
+    /// Switches this thread, and those it will start, to this user, with the capabilities that the daemon keeps.
     ///
     /// # Errors
-    /// [`UserError`] if the kernel refuses; the process may then be partly the user's and should end.
+    /// [`UserError`] if the kernel refuses; the process may then be partly switched and should end.
     pub fn become_it(self, extra: Extra) -> Result<(), UserError> {
         let become_it = || {
             set_thread_groups(&[])?;
@@ -101,10 +103,10 @@ impl User {
     }
 }
 
-/// Parses a number, or finds the number of a name in a file of colon-separated lines such as `/etc/passwd`.
+/// Parses a number, or finds a name's number in a file of colon-separated lines such as `/etc/passwd`.
 ///
 /// # Errors
-/// [`UserError::Unknown`] if there is no such name.
+/// [`UserError::Unknown`] if the name does not exist.
 pub fn id_of(what: &'static str, file: &str, name: &str) -> Result<u32, UserError> {
     if let Ok(id) = name.parse() {
         return Ok(id);
@@ -119,8 +121,8 @@ pub fn id_of(what: &'static str, file: &str, name: &str) -> Result<u32, UserErro
 mod tests {
     use super::*;
 
-    /// Objective: a user is found by name and by number, with their own group; other numbers are their own group's; no
-    /// other name is anybody's.
+    /// Objective: a user is found by name and by number, with their group; unlisted numbers are their own group;
+    /// unknown names are refused.
     #[test]
     fn users() {
         let users = "root:x:0:0:root:/root:/bin/bash\nbroken\nvale:x:990:991::/:/bin/false\n7:x:1:1::/:\n";

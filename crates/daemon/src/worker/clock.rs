@@ -1,4 +1,4 @@
-//! Where a worker's time goes.
+//! Accounting of a worker's time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,35 +9,35 @@ use netvale_mem::calls::own_time;
 use super::WorkerStats;
 use crate::stalls::{Watched, nanoseconds};
 
-/// For so long an idle worker reads the clock only every few polls.
+/// An idle worker reads the clock at every poll only after this long.
 const OFTEN: Duration = Duration::from_micros(5);
-/// Number of busy rounds between two looks at the clock.
+/// Number of busy rounds between two clock reads.
 const ROUNDS: u32 = 128;
 
-/// Time awake after which it is compared with the thread's CPU time, which takes a system call.
+/// Interval, in time awake, of comparisons with the thread's CPU time, which takes a system call.
 const COMPARED: Duration = Duration::from_millis(10);
 
-/// Accounts for the worker's time only at the changes between busy, idle and asleep, so that a busy worker need not
-/// read the clock.
+/// Accounts for a worker's time only at changes between busy, idle and asleep, so a busy worker need not read the
+/// clock.
 pub(super) struct Clock {
     watched: Arc<Watched>,
     since: Instant,
     is_busy: bool,
     looks: u32,
     idle_for: Duration,
-    /// Time awake since the thread's CPU time was last read.
+    /// Time awake since the last read of the thread's CPU time.
     awake: Duration,
-    /// The thread's CPU time when it was last read.
+    /// The thread's CPU time at the last read.
     used: Duration,
 }
 
-/// Adds to a counter that one thread writes.
+/// Adds to a counter with a single writer.
 pub(super) fn add(to: &AtomicU64, time: Duration) {
     to.store(to.load(Ordering::Relaxed) + time.as_nanos() as u64, Ordering::Release);
 }
 
 impl WorkerStats {
-    /// Nanoseconds spent asleep until now. It never falls.
+    /// Nanoseconds spent asleep until now, monotonic.
     pub fn slept(&self) -> u64 {
         let since = self.asleep_since.load(Ordering::Acquire);
         let slept = self.slept_ns.load(Ordering::Acquire);
@@ -49,7 +49,8 @@ impl WorkerStats {
 
 impl Clock {
     pub(super) fn new(watched: Arc<Watched>) -> Clock {
-        let (since, zero) = (Instant::now(), Duration::ZERO);
+        let since = Instant::now();
+        let zero = Duration::ZERO;
         Clock { watched, since, is_busy: false, looks: 0, idle_for: zero, awake: zero, used: zero }
     }
 
@@ -71,7 +72,7 @@ impl Clock {
         spent
     }
 
-    /// Finds out how much of the time awake another thread had the CPU.
+    /// Computes how much of the time awake another thread had the CPU.
     fn compare(&mut self, stats: &WorkerStats) {
         let used = own_time();
         let mine = used.saturating_sub(std::mem::replace(&mut self.used, used));
@@ -81,20 +82,22 @@ impl Clock {
     #[inline]
     pub(super) fn busy(&mut self, stats: &WorkerStats) {
         self.looks = self.looks.wrapping_add(1);
-        // Nearly all the time since the clock was last read belongs to this first batch. Later it is read once in a
-        // while, so that `netvale top` sees a worker that is never idle.
+        // Nearly all the time since the last read belongs to this first batch. Later reads are occasional, to show
+        // `netvale top` a worker that is never idle.
         if !self.is_busy || self.looks.is_multiple_of(ROUNDS) {
             self.turn_awake(stats, &stats.busy_ns);
             self.is_busy = true;
         }
     }
 
-    /// Returns how long nothing has been found. The clock is read only every few polls while polls cost next to
+    /// Returns for how long polls have found nothing. The clock is read only every few polls while polls cost next to
     /// nothing.
     pub(super) fn idle(&mut self, stats: &WorkerStats) -> Duration {
         if self.is_busy {
             self.turn_awake(stats, &stats.busy_ns);
-            (self.is_busy, self.looks, self.idle_for) = (false, 0, Duration::ZERO);
+            self.is_busy = false;
+            self.looks = 0;
+            self.idle_for = Duration::ZERO;
         }
         self.looks = self.looks.wrapping_add(1);
         if self.looks.is_multiple_of(8) || self.idle_for > OFTEN {
@@ -112,12 +115,13 @@ impl Clock {
         stats.sleeps.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns how long the sleep was.
+    /// Returns the length of the sleep.
     pub(super) fn after_sleep(&mut self, stats: &WorkerStats) -> Duration {
-        // Before the sleep is added to the others: a reader may miss it for a moment, and never has it twice.
+        // Before the sleep is added to the sum: a reader may miss it for a moment, but never counts it twice.
         stats.asleep_since.store(0, Ordering::Release);
         let slept = self.turn(&stats.slept_ns);
-        (self.looks, self.idle_for) = (0, Duration::ZERO);
+        self.looks = 0;
+        self.idle_for = Duration::ZERO;
         slept
     }
 }
@@ -126,11 +130,11 @@ impl Clock {
 mod tests {
     use super::*;
 
-    /// Objective: the time asleep is told while a sleep lasts, is that of the worker's clock once it is over, and never
-    /// falls.
+    /// Objective: the time asleep includes a current sleep, equals the worker's clock after it, and never decreases.
     #[test]
     fn a_sleep_that_lasts() {
-        let (stats, mut clock) = (WorkerStats::default(), Clock::new(Watched::new("a test".into())));
+        let stats = WorkerStats::default();
+        let mut clock = Clock::new(Watched::new("a test".into()));
         let mut last = 0;
         for _ in 0..3 {
             clock.before_sleep(&stats);
@@ -148,13 +152,15 @@ mod tests {
         }
     }
 
-    /// Objective: whenever somebody looks, while a worker sleeps and wakes all the time, the time asleep does not fall
-    /// and is not above the time that has passed.
+    /// Objective: at any moment, while a worker sleeps and wakes all the time, the time asleep does not decrease and
+    /// does not exceed the elapsed time.
     #[test]
     fn never_falls() {
-        let (stats, begun) = (Arc::new(WorkerStats::default()), Instant::now());
+        let stats = Arc::new(WorkerStats::default());
+        let begun = Instant::now();
         let sleeper = {
-            let (stats, mut clock) = (Arc::clone(&stats), Clock::new(Watched::new("a test".into())));
+            let stats = Arc::clone(&stats);
+            let mut clock = Clock::new(Watched::new("a test".into()));
             std::thread::spawn(move || {
                 for _ in 0..100_000 {
                     clock.before_sleep(&stats);

@@ -1,7 +1,7 @@
-//! All workers pause, so that another process can continue their ports where they stopped, or they themselves.
+//! Parks all workers, to hand their ports over to another process, or to resume them.
 //!
-//! A parked worker reads and writes no ring. Frames that waited for room lie in memory of its own by then, and what the
-//! rings say of their positions is right.
+//! A parked worker accesses no ring. Frames waiting for room then lie in memory of its own, and the positions in the
+//! rings are exact.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -16,13 +16,13 @@ use netvale_switch::{Forwarder, WaitingFrames};
 use super::rounds::Loop;
 use super::{Command, TaskId, Worker};
 
-/// Upper bound on waiting until all workers have paused. One that takes longer is held up by a peer.
+/// Longest wait for all workers to pause. A slower one is held up by a peer.
 const LIMIT: Duration = Duration::from_millis(200);
 
-/// Between two looks for tasks to let go of.
+/// Interval between checks for tasks to remove.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// The frames that wait for room, by task.
+/// Frames waiting for room, by task.
 pub type Waiting = Vec<(TaskId, Vec<WaitingFrames>)>;
 
 /// Asks a worker to pause.
@@ -31,27 +31,27 @@ pub(super) struct Pause {
     resume: Receiver<()>,
 }
 
-/// Where a worker says that it has paused, and what lets it go on once it is dropped: nothing is ever sent.
+/// The channel on which a worker reports its pause, and the one whose drop resumes it: nothing is ever sent there.
 type PausedWorker = (Receiver<Waiting>, SyncSender<()>);
 
 /// Workers that pause until this is dropped.
 pub struct Parked {
-    /// The frames that wait for room.
+    /// The frames waiting for room.
     pub waiting: Waiting,
     paused: Rc<RefCell<Vec<PausedWorker>>>,
 }
 
-/// Whether workers pause, so that those which are started meanwhile do, too.
+/// The current pause, for workers started meanwhile.
 #[derive(Default)]
 pub struct Pausing(Weak<RefCell<Vec<PausedWorker>>>);
 
 impl Pausing {
-    /// That these pause.
+    /// The pause of these workers.
     pub fn of(parked: &Parked) -> Pausing {
         Pausing(Rc::downgrade(&parked.paused))
     }
 
-    /// Has a worker that was just started, and has no tasks yet, pause for as long as the others do.
+    /// Adds a new worker without tasks to the pause.
     pub fn include(&self, worker: &Worker) {
         if let Some(others) = self.0.upgrade() {
             others.borrow_mut().push(pause(worker));
@@ -59,7 +59,7 @@ impl Pausing {
     }
 }
 
-/// Has a worker pause before it does anything that it is told later.
+/// Pauses a worker before its later commands.
 fn pause(worker: &Worker) -> PausedWorker {
     let (settled, answer) = mpsc::sync_channel(1);
     let (resumes, resume) = mpsc::sync_channel(1);
@@ -70,7 +70,7 @@ fn pause(worker: &Worker) -> PausedWorker {
 /// Parks all workers.
 ///
 /// # Errors
-/// Whose workers are held up, if some are: then all go on.
+/// The domains of held-up workers; then all resume.
 pub fn park<'a>(workers: impl Iterator<Item = &'a Worker>) -> Result<Parked, Vec<TimeDomain>> {
     let asked: Vec<_> = workers.map(|worker| (worker.domain(), pause(worker))).collect();
     let until = Instant::now() + LIMIT;
@@ -92,7 +92,7 @@ impl Loop {
         let mut waiting = Waiting::new();
         let mut at = 0;
         while at < self.entries.len() {
-            // A task that panics is lost, and another one takes its place in the list.
+            // A panicking task is lost, and another one takes its place in the list.
             let is_there = self.guarded(at, |e, work, _| {
                 e.task.hurry(work);
                 e.task.settle();
@@ -110,7 +110,7 @@ impl Loop {
         self.entries.iter_mut().for_each(|e| e.ready = true);
     }
 
-    /// Lets go of tasks, also of those that were to come: what they have is needed elsewhere. Other commands wait.
+    /// Removes tasks, including those still to come: their resources are needed elsewhere. Other commands wait.
     fn remove_some(&mut self) {
         let mut commands = self.shared.commands.lock().unwrap_or_else(PoisonError::into_inner);
         let removed = |command: &Command| if let Command::Remove(id, _) = command { Some(*id) } else { None };

@@ -1,4 +1,4 @@
-//! What a worker's thread does: its tasks in rounds, and the daemon's commands between them.
+//! The loop of a worker's thread: rounds of its tasks, and the daemon's commands between them.
 
 use std::any::Any;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,20 +16,20 @@ use rustix::event::epoll;
 use super::clock::{self, Clock};
 use super::{Command, Job, Polling, Shared, TaskId, WithoutRoom};
 
-/// A task, and what the worker knows about it.
+/// A task, with the worker's state of it.
 pub(super) struct Entry {
     pub(super) id: TaskId,
     pub(super) task: Job,
     pub(super) cheap: bool,
-    /// Whether the worker must not sleep while it has this task.
+    /// Whether the task keeps the worker awake.
     pub(super) awake: bool,
-    /// For an ingress that is not cheap to look at: whether its descriptor was readable.
+    /// Whether the descriptor of an ingress that is expensive to poll was readable.
     pub(super) ready: bool,
-    /// Whether frames of it wait for room: the frames behind them need not be looked at.
+    /// Whether its frames wait for room: later frames need not be looked at.
     pub(super) held: bool,
-    /// Nanoseconds that it took of its worker's time, extrapolated from those rounds that are timed.
+    /// Nanoseconds of its worker's time, extrapolated from timed rounds.
     pub(super) taken: Arc<AtomicU64>,
-    /// Since when its descriptor is not waited for, because it reports an error.
+    /// Since when its descriptor is out of the epoll set because of an error.
     pub(super) broken: Option<Instant>,
 }
 
@@ -43,27 +43,27 @@ impl Entry {
 /// The state of a worker's thread.
 pub(super) struct Loop {
     pub(super) shared: Arc<Shared>,
-    /// Whether it never sleeps.
+    /// Whether the worker never sleeps.
     pub(super) always: bool,
     pub(super) epoll: OwnedFd,
     pub(super) entries: Vec<Entry>,
     pub(super) work: Work,
-    /// Whether any ingress must be waited for through epoll.
+    /// Whether any ingress needs epoll.
     pub(super) needs_epoll: bool,
     /// Whether any task keeps the worker awake.
     pub(super) awake: bool,
-    /// Number of consecutive limited sleeps that brought no work.
+    /// Number of consecutive naps without work.
     pub(super) naps: u32,
     pub(super) clock: Clock,
-    /// What polling has brought.
+    /// Yield of polling.
     pub(super) spin: Spin,
     /// The entry whose task panicked.
     pub(super) panicked: Option<usize>,
-    /// Where tasks go that are done.
+    /// The thread that drops removed tasks.
     dropping: Sender<(Job, SyncSender<()>)>,
 }
 
-/// Notes which task panicked. Forgotten if it did not.
+/// Notes the running task, in case it panics.
 struct Running<'a>(&'a mut Option<usize>, usize);
 
 impl Drop for Running<'_> {
@@ -73,7 +73,7 @@ impl Drop for Running<'_> {
     }
 }
 
-/// Runs a part of the task of entry `at`, which is noted if it panics.
+/// Runs a part of the task of entry `at`; notes the entry if it panics.
 #[inline(always)]
 pub(super) fn noting<T>(panicked: &mut Option<usize>, at: usize, part: impl FnOnce() -> T) -> T {
     let running = Running(panicked, at);
@@ -84,18 +84,17 @@ pub(super) fn noting<T>(panicked: &mut Option<usize>, at: usize, part: impl FnOn
 
 /// epoll data of the worker's own bell.
 pub(super) const BELL: u64 = u64::MAX;
-/// Number of rounds between two checks of descriptors while there is other work.
+/// Number of rounds between two descriptor checks while there is work.
 const LOOK_EVERY: u32 = 16;
-/// The number of rounds of which one is timed: a prime number, so that what repeats itself from round to round is seen
-/// as a whole.
+/// One of this many rounds is timed: a prime number, so periodic patterns are sampled as a whole.
 const TIMED: u32 = 61;
-/// Maximum number of frames that can be left in a ring: its largest number of slots.
+/// Maximum number of frames left in a ring: its largest number of slots.
 const MOST_LEFT: usize = 16_384;
-/// Starts the thread that drops tasks: that can take long.
+/// Starts the thread that drops tasks, which can take long.
 fn retire() -> std::io::Result<Sender<(Job, SyncSender<()>)>> {
     let (dropping, done) = mpsc::channel::<(Job, SyncSender<()>)>();
     std::thread::Builder::new().name("netvale-retire".into()).spawn(move || {
-        // One that panics was reported by the runtime; the next ones are dropped all the same.
+        // A panic was reported by the runtime; later tasks are dropped all the same.
         done.into_iter().for_each(|one| drop(catch_unwind(AssertUnwindSafe(|| drop(one)))));
     })?;
     Ok(dropping)
@@ -126,15 +125,15 @@ impl Loop {
         })
     }
 
-    /// Works until it is stopped. A task that panics is lost with its port; the others go on.
+    /// Works until stopped. A panicking task is lost with its port; the others continue.
     pub(super) fn run(mut self) {
         while catch_unwind(AssertUnwindSafe(|| self.rounds())).is_err() {
             self.lose();
         }
     }
 
-    /// Drops the task that panicked. If no task did, what the worker knows of its tasks cannot be trusted any more: the
-    /// daemon ends, for the service manager to start it again.
+    /// Drops the task that panicked. If no task did, the worker's state cannot be trusted: the daemon ends, and the
+    /// service manager restarts it.
     fn lose(&mut self) {
         let Some(at) = self.panicked.take() else { std::process::abort() };
         let id = self.entries[at].id;
@@ -172,14 +171,14 @@ impl Loop {
         }
     }
 
-    /// A round of its own, so that reading the clock costs the others nothing.
+    /// A separate round, so clock reads cost the others nothing.
     #[cold]
     #[inline(never)]
     fn timed_round(&mut self) -> usize {
         self.round::<true>()
     }
 
-    /// Does each task once. Returns the number of frames.
+    /// Runs each task once. Returns the number of frames.
     #[inline(always)]
     fn round<const IS_TIMED: bool>(&mut self) -> usize {
         let mut frames = 0;
@@ -197,7 +196,7 @@ impl Loop {
             }
             if let Some(since) = &mut since {
                 let begun = std::mem::replace(since, Instant::now());
-                // A look for work that found none says nothing about the load.
+                // A poll without work tells nothing about the load.
                 if matches!(passed, Passed::Frames(_)) {
                     clock::add(&e.taken, since.duration_since(begun) * TIMED);
                 }
@@ -210,7 +209,8 @@ impl Loop {
     fn commands(&mut self) -> bool {
         self.shared.pending.store(false, Ordering::Relaxed);
         let commands = std::mem::take(&mut *self.shared.commands.lock().unwrap_or_else(PoisonError::into_inner));
-        let (mut stop, mut parked) = (false, None);
+        let mut stop = false;
+        let mut parked = None;
         let mut commands = commands.into_iter();
         while let Some(command) = commands.next() {
             match command {
@@ -219,7 +219,7 @@ impl Loop {
                 Command::Remove(id, done) => self.remove(id, done),
                 Command::Drain(id, left, done) => {
                     self.drain(id, left);
-                    // The sender may have stopped waiting.
+                    // The sender may have given up.
                     let _ = done.try_send(());
                 }
                 Command::KeepAwake(id, on) => {
@@ -233,7 +233,7 @@ impl Loop {
                 }
                 Command::Park(pause) => {
                     parked = Some(pause);
-                    // What comes behind is for afterwards.
+                    // Later commands stay for afterwards.
                     self.put_back(std::mem::take(&mut commands));
                 }
                 Command::WaitWith(id, waiting) => self.wait_with(id, waiting),
@@ -264,7 +264,7 @@ impl Loop {
         self.guarded(self.entries.len() - 1, |e, _, _| e.task.disarm());
     }
 
-    /// Runs a part of a task between two rounds. Returns false if it panics: then the task is lost.
+    /// Runs a part of a task between two rounds. Returns false if it panics; then the task is lost.
     pub(super) fn guarded(&mut self, at: usize, part: impl FnOnce(&mut Entry, &mut Work, &OwnedFd)) -> bool {
         let Loop { entries, work, epoll, .. } = self;
         let is_done = catch_unwind(AssertUnwindSafe(|| part(&mut entries[at], work, epoll))).is_ok();
@@ -275,8 +275,8 @@ impl Loop {
         is_done
     }
 
-    /// Forwards the frames that a program that ends may have left in its rings: they were sent. It stops after as many
-    /// as rings can hold, as the program could go on writing.
+    /// Forwards the frames that a closing program may have left in its rings: they count as sent. Stops after the
+    /// capacity of the rings, as the program may continue writing.
     fn drain(&mut self, id: TaskId, left: WithoutRoom) {
         let Some(at) = self.position(id) else { return };
         self.guarded(at, |entry, work, _| {
@@ -287,21 +287,21 @@ impl Loop {
             while frames < MOST_LEFT {
                 match entry.task.pass(work) {
                     Passed::Frames(n) => frames += n,
-                    // The next pass drops what waits for room; a rate may hold others back for longer.
+                    // The next pass drops frames without room; a rate may hold others back for longer.
                     Passed::Held if left == WithoutRoom::Drops => frames += 1,
                     Passed::Held | Passed::Idle => break,
                 }
             }
-            // The ring may hold frames now.
+            // The ring may hold frames by now.
             entry.ready = true;
         });
     }
 
-    /// Hands the task to the thread that drops it, and then `done`.
+    /// Passes the task, then `done`, to the thread that drops it.
     pub(super) fn remove(&mut self, id: TaskId, done: SyncSender<()>) {
         let Some(at) = self.position(id) else { return };
         let entry = self.take_out(at);
-        // If the thread is gone, it is dropped here.
+        // Dropped here if that thread is gone.
         let _ = self.dropping.send((entry.task, done));
     }
 
@@ -309,11 +309,11 @@ impl Loop {
         self.entries.iter().position(|e| e.id == id)
     }
 
-    /// Takes a task off the list, and its descriptor out of the set.
+    /// Removes a task from the list, and its descriptor from the set.
     pub(super) fn take_out(&mut self, at: usize) -> Entry {
         let entry = self.entries.swap_remove(at);
         if let Some(fd) = entry.task.wake_fd() {
-            // Fails only for a descriptor that is closed already.
+            // Fails only for a descriptor already closed.
             let _ = epoll::delete(&self.epoll, fd);
         }
         entry

@@ -1,5 +1,4 @@
-//! What a worker does without work: it polls as long as that pays, then sleeps in epoll until one of its tasks has
-//! news.
+//! The idle worker: it polls as long as that pays, then sleeps in epoll until one of its tasks has work.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -10,32 +9,30 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use super::clock::add;
 use super::rounds::{BELL, Entry, Loop, noting};
 
-/// epoll data of a doorbell that is rung when there is room for held frames. Numbers of tasks are smaller.
+/// epoll data of a doorbell rung when held frames have room. Numbers of tasks are smaller.
 const ROOM: u64 = u64::MAX - 1;
-/// How long a worker that never sleeps keeps the CPU to itself before it yields between polls.
+/// How long a worker that never sleeps polls before it yields the CPU between polls.
 const ALONE: Duration = Duration::from_micros(5);
-/// First sleep while frames wait for a receiver that may not say when it makes room: it doubles with each sleep that
-/// brought nothing.
+/// First nap while frames wait for a receiver that may not signal room; it doubles with each nap without effect.
 const HELD_NAP: Duration = Duration::from_micros(50);
 const MOST_HELD_NAP: Duration = Duration::from_millis(1);
-/// How long a descriptor with an error is not waited for: a TAP whose interface is gone reports one for good, others
-/// may recover.
+/// How long a descriptor with an error is out of the epoll set: a TAP with a vanished interface reports one forever,
+/// others may recover.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 
-/// Listens to the descriptor of a held ingress, or not: it stays readable while frames wait behind the held ones, so
-/// that the worker could not sleep.
+/// Listens to a held ingress's descriptor, or stops: it stays readable while frames wait behind the held ones, and
+/// would keep the worker awake.
 fn listen_to(epoll: &OwnedFd, e: &Entry, events: epoll::EventFlags) {
     if !e.held || e.cheap {
         return;
     }
     if let Some(fd) = e.task.wake_fd() {
-        // Fails only for a descriptor that is not in the set.
+        // Fails only for a descriptor outside the set.
         let _ = epoll::modify(epoll, fd, epoll::EventData::new_u64(e.id), events);
     }
 }
 
-/// Waits no longer for a descriptor that has an error: it would wake the worker again and again. The task still looks
-/// what there is to read.
+/// Stops waiting for a descriptor with an error, which would wake the worker repeatedly. The task still polls it.
 #[cold]
 fn give_up(epoll: &OwnedFd, e: &mut Entry) {
     if let Some(fd) = e.task.wake_fd() {
@@ -45,7 +42,7 @@ fn give_up(epoll: &OwnedFd, e: &mut Entry) {
 }
 
 impl Loop {
-    /// After a round without work: checks descriptors, goes on polling, or sleeps.
+    /// Handles a round without work: checks descriptors, then polls again or sleeps.
     pub(super) fn idle(&mut self) {
         if self.needs_epoll && self.look(Some(Duration::ZERO)) {
             return;
@@ -61,7 +58,7 @@ impl Loop {
     }
 
     fn sleep(&mut self) {
-        // A command sent before this point rang the bell, which epoll then reports immediately.
+        // A command sent before this point rang the bell, which epoll reports immediately.
         if !self.arm() {
             let nap = self.nap();
             self.clock.before_sleep(&self.shared.stats);
@@ -70,13 +67,13 @@ impl Loop {
             if self.entries.iter().any(|e| e.held) {
                 add(&self.shared.stats.waited_ns, slept);
             }
-            // After a nap that brought nothing, polling again is pointless.
+            // After a nap without work, polling again is pointless.
             self.naps = if woken || nap.is_none() { 0 } else { self.naps.saturating_add(1) };
         }
         self.disarm();
     }
 
-    /// Asks for wake-ups. Returns whether there are news already.
+    /// Requests wake-ups. Returns whether work has already arrived.
     fn arm(&mut self) -> bool {
         let Loop { entries, work, epoll, panicked, .. } = self;
         let mut news = false;
@@ -86,10 +83,10 @@ impl Loop {
                     return e.task.arm();
                 }
                 if let Some(bell) = e.task.ask_for_room() {
-                    // It is in the set already if two tasks wait for the same receiver.
+                    // Already in the set if two tasks wait for the same receiver.
                     let _ = epoll::add(&*epoll, bell, epoll::EventData::new_u64(ROOM), epoll::EventFlags::IN);
                 }
-                // The room may have been made just before it was asked for.
+                // Room may have appeared just before the request.
                 e.held = e.task.pass(work) == Passed::Held;
                 listen_to(epoll, e, epoll::EventFlags::empty());
                 !e.held
@@ -104,7 +101,7 @@ impl Loop {
             noting(panicked, at, || {
                 e.task.disarm();
                 e.task.stop_asking(&mut |bell| {
-                    // Another task that waited for the same receiver may have taken it out of the set.
+                    // Another task with the same receiver may have removed it.
                     let _ = epoll::delete(&*epoll, bell);
                 });
                 listen_to(epoll, e, epoll::EventFlags::IN);
@@ -112,40 +109,39 @@ impl Loop {
         }
     }
 
-    /// The longest time to sleep.
+    /// Longest sleep.
     fn nap(&self) -> Option<Duration> {
-        // Who knows how long it waits need not look before that.
+        // A task with a known delay needs no earlier poll.
         let held = self.entries.iter().any(|e| e.held && e.task.nap().is_none());
         let held = held.then(|| (HELD_NAP * (1 << self.naps.min(8))).min(MOST_HELD_NAP));
         let broken = self.entries.iter().any(|e| e.broken.is_some()).then_some(AFTER_ERROR);
         held.into_iter().chain(broken).chain(self.entries.iter().filter_map(|e| e.task.nap())).min()
     }
 
-    /// Waits again for descriptors that had an error a while ago.
+    /// Waits again for descriptors with an old error.
     fn listen_again(&mut self) {
         for e in &mut self.entries {
             if e.broken.is_some_and(|since| since.elapsed() >= AFTER_ERROR)
                 && let Some(fd) = e.task.wake_fd()
             {
                 e.broken = None;
-                // Fails only for a descriptor that is closed.
+                // Fails only for a closed descriptor.
                 let _ = epoll::add(&self.epoll, fd, epoll::EventData::new_u64(e.id), epoll::EventFlags::IN);
             }
         }
     }
 
-    /// Waits for descriptors, but no longer than that: epoll's own limit is rounded up to milliseconds. The kernel may
-    /// be late by a thousandth of a wait, so that a long one ends early by as much, and the worker waits again for the
-    /// rest.
+    /// Waits for descriptors with a precise limit: epoll's own is rounded up to milliseconds. The kernel may be late by
+    /// a thousandth of a wait, so a long one ends that much earlier, and the worker waits again for the rest.
     fn wait(&self, limit: Duration) {
         let limit = limit - limit / 512;
         let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
-        // Fails only if a signal comes.
+        // Fails only if a signal arrives.
         let _ = poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&limit));
     }
 
-    /// Waits for descriptors (`None`: without a limit). Returns whether any is ready: an ingress's, or the bell, behind
-    /// which commands wait, so that a caller about to sleep must not.
+    /// Waits for descriptors (`None`: without limit). Returns whether an ingress or the bell is ready. The bell
+    /// announces commands, so the caller must not sleep.
     pub(super) fn look(&mut self, limit: Option<Duration>) -> bool {
         self.listen_again();
         let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 64];

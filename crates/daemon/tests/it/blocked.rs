@@ -1,5 +1,5 @@
-//! Peers that make the descriptors by which they are woken block, and fill them: on every kind of port, the worker goes
-//! on for everybody else, and the peer loses its port, with a reason.
+//! Peers that make the daemon's wake-up descriptors block, and fill them: on every kind of port, the worker serves all
+//! others, and the peer loses its port, with a reason.
 
 use crate::common;
 use crate::common::published;
@@ -32,7 +32,7 @@ use netvale_virtio::features::VERSION_1;
 use published::{Driver, Plugged};
 use serde_json::json;
 
-/// How long others may wait: a look at what lasts comes every quarter of a second, and the machine may be busy.
+/// Longest delay of others: blocked calls are checked every quarter of a second, and the machine may be busy.
 const BOUND: Duration = Duration::from_secs(4);
 const REASON: &str = "is full and blocks";
 
@@ -50,7 +50,7 @@ fn notes(d: &Daemon) -> String {
     d.call("port.show", json!({"port": "vale0:bad"}))["result"]["notes"].to_string()
 }
 
-/// Frames from `a` to everybody until `evicted`. None takes longer than [`BOUND`] to reach `b`.
+/// Broadcasts frames from `a` until `evicted`. Each reaches `b` within [`BOUND`].
 fn serve_others(a: &mut Port, b: &mut Port, evicted: impl Fn() -> bool) {
     let began = Instant::now();
     for (sofar, i) in (0..=255).cycle().enumerate() {
@@ -65,7 +65,7 @@ fn serve_others(a: &mut Port, b: &mut Port, evicted: impl Fn() -> bool) {
     }
 }
 
-/// A socket that nobody reads from: writing to it blocks.
+/// A socket without a reader: writing to it blocks.
 fn full_socket() -> (UnixStream, UnixStream) {
     let (from, to) = UnixStream::pair().unwrap();
     waits(&to, false);
@@ -80,8 +80,8 @@ fn waits(fd: impl AsFd, does: bool) {
     rustix::fs::fcntl_setfl(&fd, if does { others } else { others | rustix::fs::OFlags::NONBLOCK }).unwrap();
 }
 
-/// Has queues called through sockets. What comes from a peer is made not to wait; the peer undoes that, for all of them
-/// together: it may be evicted for the first one.
+/// Has queues called through sockets. The daemon makes a peer's descriptors nonblocking; the peer undoes that for all
+/// together, as it may be evicted for the first one.
 fn call_by(socket: &UnixStream, all: &[(UnixStream, UnixStream)]) {
     for (queue, (_, to)) in (0u64..).zip(all) {
         let mut m = Message::new(request::SET_VRING_CALL, queue.to_le_bytes().to_vec());
@@ -92,7 +92,7 @@ fn call_by(socket: &UnixStream, all: &[(UnixStream, UnixStream)]) {
     all.iter().for_each(|(_, to)| waits(to, true));
 }
 
-/// Objective: a front end that blocks kick, call and error descriptor of a queue that wants to be called, or that is
+/// Objective: a front end that blocks the kick, call and error descriptors of a queue with calls enabled, or that is
 /// called through full sockets.
 #[test]
 fn vhost() {
@@ -102,11 +102,15 @@ fn vhost() {
 fn vhost_called(by_socket: bool) {
     let d = Daemon::start("workers = 1");
     let path = attach(&d, "vhost", json!({}));
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
-    let (socket, stop, fault) = (UnixStream::connect(&path).unwrap(), Doorbell::new().unwrap(), Fault::new().unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
+    let socket = UnixStream::connect(&path).unwrap();
+    let stop = Doorbell::new().unwrap();
+    let fault = Fault::new().unwrap();
     let calls = [(); 2].map(|()| Doorbell::new().unwrap());
     let running = Frontend::new(socket.as_fd(), stop.as_fd(), &fault).start(DriverOptions::default(), &calls).unwrap();
-    let (mut queues, _memory) = (running.pairs, running.ram);
+    let mut queues = running.pairs;
+    let _memory = running.ram;
     let (rx, tx) = &mut queues[0];
     let error = Doorbell::new().unwrap();
     let mut m = Message::new(request::SET_VRING_ERR, 0u64.to_le_bytes().to_vec());
@@ -142,16 +146,17 @@ fn vhost_called(by_socket: bool) {
 fn ptnet() {
     let d = Daemon::start("workers = 1");
     let path = attach(&d, "ptnet", json!({}));
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     let guest = Guest::connect(&path).unwrap();
     assert_eq!(guest.command(COMMAND_START, 0, 0).unwrap(), 0);
-    // Both rings' wishes to be interrupted: nm_csb_atok.appl_need_kick.
+    // Both rings need interrupts: nm_csb_atok.appl_need_kick.
     let status = Words::new(guest.memory(), 0x1000, 32).unwrap();
     [2, 18].into_iter().for_each(|word| status.store(word, 1));
     guest.vectors().iter().chain(guest.doorbells()).for_each(|bell| block(bell).unwrap());
     serve_others(&mut a, &mut b, || notes(&d).contains(REASON));
     assert!(notes(&d).contains("waits for a virtual machine"), "{}", notes(&d));
-    // Who comes next waits out the pause.
+    // The next guest waits out the pause.
     assert_eq!(Guest::connect(&path).unwrap().command(COMMAND_START, 0, 0).unwrap(), 0);
 }
 
@@ -160,7 +165,8 @@ fn ptnet() {
 fn published_device() {
     let d = Daemon::start("workers = 1");
     let path = attach(&d, "ptnet", json!({"vfio_user": true}));
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     let mut plugged = Plugged::new(&path);
     let mut driver = Driver::probe(&mut plugged, false);
     driver.open();
@@ -174,9 +180,10 @@ fn published_device() {
 fn e1000() {
     let d = Daemon::start("workers = 1");
     let path = attach(&d, "e1000", json!({"mac": "02:00:00:00:00:09"}));
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     let mut guest = Card::new(&path, CardOptions::default()).unwrap();
-    // What has interrupted it so far (the link is up) no longer stands; it waits for frames.
+    // Earlier interrupts (the link is up) are cleared; it waits for frames.
     guest.ingress.woken();
     assert!(!guest.ingress.arm());
     block(guest.ingress.wake_fd().unwrap()).unwrap();
@@ -184,7 +191,7 @@ fn e1000() {
     assert!(notes(&d).contains("waits for a virtual machine"), "{}", notes(&d));
 }
 
-/// Rings a doorbell in the end, also after a failure.
+/// Rings a doorbell on drop, also after a failure.
 struct Rings<'a>(&'a Doorbell);
 
 impl Drop for Rings<'_> {
@@ -193,7 +200,7 @@ impl Drop for Rings<'_> {
     }
 }
 
-/// A back end that agrees to everything, and blocks what it is kicked by.
+/// A back end that accepts everything, and blocks the descriptor of its kicks.
 fn back_end(connection: OwnedFd, stop: &Doorbell) {
     let mut kept = Vec::new();
     while let Ok(Received::Message(mut m)) = wire::receive(connection.as_fd(), stop.as_fd()) {
@@ -217,7 +224,8 @@ fn back_end(connection: OwnedFd, stop: &Doorbell) {
 fn virtio() {
     let d = Daemon::start("workers = 1");
     let (listener, _file) = Listener::listen(&d.path("virtio.sock").into()).unwrap();
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     let stop = Doorbell::new().unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -231,17 +239,17 @@ fn virtio() {
     });
 }
 
-/// Objective: a program that blocks the wake-up of its ring, and its doorbell, loses its port; one that opens it anew
-/// is served.
+/// Objective: a program that blocks its ring's wake-up, and its doorbell, loses its port; its next open is served.
 #[test]
 fn program() {
     let d = Daemon::start("workers = 1");
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     let mut bad = d.open("vale0:bad").unwrap();
     assert!(!bad.rx()[0].arm());
     block(bad.rx()[0].wake_fd()).unwrap();
     serve_others(&mut a, &mut b, || !d.ports().contains(&"vale0:bad".to_owned()));
-    // The port is gone; the reason is not.
+    // The port is gone, but its reason remains.
     let gone = d.call("port.show", json!({"port": "vale0:bad"}))["error"]["message"].to_string();
     assert!(gone.contains("there is no port") && gone.contains(REASON), "{gone}");
     let evicted = &d.call("port.evicted", json!({}))["result"];

@@ -1,4 +1,4 @@
-//! Regions in files that clients bring: what the daemon takes, and what it makes of the rest.
+//! Regions in files passed by clients: accepted files, and refusals.
 
 use crate::common;
 
@@ -42,8 +42,8 @@ fn refused(d: &Daemon, file: &impl AsFd, place: (u64, u64), why: &str) {
     }
 }
 
-/// Objective: what is no file in memory, open for reading and writing, long enough for the whole pages asked for, is
-/// refused by name, and the daemon goes on.
+/// Objective: anything but a memory file, open for reading and writing and long enough for the requested whole pages,
+/// is refused by name, and the daemon continues.
 #[test]
 fn other_files() {
     let d = Daemon::start("");
@@ -68,14 +68,14 @@ fn other_files() {
     refused(&d, &folder, (0, LEN), "file cannot carry its region");
     rustix::fs::fcntl_add_seals(&memory, SealFlags::WRITE).unwrap();
     refused(&d, &memory, (0, LEN), "bytes of shared memory");
-    // Sizes that fit nowhere are not the file's fault.
+    // Impossible sizes are not the file's fault.
     let small = memfd(MemfdFlags::empty());
     assert!(matches!(asked(&d, "vale0:x", &small, (0, 4096)), Err(Error::Refused { errno: libc::EINVAL, .. })));
     assert!(d.ports().is_empty());
     asked(&d, "vale0:x", &small, (0, LEN)).expect("a memfd without seals will do");
 }
 
-/// Objective: one place of one file is one region, another place is another, and a region goes with its last port.
+/// Objective: one place in a file is one region, another place another, and a region ends with its last port.
 #[test]
 fn same_place_same_region() {
     let d = Daemon::start("");
@@ -88,7 +88,7 @@ fn same_place_same_region() {
     assert_ne!(a.reply.nifp, b.reply.nifp);
     let (_other, c) = asked(&d, "vale0:c", &memfd(MemfdFlags::empty()), whole).unwrap();
     assert_ne!(a.reply.mem_id, c.reply.mem_id);
-    // A connection that came from elsewhere finds the same.
+    // A connection inherited from elsewhere finds the same region.
     let again = raw::resume(one.as_fd()).unwrap();
     assert_eq!((again.reply.mem_id, again.map.start()), (a.reply.mem_id, a.map.start()));
     drop((one, a, again));
@@ -101,14 +101,14 @@ fn same_place_same_region() {
     assert_ne!(fresh.reply.mem_id, last);
 }
 
-/// Objective: a file that is cut short under its ports costs nobody else anything, and a longer file again is another
-/// region.
+/// Objective: a file truncated under its ports affects no other port, and is another region once extended again.
 #[test]
 fn cut_short() {
     let d = Daemon::start("");
     let file = memfd(MemfdFlags::empty());
     let (conn, lost) = asked(&d, "vale0:lost", &file, (0, LEN)).unwrap();
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     rustix::fs::ftruncate(&file, 0).unwrap();
     for tag in 0..100 {
         send(&mut a, &frame(255, 1, tag));
@@ -128,8 +128,8 @@ fn cut_short() {
 mod as_root {
     use super::*;
 
-    /// Objective: nobody gets a region in the place of another user's, root neither, and root none that a user could
-    /// cut short.
+    /// Objective: no user, not even root, gets a region in place of another user's, and root gets none that a user
+    /// could truncate.
     #[test]
     fn other_users() {
         if !rustix::process::geteuid().is_root() {
@@ -143,7 +143,7 @@ mod as_root {
         let (_conn, theirs) = std::thread::scope(|scope| {
             let somebody = scope.spawn(|| {
                 let uid = rustix::fs::Uid::from_raw(4711);
-                // Of this thread alone.
+                // Only for this thread.
                 rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
                 asked(&d, "vale0:theirs", &file, (0, LEN / 2)).unwrap()
             });
@@ -161,7 +161,7 @@ mod as_root {
         }
     }
 
-    /// Objective: a file on a full tmpfs is refused, and the daemon goes on.
+    /// Objective: a file on a full tmpfs is refused, and the daemon continues.
     #[test]
     fn full_file_system() {
         if !rustix::process::geteuid().is_root() {
@@ -180,11 +180,12 @@ mod as_root {
         let file = File::options().read(true).write(true).create_new(true).open(folder.join("file")).unwrap();
         file.set_len(LEN).unwrap();
         refused(&d, &file, (0, LEN), "full");
-        let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+        let mut a = d.open("vale0:a").unwrap();
+        let mut b = d.open("vale0:b").unwrap();
         send(&mut a, &frame(255, 1, 1));
         assert_eq!(receive(&mut b), frame(255, 1, 1));
         drop(file);
-        // Not with the daemon's folder, which is removed.
+        // Separate from the daemon's folder, which is removed.
         assert!(std::process::Command::new("umount").arg("-l").arg(&folder).status().unwrap().success());
     }
 }

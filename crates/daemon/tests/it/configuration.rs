@@ -21,18 +21,19 @@ fn shown(d: &Daemon) -> Value {
     d.call("config.export", json!({}))["result"].clone()
 }
 
-/// The daemon's settings of the tests, which a file has to have to leave them as they are.
+/// The daemon's settings in the tests; a file must repeat them to leave them unchanged.
 fn head(d: &Daemon) -> String {
     format!("run_dir = {:?}\nsandbox = false\n", d.dir())
 }
 
-/// Objective: a program goes on with its port, its counters and its connection while others come and go; a port that a
-/// program opened is in the way of one of the file, and is named.
+/// Objective: a program keeps its port, counters and connection while other ports come and go; a port opened by a
+/// program conflicts with one in the file, and is named.
 #[test]
 fn programs_go_on() {
     let d = Daemon::start("[[port]]\nswitch = 'vale0'\nport = 'a'\n[[port]]\nswitch = 'vale0'\nport = 'gone'\n");
-    let (mut a, mut b, mut gone) =
-        (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap(), d.open("vale0:gone").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
+    let mut gone = d.open("vale0:gone").unwrap();
     send(&mut a, &frame(255, 1, 7));
     assert_eq!((receive(&mut b)[14], receive(&mut gone)[14]), (7, 7));
     let text = head(&d) + "[switch]\nageing_s = 60\n[[port]]\nswitch = 'vale0'\nport = 'a'\n";
@@ -52,8 +53,8 @@ fn programs_go_on() {
     assert_eq!(shown(&d)["left_out"].as_array().unwrap().len(), 1);
 }
 
-/// Objective: ports that cannot be attached are left out, of whatever kind, and are attached once they can be; where
-/// all are required, the daemon does not start.
+/// Objective: ports of any kind that cannot be attached are skipped, and attached once they can be; if all are
+/// required, the daemon does not start.
 #[test]
 fn ports_that_fail() {
     let dir = tempfile::tempdir().unwrap();
@@ -83,8 +84,8 @@ fn ports_that_fail() {
     assert!(refused.contains("enters no network namespace"), "{refused}");
 }
 
-/// Objective: a file that is longer than other users' requests may be is taken whole; it comes out as it went in, and
-/// starts the same daemon.
+/// Objective: a file longer than other users' requests is accepted whole; it is exported unchanged, and starts the same
+/// daemon.
 #[test]
 fn large_files() {
     let d = Daemon::start("");
@@ -100,7 +101,7 @@ fn large_files() {
     assert_eq!(written["config"]["port"].as_array().unwrap().len(), 200);
 }
 
-/// Objective: who may connect changes while the daemon runs, as far as the daemon may change it.
+/// Objective: access to the sockets changes at run time, as far as the daemon has the right.
 #[test]
 fn mode_of_the_sockets() {
     let d = Daemon::start("");
@@ -117,7 +118,7 @@ fn mode_of_the_sockets() {
 mod as_root {
     use super::*;
 
-    /// Objective: users who are not trusted neither apply nor export, not even to look; nothing changes.
+    /// Objective: untrusted users neither apply nor export, nor list differences; nothing changes.
     #[test]
     fn not_for_everybody() {
         if !rustix::process::geteuid().is_root() {

@@ -1,5 +1,5 @@
-//! Daemons whose place is taken while frames pass devices of the host: TAPs and network interfaces. Nothing is lost,
-//! doubled or out of order.
+//! Daemons replaced while frames pass host devices: TAPs and network interfaces. No frame is lost, duplicated or
+//! reordered.
 
 use crate::common;
 
@@ -18,10 +18,10 @@ use netvale_tap::{Tap, TapOptions};
 use rustix::process::Signal;
 use serde_json::json;
 
-/// Take-overs in each test.
+/// Number of take-overs in each test.
 const TIMES: usize = 4;
 
-/// Runs the test of that name in a namespace. Returns whether this process is the one inside.
+/// Runs the test of that name in a namespace. Returns whether this process is the inner one.
 fn inside() -> bool {
     if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
         netvale_harness::skip("needs root and /dev/net/tun");
@@ -37,14 +37,16 @@ fn taken_over(d: &Daemon) {
     }
 }
 
-/// Objective: what an echo sends back, and what is discarded, is counted on by the next daemon.
+/// Objective: the next daemon continues the counters of an echo and of a null port.
 #[test]
 fn echo_and_null() {
     let d = Daemon::start("");
     attach(&d, "echo:", json!({}));
     attach(&d, "null:", json!({}));
     let mut port = open(&d, "vale0:a");
-    let (mut sent, mut back, mut place) = (0u32, 0u32, vec![0; 2048]);
+    let mut sent = 0u32;
+    let mut back = 0u32;
+    let mut place = vec![0; 2048];
     std::thread::scope(|scope| {
         let others = scope.spawn(|| taken_over(&d));
         while !others.is_finished() || back < sent {
@@ -62,12 +64,12 @@ fn echo_and_null() {
             let _ = port.rx()[0].sync();
         }
     });
-    // The echo's answers have an address that is known.
+    // The echo's answers go to a known address.
     let discarded = show(&d, "vale0:null")["rings"][0]["frames"].as_u64().unwrap();
     assert_eq!((sent > 0, discarded), (true, u64::from(sent)));
 }
 
-/// Objective: a flow stays on the queue that it had, and so in order, when another process takes the daemon's place.
+/// Objective: a flow stays on its queue, and so in order, across a replacement of the daemon.
 #[test]
 fn flows_stay_on_their_queues() {
     let managed = Daemon::managed("");
@@ -86,7 +88,7 @@ fn queues_are_kept(d: &Daemon, ends: impl Fn()) {
     assert_eq!(flows(&mut from, &mut to), queues);
 }
 
-/// The queue to which each of some flows goes.
+/// Returns the queue of each of some flows.
 fn flows(from: &mut Port, to: &mut Port) -> Vec<usize> {
     let queue = |port: u16| {
         let build = PacketBuilder::ethernet2([2; 6], [0xff; 6]).ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64);
@@ -105,7 +107,7 @@ fn flows(from: &mut Port, to: &mut Port) -> Vec<usize> {
     (5000..5032).map(queue).collect()
 }
 
-/// A cable whose far end is the stack's, which finishes its frames itself.
+/// A cable whose far end belongs to the stack, which completes its frames itself.
 fn cable_to_the_stack(queues: u32) {
     cable("nva", "nvb", queues);
     let quiet = std::process::Command::new("ethtool").args(["-K", "nvb", "tx", "off", "gso", "off"]).output().unwrap();
@@ -116,8 +118,8 @@ fn cable_to_the_stack(queues: u32) {
 mod as_root {
     use super::*;
 
-    /// Objective: a TAP, with one queue or several, loses, doubles and reorders nothing while daemons follow each
-    /// other, also after successors that fail; its counters go on.
+    /// Objective: a TAP, with one queue or several, loses, duplicates and reorders no frame across several daemons,
+    /// including failed successors; its counters continue.
     #[test]
     fn tap() {
         if !inside() {
@@ -140,7 +142,7 @@ mod as_root {
         }
     }
 
-    /// Objective: a TAP that its client made and has let go of goes on, too, and still ends with its interface.
+    /// Objective: a TAP created and closed by its client also continues, and still ends with its interface.
     #[test]
     fn brought_tap() {
         if !inside() {
@@ -159,8 +161,8 @@ mod as_root {
         until("no port", || d.ports() == ["vale0:a"]);
     }
 
-    /// Objective: an interface on a switch goes on with its sockets, its buffers and its program; given back, it is as
-    /// before.
+    /// Objective: an interface on a switch continues with its sockets, its buffers and its program; once detached, it
+    /// is as before.
     #[test]
     fn interface_on_a_switch() {
         if !inside() {
@@ -186,7 +188,7 @@ mod as_root {
         }
     }
 
-    /// Objective: the stack behind an interface on a switch goes on, too: what it sends comes to the switch, and back.
+    /// Objective: an interface's host stack on a switch continues, too: its frames reach the switch and return.
     #[test]
     fn stack_behind_an_interface() {
         if !inside() {
@@ -205,8 +207,8 @@ mod as_root {
         until("no TAP", || Interface::find("nvhost0").is_err());
     }
 
-    /// Objective: a program that has an interface open does not notice: neither at its queues, which it shares with the
-    /// kernel, nor at its host rings. When it ends, the interface is as before.
+    /// Objective: a program with an open interface notices nothing, neither at its queues, which it shares with the
+    /// kernel, nor at its host rings. After its end, the interface is as before.
     #[test]
     fn interface_of_a_program() {
         if !inside() {

@@ -1,4 +1,4 @@
-//! Daemons whose place is taken while files are captured and replayed: no frame is lost, doubled or out of order.
+//! Daemons replaced during captures and replays: no frame is lost, duplicated or reordered.
 
 use crate::common;
 
@@ -13,11 +13,11 @@ use netvale_pcapport::{Format, Writer};
 use serde_json::json;
 
 const FRAMES: u32 = 2000;
-/// A user whom the daemon does not trust.
+/// A user that the daemon does not trust.
 const USER: u32 = 61_123;
 
-/// Objective: captures of either format, on their way while daemons follow each other, are complete; so are those that
-/// come after a successor that failed. The count of frames goes on.
+/// Objective: captures of either format in progress across several daemons are complete; so are those after a failed
+/// successor. The frame count continues.
 #[test]
 fn captures() {
     let d = Daemon::start("");
@@ -49,7 +49,7 @@ fn captures() {
     }
 }
 
-/// Objective: a replay goes on where it was, in its time, and is at its end once.
+/// Objective: a replay continues at its position and in its time, and ends once.
 #[test]
 fn replays() {
     let d = Daemon::start("");
@@ -87,8 +87,8 @@ fn replays() {
 mod as_root {
     use super::*;
 
-    /// Objective: what a user may capture is limited over successors: the portions of finished captures and of running
-    /// ones count, and come back when the files go; a limit of a file's own holds, too.
+    /// Objective: a user's capture quota holds across successors: portions of finished and running captures count, and
+    /// return with the removal of the files; a file's own limit holds, too.
     #[test]
     fn limits() {
         if !rustix::process::geteuid().is_root() {
@@ -122,7 +122,7 @@ mod as_root {
             assert!(refused.contains("2 MiB of captures, and may have 2"), "{refused}");
         }
         std::fs::remove_file(folder.path().join("one")).unwrap();
-        // What a slow disk has not got yet counts for a while.
+        // Data not yet on a slow disk counts for a while.
         let allowed = |name: &str| until(name, || capture(&d, name)["error"].is_null());
         allowed("three");
         detach(&d, "two");

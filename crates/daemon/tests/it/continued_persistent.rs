@@ -1,5 +1,4 @@
-//! Ports that may be on no switch, when another daemon takes this one's place: persistent ones of netmap's, and rings
-//! with nothing behind them.
+//! Hand-over of ports that may be on no switch: netmap's persistent ports, and rings without a backend.
 
 use crate::common;
 
@@ -20,8 +19,8 @@ fn asked(d: &Daemon, reqtype: u16, name: &str) {
     let all = [(std::mem::offset_of!(NmreqRegister, nr_mode), NR_REG_ALL_NIC as u8)];
     let is_named = [NETMAP_REQ_VALE_ATTACH, NETMAP_REQ_VALE_DETACH].contains(&reqtype);
     let body: &[(usize, u8)] = if is_named { &all } else { &[] };
-    // What another test starts has copies of this process's descriptors for a moment: what was closed here is not
-    // closed yet.
+    // Processes started by other tests briefly hold copies of this process's descriptors: closed ones are not yet fully
+    // closed.
     let mut status = 0;
     until("it is free", || {
         status = request(d, 0, reqtype, name, body).status;
@@ -30,8 +29,8 @@ fn asked(d: &Daemon, reqtype: u16, name: &str) {
     assert_eq!(status, 0, "{reqtype} {name}");
 }
 
-/// Objective: such a port keeps its rings, its holders and its switches over daemons that follow each other, and can be
-/// parted, detached and removed afterwards as before.
+/// Objective: such a port keeps its rings, holders and switches across several daemons, and can then be parted,
+/// detached and removed as before.
 #[test]
 fn persistent() {
     let d = Daemon::start("");
@@ -67,8 +66,8 @@ fn persistent() {
     assert_eq!(d.ports(), ["vale0:a", "vale1:b"]);
 }
 
-/// Objective: policies of such a port are set while it gets and sends frames; what is under way on its link arrives
-/// before it leaves its switch; on the next one, and over daemons that follow each other, it has the same policies.
+/// Objective: policies of such a port change under traffic; frames in flight on its link arrive before it leaves its
+/// switch; on the next switch, and across several daemons, it has the same policies.
 #[test]
 fn policies() {
     let d = Daemon::start("");
@@ -79,7 +78,8 @@ fn policies() {
     let policy = |d: &Daemon, port: &str| d.call("port.show", json!({"port": port}))["result"]["policies"].take();
     asked(&d, NETMAP_REQ_VALE_NEWIF, "p0");
     asked(&d, NETMAP_REQ_VALE_ATTACH, "vale0:p0");
-    let (mut port, mut a) = (d.open("netmap:p0").unwrap(), d.open("vale0:a").unwrap());
+    let mut port = d.open("netmap:p0").unwrap();
+    let mut a = d.open("vale0:a").unwrap();
     set(&d, "vale0:p0", json!({"isolated": true}));
     send(&mut a, &frame(255, 1, 1));
     assert_eq!(receive(&mut port), frame(255, 1, 1));
@@ -97,7 +97,8 @@ fn policies() {
     d.is_robbed();
     d.is_succeeded();
     assert_eq!(policy(&d, "vale1:p0"), known);
-    let (mut port, mut c) = (d.open("netmap:p0").unwrap(), d.open("vale1:c").unwrap());
+    let mut port = d.open("netmap:p0").unwrap();
+    let mut c = d.open("vale1:c").unwrap();
     send(&mut port, &frame(255, 2, 4));
     send(&mut c, &frame(255, 3, 5));
     assert_eq!(receive(&mut port), frame(255, 3, 5));
@@ -114,8 +115,7 @@ fn policies() {
     assert_eq!(policy(&d, "vale2:p0")["isolated"], true);
 }
 
-/// Objective: frames on a port's link that its destination has no room for when another daemon takes over are counted
-/// as dropped.
+/// Objective: frames on a port's link without room at their destination during a hand-over are counted as dropped.
 #[test]
 fn frames_behind_a_link() {
     let d = Daemon::start("");
@@ -125,7 +125,8 @@ fn frames_behind_a_link() {
     };
     attach("a", json!({"link_in": "delay 500ms"}));
     attach("b", json!({"lossless": true, "slots": 64}));
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     for n in 0..150 {
         assert!(a.wait(Interest::Tx, None).unwrap());
         send(&mut a, &frame(255, 1, n));
@@ -144,8 +145,8 @@ fn frames_behind_a_link() {
     assert_eq!(got + drops("vale0:a") + drops("vale0:b"), 150);
 }
 
-/// Objective: rings with nothing behind them stay their connection's, at their place in their region, over daemons that
-/// follow each other; nobody else gets that place, until the connection ends.
+/// Objective: rings without a backend stay with their connection, at their place in their region, across several
+/// daemons; the place is not reused until the connection ends.
 #[test]
 fn rings_with_nothing_behind_them() {
     let d = Daemon::start("");

@@ -1,5 +1,5 @@
-//! e1000 ports, and the guests at them: played ones that drive their card by registers, with Send Combining and with
-//! the status block, and some that do what no driver does.
+//! e1000 ports and their guests: simulated ones that drive their card by registers, with Send Combining and with the
+//! status block, and some that do what no driver does.
 #![allow(unsafe_code)]
 
 use crate::common;
@@ -20,7 +20,7 @@ use netvale_port::{Batch, Egress, Ingress, Scratch};
 use netvale_vfio_user::client::Client;
 use serde_json::{Value, json};
 
-/// A port on switch vale0. Returns its socket.
+/// Attaches a port on switch vale0. Returns its socket.
 fn attach(d: &Daemon, name: &str, mut options: Value) -> PathBuf {
     let path = d.path(&format!("{name}.sock"));
     options["name"] = json!(name);
@@ -34,7 +34,7 @@ fn show(d: &Daemon, name: &str) -> Value {
     d.call("port.show", json!({"port": format!("vale0:{name}")}))["result"].clone()
 }
 
-/// The next frames, with an interrupt where there are none yet; none if no interrupt comes.
+/// Receives the next frames, waiting for an interrupt if necessary; empty if none comes.
 fn frames_within(guest: &mut Guest, limit: Duration) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     until("a frame comes", || {
@@ -70,7 +70,7 @@ const WAYS: [DriverOptions; 3] = [
 
 fn ping(d: &Daemon, guest: &mut Guest, local: &mut Port, tag: u8) {
     send_from(guest, &frame(255, 9, tag));
-    // What waits for others to be sent goes with the interrupt that says that they are.
+    // Frames that wait for others go out with those frames' interrupt.
     until("it arrives", || {
         guest.ingress.woken();
         local.wait(Interest::Rx, Some(Duration::from_millis(1))).unwrap()
@@ -79,8 +79,7 @@ fn ping(d: &Daemon, guest: &mut Guest, local: &mut Port, tag: u8) {
     send(local, &frame(9, 1, tag));
     let mut frames = frames_within(guest, INTERRUPT);
     if frames.is_empty() {
-        // Dropped by name where the machine is so busy that a register access of the guest's was kept from being
-        // carried out meanwhile.
+        // Dropped by name if the busy machine delayed a register access of the guest.
         let shown = show(d, "card");
         assert!(shown["drops"]["no-room"].as_u64() > Some(0), "no interrupt came: {shown}");
         send(local, &frame(9, 1, tag));
@@ -89,8 +88,8 @@ fn ping(d: &Daemon, guest: &mut Guest, local: &mut Port, tag: u8) {
     assert_eq!(frames, [frame(9, 1, tag)]);
 }
 
-/// Objective: frames go both ways, woken where somebody sleeps, in each of the ways to drive a card, one guest after
-/// the other at the same port.
+/// Objective: frames go both ways, with wake-ups of sleepers, in each way to drive a card, for one guest after another
+/// at the same port.
 #[test]
 fn played_guests() {
     let d = Daemon::start("workers = 2");
@@ -115,8 +114,8 @@ fn played_guests() {
     }
 }
 
-/// Objective: what was learned behind a guest is forgotten when it leaves: frames for it go to the port that has its
-/// address now.
+/// Objective: addresses learned behind a guest are forgotten when it leaves: frames go to the port that has the address
+/// now.
 #[test]
 fn leaving() {
     let d = Daemon::start("");
@@ -136,8 +135,8 @@ fn leaving() {
     }
 }
 
-/// Objective: a status block of a guest that is awake costs no register accesses and no interrupts, however many frames
-/// pass.
+/// Objective: the status block of a guest that is awake saves all register accesses and interrupts, for any number of
+/// frames.
 #[test]
 fn nothing_but_memory() {
     let d = Daemon::start("poll_always = true");
@@ -150,9 +149,10 @@ fn nothing_but_memory() {
     };
     let mut got = Batch::new();
     let mut pass = |n: u32| {
-        let (mut sent, mut received) = (0, 0);
+        let mut sent = 0;
+        let mut received = 0;
         until("all arrive", || {
-            // Many a look: on a busy machine each look may cost a time slice.
+            // Many polls: on a busy machine each may cost a time slice.
             while sent < n && sent - received < 500 {
                 send_from(&one, &frame(2, 1, sent as u8));
                 sent += 1;
@@ -173,8 +173,8 @@ fn nothing_but_memory() {
     assert!(moved <= 20, "{before:?} {after:?}");
 }
 
-/// Objective: memory that goes away under traffic takes nobody down; frames that lie in none are dropped by name, and
-/// with the memory back, and the card started again, all goes on.
+/// Objective: memory unmapped under traffic crashes nothing; frames outside of memory are dropped by name; with the
+/// memory back and the card restarted, traffic continues.
 #[test]
 fn memory_that_goes_away() {
     let d = Daemon::start("");
@@ -211,8 +211,8 @@ fn memory_that_goes_away() {
     }
 }
 
-/// Objective: registers are reached by I/O ports, too; narrow reads see their bytes; what is narrower, wider or between
-/// registers is not written, and what lies outside is refused.
+/// Objective: registers are also reached by I/O ports; narrow reads see their bytes; narrower, wider and unaligned
+/// writes are ignored, and accesses outside are refused.
 #[test]
 fn ways_to_registers() {
     let d = Daemon::start("");
@@ -247,7 +247,7 @@ fn ways_to_registers() {
     assert_eq!([TDLEN, RDLEN, TDH, ICR].map(|at| guest.remote.read(at)), [0; 4]);
 }
 
-/// Objective: somebody who does not speak the protocol is shown out with a reason, and the next guest is served.
+/// Objective: a peer that does not speak the protocol is disconnected with a reason, and the next guest is served.
 #[test]
 fn strangers() {
     use std::io::{Read, Write};

@@ -1,5 +1,5 @@
-//! Events, as clients of the control socket are told of them: what is told, in which order, to whom; of clients that do
-//! not read; beyond the limits; over a change of processes.
+//! Events for clients of the control socket: contents, order, recipients; clients that do not read; limits; replacement
+//! of the daemon.
 
 use crate::common;
 
@@ -22,14 +22,14 @@ use serde_json::{Value, json};
 const ALICE: u32 = 70_001;
 const BOB: u32 = 70_002;
 const USERS: &str = "[switch]\nshared = ['vale0']\n[sockets]\nmode = '0666'\n";
-/// Long enough for everything that comes by itself.
+/// Long enough for all spontaneous events.
 const QUIET: Duration = Duration::from_millis(700);
 
 fn client(d: &Daemon) -> Client {
     Client::connect(d.dir()).unwrap()
 }
 
-/// A client that is told of events of these names, of all if there are none.
+/// Subscribes a client to events of these names, or to all.
 fn subscribed(d: &Daemon, names: &[&str]) -> Client {
     let mut client = client(d);
     client.subscribe(named(names)).unwrap();
@@ -44,7 +44,7 @@ fn next(client: &mut Client) -> Event {
     client.next_event(LIMIT).unwrap().expect("no event came")
 }
 
-/// The next event, which has that name and is about that port or switch.
+/// Receives the next event, which must have that name and that port or switch.
 fn expect(client: &mut Client, name: &str, place: &str) -> Event {
     let event = next(client);
     let found = event.port.as_deref().or(event.switch.as_deref()).unwrap_or("");
@@ -62,8 +62,7 @@ fn call(d: &Daemon, method: &str, params: Value) -> Value {
     reply["result"].clone()
 }
 
-/// Objective: what becomes of a port that a program makes, and of one that is attached, is told in order, with who did
-/// it and why.
+/// Objective: events of a program's port and of an attached port arrive in order, with author and reason.
 #[test]
 fn ports_and_programs() {
     let d = Daemon::start("");
@@ -88,7 +87,7 @@ fn ports_and_programs() {
     expect(&mut told, "port.idle", "vale0:a");
     assert_eq!(expect(&mut told, "port.detached", "vale0:a").why.as_deref(), Some("its client is gone"));
     let last = expect(&mut told, "switch.gone", "vale0");
-    // One that stays is there before and after its programs.
+    // A persistent port exists before and after its programs.
     call(&d, "port.attach", json!({"switch": "vale1", "port": "b"}));
     expect(&mut told, "switch.made", "vale1");
     expect(&mut told, "port.attached", "vale1:b");
@@ -115,14 +114,14 @@ fn ports_and_programs() {
     expect(&mut told, "switch.made", "vale2");
     expect(&mut told, "port.attached", "vale2:n");
     let applied = next(&mut told);
-    // Settings of the command line are changes, too.
+    // Settings of the command line count as changes.
     assert!(applied.name == "daemon.configured" && applied.details["changes"].as_u64() >= Some(1), "{applied:?}");
     assert!(applied.now_ns > last.now_ns && applied.time > last.time && applied.sequence > last.sequence);
     nothing(&mut told);
 }
 
-/// Objective: only what was asked for is told: of these ports and switches, of these names; a later `subscribe` changes
-/// it, `unsubscribe` ends it. Events and answers are in order: a list has what the events before it told.
+/// Objective: only requested ports, switches and names are reported; a later `subscribe` replaces the filters,
+/// `unsubscribe` ends the subscription. Events and answers are in order: a list reflects all earlier events.
 #[test]
 fn filters_and_order() {
     let d = Daemon::start("");
@@ -151,12 +150,12 @@ fn filters_and_order() {
     }
     let again = told.subscribe(params(&[], &["port.detached"], false)).unwrap();
     assert_eq!((again.sequence, again.ports), (4, None));
-    // The client's own requests: the answer comes first, then the event; the next answer comes after it.
+    // A client's own request is answered first, then reported; the next answer follows.
     told.attach(AttachParams { switch: "vale0".into(), port: "d".into(), ..Default::default() }).unwrap();
     told.detach("vale0", "d").unwrap();
     assert!(told.ports(None).unwrap().iter().all(|port| port.name != "vale0:d"));
     assert_eq!(told.next_event(Duration::from_millis(1)).unwrap().unwrap().sequence, 5);
-    // Nothing is between an answer and those that it knows of, however late they are read.
+    // No event comes between an answer and the earlier events it reflects, however late they are read.
     for i in 0..50 {
         let name = format!("n{i}");
         call(&d, "port.attach", json!({"switch": "vale0", "port": name}));
@@ -181,7 +180,7 @@ fn filters_and_order() {
     }
 }
 
-/// Objective: users are told of their own ports and refusals, and of switches of their own; root of all.
+/// Objective: users get events of their own ports, refusals and switches; root gets all.
 #[test]
 fn whose_events() {
     let d = Daemon::start(USERS);
@@ -200,7 +199,7 @@ fn whose_events() {
     told.iter_mut().for_each(nothing);
 }
 
-/// Objective: peers of devices are told of when they come and when they go, and why if they broke a rule.
+/// Objective: arrivals and departures of devices' peers are reported, with the reason after a protocol violation.
 #[test]
 fn guests() {
     let d = Daemon::start("");
@@ -210,7 +209,7 @@ fn guests() {
         let port = format!("{kind}:{}", path.display());
         let mut options = json!({"name": kind});
         if kind == "ptnet" {
-            // By ivshmem it would describe itself to a guest that has gone already, and say that this failed.
+            // By ivshmem, it would send its description to a guest that has left, and report the failure.
             options["vfio_user"] = json!(true);
         }
         call(&d, "port.attach", json!({"switch": "vale0", "port": port, "options": options}));
@@ -230,13 +229,14 @@ fn guests() {
     nothing(&mut told);
 }
 
-/// Objective: a program that loses its port, and why; endpoints of a tunnel that come and go; a port that the loop
-/// guard blocks.
+/// Objective: events report a program's eviction and its reason, endpoints of a tunnel that come and go, and a port
+/// blocked by the loop guard.
 #[test]
 fn faults_tunnels_loops() {
     let d = Daemon::start("");
     let mut told = subscribed(&d, &["port.evicted", "tunnel", "loop", "address"]);
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     assert!(!b.rx()[0].arm());
     rustix::io::ioctl_fionbio(b.rx()[0].wake_fd().as_fd(), false).unwrap();
     rustix::io::write(b.rx()[0].wake_fd().as_fd(), &(u64::MAX - 1).to_ne_bytes()).unwrap();
@@ -261,7 +261,8 @@ fn faults_tunnels_loops() {
     set(&[2, 3], &[], false);
     set(&[2], &[3], false);
     set(&[4], &[], true);
-    let (added, removed) = ("tunnel.vtep-added", "tunnel.vtep-removed");
+    let added = "tunnel.vtep-added";
+    let removed = "tunnel.vtep-removed";
     for (name, n) in [(added, 2), (added, 3), (removed, 3), (added, 4), (removed, 2)] {
         assert_eq!(expect(&mut told, name, "vale1:t").details["vtep"], format!("127.0.0.{n}"));
     }
@@ -275,7 +276,7 @@ fn faults_tunnels_loops() {
     until("a loop is seen", || {
         for end in &mut ends {
             send(end, &frame(255, 9, 1));
-            // Its address moves before the other one sends.
+            // Its address moves before the other port sends.
             until("it was taken", || {
                 let ring = &mut end.tx()[0];
                 ring.sync();
@@ -291,23 +292,27 @@ fn faults_tunnels_loops() {
         blocked.name == "loop.blocked" && place.starts_with("vale2:") && blocked.details["loops"] == 1,
         "{blocked:?}"
     );
-    // A guard that is taken away lets the port go on.
+    // Removing a guard unblocks the port.
     call(&d, "port.set", json!({"port": place, "set": {"loop_guard": null}}));
     let after = (0..3).map(|_| next(&mut told)).find(|event| event.port.as_deref() == Some(&place));
     assert_eq!(after.unwrap().name, "loop.unblocked");
 }
 
-/// What came for a raw connection: events that it got, and how many it was told it lost. Numbers tell the same.
+/// The events on a raw connection, and the reported number of lost ones. The sequence numbers agree.
 fn read_to(stream: UnixStream, last: &str) -> (u64, u64) {
-    let (mut got, mut lost, mut sequence) = (0, 0, 0);
+    let mut got = 0;
+    let mut lost = 0;
+    let mut sequence = 0;
     for line in BufReader::new(stream).lines() {
         let line: Value = serde_json::from_str(&line.unwrap()).unwrap();
         let event: Event = serde_json::from_value(line["params"].clone()).unwrap();
         if event.name == "events.lost" {
             let more = event.details["lost"].as_u64().unwrap();
-            (lost, sequence) = (lost + more, sequence + more);
+            lost += more;
+            sequence += more;
         } else {
-            (got, sequence) = (got + 1, sequence + 1);
+            got += 1;
+            sequence += 1;
         }
         assert_eq!(event.sequence, sequence, "{event:?}");
         if event.port.as_deref() == Some(last) {
@@ -317,13 +322,14 @@ fn read_to(stream: UnixStream, last: &str) -> (u64, u64) {
     (got, lost)
 }
 
-/// A connection that has subscribed, and reads nothing more.
+/// A subscribed connection that reads no further.
 fn silent(d: &Daemon, params: Value) -> UnixStream {
     let mut stream = UnixStream::connect(d.path("control.sock")).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     let request = json!({"jsonrpc": "2.0", "id": 1, "method": "subscribe", "params": params});
     writeln!(stream, "{request}").unwrap();
-    let (mut byte, mut line) = ([0], Vec::new());
+    let mut byte = [0];
+    let mut line = Vec::new();
     while byte != *b"\n" {
         stream.read_exact(&mut byte).unwrap();
         line.push(byte[0]);
@@ -333,8 +339,8 @@ fn silent(d: &Daemon, params: Value) -> UnixStream {
     stream
 }
 
-/// Objective: however many events come, one that does not read them loses some, and is told how many when it reads
-/// again; it is not disconnected, the daemon answers everybody, and who reads loses nothing.
+/// Objective: a client that does not read loses some of many events, and learns their number when it reads again; it
+/// stays connected, the daemon answers everyone, and clients that read lose nothing.
 #[test]
 fn one_that_does_not_read() {
     let d = Daemon::start(USERS);
@@ -371,16 +377,16 @@ fn one_that_does_not_read() {
             let mut line = String::new();
             answers.read_line(&mut line).unwrap();
             assert!(line.contains("\"id\":2") && line.contains("\"id\":3"), "{line}");
-            // It reads when it has a processor.
+            // It reads when it gets a CPU.
             let expected = (i as u64 + 1) * EACH;
             until("the reader has all", || read.load(Ordering::Relaxed) >= expected || reader.is_finished());
         }
         call(&d, "port.attach", json!({"switch": "vale0", "port": "null:", "options": {"name": "last"}}));
-        // The switch is made and goes each time; and once more.
+        // The switch is created and removed in each round, and once more.
         assert_eq!(reader.join().unwrap(), ROUNDS as u64 * EACH + 2);
     });
     for stream in stalled {
-        // The last one may be among the lost: what comes next is not.
+        // The last event may be lost; the next one is not.
         let handle = std::thread::spawn(move || {
             let (got, lost) = read_to(stream, "vale0:after");
             assert!(got >= 1000 && lost >= 1000, "{got} came, {lost} were lost");
@@ -397,13 +403,14 @@ fn one_that_does_not_read() {
     drop(bob);
 }
 
-/// Objective: ten thousand subscriptions are refused past the limits, by name, and nobody else notices: a user's quota,
-/// and room for root where others have taken all the rest.
+/// Objective: ten thousand subscriptions over the limits are refused by name without effect on others: a user's quota,
+/// and the places reserved for root.
 #[test]
 fn too_many() {
     let d = Daemon::start(&format!("{USERS}[quota]\nsubscriptions = 5\nconnections = 1000\n"));
     let mut clients: Vec<_> = as_user(ALICE, || (0..50).map(|_| client(&d)).collect());
-    let (mut done, mut refused) = (0, 0);
+    let mut done = 0;
+    let mut refused = 0;
     for _ in 0..200 {
         for client in &mut clients {
             match client.subscribe(named(&["port"])) {
@@ -417,7 +424,7 @@ fn too_many() {
             }
         }
     }
-    // Five connections change theirs again and again.
+    // Five connections replace their filters repeatedly.
     assert_eq!((done, refused), (200 * 5, 200 * 45));
     let mut bob = as_user(BOB, || subscribed(&d, &["port"]));
     drop(as_user(BOB, || Port::open_with("vale0:b", &d.options()).unwrap()));
@@ -445,8 +452,8 @@ fn too_many() {
     until("there is room again", || client(&d).subscribe(SubscribeParams::default()).is_ok());
 }
 
-/// Objective: a subscription goes on in a successor, with the next number and what had not been read; also after one
-/// that failed. Then the daemon's end is told.
+/// Objective: a subscription continues in a successor, with the next number and unread events; also after a failed
+/// successor. The daemon's end is reported then.
 #[test]
 fn upgrades() {
     let d = Daemon::start("");

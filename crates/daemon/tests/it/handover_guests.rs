@@ -1,5 +1,5 @@
-//! Guests whose daemon goes on in another process: they lose nothing, get nothing twice or out of order, and wait for
-//! nothing that does not come.
+//! Guests whose daemon is replaced: they lose no frame, get none twice or out of order, and never wait for a missing
+//! event.
 
 use crate::common;
 use crate::common::ends;
@@ -17,8 +17,7 @@ use netvale_e1000::driver::remote::Guest;
 use published::{Driver, Plugged};
 use serde_json::{Value, json};
 
-/// How often another process goes on, how many rounds of frames pass in between, and how many frames a round has each
-/// way.
+/// Number of replacements, of rounds of frames in between, and of frames per round each way.
 const TIMES: usize = 10;
 const ROUNDS: u32 = 5;
 const BURST: u32 = 16;
@@ -32,10 +31,11 @@ fn burst(name: u8, from: &mut dyn End, to: &mut dyn End, number: u32) {
     }
 }
 
-/// Frames with numbers go both ways, in bursts, while one process after the other goes on; between them, one that has
-/// been given everything is gone before it could.
+/// Sends numbered frames both ways, in bursts, across several replacements; between them, a successor ends after it has
+/// received everything.
 fn traffic(line: &Daemon, guest: &mut dyn End, other: &mut dyn End) {
-    let (rounds, done) = (AtomicU32::new(0), AtomicBool::new(false));
+    let rounds = AtomicU32::new(0);
+    let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let taking = scope.spawn(|| {
             for _ in 0..TIMES {
@@ -60,13 +60,13 @@ fn traffic(line: &Daemon, guest: &mut dyn End, other: &mut dyn End) {
     assert_eq!(line.lives() as usize, 1 + TIMES);
 }
 
-/// The frames that a port has carried each way.
+/// Frames that a port has carried each way.
 fn carried(shown: &Value) -> Vec<u64> {
     shown["rings"].as_array().unwrap().iter().map(|ring| ring["frames"].as_u64().unwrap()).collect()
 }
 
-/// Objective: a ptnet guest by ivshmem and a program exchange frames across ten processes; what is shown of the port
-/// goes on; afterwards the guest stops and starts its rings as ever, and the next guest finds the port.
+/// Objective: a ptnet guest by ivshmem and a program exchange frames across ten processes; the port's description
+/// continues; afterwards the guest stops and starts its rings as before, and the next guest finds the port.
 #[test]
 fn ptnet() {
     let line = Daemon::start("workers = 2");
@@ -86,7 +86,7 @@ fn ptnet() {
     assert_eq!(receive(&mut guest), numbered(2, 7));
 }
 
-/// Objective: a guest with the devices that netmap published, by vfio-user, which waits for nothing but interrupts.
+/// Objective: a guest with netmap's published devices, by vfio-user, which waits only for interrupts.
 #[test]
 fn published_ptnet() {
     let line = Daemon::start("workers = 2");
@@ -134,7 +134,7 @@ fn pipe() {
     traffic(&line, &mut guest, &mut program);
     let shown = show(&line, "netmap:p{1");
     assert!(shown["notes"].to_string().contains("(}) is open"), "{shown}");
-    // Guests and programs come and go as ever.
+    // Guests and programs come and go as before.
     send(&mut guest, &numbered(1, 7));
     drop(guest);
     until("the guest is gone", || show(&line, "netmap:p{1")["notes"].to_string().contains("waits"));

@@ -1,5 +1,5 @@
-//! Attacks over the daemon's sockets: descriptors that block the thread that closes them, connections without end,
-//! frames without end.
+//! Attacks on the daemon's sockets: descriptors that block the thread that closes them, endless connections, endless
+//! frames.
 
 use crate::common;
 
@@ -18,7 +18,7 @@ use serde_json::json;
 
 const USER: u32 = 70_001;
 
-/// A connection whose last close waits for a peer that never reads. The peer, too.
+/// A connection whose last close waits for a peer that never reads, with that peer.
 fn lingering() -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -33,7 +33,7 @@ fn pass(to: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
     netvale_fdio::send(to, bytes, fds, SendFlags::empty()).unwrap();
 }
 
-/// The daemon, stopped: what is sent meanwhile it finds together. It goes on when this is dropped.
+/// A stopped daemon, which finds all messages together when this is dropped.
 struct Stopped<'a>(&'a Daemon);
 
 impl Stopped<'_> {
@@ -45,7 +45,7 @@ impl Stopped<'_> {
             task.and_then(|task| std::fs::read_to_string(task.path().join("status")))
                 .is_ok_and(|s| s.contains("State:\tT"))
         };
-        // Each thread stops when it next returns from the kernel.
+        // Each thread stops on its next return from the kernel.
         until("it is stopped", || std::fs::read_dir(&tasks).unwrap().all(is_stopped));
         stopped
     }
@@ -62,15 +62,15 @@ impl Drop for Stopped<'_> {
     }
 }
 
-/// The daemon answers within a time in which it cannot have waited for anybody.
+/// The daemon answers too fast to have waited for anything.
 fn is_prompt(d: &Daemon) {
     let start = Instant::now();
     assert!(d.call("version", json!({}))["result"].is_object());
     assert!(start.elapsed() < Duration::from_secs(20), "it waited for {:?}", start.elapsed());
 }
 
-/// Objective: descriptors that block the thread that closes them, passed over either socket, one or many, hold nobody
-/// up; over the control socket they end the connection.
+/// Objective: descriptors whose close blocks, passed over either socket, one or many, hold up no other client; over the
+/// control socket they end the connection.
 #[test]
 fn descriptors_that_linger() {
     let d = Daemon::start_as(0, tempfile::tempdir().unwrap(), "");
@@ -81,14 +81,14 @@ fn descriptors_that_linger() {
         for to in [control.as_fd(), attach.as_fd()] {
             let (fds, others): (Vec<OwnedFd>, Vec<TcpStream>) = (0..count).map(|_| lingering()).unzip();
             let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-            // It gets them when we do not have them any more: the last one to close is the one who waits.
+            // Close ours first: the last one to close waits.
             let stopped = Stopped::new(&d);
             pass(to, b"{}\n", &borrowed);
             drop(fds);
             drop(stopped);
             peers.extend(others);
         }
-        // Descriptors in the queue of a socket that is closed, or passed, are closed with it.
+        // Descriptors in the queue of a closed or passed socket are closed with it.
         let (inner, outer) = UnixStream::pair().unwrap();
         let (fd, peer) = lingering();
         pass(outer.as_fd(), b"x", &[fd.as_fd()]);
@@ -97,8 +97,9 @@ fn descriptors_that_linger() {
         let other = netvale::raw::connect_to(Some(d.dir())).unwrap();
         pass(other.as_fd(), b"{}\n", &[inner.as_fd()]);
         drop((inner, outer, fd));
-        // The same with a message that looks like the end of the connection.
-        let ((inner, outer), (fd, peer)) = (UnixStream::pair().unwrap(), lingering());
+        // The same with a message that looks like a hang-up.
+        let (inner, outer) = UnixStream::pair().unwrap();
+        let (fd, peer) = lingering();
         pass(outer.as_fd(), b"x", &[fd.as_fd()]);
         peers.push(peer);
         let last = netvale::raw::connect_to(Some(d.dir())).unwrap();
@@ -120,7 +121,7 @@ fn descriptors_that_linger() {
     }
 }
 
-/// Objective: a user cannot have more connections than the quota; others, and root, still get theirs.
+/// Objective: a user cannot exceed the quota of connections; others, and root, still connect.
 #[test]
 fn connections_without_end() {
     let dir = tempfile::tempdir().unwrap();
@@ -136,12 +137,13 @@ fn connections_without_end() {
     let served: Vec<bool> = held.iter().map(is_served).collect();
     assert_eq!(served, (0..20).map(|i| i < 8).collect::<Vec<_>>());
     assert!(as_user(USER + 1, || is_served(&connect())) && is_served(&connect()));
-    // Connections that are refused with descriptors in their queues hold nobody up either.
+    // Refused connections with queued descriptors do not block either.
     let mut peers = Vec::new();
     let stopped = Stopped::new(&d);
     as_user(USER, || {
         for _ in 0..8 {
-            let (one, (fd, peer)) = (connect(), lingering());
+            let one = connect();
+            let (fd, peer) = lingering();
             pass(one.as_fd(), b"{}\n", &[fd.as_fd()]);
             peers.push(peer);
         }
@@ -152,8 +154,8 @@ fn connections_without_end() {
     until("there is room again", || as_user(USER, || is_served(&connect())));
 }
 
-/// Objective: past a quota of ports, switches or memory a user is refused, and told of which; others, and root, still
-/// get theirs, and what is given back can be had again.
+/// Objective: over a quota of ports, switches or memory, a user is refused by its name; others, and root, are served,
+/// and released resources are available again.
 #[test]
 fn too_much() {
     let dir = tempfile::tempdir().unwrap();
@@ -187,8 +189,8 @@ fn too_much() {
     until("there is room again", || open(USER, "vale3:a", 0).is_ok());
 }
 
-/// Objective: out of descriptors, the daemon does not use up a processor, turns connections away, and serves those that
-/// it has; when there are descriptors again, it accepts again.
+/// Objective: out of descriptors, the daemon does not spin, refuses connections, and serves existing ones; with
+/// descriptors again, it accepts again.
 #[test]
 fn out_of_descriptors() {
     let dir = tempfile::tempdir().unwrap();
@@ -222,12 +224,13 @@ fn out_of_descriptors() {
     until("it accepts again", || version(&UnixStream::connect(d.path("control.sock")).unwrap()));
 }
 
-/// Objective: a frame whose end does not come leaves the worker asleep; when the end comes, the frame is delivered.
+/// Objective: an incomplete frame leaves the worker asleep; once completed, it is delivered.
 #[test]
 fn unfinished_frame() {
     let d = Daemon::start("workers = 1");
-    let (mut from, mut to) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
-    // A frame of two slots, the second of which comes later: what lies in them does not matter.
+    let mut from = d.open("vale0:a").unwrap();
+    let mut to = d.open("vale0:b").unwrap();
+    // A frame of two slots, the second of which follows later; their contents do not matter.
     let stretch = |from: &mut netvale::Port, flags: u16| {
         let ring = &mut from.tx()[0];
         let at = ring.at(0);
@@ -249,7 +252,7 @@ fn unfinished_frame() {
     assert!(to.wait(netvale::Interest::Rx, Some(common::LIMIT)).unwrap(), "the frame is delivered");
 }
 
-/// Processor time of a process, in hundredths of a second.
+/// CPU time of a process in hundredths of a second.
 fn ticks(process: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();

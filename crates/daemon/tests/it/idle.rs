@@ -1,4 +1,4 @@
-//! Ports where nobody receives: what comes for them is counted apart, and nobody finds it later.
+//! Ports without a receiver: their frames are counted separately, and never delivered later.
 
 use crate::common;
 
@@ -7,7 +7,7 @@ use common::{Daemon, receive, send, stats, until};
 use netvale::Port;
 use serde_json::{Value, json};
 
-/// Frames for a port that passed, came while nobody received, and were lost.
+/// Frames for a port: delivered, discarded without a receiver, lost.
 #[derive(Debug, PartialEq)]
 struct Counts {
     passed: u64,
@@ -23,7 +23,7 @@ fn counts(d: &Daemon, port: &str) -> Counts {
     Counts { passed: sum("frames"), idle: sum("idle"), lost }
 }
 
-/// Sends these numbers to all, and waits until the port has been offered them. Returns what became of them there.
+/// Broadcasts these numbers, and waits until the port has been offered them. Returns their outcome there.
 fn offer(d: &Daemon, from: &mut Port, numbers: std::ops::Range<u32>, port: &str) -> Counts {
     let before = counts(d, port);
     let frames = numbers.len() as u64;
@@ -55,9 +55,8 @@ fn waiting(port: &mut Port) -> u32 {
     port.rx().iter_mut().map(look).sum()
 }
 
-/// Objective: a port that is attached takes nothing before a program opens it, and after the last one has left; each
-/// program finds its rings empty,
-/// whatever its predecessor left there, also when another daemon has gone on, or the daemon was killed.
+/// Objective: an attached port accepts no frames before its first program, nor after its last; each program finds its
+/// rings empty, whatever its predecessor left there, also after a replacement or a kill of the daemon.
 #[test]
 fn programs() {
     let d = Daemon::managed("");
@@ -72,7 +71,7 @@ fn programs() {
         assert_eq!(offer(&d, &mut sender, 10..13, "vale0:kept"), all_passed(3));
         assert_eq!(number(&receive(&mut first)), 10);
         change(&d);
-        // Two are left unread.
+        // Leave two unread.
         drop(first);
         until("the port is idle", || show(&d, "vale0:kept")["state"] == "idle");
         assert_eq!(offer(&d, &mut sender, 20..24, "vale0:kept"), all_idle(4));
@@ -86,7 +85,7 @@ fn programs() {
     }
 }
 
-/// Objective: of a port's rings, those that a program has open get the frames, those of others do not.
+/// Objective: of a port's rings, only those opened by a program get frames.
 #[test]
 fn single_rings() {
     let d = Daemon::start("");
@@ -107,7 +106,7 @@ fn single_rings() {
     assert_eq!(counts(&d, "vale0:kept"), all_passed(10));
 }
 
-/// Objective: devices without a guest lose nothing, either.
+/// Objective: devices without a guest lose no frames either.
 #[test]
 fn guests() {
     for kind in ["vhost", "ptnet", "e1000"] {

@@ -1,4 +1,4 @@
-//! A guest that does nothing but kick.
+//! A guest that only kicks.
 
 use crate::common;
 
@@ -14,15 +14,16 @@ use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::started::Kick;
 use serde_json::json;
 
-/// Objective: a storm of kicks of queues without work costs the other ports of the same worker neither frames nor their
-/// lives.
+/// Objective: a storm of kicks without work costs the other ports of the same worker no frames, and does not evict
+/// them.
 #[test]
 fn kick_storm() {
     let d = Daemon::start("workers = 1");
     let path = d.path("guest.sock");
     let reply = d.call("port.attach", json!({"switch": "vale0", "port": format!("vhost:{}", path.display())}));
     assert_eq!(reply["result"]["kind"], "vhost", "{reply}");
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
 
     let socket = UnixStream::connect(&path).unwrap();
     let stop = Doorbell::new().unwrap();
@@ -30,7 +31,8 @@ fn kick_storm() {
     let running = Frontend::new(socket.as_fd(), stop.as_fd(), &Fault::new().unwrap())
         .start(DriverOptions::default(), &calls)
         .unwrap();
-    let (queues, _memory) = (running.pairs, running.ram);
+    let queues = running.pairs;
+    let _memory = running.ram;
     let kicks: Vec<_> = queues.into_iter().flat_map(|(rx, tx)| [rx.kick, tx.kick]).collect();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

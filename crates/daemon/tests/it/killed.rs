@@ -1,4 +1,4 @@
-//! Clients that are killed. Alone in its process, since it counts the daemon's descriptors.
+//! Killed clients. Alone in its process, since it counts the daemon's descriptors.
 
 use crate::common;
 
@@ -13,13 +13,13 @@ use netvale_harness::Pretender;
 use rustix::process::Signal;
 use serde_json::json;
 
-/// Objective: clients killed at any point leave nothing: ports, descriptors and memory go, others do not notice.
+/// Objective: clients killed at any point leave neither ports, descriptors nor memory behind; others do not notice.
 #[test]
 fn killed_clients_are_reaped() {
     let d = Daemon::start("");
     let mut stay = d.open("vale0:stay").unwrap();
     let fds = || std::fs::read_dir(format!("/proc/{}/fd", d.id())).unwrap().count();
-    // One round first, so that everything lazily made is there.
+    // One round first, to create everything lazily made.
     let mut before = 0;
     for round in 0..12u64 {
         let mut child = netvale_harness::role("killed::role_of_a_victim")
@@ -29,7 +29,7 @@ fn killed_clients_are_reaped() {
             .spawn()
             .unwrap();
         until("the victim's port is there", || d.ports().len() == 2);
-        // A different point of its life each time.
+        // A different moment each time.
         let start = Instant::now();
         while start.elapsed() < Duration::from_micros(700 * round) {
             stay.sync();
@@ -52,8 +52,7 @@ fn killed_clients_are_reaped() {
     });
 }
 
-/// Objective: counters, and what a switch has learned, outlast restarts and kills, also where no frame passes in
-/// between.
+/// Objective: counters and learned addresses survive restarts and kills, even without frames in between.
 #[test]
 fn restarted_and_killed() {
     let d = Daemon::managed("");
@@ -75,8 +74,7 @@ fn restarted_and_killed() {
     }
 }
 
-/// Objective: a daemon that is killed after any part of what it hands over to another one is continued by the next one
-/// that its service manager starts.
+/// Objective: a daemon killed after any part of its hand-over is restored by the next one of its service manager.
 #[test]
 fn killed_while_it_hands_over() {
     let d = Daemon::managed("");
@@ -84,7 +82,7 @@ fn killed_while_it_hands_over() {
     let mut most = 0;
     loop {
         let mut taken = 0;
-        // What was handed over and not taken lives as long as the connection: the lock of the run directory, too.
+        // Items not taken live as long as the connection, including the lock of the run directory.
         d.is_killed_while(|| {
             let pretender = Pretender::admitted(d.dir()).unwrap();
             taken = pretender.take(most).unwrap();
@@ -100,8 +98,8 @@ fn killed_while_it_hands_over() {
     assert!(most > 3, "the process, a region, a switch, two ports");
 }
 
-/// Objective: frames on their way to a program that is slower than their sender now and then, in front of a lossless
-/// port, are all there after restarts and kills; after a kill, some may come twice.
+/// Objective: frames for an occasionally slow program, at a lossless port, all arrive across restarts and kills; after
+/// a kill, some may arrive twice.
 #[test]
 fn frames_on_their_way_to_a_lossless_port() {
     let d = Daemon::managed("");
@@ -127,7 +125,7 @@ fn frames_on_their_way_to_a_lossless_port() {
 /// The number of the last frame.
 const LAST: u32 = u32::MAX;
 
-/// Receives numbered frames up to the last one, of which none is missing. Returns how many.
+/// Receives numbered frames up to the last one, without gaps. Returns how many.
 fn receive_numbers(port: &mut Port, d: &Daemon) -> u32 {
     let mut next = 0;
     loop {
@@ -137,14 +135,14 @@ fn receive_numbers(port: &mut Port, d: &Daemon) -> u32 {
         }
         assert!(got <= next, "{got} after {next}: {}", show(d, "vale0:to"));
         next = next.max(got + 1);
-        // Now and then it reads nothing for so long that the ring is full.
+        // Sometimes stops reading until the ring is full.
         if next.is_multiple_of(1500) {
             std::thread::sleep(Duration::from_millis(300));
         }
     }
 }
 
-/// Sends numbered frames, some thousand a second.
+/// Sends some thousand numbered frames a second.
 fn send_numbers(port: &mut Port, sent: &AtomicU32, is_over: &AtomicBool) {
     while !is_over.load(Ordering::Relaxed) {
         if port.tx()[0].send(&numbered(sent.load(Ordering::Relaxed))) {
@@ -160,7 +158,7 @@ fn send_numbers(port: &mut Port, sent: &AtomicU32, is_over: &AtomicBool) {
     port.tx()[0].sync();
 }
 
-/// The process that [`killed_clients_are_reaped`] kills: floods until it dies.
+/// The victim of [`killed_clients_are_reaped`]: floods until it dies.
 #[test]
 #[ignore = "started by another test"]
 fn role_of_a_victim() {

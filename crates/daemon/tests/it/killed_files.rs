@@ -1,5 +1,5 @@
-//! Daemons that are killed while files are captured and replayed, and started again: captures go on in the same file,
-//! replays where they were.
+//! Daemons killed and restarted during captures and replays: captures continue in the same file, replays at their
+//! position.
 
 use crate::common;
 
@@ -14,14 +14,13 @@ use netvale::{Interest, Port};
 use netvale_pcapport::{Format, Reader, Writer};
 use serde_json::json;
 
-/// A user whom the daemon does not trust.
+/// A user that the daemon does not trust.
 const USER: u32 = 61_124;
-/// Most frames of a batch.
+/// Maximum number of frames in a batch.
 const BATCH: u32 = 256;
 
-/// Objective: what a capture had written when the daemon was killed stays in its file, whole, and what comes later is
-/// behind it, as often as the daemon is killed; frames are missing only around a kill, and the count of frames is the
-/// file's.
+/// Objective: frames captured before a kill stay whole in the file, and later ones follow, for any number of kills;
+/// frames are missing only around a kill, and the frame count is the file's.
 #[test]
 fn captures() {
     const KILLS: usize = 4;
@@ -31,7 +30,8 @@ fn captures() {
         attach(&d, &format!("pcap:out={}", file.display()), json!({"name": file.extension().unwrap().to_str()}));
     }
     let mut port = open(&d, "vale0:a");
-    let (mut sent, mut settled) = (0u32, Vec::new());
+    let mut sent = 0u32;
+    let mut settled = Vec::new();
     let send = |port: &mut Port, sent: &mut u32, end: &dyn Fn(u32) -> bool| {
         while !end(*sent) {
             if port.tx()[0].send(&numbered(*sent)) {
@@ -63,8 +63,10 @@ fn captures() {
         for before in &settled {
             assert!(all.starts_with(&before[i]), "{name}: what was in the file is gone");
         }
-        // A frame may come twice: after a kill, a batch at most.
-        let (mut again, mut gaps, mut next) = (0, 0, 0);
+        // A batch at most may repeat after a kill.
+        let mut again = 0;
+        let mut gaps = 0;
+        let mut next = 0;
         for &number in &all {
             again += usize::from(number < next);
             gaps += usize::from(number > next);
@@ -75,17 +77,18 @@ fn captures() {
     }
 }
 
-/// Numbers of the whole frames of a file that is being written.
+/// Numbers of the complete frames in a file being written.
 fn numbers_so_far(path: &Path) -> Vec<u32> {
-    let (mut reader, mut all) = (Reader::open(path).unwrap(), Vec::new());
+    let mut reader = Reader::open(path).unwrap();
+    let mut all = Vec::new();
     while let Ok(Some(frame)) = reader.next_frame() {
         all.push(number(frame.bytes));
     }
     all
 }
 
-/// Objective: a replay goes on where it was when the daemon was killed: each frame comes, in order, but for a batch
-/// that may come again each time; then it is at its end, also for the next daemon.
+/// Objective: a replay continues at its position after a kill: each frame arrives, in order, except for a batch that
+/// may repeat each time; then it is at its end, also for the next daemon.
 #[test]
 fn replays() {
     const KILLS: u32 = 4;
@@ -95,11 +98,13 @@ fn replays() {
     let mut writer = Writer::create(&file, Format::PcapNg).unwrap();
     (0..FRAMES).for_each(|i| writer.write(Duration::from_micros(200) * i, &numbered(i)).unwrap());
     writer.finish().unwrap();
-    // What was due while no daemon ran comes together.
+    // Frames due while no daemon ran arrive together.
     attach(&d, "a", json!({"lossless": true, "slots": 1024}));
     let mut port = open(&d, "vale0:a");
     attach(&d, &format!("pcap:in={}", file.display()), json!({"name": "file"}));
-    let (mut next, mut again, mut place) = (0, 0, vec![0; 2048]);
+    let mut next = 0;
+    let mut again = 0;
+    let mut place = vec![0; 2048];
     let mut receive = |port: &mut Port, next: &mut u32| {
         let _ = port.wait(Interest::Rx, Some(Duration::from_millis(100))).unwrap();
         while let Some(n) = port.rx()[0].recv(&mut place) {
@@ -136,8 +141,8 @@ fn replays() {
 mod as_root {
     use super::*;
 
-    /// Objective: what a user may capture is limited over daemons that are killed: the portions of finished captures
-    /// and of running ones count, once each, and come back when the files go.
+    /// Objective: a user's capture quota holds across kills: portions of finished and running captures count once, and
+    /// return with the removal of the files.
     #[test]
     fn limits() {
         if !rustix::process::geteuid().is_root() {

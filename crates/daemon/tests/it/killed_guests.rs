@@ -1,6 +1,5 @@
-//! Guests whose daemon is killed, or told to end, and started again by a service manager. Those by vfio-user lose their
-//! device with a daemon that is killed; drivers of another daemon's device lose nothing, and what was under way comes
-//! twice.
+//! Guests whose daemon is killed or ended, and restarted by a service manager. Guests by vfio-user lose their device
+//! with a killed daemon; drivers of another daemon's device lose nothing, and frames in flight arrive twice.
 
 use crate::common;
 use crate::common::ends;
@@ -20,22 +19,22 @@ use published::{Driver, Plugged};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-/// Its configuration: what it says is shown if the test fails.
+/// Its configuration, with a log long enough for a failed test.
 const MORE: &str = "workers = 2\n[quota]\nlog_lines = 100";
 
-/// How often the daemon is killed, how many rounds of frames pass in between, and how many frames a round has each way.
+/// Number of kills, of rounds of frames in between, and of frames per round each way.
 const TIMES: usize = 10;
 const ROUNDS: u32 = 5;
 const BURST: u32 = 16;
 
-/// The number of a frame of that sender's.
+/// Returns the number of a frame from that sender.
 fn number(name: u8, frame: &[u8]) -> u32 {
     let number = u32::from_le_bytes(frame[14..18].try_into().unwrap());
     assert_eq!(frame[..60], numbered(name, number), "a frame is not as it was sent");
     number
 }
 
-/// Frames that came again.
+/// Number of repeated frames.
 #[derive(Default)]
 struct Again(u32);
 
@@ -54,9 +53,11 @@ impl Again {
     }
 }
 
-/// Frames with numbers go both ways, in bursts, while the daemon is killed again and again.
+/// Sends numbered frames both ways, in bursts, while the daemon is killed repeatedly.
 fn traffic(managed: &Daemon, guest: &mut dyn End, other: &mut dyn End) {
-    let (rounds, done, mut again) = (AtomicU32::new(0), AtomicBool::new(false), Again::default());
+    let rounds = AtomicU32::new(0);
+    let done = AtomicBool::new(false);
+    let mut again = Again::default();
     std::thread::scope(|scope| {
         let killing = scope.spawn(|| {
             for _ in 0..TIMES {
@@ -80,11 +81,11 @@ fn traffic(managed: &Daemon, guest: &mut dyn End, other: &mut dyn End) {
     assert!(again.0 <= TIMES as u32 * BURST, "{} frames came again", again.0);
 }
 
-/// Plays a guest at a socket, with a program on its switch. What it calls kills the daemon.
+/// Simulates a guest at a socket, with a program on its switch. Its callback kills the daemon.
 type Play<'a> = dyn FnMut(&Path, &mut dyn End, &mut dyn FnMut()) + 'a;
 
-/// Attaches the device `kind` of a guest, with a policy, beside two programs' ports, and has `play` play a guest there,
-/// again and again. Each daemon is killed under it: the port says why its guest is gone, and all else goes on.
+/// Attaches a guest's device of `kind`, with a policy, beside two programs' ports, and runs `play` as its guest several
+/// times. Each daemon is killed under it: the port reports why its guest is gone, and all others continue.
 fn lost(kind: &str, mut options: Value, play: &mut Play<'_>) {
     let managed = Daemon::managed(MORE);
     options["storm_mcast"] = json!(1000);
@@ -109,8 +110,8 @@ fn lost(kind: &str, mut options: Value, play: &mut Play<'_>) {
     assert!(told().1.contains("the daemon was killed"), "until another one comes");
 }
 
-/// Objective: a guest with the devices that netmap published loses them with its daemon, whether its rings run or not;
-/// one that connects again has new ones.
+/// Objective: a guest with netmap's published devices loses them with its daemon, whether its rings run or not; one
+/// that reconnects gets new ones.
 #[test]
 fn published_ptnet() {
     let mut opens = false;
@@ -128,12 +129,11 @@ fn published_ptnet() {
     });
 }
 
-/// Objective: a driver of an e1000, in each of the ways to drive it, loses its card with its daemon; one that connects
-/// again has a new one.
+/// Objective: a driver of an e1000, in each mode, loses its card with its daemon; one that reconnects gets a new one.
 #[test]
 fn e1000() {
     let mut ways = [(false, 0), (false, 16), (true, 0)].into_iter().cycle();
-    // Its frames wait while a busy machine interrupts one of the guest's register accesses.
+    // Its frames wait while the busy machine interrupts one of the guest's register accesses.
     let options = json!({"mac": "02:00:00:00:00:09", "lossless": true});
     lost("e1000", options, &mut |path, local, kill| {
         let (csb, combine) = ways.next().unwrap();
@@ -145,7 +145,8 @@ fn e1000() {
     });
 }
 
-/// Objective: a daemon that is told to end says where such guests stop: they lose nothing, and nothing comes twice.
+/// Objective: a daemon ended on request records the position of such guests: they lose nothing, and nothing arrives
+/// twice.
 #[test]
 fn restarted() {
     let managed = Daemon::managed(MORE);
@@ -174,7 +175,7 @@ fn restarted() {
     assert!(shown["notes"].to_string().contains("with virtio-net header"), "{shown}");
 }
 
-/// Objective: a driver of another daemon's device, in all layouts: the device's end notices nothing.
+/// Objective: a driver of another daemon's device, in all layouts: the device's side notices nothing.
 #[test]
 fn virtio() {
     let layouts = [
@@ -185,7 +186,8 @@ fn virtio() {
         json!({"vector": true, "rings": 2}),
     ];
     for mut options in layouts {
-        let (managed, far) = (Daemon::managed(MORE), Daemon::start(""));
+        let managed = Daemon::managed(MORE);
+        let far = Daemon::start("");
         // Its frames wait until the driver has posted its first buffers.
         let path = attach(&far, "vhost", json!({"rings": 2, "lossless": true}));
         options["name"] = json!("guest");

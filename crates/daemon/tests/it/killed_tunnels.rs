@@ -1,5 +1,5 @@
-//! Tunnels whose daemon is killed, and started again by a service manager: what waits in the socket arrives, and what
-//! was said of other hosts holds.
+//! Tunnels whose daemon is killed, and restarted by a service manager: datagrams waiting in the socket arrive, and
+//! configured addresses stay.
 
 use crate::common;
 
@@ -11,20 +11,21 @@ use rustix::process::Signal;
 use serde_json::json;
 
 const MORE: &str = "workers = 2\n[quota]\nlog_lines = 100";
-/// How often the daemon is killed.
+/// Number of kills.
 const TIMES: u8 = 5;
 
-/// An address of the loopback interface that no other test has.
+/// A loopback address that no other test uses.
 fn host(n: u8) -> Ipv4Addr {
     let [a, b, ..] = std::process::id().to_le_bytes();
     Ipv4Addr::new(127, 1 | a, b, n)
 }
 
-/// Objective: a frame that comes while there is no daemon is received by the next one, the other way is open, and the
-/// addresses that a control plane gave are known, also to one that was told to end.
+/// Objective: a frame that arrives without a daemon is received by the next one, the reverse path works, and addresses
+/// from a control plane survive, also a requested end.
 #[test]
 fn killed() {
-    let (managed, far) = (Daemon::managed(MORE), Daemon::start(""));
+    let managed = Daemon::managed(MORE);
+    let far = Daemon::start("");
     let [here, there] = [100, 101].map(host);
     attach(&managed, &format!("vxlan:7,local={here}"), json!({"name": "vx", "evpn": true}));
     attach(&far, &format!("vxlan:7,local={there},remote={here}"), json!({"name": "vx"}));

@@ -1,4 +1,4 @@
-//! Local ports and pipes through a daemon that runs in this process.
+//! Local ports and pipes, with a daemon in this process.
 
 use crate::common;
 
@@ -11,11 +11,14 @@ use netvale_control::device::DeviceRequest;
 use netvale_wire::vnet::VnetHdr;
 use serde_json::json;
 
-/// Objective: two processes' ports reach each other through the daemon, asleep or awake; what is learned is unicast.
+/// Objective: ports of two processes reach each other through the daemon, asleep or awake; learned addresses get
+/// unicast.
 #[test]
 fn frames_cross() {
     let d = Daemon::start("workers = 2");
-    let (mut a, mut b, mut c) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap(), d.open("vale0:c").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
+    let mut c = d.open("vale0:c").unwrap();
     for round in 0..50 {
         send(&mut a, &frame(255, 1, round));
         assert_eq!(receive(&mut b), frame(255, 1, round));
@@ -34,7 +37,7 @@ fn frames_cross() {
     assert_eq!((rings[0]["frames"].as_u64(), rings[1]["frames"].as_u64()), (Some(50), Some(50)));
 }
 
-/// A TCP segment that is left to be cut into pieces of 1,000 bytes, behind its header.
+/// A TCP segment to be cut into pieces of 1,000 bytes, after its header.
 fn large_segment() -> Vec<u8> {
     let payload: Vec<u8> = (0..3500u32).map(|i| i as u8).collect();
     let header = VnetHdr {
@@ -57,8 +60,8 @@ fn large_segment() -> Vec<u8> {
     [&header.to_bytes_mrg()[..], &ethernet, &ip, &tcp, &payload].concat()
 }
 
-/// Objective: a program whose device takes a header for checksums only gets large segments cut, where the port was
-/// attached so, also after the daemon was killed; others get them whole.
+/// Objective: a program whose device handles only checksum headers gets large segments cut if its port was attached so,
+/// also after a kill of the daemon; others get them whole.
 #[test]
 fn segments_that_are_cut() {
     let d = Daemon::managed("");
@@ -82,7 +85,7 @@ fn segments_that_are_cut() {
     }
 }
 
-/// Objective: names that are taken, bad, or not possible are refused with netmap's errno and a sentence that helps.
+/// Objective: taken, invalid and impossible names are refused with netmap's errno and helpful advice.
 #[test]
 fn refusals() {
     let d = Daemon::start("");
@@ -108,11 +111,13 @@ fn refusals() {
     assert!(e.contains("netvale up"), "{e}");
 }
 
-/// Objective: both directions of a pipe carry frames in order, without loss, with sleeping ends; each end opens once.
+/// Objective: both directions of a pipe carry frames in order and without loss, with sleeping ends; each end opens
+/// once.
 #[test]
 fn pipes() {
     let d = Daemon::start("");
-    let (mut a, mut b) = (d.open("netmap:p{1").unwrap(), d.open("netmap:p}1").unwrap());
+    let mut a = d.open("netmap:p{1").unwrap();
+    let mut b = d.open("netmap:p}1").unwrap();
     assert!(matches!(d.open("netmap:p{1"), Err(Error::Refused { errno: libc::EBUSY, .. })));
     let echo = std::thread::spawn(move || {
         for _ in 0..5000 {
@@ -124,7 +129,8 @@ fn pipes() {
         }
         b
     });
-    let (mut sent, mut got) = (0u32, 0u32);
+    let mut sent = 0u32;
+    let mut got = 0u32;
     while got < 5000 {
         while sent < 5000 && a.tx()[0].send(&sent.to_be_bytes()) {
             sent += 1;
@@ -139,13 +145,13 @@ fn pipes() {
         let _ = a.rx()[0].sync();
     }
     drop(echo.join().unwrap());
-    // The other end may be opened again while one is still there.
+    // The other end may be reopened while this one is still open.
     let mut b = d.open("netmap:p}1").unwrap();
     send(&mut a, b"again");
     assert_eq!(receive(&mut b), b"again");
 }
 
-/// Objective: a pipe of a port lies in the port's region, so that buffers can be swapped between them.
+/// Objective: a port's pipe lies in the port's region, so buffers can be swapped between them.
 #[test]
 fn pipes_share_their_parents_region() {
     let d = Daemon::start("");
@@ -154,12 +160,13 @@ fn pipes_share_their_parents_region() {
     assert_eq!(parent.info().mem_id, pipe.info().mem_id);
     let other = d.open("vale0:b").unwrap();
     assert_ne!(parent.info().mem_id, other.info().mem_id, "ports are isolated from each other");
-    let (rx, tx) = (&parent.rx()[0], &pipe.tx()[0]);
+    let rx = &parent.rx()[0];
+    let tx = &pipe.tx()[0];
     let places = (rx.mem().place(), tx.mem().place());
     assert_eq!((places.0.bufs, places.0.num_bufs), (places.1.bufs, places.1.num_bufs));
 }
 
-/// Objective: rings of one port can be held by different clients, each its own.
+/// Objective: different clients can hold different rings of one port.
 #[test]
 fn one_ring_each() {
     let d = Daemon::start("");
@@ -177,11 +184,12 @@ fn one_ring_each() {
     until("ring 0 is free again", || d.open("vale0:m-0").is_ok());
 }
 
-/// Objective: a monitor sees both directions of the port it watches and goes with its client.
+/// Objective: a monitor sees both directions of its target, and ends with its client.
 #[test]
 fn monitors() {
     let d = Daemon::start("");
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     let mut both = d.open("vale0:a/z").unwrap();
     let mut sent = d.open("vale0:a/t").unwrap();
     send(&mut a, &frame(255, 1, 7));
@@ -195,7 +203,7 @@ fn monitors() {
     until("the monitors are gone", || d.ports() == ["vale0:a", "vale0:b"]);
 }
 
-/// Objective: a port attached by command stays without clients; detaching it closes it under its client, who is told.
+/// Objective: an attached port stays without clients; detaching it closes it under its client, which is notified.
 #[test]
 fn persistent_ports() {
     let d = Daemon::start("[[port]]\nswitch = 'vale1'\nport = 'x'\nslots = 32\n");
@@ -219,7 +227,7 @@ fn persistent_ports() {
     assert!(missing["error"]["data"]["hint"].as_str().unwrap().contains("netvale list"), "{missing}");
 }
 
-/// Objective: whatever arrives on the attach socket, the daemon says what is wrong or hangs up, and serves the next.
+/// Objective: for any input on the attach socket, the daemon reports the fault or hangs up, and serves the next client.
 #[test]
 fn malformed_attach_messages() {
     use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType};
@@ -241,11 +249,12 @@ fn malformed_attach_messages() {
     assert!(d.open("vale0:a").is_ok());
 }
 
-/// Objective: a receiver that never reads and a sender that never stops do not keep others from each other.
+/// Objective: a receiver that never reads and a sender that never stops do not separate others.
 #[test]
 fn a_port_that_stops_reading() {
     let d = Daemon::start("");
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     let _deaf = Port::open_with("vale0:deaf", &Options { lossless: true, ..d.options() }).unwrap();
     for round in 0..200 {
         send(&mut a, &frame(255, 1, round as u8));
@@ -255,12 +264,12 @@ fn a_port_that_stops_reading() {
         let shown = d.call("port.show", json!({"port": "vale0:deaf"}));
         shown["result"]["rings"][1]["drops"]["no-room"].as_u64()
     };
-    // The last frame's drop is counted after its other copy arrived.
+    // The last frame's drop is counted after its other copy has arrived.
     until("the deaf port's drops are counted by name", || dropped() == Some(200 - 63));
 }
 
-/// Objective: a program's ports in one region can swap buffers: a frame goes from a port's ring into a pipe of it
-/// without a copy.
+/// Objective: ports of a program in one region can swap buffers: a frame moves from a port's ring into its pipe without
+/// a copy.
 #[test]
 fn buffers_change_places() {
     let d = Daemon::start("");
@@ -271,7 +280,8 @@ fn buffers_change_places() {
     let mut a = d.open("vale0:a").unwrap();
     send(&mut a, &frame(255, 1, 42));
     assert!(x.wait(Interest::Rx, Some(LIMIT)).unwrap());
-    let (rx, tx) = (&mut x.rx()[0], &mut master.tx()[0]);
+    let rx = &mut x.rx()[0];
+    let tx = &mut master.tx()[0];
     let buffer = rx.slot(rx.at(0)).buf_idx;
     assert!(netvale::swap_buffers(rx, rx.at(0), tx, tx.at(0)), "two mappings of one region");
     assert_eq!(tx.slot(tx.at(0)).buf_idx, buffer);
@@ -283,8 +293,7 @@ fn buffers_change_places() {
     assert_eq!(receive(&mut slave), frame(255, 1, 42));
 }
 
-/// Objective: frames that a program sends as its last act arrive, though its port is gone before the daemon has looked
-/// at them.
+/// Objective: a program's last frames arrive, though its port is gone before the daemon has looked at them.
 #[test]
 fn last_words() {
     let d = Daemon::start("workers = 2");
@@ -302,13 +311,13 @@ fn last_words() {
     }
 }
 
-/// Objective: control requests of any type with any body are answered or refused, and the daemon goes on.
+/// Objective: control requests of any type with any body are answered or refused, and the daemon continues.
 #[test]
 fn any_device_request() {
     let d = Daemon::start("");
     let _port = d.open("vale0:a").unwrap();
     let conn = netvale::raw::connect_to(Some(d.dir())).unwrap();
-    // Numbers without a pattern (xorshift), the same in every run.
+    // Pseudo-random numbers (xorshift), the same in every run.
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut number = || {
         state ^= state << 13;
@@ -330,8 +339,7 @@ fn any_device_request() {
     send(&mut b, &frame(255, 1, 1));
 }
 
-/// Objective: a port whose memory would be a longer file than the daemon may make is refused; the daemon and others'
-/// ports go on.
+/// Objective: a port whose memory exceeds the daemon's file size limit is refused; the daemon and other ports continue.
 #[test]
 fn a_file_size_limit() {
     let d = Daemon::start_with_file_limit(8 << 20);

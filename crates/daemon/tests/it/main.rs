@@ -1,7 +1,7 @@
-//! Daemons, asked over their sockets.
+//! Tests of daemons through their sockets.
 //!
-//! What takes root's rights, or the right to make interfaces, is in modules called `as_root`: `make test` leaves it to
-//! `make test-system`.
+//! Tests that need root's rights, or the right to create interfaces, are in modules named `as_root`: `make test` leaves
+//! them to `make test-system`.
 
 mod blocked;
 mod brought;

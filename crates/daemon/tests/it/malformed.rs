@@ -1,4 +1,4 @@
-//! Bytes that are no message, on a connection that holds a port.
+//! Malformed messages on a connection that holds a port.
 
 use crate::common;
 
@@ -15,8 +15,8 @@ fn connected(d: &Daemon, name: &str) -> (OwnedFd, raw::Attached) {
     (conn, attached)
 }
 
-/// Objective: whatever is written to the connection of a port, it is refused with a reason, and the port stays as it
-/// was; also when nobody reads the answers, and after a message without a byte.
+/// Objective: any bytes on a port's connection are refused with a reason, and the port is unchanged; also if answers
+/// stay unread, and after an empty message.
 #[test]
 fn bytes_cost_no_port() {
     let d = Daemon::start("");
@@ -24,7 +24,7 @@ fn bytes_cost_no_port() {
     rustix::io::ioctl_fionbio(&conn, true).unwrap();
     let messages: [&[u8]; 4] = [b"", b"x", &[0xff; 300], b"NVdv and then something else"];
     let mut sent = 0;
-    // More answers than a socket holds that nobody reads.
+    // More unread answers than a socket holds.
     until("2000 messages", || {
         match rustix::net::send(&conn, messages[sent % messages.len()], rustix::net::SendFlags::NOSIGNAL) {
             Ok(_) => sent += 1,
@@ -41,7 +41,7 @@ fn bytes_cost_no_port() {
     until("the port goes with its connection", || d.ports().is_empty());
 }
 
-/// Objective: who reads the answer is told what was wrong with its message.
+/// Objective: a client that reads the answer learns the fault of its message.
 #[test]
 fn the_answer_says_why() {
     let d = Daemon::start("");

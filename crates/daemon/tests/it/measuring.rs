@@ -1,4 +1,4 @@
-//! Ports for measuring and tests: one that swallows every frame, one that sends every frame back.
+//! Ports for measurements and tests: one discards every frame, one returns it.
 
 use crate::common;
 
@@ -14,14 +14,14 @@ fn show(d: &Daemon, port: &str) -> Value {
     d.call("port.show", json!({"port": port}))["result"].clone()
 }
 
-/// Frames, and dropped ones, of a port's ring in that direction.
+/// Forwarded and dropped frames of a port's ring in that direction.
 fn counted(d: &Daemon, port: &str, dir: &str) -> (u64, u64) {
     let shown = show(d, port);
     let ring = shown["rings"].as_array().unwrap().iter().find(|ring| ring["dir"] == dir).unwrap();
     (ring["frames"].as_u64().unwrap(), ring["drops"]["no-room"].as_u64().unwrap_or(0))
 }
 
-/// Sends a frame once there is room for it.
+/// Sends a frame once it has room.
 fn send_on(port: &mut Port, frame: &[u8]) {
     until("there is room to send", || {
         let sent = port.tx()[0].send(frame);
@@ -30,7 +30,7 @@ fn send_on(port: &mut Port, frame: &[u8]) {
     });
 }
 
-/// Objective: every frame for `null:` is counted with its bytes and goes nowhere else; list and stats have the port
+/// Objective: every frame for `null:` is counted with its bytes and goes nowhere else; list and stats show the port
 /// under its name.
 #[test]
 fn null_swallows_and_counts() {
@@ -51,13 +51,14 @@ fn null_swallows_and_counts() {
     assert!(detached["error"].is_null(), "{detached}");
 }
 
-/// Objective: `echo:` sends each frame back to who sent it, in order, with the addresses swapped and all else as it
-/// was, asleep or awake.
+/// Objective: `echo:` returns each frame to its sender, in order, with swapped addresses and otherwise unchanged,
+/// asleep or awake.
 #[test]
 fn echo_sends_back() {
     let d = Daemon::start("workers = 2");
     assert_eq!(attach(&d, "echo:", json!({}))["result"]["name"], "vale0:echo");
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     for tag in 0..200 {
         let to = if tag % 2 == 0 { 255 } else { 9 };
         send(&mut a, &frame(to, 1, tag));
@@ -65,7 +66,7 @@ fn echo_sends_back() {
         back[6..12].copy_from_slice(&frame(to, 1, tag)[..6]);
         assert_eq!(receive(&mut a), back, "{tag}");
     }
-    // Flooded frames reached both; what came back was for the sender alone.
+    // Flooded frames reached both; the returned ones went only to the sender.
     until("all frames came back", || counted(&d, "vale0:echo", "in") == (200, 0));
     b.sync();
     let mut got = [0; 60];
@@ -74,12 +75,12 @@ fn echo_sends_back() {
     }
 }
 
-/// Objective: an echo that is full drops what it has no room for, as `no-room`, and loses nothing else.
+/// Objective: a full echo drops frames as `no-room`, and loses no others.
 #[test]
 fn a_full_echo_counts() {
     const SENT: u64 = 1000;
     let d = Daemon::start("");
-    // The echo waits for room at the lossless port that sends, and does not read.
+    // The echo waits for room at the sending lossless port, which does not read.
     let options = Options { lossless: true, slots: 16, ..d.options() };
     let mut a = Port::open_with("vale0:a", &options).unwrap();
     attach(&d, "echo:e", json!({"slots": 8}));
@@ -94,7 +95,7 @@ fn a_full_echo_counts() {
     assert!(out().1 > 0);
 }
 
-/// Objective: the configuration attaches both kinds; names that are taken and slots that are impossible are refused.
+/// Objective: the configuration attaches both kinds; taken names and impossible slots are refused.
 #[test]
 fn configured_and_refused() {
     let d = Daemon::start(

@@ -1,5 +1,5 @@
-//! Monitors: of every kind of port, hostile ones and those of hostile programs, and what is left when anybody dies.
-//! When they see what stands in crates/programs/capi/tests/c/monitor_*.c.
+//! Monitors of every kind of port, hostile monitors and monitors of hostile programs, and cleanup after any death.
+//! crates/programs/capi/tests/c/monitor_*.c test the times of their copies.
 
 use crate::common;
 
@@ -16,7 +16,7 @@ use netvale_wire::vnet::VnetHdr;
 use netvale_wire::{MacAddr, build};
 use serde_json::{Value, json};
 
-/// The next frame, and whether it is marked as sent by the watched port.
+/// Receives the next frame, and whether it is marked as sent by the target.
 fn watched(monitor: &mut Port) -> (Vec<u8>, bool) {
     assert!(monitor.wait(Interest::Rx, Some(LIMIT)).unwrap(), "no copy came");
     let ring = monitor.rx().iter_mut().find(|ring| ring.space() > 0).unwrap();
@@ -43,7 +43,7 @@ fn refused(d: &Daemon, name: &str) -> i32 {
     }
 }
 
-/// Ring `id` of the region that a port lies in.
+/// Ring `id` of a port's region.
 fn ring_at(port: &Port, id: u32, slots: u32) -> RingSide {
     let r = port.info();
     let places = Places {
@@ -58,13 +58,13 @@ fn ring_at(port: &Port, id: u32, slots: u32) -> RingSide {
     places.ring(port.mapping(), id, slots).unwrap()
 }
 
-/// Objective: monitors that nobody reads lose frames, counted, and neither the watched ports nor other monitors lose
-/// any.
+/// Objective: monitors that do not read lose counted frames; their targets and other monitors lose nothing.
 #[test]
 fn monitors_that_do_not_read() {
     let d = Daemon::start("workers = 2");
     for (a, b) in [("vale0:a", "vale0:b"), ("netmap:p{1", "netmap:p}1")] {
-        let (mut a, mut b) = (d.open(a).unwrap(), d.open(b).unwrap());
+        let mut a = d.open(a).unwrap();
+        let mut b = d.open(b).unwrap();
         let name = |port: &Port, flags| format!("{}/{flags}", port.name());
         let _deaf = [d.open(&name(&a, "t")).unwrap(), d.open(&name(&b, "r")).unwrap(), d.open(&name(&b, "z")).unwrap()];
         let mut reader = d.open(&name(&b, "r")).unwrap();
@@ -73,7 +73,7 @@ fn monitors_that_do_not_read() {
             assert_eq!(receive(&mut b), frame(255, 1, i as u8));
             assert_eq!(watched(&mut reader), (frame(255, 1, i as u8).to_vec(), false));
         }
-        // Copies that a program has made are handed on a moment later.
+        // Copies made by a program are forwarded a moment later.
         let lost = |p: &&Value| p["kind"] == "monitor" && p["drops"]["no-room"].as_u64() == Some(500 - 63);
         until("three have lost what they had no room for", || {
             d.call("port.list", json!({}))["result"].as_array().unwrap().iter().filter(lost).count() == 3
@@ -82,14 +82,17 @@ fn monitors_that_do_not_read() {
     until("all is gone", || d.ports().is_empty() && tasks(&d) == 0);
 }
 
-/// Objective: whatever a program writes into the ring for copies, or its name, the daemon and other ports go on, and
-/// all is gone with it.
+/// Objective: whatever a program writes into the ring for copies, or into its name, the daemon and other ports
+/// continue, and everything is removed with the program.
 #[test]
 fn hostile_mirrors() {
     let d = Daemon::start("workers = 1");
-    let (mut x, mut y) = (d.open("vale0:x").unwrap(), d.open("vale0:y").unwrap());
-    let (mut a, mut b) = (d.open("netmap:h{1").unwrap(), d.open("netmap:h}1").unwrap());
-    let (mut sent, mut z) = (d.open("netmap:h{1/t").unwrap(), d.open("netmap:h}1/z").unwrap());
+    let mut x = d.open("vale0:x").unwrap();
+    let mut y = d.open("vale0:y").unwrap();
+    let mut a = d.open("netmap:h{1").unwrap();
+    let mut b = d.open("netmap:h}1").unwrap();
+    let mut sent = d.open("netmap:h{1/t").unwrap();
+    let mut z = d.open("netmap:h}1/z").unwrap();
     let own = ring_at(&a, a.info().csb_first, a.info().tx_slots);
     let name = own.csb.mirror(Moment::Passing).load(Ordering::Acquire);
     let mirror = ring_at(&a, name - 1, own.ring.num_slots());
@@ -125,14 +128,15 @@ fn hostile_mirrors() {
     until("all is gone", || d.ports().is_empty() && tasks(&d) == 0);
 }
 
-/// Objective: a monitor ends with its port, of whatever kind, and a Rust program is told so; a later one of the same
-/// name works.
+/// Objective: a monitor ends with its target, of any kind, and a Rust program is notified; a later one of the same name
+/// works.
 #[test]
 fn the_port_goes_first() {
     let d = Daemon::start("");
     for (a, b) in [("vale0:a", "vale0:b"), ("netmap:p{1", "netmap:p}1")] {
         for flags in ["r", "z"] {
-            let (mut a, mut b) = (d.open(a).unwrap(), d.open(b).unwrap());
+            let mut a = d.open(a).unwrap();
+            let mut b = d.open(b).unwrap();
             let mut m = d.open(&format!("{}/{flags}", b.name())).unwrap();
             send(&mut a, &frame(255, 1, 1));
             assert_eq!(receive(&mut b), frame(255, 1, 1));
@@ -145,8 +149,7 @@ fn the_port_goes_first() {
     }
 }
 
-/// Objective: where a region has no room for copies, the monitor is refused by name, and nothing is left of the
-/// attempt.
+/// Objective: a monitor without room for copies in the region is refused by name, and leaves nothing behind.
 #[test]
 fn no_room_for_copies() {
     let d = Daemon::start("");
@@ -163,14 +166,15 @@ fn no_room_for_copies() {
     until("all is gone", || d.ports().is_empty() && tasks(&d) == 0);
 }
 
-/// Objective: frames of several slots are seen whole, also by those without copying, and behind the port's header.
+/// Objective: frames of several slots are seen whole, also by zero-copy monitors, and after the port's header.
 #[test]
 fn long_frames() {
     let d = Daemon::start("");
     let options = |hdr_len| Options { buf_size: 256, hdr_len, ..d.options() };
     let body: Vec<u8> = [255; 6].into_iter().chain((0..1400u32).map(|i| i as u8)).collect();
     for (a, b) in [("vale0:a", "vale0:b"), ("netmap:p{1", "netmap:p}1")] {
-        let (mut a, mut b) = (Port::open_with(a, &options(0)).unwrap(), Port::open_with(b, &options(0)).unwrap());
+        let mut a = Port::open_with(a, &options(0)).unwrap();
+        let mut b = Port::open_with(b, &options(0)).unwrap();
         let mut copies = [format!("{}/r", b.name()), format!("{}/z", b.name()), format!("{}/t", a.name())]
             .map(|n| d.open(&n).unwrap());
         for _ in 0..50 {
@@ -189,8 +193,8 @@ fn long_frames() {
     assert_eq!(watched(&mut m).0, with_header);
 }
 
-/// Objective: copies have the header that the watched port's frames have, with what is left to do: of sent and of
-/// received ones, with copying and without.
+/// Objective: copies have the header of the target's frames with the pending offload, for sent and received frames,
+/// with and without zero copy.
 #[test]
 fn headers() {
     let d = Daemon::start("");
@@ -232,7 +236,7 @@ fn receive_on_any(port: &mut Port) -> Vec<u8> {
 mod as_root {
     use super::*;
 
-    /// Objective: a TAP on a switch is watched like any port, in all ways.
+    /// Objective: a TAP on a switch can be watched like any port, in all modes.
     #[test]
     fn tap() {
         if !inside(&["--net"]) {
@@ -257,8 +261,8 @@ mod as_root {
         assert!(matches!(m.wait(Interest::Rx, Some(LIMIT)), Err(Error::Closed)));
     }
 
-    /// Objective: an interface with several queues is watched queue by queue, also by rings of it that are opened
-    /// later; on a switch, by its own name as the wire sees it and by the port's name as the switch does.
+    /// Objective: an interface with several queues is watched queue by queue, including rings opened later; on a
+    /// switch, its own name shows the wire's view and the port's name the switch's.
     #[test]
     fn interface() {
         if !inside(&["--net"]) {
@@ -268,7 +272,8 @@ mod as_root {
         let d = Daemon::start("");
         let open = |name: &str| Port::open_with(name, &Options { slots: 0, ..d.options() });
         let mut first = open("netmap:mona-0").unwrap();
-        let (mut all, mut one) = (open("netmap:mona/t").unwrap(), open("netmap:mona-1/rt").unwrap());
+        let mut all = open("netmap:mona/t").unwrap();
+        let mut one = open("netmap:mona-1/rt").unwrap();
         assert_eq!((all.tx().len(), all.rx().len(), one.tx().len(), one.rx().len()), (1, 2, 1, 1));
         let mut second = open("netmap:mona-1").unwrap();
         send(&mut first, &frame(255, 1, 3));
@@ -287,8 +292,10 @@ mod as_root {
 
         let reply = d.call("port.attach", json!({"switch": "vale0", "port": "netmap:mona"}));
         assert_eq!(reply["result"]["kind"], "nic", "{reply}");
-        let (mut a, mut far) = (d.open("vale0:a").unwrap(), open("netmap:monb").unwrap());
-        let (mut wire, mut port) = (d.open("netmap:mona/rt").unwrap(), d.open("vale0:mona/rt").unwrap());
+        let mut a = d.open("vale0:a").unwrap();
+        let mut far = open("netmap:monb").unwrap();
+        let mut wire = d.open("netmap:mona/rt").unwrap();
+        let mut port = d.open("vale0:mona/rt").unwrap();
         send(&mut a, &frame(255, 1, 5));
         assert_eq!(receive_on_any(&mut far), frame(255, 1, 5));
         assert_eq!(watched(&mut wire), (frame(255, 1, 5).to_vec(), true), "sent on the wire");

@@ -1,4 +1,4 @@
-//! Tasks that move between workers while frames pass.
+//! Moves of tasks between workers under traffic.
 
 use crate::common;
 
@@ -37,7 +37,7 @@ fn until(what: &str, done: impl FnMut() -> bool) {
     assert!(netvale_harness::until(LIMIT, Duration::from_millis(1), done), "time is up: {what}");
 }
 
-/// Workers that poll for so long.
+/// Starts workers that poll for that long.
 fn workers<const N: usize>(spin_us: u64) -> [Worker; N] {
     let polling = Polling::Spin(Duration::from_micros(spin_us));
     std::array::from_fn(|i| Worker::start(i, None, polling, Fault::new().unwrap(), TimeDomain::TRUSTED).unwrap())
@@ -48,7 +48,7 @@ fn memory(slots: u32) -> Arc<PortMem> {
     Arc::new(Region::private(RegionSizes::for_port(2, slots, 256, 0, 0)).unwrap().port(shape).unwrap())
 }
 
-/// A switch with a port for a sender without a ring yet, and a lossless receiver with that number of slots.
+/// A switch with a sender's port, still without a ring, and a lossless receiver with that number of slots.
 struct Place {
     switch: Arc<Switch>,
     sender: PortId,
@@ -59,7 +59,8 @@ struct Place {
 impl Place {
     fn new(slots: u32) -> Place {
         let switch = Switch::new("vale-test");
-        let (mem, room) = (memory(slots), Arc::new(bell()));
+        let mem = memory(slots);
+        let room = Arc::new(bell());
         let rx = mem.rx[0].clone();
         let egress = RingEgress::new(mem, HostRx::new(rx.clone(), bell()), 0, Arc::<RingCounters>::default());
         let egresses = vec![Arc::new(egress.with_room_bell(Arc::clone(&room))) as _];
@@ -77,7 +78,7 @@ impl Place {
         Place { switch, sender, receiver, received: 0 }
     }
 
-    /// Checks that what came next are the next numbers. Returns the number of frames.
+    /// Receives frames, which must have the next numbers. Returns how many.
     fn receive(&mut self) -> u32 {
         let ring = &mut self.receiver;
         ring.sync();
@@ -94,16 +95,17 @@ impl Place {
     }
 }
 
-/// The tx ring of the sender of a place, and the forwarder of its frames.
+/// Creates the tx ring of a place's sender, and its forwarder.
 fn sender(place: &Place) -> (AppRing, Forwarder) {
-    let (mem, doorbell) = (memory(SENDER_SLOTS), bell());
+    let mem = memory(SENDER_SLOTS);
+    let doorbell = bell();
     let tx = mem.tx[0].clone();
     let ring = AppRing::new(tx.clone(), Dir::Tx, doorbell.try_clone().unwrap());
     let ingress = RingIngress::new(mem, HostTx::new(tx, bell()), doorbell, 0, Arc::default());
     (ring, Forwarder::new(Arc::clone(&place.switch), place.sender, 0, Box::new(ingress)))
 }
 
-/// Sends a frame with that number if there is room. Returns whether there was.
+/// Sends a frame with that number, if there is room. Returns whether it did.
 fn send(ring: &mut AppRing, number: u32) -> bool {
     ring.sync();
     if ring.space() == 0 {
@@ -119,7 +121,7 @@ fn send(ring: &mut AppRing, number: u32) -> bool {
     true
 }
 
-/// A forwarder that is looked at only when its descriptor is readable, which it stays.
+/// A forwarder that is polled only when its descriptor is readable, which it always is.
 struct Costly(Forwarder);
 
 impl Task<Work> for Costly {
@@ -152,8 +154,7 @@ impl Task<Work> for Costly {
     }
 }
 
-/// Moves task 1 from worker to worker while its sender sends; each move is followed by what `then` does with the new
-/// worker.
+/// Moves task 1 from worker to worker under traffic; after each move, `then` acts on the new worker.
 fn move_while_frames_pass(
     place: &mut Place,
     ring: &mut AppRing,
@@ -165,7 +166,8 @@ fn move_while_frames_pass(
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for i in 0..MOVES {
-                let (from, to) = (&workers[i % workers.len()], &workers[(i + 1) % workers.len()]);
+                let from = &workers[i % workers.len()];
+                let to = &workers[(i + 1) % workers.len()];
                 until("the worker answers", || from.move_to(1, to));
                 then(i, to);
             }
@@ -186,8 +188,8 @@ fn move_while_frames_pass(
     assert!(sent > 0);
 }
 
-/// Objective: the frames of a task that moves thousands of times arrive, in order, none twice: at a receiver that has
-/// room, and at one for which nearly every batch is held.
+/// Objective: frames of a task that moves thousands of times arrive once and in order, at a receiver with room, and at
+/// one that holds nearly every batch.
 #[test]
 fn frames_keep_their_order() {
     for (slots, spin_us) in [(256, 20), (256, 0), (4, 0), (4, 50)] {
@@ -202,7 +204,7 @@ fn frames_keep_their_order() {
     }
 }
 
-/// Objective: so do those of a task that is looked at only when its descriptor is readable, also while they are held.
+/// Objective: the same for a task polled only when its descriptor is readable, also while its frames are held.
 #[test]
 fn frames_of_a_task_with_a_descriptor() {
     for slots in [256, 4] {
@@ -215,8 +217,8 @@ fn frames_of_a_task_with_a_descriptor() {
     }
 }
 
-/// Objective: so it is while the task is drained, its worker kept awake, and the task told where its frames come from,
-/// between the moves.
+/// Objective: the same if, between the moves, the task is drained, its worker kept awake, and the source of its frames
+/// changed.
 #[test]
 fn moves_among_other_commands() {
     for slots in [256, 4] {
@@ -224,7 +226,8 @@ fn moves_among_other_commands() {
         let (mut ring, forwarder) = sender(&place);
         let workers: [Worker; 3] = workers(5);
         workers[0].add(1, Box::new(forwarder));
-        let (switch, from) = (Arc::clone(&place.switch), place.sender);
+        let switch = Arc::clone(&place.switch);
+        let from = place.sender;
         move_while_frames_pass(&mut place, &mut ring, &workers, |i, worker| match i % 4 {
             0 => assert_eq!(worker.drain(1).recv_timeout(LIMIT), Ok(())),
             1 => worker.keep_awake(1, i % 8 == 1),
@@ -237,7 +240,7 @@ fn moves_among_other_commands() {
     }
 }
 
-/// Objective: a command that follows a move reaches the task, each time.
+/// Objective: a command after a move reaches the task, each time.
 #[test]
 fn commands_follow_the_task() {
     let mut places = [Place::new(16), Place::new(16)];
@@ -249,7 +252,7 @@ fn commands_follow_the_task() {
         let there = &workers[(i + 1) % 2];
         let place = &mut places[i / 2 % 2];
         there.rehome(1, Arc::clone(&place.switch), place.sender);
-        // Before that, the worker may be in the middle of a round that finds the frame.
+        // Before that, the worker may be in a round that finds the frame.
         assert_eq!(there.drain(1).recv_timeout(LIMIT), Ok(()));
         assert!(send(&mut ring, place.received));
         assert_eq!(there.drain(1).recv_timeout(LIMIT), Ok(()));
@@ -257,11 +260,11 @@ fn commands_follow_the_task() {
     }
 }
 
-/// A task that does nothing but to keep something, and to wait where it is told to.
+/// An idle task that keeps a value, and waits on request.
 #[derive(Default)]
 struct Idle {
     kept: Arc<()>,
-    /// 1: waits in its pass until that is something else; 2: panics there.
+    /// 1: waits in its pass until this changes; 2: panics there.
     todo: Arc<AtomicU64>,
     is_there: Arc<AtomicBool>,
 }
@@ -281,7 +284,7 @@ impl Task<Work> for Idle {
     }
 }
 
-/// Objective: a worker is kept awake by a task that came with that wish, and sleeps when it is gone.
+/// Objective: a worker stays awake for a task that arrived with that wish, and sleeps after its departure.
 #[test]
 fn a_wish_to_stay_awake_moves_along() {
     let workers: [Worker; 2] = workers(0);
@@ -297,7 +300,7 @@ fn a_wish_to_stay_awake_moves_along() {
         goes_on(&from.stats().polled_ns);
         assert!(from.move_to(1, to));
         goes_on(&to.stats().polled_ns);
-        // One more command wakes it, after which it sleeps again: that is counted when it ends.
+        // Another command wakes it briefly; the sleep counts once it is over.
         until("the other one sleeps", || {
             let before = count(&from.stats().sleeps);
             from.drain(1).recv_timeout(LIMIT).unwrap();
@@ -315,8 +318,8 @@ fn a_wish_to_stay_awake_moves_along() {
     });
 }
 
-/// Objective: a task that is gone, or was lost to a panic, does not move; one whose worker is held up stays there, and
-/// does what it is told to afterwards.
+/// Objective: a task that was removed or lost to a panic does not move; one on a held-up worker stays there, and obeys
+/// commands later.
 #[test]
 fn what_cannot_move_stays() {
     let fault = Fault::new().unwrap();
@@ -324,7 +327,9 @@ fn what_cannot_move_stays() {
     let workers = [start(0), start(1)];
     assert!(!workers[0].move_to(1, &workers[1]), "there is no such task");
     let task = Idle::default();
-    let (kept, todo, is_there) = (Arc::downgrade(&task.kept), Arc::clone(&task.todo), Arc::clone(&task.is_there));
+    let kept = Arc::downgrade(&task.kept);
+    let todo = Arc::clone(&task.todo);
+    let is_there = Arc::clone(&task.is_there);
     todo.store(1, Ordering::Release);
     workers[0].add(1, Box::new(task));
     until("the worker is held up", || is_there.load(Ordering::Acquire));
@@ -334,7 +339,7 @@ fn what_cannot_move_stays() {
     assert!(workers[0].move_to(1, &workers[1]));
     assert!(!workers[0].move_to(1, &workers[1]), "it is there already");
     todo.store(2, Ordering::Release);
-    // It looks at its tasks after a command.
+    // The worker polls its tasks after a command.
     assert_eq!(workers[1].drain(2).recv_timeout(LIMIT), Ok(()));
     until("the panic is reported", || fault.reason().is_some());
     assert!(!workers[1].move_to(1, &workers[0]), "it is lost");
@@ -342,7 +347,7 @@ fn what_cannot_move_stays() {
     until("it is dropped", || kept.upgrade().is_none());
 }
 
-/// Objective: nothing is left of a task whose workers end, in either order.
+/// Objective: a task is dropped completely when its workers end, in either order.
 #[test]
 fn nothing_is_left_behind() {
     for i in 0..200 {
@@ -351,7 +356,8 @@ fn nothing_is_left_behind() {
         let kept = Arc::downgrade(&task.kept);
         first.add(1, Box::new(task));
         std::thread::scope(|scope| {
-            let (from, to) = (&first, &second);
+            let from = &first;
+            let to = &second;
             scope.spawn(move || from.move_to(1, to));
         });
         if i % 2 == 0 {
@@ -365,21 +371,21 @@ fn nothing_is_left_behind() {
     }
 }
 
-/// The worker that takes from a port's ring.
+/// The worker of a port's ring.
 fn worker_of(d: &Daemon, port: &str) -> u64 {
     let shown: Value = d.call("port.show", json!({"port": port}));
     let rings = shown["result"]["rings"].as_array().unwrap();
     rings.iter().find_map(|ring| ring["worker"].as_u64()).unwrap()
 }
 
-/// Objective: of two busy senders that began on the same worker, one is on the other worker after a while; and none of
-/// the frames that they send while that happens is lost on the way to the switch.
+/// Objective: of two busy senders on one worker, one moves to the other worker after a while; no frame sent meanwhile
+/// is lost on the way to the switch.
 #[test]
 fn busy_senders_part() {
     let d = Daemon::start("workers = 2");
     let attached = d.call("port.attach", json!({"switch": "vale0", "port": "null:"}));
     assert!(attached["error"].is_null(), "{attached}");
-    // There is something to do while a sender has no CPU.
+    // A full ring keeps the worker busy while a sender has no CPU.
     let options = Options { slots: 4096, ..d.options() };
     let mut ports = ["vale0:a", "vale0:b", "vale0:c"].map(|name| Port::open_with(name, &options).unwrap());
     assert_eq!(worker_of(&d, "vale0:a"), worker_of(&d, "vale0:c"), "as many tasks each");

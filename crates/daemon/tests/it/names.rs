@@ -1,4 +1,4 @@
-//! Ports, switches and pipes that are called as people call them.
+//! Ports, switches and pipes with natural names.
 
 use crate::common;
 
@@ -29,7 +29,7 @@ fn request(d: &Daemon, reqtype: u16, name: &str) -> DeviceReply {
     netvale::raw::request(connection.as_fd(), &request).unwrap()
 }
 
-/// Objective: switches and ports have any name, by each of which they are opened, asked for and detached; frames cross.
+/// Objective: switches and ports may have any name, and are opened, queried and detached by each; frames cross.
 #[test]
 fn any_name() {
     let d = Daemon::start("");
@@ -58,8 +58,7 @@ fn any_name() {
     assert!(d.ports().is_empty());
 }
 
-/// Objective: a number behind a name is a ring's, but where a port or a pipe has the whole name, that one is meant;
-/// quotes leave no doubt.
+/// Objective: a trailing number is a ring's, unless a port or a pipe has the whole name; quotes remove the ambiguity.
 #[test]
 fn whole_names_win() {
     let d = Daemon::start("");
@@ -78,7 +77,7 @@ fn whole_names_win() {
     assert!(refusal(d.open("netmap:p}x-1")).contains("netmap:p{x-1 is open already"));
 }
 
-/// Objective: a netmap program has said by itself which ring it means.
+/// Objective: a netmap program states itself which ring it wants.
 #[test]
 fn netmap_means_rings() {
     let d = Daemon::start("");
@@ -96,7 +95,7 @@ fn netmap_means_rings() {
     assert_eq!(bound("vale0:web-1", 0), (1, 0..1));
 }
 
-/// Objective: the switch `lan` is also `valelan`, in whatever names it; what netmap programs are told, they can open.
+/// Objective: the switch `lan` is also `valelan`, in every kind of name; netmap programs get names that they can open.
 #[test]
 fn alias() {
     let d = Daemon::start("");
@@ -119,7 +118,7 @@ fn alias() {
     assert_eq!(d.ports(), ["lan:d", "lan:web-1"]);
 }
 
-/// Objective: a switch that is really called so, or that the configuration names, comes before an alias.
+/// Objective: a switch of that actual name, or one in the configuration, precedes an alias.
 #[test]
 fn real_names_come_before_aliases() {
     let d = Daemon::start("[switch]\nshared = ['valecfg', 'later']\n");
@@ -132,7 +131,7 @@ fn real_names_come_before_aliases() {
     assert_eq!(d.ports(), ["cfg:b", "lan:b", "later:c", "valecfg:c", "valelan:a", "valelan:c"]);
 }
 
-/// Objective: a switch in a port's place is told from a port that is not there, and a port in a switch's place.
+/// Objective: a switch in place of a port is distinguished from a missing port, and a port in place of a switch.
 #[test]
 fn misplaced() {
     let d = Daemon::start("");
@@ -156,7 +155,7 @@ fn misplaced() {
 const FILE: &str = "[[port]]\nswitch = 'lan'\nport = 'web-1'\n[[port]]\nswitch = 'br-lab'\nport = 'null:my.sink-2'\n\
                     [[port]]\nswitch = 'vale0'\nport = 'echo:'\nname = 'e-1'\n";
 
-/// Objective: a configuration with such names is what is exported of it, and is applied again without a change.
+/// Objective: a configuration with such names is exported as it is, and reapplied without a change.
 #[test]
 fn configured() {
     let d = Daemon::start(FILE);
@@ -172,7 +171,7 @@ fn configured() {
     assert_eq!(d.ports(), ["br-lab:my.sink-2", "lan:web-2", "vale0:e-1"]);
 }
 
-/// Objective: names are the same in the next daemon, upgraded or started anew, and their programs go on.
+/// Objective: names are the same in the next daemon, upgraded or restarted, and their programs continue.
 #[test]
 fn continued() {
     let d = Daemon::managed(FILE);

@@ -1,4 +1,4 @@
-//! The daemon's own refusals of options that do not fit, for any sender.
+//! The daemon's own refusals of invalid options, for any sender.
 
 use crate::common;
 
@@ -10,7 +10,7 @@ use netvale_control::options::kind::{self, Kind, KindType};
 use netvale_control::options::{OPTIONS, Shape};
 use serde_json::{Value, json};
 
-/// A port of that kind, of devices and folders that are not there.
+/// A specification of that kind, with nonexistent devices and folders.
 fn port_of(kind: &Kind) -> String {
     kind.example.replace('/', "/nowhere/").replace("0000:", "ffff:").replace("eth0", "nowhere0")
 }
@@ -30,8 +30,8 @@ fn value(shape: Shape) -> Value {
     }
 }
 
-/// Objective: over the socket, each option is refused by name for each kind that does not take it, and nothing is
-/// attached; one that fits is not what is wrong.
+/// Objective: over the socket, each option is refused by name for each kind without it, and nothing is attached; a
+/// matching option is not the fault.
 #[test]
 fn unfit_options_are_refused() {
     let d = Daemon::start("");
@@ -39,7 +39,7 @@ fn unfit_options_are_refused() {
         let port = port_of(kind);
         for option in OPTIONS {
             let fits = option.is_for(kind);
-            // It would be made.
+            // It would be created.
             if fits && *kind == kind::Tap::KIND {
                 continue;
             }
@@ -65,8 +65,8 @@ fn unfit_options_are_refused() {
     assert!(d.ports().is_empty());
 }
 
-/// Objective: names that cannot be, options that exclude each other, keys that are unknown or stand twice are refused
-/// by name, with their place.
+/// Objective: impossible names, mutually exclusive options, and unknown or repeated keys are refused by name, with
+/// their position.
 #[test]
 fn refusals_name_the_place() {
     let d = Daemon::start("");

@@ -33,8 +33,8 @@ fn show(d: &Daemon, name: &str) -> Value {
     d.call("port.show", json!({"port": name}))["result"].clone()
 }
 
-/// Objective: frames cross a pipe byte for byte and in order, both ways, more of them than fit; guests and programs
-/// come and go without each other; nothing is lost that fits.
+/// Objective: frames cross a pipe unchanged and in order, both ways, more than fit at a time; guests and programs come
+/// and go independently; frames with room are never lost.
 #[test]
 fn pipe() {
     let d = Daemon::start("workers = 2");
@@ -49,7 +49,7 @@ fn pipe() {
         assert_eq!(receive(&mut guest), frame(255, 1, 77 + round));
         assert!(carry(&mut guest, &mut program, &frames) == frames);
         assert!(carry(&mut program, &mut guest, &frames) == frames);
-        // Read by the next program, sent for the next guest.
+        // For the next program, and the next guest.
         send(&mut guest, &frame(255, 2, round));
         drop(guest);
         until("the guest is gone", || show(&d, "netmap:p{1")["notes"].to_string().contains("waits"));
@@ -66,14 +66,15 @@ fn pipe() {
     assert!(d.ports().is_empty() && !path.exists());
 }
 
-/// Objective: who waits for whom is woken: with a full pipe and nobody who reads, the worker sleeps; a frame that is
-/// read lets the next one through.
+/// Objective: waiting sides are woken: with a full pipe and no reader, the worker sleeps; a frame read lets the next
+/// one through.
 #[test]
 fn full_pipes_sleep() {
     let d = Daemon::start("workers = 1");
     let path = passthrough(&d, "netmap:p}1", json!({"slots": 16}));
-    let (mut program, mut guest) = (d.open("netmap:p{1").unwrap(), Port::as_guest(&path, 0).unwrap());
-    // A ring's worth, but for one slot: the worker moves on what it can, then there is room no more.
+    let mut program = d.open("netmap:p{1").unwrap();
+    let mut guest = Port::as_guest(&path, 0).unwrap();
+    // A ring's worth, except one slot: the worker forwards as much as it can, then room is exhausted.
     let fill = |port: &mut Port, from: u8| {
         for n in 0..15 {
             assert!(port.wait(Interest::Tx, Some(common::LIMIT)).unwrap(), "no room for frame {n}");
@@ -84,7 +85,7 @@ fn full_pipes_sleep() {
     fill(&mut guest, 1);
     fill(&mut program, 2);
     falls_asleep(&d);
-    // Asleep, the worker hears of each slot that is released, and the sender of the room.
+    // Asleep, the worker is woken by each released slot, and the sender by the room.
     for i in 15..30 {
         assert_eq!(receive(&mut program), frame(255, 1, i - 15));
         assert!(guest.wait(Interest::Tx, Some(common::LIMIT)).unwrap());
@@ -108,7 +109,7 @@ fn full_pipes_sleep() {
 }
 
 /// Objective: a guest that writes nonsense everywhere, rings, starts and stops, harms neither the daemon nor the
-/// program, which gets frames of a later guest.
+/// program, which receives frames of a later guest.
 #[test]
 fn nonsense_in_a_pipe() {
     let d = Daemon::start("workers = 1");
@@ -141,7 +142,7 @@ fn nonsense_in_a_pipe() {
         });
         let mut place = [0; 4096];
         for i in 0..20_000u32 {
-            // Its rings are in the guest's memory: it may find anything, but nothing outside.
+            // Its rings are in the guest's memory: their contents are arbitrary, but accesses stay inside.
             let _ = program.tx()[0].send(&frame(255, 1, i as u8));
             program.tx()[0].sync();
             let _ = program.rx()[0].sync();
@@ -156,12 +157,13 @@ fn nonsense_in_a_pipe() {
     });
     d.call("port.detach", json!({"switch": "netmap", "port": "p{1"}));
     let path = passthrough(&d, "netmap:p{1", json!({}));
-    let (mut program, mut guest) = (d.open("netmap:p}1").unwrap(), Port::as_guest(&path, 0).unwrap());
+    let mut program = d.open("netmap:p}1").unwrap();
+    let mut guest = Port::as_guest(&path, 0).unwrap();
     send(&mut guest, &frame(255, 1, 1));
     assert_eq!(receive(&mut program), frame(255, 1, 1));
 }
 
-/// What makes no sense is refused in words.
+/// Requests without sense are refused with an explanation.
 #[test]
 fn refusals() {
     let d = Daemon::start("");
@@ -186,7 +188,7 @@ fn refusals() {
     assert!(refused("netmap:p}1", json!({})).contains("is open"));
     assert!(matches!(d.open("netmap:p{1"), Err(e) if e.to_string().contains("virtual machine's")));
     drop(Guest::connect(&path).unwrap());
-    // A port of a switch is what it would be by its name.
+    // A switch's port is treated by its name.
     let (reply, _) = pass(&d, "vale0:g", json!({"name": "other"}));
     assert!(!reply["error"].is_null(), "the socket is taken: {reply}");
 }
@@ -194,8 +196,8 @@ fn refusals() {
 mod as_root {
     use super::*;
 
-    /// Objective: an interface's frames go to and from the guest's rings, byte for byte, in order, both ways, for one
-    /// guest after the other; without a guest they are the stack's; nobody is kept awake.
+    /// Objective: an interface's frames go to and from the guest's rings, unchanged, in order, both ways, for one guest
+    /// after another; without a guest they are the stack's; no side is kept awake.
     #[test]
     fn interface() {
         if !rustix::process::geteuid().is_root() {
@@ -217,7 +219,7 @@ mod as_root {
             assert!(carry(&mut guest, &mut far, &frames) == frames);
             assert!(carry(&mut far, &mut guest, &frames) == frames);
             falls_asleep(&d);
-            // Woken from sleep, each for each.
+            // Each side wakes the other.
             for i in 0..100 {
                 send(&mut far, &frame(1, 2, i));
                 assert_eq!(receive(&mut guest), frame(1, 2, i));
@@ -227,7 +229,7 @@ mod as_root {
         }
         let shown = show(&d, "netmap:nva");
         assert_eq!(shown["rings"][0]["frames"], 3 * (frames.len() as u64 + 100), "{shown}");
-        // Another one cannot have the queues, and they are free when the port is gone.
+        // No other guest can get the queues, and they are free after the port.
         let _guest = Port::as_guest(&path, 0).unwrap();
         assert!(Port::open_with("netmap:nva", &usual).is_err());
         d.call("port.detach", json!({"switch": "netmap", "port": "nva"}));

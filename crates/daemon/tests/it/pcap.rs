@@ -1,4 +1,4 @@
-//! Capture files as ports, through a daemon that runs in this process.
+//! Capture files as ports, with a daemon in this process.
 
 use crate::common;
 
@@ -20,7 +20,8 @@ fn record(path: &Path, format: Format) {
 }
 
 fn frames(path: &Path) -> Vec<Vec<u8>> {
-    let (mut reader, mut all) = (Reader::open(path).unwrap(), Vec::new());
+    let mut reader = Reader::open(path).unwrap();
+    let mut all = Vec::new();
     while let Some(frame) = reader.next_frame().unwrap() {
         all.push(frame.bytes.to_vec());
     }
@@ -35,8 +36,8 @@ fn notes(d: &Daemon, port: &str) -> String {
     d.call("port.show", json!({"port": port}))["result"]["notes"].to_string()
 }
 
-/// Objective: every frame of a file of either format reaches a port, in order, as recorded; the port then says it is at
-/// its end.
+/// Objective: every frame of a file of either format reaches a port, in order, as recorded; the port then reports the
+/// end.
 #[test]
 fn replay() {
     for (name, format) in [("in.pcap", Format::Pcap), ("in.pcapng", Format::PcapNg)] {
@@ -53,7 +54,7 @@ fn replay() {
     }
 }
 
-/// Objective: with `loop`, the file begins again, as fast as the switch takes it.
+/// Objective: with `loop`, the file restarts, as fast as the switch accepts it.
 #[test]
 fn replay_again_and_again() {
     let d = Daemon::start("");
@@ -69,7 +70,7 @@ fn replay_again_and_again() {
     assert!(detached["error"].is_null(), "{detached}");
 }
 
-/// Objective: a file is repeated also while the daemon can open no more files.
+/// Objective: a file is repeated even if the daemon can open no files.
 #[test]
 fn replay_without_descriptors() {
     let d = Daemon::start("");
@@ -79,13 +80,13 @@ fn replay_without_descriptors() {
     let mut a = netvale::Port::open_with("vale0:a", &options).unwrap();
     attach(&d, &format!("pcap:in={}", file.display()), json!({"speed": 0.0, "loop": true, "name": "file"}));
     let _without = WithoutDescriptors::new(&d);
-    // More passes than lie ready in the daemon and in the ring.
+    // More rounds than fit in the daemon's buffers and the ring.
     for round in 0..20_000u32 {
         assert_eq!(receive(&mut a), frame(255, 9, (round % u32::from(FRAMES)) as u8), "frame {round}");
     }
 }
 
-/// The daemon can open no files. It can again when this is dropped: it could not be told to end.
+/// Keeps the daemon from opening files until dropped, as it could not be ended.
 struct WithoutDescriptors(u32);
 
 impl WithoutDescriptors {
@@ -108,8 +109,7 @@ impl Drop for WithoutDescriptors {
     }
 }
 
-/// Objective: what the switch delivers is in the file, byte for byte, as soon as the port is detached, or the daemon
-/// has ended.
+/// Objective: delivered frames are in the file, unchanged, as soon as the port is detached or the daemon has ended.
 #[test]
 fn capture() {
     for name in ["out.pcap", "out.pcapng"] {
@@ -131,11 +131,12 @@ fn capture() {
     }
 }
 
-/// Objective: a port of both kinds replays and captures; a configured one is there from the start.
+/// Objective: a port with both files replays and captures; a configured one exists from the start.
 #[test]
 fn both_from_the_configuration() {
     let folder = tempfile::tempdir().unwrap();
-    let (from, to) = (folder.path().join("in.pcap"), folder.path().join("out.pcap"));
+    let from = folder.path().join("in.pcap");
+    let to = folder.path().join("out.pcap");
     record(&from, Format::Pcap);
     let port = format!("pcap:in={},out={}", from.display(), to.display());
     let d = Daemon::start(&format!(
@@ -150,11 +151,12 @@ fn both_from_the_configuration() {
     assert_eq!(frames(&to), [frame(9, 1, 77).to_vec()]);
 }
 
-/// Objective: a file cut in the middle is replayed up to the cut; the port says so and other ports go on.
+/// Objective: a truncated file is replayed up to the cut; the port reports it and other ports continue.
 #[test]
 fn cut_file() {
     let d = Daemon::start("");
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     let file = d.path("in.pcap");
     record(&file, Format::Pcap);
     let bytes = std::fs::read(&file).unwrap();
@@ -168,8 +170,7 @@ fn cut_file() {
     assert_eq!(receive(&mut a), frame(255, 2, 200));
 }
 
-/// Objective: files that are not there, are no captures, or cannot be written are refused with what to do, and leave no
-/// port.
+/// Objective: missing files, files of other formats, and read-only files are refused with advice, and leave no port.
 #[test]
 fn refusals() {
     let d = Daemon::start("");
@@ -191,11 +192,12 @@ fn refusals() {
     assert!(d.ports().is_empty());
 }
 
-/// Objective: a full disk ends the capture, is named, and is no other port's concern.
+/// Objective: a full disk ends the capture with a reason, and affects no other port.
 #[test]
 fn full_disk() {
     let d = Daemon::start("");
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     let full = attach(&d, "pcap:out=/dev/full", json!({"name": "file"}));
     let text = full["error"].to_string();
     assert!(text.contains("No space left") && text.contains("make room"), "{full}");

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 use serde_json::{Value, json};
 
-/// A port on switch vale0. Returns its socket.
+/// Attaches a port on switch vale0. Returns its socket.
 fn attach(d: &Daemon, name: &str, mut options: Value) -> PathBuf {
     let path = d.path(&format!("{name}.sock"));
     options["name"] = json!(name);
@@ -39,13 +39,15 @@ fn ping(a: &mut Port, b: &mut Port, tag: u8) {
     assert_eq!(receive(b), frame(255, 1, tag));
 }
 
-/// Objective: frames go from guest to guest and to local ports, woken where they sleep.
+/// Objective: frames go between guests and to local ports, with wake-ups of sleepers.
 #[test]
 fn guests_and_programs() {
     let d = Daemon::start("workers = 2");
-    let (one, two) = (attach(&d, "one", json!({"rings": 2})), attach(&d, "two", json!({"slots": 64})));
+    let one = attach(&d, "one", json!({"rings": 2}));
+    let two = attach(&d, "two", json!({"slots": 64}));
     let mut local = d.open("vale0:local").unwrap();
-    let (mut a, mut b) = (Port::as_guest(&one, 0).unwrap(), Port::as_guest(&two, 0).unwrap());
+    let mut a = Port::as_guest(&one, 0).unwrap();
+    let mut b = Port::as_guest(&two, 0).unwrap();
     for i in 0..200 {
         ping(&mut a, &mut b, i);
         assert_eq!(receive(&mut local), frame(255, 1, i));
@@ -61,8 +63,7 @@ fn guests_and_programs() {
     assert!(shown["result"]["ptnet"]["vectors"] == 5, "{shown}");
 }
 
-/// Objective: with a header, what a stack left undone is done or passed on, and a header is never seen by those
-/// without.
+/// Objective: with a header, a stack's pending offloads are done or passed on, and ports without headers never see one.
 #[test]
 fn headers() {
     let d = Daemon::start("");
@@ -78,12 +79,12 @@ fn headers() {
     }
     drop(guest);
     until("the port is free", || notes(&d, "one").contains("waits"));
-    // The same port for a driver that wants none.
+    // The same port for a driver without a header.
     let mut guest = Port::as_guest(&path, 0).unwrap();
     ping(&mut guest, &mut local, 7);
 }
 
-/// Objective: unknown commands are refused by their numbers, known ones can be given again and again.
+/// Objective: unknown commands are refused by their numbers, known ones can be repeated.
 #[test]
 fn commands() {
     let d = Daemon::start("");
@@ -106,7 +107,7 @@ fn commands() {
     ping(&mut port, &mut local, 1);
 }
 
-/// Sizes that make no device, and sockets that cannot be.
+/// Impossible sizes and sockets.
 #[test]
 fn refusals() {
     let d = Daemon::start("");
@@ -125,8 +126,7 @@ fn refusals() {
     assert!(refused(&port, json!({})).contains("is not a socket"));
 }
 
-/// Objective: a guest that says something is shown out with a reason; the next one finds the port, and memory in which
-/// nobody has written.
+/// Objective: a guest that sends data is disconnected with a reason; the next one finds the port, and clean memory.
 #[test]
 fn those_who_talk() {
     let d = Daemon::start("");
@@ -138,7 +138,7 @@ fn those_who_talk() {
     until("it is shown out", || notes(&d, "one").contains("no ivshmem client does"));
     let next = Guest::connect(&path).unwrap();
     assert_eq!(Words::new(next.memory(), 1 << 16, 1).unwrap().load(0), 0);
-    // One at a time: a second one waits, and hears nothing.
+    // One at a time: a second one waits without an answer.
     let waiting = UnixStream::connect(&path).unwrap();
     assert_eq!(next.command(COMMAND_START, 0, 0).unwrap(), 0);
     drop(waiting);
@@ -148,7 +148,7 @@ fn those_who_talk() {
     ping(&mut port, &mut local, 1);
 }
 
-/// A cheap generator of numbers.
+/// A cheap generator of pseudo-random numbers.
 fn noise(state: &mut u64) -> u32 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -156,16 +156,17 @@ fn noise(state: &mut u64) -> u32 {
     (*state >> 16) as u32
 }
 
-/// Objective: nonsense all over the memory (header, status blocks, rings, slots), doorbells without end and commands in
-/// between cost the others nothing; when the guest starts its rings anew, they work.
+/// Objective: nonsense all over the memory (header, status blocks, rings, slots), endless doorbells, and commands in
+/// between cost the others nothing; rings restarted by the guest work.
 #[test]
 fn nonsense_everywhere() {
     let d = Daemon::start("workers = 1");
     let path = attach(&d, "mad", json!({"slots": 64, "rings": 2, "vnet_hdr": 12}));
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     let mad = Guest::connect(&path).unwrap();
     let whole = Words::new(mad.memory(), 0, mad.memory().len() / 4).unwrap();
-    // Everything but buffers: those are opaque anyway.
+    // Everything except buffers, which are opaque anyway.
     let structures = 16 * 1024;
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -174,7 +175,7 @@ fn nonsense_everywhere() {
             while !over.load(Ordering::Relaxed) {
                 for _ in 0..500 {
                     let value = noise(&mut state);
-                    // Small numbers are more often believed.
+                    // Small numbers are more often plausible.
                     let value = if value.is_multiple_of(3) { value >> 24 } else { value };
                     whole.store(noise(&mut state) as usize % structures, value);
                 }
@@ -185,7 +186,7 @@ fn nonsense_everywhere() {
             }
         });
         for i in 0..3_000u32 {
-            // Its frames may be flooded to everybody: only ours are looked at.
+            // Its frames may be flooded to all: check only ours.
             send(&mut a, &frame(255, 1, i as u8));
             while receive(&mut b) != frame(255, 1, i as u8) {}
         }
@@ -197,25 +198,26 @@ fn nonsense_everywhere() {
     until("an idle daemon", || notes(&d, "mad").contains("rings run"));
 }
 
-/// Objective: a guest that turns its interrupts into calls that wait, and fills them, is not waited for: others' frames
+/// Objective: a guest that turns its interrupts into blocking calls, and fills them, delays no other: others' frames
 /// pass, the port can be detached, and the next guest is served.
 #[test]
 fn held_interrupts() {
     let d = Daemon::start("workers = 1");
     let path = attach(&d, "one", json!({}));
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     for _ in 0..2 {
         let guest = Guest::connect(&path).unwrap();
         assert_eq!(guest.command(COMMAND_START, 0, 0).unwrap(), 0);
         let status = Words::new(guest.memory(), 0x1000, 32).unwrap();
-        // Both rings' wishes to be interrupted: nm_csb_atok.appl_need_kick.
+        // Both rings need interrupts: nm_csb_atok.appl_need_kick.
         [2, 18].into_iter().for_each(|word| status.store(word, 1));
         for vector in guest.vectors() {
             vector.drain();
             rustix::io::write(vector, &(u64::MAX - 1).to_ne_bytes()).unwrap();
             rustix::fs::fcntl_setfl(vector, rustix::fs::OFlags::empty()).unwrap();
         }
-        // The control thread's, and the worker's.
+        // The doorbells of the control thread and of the worker.
         guest.doorbells().last().unwrap().ring();
         let _ = guest.command(COMMAND_STOP, 0, 0).map(|_| guest.command(COMMAND_START, 0, 0));
         [2, 18].into_iter().for_each(|word| status.store(word, 1));
@@ -231,8 +233,8 @@ fn held_interrupts() {
     drop(guest);
 }
 
-/// The guest's part of the devices that netmap published, over another implementation's client: memory of its own,
-/// status blocks in it, vectors.
+/// The guest's part of netmap's published devices, on another implementation's client: memory of its own, status blocks
+/// in it, vectors.
 struct Published {
     client: vfio_user::Client,
     _memory_device: vfio_user::Client,
@@ -242,7 +244,7 @@ struct Published {
     nifp: usize,
 }
 
-/// Where the status blocks lie in the guest's memory, and in its address space.
+/// Position of the status blocks in the guest's memory, and in its address space.
 const CSB_AT: u64 = 0x3000;
 const GUEST_AT: u64 = 0x10_0000;
 
@@ -284,7 +286,7 @@ impl Published {
         }
     }
 
-    /// First word of ring `entry` of the netmap_if.
+    /// First word of ring `entry` in the netmap_if.
     fn ring(&self, entry: usize) -> usize {
         let at = (self.nifp + 56 + 8 * entry) / 4;
         (self.nifp + self.netmap.load_wide(at) as usize) / 4
@@ -298,21 +300,22 @@ impl Published {
 }
 
 /// Objective: registers, status blocks in the guest's memory, kicks and vectors of the published devices carry frames;
-/// memory that is taken away stops the rings, and a reset makes it all new.
+/// unmapped memory stops the rings, and a reset restores the initial state.
 #[test]
 fn published_devices() {
     let d = Daemon::start("");
     let path = attach(&d, "pub", json!({"slots": 16, "vfio_user": true}));
     let mut local = d.open("vale0:local").unwrap();
     let mut guest = Published::connect(&path);
-    // Sends: a frame in slot 0, length 60, head and cur 1, a kick.
-    let (tx, rx) = (guest.ring(0), guest.ring(2));
+    // Send: a frame in slot 0, length 60, head and cur 1, a kick.
+    let tx = guest.ring(0);
+    let rx = guest.ring(2);
     let buffer = guest.buffer(tx, 0);
     for (i, four) in frame(255, 9, 5).chunks(4).enumerate() {
         guest.netmap.store(buffer + i, u32::from_le_bytes(four.try_into().unwrap()));
     }
     guest.netmap.store(tx + 64 + 1, 60);
-    // Of the receiving ring: an interrupt, please.
+    // The receiving ring needs an interrupt.
     guest.guest.store(16 + 2, 1);
     guest.guest.store(1, 1);
     guest.guest.store(0, 1);

@@ -1,8 +1,7 @@
-//! The devices that netmap published, used in the order in which netmap's own guest drivers use them, and in orders
-//! that no driver would.
+//! netmap's published devices, used in the order of netmap's own guest drivers, and in orders of no driver.
 //!
-//! The driver here does register by register what netmap's do: it computes where the rings are before it starts them,
-//! and waits for nothing but interrupts.
+//! The driver here does register by register what netmap's do: it computes the positions of the rings before it starts
+//! them, and waits only for interrupts.
 
 use crate::common;
 use crate::common::published;
@@ -23,10 +22,11 @@ const DELETE: u32 = 2;
 const CONTROL: u64 = 4;
 const HEADER_LEN: u64 = 44;
 
-/// A port on switch vale0. Returns its socket.
+/// Attaches a port on switch vale0. Returns its socket.
 fn attach(d: &Daemon, name: &str, mut options: Value) -> PathBuf {
     let path = d.path(&format!("{name}.sock"));
-    (options["name"], options["vfio_user"]) = (json!(name), json!(true));
+    options["name"] = json!(name);
+    options["vfio_user"] = json!(true);
     let port = format!("ptnet:{}", path.display());
     let reply = d.call("port.attach", json!({"switch": "vale0", "port": port, "options": options}));
     assert_eq!(reply["result"]["kind"], "ptnet", "{reply}");
@@ -41,26 +41,26 @@ fn errno(e: Errno) -> u32 {
     e.raw_os_error().unsigned_abs()
 }
 
-/// A frame each way through each pair of rings.
+/// Sends a frame each way through each pair of rings.
 fn both_ways(driver: &mut Driver<'_>, local: &mut Port, tag: u8) {
     for queue in 0..driver.pairs() {
         driver.send(queue, &frame(255, 9, tag));
         assert_eq!(receive(local), frame(255, 9, tag));
-        // By its flow, to one of the rings.
+        // Its flow determines the ring.
         send(local, &frame(255, 1, tag));
         assert_eq!(driver.receive(), frame(255, 1, tag));
     }
 }
 
-/// More frames each way than the rings have slots, so that each comes round, and waits when it is full.
+/// Sends more frames each way than the rings have slots, so each ring wraps, and waits when full.
 fn round_the_rings(driver: &mut Driver<'_>, local: &mut Port) {
     for i in 0..100 {
         both_ways(driver, local, i);
     }
 }
 
-/// Objective: what netmap's drivers compute before they start the rings is right as soon as they run, with and without
-/// a header, after closing and opening again, and when the driver is loaded anew; frames go both ways each time,
+/// Objective: positions computed by netmap's drivers before the start of the rings are correct once they run, with and
+/// without a header, after closing and reopening, and after reloading the driver; frames go both ways each time,
 /// received by interrupts alone.
 #[test]
 fn in_the_drivers_order() {
@@ -100,12 +100,13 @@ fn two_queues() {
     }
 }
 
-/// Objective: frames longer than a buffer take several slots, either way, the header in the first one.
+/// Objective: frames longer than a buffer take several slots, either way, with the header in the first one.
 #[test]
 fn several_slots() {
     let d = Daemon::start("");
     let path = attach(&d, "pub", json!({"slots": 128, "vnet_hdr": 12, "mtu": 9000}));
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), Plugged::new(&path));
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = Plugged::new(&path);
     let mut driver = Driver::probe(&mut b, true);
     driver.open();
     let long: Vec<u8> = frame(255, 9, 1).into_iter().chain((0..8_900u32).map(|i| i as u8)).collect();
@@ -126,8 +127,8 @@ fn several_slots() {
     assert!(driver.receive() == long);
 }
 
-/// Objective: everything that a driver reads before it starts the rings is there from the beginning, and stays through
-/// starting, stopping and resetting, whatever the guest writes over it in between.
+/// Objective: all values read by a driver before it starts the rings exist from the beginning, and survive starting,
+/// stopping and resetting, whatever the guest writes over them in between.
 #[test]
 fn what_a_probe_reads() {
     let d = Daemon::start("");
@@ -149,7 +150,7 @@ fn what_a_probe_reads() {
     }
 }
 
-/// Objective: two devices of one guest have memories that their drivers do not mistake for each other's.
+/// Objective: two devices of one guest have memories that drivers can tell apart.
 #[test]
 fn two_devices_in_a_guest() {
     let d = Daemon::start("");
@@ -169,8 +170,8 @@ fn two_devices_in_a_guest() {
     }
 }
 
-/// Objective: the header's length is one of netmap's and only what the port offers, reads back as it was otherwise, and
-/// counts for rings that run.
+/// Objective: the header's length must be one of netmap's and on offer; otherwise the register keeps its value. It
+/// applies to rings that run.
 #[test]
 fn header_lengths() {
     let d = Daemon::start("");
@@ -191,7 +192,8 @@ fn header_lengths() {
     assert_eq!((driver.header_len, driver.plugged.register(0)), (0, 0));
 }
 
-/// Objective: segmentation is left to a guest's driver for TCP, which netmap's know, and not for UDP, which came later.
+/// Objective: segmentation is left to a guest's driver for TCP, which netmap's support, but not for UDP, which came
+/// later.
 #[test]
 fn datagrams_are_cut() {
     let d = Daemon::start("");
@@ -229,8 +231,8 @@ fn datagrams_are_cut() {
     assert_eq!(driver.last_header, [0; 12]);
 }
 
-/// Objective: commands and addresses in orders that no driver has are answered as netmap's host answers them, and the
-/// rings can be started as ever.
+/// Objective: commands and addresses in orders of no driver are answered as by netmap's host, and the rings can be
+/// started as before.
 #[test]
 fn orders_that_no_driver_has() {
     let d = Daemon::start("");
@@ -248,8 +250,9 @@ fn orders_that_no_driver_has() {
     assert_eq!(obeyed(&mut p, CREATE), errno(Errno::NXIO), "no status blocks");
     assert_eq!(obeyed(&mut p, 0), errno(Errno::INVAL));
     assert_eq!(obeyed(&mut p, 77), errno(Errno::INVAL));
-    // Outside of the memory, across its end, not aligned, half of the two, at the end of the address space.
-    let (gh, hg) = (GUEST_AT + CSB_AT, GUEST_AT + CSB_AT + 4096);
+    // Outside of the memory, across its end, unaligned, only one of the two, at the end of the address space.
+    let gh = GUEST_AT + CSB_AT;
+    let hg = GUEST_AT + CSB_AT + 4096;
     let end = GUEST_AT + published::GUEST_BYTES;
     for (gh, hg) in [(0xdead_0000, hg), (gh, end - 64), (gh + 4, hg), (gh, 0), (0, hg), (u64::MAX - 63, hg), (!0, !0)] {
         p.set_csb(gh, hg);
@@ -258,17 +261,17 @@ fn orders_that_no_driver_has() {
     let mut driver = Driver::probe(&mut p, true);
     driver.open();
     both_ways(&mut driver, &mut local, 1);
-    // Once more: rings that run go on where they are.
+    // Once more: running rings continue at their positions.
     assert_eq!(obeyed(driver.plugged, CREATE), 0);
     both_ways(&mut driver, &mut local, 2);
-    // Nonsense for an address stops them.
+    // A nonsensical address stops them.
     driver.plugged.set_csb(0xdead_0000, !0);
     assert!(!notes(&d, "pub").contains("rings run"));
     assert_eq!(obeyed(driver.plugged, CREATE), errno(Errno::NXIO));
     driver.plugged.set_csb(gh, hg);
     driver.open();
     both_ways(&mut driver, &mut local, 3);
-    // The same addresses again: a driver that was loaded over one that did not say goodbye.
+    // The same addresses again: a driver loaded over one that did not shut down.
     let mut driver = Driver::probe(&mut p, true);
     assert!(!notes(&d, "pub").contains("rings run"));
     driver.open();
@@ -277,7 +280,7 @@ fn orders_that_no_driver_has() {
     driver.close();
 }
 
-/// Objective: a machine that is reset in the middle of traffic both ways starts again with the first open.
+/// Objective: a machine reset during traffic both ways works again from the first open.
 #[test]
 fn reset_under_traffic() {
     let d = Daemon::start("workers = 1");
@@ -298,8 +301,8 @@ fn reset_under_traffic() {
     }
 }
 
-/// Objective: behind an IOMMU, the next driver's status blocks lie in other memory at the same address; what the last
-/// one had is not written any more.
+/// Objective: behind an IOMMU, the next driver's status blocks lie in other memory at the same address; the former
+/// memory is no longer written.
 #[test]
 fn other_memory_at_the_same_address() {
     let d = Daemon::start("");
@@ -316,7 +319,7 @@ fn other_memory_at_the_same_address() {
     }
 }
 
-/// A cheap generator of numbers.
+/// A cheap generator of pseudo-random numbers.
 fn noise(state: &mut u64) -> u32 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -324,13 +327,14 @@ fn noise(state: &mut u64) -> u32 {
     (*state >> 16) as u32
 }
 
-/// Objective: registers written without end, in no order, with nonsense in the rings, in the `netmap_if` and in the
-/// status blocks cost the others nothing; then a driver is served as ever.
+/// Objective: endless register writes in no order, with nonsense in the rings, in the `netmap_if` and in the status
+/// blocks, cost the others nothing; then a driver is served as before.
 #[test]
 fn nonsense_everywhere() {
     let d = Daemon::start("workers = 1");
     let path = attach(&d, "mad", json!({"slots": 64, "rings": 2, "vnet_hdr": 12}));
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     let mut mad = Plugged::new(&path);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -340,7 +344,7 @@ fn nonsense_everywhere() {
             while !over.load(Ordering::Relaxed) {
                 for _ in 0..200 {
                     let value = noise(&mut state);
-                    // Small numbers are more often believed.
+                    // Small numbers are more often plausible.
                     let value = if value.is_multiple_of(3) { value >> 24 } else { value };
                     mad.netmap.store(noise(&mut state) as usize % (16 * 1024), value);
                     mad.ram.store(CSB_AT as usize / 4 + noise(&mut state) as usize % 2048, value);
@@ -358,7 +362,7 @@ fn nonsense_everywhere() {
             }
         });
         for i in 0..2_000u32 {
-            // Its frames may be flooded to everybody: only ours are looked at.
+            // Its frames may be flooded to all: check only ours.
             send(&mut a, &frame(255, 1, i as u8));
             while receive(&mut b) != frame(255, 1, i as u8) {}
         }

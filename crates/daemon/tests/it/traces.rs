@@ -1,5 +1,5 @@
-//! Traces, as clients of the control socket have them: what is told, to whom; of those that do not read; beyond the
-//! limits; when ports go, and over a change of processes.
+//! Traces for clients of the control socket: contents and recipients; clients that do not read; limits; removal of
+//! ports; replacement of the daemon.
 
 use crate::common;
 
@@ -27,7 +27,7 @@ fn open(d: &Daemon, uid: u32, name: &str) -> Port {
     as_user(uid, || Port::open_with(name, &d.options()).unwrap())
 }
 
-/// Frames of a trace as they come, until there are that many.
+/// Receives that number of traced frames.
 fn told(client: &mut Client, count: usize) -> Vec<TracedFrame> {
     let mut frames = Vec::new();
     until("frames are told of", || {
@@ -42,13 +42,16 @@ fn to(port: &str) -> TraceStep {
     TraceStep::To(port.into())
 }
 
-/// Objective: each user is told of frames of their own ports, with the names of their own ports only; a switch is all
-/// ports that are theirs.
+/// Objective: users see frames of their own ports, with the names of their own ports only; a switch stands for all of
+/// their ports.
 #[test]
 fn whose_frames() {
     let d = Daemon::start(USERS);
-    let (mut a, mut b) = (open(&d, ALICE, "vale0:a"), open(&d, BOB, "vale0:b"));
-    let (mut alice, mut bob, mut root) = (client(&d, ALICE), client(&d, BOB), client(&d, 0));
+    let mut a = open(&d, ALICE, "vale0:a");
+    let mut b = open(&d, BOB, "vale0:b");
+    let mut alice = client(&d, ALICE);
+    let mut bob = client(&d, BOB);
+    let mut root = client(&d, 0);
     assert_eq!(alice.trace_begin(of("vale0")).unwrap().ports, ["vale0:a"]);
     assert_eq!(bob.trace_begin(of("vale0:b")).unwrap().ports, ["vale0:b"]);
     assert_eq!(root.trace_begin(of("vale0")).unwrap().ports, ["vale0:a", "vale0:b"]);
@@ -67,13 +70,15 @@ fn whose_frames() {
     assert!(alice.trace_read().unwrap().frames.is_empty());
 }
 
-/// Objective: what a trace that is not read has no room for is counted, once; frames pass as ever, and another reader
+/// Objective: records without room in an unread trace are counted, once; frames pass as before, and another reader
 /// misses nothing.
 #[test]
 fn one_that_does_not_read() {
     let d = Daemon::start("");
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
-    let (mut stalled, mut reading) = (client(&d, 0), client(&d, 0));
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
+    let mut stalled = client(&d, 0);
+    let mut reading = client(&d, 0);
     for client in [&mut stalled, &mut reading] {
         client.trace_begin(of("vale0:a")).unwrap();
     }
@@ -84,11 +89,13 @@ fn one_that_does_not_read() {
             told(&mut reading, 100);
         }
     }
-    let (mut frames, mut lost) = (0, 0);
+    let mut frames = 0;
+    let mut lost = 0;
     loop {
         let read = stalled.trace_read().unwrap();
         assert!(read.frames.len() <= 256);
-        (frames, lost) = (frames + read.frames.len(), lost + read.lost);
+        frames += read.frames.len();
+        lost += read.lost;
         if read.frames.is_empty() {
             break;
         }
@@ -96,8 +103,8 @@ fn one_that_does_not_read() {
     assert_eq!((frames, lost), (1024, 1500 - 1024));
 }
 
-/// Objective: ten thousand requests of one connection are one trace; a user has four, all users together not more than
-/// there is room for, and root has one more.
+/// Objective: ten thousand requests of one connection are one trace; a user has four, all users together stay within
+/// the maximum, and root gets another.
 #[test]
 fn too_many() {
     let d = Daemon::start(&format!("{USERS}[quota]\nconnections = 1000\n"));
@@ -136,16 +143,17 @@ fn not_found(error: &ClientError) -> bool {
     matches!(error, ClientError::Refused(why) if why.is(ErrorCode::NotFound))
 }
 
-/// Objective: a filter that is no program, or has no end, ports that are not there or on several switches, and a read
-/// without a trace are refused, and leave the trace of the connection as it was.
+/// Objective: invalid or endless filters, missing ports, ports on several switches, and a read without a trace are
+/// refused, and leave the connection's trace unchanged.
 #[test]
 fn bad_requests() {
     let d = Daemon::start("");
-    let (mut a, _b) = (d.open("vale0:a").unwrap(), d.open("vale1:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let _b = d.open("vale1:b").unwrap();
     let mut client = client(&d, 0);
     assert!(not_found(&client.trace_read().unwrap_err()));
     client.trace_begin(TraceBeginParams { filter: Some("1,6 0 0 1".into()), ..of("vale0:a") }).unwrap();
-    // No program; none that ends; one that jumps behind its end; one that is cut short.
+    // Empty; endless; a jump behind the end; truncated.
     for filter in ["", "no", "1,0 0 0 0", "2,21 9 9 0,6 0 0 1", "2,6 0 0 1", &"9".repeat(5000)] {
         let params = TraceBeginParams { filter: Some((*filter).into()), ..of("vale0:a") };
         let refused = client.trace_begin(params);
@@ -157,19 +165,19 @@ fn bad_requests() {
     assert!(client.trace_begin(TraceBeginParams { of: Vec::new(), ..of("") }).is_err());
     send(&mut a, &frame(255, 1, 1));
     told(&mut client, 1);
-    // A port that is named twice is traced once.
+    // A port named twice is traced once.
     let twice = TraceBeginParams { of: vec!["vale0:a".into(), "vale0".into()], ..of("") };
     assert_eq!(client.trace_begin(twice).unwrap().ports, ["vale0:a"]);
     send(&mut a, &frame(255, 1, 1));
     told(&mut client, 1);
 }
 
-/// Objective: a trace knows when its ports are gone; one of the same name is another port, of whose frames it is not
-/// told.
+/// Objective: a trace reports the removal of its ports; a new port of the same name is another port, and not traced.
 #[test]
 fn ports_that_go() {
     let d = Daemon::start("");
-    let (a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     let mut client = client(&d, 0);
     client.trace_begin(of("vale0")).unwrap();
     assert_eq!(client.trace_read().unwrap().ports, 2);
@@ -184,7 +192,7 @@ fn ports_that_go() {
     until("all are gone", || client.trace_read().unwrap().ports == 0);
 }
 
-/// Objective: a successor knows of no trace, and says so; the same connection begins anew.
+/// Objective: a successor has no traces, and reports that; the same connection starts a new one.
 #[test]
 fn upgrades() {
     let d = Daemon::start("");
@@ -200,8 +208,8 @@ fn upgrades() {
     assert!(client.trace_read().unwrap().frames.is_empty());
 }
 
-/// Objective: who asks for what comes later is told of ports of theirs that come to a switch, which need not be there
-/// yet, of their first frame, and again when they come back to a switch that was made anew; never of another user's.
+/// Objective: a request for later ports traces the user's new ports on a switch, which may not exist yet, from their
+/// first frame, and again on a recreated switch; never another user's ports.
 #[test]
 fn what_comes_later() {
     let d = Daemon::start(USERS);
@@ -216,7 +224,7 @@ fn what_comes_later() {
         send(&mut other, &frame(255, 2, round));
         send(&mut a, &frame(255, 1, round));
         assert_eq!(told(&mut one, 1)[0].port, "vale0:a");
-        // Its number goes to the next one, its name stays.
+        // Its number is reused, its name stays.
         drop(a);
         until("the port is gone", || client(&d, 0).show("vale0:a").is_err());
         let next = open(&d, ALICE, "vale0:next");

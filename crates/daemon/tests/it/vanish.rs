@@ -1,5 +1,5 @@
-//! Peers that vanish: in each state of each protocol, in each way to go. Each protocol is a table of its states;
-//! [`engine`] walks it.
+//! Peers that vanish in each state of each protocol, in each way. Each protocol is a table of its states; [`engine`]
+//! walks it.
 
 mod engine;
 mod machines;
@@ -13,45 +13,45 @@ use programs::{Asking, Program};
 use ptnet::Ivshmem;
 use vhost::Vmm;
 
-/// Objective: a front end that vanishes leaves the port ready for the next one, and nothing else.
+/// Objective: a front end that vanishes leaves the port ready for the next one, and nothing behind.
 #[test]
 fn front_ends() {
     walk::<Vmm<false>>();
 }
 
-/// Objective: the same where the front end listens, and the daemon connects.
+/// Objective: the same if the front end listens, and the daemon connects.
 #[test]
 fn front_ends_that_listen() {
     walk::<Vmm<true>>();
 }
 
-/// Objective: the same of a hypervisor at a ptnet port.
+/// Objective: the same for a hypervisor at a ptnet port.
 #[test]
 fn ptnet_by_ivshmem() {
     walk::<Ivshmem>();
 }
 
-/// Objective: the same at the devices that netmap published, in the states of vfio-user and of a driver.
+/// Objective: the same for netmap's published devices, in the states of vfio-user and of a driver.
 #[test]
 fn ptnet_by_vfio_user() {
     walk::<Line<false>>();
     walk::<Published>();
 }
 
-/// Objective: the same at an e1000.
+/// Objective: the same for an e1000.
 #[test]
 fn e1000_by_vfio_user() {
     walk::<Line<true>>();
     walk::<Card>();
 }
 
-/// Objective: the same of programs that open ports.
+/// Objective: the same for programs that open ports.
 #[test]
 fn programs_with_ports() {
     walk::<Program>();
 }
 
-/// Objective: the same of those that speak to the control socket.
+/// Objective: the same for clients of the control socket.
 #[test]
 fn clients_of_control() {
     walk::<Asking>();

@@ -1,4 +1,4 @@
-//! Workers and what they are asked for.
+//! Workers and their commands.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,10 +17,10 @@ use netvale_switch::{Forwarder, Passed, Port, Settings, Switch, Task, Work};
 const LIMIT: Duration = Duration::from_secs(20);
 static FRAME: [u8; 60] = [255; 60];
 
-/// An ingress that brings a number of frames, one per batch.
+/// An ingress that yields a number of frames, one per batch.
 struct Bringer {
     left: Arc<AtomicU64>,
-    /// If not, its descriptor stays readable once it is.
+    /// If false, its descriptor stays readable from the first event on.
     cheap: bool,
     bell: Doorbell,
     counters: Arc<RingCounters>,
@@ -68,14 +68,14 @@ impl Ingress for Bringer {
     }
 }
 
-/// An egress that has room, or has none.
+/// An egress with or without room.
 #[derive(Default)]
 struct Gate {
     open: AtomicBool,
     counters: Arc<RingCounters>,
-    /// What says that there is room; none says nothing.
+    /// Signals room; `None`: no signal.
     bell: Option<Doorbell>,
-    /// How often it was asked to say so, and no more.
+    /// Number of requests for a signal.
     asked: AtomicU64,
     done: AtomicU64,
 }
@@ -116,7 +116,7 @@ impl Egress for Gate {
     }
 }
 
-/// What forwards from `ingress` to a lossless receiver.
+/// Creates the forwarder from `ingress` to a lossless receiver.
 fn to<E: Egress + 'static>(gate: &Arc<E>, ingress: Bringer) -> Box<Forwarder> {
     let switch = Switch::with("vale0", Settings { table_entries: 16, ..Settings::default() });
     let attach = |name: &str, egresses| {
@@ -136,14 +136,14 @@ fn until(what: &str, done: impl FnMut() -> bool) {
     assert!(netvale_harness::until(LIMIT, Duration::from_millis(1), done), "time is up: {what}");
 }
 
-/// Objective: a request is carried out at whatever moment of a worker's falling asleep it comes.
+/// Objective: a command is executed even if it arrives at any moment of falling asleep.
 #[test]
 fn no_request_is_lost() {
     for spin in [0, 5, 20] {
         let worker = start(spin);
         worker.add(1, to(&Arc::<Gate>::default(), Bringer::new(0, false)));
         for request in 0..20_000u32 {
-            // Not always at the same moment.
+            // Vary the moment.
             (0..request % 64).for_each(|_| std::hint::spin_loop());
             let done = worker.drain(1).recv_timeout(Duration::from_secs(20));
             assert_eq!(done, Ok(()), "request {request} with a spin budget of {spin} us");
@@ -152,21 +152,25 @@ fn no_request_is_lost() {
     }
 }
 
-/// Objective: while frames wait for a lossless receiver that does not read, their worker sleeps nearly all of the time,
-/// whether more frames are behind them or a descriptor stays readable; what else it has is done as soon as it is asked
-/// for; and once there is room, the frames arrive.
+/// Objective: while frames wait for a lossless receiver that does not read, their worker sleeps nearly all the time,
+/// whether more frames follow or a descriptor stays readable; other commands are executed promptly; once there is room,
+/// the frames arrive.
 #[test]
 fn frames_that_wait_let_their_worker_sleep() {
     for cheap in [true, false] {
         let worker = start(50);
-        let (gate, other) = (Arc::<Gate>::default(), Arc::<Gate>::default());
+        let gate = Arc::<Gate>::default();
+        let other = Arc::<Gate>::default();
         other.open.store(true, Ordering::Relaxed);
-        let (waiting, late) = (Bringer::new(1000, cheap), Bringer::new(0, true));
+        let waiting = Bringer::new(1000, cheap);
+        let late = Bringer::new(0, true);
         waiting.bell.ring();
-        let (more, bell) = (Arc::clone(&late.left), late.bell.try_clone().unwrap());
+        let more = Arc::clone(&late.left);
+        let bell = late.bell.try_clone().unwrap();
         worker.add(1, to(&gate, waiting));
         worker.add(2, to(&other, late));
-        let (stats, mut before) = (worker.stats(), [0; 3]);
+        let stats = worker.stats();
+        let mut before = [0; 3];
         until("it sleeps for 20 ms, not in too many pieces, and looks for no more than a tenth of that", || {
             let now = [&stats.slept_ns, &stats.polled_ns, &stats.sleeps].map(|count| count.load(Ordering::Relaxed));
             let [slept, polled, sleeps] = [0, 1, 2].map(|i| now[i] - before[i]);
@@ -185,24 +189,27 @@ fn frames_that_wait_let_their_worker_sleep() {
     }
 }
 
-/// Objective: a task whose descriptor reports an error for good, as a TAP's does whose interface is gone, still
-/// delivers what it has, and then lets its worker sleep; others are served.
+/// Objective: a task whose descriptor has a permanent error, like a TAP without interface, still delivers its frames,
+/// then lets its worker sleep; others are served.
 #[test]
 fn an_error_that_lasts_lets_the_worker_sleep() {
     let worker = start(50);
-    let (gate, other) = (Arc::<Gate>::default(), Arc::<Gate>::default());
+    let gate = Arc::<Gate>::default();
+    let other = Arc::<Gate>::default();
     [&gate, &other].iter().for_each(|gate| gate.open.store(true, Ordering::Relaxed));
     let (from, writer) = std::io::pipe().unwrap();
     let broken = Bringer { bell: Doorbell::from_fd(from.into()), ..Bringer::new(10, false) };
     let late = Bringer::new(0, true);
-    let (more, bell) = (Arc::clone(&late.left), late.bell.try_clone().unwrap());
+    let more = Arc::clone(&late.left);
+    let bell = late.bell.try_clone().unwrap();
     worker.add(1, to(&gate, broken));
     worker.add(2, to(&other, late));
     drop(writer);
     until("all that there was arrives", || gate.counters.frames() == 10);
-    // Time asleep is counted when a sleep is over.
+    // A sleep is counted when it is over.
     let slept = || worker.stats().slept_ns.load(Ordering::Relaxed);
-    let (began, before) = (Instant::now(), slept());
+    let began = Instant::now();
+    let before = slept();
     until("it has slept for two seconds", || slept() - before > 2_000_000_000);
     assert!(began.elapsed() < LIMIT / 2);
     let sleeps = worker.stats().sleeps.load(Ordering::Relaxed);
@@ -212,15 +219,16 @@ fn an_error_that_lasts_lets_the_worker_sleep() {
     until("the other one's frame arrives", || other.counters.frames() == 1);
 }
 
-/// Objective: a worker that sleeps while frames wait is woken by the receiver that makes room; the time counts as
-/// waited for a receiver; afterwards the receiver's doorbell, which nobody reads here, wakes it no more.
+/// Objective: a receiver that makes room wakes the sleeping worker of waiting frames; the time counts as waited for a
+/// receiver; later rings of the receiver's doorbell, unread here, wake it no more.
 #[test]
 fn a_receiver_that_makes_room_wakes_the_worker() {
     let worker = start(0);
     let gate = Arc::new(Gate { bell: Some(Doorbell::new().unwrap()), ..Gate::default() });
     worker.add(1, to(&gate, Bringer::new(10, true)));
-    let (count, stats) = (|of: &AtomicU64| of.load(Ordering::Relaxed), worker.stats());
-    // It looks once more after it has asked: with room by then, it would not sleep.
+    let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
+    let stats = worker.stats();
+    // It checks again after its request: with room, it would not sleep.
     let is_asleep = || stats.slept() > count(&stats.slept_ns);
     until("it asks, and sleeps", || count(&gate.asked) > count(&gate.done) && is_asleep());
     gate.open.store(true, Ordering::Relaxed);
@@ -236,7 +244,7 @@ fn a_receiver_that_makes_room_wakes_the_worker() {
     });
 }
 
-/// Objective: a receiver that rings without end, and makes no room, keeps nobody else's frames.
+/// Objective: a receiver that rings without pause and makes no room delays no other frames.
 #[test]
 fn a_receiver_that_rings_without_end() {
     let worker = start(0);
@@ -244,7 +252,8 @@ fn a_receiver_that_rings_without_end() {
     let other = Arc::<Gate>::default();
     other.open.store(true, Ordering::Relaxed);
     let late = Bringer::new(0, true);
-    let (more, bell) = (Arc::clone(&late.left), late.bell.try_clone().unwrap());
+    let more = Arc::clone(&late.left);
+    let bell = late.bell.try_clone().unwrap();
     worker.add(1, to(&gate, Bringer::new(10, true)));
     worker.add(2, to(&other, late));
     until("it asks", || gate.asked.load(Ordering::Relaxed) > 0);
@@ -265,8 +274,7 @@ fn a_receiver_that_rings_without_end() {
     assert_eq!(gate.counters.frames(), 0);
 }
 
-/// Objective: of two workers that never sleep and have one CPU between them, each counts what the other takes, and no
-/// more than that.
+/// Objective: of two workers that never sleep and share a CPU, each counts the time of the other, and no more.
 #[test]
 fn time_without_a_cpu() {
     let start = || Worker::start(0, Some(0), Polling::Always, Fault::new().unwrap(), TimeDomain::TRUSTED).unwrap();
@@ -274,7 +282,8 @@ fn time_without_a_cpu() {
     let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
     until("each has polled for 100 ms, and lost a fifth of it", || {
         workers.iter().map(Worker::stats).all(|stats| {
-            let (polled, lost) = (count(&stats.polled_ns), count(&stats.preempted_ns));
+            let polled = count(&stats.polled_ns);
+            let lost = count(&stats.preempted_ns);
             polled > 100_000_000 && lost > polled / 5
         })
     });
@@ -284,7 +293,7 @@ fn time_without_a_cpu() {
     }
 }
 
-/// An egress with a mistake in it.
+/// A faulty egress.
 #[derive(Default)]
 struct Mistake(Arc<RingCounters>);
 
@@ -298,7 +307,7 @@ impl Egress for Mistake {
     }
 }
 
-/// Objective: a task that panics is lost, and named; the worker goes on with the others, and takes new ones.
+/// Objective: a panicking task is lost and reported; its worker continues with the others, and accepts new ones.
 #[test]
 fn a_panic_costs_one_task() {
     let fault = Fault::new().unwrap();
@@ -308,9 +317,11 @@ fn a_panic_costs_one_task() {
         gate.open.store(true, Ordering::Relaxed);
         gate
     };
-    let (before, after) = (open(), open());
+    let before = open();
+    let after = open();
     let bringer = Bringer::new(0, true);
-    let (more, bell) = (Arc::clone(&bringer.left), bringer.bell.try_clone().unwrap());
+    let more = Arc::clone(&bringer.left);
+    let bell = bringer.bell.try_clone().unwrap();
     worker.add(1, to(&before, bringer));
     worker.add(2, to(&Arc::new(Mistake::default()), Bringer::new(3, true)));
     until("the panic is reported", || fault.reason().is_some());
@@ -322,7 +333,7 @@ fn a_panic_costs_one_task() {
     assert!(worker.take_broken().is_empty());
 }
 
-/// A task with a mistake in one of its parts.
+/// A task that panics in one of its methods.
 struct Broken {
     part: &'static str,
     bell: Doorbell,
@@ -348,7 +359,7 @@ impl Task<Work> for Broken {
 
     fn disarm(&mut self) {
         self.disarmed += 1;
-        // The first time is before it is the worker's.
+        // The first call precedes its placement on the worker.
         if self.disarmed > 1 {
             self.reach("disarm");
         }
@@ -369,8 +380,7 @@ impl Drop for Broken {
     }
 }
 
-/// Objective: so it is whatever part of a task panics; one that panics when it is dropped does not keep others from
-/// being dropped.
+/// Objective: the same for a panic in any method of a task; a panic on drop does not keep others from being dropped.
 #[test]
 fn a_panic_in_any_part() {
     for part in ["pass", "arm", "disarm", "woken", "drop"] {

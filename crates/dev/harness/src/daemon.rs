@@ -1,4 +1,4 @@
-//! A daemon in a run directory of its own: started, ended in any way, started again, succeeded by another one.
+//! A daemon in a run directory of its own: started, ended in any way, restarted, succeeded by another process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -16,13 +16,13 @@ use tempfile::TempDir;
 pub use crate::scratch;
 use crate::{Failed, Launch, Manager, Process, until};
 
-/// Seconds until a daemon has to answer, or to have ended.
+/// Time limit for a daemon to answer, or to end.
 const LIMIT: Duration = Duration::from_secs(60);
 /// The socket that takes requests.
 const CONTROL_SOCKET: &str = "control.sock";
 
-/// Waits until the daemon in `run_dir` answers: its socket is there before it does. Returns whether it does;
-/// `is_alive` says whether it still may.
+/// Waits until the daemon in `run_dir` answers: its socket exists before it does. Returns whether it answers;
+/// `is_alive` tells whether it still can.
 pub fn ready(run_dir: &Path, limit: Duration, mut is_alive: impl FnMut() -> bool) -> bool {
     let answers = || Client::connect(run_dir).is_ok_and(|mut client| client.version().is_ok());
     let mut answered = false;
@@ -33,7 +33,7 @@ pub fn ready(run_dir: &Path, limit: Duration, mut is_alive: impl FnMut() -> bool
     answered
 }
 
-/// A daemon, one process after another. The running one is killed when this is dropped.
+/// A daemon, one process after another. Dropping it kills the running process.
 #[derive(Debug)]
 pub struct Daemon {
     launch: Launch,
@@ -45,7 +45,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts one, and waits until it answers.
+    /// Starts a daemon, and waits until it answers.
     ///
     /// # Errors
     /// It does not start, ends, or does not answer within a minute.
@@ -53,7 +53,8 @@ impl Daemon {
         Daemon::start_in(scratch("run")?, launch, None)
     }
 
-    /// Starts one in that folder; by the service manager, if there is one, which also gets what outlives the process.
+    /// Starts a daemon in that folder; through the service manager, if given, which also stores its descriptors and
+    /// state between processes.
     ///
     /// # Errors
     /// As [`Daemon::start`].
@@ -63,7 +64,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Starts the next process, with all that the service manager keeps.
+    /// Starts the next process, with everything that the service manager keeps.
     ///
     /// # Errors
     /// As [`Daemon::start`].
@@ -82,10 +83,10 @@ impl Daemon {
         Ok(())
     }
 
-    /// Sends the running process that signal, and waits until it has ended.
+    /// Sends the running process that signal, and waits for its end.
     ///
     /// # Errors
-    /// None runs, or it has not ended within a minute.
+    /// No process runs, or it has not ended within a minute.
     pub fn end(&self, signal: Signal) -> Result<ExitStatus, Failed> {
         if let Some(process) = &*self.process() {
             process.signal(signal);
@@ -93,7 +94,7 @@ impl Daemon {
         self.wait()
     }
 
-    /// Waits until the running process has ended by itself.
+    /// Waits until the running process ends by itself.
     ///
     /// # Errors
     /// As [`Daemon::end`].
@@ -102,8 +103,8 @@ impl Daemon {
         ended.flatten().ok_or_else(|| Failed::to("end the daemon")(std::io::ErrorKind::TimedOut.into()))
     }
 
-    /// Ends the running process in that way once the service manager keeps what it has, and starts the next one.
-    /// `meanwhile` runs while there is none.
+    /// Ends the running process with that signal once the service manager keeps its state, and starts the next one.
+    /// `meanwhile` runs between the two.
     ///
     /// # Errors
     /// As [`Daemon::start`] and [`Daemon::end`].
@@ -114,7 +115,8 @@ impl Daemon {
         self.start_again()
     }
 
-    /// Waits until the service manager keeps what the daemon has: that is done before the next request is looked at.
+    /// Waits until the service manager keeps the daemon's state: the daemon hands it over before it reads the next
+    /// request.
     ///
     /// # Errors
     /// The daemon or the service manager does not answer.
@@ -123,10 +125,11 @@ impl Daemon {
         self.manager.as_ref().map_or(Ok(()), Manager::sync)
     }
 
-    /// Another process, whose command is changed by `as_successor`, goes on in the running one's place. Returns whether
-    /// it does: on a busy machine the running one may go on instead, and the other one ends.
+    /// Starts a successor, whose command `as_successor` changes. Returns whether it takes over: on a busy machine the
+    /// running process may continue instead, and the successor ends.
     ///
     /// # Errors
+    /// It cannot be started; neither of the two has ended within a minute.
     /// It cannot be started; neither of the two has ended within a minute.
     pub fn is_succeeded(&self, as_successor: impl FnOnce(&mut Command)) -> Result<bool, Failed> {
         let mut command = self.launch.command(self.dir());
@@ -156,17 +159,17 @@ impl Daemon {
         Err(Failed::to("reach the successor")(std::io::ErrorKind::TimedOut.into()))
     }
 
-    /// The number of the running process; 0 if there is none.
+    /// The process id; 0 without a running process.
     pub fn id(&self) -> u32 {
         self.process().as_ref().map_or(0, Process::id)
     }
 
-    /// How many processes have been this daemon.
+    /// Number of processes that this daemon has had.
     pub fn lives(&self) -> u32 {
         self.lives.load(Ordering::Relaxed)
     }
 
-    /// How the running process has ended by itself, if it has.
+    /// Exit status of the running process, if it has ended by itself.
     pub fn has_ended(&self) -> Option<ExitStatus> {
         self.process().as_mut()?.ended_within(Duration::ZERO)
     }
@@ -194,10 +197,10 @@ impl Daemon {
         Client::connect_within(self.dir(), LIMIT).map_err(|e| Failed::to("reach the daemon")(std::io::Error::other(e)))
     }
 
-    /// What it answers to a request, word for word.
+    /// The unparsed answer to a request.
     ///
     /// # Errors
-    /// It does not run, or hangs up.
+    /// It does not run, or closes the connection.
     pub fn call(&self, method: &str, params: &Value) -> std::io::Result<Value> {
         let mut stream = UnixStream::connect(self.path(CONTROL_SOCKET))?;
         let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});

@@ -1,4 +1,4 @@
-//! How the process of a daemon is started.
+//! The command of a daemon's process.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 type CommandLine = Box<dyn Fn(&Path) -> Vec<OsString> + Send + Sync>;
 type CommandChange = Box<dyn Fn(&Path, &mut Command) + Send + Sync>;
 
-/// Makes the command that runs a daemon in a run directory, once for each process.
+/// Makes the command that runs a daemon in a run directory, once per process.
 pub struct Launch {
     words: CommandLine,
     changes: Vec<CommandChange>,
@@ -22,7 +22,7 @@ impl fmt::Debug for Launch {
 }
 
 impl Launch {
-    /// A program and its arguments, which may name the run directory. It has no output.
+    /// A program and its arguments, which may contain the run directory. Its output is discarded.
     pub fn new(words: impl Fn(&Path) -> Vec<OsString> + Send + Sync + 'static) -> Launch {
         let quiet = |_: &Path, command: &mut Command| {
             command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -44,14 +44,14 @@ impl Launch {
         })
     }
 
-    /// Changes the command further.
+    /// Adds a change to the command.
     #[must_use]
     pub fn and(mut self, change: impl Fn(&Path, &mut Command) + Send + Sync + 'static) -> Launch {
         self.changes.push(Box::new(change));
         self
     }
 
-    /// With its messages at the end of that file.
+    /// Appends its log messages to that file.
     #[must_use]
     pub fn log_to(self, file: PathBuf) -> Launch {
         self.and(move |_, command| {
@@ -60,7 +60,7 @@ impl Launch {
         })
     }
 
-    /// With its messages among this process's own.
+    /// Sends its log messages to this process's output.
     #[must_use]
     pub fn loud(self) -> Launch {
         self.and(|_, command| {
@@ -73,7 +73,7 @@ impl Launch {
         self.command_behind(&[], run_dir)
     }
 
-    /// The same behind another command, which runs it.
+    /// The command as an argument of another one, which runs it.
     pub(crate) fn command_behind(&self, before: &[&str], run_dir: &Path) -> Command {
         let mut words: Vec<OsString> = before.iter().map(OsString::from).collect();
         words.extend((self.words)(run_dir));

@@ -1,18 +1,18 @@
-//! Daemons and programs for a while: what the demo, measurements and tests start, wait for and clean up.
+//! Short-lived daemons and programs: the demo, measurements and tests start, await and clean them up with this crate.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`attacks`] | what hostile users do |
+//! | [`attacks`] | misuse by hostile users |
 //! | [`daemon`] | a daemon in a run directory of its own |
-//! | [`launch`] | how a daemon's process is started |
+//! | [`launch`] | the command of a daemon's process |
 //! | [`manager`] | a service manager that keeps descriptors |
 //! | [`net`] | network namespaces, and interfaces in them |
 //! | [`packet`] | packet sockets |
-//! | [`pretender`] | a successor that goes on with nothing |
+//! | [`pretender`] | a successor that takes over and then does nothing |
 //! | [`process`] | a program that does not outlive its owner |
 //! | [`shapes`] | values on both sides of the bounds of settings |
 //!
-//! All of it is gone when it is dropped, and nothing waits without a limit.
+//! Everything ends when dropped, and no wait is without a limit.
 
 pub mod attacks;
 pub mod daemon;
@@ -59,7 +59,7 @@ pub fn scratch(purpose: &str) -> Result<tempfile::TempDir, Failed> {
     tempfile::Builder::new().prefix(&format!("netvale-{purpose}-")).tempdir().map_err(Failed::to("make a folder"))
 }
 
-/// Looks again and again, with a pause in between, until `done` or the limit is over. Returns whether it is.
+/// Polls with a pause until `done` is true or the limit is over. Returns whether it is true.
 pub fn until(limit: Duration, pause: Duration, mut done: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while !done() {
@@ -75,11 +75,10 @@ pub fn until(limit: Duration, pause: Duration, mut done: impl FnMut() -> bool) -
     true
 }
 
-/// A command that runs the ignored test of that name, of this test program: a part that a test gives to a process of
-/// its own.
+/// A command that runs the ignored test of that name in this test program: a part of a test that needs its own process.
 ///
 /// # Errors
-/// The program does not know its own file.
+/// The program's own path is unknown.
 pub fn role(name: &str) -> Result<std::process::Command, Failed> {
     let own = std::env::current_exe().map_err(Failed::to("find its own program"))?;
     let mut command = std::process::Command::new(own);
@@ -87,14 +86,14 @@ pub fn role(name: &str) -> Result<std::process::Command, Failed> {
     Ok(command)
 }
 
-/// Says that a test cannot run here, and why. The line is also added to the file that `NETVALE_SKIPPED` names, for
-/// those who run many tests and see the output of none that passes.
+/// Reports that a test cannot run here, and why. The line is also appended to the file named by `NETVALE_SKIPPED`,
+/// since the output of a passing test is not shown.
 pub fn skip(why: &str) {
     let line = format!("skipped: {}: {why}\n", std::thread::current().name().unwrap_or_default());
     eprint!("{line}");
     if let Some(file) = std::env::var_os("NETVALE_SKIPPED") {
         let list = std::fs::File::options().create(true).append(true).open(file);
-        // One write, which others do not divide.
+        // One write, which stays whole among those of other processes.
         let written = list.and_then(|mut list| io::Write::write_all(&mut list, line.as_bytes()));
         written.unwrap_or_else(|e| eprintln!("the list of skipped tests: {e}"));
     }
@@ -104,7 +103,7 @@ pub fn skip(why: &str) {
 mod tests {
     use super::*;
 
-    /// Objective: what comes true is waited for, and what does not, no longer than the limit.
+    /// Objective: a condition that becomes true ends the wait; a false one ends it at the limit.
     #[test]
     fn waits() {
         let mut looks = 0;

@@ -16,45 +16,46 @@ use tempfile::TempDir;
 
 use crate::{Failed, Launch, Process};
 
-/// The first of the numbers that descriptors get on their way: neither those that are had nor those that are wanted lie
-/// there.
+/// First interim descriptor number: outside both the current numbers and the target ones.
 const AWAY: i32 = 1000;
 
-/// What [`Manager::sync`] sends, and how long it waits.
+/// Message of [`Manager::sync`], and its time limit.
 const BARRIER: &[u8] = b"X_BARRIER=1";
 const LIMIT: Duration = Duration::from_secs(60);
 
 type Kept = Arc<Mutex<BTreeMap<String, OwnedFd>>>;
 
-/// Keeps what a daemon tells it to. It listens until it is dropped.
+/// Keeps the descriptors that a daemon stores. Listens until dropped.
 #[derive(Debug)]
 pub struct Manager {
     dir: TempDir,
     kept: Kept,
     stop: Arc<AtomicBool>,
-    /// How many barriers were sent, and have come through.
+    /// Number of barriers sent, and of those processed.
     barriers: (AtomicU64, Arc<AtomicU64>),
 }
 
 impl Manager {
-    /// Begins to listen.
+    /// Starts to listen.
     ///
     /// # Errors
-    /// There is no socket or no thread to be had.
+    /// A socket or a thread cannot be created.
     pub fn new() -> Result<Manager, Failed> {
         let failed = || Failed::to("listen as a service manager");
         let dir = crate::scratch("manager")?;
         let socket = UnixDatagram::bind(dir.path().join("notify")).map_err(failed())?;
         socket.set_read_timeout(Some(Duration::from_millis(100))).map_err(failed())?;
-        let (kept, stop) = (Kept::default(), Arc::new(AtomicBool::new(false)));
-        let (list, stopped) = (Arc::clone(&kept), Arc::clone(&stop));
+        let kept = Kept::default();
+        let stop = Arc::new(AtomicBool::new(false));
+        let list = Arc::clone(&kept);
+        let stopped = Arc::clone(&stop);
         let barriers = (AtomicU64::new(0), Arc::<AtomicU64>::default());
         let came = Arc::clone(&barriers.1);
         std::thread::spawn(move || listen(&socket, &list, &came, &stopped));
         Ok(Manager { dir, kept, stop, barriers })
     }
 
-    /// Waits until it has done all that it was asked before.
+    /// Waits until all earlier requests are processed.
     ///
     /// # Errors
     /// It does not listen any more.
@@ -70,19 +71,19 @@ impl Manager {
         Err(failed()(std::io::ErrorKind::TimedOut.into()))
     }
 
-    /// A folder of its own.
+    /// Its own folder.
     #[must_use]
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// The names of what it keeps.
+    /// The names of the stored descriptors.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         lock(&self.kept).keys().cloned().collect()
     }
 
-    /// Starts a daemon's process with all that is kept, also of what one has sent that does not run any more.
+    /// Starts a daemon's process with all stored descriptors, even those of a process that has ended.
     ///
     /// # Errors
     /// It cannot be started.
@@ -91,11 +92,11 @@ impl Manager {
         let kept = lock(&self.kept);
         let names: Vec<&str> = kept.keys().map(String::as_str).collect();
         let fds: Vec<i32> = kept.values().map(AsRawFd::as_raw_fd).collect();
-        // The number of a process is not known before it runs.
+        // The process id is unknown before the process runs.
         let mut command = launch.command_behind(&["sh", "-c", "LISTEN_PID=$$ exec \"$@\"", "sh"], run_dir);
         command.env("NOTIFY_SOCKET", self.socket());
         command.env("LISTEN_FDS", names.len().to_string()).env("LISTEN_FDNAMES", names.join(":"));
-        // SAFETY: calls nothing but fcntl and dup2, on numbers, into memory that was there before.
+        // SAFETY: calls nothing but fcntl and dup2, on numbers, with memory allocated before.
         unsafe {
             let mut away = vec![0; fds.len()];
             command.pre_exec(move || {
@@ -126,7 +127,7 @@ fn lock(kept: &Kept) -> MutexGuard<'_, BTreeMap<String, OwnedFd>> {
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Does what the daemon asks.
+/// Processes the daemon's messages.
 fn listen(socket: &UnixDatagram, kept: &Kept, barriers: &AtomicU64, stopped: &AtomicBool) {
     let mut bytes = [0; 1024];
     while !stopped.load(Ordering::Relaxed) {

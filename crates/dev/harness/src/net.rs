@@ -17,7 +17,7 @@ impl Host {
     pub fn new() -> Result<Host, Failed> {
         let what = "make a network namespace";
         let mut command = Command::new("unshare");
-        // It prints a line once it is in its namespace.
+        // It prints a line once it is inside its namespace.
         command.args(["--net", "--", "sh", "-c", "echo in; exec sleep 300"]).stdout(Stdio::piped());
         let mut process = Process::start(&mut command)?;
         let mut word = String::new();
@@ -30,7 +30,7 @@ impl Host {
         Ok(Host(process))
     }
 
-    /// The process id, which names the namespace.
+    /// The process id, which identifies the namespace.
     pub fn pid(&self) -> u32 {
         self.0.id()
     }
@@ -46,8 +46,8 @@ impl Host {
 /// Set in the process inside a namespace.
 const INSIDE: &str = "NETVALE_TEST_NAMESPACE";
 
-/// Runs the test that calls this again under unshare(1) with these options. Returns whether this process is the one
-/// inside: the one outside has nothing left to do.
+/// Reruns the calling test under unshare(1) with these options. Returns whether this process is the inner one: the
+/// outer one has nothing left to do.
 ///
 /// # Errors
 /// The test fails inside: its output is included.
@@ -55,7 +55,7 @@ pub fn inside(options: &[&str]) -> Result<bool, Failed> {
     if std::env::var_os(INSIDE).is_some() {
         return Ok(true);
     }
-    // The thread of a test has the test's name.
+    // A test's thread is named after the test.
     let thread = std::thread::current();
     let name = thread.name().unwrap_or_default();
     let what = || format!("run {name} in a namespace");

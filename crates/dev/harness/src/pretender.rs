@@ -1,4 +1,4 @@
-//! A successor as a daemon sees it, which goes on with nothing.
+//! A successor, from the daemon's point of view, that takes over and then does nothing.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,7 +8,7 @@ use netvale_control::attach::{AttachReply, REPLY_LEN};
 use netvale_control::succession::{Succession, VERSION};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
-/// What comes after all items.
+/// The message after all items.
 const END: &[u8] = b".\"end\"";
 
 /// A connection to a daemon's attach socket.
@@ -19,7 +19,7 @@ impl Pretender {
     /// Connects to the daemon in that run directory.
     ///
     /// # Errors
-    /// Nobody listens there.
+    /// No daemon listens there.
     pub fn connect(dir: &Path) -> io::Result<Pretender> {
         let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         rustix::net::connect(&fd, &SocketAddrUnix::new(dir.join("attach.sock"))?)?;
@@ -43,7 +43,7 @@ impl Pretender {
         if bytes.is_empty() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(bytes) }
     }
 
-    /// Asks whether a state of that version is handed over.
+    /// Asks whether the daemon hands over state of that version.
     ///
     /// # Errors
     /// The daemon does not answer, or not with a reply.
@@ -54,7 +54,7 @@ impl Pretender {
         reply.ok_or_else(|| io::Error::other("the daemon's answer is no reply"))
     }
 
-    /// Connects to the daemon in that run directory, which is asked whether it hands over what this version takes.
+    /// Connects to the daemon in that run directory, and asks for a hand-over in this version's format.
     ///
     /// # Errors
     /// As [`Pretender::connect`] and [`Pretender::hello`]; the daemon refuses.
@@ -66,7 +66,7 @@ impl Pretender {
         }
     }
 
-    /// Takes that many messages of what is handed over. Returns how many there were, if fewer.
+    /// Receives at most that many messages of the hand-over. Returns their number.
     ///
     /// # Errors
     /// The daemon ends first.

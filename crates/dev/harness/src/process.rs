@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Failed;
 
-/// A child that is killed, and waited for, when it is dropped.
+/// A child process, killed and reaped when dropped.
 #[derive(Debug)]
 pub struct Process(Option<Child>);
 
@@ -22,7 +22,7 @@ impl From<Child> for Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if let Some(mut child) = self.0.take() {
-            // Ended already is as good.
+            // Fails only if it has already ended.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -30,7 +30,7 @@ impl Drop for Process {
 }
 
 impl Process {
-    /// Starts a program without input, whose output goes where the command says.
+    /// Starts a program without input; its output goes where the command says.
     ///
     /// # Errors
     /// The program does not exist, or no process can be created.
@@ -55,19 +55,19 @@ impl Process {
         self.0.as_ref().expect("only taken with the process itself").id()
     }
 
-    /// The lines of the process's standard output, if that is piped and not taken yet.
+    /// The lines of the process's standard output, if piped and not taken yet.
     pub fn lines(&mut self) -> Option<BufReader<ChildStdout>> {
         self.child().stdout.take().map(BufReader::new)
     }
 
-    /// Sends the process a signal. It does not matter if it has ended already.
+    /// Sends the process a signal, unless it has ended.
     pub fn signal(&self, signal: Signal) {
         if let Some(id) = Pid::from_raw(self.id().cast_signed()) {
             let _ = kill_process(id, signal);
         }
     }
 
-    /// How the process has ended, waited for as long as that; `None` if it still runs.
+    /// The exit status, waiting up to `limit`; `None` if the process still runs.
     pub fn ended_within(&mut self, limit: Duration) -> Option<ExitStatus> {
         let child = self.child();
         let mut status = None;
@@ -78,8 +78,7 @@ impl Process {
         status
     }
 
-    /// Waits for the process to end by itself, and returns its output. If there is a `limit`, the process is killed
-    /// after it.
+    /// Waits for the process to end by itself, and returns its output. With a `limit`, the process is killed after it.
     ///
     /// # Errors
     /// The output cannot be read.
@@ -108,8 +107,8 @@ impl Process {
 mod tests {
     use super::*;
 
-    /// Objective: a program is gone with its owner, one that does not end is killed after the limit, and what another
-    /// one says is read.
+    /// Objective: a program ends with its owner, one without an end is killed after the limit, and a program's output
+    /// is read.
     #[test]
     fn ends() {
         let piped = |line: &str| Process::start(Command::new("sh").args(["-c", line]).stdout(Stdio::piped())).unwrap();

@@ -1,4 +1,4 @@
-//! Values on both sides of the bounds of shapes, by which everything that judges values is compared.
+//! Values on both sides of the bounds of shapes, to compare everything that validates values.
 
 use netvale_control::options::Shape;
 use serde_json::{Value, json};
@@ -37,8 +37,8 @@ pub fn samples(shape: Shape) -> Vec<(Value, bool)> {
     fit.into_iter().map(|value| (value, true)).chain(wrong.into_iter().map(|value| (value, false))).collect()
 }
 
-/// The words behind a flag of that shape that say such a value: one each time that the flag is given. None where no
-/// words say it: what is behind a flag is text, whatever it looks like.
+/// The words behind a flag of that shape that spell such a value, one per occurrence of the flag. `None` if words
+/// cannot spell it: behind a flag, everything is text.
 #[must_use]
 pub fn words(shape: Shape, value: &Value) -> Option<Vec<String>> {
     match (shape, value) {

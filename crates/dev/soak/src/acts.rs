@@ -1,4 +1,4 @@
-//! What the soak does to the daemon itself: ports that come and go, limits, captures that are read back.
+//! Actions of the soak on the daemon itself: ports that come and go, limits, captures that are read back.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -19,13 +19,13 @@ use crate::rng::Rng;
 use crate::users;
 use crate::world::{ATTACKED, ATTACKED_TUNNEL, ATTACKING_VTEP, VTEPS, World};
 
-/// How long something may take that does not depend on peers.
+/// Time limit for steps that do not depend on peers.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Does something for about `life`. Whatever goes wrong that must not is an error.
+/// Runs an action for about `life`. An error is a failure of the soak.
 pub type Act = fn(&World, &mut Rng, Duration) -> Result<(), String>;
 
-/// All of them, by name.
+/// All actions, by name.
 pub const ACTS: &[(&str, Act)] = &[
     ("ports attached and detached", storm),
     ("descriptors exhausted", descriptors),
@@ -38,7 +38,8 @@ pub const ACTS: &[(&str, Act)] = &[
 
 /// Ports of all kinds come and go.
 fn storm(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
-    let (start, first) = (Instant::now(), w.first());
+    let start = Instant::now();
+    let first = w.first();
     let socket = |kind: &str| format!("{kind}:{}", first.path("storm.sock").display());
     let capture = format!("pcap:out={}", w.file("storm.pcap").display());
     let ports = [
@@ -52,7 +53,7 @@ fn storm(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
         socket("e1000"),
         socket("virtio"),
         "vxlan:20,local=127.0.0.20".into(),
-        // The endpoint, and with it the socket, of a bystander.
+        // The endpoint, and so the socket, of a bystander.
         format!("vxlan:20,local={}", VTEPS[0]),
     ];
     while start.elapsed() < life {
@@ -69,7 +70,7 @@ fn storm(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     Ok(())
 }
 
-/// A limit of a process, put back when this is dropped.
+/// A limit of a process, restored on drop.
 struct Limited {
     process: Option<Pid>,
     which: Resource,
@@ -80,7 +81,7 @@ impl Limited {
     fn new(daemon: &Netvale, which: Resource, most: u64) -> Result<Limited, String> {
         let process = Pid::from_raw(daemon.id().cast_signed());
         let name = if which == Resource::Nofile { "Max open files" } else { "Max address space" };
-        // Only what is in force now: what could be stays, or it would not be given back.
+        // The soft limit only: a lowered hard limit could not be raised again.
         let limit = Rlimit { current: Some(most), maximum: most_possible(daemon, name) };
         let before = prlimit(process, which, limit).map_err(|e| e.to_string())?;
         Ok(Limited { process, which, before })
@@ -89,26 +90,26 @@ impl Limited {
 
 impl Drop for Limited {
     fn drop(&mut self) {
-        // A daemon that has ended needs no limits; that it has is noticed elsewhere.
+        // A daemon that has ended needs no limits; its end is noticed elsewhere.
         let _ = prlimit(self.process, self.which, self.before);
     }
 }
 
-/// The hard limit of that name; none if it is unlimited.
+/// The hard limit of that name; `None` if unlimited.
 fn most_possible(daemon: &Netvale, name: &str) -> Option<u64> {
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", daemon.id())).ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// The daemon can open no more files, and a crowd wants to connect.
+/// The daemon can open no more files while many clients connect.
 fn descriptors(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     let daemon = w.first();
-    // The limit is of descriptors' numbers.
+    // The limit applies to descriptor numbers.
     let open = std::fs::read_dir(format!("/proc/{}/fd", daemon.id())).map_err(|e| e.to_string())?;
     let numbers = open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let limit = Limited::new(daemon, Resource::Nofile, 1 + numbers.max().unwrap_or(0_u64) + rng.below(8))?;
-    // Before the crowd: behind it they would wait, as it is turned away one after the other.
+    // Before the crowd: behind it they would wait while it is refused client by client.
     let ports: Vec<_> = (0..20).filter_map(|i| w.open(0, &format!("vale21:p{i}")).ok()).collect();
     let crowd: Vec<OwnedFd> = (0..200).map_while(|_| connect(daemon).ok()).collect();
     std::thread::sleep(life);
@@ -116,7 +117,7 @@ fn descriptors(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     answers(daemon)
 }
 
-/// Connects to control, unless this one would have to wait behind others.
+/// Connects to control, unless the backlog is full.
 fn connect(daemon: &Netvale) -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -124,16 +125,16 @@ fn connect(daemon: &Netvale) -> rustix::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The daemon can map only a little more, and programs want large ports.
+/// The daemon can map only a little more, and programs request large ports.
 fn memory(w: &World, _rng: &mut Rng, life: Duration) -> Result<(), String> {
     let daemon = w.first();
     let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.id())).map_err(|e| e.to_string())?;
     let mapped = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.trim().strip_suffix(" kB")?.parse().ok());
-    // Rust's allocator ends a process that gets nothing: regions fail, the rest has room.
+    // Rust's allocator aborts a process that gets no memory: regions fail, smaller allocations have room.
     let most = (mapped.unwrap_or(0_u64) << 10) + (64 << 20);
     let limit = Limited::new(daemon, Resource::As, most)?;
     let options = Options { run_dir: Some(daemon.dir().into()), extra_bufs: 20_000, ..Options::default() };
-    // Some 40 MiB each.
+    // About 40 MiB each.
     let outcomes: Vec<_> = (0..4).map(|i| Port::open_with(&format!("vale21:m{i}"), &options)).collect();
     std::thread::sleep(life);
     drop(limit);
@@ -145,18 +146,18 @@ fn memory(w: &World, _rng: &mut Rng, life: Duration) -> Result<(), String> {
     answers(daemon)
 }
 
-/// It is there, and serves newcomers.
+/// Checks that the daemon runs and serves new clients.
 fn answers(daemon: &Netvale) -> Result<(), String> {
     let does = || daemon.control().is_ok_and(|mut client| client.version().is_ok());
     if until(LIMIT, Duration::from_millis(10), does) { Ok(()) } else { Err("the daemon does not answer".into()) }
 }
 
-/// The address of a VTEP at which nobody is.
+/// The address of a VTEP that does not exist.
 fn nowhere(rng: &mut Rng) -> [u8; 4] {
     [127, 0, 1, rng.below(250) as u8 + 1]
 }
 
-/// Any changes of a tunnel, but for what its bystanders need.
+/// Random changes of a tunnel, except for its bystanders' needs.
 fn change_of(port: String, replace: bool, keeps: &str, rng: &mut Rng) -> Result<VxlanSetParams, String> {
     let mac = |rng: &mut Rng| Mac([2, 0x99, 0, 0, 0, rng.below(200) as u8]);
     let mut set = VxlanSetParams { port, replace, ..VxlanSetParams::default() };
@@ -166,12 +167,16 @@ fn change_of(port: String, replace: bool, keeps: &str, rng: &mut Rng) -> Result<
             0 => set.flood.add.push(nowhere(rng).into()),
             1 => set.flood.remove.push(nowhere(rng).into()),
             2 => {
-                let (mac, vtep, sticky) = (mac(rng), nowhere(rng).into(), rng.one_in(4));
+                let mac = mac(rng);
+                let vtep = nowhere(rng).into();
+                let sticky = rng.one_in(4);
                 set.addresses.add.push(VxlanAddress { mac, vtep, sticky, sequence: rng.below(9) as u32 });
             }
             3 => set.addresses.remove.push(mac(rng)),
             4 => {
-                let (ip, mac, router) = (nowhere(rng).into(), mac(rng), rng.one_in(4));
+                let ip = nowhere(rng).into();
+                let mac = mac(rng);
+                let router = rng.one_in(4);
                 set.neighbors.add.push(VxlanNeighbor { ip, mac, router });
             }
             _ => set.neighbors.remove.push(nowhere(rng).into()),
@@ -180,10 +185,11 @@ fn change_of(port: String, replace: bool, keeps: &str, rng: &mut Rng) -> Result<
     Ok(set)
 }
 
-/// A control plane says again and again other things of the attacked tunnel and of a bystander's: VTEPs at which nobody
-/// is, and who is behind them.
+/// A control plane keeps changing the attacked tunnel and a bystander's: VTEPs that do not exist, and addresses behind
+/// them.
 fn vteps(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
-    let (start, mut client) = (Instant::now(), w.first().control()?);
+    let start = Instant::now();
+    let mut client = w.first().control()?;
     let tunnels = [(format!("{ATTACKED}:{ATTACKED_TUNNEL}"), ATTACKING_VTEP), ("vale11:tunnel".to_owned(), VTEPS[1])];
     while start.elapsed() < life {
         let (port, keeps) = &tunnels[rng.index(2)];
@@ -204,10 +210,11 @@ fn vteps(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     Ok(())
 }
 
-/// Numbered frames into a capture file, and out of it again.
+/// Captures numbered frames into a file, and reads them back.
 fn capture(w: &World, rng: &mut Rng, _life: Duration) -> Result<(), String> {
     const FRAMES: u64 = 300;
-    let (file, daemon) = (w.file("capture.pcap"), w.first());
+    let file = w.file("capture.pcap");
+    let daemon = w.first();
     let mut port = w.open(0, "vale22:a")?;
     daemon.attach("vale22", &format!("pcap:out={}", file.display()), json!({"name": "file"}))?;
     let first = rng.below(1 << 40);

@@ -3,7 +3,7 @@
 
 use netvale_port::{Batch, Egress, Scratch};
 
-/// Delivers a frame `count` times, up to a batch. Returns how many there was room for.
+/// Delivers a frame `count` times, up to a batch. Returns the number for which there was room.
 pub fn deliver(egress: &dyn Egress, frame: &[u8], count: u16, scratch: &mut Scratch) -> usize {
     let mut batch = Batch::new();
     for _ in 0..count {

@@ -1,4 +1,4 @@
-//! All pairs of bystanders, from one life of the daemons to the next.
+//! All pairs of bystanders, across the lives of the daemons.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use crate::stalls::Watch;
 use crate::waits::{LongWaits, WaitOf};
 use crate::world::World;
 
-/// A bystander may wait so long for a frame, on a machine that is busy with attackers. Longer is a failure.
+/// Maximum wait of a bystander for a frame, on a machine busy with attackers. A longer wait is a failure.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Numbers of flows between those of two kinds.
+/// Distance of flow numbers between two kinds.
 const FLOWS: u32 = 16;
 
 struct Bystander {
@@ -25,19 +25,19 @@ struct Bystander {
     flows: Vec<Flow>,
     ports: Vec<(usize, String)>,
     epoch: u32,
-    /// Frames lost before the daemon last started: its counts began anew.
+    /// Frames lost before the daemon last started: its counts began again.
     lost_before: u64,
-    /// Frames received when last looked at, for each flow, and since when.
+    /// For each flow, the frames received at the last check, and the time since when.
     seen: Vec<(u64, Instant)>,
-    /// The longest wait of each flow, without what the machine took of it.
+    /// The longest wait of each flow, less the machine's part.
     longest_wait: Vec<Duration>,
 }
 
-/// All of them.
+/// All pairs.
 pub struct Bystanders {
     all: Vec<Bystander>,
     waits: LongWaits,
-    /// Kinds that could not be had here.
+    /// Kinds that are unavailable here, with the reason.
     pub left_out: BTreeMap<String, String>,
 }
 
@@ -50,7 +50,7 @@ impl Bystander {
         self.books.tallies.iter().map(|tally| Tally::get(&tally.lost)).sum()
     }
 
-    /// Opens its ports, and goes on with the books it has.
+    /// Opens its ports, and continues its books.
     fn start(&mut self, w: &World, number: u32) -> Result<(), String> {
         self.running = None;
         let pair = (self.kind.make)(w)?;
@@ -58,7 +58,8 @@ impl Bystander {
             self.books = Arc::new(Books::of(pair.flows.len()));
         }
         self.longest_wait.resize(pair.flows.len(), Duration::ZERO);
-        (self.flows, self.ports) = (pair.flows.clone(), pair.ports.clone());
+        self.flows = pair.flows.clone();
+        self.ports = pair.ports.clone();
         self.lost_before = self.lost();
         self.seen = received(&self.books).into_iter().map(|frames| (frames, Instant::now())).collect();
         self.epoch += 1;
@@ -68,23 +69,24 @@ impl Bystander {
         Ok(())
     }
 
-    /// What is wrong with it.
+    /// The pair's current failures.
     fn check(&mut self, w: &World) -> Vec<String> {
         let name = self.kind.name;
         let mut wrong = Vec::new();
         for ((flow, now), (frames, since)) in self.flows.iter().zip(received(&self.books)).zip(&mut self.seen) {
             if now > *frames {
-                (*frames, *since) = (now, Instant::now());
+                *frames = now;
+                *since = Instant::now();
             } else if since.elapsed() > PATIENCE {
                 wrong.push(format!("{name}, {}: no frame for {} s", flow.name, since.elapsed().as_secs()));
                 *since = Instant::now();
             }
         }
-        // Counted before the daemon is asked: what it counts is never behind.
+        // Counted before the daemon is asked, so its count is never behind.
         let lost = self.lost() - self.lost_before;
         let count = || self.ports.iter().map(|(d, p)| w.daemons[*d].drops(p)).sum();
         let drops: Option<u64> = if lost == 0 { Some(0) } else { count() };
-        // A daemon that does not answer now is asked again at the next look.
+        // A daemon that does not answer now is asked again at the next check.
         if let Some(drops) = drops.filter(|&drops| lost > drops) {
             wrong.push(format!("{name}: {lost} frames lost, but {drops} counted as dropped"));
             self.lost_before += lost;
@@ -109,7 +111,7 @@ impl Bystander {
 }
 
 impl Bystanders {
-    /// Starts all that can be had here.
+    /// Starts all pairs that are available here.
     pub fn start(w: &World) -> Bystanders {
         let mut this = Bystanders { all: Vec::new(), waits: LongWaits::default(), left_out: BTreeMap::new() };
         for kind in KINDS {
@@ -132,12 +134,12 @@ impl Bystanders {
         this
     }
 
-    /// Closes all ports of pairs that were on the daemon of that number.
+    /// Closes all ports of pairs on the daemon of that number.
     pub fn close(&mut self, daemon: usize) {
         self.all.iter_mut().filter(|one| daemon == 0 || one.kind.needs_second).for_each(|one| one.running = None);
     }
 
-    /// Opens those again. Returns what did not work.
+    /// Reopens those ports. Returns the failures.
     pub fn open(&mut self, w: &World, daemon: usize) -> Vec<String> {
         let which = self.all.iter_mut().enumerate().filter(|(_, one)| daemon == 0 || one.kind.needs_second);
         let restart = |(number, one): (usize, &mut Bystander)| {
@@ -147,13 +149,13 @@ impl Bystanders {
         which.filter_map(restart).collect()
     }
 
-    /// What is wrong now, and was not when last asked.
+    /// Failures that are new since the last call.
     pub fn check(&mut self, w: &World, watch: &Watch) -> Vec<String> {
         let wrong: Vec<String> = self.all.iter_mut().flat_map(|one| one.check(w)).collect();
         [wrong, self.waits(false, watch)].concat()
     }
 
-    /// Waits that were too long: those that can be judged by now, or all; and the daemons' threads during each.
+    /// Waits that were too long, of those ripe for judgement or of all; with the daemons' threads during each.
     pub fn waits(&mut self, all: bool, watch: &Watch) -> Vec<String> {
         for (number, one) in self.all.iter().enumerate() {
             self.waits.add(number, one.kind, one.books.waits());
@@ -184,19 +186,19 @@ impl Bystanders {
         self.all.iter().map(|one| one.kind.name).collect()
     }
 
-    /// What all pairs have had so far.
+    /// The state of all pairs so far.
     pub fn moments(&self, w: &World) -> Vec<PairMoment> {
         let of = |one: &Bystander| PairMoment::of(&one.books, w.machine.gone.now(one.kind.needs_second));
         self.all.iter().map(of).collect()
     }
 
-    /// Damaged frames of pairs whose frames no attacker can send again, or of the others.
+    /// Damaged frames, either of pairs whose frames attackers can send again, or of the others.
     pub fn corrupt(&self, is_sent_again: bool) -> u64 {
         let those = self.all.iter().filter(|one| one.kind.is_sent_again == is_sent_again);
         those.map(|one| Tally::get(&one.books.corrupt)).sum()
     }
 
-    /// What was wrong with the first damaged frames of each pair, and when after `begun` they came.
+    /// Description and time since `begun` of each pair's first damaged frames.
     pub fn damages(&self, begun: Instant) -> Vec<String> {
         let of = |one: &Bystander| {
             let name = one.kind.name;

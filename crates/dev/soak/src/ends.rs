@@ -1,4 +1,4 @@
-//! Ends of flows: what sends numbered payloads, and takes them, in the way of its kind of port.
+//! Ends of flows: they send and receive numbered payloads in the way of their kind of port.
 
 use std::any::Any;
 use std::net::UdpSocket;
@@ -11,24 +11,24 @@ use netvale_port::{Batch, Ingress, Scratch, Source};
 use crate::burst;
 use crate::frames::LONGEST;
 
-/// One end. What it cannot do now (no room, nobody there) it leaves: the flow tries again.
+/// One end. A failed operation (no room, no peer) is dropped: the flow retries.
 pub trait End: Send {
-    /// Sends a payload with the next flush. Returns whether there is room.
+    /// Queues a payload for the next flush. Returns whether there was room.
     fn send(&mut self, payload: &[u8]) -> bool;
 
-    /// Sends what was given, and takes back what is finished.
+    /// Sends queued payloads, and reclaims finished buffers.
     fn flush(&mut self) {}
 
-    /// All payloads that have come.
+    /// Passes all received payloads to `each`.
     fn receive(&mut self, each: &mut dyn FnMut(&[u8]));
 
-    /// Waits until something may have come, for no longer than `limit`.
+    /// Waits up to `limit` for a payload.
     fn wait(&mut self, limit: Duration) {
         std::thread::sleep(limit);
     }
 }
 
-/// Where the payload is in a frame.
+/// The place of the payload in a frame.
 #[derive(Clone, Debug)]
 pub enum Wrap {
     /// Behind an Ethernet header.
@@ -37,11 +37,11 @@ pub enum Wrap {
     Datagram([u8; 14]),
 }
 
-/// Ethernet's number for experiments.
+/// EtherType for experiments.
 const EXPERIMENT: [u8; 2] = [0x88, 0xb5];
 const IPV4: [u8; 2] = [8, 0];
 const IP_UDP: usize = 28;
-/// Addresses and ports of the flow through a TAP: the stack's, and the one that a program on the switch has.
+/// Addresses and ports of the flow through a TAP: the stack's, and that of a program on the switch.
 pub const STACK: ([u8; 4], u16) = ([10, 77, 0, 1], 9001);
 /// See [`STACK`].
 pub const BEHIND: ([u8; 4], u16) = ([10, 77, 0, 2], 9002);
@@ -57,7 +57,7 @@ impl Wrap {
         Wrap::Ethernet(header(to, from, EXPERIMENT))
     }
 
-    /// The same for datagrams to the stack.
+    /// As [`ethernet`], for datagrams to the stack.
     pub fn datagram(to: [u8; 6], from: [u8; 6]) -> Wrap {
         Wrap::Datagram(header(to, from, IPV4))
     }
@@ -108,7 +108,7 @@ pub struct Rings {
     rx: Option<RxRing>,
     wrap: Wrap,
     room: Vec<u8>,
-    /// Sent besides in each turn.
+    /// A frame also sent in each turn.
     announced: Option<Vec<u8>>,
     _keep: Box<dyn Any + Send>,
 }
@@ -120,13 +120,14 @@ impl Rings {
         Rings::among(tx, rx, wrap, Box::new(port))
     }
 
-    /// The first of those rings, and what has to live as long.
+    /// Uses the first of those rings; `keep` owns everything that must live as long.
     pub fn among(tx: Vec<TxRing>, rx: Vec<RxRing>, wrap: Wrap, keep: Box<dyn Any + Send>) -> Box<dyn End> {
-        let (tx, rx) = (tx.into_iter().next(), rx.into_iter().next());
+        let tx = tx.into_iter().next();
+        let rx = rx.into_iter().next();
         Box::new(Rings { tx, rx, wrap, room: vec![0; 2 * LONGEST], announced: None, _keep: keep })
     }
 
-    /// The first rings of a port, which send that frame in each turn besides.
+    /// Uses the first rings of a port, and also sends that frame in each turn.
     pub fn announcing(mut port: Port, wrap: Wrap, frame: Vec<u8>) -> Box<dyn End> {
         let (tx, rx) = port.take_rings();
         let rings = Rings {
@@ -149,7 +150,7 @@ impl End for Rings {
 
     fn flush(&mut self) {
         if let Some(tx) = &mut self.tx {
-            // Left out where there is no room: nobody counts it.
+            // Skipped without room: it is not counted.
             let _ = self.announced.as_ref().map(|frame| tx.send(frame));
             tx.sync();
         }

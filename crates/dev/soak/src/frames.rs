@@ -1,4 +1,4 @@
-//! Numbered frames: what is sent says whose it is, which one it is, and what all of it was; what comes is counted.
+//! Numbered frames: a sent frame carries its flow, its number and a checksum; received frames are checked and counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -6,39 +6,39 @@ use std::time::Instant;
 use serde::Serialize;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"nvsoak#1");
-/// Magic number, flow, epoch, sequence number, length; and at the end the checksum.
+/// Magic number, flow, epoch, sequence number, length; the checksum is at the end.
 const HEAD: usize = 26;
 const SUM: usize = 8;
-/// The shortest payload, and by how many bytes others are longer at most.
+/// The shortest payload, and the maximum extra length of others.
 const SHORTEST: u64 = 40;
 const SPREAD: u64 = 1300;
 /// The longest payload.
 pub const LONGEST: usize = (SHORTEST + SPREAD) as usize;
 
-/// What a frame says of itself.
+/// The numbers in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Number {
-    /// Whose frame it is.
+    /// Number of its flow.
     pub flow: u32,
     /// How often both ends had been opened before.
     pub epoch: u32,
-    /// Which frame it is.
+    /// Its place in the flow.
     pub sequence: u64,
 }
 
-/// What a payload turns out to be.
+/// The result of reading a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// A frame of a bystander, whole.
+    /// An intact frame of a bystander.
     Frame(Number),
-    /// A frame of a bystander, damaged.
+    /// A damaged frame of a bystander.
     Corrupt,
-    /// Somebody else's.
+    /// A frame from elsewhere.
     Stranger,
 }
 
 impl Number {
-    /// Writes the payload with that number; its length follows from the number.
+    /// Writes the payload of that number; its length follows from the number.
     pub fn payload(self, into: &mut Vec<u8>) {
         let len = (SHORTEST + self.sequence.wrapping_mul(37) % SPREAD) as usize;
         into.clear();
@@ -52,7 +52,7 @@ impl Number {
     }
 }
 
-/// Reads a payload. Bytes behind it are padding.
+/// Reads a payload. Bytes beyond it are padding.
 pub fn read(bytes: &[u8]) -> Seen {
     let word = |at: usize| bytes.get(at..at + 8).and_then(|w| w.try_into().ok()).map(u64::from_le_bytes);
     if word(0) != Some(MAGIC) || bytes.len() < HEAD {
@@ -66,7 +66,7 @@ pub fn read(bytes: &[u8]) -> Seen {
     if is_whole { Seen::Frame(number) } else { Seen::Corrupt }
 }
 
-/// What is wrong with a damaged payload: its number, and where and how it differs from what was sent.
+/// Describes a damaged payload: its number, and where and how it differs from the original.
 pub fn damage(bytes: &[u8]) -> String {
     let field = |at: usize| bytes.get(at..at + 8).and_then(|w| w.try_into().ok()).map_or(0, u64::from_le_bytes);
     let number = Number { flow: field(8) as u32, epoch: field(12) as u32, sequence: field(16) };
@@ -95,13 +95,13 @@ fn sum(bytes: &[u8]) -> u64 {
 pub struct Tally {
     /// Frames sent.
     pub sent: AtomicU64,
-    /// Frames that came, in order and whole.
+    /// Frames received in order and intact.
     pub received: AtomicU64,
-    /// Frames that did not come although later ones did.
+    /// Frames missing although later ones arrived.
     pub lost: AtomicU64,
-    /// Frames that came twice, or behind later ones.
+    /// Duplicate frames, and frames behind later ones.
     pub disordered: AtomicU64,
-    /// Frames that came damaged.
+    /// Damaged frames received.
     pub corrupt: AtomicU64,
     /// Frames from before both ends were opened again.
     pub stale: AtomicU64,
@@ -114,32 +114,32 @@ impl Tally {
         count.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// A count.
+    /// Reads a count.
     pub fn get(count: &AtomicU64) -> u64 {
         count.load(Ordering::Relaxed)
     }
 }
 
-/// What is expected next of a flow, in one epoch.
+/// The next expected frame of a flow, in one epoch.
 #[derive(Debug)]
 pub struct Expected {
     flow: u32,
     epoch: u32,
-    /// Numbers begin again after that many frames: those of a file that is repeated.
+    /// The numbers start again after that many frames: those of a repeated file.
     cycle: Option<u64>,
     next: Option<u64>,
-    /// When the last one came.
+    /// Arrival of the last one.
     last: Option<Instant>,
 }
 
 impl Expected {
-    /// Of a flow that numbers its frames from 0 on, or goes round in a `cycle` that began before.
+    /// Expects a flow whose frames are numbered from 0, or one that repeats a `cycle` begun earlier.
     pub fn new(flow: u32, epoch: u32, cycle: Option<u64>) -> Expected {
         let next = if cycle.is_some() { None } else { Some(0) };
         Expected { flow, epoch, cycle, next, last: None }
     }
 
-    /// The number that is due.
+    /// The next expected number.
     pub fn due(&self) -> u64 {
         self.next.unwrap_or_default()
     }
@@ -166,7 +166,7 @@ impl Expected {
         self.last = Some(Instant::now());
     }
 
-    /// Notes how long nothing has come.
+    /// Records the current time without a frame.
     pub fn pause(&self, tally: &Tally) {
         let pause = self.last.map_or(0, |last| last.elapsed().as_millis() as u64);
         tally.longest_pause_ms.fetch_max(pause, Ordering::Relaxed);
@@ -181,7 +181,7 @@ mod tests {
         Number { flow: 3, epoch: 1, sequence }
     }
 
-    /// Objective: what is written is read, padding does not matter, and any damaged byte is noticed.
+    /// Objective: payloads are read as written, padding does not matter, and any damaged byte is detected.
     #[test]
     fn payloads() {
         let mut bytes = Vec::new();
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(read(&[0; 60]), Seen::Stranger);
     }
 
-    /// Objective: of a damaged frame it is told which one it was, and where it differs.
+    /// Objective: a damaged frame's description gives its number and the difference.
     #[test]
     fn damages() {
         let mut bytes = Vec::new();
@@ -210,11 +210,12 @@ mod tests {
         assert!(told.contains("sequence: 77") && told.contains("from Some(100) to Some(102)"), "{told}");
     }
 
-    /// Objective: what is missing, comes twice, late, or from an earlier epoch, is counted as that; other flows' frames
-    /// are not.
+    /// Objective: missing, duplicate, late and stale frames are each counted as such; other flows' frames are not
+    /// counted.
     #[test]
     fn counts() {
-        let (tally, mut expected) = (Tally::default(), Expected::new(3, 1, None));
+        let tally = Tally::default();
+        let mut expected = Expected::new(3, 1, None);
         for sequence in [0, 1, 5, 5, 4, 6] {
             expected.count(number(sequence), &tally);
         }
@@ -222,7 +223,8 @@ mod tests {
         expected.count(Number { flow: 2, ..number(9) }, &tally);
         let counts = [&tally.received, &tally.lost, &tally.disordered, &tally.stale].map(Tally::get);
         assert_eq!(counts, [4, 3, 2, 1]);
-        let (tally, mut expected) = (Tally::default(), Expected::new(3, 1, Some(10)));
+        let tally = Tally::default();
+        let mut expected = Expected::new(3, 1, Some(10));
         for sequence in [7, 8, 9, 0, 1, 3, 2] {
             expected.count(number(sequence), &tally);
         }

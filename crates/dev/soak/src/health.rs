@@ -1,4 +1,4 @@
-//! What a daemon has: descriptors, threads, memory, files. Compared when nobody but the bystanders is there.
+//! A daemon's resources: descriptors, threads, memory, files. They are compared while only the bystanders run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,24 +13,25 @@ use serde::Serialize;
 
 use crate::netvale::Netvale;
 
-/// How long what attackers had may take to go: ports pause after peers that broke the rules, and sockets linger.
+/// Time limit for attackers' resources to be released: ports pause after peers that broke the rules, and sockets
+/// linger.
 const LIMIT: Duration = Duration::from_secs(45);
-/// Kilobytes by which a daemon's own memory may grow, over any time.
+/// Maximum growth of a daemon's private memory in kilobytes, over any time.
 const OWN_KB: u64 = 16 << 10;
-/// The same with all that it shares.
+/// The same for its resident memory, shared included.
 const RESIDENT_KB: u64 = 48 << 10;
 
-/// How many there are of each name.
+/// Number of items of each name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NameCounts(BTreeMap<String, usize>);
 
 impl NameCounts {
-    /// How many there are.
+    /// Total number.
     pub fn all(&self) -> usize {
         self.0.values().sum()
     }
 
-    /// Those of which there are more than before.
+    /// Names with a higher number than before.
     fn beyond(&self, before: &NameCounts) -> String {
         let more = self.0.iter().filter_map(|(name, &now)| {
             let then = before.0.get(name).copied().unwrap_or(0);
@@ -41,7 +42,7 @@ impl NameCounts {
 }
 
 impl<S: AsRef<str>> FromIterator<S> for NameCounts {
-    /// Numbers in names, which are those of inodes and queues, are left out.
+    /// Numbers in names, such as inodes and queues, are ignored.
     fn from_iter<I: IntoIterator<Item = S>>(names: I) -> Self {
         let mut counts = BTreeMap::new();
         for name in names {
@@ -52,18 +53,18 @@ impl<S: AsRef<str>> FromIterator<S> for NameCounts {
     }
 }
 
-/// What a daemon has.
+/// A daemon's resources.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Counts {
-    /// Open descriptors, by what they are.
+    /// Open descriptors, by target.
     pub descriptors: NameCounts,
     /// Threads.
     pub threads: NameCounts,
-    /// Shared mappings, by what they are of.
+    /// Shared mappings, by file.
     pub mappings: NameCounts,
-    /// Memory of its own, in kilobytes (RssAnon).
+    /// Private memory in kilobytes (RssAnon).
     pub own_kb: u64,
-    /// All its memory, in kilobytes (VmRSS).
+    /// Resident memory in kilobytes (VmRSS).
     pub resident_kb: u64,
     /// Files in its run directory.
     pub files: Vec<String>,
@@ -72,7 +73,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// What a daemon has now.
+    /// A daemon's current resources.
     pub fn of(daemon: &Netvale) -> Counts {
         let path = |what: &str| format!("/proc/{}/{what}", daemon.id());
         let entries = |what: &str| fs::read_dir(path(what)).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -83,7 +84,7 @@ impl Counts {
             line.and_then(|number| number.parse().ok()).unwrap_or_default()
         };
         let is_shared = |line: &&str| line.split(' ').nth(1).is_some_and(|rights| rights.ends_with('s'));
-        // Asked first: a connection to control that just ended still has its descriptor.
+        // Asked first: a control connection that just ended still holds its descriptor.
         let listed = daemon.control().ok().and_then(|mut client| client.ports(None).ok());
         let mut ports: Vec<String> = listed.unwrap_or_default().into_iter().map(|port| port.name).collect();
         ports.sort();
@@ -98,7 +99,7 @@ impl Counts {
         }
     }
 
-    /// What it has more than `before`; nothing if all is well.
+    /// Its excess over `before`; empty if all is well.
     pub fn beyond(&self, before: &Counts) -> Vec<String> {
         let mut more = Vec::new();
         let mut check = |is_fine: bool, what: &str, now: u64, then: u64| {
@@ -136,19 +137,19 @@ fn mapped_file(line: &str) -> String {
     line.split_ascii_whitespace().skip(5).collect::<Vec<_>>().join(" ")
 }
 
-/// Removes the persistent ports that attackers made: such a port stays for its user, within the quota, when its maker
-/// ends. Noise makes one now and then, by a request that happens to be right.
+/// Removes the persistent ports that attackers made: such a port outlives its maker and stays for its user, within the
+/// quota. Noise makes one now and then, by a request that happens to be valid.
 fn remove_persistent(daemon: &Netvale, counts: &Counts, before: &Counts) {
     let new = counts.ports.iter().filter(|port| !before.ports.contains(port));
     for name in new.filter_map(|port| port.strip_prefix("netmap:")) {
         let request =
             DeviceRequest { reqtype: NETMAP_REQ_VALE_DELIF, name: name.to_owned(), ..DeviceRequest::default() };
-        // One that is none is still there at the next look, and counted.
+        // A port that cannot be removed so is still there at the next check, and counted.
         let _ = raw::connect_to(Some(daemon.dir())).map(|line| raw::request(line.as_fd(), &request));
     }
 }
 
-/// Waits until a daemon has no more than `before`. Returns what it has, and what it has too much.
+/// Waits until a daemon has no more than `before`. Returns its resources and the excess.
 pub fn settles(daemon: &Netvale, before: &Counts) -> (Counts, Vec<String>) {
     let mut last = (Counts::default(), Vec::new());
     until(LIMIT, Duration::from_millis(50), || {
@@ -163,12 +164,13 @@ pub fn settles(daemon: &Netvale, before: &Counts) -> (Counts, Vec<String>) {
     last
 }
 
-/// Waits until what a daemon has stays the same for a while, longer than it waits before it gives memory back.
+/// Waits until a daemon's resources are stable for longer than its delay in returning memory.
 pub fn rests(daemon: &Netvale) -> Counts {
     const SAME: u32 = 30;
     let key =
         |counts: &Counts| (counts.descriptors.all(), counts.threads.all(), counts.mappings.all(), counts.ports.clone());
-    let (mut last, mut same) = (Counts::of(daemon), 0);
+    let mut last = Counts::of(daemon);
+    let mut same = 0;
     until(LIMIT, Duration::from_millis(100), || {
         let now = Counts::of(daemon);
         same = if key(&now) == key(&last) { same + 1 } else { 0 };
@@ -182,7 +184,7 @@ pub fn rests(daemon: &Netvale) -> Counts {
 mod tests {
     use super::*;
 
-    /// Objective: less is no leak, some memory is none, and anything else more is named.
+    /// Objective: less is no leak, nor is some memory; any other growth is named.
     #[test]
     fn leaks() {
         let names = |names: &[&str]| names.iter().collect::<NameCounts>();

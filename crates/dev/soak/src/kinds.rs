@@ -1,5 +1,5 @@
-//! Pairs of bystanders: one for each kind of port. None of them is attacked; the first is on the switch that attackers
-//! use.
+//! Pairs of bystanders: one for each kind of port. They are never attacked directly; the first is on the attackers'
+//! switch.
 
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,7 +20,7 @@ use crate::pairs::{Flow, Pair};
 use crate::replayed;
 use crate::world::{ATTACKED, CABLE, TARGETS, VTEPS, World};
 
-/// How long the kernel may take to give back what a process had.
+/// Time limit for the kernel to release a process's resources.
 const GIVEN_BACK: Duration = Duration::from_secs(5);
 
 type Make = fn(&World) -> Result<Pair, String>;
@@ -31,14 +31,14 @@ pub struct Kind {
     pub name: &'static str,
     /// Attaches its ports, and opens them.
     pub make: Make,
-    /// It has ports of the second daemon, too.
+    /// Whether it also has ports of the second daemon.
     pub needs_second: bool,
-    /// Attackers get its frames, too, and send again what their rings full of nonsense make of them: shorter, partly
-    /// overwritten, twice. That says nothing about the daemon.
+    /// Whether attackers also receive its frames, and send again what the nonsense in their rings makes of them:
+    /// shorter, partly overwritten, duplicated. That is not the daemon's fault.
     pub is_sent_again: bool,
-    /// The kernel's network stack moves its frames, too.
+    /// Whether the kernel's network stack also moves its frames.
     pub is_by_stack: bool,
-    /// No daemon moves its frames: what it waits for, others wait for, too.
+    /// Whether it is the yardstick for others: no daemon moves its frames, so its waits are not the daemons'.
     pub is_compared: bool,
 }
 
@@ -50,7 +50,7 @@ const fn by_stack(name: &'static str, make: Make) -> Kind {
     Kind { is_by_stack: true, ..kind(name, make) }
 }
 
-/// All of them.
+/// All kinds.
 pub const KINDS: &[Kind] = &[
     Kind { is_sent_again: true, ..kind("local, attacked switch", attacked) },
     kind("local", local),
@@ -68,7 +68,8 @@ pub const KINDS: &[Kind] = &[
     by_stack("tunnel", tunnel),
 ];
 
-/// With a monitor of what one of them receives. The other one broadcasts, too, so attackers' ports get frames of
+/// With a monitor of one port's received frames. The other port also broadcasts, so attackers' ports get others'
+/// frames.
 /// others.
 fn attacked(w: &World) -> Result<Pair, String> {
     let [a, b] = TARGETS;
@@ -94,7 +95,7 @@ fn pipe(w: &World) -> Result<Pair, String> {
     Ok(two([w.end(0, "netmap:soak{1", (13, 14))?, w.end(0, "netmap:soak}1", (14, 13))?], &[]))
 }
 
-/// Two sockets of this host's.
+/// Two sockets of this host.
 fn sockets(_: &World) -> Result<Pair, String> {
     let bound = || UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0));
     let joined = || -> std::io::Result<[UdpSocket; 2]> {
@@ -131,7 +132,8 @@ fn tap(w: &World) -> Result<Pair, String> {
     let quiet = format!("/proc/sys/net/ipv6/conf/{NAME}/disable_ipv6");
     std::fs::write(&quiet, "1").map_err(|e| format!("{quiet}: {e}"))?;
     let address = |[a, b, c, d]: [u8; 4]| format!("{a}.{b}.{c}.{d}");
-    let (stack, behind) = (address(STACK.0), address(BEHIND.0));
+    let stack = address(STACK.0);
+    let behind = address(BEHIND.0);
     let hardware = |n: u8| station(n).map(|byte| format!("{byte:02x}")).join(":");
     for line in [
         format!("link set {NAME} address {}", hardware(18)),
@@ -152,16 +154,17 @@ fn socket() -> std::io::Result<Box<dyn End>> {
     Ok(Box::new(Socket(socket)))
 }
 
-/// One end of a cable on a switch, the other one opened by a program.
+/// One end of a cable on a switch, the other opened by a program.
 fn interface(w: &World) -> Result<Pair, String> {
-    // The kernel takes a moment to give back the queues of a daemon that was killed.
+    // The kernel takes a moment to release the queues of a killed daemon.
     let mut outcome = Ok(());
     netvale_harness::until(GIVEN_BACK, Duration::from_millis(5), || {
         outcome = w.first().attach("vale4", &format!("netmap:{}", CABLE[0]), json!({}));
         outcome.is_ok()
     });
     outcome?;
-    let (attached, opened) = (format!("vale4:{}", CABLE[0]), format!("netmap:{}", CABLE[1]));
+    let attached = format!("vale4:{}", CABLE[0]);
+    let opened = format!("netmap:{}", CABLE[1]);
     let ends = [w.end(0, "vale4:a", (18, 19))?, w.end(0, &opened, (19, 18))?];
     Ok(two(ends, &[(0, "vale4:a"), (0, &attached), (0, &opened)]))
 }
@@ -186,8 +189,9 @@ fn e1000(w: &World) -> Result<Pair, String> {
     let socket = w.first().path("bystander-e1000.sock");
     w.first().attach("vale7", &format!("e1000:{}", socket.display()), json!({"name": "guest"}))?;
     let guest = Card::new(&socket, DriverOptions::default()).map_err(|e| e.to_string())?;
-    // The card takes what is for its own address.
-    let (own, mac) = (station(24), guest.mac);
+    // The card accepts frames for its own address.
+    let own = station(24);
+    let mac = guest.mac;
     let program = Rings::of(w.open(0, "vale7:a")?, Wrap::ethernet(mac, own));
     Ok(two([program, CardEnd::of(guest, Wrap::ethernet(own, mac))], &[(0, "vale7:a"), (0, "vale7:guest")]))
 }
@@ -199,7 +203,7 @@ fn echo(w: &World) -> Result<Pair, String> {
     Ok(Pair { ends: vec![end], flows: vec![Flow::between("round", 0, 0)], ports })
 }
 
-/// A file that is replayed, and a program that hears it.
+/// A replayed file, and a program that receives its frames.
 fn replay(w: &World) -> Result<Pair, String> {
     let end = w.end(0, "vale9:a", (27, 28))?;
     let file = w.file(replayed::NAME);
@@ -212,7 +216,7 @@ fn replay(w: &World) -> Result<Pair, String> {
 /// Bytes of a program's own memory.
 const BROUGHT: u64 = 4 << 20;
 
-/// Asks for a port in memory of the caller's own. Returns its connection, too.
+/// Requests a port in the caller's own memory. Returns its connection as well.
 pub fn bring(dir: &std::path::Path, name: &str, file: &OwnedFd) -> Result<(OwnedFd, raw::Attached), netvale::Error> {
     let line = raw::connect_to(Some(dir))?;
     let pools = Pools { ifs: (8, 1024), rings: (8, 16_384), bufs: (514, 2048) };

@@ -1,5 +1,5 @@
-//! What the machine takes of the daemons' time: their workers wait for a processor, the host takes the processor away,
-//! or the kernel ends a network device. No daemon can do anything about that.
+//! The machine's part of the daemons' waits: workers wait for a processor, the host takes the processor away, or the
+//! kernel removes a network device. A daemon cannot prevent any of it.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -9,38 +9,38 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often it is looked at.
+/// Interval of the checks.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How often threads are looked for.
+/// Interval of the searches for threads.
 const SEARCH: Duration = Duration::from_millis(200);
-/// Threads of each daemon that bystanders' frames need: workers that all share (a user's own have higher numbers), and
-/// the one that reads the file of a replay.
+/// Threads of each daemon that bystanders' frames need: the shared workers (per-user ones have higher numbers), and the
+/// thread that reads a replayed file.
 const NEEDED: [&[&str]; 2] = [&["netvale-w0", "netvale-w1", "netvale-replay"], &["netvale-w0"]];
-/// Places in the kernel in which a thread waits that ends a network device.
+/// Kernel functions in which a thread waits while it removes a network device.
 const ENDS_DEVICE: [&str; 4] = ["rcu", "netdev", "rtnl", "synchronize_net"];
 /// Nanoseconds of a tick of /proc/stat (USER_HZ).
 const TICK: u64 = 10_000_000;
 
-/// The processes of both daemons; zero for one that is not there.
+/// The process ids of both daemons; zero if absent.
 pub type BothProcesses = [AtomicU32; 2];
 
-/// Nanoseconds that are gone so far, of each daemon, and what they are known from.
+/// Nanoseconds lost so far, for each daemon, and their sources.
 #[derive(Default)]
 pub struct GoneTime {
-    /// The daemons' processes.
+    /// The daemons' process ids.
     pub processes: Arc<BothProcesses>,
     gone: [AtomicU64; 2],
     looker: Mutex<TimeLooker>,
 }
 
 impl GoneTime {
-    /// Of the first daemon, or of both, as last looked at.
+    /// Time lost by the first daemon, or by both, as of the last check.
     pub fn of(&self, needs_second: bool) -> Duration {
         let which = if needs_second { &self.gone[..] } else { &self.gone[..1] };
         Duration::from_nanos(which.iter().map(|gone| gone.load(Ordering::Relaxed)).sum())
     }
 
-    /// The same now.
+    /// Time lost as of now.
     pub fn now(&self, needs_second: bool) -> Duration {
         self.look();
         self.of(needs_second)
@@ -53,16 +53,16 @@ impl GoneTime {
     }
 }
 
-/// The thread that looks.
+/// The checking thread.
 pub struct Machinery {
-    /// What it found.
+    /// Its findings.
     pub gone: Arc<GoneTime>,
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Machinery {
-    /// Looks after daemons that are still to be named.
+    /// Starts to check daemons that [`Machinery::look_at`] will name.
     pub fn start() -> std::io::Result<Machinery> {
         let gone = Arc::<GoneTime>::default();
         let over = Arc::<AtomicBool>::default();
@@ -78,7 +78,7 @@ impl Machinery {
         Ok(Machinery { gone, over, thread: Some(thread) })
     }
 
-    /// The daemons' processes from now on.
+    /// Sets the daemons' process ids.
     pub fn look_at(&self, processes: [u32; 2]) {
         self.gone.processes.iter().zip(processes).for_each(|(known, now)| known.store(now, Ordering::Relaxed));
     }
@@ -87,12 +87,12 @@ impl Machinery {
 impl Drop for Machinery {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
-        // What it found is there already.
+        // Its findings are already stored.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// What schedstat has of a thread: nanoseconds for which it was ready, and had no processor.
+/// A thread's run delay from schedstat: nanoseconds for which it was ready without a processor.
 pub fn waited(schedstat: &File) -> Option<u64> {
     read(schedstat).split(' ').nth(1)?.trim().parse().ok()
 }
@@ -104,7 +104,7 @@ fn read(file: &File) -> String {
     String::from_utf8_lossy(&room[..got]).into_owned()
 }
 
-/// A worker's files.
+/// A worker's files in /proc.
 struct SharedWorker {
     schedstat: File,
     wchan: File,
@@ -118,7 +118,7 @@ impl SharedWorker {
         Some(SharedWorker { waited: waited(&schedstat)?, schedstat, wchan: open("wchan")? })
     }
 
-    /// Nanoseconds that are gone since the last look, which was so long ago.
+    /// Nanoseconds lost since the last check, `since` ago.
     fn look(&mut self, since: Duration) -> u64 {
         let before = self.waited;
         self.waited = waited(&self.schedstat).unwrap_or(before);
@@ -128,7 +128,7 @@ impl SharedWorker {
     }
 }
 
-/// The threads of a process that have these names.
+/// The threads of a process with these names.
 fn threads(process: u32, names: &[&str]) -> Vec<SharedWorker> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let is_needed = |task: &fs::DirEntry| {
@@ -137,7 +137,7 @@ fn threads(process: u32, names: &[&str]) -> Vec<SharedWorker> {
     tasks.filter(is_needed).filter_map(|task| SharedWorker::open(&task.path())).collect()
 }
 
-/// What one daemon's workers are.
+/// One daemon's workers.
 #[derive(Default)]
 struct OfDaemon {
     process: u32,
@@ -154,18 +154,18 @@ impl OfDaemon {
     }
 }
 
-/// Looks at both.
+/// Checks both daemons.
 #[derive(Default)]
 struct TimeLooker {
     known: [OfDaemon; 2],
-    /// The kernel's threads that move frames when interrupts leave them: of TAPs, cables and sockets.
+    /// The kernel's threads that move frames deferred by interrupts: of TAPs, cables and sockets.
     kernel: Option<Vec<SharedWorker>>,
     last: Option<Instant>,
     stolen: u64,
 }
 
 impl TimeLooker {
-    /// Nanoseconds that are gone since the last look.
+    /// Nanoseconds lost since the last check.
     fn look(&mut self, processes: &BothProcesses) -> [u64; 2] {
         let since = self.last.replace(Instant::now()).map_or(Duration::ZERO, |last| last.elapsed());
         let before = std::mem::replace(&mut self.stolen, stolen_ticks());
@@ -180,12 +180,12 @@ impl TimeLooker {
     }
 }
 
-/// What the one that lost most has lost: of whichever a bystander needs it is no less than that one's.
+/// The largest loss of any worker: an upper bound for the one that a bystander needs.
 fn longest(workers: &mut [SharedWorker], since: Duration) -> u64 {
     workers.iter_mut().map(|worker| worker.look(since)).max().unwrap_or(0)
 }
 
-/// The kernel's threads of that kind, one for each processor.
+/// The kernel's threads of that kind, one per processor.
 fn of_kernel() -> Vec<SharedWorker> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let is_one = |process: &fs::DirEntry| {
@@ -194,7 +194,7 @@ fn of_kernel() -> Vec<SharedWorker> {
     processes.filter(is_one).filter_map(|process| SharedWorker::open(&process.path())).collect()
 }
 
-/// Ticks that the host took from all processors (proc_stat(5)).
+/// Ticks stolen by the host from all processors (proc_stat(5)).
 fn stolen_ticks() -> u64 {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let all = stat.lines().next().unwrap_or_default();

@@ -3,22 +3,22 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`world`] | both daemons, and what is made once |
+//! | [`world`] | both daemons, and everything set up once |
 //! | [`kinds`] | pairs of bystanders: one for each kind of port |
-//! | [`pairs`], [`ends`], [`frames`] | how they exchange frames, and what is counted |
+//! | [`pairs`], [`ends`], [`frames`] | the exchange of frames, and its counts |
 //! | [`roles`] | attackers, each a process of its own |
-//! | [`acts`], [`users`] | what is done to the daemon itself, and over its own sockets by users |
-//! | [`machine`], [`shares`], [`waits`] | what bystanders lose by attacks, without what the machine takes |
+//! | [`acts`], [`users`] | actions on the daemon itself, and by users over its own sockets |
+//! | [`machine`], [`shares`], [`waits`] | bystanders' losses through attacks, less the machine's part |
 //! | [`health`] | descriptors, threads, memory, files |
-//! | [`soak`], [`bystanders`] | the course of it |
-//! | [`stalls`] | what the daemons wait for when a bystander waits |
-//! | [`report`] | what it found |
+//! | [`soak`], [`bystanders`] | the sequence of a run |
+//! | [`stalls`] | the daemons' waits while a bystander waits |
+//! | [`report`] | the findings |
 //! | `burst` | frames for an egress |
-//! | `netvale` | a daemon that is killed and started again in the same folder |
-//! | `replayed` | a capture file of numbered frames that is repeated, and captures that are read back |
+//! | `netvale` | a daemon that is killed and restarted in the same folder |
+//! | `replayed` | a repeated capture file of numbered frames, and captures that are read back |
 //! | `rng` | numbers from a seed |
 //!
-//! `docs/internals/soak.md` says what must hold.
+//! `docs/internals/soak.md` lists the requirements.
 
 mod acts;
 mod burst;
@@ -89,7 +89,7 @@ fn main() -> ExitCode {
     if arguments.inside { done(run(&arguments)) } else { enter() }
 }
 
-/// An outcome as exit status, and why there is none.
+/// The exit status of an outcome, after printing its error.
 fn done(outcome: Result<bool, String>) -> ExitCode {
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
@@ -101,10 +101,10 @@ fn done(outcome: Result<bool, String>) -> ExitCode {
     }
 }
 
-/// The exit status that says that something cannot run here (as in scripts/lib.sh).
+/// The exit status for a test that cannot run here (as in scripts/lib.sh).
 const SKIPPED: u8 = 77;
 
-/// Becomes the same program in a network of its own, where interfaces are nobody else's.
+/// Runs this program again in a network namespace of its own, with no interfaces of others.
 fn enter() -> ExitCode {
     let mut options = vec!["--net"];
     if !rustix::process::geteuid().is_root() {

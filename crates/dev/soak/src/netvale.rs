@@ -1,4 +1,4 @@
-//! A daemon that is killed and started again in the same folder.
+//! A daemon that is killed and restarted in the same folder.
 
 use std::fs;
 use std::ops::Deref;
@@ -12,9 +12,9 @@ use netvale_harness::{Daemon, Launch};
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// The file that stays: without it, two daemons could lock different files of one name.
+/// The file that stays: if it were removed, two daemons could lock different files of the same name.
 const LOCK: &str = "lock";
-/// What a daemon leaves of a panic in its log.
+/// The trace of a panic in a daemon's log.
 const PANIC: &str = "panicked at";
 
 /// The daemon.
@@ -32,8 +32,8 @@ impl Deref for Netvale {
 }
 
 impl Netvale {
-    /// Starts `program up` with these arguments, in a folder of its own that users can look into. Its log goes on in
-    /// the file `log`.
+    /// Starts `program up` with these arguments, in a folder of its own that users can read. Its log is appended to the
+    /// file `log`.
     pub fn start(program: &Path, arguments: &[&str], log: PathBuf) -> Result<Netvale, String> {
         let dir = scratch("soak").map_err(|e| e.to_string())?;
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).map_err(|e| e.to_string())?;
@@ -47,13 +47,13 @@ impl Netvale {
         self.daemon.start_again().map_err(|e| format!("{e}; its log: {}", self.log.display()))
     }
 
-    /// Kills it: SIGKILL.
+    /// Kills it with SIGKILL.
     pub fn kill(&self) {
-        // One that has ended already is as good.
+        // Fails only if it has already ended.
         let _ = self.daemon.end(Signal::KILL);
     }
 
-    /// Ends it as service managers do. Returns what is wrong with how it ended, and what it left in its folder.
+    /// Ends it as service managers do. Returns any faults of its end, and files left in its folder.
     pub fn stop(&self) -> Vec<String> {
         if self.daemon.id() == 0 {
             return Vec::new();
@@ -77,13 +77,13 @@ impl Netvale {
         names
     }
 
-    /// Lines of its log that speak of a panic.
+    /// Lines of its log that report a panic.
     pub fn panics(&self) -> Vec<String> {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         log.lines().filter(|line| line.contains(PANIC)).map(str::to_owned).collect()
     }
 
-    /// Why it has taken those ports away, as far as it knows.
+    /// Its log's reasons for removing those ports.
     pub fn reasons(&self, ports: &[&String]) -> Vec<String> {
         let evicted = self.control().and_then(|mut client| client.evicted().map_err(|e| e.to_string()));
         let evicted = evicted.unwrap_or_default().into_iter().filter(|one| ports.contains(&&one.port));
@@ -102,8 +102,8 @@ impl Netvale {
         self.control()?.attach(params).map(drop).map_err(|e| format!("{port}: {e}"))
     }
 
-    /// Frames that a port did not pass on so far: dropped for whatever reason, or while its receiver had no queue open.
-    /// `None` if it does not answer.
+    /// Frames that a port has not passed on so far: dropped for any reason, or sent while its receiver had no open
+    /// queue. `None` if the daemon does not answer.
     pub fn drops(&self, port: &str) -> Option<u64> {
         let info = self.control().ok()?.show(port).ok()?;
         let idle: u64 = info.rings.iter().map(|ring| ring.idle).sum();

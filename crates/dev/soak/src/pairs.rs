@@ -1,4 +1,4 @@
-//! Bystanders: ends that exchange numbered frames all the while, on a thread for each pair.
+//! Bystanders: ends that continually exchange numbered frames, with a thread per pair.
 
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,29 +11,29 @@ use crate::frames::{Expected, Number, Seen, Tally, damage, read};
 use crate::machine::{GoneTime, waited};
 use crate::replayed;
 
-/// Frames of a flow that are under way at most: fewer than any ring, socket or cable on the way holds.
+/// Maximum frames of a flow in flight: fewer than any ring, socket or cable on the path holds.
 const WINDOW: u64 = 64;
-/// Frames sent in a turn, and the length of a turn: this machine has other things to do.
+/// Frames sent in a turn, and the length of a turn: it leaves the machine time for other work.
 const TURN: u64 = 8;
 const PAUSE: Duration = Duration::from_millis(2);
-/// After such a time the window is taken to be lost, and filled again.
+/// After this time the window counts as lost, and is refilled.
 const GIVEN_UP: Duration = Duration::from_millis(200);
 
-/// Damaged frames of a pair that are described.
+/// Maximum number of a pair's damaged frames to describe.
 const MOST_DAMAGES: usize = 12;
-/// A longer time without a frame is written down.
+/// A longer time without a frame is recorded.
 const LONG: Duration = Duration::from_millis(100);
 
-/// Frames one way, between ends of a pair.
+/// Frames in one direction, between ends of a pair.
 #[derive(Clone, Debug)]
 pub struct Flow {
     /// Its name in the report.
     pub name: String,
-    /// The end that sends; none if frames come from a file.
+    /// The sending end; `None` if the frames come from a file.
     pub from: Option<usize>,
-    /// The end that receives.
+    /// The receiving end.
     pub to: usize,
-    /// The flow whose frames they are copies of.
+    /// The flow whose frames these are copies of.
     pub copies: Option<usize>,
     /// See [`Expected::new`].
     pub cycle: Option<u64>,
@@ -52,12 +52,12 @@ pub struct Pair {
     pub ends: Vec<Box<dyn End>>,
     /// The flows.
     pub flows: Vec<Flow>,
-    /// Ports at which its frames may be dropped, in the daemon of that number.
+    /// Ports that may drop its frames, each in the daemon of that number.
     pub ports: Vec<(usize, String)>,
 }
 
 impl Pair {
-    /// Two ends that exchange frames both ways.
+    /// Two ends that exchange frames in both directions.
     pub fn two(a: Box<dyn End>, b: Box<dyn End>, ports: &[(usize, &str)]) -> Pair {
         let flows = vec![Flow::between("there", 0, 1), Flow::between("back", 1, 0)];
         let ports = ports.iter().map(|(daemon, port)| (*daemon, (*port).to_owned())).collect();
@@ -65,18 +65,18 @@ impl Pair {
     }
 }
 
-/// What is counted of a pair, from one life to the next.
+/// A pair's counts, across the daemons' lives.
 #[derive(Debug, Default)]
 pub struct Books {
-    /// Damaged frames have no flow.
+    /// Damaged frames, of any flow.
     pub corrupt: AtomicU64,
-    /// When the first of them came, and what was wrong with them.
+    /// Arrival and description of the first damaged frames.
     damages: Mutex<Vec<(Instant, String)>>,
-    /// Others' frames.
+    /// Frames from elsewhere.
     pub strangers: AtomicU64,
     /// One for each flow.
     pub tallies: Vec<Tally>,
-    /// Frames that would have been sent so far if those under way had never been late, and those that were.
+    /// Frames that would have been sent so far if those in flight had never been late, and the frames sent.
     pub wanted: AtomicU64,
     /// See `wanted`.
     pub offered: AtomicU64,
@@ -84,7 +84,7 @@ pub struct Books {
 }
 
 impl Books {
-    /// For that many flows.
+    /// Books for that many flows.
     pub fn of(flows: usize) -> Books {
         Books { tallies: (0..flows).map(|_| Tally::default()).collect(), ..Books::default() }
     }
@@ -103,26 +103,26 @@ impl Books {
         self.damages.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes out what was written down since the last time.
+    /// Takes the waits recorded since the last call.
     pub fn waits(&self) -> Vec<LongWait> {
         std::mem::take(&mut self.waits.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// A long time without a frame, which is over.
+/// A completed long time without a frame.
 #[derive(Clone, Copy, Debug)]
 pub struct LongWait {
     /// The flow's number in its pair.
     pub flow: usize,
-    /// When it was over.
+    /// Its end.
     pub until: Instant,
-    /// All of it.
+    /// Its length.
     pub whole: Duration,
-    /// Without what the machine took.
+    /// Its length less the machine's part.
     pub own: Duration,
 }
 
-/// When frames came, and what the machine had taken until then.
+/// Arrivals of frames, and the machine's time taken until then.
 #[derive(Clone, Copy)]
 struct LastFrame {
     at: Instant,
@@ -131,14 +131,14 @@ struct LastFrame {
     lost: u64,
 }
 
-/// A pair whose thread runs.
+/// A pair with a running thread.
 pub struct Running {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Running {
-    /// Starts the pair whose flows have these numbers from `first` on.
+    /// Starts the pair; its flows are numbered from `first`.
     pub fn start(pair: Pair, first: u32, epoch: u32, books: Arc<Books>, clock: PairClock) -> std::io::Result<Running> {
         let over = Arc::<AtomicBool>::default();
         let ends = Arc::clone(&over);
@@ -151,26 +151,26 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
-        // One that panicked was noticed by the frames that did not come.
+        // A panic shows as missing frames.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// Knows what the machine has taken of a pair's time.
+/// Measures the machine's part of a pair's time.
 pub struct PairClock {
-    /// Of the daemons'.
+    /// Time taken from the daemons.
     pub gone: Arc<GoneTime>,
-    /// Whether it has ports of the second one, too.
+    /// Whether the pair also has ports of the second daemon.
     pub needs_second: bool,
 }
 
 impl PairClock {
-    /// So far; `own` is the schedstat of the pair's thread, which may have no processor either.
+    /// Time taken so far; `own` is the schedstat of the pair's thread, which may lack a processor too.
     fn gone(&self, own: Option<&File>) -> Duration {
         self.gone.of(self.needs_second) + without_processor(own)
     }
 
-    /// The same as of now.
+    /// Time taken as of now.
     fn now(&self, own: Option<&File>) -> Duration {
         self.gone.now(self.needs_second) + without_processor(own)
     }
@@ -188,7 +188,7 @@ struct Turns {
     epoch: u32,
     books: Arc<Books>,
     expected: Vec<Expected>,
-    /// The next number of each flow, and when frames were sent last.
+    /// The next number of each flow, and the time of its last sending.
     next: Vec<(u64, Instant)>,
     payload: Vec<u8>,
 }
@@ -197,11 +197,12 @@ impl Turns {
     fn new(pair: Pair, first: u32, epoch: u32, books: Arc<Books>, clock: PairClock) -> Turns {
         let number = |index: usize| first + pair.flows[index].copies.unwrap_or(index) as u32;
         let expected = pair.flows.iter().enumerate().map(|(i, flow)| {
-            // Files were written before anything was opened.
+            // A file was written before any end was opened.
             let (number, epoch) = if flow.cycle.is_some() { (replayed::FLOW, 0) } else { (number(i), epoch) };
             Expected::new(number, epoch, flow.cycle)
         });
-        let (expected, next) = (expected.collect(), vec![(0, Instant::now()); pair.flows.len()]);
+        let expected = expected.collect();
+        let next = vec![(0, Instant::now()); pair.flows.len()];
         let arrivals = vec![None; pair.flows.len()];
         Turns { expected, pair, clock, arrivals, first, epoch, books, next, payload: Vec::new() }
     }
@@ -230,7 +231,7 @@ impl Turns {
         let is_stuck = since.elapsed() > GIVEN_UP;
         let under_way = next.saturating_sub(self.expected[index].due());
         let most = if is_stuck { TURN } else { WINDOW.saturating_sub(under_way).min(TURN) };
-        // Until the first one has come, the other end may not be there.
+        // Before the first arrival, the other end may not exist yet.
         let is_judged = self.expected[index].due() > 0;
         self.books.wanted.fetch_add(if is_judged { TURN } else { 0 }, Ordering::Relaxed);
         for _ in 0..most {
@@ -239,7 +240,8 @@ impl Turns {
             if !end.send(&self.payload) {
                 break;
             }
-            (*next, *since) = (*next + 1, Instant::now());
+            *next += 1;
+            *since = Instant::now();
             self.books.tallies[index].sent.fetch_add(1, Ordering::Relaxed);
             self.books.offered.fetch_add(u64::from(is_judged && !is_stuck), Ordering::Relaxed);
         }
@@ -260,7 +262,7 @@ impl Turns {
         expected.iter().zip(&books.tallies).for_each(|(expected, tally)| expected.pause(tally));
     }
 
-    /// Writes down the end of a long wait, unless frames were dropped: the next ones are sent only after a while then.
+    /// Records the end of a long wait, unless frames were dropped: after a drop the next ones are sent only later.
     fn note_arrivals(&mut self, own: Option<&File>) {
         let gone = self.clock.gone(own);
         for (flow, (last, tally)) in self.arrivals.iter_mut().zip(&self.books.tallies).enumerate() {
@@ -272,7 +274,7 @@ impl Turns {
             let Some(before) = last.replace(now).filter(|before| before.lost == lost) else { continue };
             let whole = now.at - before.at;
             if whole > LONG {
-                // What was last looked at is as late as everything on a busy machine.
+                // The last check is as late as everything else on a busy machine.
                 let gone = self.clock.now(own);
                 let wait = LongWait {
                     flow,

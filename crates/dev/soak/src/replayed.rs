@@ -1,4 +1,4 @@
-//! A capture file of numbered frames, which is replayed again and again; and captures, which are read back.
+//! A capture file of numbered frames, replayed repeatedly; and captures, read back.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use netvale_pcapport::{Format, Reader, Writer};
 
 use crate::frames::{Number, Seen, read};
 
-/// The file that is replayed.
+/// The replayed file.
 pub const NAME: &str = "replayed.pcap";
-/// Its frames, and the time between two.
+/// Number of its frames, and the time between two.
 pub const FRAMES: u64 = 20_000;
 const BETWEEN: Duration = Duration::from_millis(1);
-/// The flow that its frames say they are of: none that is sent.
+/// The flow number in its frames, which no other flow uses.
 pub const FLOW: u32 = 1 << 20;
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
@@ -20,7 +20,8 @@ const ETHERNET: usize = 14;
 /// Writes the file.
 pub fn write(path: &Path) -> Result<(), String> {
     let mut writer = Writer::create(path, Format::Pcap).map_err(|e| e.to_string())?;
-    let (mut payload, header) = (Vec::new(), [[0xff; 6], [2, 0x5a, 0, 0, 1, 1]].concat());
+    let mut payload = Vec::new();
+    let header = [[0xff; 6], [2, 0x5a, 0, 0, 1, 1]].concat();
     for sequence in 0..FRAMES {
         Number { flow: FLOW, epoch: 0, sequence }.payload(&mut payload);
         let frame = [&header[..], &[0x88, 0xb5], &payload].concat();
@@ -29,7 +30,7 @@ pub fn write(path: &Path) -> Result<(), String> {
     writer.finish().map_err(|e| e.to_string())
 }
 
-/// The sequence numbers of a capture's frames. Frames that are damaged or others' are errors.
+/// The sequence numbers of a capture's frames. Damaged or foreign frames are errors.
 pub fn numbers(path: &Path) -> Result<Vec<u64>, String> {
     let mut reader = Reader::open(path).map_err(|e| e.to_string())?;
     let mut numbers = Vec::new();

@@ -1,4 +1,4 @@
-//! What a soak found, as text and as JSON.
+//! The findings of a soak, as text and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,13 +11,13 @@ use crate::shares::LeastShare;
 /// Counts of a kind of attack.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Attacks {
-    /// How many were made.
+    /// Number of attacks made.
     pub made: u64,
-    /// How many took hold: the others came too late, or were refused.
+    /// Number that took hold: the others were too late, or were refused.
     pub took_hold: u64,
-    /// How many ended by SIGKILL.
+    /// Number that ended by SIGKILL.
     pub killed: u64,
-    /// How long one lasted at most: what is done to the daemon itself ends only when it has answered.
+    /// The longest one: an action on the daemon itself ends only after the daemon's answer.
     pub longest_ms: u64,
 }
 
@@ -28,77 +28,77 @@ pub struct FlowCounts {
     pub name: String,
     /// Frames sent.
     pub sent: u64,
-    /// Frames that came, in order and whole.
+    /// Frames received in order and intact.
     pub received: u64,
-    /// Frames that did not come, all of which the daemon had counted as dropped.
+    /// Frames that did not arrive, all of them counted as dropped by the daemon.
     pub lost: u64,
-    /// Frames out of order, or twice.
+    /// Frames out of order, or duplicate.
     pub disordered: u64,
-    /// Whether attackers get them, too, and may have sent such frames.
+    /// Whether attackers also receive them, and may have sent such frames.
     pub is_sent_again: bool,
     /// Frames from before a restart.
     pub stale: u64,
     /// The longest time without a frame, in milliseconds.
     pub longest_pause_ms: u64,
-    /// The longest one of more than 100 ms in which nothing was dropped, without what the machine took of it.
+    /// The longest wait above 100 ms without a drop, less the machine's part.
     pub longest_wait_ms: u64,
 }
 
-/// What a daemon had at the first and at the last rest of its lives.
+/// A daemon's resources at the first and at the last rest of a life.
 #[derive(Clone, Debug, Serialize)]
 pub struct Life {
-    /// Which daemon.
+    /// Name of the daemon.
     pub daemon: String,
     /// Seconds since the start.
     pub ended_at: u64,
-    /// How it ended.
+    /// The cause of its end.
     pub ended_by: String,
-    /// Times that it was compared with the first rest.
+    /// Number of comparisons with the first rest.
     pub rests: u64,
-    /// What it had at first.
+    /// Its resources at first.
     pub first: Counts,
-    /// What it had at last.
+    /// Its resources at last.
     pub last: Counts,
 }
 
-/// All that a soak found.
+/// All findings of a soak.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
-    /// The seed of all that was random.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// How long it took.
+    /// Its length.
     pub seconds: u64,
-    /// How often each attack was made, by name.
+    /// Number of attacks, by name.
     pub attacks: BTreeMap<String, Attacks>,
-    /// For each attack the bystander that had least of its fair share.
+    /// For each attack, the bystander with the least part of its fair share.
     pub least: BTreeMap<String, LeastShare>,
     /// Flows of bystanders.
     pub flows: Vec<FlowCounts>,
     /// Damaged frames.
     pub corrupt: u64,
-    /// The same where attackers get frames of bystanders, and send again what nonsense in their rings makes of them.
+    /// Damaged frames of bystanders whose frames attackers receive and may send again, altered.
     pub sent_again: u64,
-    /// What was wrong with the first of each pair.
+    /// Descriptions of each pair's first damaged frames.
     pub damages: Vec<String>,
     /// Lives of the daemons.
     pub lives: Vec<Life>,
-    /// How long it took until all ports were back after a daemon was killed, in milliseconds.
+    /// Milliseconds from the kill of a daemon until all ports were back.
     pub back_after_ms: Vec<u64>,
-    /// What the daemons' threads did while a bystander waited for long.
+    /// The daemons' threads during long waits of bystanders.
     pub stalls: Vec<String>,
-    /// What could not be done here, and why.
+    /// Checks that are unavailable here, with the reason.
     pub left_out: BTreeMap<String, String>,
-    /// What must not be: none in a clean soak.
+    /// Violations: empty in a clean soak.
     pub failures: Vec<String>,
 }
 
 impl Report {
-    /// Nothing was wrong.
+    /// Whether no violation was found.
     pub fn is_clean(&self) -> bool {
         self.failures.is_empty()
     }
 
-    /// One line about all of it.
+    /// A summary in one line.
     pub fn line(&self) -> String {
         let received: u64 = self.flows.iter().map(|flow| flow.received).sum();
         let attacks: u64 = self.attacks.values().map(|attacks| attacks.made).sum();
@@ -111,7 +111,7 @@ impl Report {
         )
     }
 
-    /// All of it, in Markdown.
+    /// The whole report, in Markdown.
     pub fn text(&self) -> String {
         let mut text = format!("{}\n", self.line());
         let mut line = |words: std::fmt::Arguments<'_>| _ = writeln!(text, "{words}");

@@ -1,4 +1,4 @@
-//! Numbers from a seed: the same seed, the same numbers (SplitMix64).
+//! Numbers from a seed: the same seed gives the same numbers (SplitMix64).
 
 /// A generator.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ impl Rng {
         self.word() % limit
     }
 
-    /// A place in a list of that length.
+    /// An index into a list of that length.
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
@@ -34,14 +34,14 @@ impl Rng {
         self.below(n) == 0
     }
 
-    /// Puts a list in another order.
+    /// Shuffles a list.
     pub fn shuffle<T>(&mut self, list: &mut [T]) {
         for i in (1..list.len()).rev() {
             list.swap(i, self.index(i + 1));
         }
     }
 
-    /// Bytes.
+    /// Random bytes.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         (0..len).map(|_| self.word() as u8).collect()
     }
@@ -51,7 +51,7 @@ impl Rng {
 mod tests {
     use super::*;
 
-    /// Objective: a seed says all that follows, and nothing is lost in another order.
+    /// Objective: a seed determines all numbers, and a shuffle loses nothing.
     #[test]
     fn repeats() {
         let [mut a, mut b] = [Rng::new(7), Rng::new(7)];

@@ -1,5 +1,5 @@
-//! The course of a soak: rounds in which everything is done once, in an order that the seed says, and a rest after
-//! each, when the daemons are looked at. In some rounds a daemon is killed under attack.
+//! The sequence of a soak: rounds that each do everything once, in an order given by the seed, each followed by a rest
+//! in which the daemons are checked. In some rounds a daemon is killed under attack.
 
 use std::io::BufRead;
 use std::os::unix::process::CommandExt;
@@ -21,14 +21,14 @@ use crate::shares::{BegunAttack, FairShares};
 use crate::stalls::Watch;
 use crate::world::{ATTACKED, ATTACKED_TUNNEL, ATTACKED_VNI, ATTACKED_VTEP, ATTACKING_VTEP, World};
 
-/// How long an attacker may take to begin.
+/// Time limit for an attacker to begin.
 const BEGIN: Duration = Duration::from_secs(8);
-/// Rounds in which a daemon is left alone before one kills it.
+/// Rounds without a kill before a round that kills a daemon.
 const ROUNDS_OF_A_LIFE: u64 = 2;
-/// Failures that are written down; a daemon that is broken produces more of the same.
+/// Maximum number of recorded failures; a broken daemon repeats them.
 const MOST_FAILURES: usize = 40;
 
-/// One thing to do.
+/// A step of a round.
 #[derive(Clone, Copy)]
 enum Deed {
     /// The attacker of that number in [`ROLES`].
@@ -46,7 +46,7 @@ impl Deed {
     }
 }
 
-/// How many of the first deeds can be done together: a device has one guest at a time.
+/// How many of the first deeds can run together: a device has one guest at a time.
 fn at_once(deeds: &[Deed]) -> usize {
     let device = |deed: &Deed| if let Deed::Role(number) = deed { ROLES[*number].device } else { None };
     let is_free =
@@ -54,7 +54,7 @@ fn at_once(deeds: &[Deed]) -> usize {
     (0..deeds.len()).take_while(is_free).count()
 }
 
-/// A daemon's life as far as it is known.
+/// The recorded part of a daemon's life.
 #[derive(Default)]
 struct Observed {
     first: Option<Counts>,
@@ -74,7 +74,7 @@ pub struct Soak {
     observed: [Observed; 2],
     shares: FairShares,
     rounds_left: u64,
-    /// Which daemons began in this round: they have not seen all of it.
+    /// The daemons started in this round: they have not seen all of it.
     began: [bool; 2],
 }
 
@@ -97,7 +97,8 @@ impl Soak {
         }
         let watch =
             Watch::start(bystanders.books(), Arc::clone(&world.machine.gone.processes)).map_err(|e| e.to_string())?;
-        let (begun, rng) = (Instant::now(), Rng::new(seed));
+        let begun = Instant::now();
+        let rng = Rng::new(seed);
         let mut this = Soak {
             world,
             bystanders,
@@ -116,7 +117,7 @@ impl Soak {
         Ok(this)
     }
 
-    /// Devices whose virtual machines attack, and a tunnel whose VTEPs do.
+    /// Attaches devices for attacking virtual machines, and a tunnel for attacking VTEPs.
     fn attach_for_attackers(&self) -> Result<(), String> {
         let first = self.world.first();
         let tunnel = format!("vxlan:{ATTACKED_VNI},local={ATTACKED_VTEP},remote={ATTACKING_VTEP}");
@@ -139,7 +140,7 @@ impl Soak {
         self.begun.elapsed() >= self.length
     }
 
-    /// Everything, until the time is over.
+    /// Runs rounds until the time is up.
     pub fn run(mut self) -> Report {
         while !self.is_over() && self.report.failures.len() < MOST_FAILURES {
             self.round();
@@ -148,14 +149,14 @@ impl Soak {
         self.end()
     }
 
-    /// Everything once. A daemon may be killed in between.
+    /// Does everything once. A daemon may be killed in between.
     fn round(&mut self) {
         self.began = [false; 2];
         let mut deeds: Vec<Deed> = (0..ROLES.len()).map(Deed::Role).chain((0..ACTS.len()).map(Deed::Act)).collect();
         self.rng.shuffle(&mut deeds);
         let kills = self.rounds_left == 0;
         let moment = self.rng.index(deeds.len());
-        // Later lives may be longer: what leaks slowly shows in a long soak only.
+        // Later lives may be longer: a slow leak shows only in a long soak.
         let longer = 2 + self.length.as_secs() / 60;
         self.rounds_left = if kills { ROUNDS_OF_A_LIFE + self.rng.below(longer) } else { self.rounds_left - 1 };
         let mut at = 0;
@@ -169,7 +170,7 @@ impl Soak {
         }
     }
 
-    /// Attacks together, and kills a daemon in the middle if asked to.
+    /// Makes several attacks together, and kills a daemon in the middle if requested.
     fn attack(&mut self, deeds: &[Deed], killed: Option<usize>) {
         let mut attackers = Vec::new();
         for deed in deeds {
@@ -186,7 +187,7 @@ impl Soak {
         }
         std::thread::sleep(life);
         let names: Vec<&str> = deeds.iter().map(|deed| deed.name()).collect();
-        self.shares.add(&names, &self.bystanders.names(), &begun, &self.bystanders.moments(&self.world));
+        self.shares.add(&names, &self.bystanders.names(), begun, &self.bystanders.moments(&self.world));
         if let Some(daemon) = killed {
             self.kill(daemon);
         }
@@ -209,14 +210,14 @@ impl Soak {
     /// Starts an attacker, and waits until its attack takes hold.
     fn begin(&mut self, number: usize) -> Option<(usize, Process, Instant)> {
         let role = &ROLES[number];
-        // Some end by themselves, before they would be killed.
+        // Some end by themselves instead of being killed.
         let life = if self.rng.one_in(3) { self.rng.below(400) } else { 60_000 };
         let mut command = Command::new(&self.world.program);
         command.arg("role").arg(role.name).arg(self.world.first().dir());
         command.arg(self.rng.word().to_string()).arg(life.to_string());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         if let Some(user) = self.world.attacker.filter(|_| role.device.is_none()) {
-            // Another one each time: a user whose port made a worker wait gets none for a while.
+            // A different user each time: one whose port made a worker wait gets no port for a while.
             let user = user + self.report.attacks.values().map(|counts| counts.made as u32).sum::<u32>();
             command.uid(user).gid(user);
         }
@@ -234,14 +235,14 @@ impl Soak {
         Some((number, process, start))
     }
 
-    /// Ends an attacker by SIGKILL, if it has not ended.
+    /// Ends an attacker by SIGKILL, unless it has ended.
     fn finish(&mut self, number: usize, mut process: Process, start: Instant) {
         let name = ROLES[number].name;
         let has_ended = matches!(process.child().try_wait(), Ok(Some(_)));
         let counts = self.report.attacks.entry(name.into()).or_default();
         counts.killed += u64::from(!has_ended);
         counts.longest_ms = counts.longest_ms.max(start.elapsed().as_millis() as u64);
-        // It may have ended in between, which is as good; so is a TAP that there is not.
+        // It may have ended in between, and the TAP may be missing; both are fine.
         let _ = process.child().kill();
         let tap = roles::tap_of(process.id());
         let _ = self.world.first().control().map(|mut client| client.detach(ATTACKED, &tap));
@@ -250,7 +251,7 @@ impl Soak {
         self.fail(wrong.map(|text| format!("{name}: {}", text.trim())));
     }
 
-    /// What must hold also under attack.
+    /// Checks the requirements that hold even under attack.
     fn look(&mut self) {
         for (number, name) in NAMES.into_iter().enumerate() {
             let Some(how) = self.world.daemons[number].has_ended() else { continue };
@@ -263,13 +264,15 @@ impl Soak {
 
     fn kill(&mut self, number: usize) {
         let counts = self.report.attacks.entry(format!("{} killed", NAMES[number])).or_default();
-        (counts.made, counts.took_hold, counts.killed) = (counts.made + 1, counts.took_hold + 1, counts.killed + 1);
+        counts.made += 1;
+        counts.took_hold += 1;
+        counts.killed += 1;
         let wrong = self.bystanders.check(&self.world, &self.watch);
         self.fail(wrong);
         self.restart(number, "killed");
     }
 
-    /// Kills a daemon that may have ended already, starts it again, and attaches and opens all that it had.
+    /// Kills a daemon, which may already have ended, restarts it, and attaches and opens all its ports again.
     fn restart(&mut self, number: usize, how: &str) {
         self.bury(number, how);
         self.began[number] = true;
@@ -297,16 +300,18 @@ impl Soak {
         self.fail(wrong);
     }
 
-    /// Writes down what is known of a daemon that ends.
+    /// Records the life of a daemon that ends.
     fn bury(&mut self, number: usize, how: &str) {
         let Observed { first, last, rests } = std::mem::take(&mut self.observed[number]);
         let Some(first) = first else { return };
-        let (daemon, ended_by, ended_at) = (NAMES[number].into(), how.into(), self.begun.elapsed().as_secs());
+        let daemon = NAMES[number].into();
+        let ended_by = how.into();
+        let ended_at = self.begun.elapsed().as_secs();
         self.report.lives.push(Life { daemon, ended_at, ended_by, rests, first, last });
     }
 
-    /// Nobody but the bystanders is there: what the daemons have is compared with what they had after the first whole
-    /// round of their lives.
+    /// Compares the daemons' resources with those after the first whole round of their lives, while only the bystanders
+    /// run.
     fn rest(&mut self) {
         let began = self.began;
         for number in (0..2).filter(|number| !began[*number]) {
@@ -320,12 +325,13 @@ impl Soak {
                 }
                 Some(first) => {
                     let (counts, leaks) = settles(daemon, first);
-                    (observed.last, observed.rests) = (counts, observed.rests + 1);
+                    observed.last = counts;
+                    observed.rests += 1;
                     leaks
                 }
             };
             if !leaks.is_empty() {
-                // The same leak is not found again.
+                // The same leak is not reported again.
                 observed.first = Some(observed.last.clone());
             }
             self.fail(leaks.into_iter().map(|leak| format!("the {} has more than before: {leak}", NAMES[number])));
@@ -340,7 +346,8 @@ impl Soak {
         self.report.stalls = self.watch.found();
         self.world.machine.look_at([0; 2]);
         self.report.flows = self.bystanders.counts();
-        self.report.least = self.shares.least();
+        let moments = self.bystanders.moments(&self.world);
+        self.report.least = self.shares.least(&self.bystanders.names(), &moments);
         self.report.corrupt = self.bystanders.corrupt(false);
         self.report.sent_again = self.bystanders.corrupt(true);
         self.report.damages = self.bystanders.damages(self.begun);
@@ -356,7 +363,7 @@ impl Soak {
         self.report
     }
 
-    /// What the counts say.
+    /// Judges the counts.
     fn judge(&mut self) {
         let mut wrong = Vec::new();
         if self.report.corrupt > 0 {
@@ -381,16 +388,16 @@ impl Soak {
     }
 }
 
-/// Whether an attacker says that its attack takes hold, in time.
+/// Whether an attacker reports in time that its attack takes hold.
 fn is_up(process: &mut Process) -> bool {
     let Some(mut lines) = process.lines() else { return false };
     let (said, says) = std::sync::mpsc::channel();
-    // It ends with the process at the latest.
+    // The thread ends with the process at the latest.
     std::thread::spawn(move || {
         let mut line = String::new();
         let _ = lines.read_line(&mut line);
         let _ = said.send(line.trim() == UP);
-        // Nothing more is said, but a closed pipe would be an error for who says it.
+        // Further output is discarded, but a closed pipe would be an error for the attacker.
         let _ = std::io::copy(&mut lines, &mut std::io::sink());
     });
     says.recv_timeout(BEGIN).unwrap_or(false)

@@ -1,4 +1,4 @@
-//! Looks at the daemons' threads when a bystander waits: what they wait for in the kernel says why.
+//! Samples the daemons' threads while a bystander waits: the kernel functions in which they wait show the cause.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -11,39 +11,39 @@ use crate::frames::Tally;
 use crate::machine::BothProcesses;
 use crate::pairs::Books;
 
-/// The time without a frame of a flow after which the threads are looked at, and how often they are.
+/// The time without a frame of a flow after which the threads are sampled, and the sampling interval.
 const WAITS: Duration = Duration::from_millis(60);
 const PAUSE: Duration = Duration::from_millis(20);
-/// Looks that are remembered, for a wait that turns out to be too long.
+/// Maximum stored samples, for a wait that turns out to be too long.
 const MOST_LOOKS: usize = 500;
-/// Looks of one wait that are reported.
+/// Maximum reported samples of one wait.
 const MOST_REPORTED: usize = 6;
-/// The time without a frame of a pair that is reported in any case, and the time until the next such report.
+/// The time without a frame of a pair that is always reported, and the minimum time between such reports.
 const STALLED: Duration = Duration::from_millis(1500);
 const AGAIN: Duration = Duration::from_secs(3);
-/// What is written down at most.
+/// Maximum number of reports.
 const MOST: usize = 24;
-/// Threads whose way in the kernel is told, too: workers that all share.
+/// Threads whose kernel stack is reported too: the shared workers.
 const SHARED_WORKERS: [&str; 2] = ["netvale-w0", "netvale-w1"];
 
-/// The thread that looks.
+/// The sampling thread.
 pub struct Watch {
     over: Arc<AtomicBool>,
     seen: Arc<Seen>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What it has seen.
+/// Its findings.
 #[derive(Default)]
 struct Seen {
-    /// The threads, as they were while a flow waited.
+    /// Samples of the threads while a flow waited.
     looks: Mutex<VecDeque<(Instant, String)>>,
-    /// What is reported.
+    /// Reports.
     found: Mutex<Vec<String>>,
 }
 
 impl Watch {
-    /// Looks after pairs with these names and books, and these daemons.
+    /// Watches the pairs with these names and books, and these daemons.
     pub fn start(pairs: Vec<(&'static str, Arc<Books>)>, processes: Arc<BothProcesses>) -> std::io::Result<Watch> {
         let over = Arc::<AtomicBool>::default();
         let seen = Arc::<Seen>::default();
@@ -52,12 +52,12 @@ impl Watch {
         Ok(Watch { over, seen, thread: Some(thread) })
     }
 
-    /// What was found so far.
+    /// The reports so far.
     pub fn found(&self) -> Vec<String> {
         self.seen.found.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The threads during a wait, a few times.
+    /// Some samples of the threads during a wait.
     pub fn during(&self, since: Instant, until: Instant) -> Vec<String> {
         let looks = self.seen.looks.lock().unwrap_or_else(PoisonError::into_inner);
         let those: Vec<&(Instant, String)> = looks.iter().filter(|(at, _)| (since..until).contains(at)).collect();
@@ -70,7 +70,7 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
-        // What it found is there already.
+        // Its findings are already stored.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -81,7 +81,7 @@ struct Looker {
     seen: Arc<Seen>,
 }
 
-/// How many frames of a flow had come, and since when.
+/// Frames of each flow received so far, and the time since when.
 type Progress = Vec<(u64, Instant)>;
 
 impl Looker {
@@ -132,19 +132,20 @@ impl Looker {
     }
 }
 
-/// For how long a pair has had no frame of its slowest flow, and of all flows.
+/// How long a pair has had no frame of its slowest flow, and of any flow.
 fn waits(books: &Books, progress: &mut Progress, is_up: bool) -> [Duration; 2] {
     for (tally, (frames, since)) in books.tallies.iter().zip(progress.iter_mut()) {
         let now = Tally::get(&tally.received);
         if now != *frames || !is_up {
-            (*frames, *since) = (now, Instant::now());
+            *frames = now;
+            *since = Instant::now();
         }
     }
     let waits = || progress.iter().map(|(_, since)| since.elapsed());
     [waits().max().unwrap_or_default(), waits().min().unwrap_or_default()]
 }
 
-/// What the kernel does for packets: a line of softnet_stat for each processor (frames, drops, rounds cut short).
+/// The kernel's packet processing: a line of softnet_stat per processor (frames, drops, rounds cut short).
 fn of_kernel() -> String {
     let stat = fs::read_to_string("/proc/net/softnet_stat").unwrap_or_default();
     let first = |line: &str| line.split_whitespace().take(3).collect::<Vec<_>>().join(" ");
@@ -158,7 +159,8 @@ fn threads(process: u32) -> String {
         let read = |what: &str| fs::read_to_string(task.path().join(what)).unwrap_or_default();
         let status = read("status");
         let state = status.lines().find_map(|line| line.strip_prefix("State:\t")?.chars().next()).unwrap_or('?');
-        let (call, place) = (read("syscall"), read("wchan"));
+        let call = read("syscall");
+        let place = read("wchan");
         let call = call.split(' ').next().unwrap_or_default().trim();
         let name = read("comm");
         let name = name.trim();

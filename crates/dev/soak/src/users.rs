@@ -1,5 +1,5 @@
-//! What users do who share a switch and a folder with others: policies that reach beyond their ports, and links in
-//! the way of the daemon.
+//! Users who share a switch and a folder with others: policies that reach beyond their ports, and links in the daemon's
+//! way.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -18,7 +18,7 @@ use crate::netvale::Netvale;
 use crate::rng::Rng;
 use crate::world::{ATTACKED, TARGETS, World};
 
-/// Two users, who are none of the attackers.
+/// Two users other than the attackers.
 const USERS: [u32; 2] = [69_001, 69_002];
 
 fn connect(daemon: &Netvale) -> Result<Client, ClientError> {
@@ -34,7 +34,7 @@ fn detach(daemon: &Netvale, name: &str) -> Result<(), ClientError> {
     connect(daemon)?.detach(ATTACKED, name)
 }
 
-/// Changes of a port that concern others, too: a bystander's address, VLANs, who hears multicast.
+/// Changes of a port that also concern others: a bystander's address, VLANs, multicast membership.
 fn beyond(rng: &mut Rng) -> Value {
     let target = station(TARGETS[rng.index(2)]).map(|byte| format!("{byte:02x}")).join(":");
     match rng.below(6) {
@@ -47,7 +47,7 @@ fn beyond(rng: &mut Rng) -> Value {
     }
 }
 
-/// Changes that concern the port alone.
+/// Changes that concern only the port.
 fn within(rng: &mut Rng) -> Value {
     match rng.below(7) {
         0 => json!({ "isolated": rng.one_in(2) }),
@@ -60,7 +60,7 @@ fn within(rng: &mut Rng) -> Value {
     }
 }
 
-/// Two users set policies of their ports on the switch that all share. What reaches beyond a port is refused.
+/// Two users set policies of their ports on the common switch. Policies that reach beyond a port are refused.
 pub fn policies(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     if w.attacker.is_none() {
         return Ok(());
@@ -86,7 +86,7 @@ pub fn policies(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> 
     outcome
 }
 
-/// Whether a change is made, or refused, as it has to be.
+/// Checks that a change is accepted or refused as required.
 fn is_judged(daemon: &Netvale, user: u32, port: &str, set: &Value, may: bool) -> Result<(), String> {
     let set: Map<String, Value> = set.as_object().cloned().unwrap_or_default();
     let text = Value::from(set.clone()).to_string();
@@ -102,7 +102,7 @@ fn is_denied(e: &ClientError) -> bool {
     matches!(e, ClientError::Refused(e) if e.code == ErrorCode::NotPermitted as i32)
 }
 
-/// What a user must not reach: a folder of root's, with a file.
+/// A target that a user must not reach: a folder of root's, with a file.
 struct RootsFolder {
     folder: PathBuf,
 }
@@ -115,12 +115,12 @@ impl RootsFolder {
         fs::create_dir_all(&folder)?;
         fs::write(folder.join(KEPT), CONTENT)?;
         fs::set_permissions(folder.join(KEPT), Permissions::from_mode(0o600))?;
-        // Anybody finds what is in it: only rights keep a user from it.
+        // Any user can list it: only permissions keep a user from changing it.
         fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
         Ok(RootsFolder { folder })
     }
 
-    /// What has become of it.
+    /// Checks that it is unchanged.
     fn check(&self) -> Result<(), String> {
         let entries = fs::read_dir(&self.folder).map_err(|e| format!("root's folder: {e}"))?;
         let names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
@@ -132,12 +132,13 @@ impl RootsFolder {
     }
 }
 
-/// In a folder of the user's, a name is now a link to root's folder or file, now a folder or a file of the user's own.
+/// Keeps exchanging a name in the user's folder: a link to root's folder or file, or a folder or file of the user's
+/// own.
 fn exchange(at: &Path, treasure: &Path, is_over: &AtomicBool) {
     let targets = [treasure.to_owned(), treasure.join(KEPT), treasure.join("new")];
     let mut round = 0;
     while !is_over.load(Ordering::Relaxed) {
-        // What is there belongs to the daemon for a moment, or is gone already.
+        // The entry may briefly belong to the daemon, or be gone already.
         let _ = fs::remove_file(at).or_else(|_| fs::remove_dir_all(at));
         let _ = match round % 5 {
             3 => fs::create_dir(at),
@@ -149,7 +150,7 @@ fn exchange(at: &Path, treasure: &Path, is_over: &AtomicBool) {
     }
 }
 
-/// ExchangeEnds the thread that exchanges links, however this one ends.
+/// Ends the exchanging thread, however this one ends.
 struct ExchangeEnds<'a>(&'a AtomicBool);
 
 impl Drop for ExchangeEnds<'_> {
@@ -158,7 +159,7 @@ impl Drop for ExchangeEnds<'_> {
     }
 }
 
-/// A user plants links in a folder of theirs, in the way of sockets and captures that the daemon makes there for them.
+/// A user plants links in their own folder, in the way of sockets and captures that the daemon makes there for them.
 pub fn links(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     if w.attacker.is_none() {
         return Ok(());
@@ -177,13 +178,13 @@ pub fn links(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
             let kind = ["vhost:", "ptnet:", "e1000:", "pcap:out="][rng.index(4)];
             let path = if rng.one_in(2) { planted.clone() } else { planted.join(["s", KEPT][rng.index(2)]) };
             let port = format!("{kind}{}", path.display());
-            // Refused or not: what counts is what it has done.
+            // Refused or not: the effect counts.
             if as_user(USERS[0], || attach(w.first(), "linked", port)).is_ok() {
                 let _ = as_user(USERS[0], || detach(w.first(), "linked"));
             }
         }
     });
-    // What the user left there is the user's; it is gone before the daemon is looked at.
+    // The user's remaining files belong to the user; they are removed before the daemon is checked.
     let _ = fs::remove_dir_all(&mine);
     treasure.check()
 }

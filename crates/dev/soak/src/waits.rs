@@ -1,5 +1,5 @@
-//! Long waits of bystanders, beside those of the pairs whose frames no daemon moves: what both wait for is not the
-//! daemon's. What the stack moves is compared with sockets, too.
+//! Long waits of bystanders, compared with those of pairs whose frames no daemon moves: a common wait is not the
+//! daemon's fault. Pairs whose frames the stack moves are also compared with sockets.
 
 use std::time::{Duration, Instant};
 
@@ -8,23 +8,23 @@ use crate::pairs::LongWait;
 
 /// A longer wait is a failure.
 const PROMPT: Duration = Duration::from_millis(100);
-/// The part of a wait that is the daemon's at least; of a machine that took more, nothing can be told.
+/// Minimum part of a wait that must be the daemon's own; if the machine took more, the wait is not judged.
 const OWN: f64 = 0.4;
-/// When a wait is judged: that of another pair may end a little later.
+/// Age at which a wait is judged: another pair's wait may end a little later.
 const RIPE: Duration = Duration::from_secs(2);
 
-/// Whose wait it was, by numbers.
+/// A wait, with its pair.
 #[derive(Clone, Copy, Debug)]
 pub struct WaitOf {
     /// The pair.
     pub pair: usize,
     /// See [`Kind`].
     pub is_by_stack: bool,
-    /// What it was.
+    /// The wait.
     pub wait: LongWait,
 }
 
-/// Waits that are not judged yet, and those of pairs that others are compared with.
+/// Waits yet to be judged, and those of the pairs for comparison.
 #[derive(Debug, Default)]
 pub struct LongWaits {
     pending: Vec<WaitOf>,
@@ -32,13 +32,13 @@ pub struct LongWaits {
 }
 
 impl LongWaits {
-    /// Takes note of waits of a pair of that kind.
+    /// Records waits of a pair of that kind.
     pub fn add(&mut self, pair: usize, kind: &Kind, waits: Vec<LongWait>) {
         let all = if kind.is_compared { &mut self.compared } else { &mut self.pending };
         all.extend(waits.into_iter().map(|wait| WaitOf { pair, is_by_stack: kind.is_by_stack, wait }));
     }
 
-    /// Those that can be judged by now, or all: each is shorter by what a pair without a daemon waited at that time.
+    /// The waits ripe for judgement, or all: each reduced by the simultaneous wait of a pair without a daemon.
     pub fn judged(&mut self, all: bool) -> Vec<WaitOf> {
         let mut judged = Vec::new();
         self.pending.retain(|one| {
@@ -57,7 +57,7 @@ impl LongWaits {
 }
 
 impl LongWait {
-    /// When it began.
+    /// Its start.
     pub fn since(&self) -> Instant {
         self.until.checked_sub(self.whole).unwrap_or(self.until)
     }
@@ -66,7 +66,7 @@ impl LongWait {
         self.since() < other.until && other.since() < self.until
     }
 
-    /// Whether the daemon has to answer for it.
+    /// Whether it is the daemon's failure.
     pub fn is_too_long(&self) -> bool {
         self.own > PROMPT && self.own > self.whole.mul_f64(OWN)
     }
@@ -81,8 +81,8 @@ mod tests {
         KINDS.iter().find(|kind| kind.name == name).expect("a kind")
     }
 
-    /// Objective: a wait is shorter by what the other pair waited at the same time, and not by what it waited before;
-    /// what sockets waited counts for what the stack moves alone.
+    /// Objective: a wait is reduced by the other pair's simultaneous wait, and not by an earlier one; sockets' waits
+    /// count only against pairs whose frames the stack moves.
     #[test]
     fn beside_the_other_pair() {
         let start = Instant::now();
@@ -98,7 +98,7 @@ mod tests {
         assert!(waits.judged(false).is_empty());
         let judged = waits.judged(true);
         assert_eq!(judged.iter().map(|one| one.wait.own.as_millis()).collect::<Vec<_>>(), [300, 50, 130, 50, 50]);
-        // Of the last one the machine took most.
+        // The machine took most of the last one.
         assert_eq!(
             judged.iter().map(|one| one.wait.is_too_long()).collect::<Vec<_>>(),
             [true, false, false, false, false]

@@ -1,4 +1,4 @@
-//! What the soak takes place in: two daemons, folders, and what is made once for all their lives.
+//! The environment of a soak: two daemons, folders, and everything set up once for all their lives.
 
 use std::path::{Path, PathBuf};
 
@@ -18,9 +18,9 @@ pub const ATTACKED: &str = "vale0";
 pub const ATTACKED_TUNNEL: &str = "xvxlan";
 /// Addresses of the bystanders on it.
 pub const TARGETS: [u8; 2] = [1, 2];
-/// The cable to whose ends interfaces are attached.
+/// The cable whose ends interfaces are attached to.
 pub const CABLE: [&str; 2] = ["nvsoak0", "nvsoak1"];
-/// The VTEPs of bystanders' tunnels, that of the attacked one, and those of attackers, all of the loopback interface.
+/// Addresses of the bystanders' VTEPs, of the attacked one, and of the attackers', all on the loopback interface.
 pub const VTEPS: [&str; 2] = ["127.0.0.11", "127.0.0.12"];
 /// See [`VTEPS`].
 pub const ATTACKED_VTEP: &str = "127.0.0.13";
@@ -30,20 +30,20 @@ pub const ATTACKING_VTEP: &str = "127.0.0.14";
 pub const VXLAN: u16 = 4789;
 /// See [`VXLAN`].
 pub const ATTACKED_VNI: u32 = 13;
-/// The user who attacks over the daemon's own sockets.
+/// The user that attacks over the daemon's own sockets.
 const ATTACKER: u32 = 70_001;
 
 /// Daemons and files.
 pub struct World {
-    /// Most ports are its; the second one drives the first one's virtio devices.
+    /// Most ports are on the first; the second one drives the first one's virtio devices.
     pub daemons: [Netvale; 2],
     /// Captures, logs, and a copy of this program that users can start.
     pub files: TempDir,
     /// This program, for roles.
     pub program: PathBuf,
-    /// The user that attackers are, if they can be another one.
+    /// The attackers' user, if this process can change users.
     pub attacker: Option<u32>,
-    /// What the machine takes of the daemons' time.
+    /// Measures the machine's part of the daemons' time.
     pub machine: Machinery,
 }
 
@@ -72,7 +72,7 @@ impl World {
         Ok(this)
     }
 
-    /// The daemons as they are now are looked after.
+    /// Names the current daemons to the machinery.
     pub fn watch_over(&self) {
         self.machine.look_at(self.daemons.each_ref().map(|daemon| daemon.id()));
     }
@@ -93,7 +93,7 @@ impl World {
         Port::open_with(name, &options).map_err(|e| format!("{name}: {e}"))
     }
 
-    /// The same of the first one, as an end that sends that frame in each turn besides.
+    /// As [`World::open`], on the first daemon, for an end that also sends that frame in each turn.
     pub fn announcing(&self, name: &str, [from, to]: [u8; 2], frame: Vec<u8>) -> Result<Box<dyn End>, String> {
         Ok(Rings::announcing(self.open(0, name)?, Wrap::ethernet(station(to), station(from)), frame))
     }

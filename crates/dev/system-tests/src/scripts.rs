@@ -25,7 +25,8 @@ pub fn run(of: &str, name: &str) {
     command.args(["-k", grace, limit]).arg(folder(of).join(format!("{name}.sh")));
     command.env("NETVALE", crate::netvale()).stdin(Stdio::null());
     let output = command.output().expect("timeout runs");
-    let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
     match output.status.code() {
         Some(0) => print!("{said}"),
         Some(SKIPPED) => {

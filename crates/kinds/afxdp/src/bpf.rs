@@ -1,5 +1,5 @@
-//! The XDP program: frames of queues that have a socket go there, all others to the stack. Assembled here, loaded by
-//! bpf(2), attached by a link: it is gone when this process is.
+//! The XDP program: frames of queues with a socket go there, all others to the stack. It is assembled here, loaded by
+//! bpf(2), and attached by a link: it ends with this process.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -21,7 +21,7 @@ const PROG_GET_FD_BY_ID: libc::c_int = 13;
 const OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const LINK_CREATE: libc::c_int = 28;
 
-/// The commands of bpf(2) that are used here, for system call filters.
+/// The commands of bpf(2) used here, for system call filters.
 pub const COMMANDS: [u32; 8] = [
     MAP_CREATE as u32,
     MAP_LOOKUP_ELEM as u32,
@@ -41,7 +41,7 @@ const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
 const TCX_INGRESS: u32 = 46;
 const TCX_EGRESS: u32 = 47;
-/// Frames may come in several buffers (Linux 5.18).
+/// Frames may have several buffers (Linux 5.18).
 const XDP_HAS_FRAGS: u32 = 1 << 5;
 /// `BPF_F_BEFORE` and `BPF_F_LINK`.
 const BEFORE_LINK: u32 = 1 << 3 | 1 << 13;
@@ -50,7 +50,7 @@ const NAME: &[u8; 16] = b"netvale\0\0\0\0\0\0\0\0\0";
 /// The place in the network stack where a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// In the driver, before there is an skb.
+    /// In the driver, before an skb is made.
     Native,
     /// In the stack, for any driver.
     Generic,
@@ -113,7 +113,7 @@ struct LinkCreate {
     target_ifindex: u32,
     attach_type: u32,
     flags: u32,
-    /// With [`BEFORE_LINK`]: the link that this one comes before.
+    /// With [`BEFORE_LINK`]: the link to attach before.
     relative_fd: u32,
     pad: u32,
     expected_revision: u64,
@@ -130,9 +130,9 @@ struct ObjInfo {
 /// bpf(2).
 ///
 /// # Safety
-/// `attr` is what the command takes, and what its addresses point to is valid.
+/// `attr` is the command's structure, and the targets of its addresses are valid.
 unsafe fn bpf<T>(command: libc::c_int, attr: &mut T) -> Result<libc::c_long, Errno> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's promise.
     let n = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) };
     if n < 0 { Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)) } else { Ok(n) }
 }
@@ -142,7 +142,7 @@ unsafe fn bpf<T>(command: libc::c_int, attr: &mut T) -> Result<libc::c_long, Err
 /// # Safety
 /// As [`bpf`].
 unsafe fn bpf_fd<T>(command: libc::c_int, attr: &mut T) -> Result<OwnedFd, Errno> {
-    // SAFETY: the caller's; the descriptor is new, hence ours.
+    // SAFETY: the caller's promise; the descriptor is new, hence ours.
     unsafe { bpf(command, attr).map(|fd| OwnedFd::from_raw_fd(fd as i32)) }
 }
 
@@ -151,7 +151,7 @@ fn link(mut create: LinkCreate) -> Result<OwnedFd, Errno> {
     unsafe { bpf_fd(LINK_CREATE, &mut create) }
 }
 
-/// Makes a map of one number.
+/// Creates a map with one counter.
 fn counter() -> Result<OwnedFd, Errno> {
     let sizes = MapCreate { map_type: MAP_TYPE_ARRAY, key_size: 4, value_size: 8, ..MapCreate::default() };
     let mut create = MapCreate { max_entries: 1, name: *NAME, ..sizes };
@@ -159,7 +159,7 @@ fn counter() -> Result<OwnedFd, Errno> {
     unsafe { bpf_fd(MAP_CREATE, &mut create) }
 }
 
-/// The number in such a map.
+/// The value of such a map.
 fn counted(map: BorrowedFd<'_>) -> u64 {
     let key = 0u32;
     let mut value = 0u64;
@@ -213,7 +213,7 @@ fn redirect_to(map: BorrowedFd<'_>) -> [u64; 6] {
 #[derive(Debug)]
 struct Map {
     fd: OwnedFd,
-    /// Whether this process may change it: not while another one may still need it as it is.
+    /// Whether this process may change it: not while a predecessor may still need it unchanged.
     is_own: AtomicBool,
 }
 
@@ -245,12 +245,12 @@ impl Map {
         }
         let mut elem =
             MapElem { map_fd: number(self.fd.as_fd()), key: std::ptr::from_ref(&key) as u64, ..MapElem::default() };
-        // SAFETY: the structure of this command; the key is four bytes. Fails only where there is none.
+        // SAFETY: the structure of this command; the key is four bytes. Fails only for an absent key.
         let _ = unsafe { bpf(MAP_DELETE_ELEM, &mut elem) };
     }
 }
 
-/// A program, attached. Dropping it detaches it.
+/// An attached program. Dropping it detaches it.
 #[derive(Debug)]
 pub struct Program {
     map: Map,
@@ -260,13 +260,13 @@ pub struct Program {
 }
 
 impl Program {
-    /// Loads the program and attaches it to the interface `ifindex`, whose queues are numbered below `queues`: in the
-    /// driver if it can, in the stack otherwise. `tags`: in the driver it puts VLAN tags back that are not in their
-    /// frames, if the kernel can.
+    /// Loads the program and attaches it to the interface `ifindex`, with queues numbered below `queues`: in the driver
+    /// if possible, otherwise in the stack. With `tags`, in the driver it puts VLAN tags that are beside their frames
+    /// back into them, if the kernel can.
     ///
     /// # Errors
     /// The step that failed, and the kernel's error: `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`, `EBUSY` or `EEXIST`
-    /// when there is a program.
+    /// if the interface has a program.
     pub fn attach(ifindex: u32, queues: u32, tags: bool) -> Result<Program, (&'static str, Errno)> {
         let map = Map::new(MAP_TYPE_XSKMAP, queues).map_err(|e| ("make a map of sockets", e))?;
         let attached = |prog: &OwnedFd, mode: Mode| {
@@ -298,7 +298,7 @@ impl Program {
         Ok(Program { map, mode, link, puts_tags_back })
     }
 
-    /// Whether it puts VLAN tags back that are beside their frames; not known of one that another process attached.
+    /// Whether it puts VLAN tags back into frames; false if another process attached it, as that is not known.
     pub fn puts_tags_back(&self) -> bool {
         self.puts_tags_back
     }
@@ -308,7 +308,7 @@ impl Program {
         self.mode
     }
 
-    /// Sends frames of `queue` to `socket` from now on.
+    /// Directs frames of `queue` to `socket`.
     ///
     /// # Errors
     /// The kernel's error.
@@ -316,13 +316,13 @@ impl Program {
         self.map.set(queue, number(socket))
     }
 
-    /// Sends frames of `queue` to the stack again.
+    /// Directs frames of `queue` to the stack again.
     pub fn clear(&self, queue: u32) {
         self.map.clear(queue);
     }
 }
 
-/// The hooks behind host rings, attached. Dropping them gives the interface back to the stack.
+/// The attached hooks of host rings. Dropping them gives the interface back to the stack.
 #[derive(Debug)]
 pub struct Diversion {
     /// A word for each ring: 1 if it is open.
@@ -331,9 +331,9 @@ pub struct Diversion {
 }
 
 impl Diversion {
-    /// Attaches the hooks. Frames that the stack sends on `interface` are spread over `rings` rings by their flow;
-    /// those of open rings go to the queue of `tap` with the ring's number instead, before the hook `before`. Frames
-    /// from `tap` are received on `interface`.
+    /// Attaches the hooks. Frames that the stack sends on `interface` are spread over `rings` rings by flow; before the
+    /// hook `before`, those of open rings are redirected to the queue of `tap` with the ring's number. Frames from
+    /// `tap` are received on `interface`.
     ///
     /// # Errors
     /// The step that failed, and the kernel's error: `EINVAL` before Linux 6.6.
@@ -355,14 +355,14 @@ impl Diversion {
             }
             link(create).map_err(|e| ("attach a program for host rings (TCX, Linux 6.6 or newer)", e))
         };
-        // The TAP's own first: nothing is led there before it knows what to take.
+        // The TAP's own first: it must know what to accept before frames are redirected to it.
         let only = hook(&only_marked(), TCX_EGRESS, tap)?;
         let back = hook(&redirect(interface, 1), TCX_INGRESS, tap)?;
         let away = hook(&divert(open.fd.as_fd(), rings, tap), TCX_EGRESS, interface)?;
         Ok(Diversion { rings: open, links: [away, back, only] })
     }
 
-    /// Frames of a ring's flows come from now on, or go on to the interface again.
+    /// Redirects the frames of a ring's flows from now on, or lets them pass to the interface again.
     ///
     /// # Errors
     /// The kernel's error.
@@ -371,7 +371,7 @@ impl Diversion {
     }
 }
 
-/// The program that chooses a queue of the TAP: the one of the ring that the frame is marked with.
+/// The program that chooses the TAP's queue by the ring in the frame's mark.
 ///
 /// # Errors
 /// The step that failed, and the kernel's error.
@@ -381,14 +381,14 @@ pub fn steering() -> Result<OwnedFd, (&'static str, Errno)> {
     load(&insns, PROG_TYPE_SOCKET_FILTER, 0).map_err(|e| ("load a program for the TAP's queues", e))
 }
 
-/// The mark of a diverted frame, whose own mark no longer matters; the lower half is the ring's number.
+/// The mark of a diverted frame (its original mark no longer matters); the lower half is the ring's number.
 const MARK: i32 = 0x6e76_0000;
 const MARK_RING: i32 = 0xffff;
 /// Offset in struct __sk_buff.
 const SKB_MARK: i16 = 8;
 const MOVE_REG: u8 = 0xbf;
 const ADD_IMM: u8 = 0x07;
-/// The register with the end of the program's memory.
+/// The register that points to the end of the program's memory.
 const STACK: u8 = 10;
 const JUMP_IF_NOT_EQUAL: u8 = 0x55;
 const JUMP_IF_EQUAL: u8 = 0x15;
@@ -396,7 +396,7 @@ const LOAD_IMM64: u8 = 0x18;
 const PSEUDO_MAP_FD: u8 = 1;
 
 /// `ring = hash % rings; if (!open[ring]) return TCX_NEXT; skb->mark = MARK | ring; return bpf_redirect(tap, 0)`. The
-/// hash is that of the frame itself: one that a socket has chosen may change during its life.
+/// hash is of the frame itself: one chosen by a socket may change during the socket's life.
 fn divert(open: BorrowedFd<'_>, rings: u32, tap: u32) -> Vec<u64> {
     const GET_HASH_RECALC: i32 = 34;
     const SET_HASH_INVALID: i32 = 41;
@@ -478,16 +478,16 @@ fn load_as(attr: ProgLoad, insns: &[u64]) -> Result<OwnedFd, Errno> {
     unsafe { bpf_fd(PROG_LOAD, &mut attr) }
 }
 
-/// The first bytes of what the kernel says of a program, a map or a link.
+/// The first bytes of the kernel's information on a program, a map or a link.
 fn info(fd: BorrowedFd<'_>) -> Result<[u32; 20], Errno> {
     let mut info = [0u32; 20];
     let mut get = ObjInfo { fd: number(fd), len: size_of_val(&info) as u32, info: info.as_mut_ptr() as u64 };
-    // SAFETY: the structure of this command; `info` has as many bytes as it says, and no addresses in them.
+    // SAFETY: the structure of this command; `info` has the given number of bytes, without addresses.
     unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut get) }?;
     Ok(info)
 }
 
-/// The name of the program with that number, if the kernel reports it.
+/// The name of the program with this id, if the kernel reports it.
 pub fn program_name(id: u32) -> Option<String> {
     #[repr(C)]
     #[derive(Default)]

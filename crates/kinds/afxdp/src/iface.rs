@@ -1,4 +1,4 @@
-//! An interface, before a socket is opened on it: number, MTU, queues, other programs on it.
+//! An interface before a socket is opened on it: index, MTU, queues, other programs on it.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -12,11 +12,11 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 pub struct Interface {
     /// The interface's name.
     pub name: String,
-    /// The interface's number.
+    /// The interface's index.
     pub index: u32,
-    /// Bytes of a packet, without the Ethernet header.
+    /// Most bytes of a packet, without the Ethernet header.
     pub mtu: u32,
-    /// Queues that frames are received on.
+    /// Number of receive queues.
     pub queues: u32,
     /// Whether the interface is up.
     pub up: bool,
@@ -24,7 +24,7 @@ pub struct Interface {
     pub mac: [u8; 6],
 }
 
-/// Makes a socket for requests about interfaces. Any family takes them; this one reaches no network.
+/// Creates a socket for requests about interfaces. Any family accepts them; this one reaches no network.
 fn socket() -> Result<OwnedFd, Errno> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
 }
@@ -41,8 +41,7 @@ fn request(name: &str) -> libc::ifreq {
 
 /// ioctl(2) with an ifreq.
 fn ask(fd: &OwnedFd, code: libc::Ioctl, request: &mut libc::ifreq) -> Result<(), Errno> {
-    // SAFETY: all calls made through here take an ifreq; one that points elsewhere points to memory that its caller
-    // keeps.
+    // SAFETY: all calls made here take an ifreq; a pointer in it leads to memory that the caller keeps.
     let done = unsafe { libc::ioctl(fd.as_raw_fd(), code, std::ptr::from_mut(request)) };
     if done < 0 { Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)) } else { Ok(()) }
 }
@@ -70,7 +69,7 @@ struct Ringparam {
     tx: u32,
 }
 
-/// `struct ethtool_drvinfo`: the command, and the driver's name among texts.
+/// `struct ethtool_drvinfo`: the command, and strings with the driver's name among them.
 #[repr(C)]
 struct DriverInfo {
     cmd: u32,
@@ -85,12 +84,12 @@ struct Value {
     data: u32,
 }
 
-/// What a driver does with VLAN tags in the stack's place.
+/// A driver's offload of VLAN tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TagOffload {
-    /// It takes them out of received frames (`rx-vlan-offload`).
+    /// Removes them from received frames (`rx-vlan-offload`).
     Received,
-    /// It puts them into sent frames; until then, they are beside them (`tx-vlan-offload`).
+    /// Inserts them into sent frames; until then, they are beside them (`tx-vlan-offload`).
     Sent,
 }
 
@@ -106,7 +105,7 @@ impl TagOffload {
 
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
 
-/// The requests that are made here, for system call filters.
+/// The requests made here, for system call filters.
 pub const IOCTLS: [u32; 6] = [
     libc::SIOCGIFNAME as u32,
     libc::SIOCGIFINDEX as u32,
@@ -116,13 +115,13 @@ pub const IOCTLS: [u32; 6] = [
     SIOCETHTOOL as u32,
 ];
 
-/// Whether there is an interface of that name in this process's network namespace that is up and has a carrier
-/// (`IFF_RUNNING`, netdevice(7)). One that cannot be asked is taken for what interfaces mostly are.
+/// Whether an interface of this name is up in this process's network namespace and has a carrier (`IFF_RUNNING`,
+/// netdevice(7)). True if the kernel cannot be asked.
 pub fn has_carrier(name: &str) -> bool {
     has_flags(name, libc::IFF_UP | libc::IFF_RUNNING)
 }
 
-/// Whether there is an interface of that name that is up, as [`has_carrier`].
+/// Whether an interface of this name is up; otherwise as [`has_carrier`].
 pub fn is_up(name: &str) -> bool {
     has_flags(name, libc::IFF_UP)
 }
@@ -131,7 +130,7 @@ fn has_flags(name: &str, all: libc::c_int) -> bool {
     flags(name).map_or(true, |flags| flags & all == all)
 }
 
-/// Makes a socket that becomes readable when interfaces come, go, or change.
+/// Creates a socket that becomes readable when interfaces come, go, or change.
 ///
 /// # Errors
 /// The process is out of descriptors.
@@ -145,18 +144,18 @@ pub fn news() -> Result<OwnedFd, Errno> {
     Ok(fd)
 }
 
-/// Reads what is there of such a socket. What it says does not matter: that was lost if there was too much of it.
+/// Drains such a socket. The messages do not matter: with too many, some are lost.
 pub fn read_news(fd: &OwnedFd) {
     let mut bytes = [0u8; 1];
     while !matches!(rustix::net::recv(fd, &mut bytes[..], RecvFlags::DONTWAIT), Err(Errno::AGAIN)) {}
 }
 
-/// Whether an interface is the loopback one, which sends to itself (`IFF_LOOPBACK`).
+/// Whether an interface is the loopback one, which receives its own frames (`IFF_LOOPBACK`).
 pub fn is_loopback(name: &str) -> bool {
     flags(name).is_ok_and(|flags| flags & libc::IFF_LOOPBACK != 0)
 }
 
-/// The flags of an interface; none of one that is not there.
+/// The flags of an interface; zero for an absent one.
 fn flags(name: &str) -> Result<libc::c_int, Errno> {
     if name.len() >= libc::IFNAMSIZ {
         return Ok(0);
@@ -170,10 +169,10 @@ fn flags(name: &str) -> Result<libc::c_int, Errno> {
     }
 }
 
-/// The name of the interface with that number, if there is one.
+/// The name of the interface with this index, if it exists.
 ///
 /// # Errors
-/// The kernel's error, if it cannot be asked: the process is out of descriptors.
+/// The kernel cannot be asked: the process is out of descriptors.
 pub fn name_of(ifindex: u32) -> Result<Option<String>, Errno> {
     let mut asked = request("");
     asked.ifr_ifru.ifru_ifindex = ifindex.cast_signed();
@@ -198,7 +197,7 @@ pub fn driver(name: &str) -> Option<String> {
     std::str::from_utf8(text).ok().map(str::to_owned)
 }
 
-/// The flags that ethtool(8) shows as `ntuple`, `rx-vlan-offload` and so on.
+/// The flags shown by ethtool(8) as `ntuple`, `rx-vlan-offload` and so on.
 fn offloads(name: &str) -> Result<u32, Errno> {
     /// `ETHTOOL_GFLAGS`.
     const GET_FLAGS: u32 = 0x25;
@@ -209,12 +208,12 @@ fn offloads(name: &str) -> Result<u32, Errno> {
     Ok(value.data)
 }
 
-/// Whether an interface's driver does that.
+/// Whether an interface's driver has this offload on.
 pub fn has_offload(name: &str, offload: TagOffload) -> bool {
     offloads(name).is_ok_and(|flags| flags & offload.flag() != 0)
 }
 
-/// Sets whether it does.
+/// Turns an offload on or off.
 ///
 /// # Errors
 /// `EINVAL` if it cannot be changed, `EPERM` without `CAP_NET_ADMIN`.
@@ -230,12 +229,12 @@ pub fn set_offload(name: &str, offload: TagOffload, on: bool) -> Result<(), Errn
 }
 
 impl Interface {
-    /// Looks an interface up, in this process's network namespace.
+    /// Finds an interface in this process's network namespace.
     ///
     /// # Errors
-    /// `ENODEV` if there is no such interface.
+    /// `ENODEV` if it does not exist.
     pub fn find(name: &str) -> Result<Interface, Errno> {
-        // A longer one would be cut to somebody else's.
+        // A longer name would be cut to that of another interface.
         if name.len() >= libc::IFNAMSIZ {
             return Err(Errno::NODEV);
         }
@@ -254,12 +253,12 @@ impl Interface {
         // SAFETY: the ioctl above succeeded, so the kernel has filled in this member.
         let address = unsafe { asked.ifr_ifru.ifru_hwaddr };
         let ethernet = address.sa_family == libc::ARPHRD_ETHER;
-        // C's char has a sign on some processors and none on others; its byte is the same.
+        // C's char is signed on some processors and unsigned on others; its byte is the same.
         let mac = std::array::from_fn(|i| if ethernet { address.sa_data[i].to_ne_bytes()[0] } else { 0 });
         Ok(Interface { name: name.to_owned(), index, mtu, queues: queues(&fd, name), up, mac })
     }
 
-    /// Makes the interface receive frames for other stations, too, until the returned descriptor is closed.
+    /// Makes the interface also receive frames for other stations, until the returned descriptor is closed.
     ///
     /// # Errors
     /// `EPERM` without `CAP_NET_RAW`.
@@ -273,7 +272,7 @@ impl Interface {
         };
         let at = std::ptr::from_ref(&member).cast();
         let len = size_of_val(&member) as libc::socklen_t;
-        // SAFETY: this option takes a packet_mreq, which it copies.
+        // SAFETY: this option takes a packet_mreq and copies it.
         let done = unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, at, len) };
         if done < 0 {
             return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
@@ -281,7 +280,7 @@ impl Interface {
         Ok(fd)
     }
 
-    /// Slots of its tx and rx rings (ethtool -g), if its driver says.
+    /// Slots of its tx and rx rings (ethtool -g), if its driver reports them.
     pub fn slots(&self) -> Option<(u32, u32)> {
         /// `ETHTOOL_GRINGPARAM`.
         const GET_RINGPARAM: u32 = 0x10;
@@ -292,13 +291,13 @@ impl Interface {
         Some((rings.tx, rings.rx)).filter(|(tx, rx)| *tx > 0 && *rx > 0)
     }
 
-    /// The number of the XDP program on it, if there is one.
+    /// The id of its XDP program, if any.
     pub fn program(&self) -> Option<u32> {
         program_of(self.index).ok().flatten()
     }
 }
 
-/// Channels that receive (ethtool -l); a driver that does not say has one.
+/// Receive channels (ethtool -l); 1 if the driver does not report them.
 fn queues(fd: &OwnedFd, name: &str) -> u32 {
     /// `ETHTOOL_GCHANNELS`.
     const GET_CHANNELS: u32 = 0x3c;
@@ -311,7 +310,7 @@ fn queues(fd: &OwnedFd, name: &str) -> u32 {
     }
 }
 
-/// The interface at the other end of a veth, if that is in this process's network namespace.
+/// The interface at the other end of a veth, if it is in this process's network namespace.
 pub fn far_end(index: u32) -> Option<String> {
     const IFLA_LINK: u16 = 5;
     const IFLA_LINK_NETNSID: u16 = 37;
@@ -320,7 +319,7 @@ pub fn far_end(index: u32) -> Option<String> {
     name_of(u32::from_ne_bytes(far.try_into().ok()?)).ok()?
 }
 
-/// The number of the XDP program on an interface.
+/// The id of an interface's XDP program.
 fn program_of(index: u32) -> Result<Option<u32>, Errno> {
     const IFLA_XDP: u16 = 43;
     const IFLA_XDP_PROG_ID: u16 = 4;
@@ -329,7 +328,7 @@ fn program_of(index: u32) -> Result<Option<u32>, Errno> {
     Ok(id.and_then(|bytes| Some(u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?))))
 }
 
-/// What rtnetlink says of an interface.
+/// The attributes of an interface from rtnetlink.
 fn attributes_of(index: u32) -> Result<Vec<u8>, Errno> {
     const RTM_GETLINK: u16 = 18;
     const REQUEST: u16 = 1;
@@ -354,7 +353,8 @@ fn find(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     /// Without `NLA_F_NESTED` and `NLA_F_NET_BYTEORDER`.
     const TYPE: u16 = 0x3fff;
     while let Some(&[l0, l1, t0, t1]) = attributes.first_chunk() {
-        let (len, kind) = (usize::from(u16::from_ne_bytes([l0, l1])), u16::from_ne_bytes([t0, t1]) & TYPE);
+        let len = usize::from(u16::from_ne_bytes([l0, l1]));
+        let kind = u16::from_ne_bytes([t0, t1]) & TYPE;
         let value = attributes.get(4..len)?;
         if kind == wanted {
             return Some(value);
@@ -368,7 +368,7 @@ fn find(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
 mod tests {
     use super::*;
 
-    /// Objective: the loopback interface is found with its one queue, and no program; a name that nobody has is not
+    /// Objective: the loopback interface is found with its one queue and without a program; an unused name is not
     /// found.
     #[test]
     fn finds() {
@@ -378,7 +378,7 @@ mod tests {
         assert!(is_loopback("lo") && !is_loopback("nosuch0"));
     }
 
-    /// Objective: attributes are found behind others, and cut ones end the search.
+    /// Objective: attributes are found after others, and truncated ones end the search.
     #[test]
     fn attributes() {
         let bytes = [5, 0, 1, 0, 9, 0, 0, 0, 8, 0, 2, 0x80, 1, 2, 3, 4];

@@ -1,4 +1,4 @@
-//! Network interfaces through AF_XDP (Linux 5.9 or newer): any driver, no module, no driver of its own.
+//! Network interfaces through AF_XDP (Linux 5.9 or newer): any driver, without a module or a driver of netvale's.
 //!
 //! ```text
 //!   driver ─► XDP program ─► socket of the queue ─► buffers of a netmap region ─► netmap ring, or switch
@@ -9,15 +9,15 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`bpf`] | the program, and how it is attached |
-//! | [`iface`] | what the kernel says of an interface |
-//! | [`ring`] | rings that the kernel shares |
-//! | [`sizes`] | how large a port is |
+//! | [`bpf`] | the XDP program and its attachment |
+//! | [`iface`] | an interface's properties in the kernel |
+//! | [`ring`] | rings shared with the kernel |
+//! | [`sizes`] | the size of a port |
 //! | [`socket`] | a socket: four rings, and memory for frames |
-//! | [`nic`] | an interface with the program on it, its queues |
+//! | [`nic`] | an interface with the program on it, and its queues |
 //! | [`outlet`] | slots written to a descriptor |
 //! | [`rx_end`] | our end of a ring that one thread fills |
-//! | [`through`] | a queue as a netmap program sees it: its rings, without a copy |
+//! | [`through`] | a queue as a netmap program uses it: its rings, without a copy |
 
 pub mod bpf;
 pub mod iface;

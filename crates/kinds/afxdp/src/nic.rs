@@ -1,4 +1,4 @@
-//! An interface with netvale's XDP program on it, and which of its queues have sockets.
+//! An interface with netvale's XDP program on it, and its queues with sockets.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,12 +22,12 @@ pub use sending::Sending;
 pub use tags::LostTags;
 use tags::{TagsLeft, VethEnd};
 
-/// Upper bound on waiting until the kernel has freed a queue that may be another program's.
+/// Longest wait for the kernel to free a queue that another program may have.
 const FREED_WITHIN: Duration = Duration::from_millis(500);
-/// The same for one that is nobody else's: on a busy machine the kernel takes its time.
+/// The same for a queue that only this process had: on a busy machine the kernel takes longer.
 const OWN_FREED_WITHIN: Duration = Duration::from_secs(5);
 
-/// Why an interface, or a queue of it, cannot be opened.
+/// An error opening an interface or one of its queues.
 #[derive(Debug, Error)]
 pub enum NicError {
     /// There is no such interface.
@@ -53,7 +53,7 @@ pub enum NicError {
         /// Name and number of that program.
         program: String,
     },
-    /// The driver takes VLAN tags out of frames, and cannot be told to leave them.
+    /// The driver removes VLAN tags from frames, and cannot be configured otherwise.
     #[error("{name}: its driver takes VLAN tags out of frames ('ethtool -k': rx-vlan-offload), and has to: {source}")]
     Tags {
         /// Name of the interface.
@@ -71,7 +71,7 @@ pub enum NicError {
         /// The requested queue.
         queue: u32,
     },
-    /// Another program has the queue.
+    /// Another program uses the queue.
     #[error("queue {queue} of {name} is in use: open another one, or stop the program that uses it")]
     QueueTaken {
         /// Name of the interface.
@@ -82,7 +82,7 @@ pub enum NicError {
     /// The buffers are too small for a chunk.
     #[error("buffers of {0} bytes are too small for AF_XDP: choose 2048 bytes or more, e.g. 2112")]
     Buffers(u32),
-    /// The interface's frames do not fit the buffers.
+    /// The interface's frames do not fit into the buffers.
     #[error(
         "{name} has an MTU of {mtu}, more than frames of {longest} bytes can hold: lower it, or choose larger buffers"
     )]
@@ -106,7 +106,7 @@ pub enum NicError {
     },
 }
 
-/// A hint at what may help.
+/// A hint for the user.
 fn hint(source: Errno) -> &'static str {
     match source {
         Errno::NOBUFS | Errno::NOMEM => " (memory for frames is locked: 'ulimit -l' limits how much; use fewer slots)",
@@ -117,7 +117,7 @@ fn hint(source: Errno) -> &'static str {
 }
 
 impl NicError {
-    /// The error number that fits.
+    /// The closest error number.
     pub fn errno(&self) -> Errno {
         match self {
             NicError::NoInterface(_) => Errno::NXIO,
@@ -131,23 +131,23 @@ impl NicError {
     }
 }
 
-/// An interface with netvale's program on it. The program is removed, and the interface restored, when the last owner
-/// is gone.
+/// An interface with netvale's program on it. When the last owner drops it, the program is removed and the interface
+/// restored.
 #[derive(Debug)]
 pub struct Nic {
     interface: Interface,
     program: Program,
     promiscuous: OwnedFd,
     tags: Option<TagsLeft>,
-    /// Why VLAN tags of received frames are lost.
+    /// The reason why VLAN tags of received frames are lost.
     lost_tags: Option<LostTags>,
     taken: Mutex<Vec<u32>>,
-    /// When a queue was freed last.
+    /// Time at which a queue was last freed.
     freed: Mutex<Option<Instant>>,
     senders: Mutex<Senders>,
 }
 
-/// A queue that has a socket; freed when dropped. Drop it before the socket's halves, or with them.
+/// A queue with a socket, freed when dropped. Drop it before or together with the socket's halves.
 #[derive(Debug)]
 pub struct Queue {
     nic: Arc<Nic>,
@@ -190,8 +190,8 @@ impl Opened {
     }
 }
 
-/// Binds a socket to a queue that the daemon has given to this program alone, of the interface with that name and MTU,
-/// whose frames must fit `buffers`.
+/// Binds a socket to a queue that the daemon has given to this program alone. `name` and `mtu` are the interface's; its
+/// frames must fit `buffers`.
 ///
 /// # Errors
 /// [`NicError`] if the kernel refuses or frames do not fit.
@@ -217,7 +217,7 @@ fn bind_within(
         Errno::BUSY => NicError::QueueTaken { name: name(), queue: address.queue },
         source => NicError::Step { name: name(), what: "bind to the queue", source },
     })?;
-    // A VLAN tag comes on top of the Ethernet header.
+    // A VLAN tag is added to the Ethernet header.
     let longest = buffers.longest();
     if !got.multi_buffer && mtu + 18 > longest {
         return Err(NicError::Mtu { name: name(), mtu, longest });
@@ -225,8 +225,8 @@ fn bind_within(
     Ok(got)
 }
 
-/// The kernel frees a queue only some time after the last socket on it was closed, by work of its own (`xp_put_pool`):
-/// who opens again what was just closed finds it in use.
+/// The kernel frees a queue some time after the last socket on it was closed, in deferred work (`xp_put_pool`):
+/// reopening it right after closing finds it in use.
 fn bind_once_free(limit: Duration, socket: &Socket, address: QueueAddress) -> Result<BindResult, Errno> {
     let until = Instant::now() + limit;
     loop {
@@ -238,10 +238,10 @@ fn bind_once_free(limit: Duration, socket: &Socket, address: QueueAddress) -> Re
 }
 
 impl Nic {
-    /// Attaches the program to the interface of that name.
+    /// Attaches the program to the interface `name`.
     ///
     /// # Errors
-    /// [`NicError`] if a step fails; nothing is left behind then.
+    /// [`NicError`] if a step fails; everything is undone then.
     pub fn open(name: &str) -> Result<Arc<Nic>, NicError> {
         let none = |_| NicError::NoInterface(name.to_owned());
         let interface = Interface::find(name).map_err(none)?;
@@ -265,19 +265,19 @@ impl Nic {
         Ok(Arc::new(Nic { interface, program, promiscuous, tags, lost_tags, taken, freed, senders }))
     }
 
-    /// How long the kernel may take to free a queue.
+    /// Longest time for the kernel to free a queue.
     fn frees_within(&self) -> Duration {
         let freed = *self.freed.lock().unwrap_or_else(PoisonError::into_inner);
         let is_recent = freed.is_some_and(|at| at.elapsed() < OWN_FREED_WITHIN);
         if is_recent { OWN_FREED_WITHIN } else { FREED_WITHIN }
     }
 
-    /// The interface as it was when it was opened.
+    /// The interface's properties when it was opened.
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
 
-    /// Why VLAN tags of received frames are lost, if they are.
+    /// The reason why VLAN tags of received frames are lost, if they are.
     pub fn lost_tags(&self) -> Option<LostTags> {
         self.lost_tags
     }
@@ -287,18 +287,19 @@ impl Nic {
         self.program.mode()
     }
 
-    /// Opens a socket for queue `number` on `memory`; bind it once its rings are mapped. Frames of the queue go to the
-    /// stack until it [receives](Opened::receive).
+    /// Opens a socket for queue `number` on `memory`; bind it once its rings are mapped. Until it
+    /// [receives](Opened::receive), the queue's frames go to the stack.
     ///
     /// # Errors
-    /// [`NicError`] if there is no such queue, or the kernel refuses.
+    /// [`NicError`] if the queue does not exist or the kernel refuses.
     pub fn queue(
         self: &Arc<Self>,
         number: u32,
         entries: u32,
         (memory, buffers): (&Arc<Mapping>, Buffers),
     ) -> Result<Opened, NicError> {
-        let (name, queues) = (|| self.interface.name.clone(), self.interface.queues);
+        let name = || self.interface.name.clone();
+        let queues = self.interface.queues;
         if number >= queues {
             return Err(NicError::NoQueue { name: name(), queues, queue: number });
         }
@@ -339,7 +340,7 @@ fn refused(interface: &Interface, what: &'static str, source: Errno) -> NicError
 }
 
 impl Queue {
-    /// The place that its socket is bound to.
+    /// The queue that its socket is bound to.
     pub fn address(&self) -> QueueAddress {
         QueueAddress { ifindex: self.nic.interface.index, queue: self.number }
     }

@@ -1,4 +1,4 @@
-//! Frames that lie in slots, written to a descriptor: into the stack through a TAP, or onto the wire past all hooks.
+//! Writes frames in slots to a descriptor: into the stack through a TAP, or onto the wire past all hooks.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -9,14 +9,14 @@ use netvale_mem::drops::DropReason;
 use netvale_mem::ring::RingMem;
 use rustix::io::Errno;
 
-/// Bytes of virtio-net header before each frame of the TAP behind host rings, which there say nothing.
+/// Bytes of virtio-net header, all zero here, before each frame of the TAP of host rings.
 pub const TAP_HEADER: usize = 12;
 
-/// A descriptor that frames in slots are written to.
+/// A descriptor to write frames in slots to.
 #[derive(Clone, Debug)]
 pub struct Outlet {
     fd: Arc<OwnedFd>,
-    /// Bytes of a header that says nothing before each frame.
+    /// Bytes of zero header before each frame.
     header: usize,
 }
 
@@ -34,12 +34,12 @@ pub enum SendResult {
 }
 
 impl Outlet {
-    /// Creates the outlet to the TAP behind host rings.
+    /// Creates the outlet to the TAP of host rings.
     pub fn tap(fd: Arc<OwnedFd>) -> Outlet {
         Outlet { fd, header: TAP_HEADER }
     }
 
-    /// Creates the outlet to the wire of the interface `index`, past queueing disciplines and hooks of the stack's.
+    /// Creates the outlet to the wire of the interface `index`, past the stack's queueing disciplines and hooks.
     ///
     /// # Errors
     /// `EPERM` without `CAP_NET_RAW`.
@@ -54,15 +54,17 @@ impl Outlet {
         // SAFETY: a new descriptor, ours.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let on: libc::c_int = 1;
-        let (at, len) = (std::ptr::from_ref(&on).cast(), size_of_val(&on) as libc::socklen_t);
-        // SAFETY: the option takes a number, which it copies.
+        let at = std::ptr::from_ref(&on).cast();
+        let len = size_of_val(&on) as libc::socklen_t;
+        // SAFETY: the option takes a number and copies it.
         let set = unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, at, len) };
         // SAFETY: zeros are a valid sockaddr_ll.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
         address.sll_family = libc::AF_PACKET as u16;
         address.sll_ifindex = index.cast_signed();
-        let (at, len) = (std::ptr::from_ref(&address).cast(), size_of_val(&address) as libc::socklen_t);
-        // SAFETY: an address of that family and length, which is copied.
+        let at = std::ptr::from_ref(&address).cast();
+        let len = size_of_val(&address) as libc::socklen_t;
+        // SAFETY: an address of that family and length; the kernel copies it.
         let bound = unsafe { libc::bind(fd.as_raw_fd(), at, len) };
         if set < 0 || bound < 0 {
             return Err(last());
@@ -70,12 +72,15 @@ impl Outlet {
         Ok(Outlet { fd: Arc::new(fd), header: 0 })
     }
 
-    /// Sends the frame that begins at slot `at` of a ring of whose slots `left` are there.
+    /// Sends the frame that begins at slot `at` of a ring; `left` slots are available.
     pub fn send(&self, ring: &RingMem, at: u32, left: u32) -> SendResult {
         let header = [0u8; TAP_HEADER];
         let mut iov = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 1 + MAX_FRAGS];
         iov[0] = libc::iovec { iov_base: header.as_ptr().cast_mut().cast(), iov_len: self.header };
-        let (mut i, mut used, mut bytes, mut wrong) = (at, 0usize, 0u64, None);
+        let mut i = at;
+        let mut used = 0usize;
+        let mut bytes = 0u64;
+        let mut wrong = None;
         loop {
             if used as u32 == left {
                 return SendResult::Incomplete;
@@ -89,8 +94,10 @@ impl Outlet {
                 (None, _) => wrong = Some(DropReason::BadBuffer),
                 (_, None) => wrong = Some(DropReason::EndlessFrame),
             }
-            (used, bytes, i) = (used + 1, bytes + u64::from(slot.len), ring.next(i));
-            // One without an end is not waited for.
+            used += 1;
+            bytes += u64::from(slot.len);
+            i = ring.next(i);
+            // A frame without an end, once too long, is not waited for.
             if slot.flags & NS_MOREFRAG == 0 || used > MAX_FRAGS {
                 break;
             }
@@ -102,8 +109,8 @@ impl Outlet {
     }
 
     fn write(&self, iov: &[libc::iovec], slots: u32, bytes: u64) -> SendResult {
-        // SAFETY: our own header, and buffers of a region that the caller keeps mapped; the kernel copies them, nothing
-        // else reads them.
+        // SAFETY: our own header, and buffers of a region that the caller keeps mapped; the kernel copies them, and
+        // nothing else reads them.
         let sent = unsafe { libc::writev(self.fd.as_raw_fd(), iov.as_ptr(), iov.len() as i32) };
         if sent >= 0 {
             return SendResult::Yes(slots, bytes);

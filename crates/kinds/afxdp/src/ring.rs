@@ -1,4 +1,4 @@
-//! The four rings of an AF_XDP socket (linux/if_xdp.h): words that the kernel shares, one side of which is ours.
+//! The four rings of an AF_XDP socket (linux/if_xdp.h): words shared with the kernel; one side of each ring is ours.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -12,7 +12,7 @@ use rustix::net::xdp::XdpRingOffset;
 /// `XDP_RING_NEED_WAKEUP`.
 const NEED_WAKEUP: u32 = 1;
 
-/// A ring of `size` entries of type `T`, mapped.
+/// A mapped ring of `size` entries of type `T`.
 #[derive(Debug)]
 pub struct Ring<T> {
     map: NonNull<u8>,
@@ -22,17 +22,17 @@ pub struct Ring<T> {
     flags: Option<usize>,
     desc: usize,
     size: u32,
-    /// Our own index, and the other side's as last seen.
+    /// Our own index, and the other side's last known one.
     mine: u32,
     theirs: u32,
     _entries: std::marker::PhantomData<T>,
 }
 
-// SAFETY: shared words are accessed atomically; entries by the side whose turn it is.
+// SAFETY: shared words are accessed atomically; entries only by the side that owns them.
 unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T: Copy> Ring<T> {
-    /// Maps the ring at `page_offset` of `socket`; whether we produce what is in it, or the kernel does.
+    /// Maps the ring at `page_offset` of `socket`, with us (`produces`) or the kernel as the producer.
     pub fn map(
         socket: BorrowedFd<'_>,
         page_offset: u64,
@@ -58,7 +58,7 @@ impl<T: Copy> Ring<T> {
             theirs: 0,
             _entries: std::marker::PhantomData,
         };
-        // Zeros, unless somebody before us had the ring.
+        // Zeros, unless the ring was used before.
         let mine = if produces { ring.producer } else { ring.consumer };
         ring.mine = ring.word(mine).load(Ordering::Relaxed);
         ring.theirs = ring.mine;
@@ -70,18 +70,18 @@ impl<T: Copy> Ring<T> {
 
     fn word(&self, at: usize) -> &AtomicU32 {
         debug_assert!(at + 4 <= self.len && at.is_multiple_of(4));
-        // SAFETY: the kernel's own offsets into the mapping that it made for them; shared with it, hence atomic.
+        // SAFETY: the kernel's own offsets into its mapping for them; shared with it, hence atomic.
         unsafe { AtomicU32::from_ptr(self.map.as_ptr().add(at).cast()) }
     }
 
     #[inline]
     fn entry(&self, index: u32) -> *mut T {
         let i = (index & (self.size - 1)) as usize;
-        // SAFETY: the ring has `size` entries, a power of two, behind `desc`.
+        // SAFETY: the ring has `size` entries, a power of two, from `desc` on.
         unsafe { self.map.as_ptr().add(self.desc).cast::<T>().add(i) }
     }
 
-    /// Whether the kernel wants to be told of what is new.
+    /// Whether the kernel wants a wake-up for new entries.
     #[inline]
     pub fn needs_wakeup(&self) -> bool {
         self.flags.is_some_and(|at| self.word(at).load(Ordering::Relaxed) & NEED_WAKEUP != 0)
@@ -113,36 +113,36 @@ impl<T: Copy> Ring<T> {
         self.mine.wrapping_sub(self.theirs)
     }
 
-    /// The entries that one side has published and the other has not given back, as seen from outside. `None`: the
-    /// indices cannot be right.
+    /// The entries published by one side and not given back by the other. `None` for inconsistent indices.
     pub fn published(&self) -> Option<Vec<T>> {
         self.between(self.given_back(), self.shown())
     }
 
-    /// As consumer: the entries that can be taken, as [`Ring::published`], but from where we are, see [`Ring::rewind`].
+    /// As consumer: the entries that can be taken, like [`Ring::published`], but from our position on; see
+    /// [`Ring::rewind`].
     pub fn unread(&self) -> Option<Vec<T>> {
         self.between(self.mine, self.shown())
     }
 
     fn between(&self, first: u32, end: u32) -> Option<Vec<T>> {
         let count = Some(end.wrapping_sub(first)).filter(|count| *count <= self.size)?;
-        // SAFETY: entries inside the ring. The kernel may exchange those that it gets back: any bytes are a `T`, which
-        // has no meaning here.
+        // SAFETY: entries inside the ring. The kernel may replace those given back to it: any bytes are a `T`, without
+        // meaning here.
         Some((0..count).map(|i| unsafe { self.entry(first.wrapping_add(i)).read_volatile() }).collect())
     }
 
-    /// How many entries have ever been given back by their consumer, modulo 2^32.
+    /// Number of entries that the consumer has ever given back, modulo 2^32.
     pub fn given_back(&self) -> u32 {
         self.word(self.consumer).load(Ordering::Acquire)
     }
 
-    /// How many entries have ever been published by their producer, modulo 2^32.
+    /// Number of entries that the producer has ever published, modulo 2^32.
     pub fn shown(&self) -> u32 {
         self.word(self.producer).load(Ordering::Acquire)
     }
 
-    /// As consumer: the last `count` entries that were given back are to be taken once more. The caller has made sure
-    /// that the producer has not used their places again, and cannot before they are given back.
+    /// As consumer: returns the last `count` entries given back, to be taken again. The caller ensures that the
+    /// producer has not reused their places and cannot before they are given back.
     pub fn rewind(&mut self, count: u32) {
         self.mine = self.given_back().wrapping_sub(count);
     }
@@ -189,7 +189,7 @@ impl<T: Copy> Ring<T> {
 
 impl<T> Drop for Ring<T> {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `map`; nobody has a pointer into it any more.
+        // SAFETY: the mapping made in `map`; no pointer into it is left.
         let _ = unsafe { rustix::mm::munmap(self.map.as_ptr().cast(), self.len) };
     }
 }
@@ -207,7 +207,7 @@ mod tests {
     const SIZE: u32 = 8;
     const AT: XdpRingOffset = XdpRingOffset { producer: 0, consumer: 64, flags: Some(128), desc: 192 };
 
-    /// A ring in plain memory whose indices begin at `start`, with both its sides.
+    /// A ring in plain memory with indices from `start` on, both sides of it.
     fn both(start: u32) -> (OwnedFd, Ring<u64>, Ring<u64>) {
         let memory = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&memory, 4096).unwrap();
@@ -215,18 +215,21 @@ mod tests {
             rustix::io::pwrite(&memory, &start.to_ne_bytes(), at).unwrap();
         }
         let side = |produces| Ring::map(memory.as_fd(), 0, &AT, SIZE, produces).unwrap();
-        let (producer, consumer) = (side(true), side(false));
+        let producer = side(true);
+        let consumer = side(false);
         (memory, producer, consumer)
     }
 
     proptest! {
-        /// Objective: what one side puts the other takes, in order, each once and not before it is shown; no place is
-        /// used again before it is given back; also where the indices pass 2^32.
+        /// Objective: the other side takes each entry once, in order, and not before it is published; no place is
+        /// reused before it is given back; also when indices wrap around at 2^32.
         #[test]
         fn as_a_queue(start in prop_oneof![Just(0), Just(u32::MAX - 20), any::<u32>()],
                       steps in proptest::collection::vec((0..4u8, 0..12u32), 1..200)) {
             let (_memory, mut producer, mut consumer) = both(start);
-            let (mut put, mut shown, mut taken) = (VecDeque::new(), VecDeque::new(), 0u32);
+            let mut put = VecDeque::new();
+            let mut shown = VecDeque::new();
+            let mut taken = 0u32;
             let mut next = 0u64;
             for (what, count) in steps {
                 match what {
@@ -263,8 +266,8 @@ mod tests {
         }
     }
 
-    /// Objective: a producer that says more than the ring has is believed no more than that; one that takes over goes
-    /// on where the one before it was.
+    /// Objective: a producer's claim of more entries than the ring has is refused; a successor resumes at its
+    /// predecessor's position.
     #[test]
     fn lies_and_heirs() {
         let (memory, mut producer, mut consumer) = both(0);
@@ -278,7 +281,7 @@ mod tests {
         assert_eq!((heir.pending(), heir.room()), (3, SIZE - 3));
     }
 
-    /// Objective: entries that were given back can be taken once more, together with those behind them.
+    /// Objective: entries that were given back can be taken again, together with later ones.
     #[test]
     fn once_more() {
         let (_memory, mut producer, mut consumer) = both(u32::MAX - 3);
@@ -297,7 +300,7 @@ mod tests {
         assert_eq!(consumer.unread(), None, "more than the ring has");
     }
 
-    /// Objective: the other side is woken if it says so, and only then.
+    /// Objective: the other side is woken if and only if it asks for it.
     #[test]
     fn wake_ups() {
         let (memory, producer, _consumer) = both(0);

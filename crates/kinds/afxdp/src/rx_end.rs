@@ -9,11 +9,11 @@ use netvale_mem::region::RingSide;
 
 use crate::outlet::{Outlet, SendResult};
 
-/// The host's end of an rx ring: one thread fills it.
+/// The host's end of an rx ring, used by one thread.
 #[derive(Debug)]
 pub struct RxEnd {
     side: RingSide,
-    /// First slot that the program does not see yet.
+    /// First slot not published to the program.
     hwtail: u32,
     /// The program's last valid `head`, and the last invalid one.
     head: u32,
@@ -22,30 +22,33 @@ pub struct RxEnd {
     kicks: Arc<KickCounts>,
 }
 
-/// The program's `head` is outside the slots it was given. Reported once for each wrong value.
+/// The program's `head` is outside its slots. Reported once for each wrong value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadHead;
 
 impl RxEnd {
-    /// Takes over a new ring; `wake` is rung for the program.
+    /// Takes over a new ring; `wake` kicks the program.
     pub fn new(side: RingSide, wake: impl Into<Arc<Doorbell>>) -> RxEnd {
         Self::counted(side, wake, Arc::default())
     }
 
-    /// Like [`RxEnd::new`], with the counters of an earlier ring.
+    /// Like [`RxEnd::new`], with an earlier ring's counters.
     pub fn counted(side: RingSide, wake: impl Into<Arc<Doorbell>>, kicks: Arc<KickCounts>) -> RxEnd {
         RxEnd { side, hwtail: 0, head: 0, bad: None, wake: wake.into(), kicks }
     }
 
-    /// Continues where an earlier owner stopped, from the status block.
+    /// Resumes at an earlier owner's position in the status block.
     pub fn resume(&mut self) {
-        let (n, head, hwtail) = (self.side.ring.num_slots(), self.side.csb.head(), self.side.csb.hwtail());
+        let n = self.side.ring.num_slots();
+        let head = self.side.csb.head();
+        let hwtail = self.side.csb.hwtail();
         if head < n && hwtail < n {
-            (self.head, self.hwtail) = (head, hwtail);
+            self.head = head;
+            self.hwtail = hwtail;
         }
     }
 
-    /// Gives up all that the program has not read.
+    /// Discards all slots that the program has not read.
     pub fn empty(&mut self) {
         let tail = self.hwtail;
         self.side.csb.publish_head(tail, tail);
@@ -53,14 +56,16 @@ impl RxEnd {
         self.head = tail;
     }
 
-    /// Continues where another process [settled](RxEnd::settle).
+    /// Continues a ring that another process [settled](RxEnd::settle).
     #[must_use]
     pub fn continued(self) -> RxEnd {
-        let (n, head, hwtail) = (self.side.ring.num_slots(), self.side.csb.hwcur(), self.side.csb.hwtail());
+        let n = self.side.ring.num_slots();
+        let head = self.side.csb.hwcur();
+        let hwtail = self.side.csb.hwtail();
         if head < n && hwtail < n { RxEnd { head, hwtail, ..self } } else { self }
     }
 
-    /// Makes the status block say how far it has come.
+    /// Writes the current position to the status block.
     pub fn settle(&self) {
         self.side.csb.publish_tail(self.head, self.hwtail);
     }
@@ -71,19 +76,19 @@ impl RxEnd {
         &self.side
     }
 
-    /// First slot that the program does not see yet.
+    /// First slot not published to the program.
     #[inline]
     pub fn hwtail(&self) -> u32 {
         self.hwtail
     }
 
-    /// Number of slots filled from `first` on.
+    /// Number of slots filled since `first`.
     #[inline]
     pub fn since(&self, first: u32) -> u32 {
         ring_space(first, self.hwtail, self.side.ring.num_slots())
     }
 
-    /// Number of slots that can be filled: all up to the one before the program's `head`, which stays empty.
+    /// Number of slots that can be filled: up to the slot before the program's `head`, which stays empty.
     #[inline]
     pub fn room(&self) -> u32 {
         ring_space(self.hwtail, self.end(), self.side.ring.num_slots())
@@ -95,13 +100,14 @@ impl RxEnd {
         if self.head == 0 { self.side.ring.num_slots() - 1 } else { self.head - 1 }
     }
 
-    /// Takes over slots that the program has read; those with `NS_FORWARD`, on a ring with `NR_FORWARD` (netmap.h), go
-    /// to `forward` first. Returns whether there are any.
+    /// Takes over slots that the program has read. Those with `NS_FORWARD`, on a ring with `NR_FORWARD` (netmap.h), go
+    /// to `forward` first. Returns whether any were read.
     ///
     /// # Errors
-    /// [`BadHead`]: the ring stops until its head is right.
+    /// [`BadHead`]: the ring stops until its head is valid.
     pub fn released(&mut self, forward: Option<&Outlet>) -> Result<bool, BadHead> {
-        let (head, n) = (self.side.csb.head(), self.side.ring.num_slots());
+        let head = self.side.csb.head();
+        let n = self.side.ring.num_slots();
         if head >= n || ring_space(self.head, head, n) > ring_space(self.head, self.hwtail, n) {
             return if self.bad.replace(head) == Some(head) { Ok(false) } else { Err(BadHead) };
         }
@@ -115,7 +121,8 @@ impl RxEnd {
     /// Sends the marked frames of the next `left` slots. A frame without room is lost, as on a wire.
     #[cold]
     fn forward(&self, outlet: &Outlet, mut left: u32) {
-        let (ring, mut at) = (&self.side.ring, self.head);
+        let ring = &self.side.ring;
+        let mut at = self.head;
         while left > 0 {
             let marked = ring.slot_word(at).flags & NS_FORWARD != 0;
             let slots = match marked.then(|| outlet.send(ring, at, left)) {
@@ -127,19 +134,20 @@ impl RxEnd {
         }
     }
 
-    /// Fills the next slot; it becomes visible with the next [`RxEnd::publish`].
+    /// Fills the next slot; the program sees it with the next [`RxEnd::publish`].
     #[inline]
     pub fn put(&mut self, buf: u32, len: u16, flags: u16) {
         self.side.ring.set_slot_word(self.hwtail, buf, len, flags);
         self.hwtail = self.side.ring.next(self.hwtail);
     }
 
-    /// Marks the next slots as holding a frame of `len` bytes in their own buffers, of `size` bytes each.
+    /// Fills the next slots with a frame of `len` bytes that is in their own buffers, of `size` bytes each.
     #[inline]
     pub fn fill(&mut self, len: usize, size: usize) {
         let mut left = len;
         loop {
-            let (n, buf) = (left.min(size), self.side.ring.slot_word(self.hwtail).buf_idx);
+            let n = left.min(size);
+            let buf = self.side.ring.slot_word(self.hwtail).buf_idx;
             left -= n;
             self.put(buf, n as u16, if left > 0 { NS_MOREFRAG } else { 0 });
             if left == 0 {

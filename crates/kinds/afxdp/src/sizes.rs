@@ -1,12 +1,11 @@
-//! The size of a port on an interface, and of the region that a user's interfaces share.
+//! The size of a port on an interface, and of the region shared by a user's interfaces.
 
 use netvale_mem::layout::{DEFAULT_BUF_SIZE, PoolSize, RegionSizes};
 use netvale_mem::{PortShape, Region};
 
 /// Default number of slots in a ring: a driver's usual number.
 pub const SLOTS: u32 = 1024;
-/// Interfaces like the first that find room in the region that interfaces share: forwarding without a copy needs one
-/// region.
+/// Number of interfaces like the first that fit into the shared region: forwarding without a copy needs one region.
 const ROOM: u32 = 4;
 
 /// The objects that a port needs in a region.
@@ -14,9 +13,9 @@ const ROOM: u32 = 4;
 pub struct Needs {
     /// The rings of the port.
     pub shape: PortShape,
-    /// Number of tx rings, and of rx rings, that are host rings.
+    /// Number of tx and of rx rings that are host rings.
     pub host: (u32, u32),
-    /// The tx rings and the rx rings that are used.
+    /// Number of tx and of rx rings in use.
     pub used: (u32, u32),
     /// Buffer size in bytes; 0 for the default.
     pub buf_size: u32,
@@ -24,13 +23,13 @@ pub struct Needs {
     pub extra_bufs: u32,
 }
 
-/// Rings of an interface with this many queues, host tx rings and host rx rings; 0 slots mean the default number.
+/// Rings of an interface with this many queues, host tx rings and host rx rings; 0 slots mean the default.
 pub fn shape(queues: u32, (host_tx, host_rx): (u32, u32), (tx_slots, rx_slots): (u32, u32)) -> PortShape {
     let or = |asked: u32| if asked == 0 { SLOTS } else { asked };
     PortShape { tx_rings: queues + host_tx, rx_rings: queues + host_rx, tx_slots: or(tx_slots), rx_slots: or(rx_slots) }
 }
 
-/// Entries of a socket's rings for slots that a region has granted.
+/// Entries of a socket's rings, for the slots granted by a region.
 pub fn entries(shape: PortShape) -> u32 {
     shape.tx_slots.max(shape.rx_slots).next_power_of_two()
 }
@@ -51,14 +50,15 @@ impl Needs {
             .saturating_add(self.extra_bufs)
     }
 
-    /// Whether its buffers have the default size, which is that of the region that interfaces share.
+    /// Whether its buffers have the default size, the shared region's.
     pub fn is_usual(&self) -> bool {
         matches!(self.buf_size, 0 | DEFAULT_BUF_SIZE)
     }
 
     /// Whether a region has room for it.
     pub fn fit(&self, region: &Region) -> bool {
-        let ((ifs, rings, bufs), layout) = (region.free(), region.layout());
+        let (ifs, rings, bufs) = region.free();
+        let layout = region.layout();
         ifs > 0
             && rings >= self.rings()
             && bufs >= self.bufs()
@@ -67,11 +67,12 @@ impl Needs {
             && (self.buf_size == 0 || self.buf_size == layout.sizes.bufs.size)
     }
 
-    /// Sizes of the region that interfaces share, if this interface is the first: with room for all its rings, and for
-    /// others like it with one host ring each way.
+    /// Sizes of the shared region, if this interface is the first: room for all its rings, and for others like it with
+    /// one host ring each way.
     pub fn common(&self) -> RegionSizes {
         let others = self.rings().saturating_sub(self.host.0.saturating_add(self.host.1)).saturating_add(2);
-        let (rings, slots) = (self.rings().saturating_add(others.saturating_mul(ROOM - 1)), self.slots());
+        let rings = self.rings().saturating_add(others.saturating_mul(ROOM - 1));
+        let slots = self.slots();
         let least = RegionSizes::COMMON;
         let fits = RegionSizes::for_port(rings, slots, DEFAULT_BUF_SIZE, 0, self.extra_bufs);
         let larger = |least: PoolSize, fits: PoolSize| PoolSize {
@@ -85,7 +86,7 @@ impl Needs {
         }
     }
 
-    /// Sizes of a region for it alone.
+    /// Sizes of a region for this interface alone.
     pub fn region(&self) -> RegionSizes {
         let buf_size = if self.buf_size == 0 { DEFAULT_BUF_SIZE } else { self.buf_size };
         RegionSizes::for_port(self.rings(), self.slots(), buf_size, ROOM, self.extra_bufs)
@@ -96,8 +97,7 @@ impl Needs {
 mod tests {
     use super::*;
 
-    /// Objective: the region that interfaces share holds four like the first, whatever that one's size; only the rings
-    /// that are used count.
+    /// Objective: the shared region holds four interfaces like the first, whatever its size; only rings in use count.
     #[test]
     fn room() {
         for (queues, slots) in [(1, 0), (1, 4096), (8, 0), (30, 512)] {

@@ -1,8 +1,8 @@
-//! AF_XDP sockets: one a queue, with the buffers of a netmap region as its frames.
+//! AF_XDP sockets: one per queue, with the buffers of a netmap region as its frames.
 //!
-//! The region is registered unchanged, as memory without aligned chunks, so that a frame may begin wherever a buffer
-//! does. The kernel keeps 256 bytes before a received frame for XDP programs; they are the last ones of the previous
-//! buffer, which no frame reaches: a frame begins at its own buffer's first byte, where netmap programs look for it.
+//! The region is registered unchanged, as memory with unaligned chunks, so a frame may begin wherever a buffer does.
+//! The kernel keeps 256 bytes before a received frame for XDP programs. They are the last ones of the previous buffer,
+//! which no frame reaches: a frame begins at its own buffer's first byte, as netmap programs expect.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -42,7 +42,7 @@ pub struct Desc {
 }
 
 impl Desc {
-    /// Offset at which a received frame begins.
+    /// Offset of a received frame's first byte.
     #[inline]
     pub fn begin(&self) -> u64 {
         (self.addr & ((1 << OFFSET_SHIFT) - 1)) + (self.addr >> OFFSET_SHIFT)
@@ -52,7 +52,7 @@ impl Desc {
 /// The buffers of a region: offset of the first, distance, number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffers {
-    /// Offset of buffer 0, bytes.
+    /// Offset of buffer 0 in bytes.
     pub first: u64,
     /// Distance between buffers in bytes.
     pub stride: u32,
@@ -74,14 +74,14 @@ impl Buffers {
         u32::try_from(index).ok().filter(|&i| i < self.count)
     }
 
-    /// The chunk size for the kernel, headroom included: a frame then never reaches the last 256 bytes of its buffer,
-    /// where the next one's headroom is. `None` when buffers are too small: chunks have 2,048 bytes at least.
+    /// The kernel's chunk size, headroom included: a frame then never reaches the last 256 bytes of its buffer, the
+    /// next one's headroom. `None` if buffers are too small: chunks have at least 2,048 bytes.
     #[inline]
     pub fn chunk(&self) -> Option<u32> {
         [4096, 2048].into_iter().find(|&chunk| u64::from(chunk) <= u64::from(self.stride))
     }
 
-    /// Length in bytes of the longest frame that can be received in one buffer.
+    /// Longest frame, in bytes, that fits one buffer.
     pub fn longest(&self) -> u32 {
         self.chunk().map_or(0, |chunk| chunk - HEADROOM as u32)
     }
@@ -99,9 +99,9 @@ pub struct QueueAddress {
 /// The result of binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BindResult {
-    /// Whether the driver works on the region's buffers itself.
+    /// Whether the driver uses the region's buffers directly.
     pub zero_copy: bool,
-    /// Whether frames may take several buffers.
+    /// Whether frames may have several buffers.
     pub multi_buffer: bool,
 }
 
@@ -110,7 +110,7 @@ pub struct BindResult {
 pub struct Socket {
     fd: OwnedFd,
     entries: u32,
-    /// The registered memory: mapped for as long as the kernel uses it.
+    /// The registered memory, mapped while the kernel uses it.
     _memory: Arc<Mapping>,
 }
 
@@ -136,16 +136,16 @@ pub struct Sender {
     pub socket: Arc<Socket>,
 }
 
-/// Number of frames that one call sends. More would leave the caches before they are received; fewer cost more calls.
+/// Number of frames sent by one call. More would leave the caches before they are received; fewer cost more calls.
 const SENT_AT_ONCE: u32 = 128;
 
 /// The step that failed, and the kernel's error.
 pub type Failed = (&'static str, Errno);
 
-/// Opens a socket with `entries` entries in each ring, on `memory`, where its `buffers` lie. It is not bound yet: older
-/// kernels (Linux 6.1) map its rings only until then.
+/// Opens a socket with `entries` entries in each ring, on `memory` with its `buffers`. It is not bound yet: older
+/// kernels (Linux 6.1) map rings only before that.
 ///
-/// Each socket registers the memory for itself, so its holder does not depend on any other socket.
+/// Each socket registers the memory for itself and does not depend on other sockets.
 ///
 /// # Errors
 /// The step that failed, and the kernel's error.
@@ -163,22 +163,22 @@ pub fn open(memory: &Arc<Mapping>, buffers: &Buffers, entries: u32) -> Result<Ar
 }
 
 impl Socket {
-    /// Takes over a socket that somebody else has opened, with `entries` entries in each ring, on `memory`.
+    /// Takes over a socket that another process has opened, with `entries` entries in each ring, on `memory`.
     pub fn adopt(fd: OwnedFd, entries: u32, memory: &Arc<Mapping>) -> Arc<Socket> {
         Arc::new(Socket { fd, entries, _memory: Arc::clone(memory) })
     }
 
-    /// Binds the socket to its queue, with frames of several buffers if the kernel supports them (Linux 6.6). Frames
-    /// move from now on.
+    /// Binds the socket to its queue, with frames of several buffers if the kernel supports them (Linux 6.6). From then
+    /// on, frames pass.
     ///
     /// # Errors
-    /// `EBUSY` when the queue has another socket; otherwise the kernel's error.
+    /// `EBUSY` if the queue has another socket; otherwise the kernel's error.
     pub fn bind(&self, address: QueueAddress) -> Result<BindResult, Errno> {
         let usual = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
         let with = |more| {
             let place = SocketAddrXdp::new(usual | more, address.ifindex, address.queue);
             match rustix::net::bind(&self.fd, &place) {
-                // The other program that has a ring of the queue was faster. Flags are looked at before that.
+                // The program with the queue's other ring was faster. The kernel checks the flags before that.
                 Err(Errno::BUSY) if self.is_bound() => Ok(()),
                 bound => bound,
             }
@@ -190,13 +190,13 @@ impl Socket {
         Ok(BindResult { zero_copy: self.is_zero_copy(), multi_buffer })
     }
 
-    /// Whether the socket is bound to a queue that is there: it is not any more once the interface is gone.
+    /// Whether the socket is bound to an existing queue: false once the interface is gone.
     pub fn is_bound(&self) -> bool {
         let mut nothing = [0u8; 0];
         rustix::net::recv(&self.fd, &mut nothing[..], RecvFlags::DONTWAIT) != Err(Errno::NXIO)
     }
 
-    /// Whether the driver works on the buffers itself.
+    /// Whether the driver uses the buffers directly.
     pub fn is_zero_copy(&self) -> bool {
         sockopt::xdp_options(&self.fd).is_ok_and(|o| o.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
     }
@@ -206,7 +206,7 @@ impl Socket {
         self.entries
     }
 
-    /// Maps the receiving half. There may be only one at a time.
+    /// Maps the receiving half, at most one at a time.
     ///
     /// # Errors
     /// The kernel's error.
@@ -217,7 +217,7 @@ impl Socket {
         Ok(Receiver { rx, fill, socket: Arc::clone(self) })
     }
 
-    /// Maps the sending half. There may be only one at a time.
+    /// Maps the sending half, at most one at a time.
     ///
     /// # Errors
     /// The kernel's error.
@@ -230,7 +230,7 @@ impl Socket {
 }
 
 impl Sender {
-    /// Publishes the entries and has the kernel take them, as long as it does: each call takes some of them.
+    /// Publishes the entries and calls the kernel while it takes some: each call takes a part of them.
     ///
     /// # Errors
     /// `ENETDOWN` while the interface is down: the entries wait. `ENXIO` once it is gone.
@@ -239,7 +239,7 @@ impl Sender {
         self.push_while(|_| true)
     }
 
-    /// The same for as long as `goes_on`, which is told how many entries a call took, says so. The others wait.
+    /// The same while `goes_on`, called with the number of entries of each call, returns true. The rest waits.
     ///
     /// # Errors
     /// As for [`Sender::push`].
@@ -262,12 +262,12 @@ impl Sender {
     }
 }
 
-/// Where the kernel copies frames, one call sends 32 of them, unless it supports this option (Linux 6.17,
+/// For drivers with copies, raises the 32 frames of one call, if the kernel supports this option (Linux 6.17,
 /// `XDP_MAX_TX_SKB_BUDGET`).
 fn send_more_at_once(fd: &OwnedFd, entries: u32) {
     const MAX_TX_SKB_BUDGET: libc::c_int = 9;
     let len = size_of_val(&entries) as libc::socklen_t;
-    // SAFETY: the option takes a number of four bytes, which it copies. An older kernel refuses it: nothing is lost.
+    // SAFETY: the option takes a number of four bytes and copies it. An older kernel refuses it, without harm.
     unsafe {
         libc::setsockopt(fd.as_raw_fd(), libc::SOL_XDP, MAX_TX_SKB_BUDGET, std::ptr::from_ref(&entries).cast(), len);
     }

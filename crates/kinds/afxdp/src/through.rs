@@ -1,6 +1,6 @@
-//! A queue as a netmap program sees it: the rings of its own region, whose buffers the socket sends from and receives
-//! into. Nothing is copied here; what moves is which side has a buffer. This runs in the program, at each of its syncs:
-//! between it and the kernel is nobody.
+//! A queue as a netmap program uses it: the rings of its own region; the socket sends from their buffers and receives
+//! into them. Nothing is copied; only the buffers' owner changes. This runs in the program, at each sync: no other
+//! process is on this path.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,10 +21,9 @@ use crate::socket::{Buffers, CONTINUES, Desc, HEADROOM, Receiver, Sender, Socket
 
 /// No slot.
 const NONE: u32 = u32::MAX;
-/// Entries that a frame may take, where it may take several (linux/skbuff.h: a first piece, and some of
-/// `MAX_SKB_FRAGS`).
+/// Most entries of a frame, if it may have several (linux/skbuff.h: a first piece, and some of `MAX_SKB_FRAGS`).
 const MOST_ENTRIES: u32 = 16;
-/// Shortest piece of a frame that is sent: the kernel takes no frame without an Ethernet header.
+/// Shortest piece of a frame that is sent: the kernel refuses a frame shorter than an Ethernet header.
 const SHORTEST: u16 = 14;
 
 /// Moves frames from a tx ring to the queue.
@@ -32,22 +31,22 @@ pub struct ThroughTx {
     tx: HostTx,
     sender: Sender,
     buffers: Buffers,
-    /// Slots before this one are with the kernel, or done.
+    /// Slots before this one are the kernel's, or done.
     given: u32,
-    /// For each buffer, the slot that it is being sent from.
+    /// For each buffer, the slot that is sending it.
     slot_of: Box<[u32]>,
     /// For each slot, whether its frame is sent.
     done: Box<[bool]>,
-    /// Frames may take several entries.
+    /// Whether frames may have several entries.
     multi_buffer: bool,
-    /// The next slot goes on with a frame.
+    /// Whether the next slot continues a frame.
     inside: bool,
-    /// The last `head` that could not be: it is counted once, not at every look.
+    /// The last invalid `head`: it is counted once, not at every pass.
     bad: Option<u32>,
-    /// Becomes readable when there is room again.
+    /// Readable when the ring has room again.
     wake: OwnedFd,
     counters: Arc<RingCounters>,
-    /// Copies of what is sent, and of what has been sent, for those who watch, if somebody can.
+    /// Copies of frames to send and of sent frames for monitors, if monitors are possible.
     mirrors: Option<Box<[Mirror; 2]>>,
 }
 
@@ -55,7 +54,7 @@ impl ThroughTx {
     /// Creates the program's end of `tx`.
     ///
     /// # Errors
-    /// No descriptor is left.
+    /// The process is out of descriptors.
     pub fn new(tx: HostTx, (sender, buffers): (Sender, Buffers)) -> Result<ThroughTx, Errno> {
         let wake = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let slots = tx.side().ring.num_slots() as usize;
@@ -75,13 +74,13 @@ impl ThroughTx {
         })
     }
 
-    /// Adds the mirrors that copy frames for monitors.
+    /// Adds the mirrors for monitors.
     #[must_use]
     pub fn mirrored(self, passing: Mirror, released: Mirror) -> Self {
         ThroughTx { mirrors: Some(Box::new([passing, released])), ..self }
     }
 
-    /// Continues to count in the counters of an earlier one.
+    /// Keeps counting in an earlier one's counters.
     #[must_use]
     pub fn counted(self, counters: Arc<RingCounters>) -> Self {
         ThroughTx { counters, ..self }
@@ -92,13 +91,13 @@ impl ThroughTx {
         &self.tx
     }
 
-    /// Whether the kernel has, or is done with, all published slots.
+    /// Whether all published slots are the kernel's or done.
     pub fn is_given(&self) -> bool {
         let head = self.tx.side().csb.head();
         head == self.given || self.bad == Some(head)
     }
 
-    /// Whether frames are with the kernel.
+    /// Whether the kernel has frames.
     pub fn is_waiting(&self) -> bool {
         self.given != self.tx.hwcur()
     }
@@ -113,7 +112,7 @@ impl ThroughTx {
         &self.sender.socket
     }
 
-    /// Sets whether frames may take several entries, which is known when the socket is bound.
+    /// Sets whether frames may have several entries, known once the socket is bound.
     pub fn set_multi_buffer(&mut self, on: bool) {
         self.multi_buffer = on;
     }
@@ -124,25 +123,25 @@ impl ThroughTx {
         if self.multi_buffer { chunk.saturating_mul(MOST_ENTRIES) } else { chunk }
     }
 
-    /// Moves all frames that can be moved. Returns slots given to the kernel and slots that came back.
+    /// Moves all frames that can move. Returns the number of slots given to the kernel and of slots returned.
     pub fn pass(&mut self) -> u32 {
         self.reap();
         let mut given = 0;
         loop {
             let now = self.give();
-            // While the interface is down, the slots are the kernel's, as they are a netmap driver's.
+            // While the interface is down, the slots stay the kernel's, as they stay a netmap driver's.
             let _ = self.sender.push();
-            // What is copied is sent by now.
+            // With copies, frames are sent by now.
             self.reap();
             given += now;
-            // The kernel's ring may have had no room for all: there is some again, and nobody may call us later.
+            // The kernel's ring may have been full; it has room again, and no later call is certain.
             if now == 0 || self.is_given() {
                 return given + self.complete();
             }
         }
     }
 
-    /// Hands frames that found no room to the kernel, for up to `limit`: nobody will call later. If two processes have
+    /// Hands frames that found no room to the kernel, for up to `limit`: no later call follows. If two processes have
     /// the ring, both may do so.
     pub fn flush(&mut self, limit: Duration) {
         let start = Instant::now();
@@ -173,9 +172,10 @@ impl ThroughTx {
 
     /// Gives filled slots to the kernel.
     fn give(&mut self) -> u32 {
-        let (head, n) = (self.tx.side().csb.head(), self.tx.side().ring.num_slots());
+        let head = self.tx.side().csb.head();
+        let n = self.tx.side().ring.num_slots();
         let from = |i| ring_space(self.tx.hwcur(), i, n);
-        // Slots that are with the kernel are not the program's to fill: a head among them is a bad one.
+        // Slots of the kernel's are not the program's to fill: a head among them is invalid.
         if head >= n || from(head) < from(self.given) {
             if self.bad.replace(head) != Some(head) {
                 self.counters.dropped(DropReason::BadHead, 1);
@@ -183,12 +183,13 @@ impl ThroughTx {
             return 0;
         }
         self.bad = None;
-        // A slot may take two entries.
+        // A slot may need two entries.
         let most = ring_space(self.given, head, n).min(self.sender.tx.room() / 2);
         if let Some(mirrors) = &mut self.mirrors {
             mirrors[0].copy(self.tx.side(), self.given, most);
         }
-        let (mut frames, mut bytes) = (0, 0);
+        let mut frames = 0;
+        let mut bytes = 0;
         for _ in 0..most {
             let slot = self.tx.side().ring.slot_word(self.given);
             let sent = self.desc(slot.buf_idx, slot.len, slot.flags);
@@ -220,7 +221,7 @@ impl ThroughTx {
     /// The descriptor for a slot.
     #[inline]
     fn desc(&self, buf: u32, len: u16, flags: u16) -> Result<Desc, DropReason> {
-        // A buffer that is being sent from another slot would be reported once for both.
+        // A buffer in two slots at a time would be reported sent for both.
         let free = self.slot_of.get(buf as usize) == Some(&NONE);
         let addr = self.buffers.at(buf).filter(|_| free && buf >= 2).ok_or(DropReason::BadBuffer)?;
         let most = if self.multi_buffer { self.buffers.stride } else { self.buffers.chunk().unwrap_or(0) };
@@ -232,7 +233,7 @@ impl ThroughTx {
         Ok(Desc { addr, len: len.into(), options })
     }
 
-    /// An entry has no more bytes than a chunk: a fuller buffer takes two.
+    /// Adds the entries for a slot. An entry has at most a chunk's bytes: a fuller buffer takes two.
     #[inline]
     fn put(&mut self, desc: Desc) {
         let chunk = self.buffers.chunk().unwrap_or(desc.len);
@@ -243,9 +244,10 @@ impl ThroughTx {
         self.sender.tx.put(Desc { addr: desc.addr + u64::from(chunk), len: desc.len - chunk, options: desc.options });
     }
 
-    /// Gives slots whose frames are sent back to the program, in order.
+    /// Returns slots with sent frames to the program, in order.
     fn complete(&mut self) -> u32 {
-        let (mut at, mut count) = (self.tx.hwcur(), 0);
+        let mut at = self.tx.hwcur();
+        let mut count = 0;
         while at != self.given && self.done.get(at as usize) == Some(&true) {
             if let Some(done) = self.done.get_mut(at as usize) {
                 *done = false;
@@ -262,22 +264,21 @@ impl ThroughTx {
         count
     }
 
-    /// The descriptor that becomes readable when there is room, between [`ThroughTx::arm`] and [`ThroughTx::disarm`].
+    /// Readable when the ring has room, between [`ThroughTx::arm`] and [`ThroughTx::disarm`].
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
-    /// Asks to be woken. As long as somebody waits, the kernel does so for each frame that is sent, which costs it more
-    /// than the frame.
+    /// Asks for a wake-up. Meanwhile the kernel wakes for each sent frame, which costs it more than the frame.
     pub fn arm(&self) {
         let flags = epoll::EventFlags::OUT | epoll::EventFlags::ET;
-        // Fails if it was asked for before.
+        // Fails if already asked for.
         let _ = epoll::add(&self.wake, self.sender.socket.as_fd(), epoll::EventData::new_u64(0), flags);
     }
 
-    /// Stops asking for wake-ups.
+    /// Stops wake-ups.
     pub fn disarm(&self) {
-        // Fails if it was not asked for.
+        // Fails if not asked for.
         let _ = epoll::delete(&self.wake, self.sender.socket.as_fd());
     }
 }
@@ -295,27 +296,27 @@ pub struct ThroughRx {
     buffers: Buffers,
     /// Slots before this one have given their buffers to the kernel.
     posted: u32,
-    /// The outlet of frames that the program forwards, if its port has host rings.
+    /// The outlet of frames forwarded by the program, if its port has host rings.
     forward: Option<Outlet>,
     counters: Arc<RingCounters>,
-    /// Copies for those who watch, if somebody can.
+    /// Copies for monitors, if monitors are possible.
     mirror: Option<Box<Mirror>>,
 }
 
 impl ThroughRx {
-    /// Creates the program's end of `end`; frames that the program forwards go to `forward`.
+    /// Creates the program's end of `end`; frames forwarded by the program go to `forward`.
     pub fn new(end: RxEnd, (receiver, buffers): (Receiver, Buffers), forward: Option<Outlet>) -> ThroughRx {
         let posted = end.hwtail();
         ThroughRx { end, receiver, buffers, posted, forward, counters: Arc::default(), mirror: None }
     }
 
-    /// Adds the mirrors that copy frames for monitors.
+    /// Adds the mirror for monitors.
     #[must_use]
     pub fn mirrored(self, mirror: Mirror) -> Self {
         ThroughRx { mirror: Some(Box::new(mirror)), ..self }
     }
 
-    /// Continues to count in the counters of an earlier one.
+    /// Keeps counting in an earlier one's counters.
     #[must_use]
     pub fn counted(self, counters: Arc<RingCounters>) -> Self {
         ThroughRx { counters, ..self }
@@ -326,7 +327,7 @@ impl ThroughRx {
         &self.end
     }
 
-    /// Whether frames have arrived that the program does not see yet.
+    /// Whether frames have arrived that were not published to the program.
     pub fn has_arrived(&mut self) -> bool {
         self.receiver.rx.ready() > 0
     }
@@ -341,8 +342,8 @@ impl ThroughRx {
         &self.receiver.socket
     }
 
-    /// Gives the kernel the buffers of a fresh ring. If the queue has been used before, the kernel has some: what came
-    /// meanwhile, and what nobody has read, is nobody's.
+    /// Gives the kernel the buffers of a fresh ring. If the queue was used before, the kernel has some: frames that
+    /// arrived meanwhile or were not read are discarded.
     pub fn begin(&mut self) {
         if self.receiver.fill.was_used() {
             self.resume();
@@ -352,13 +353,13 @@ impl ThroughRx {
         self.post();
     }
 
-    /// Goes on where somebody before us stopped: the kernel has the buffers of all slots that are not the program's.
+    /// Resumes at a predecessor's position: the kernel has the buffers of all slots that are not the program's.
     pub fn resume(&mut self) {
         self.end.resume();
         self.posted = self.end.end();
     }
 
-    /// Moves all frames that can be moved. Returns slots received.
+    /// Moves all frames that can move. Returns the number of slots received.
     pub fn pass(&mut self) -> u32 {
         self.refill();
         self.receive()
@@ -369,7 +370,7 @@ impl ThroughRx {
         match self.end.released(self.forward.as_ref()) {
             Err(BadHead) => self.counters.dropped(DropReason::BadHead, 1),
             Ok(true) => self.post(),
-            // What found no room in the kernel's ring before.
+            // Slots that found no room in the kernel's ring before.
             Ok(false) if self.posted != self.end.end() => self.post(),
             Ok(false) => {}
         }
@@ -383,7 +384,7 @@ impl ThroughRx {
             let buf = self.end.side().ring.slot_word(self.posted).buf_idx;
             match self.buffers.at(buf).filter(|_| buf >= 2) {
                 Some(at) => self.receiver.fill.put(at - HEADROOM),
-                // The kernel has one buffer less; the slot will get another one.
+                // The kernel has one buffer less until the slot gets another one.
                 None => self.counters.dropped(DropReason::BadRxBuffer, 1),
             }
             self.posted = self.end.side().ring.next(self.posted);
@@ -397,13 +398,15 @@ impl ThroughRx {
         }
     }
 
-    /// Received buffers into slots, and the slots to the program.
+    /// Moves received buffers to slots, and publishes the slots to the program.
     fn receive(&mut self) -> u32 {
         let count = self.receiver.rx.ready();
-        let (mut frames, mut bytes, first) = (0, 0, self.end.hwtail());
+        let mut frames = 0;
+        let mut bytes = 0;
+        let first = self.end.hwtail();
         for _ in 0..count {
             let desc = self.receiver.rx.take();
-            // A buffer that was posted, hence a slot that is not the program's.
+            // A buffer that was posted, so a slot is free for it.
             let Some(buf) = self.buffers.index(desc.begin()).filter(|_| self.end.hwtail() != self.posted) else {
                 continue;
             };
@@ -424,7 +427,7 @@ impl ThroughRx {
         count
     }
 
-    /// Becomes readable when frames arrive.
+    /// Readable when frames arrive.
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
         self.receiver.socket.as_fd()
     }

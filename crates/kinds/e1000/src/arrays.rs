@@ -1,4 +1,4 @@
-//! Arrays of any length in what is handed to another process.
+//! (De)serialization of arrays of any length, for saved state.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -8,7 +8,7 @@ pub(crate) fn words<S: Serializer, T: Serialize, const N: usize>(words: &[T; N],
     to.collect_seq(words)
 }
 
-/// Reads one, which must have its length.
+/// Reads an array; fails on any other length.
 pub(crate) fn read_words<'de, D, T, const N: usize>(from: D) -> Result<[T; N], D::Error>
 where
     D: Deserializer<'de>,

@@ -1,7 +1,7 @@
 //! Interrupt causes and their timing: the mask, the delay timers of both directions, throttling (§3.2.7, §3.4.3,
 //! §13.4.17–13.4.21, §13.4.30–13.4.31).
 //!
-//! The caller supplies the time, in nanoseconds. The line is up while an unmasked cause is set and throttling allows
+//! The caller supplies the time, in nanoseconds. The line is up while an unmasked cause is set, once throttling allows
 //! it: causes stay set until ICR is read.
 
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ struct Delay {
     /// In counts; an absolute timer of zero is off.
     relative: u16,
     absolute: u16,
-    /// When a cause that is held back will be set: at the latest, and unless another event comes.
+    /// Times at which a held-back cause is set: at the latest, and if no further event comes.
     latest: Option<u64>,
     next: Option<u64>,
 }
@@ -39,7 +39,8 @@ impl Delay {
     }
 
     fn expire(&mut self) {
-        (self.latest, self.next) = (None, None);
+        self.latest = None;
+        self.next = None;
     }
 
     fn deadline(&self) -> Option<u64> {
@@ -63,17 +64,17 @@ pub struct Causes {
 }
 
 impl Causes {
-    /// Creates the causes with none set. `forced` is the value of ITR, whatever the driver writes.
+    /// Creates them with no cause set. `forced` overrides the driver's ITR.
     pub fn new(forced: Option<u16>) -> Causes {
         Causes { forced, ..Causes::default() }
     }
 
-    /// Resets to the state after power-up, except for throttling that is under way.
+    /// Resets to the state after power-up, except for throttling in progress.
     pub fn reset(&mut self) {
         *self = Causes { forced: self.forced, not_before: self.not_before, ..Causes::default() };
     }
 
-    /// Whether a card can have them: causes that there are, and that throttling.
+    /// Whether a card can be in this state: existing causes, and this forced ITR.
     pub(crate) fn are_possible(&self, forced: Option<u16>) -> bool {
         (self.standing | self.mask) & !ICR_ALL == 0 && self.forced == forced
     }
@@ -83,7 +84,7 @@ impl Causes {
         self.standing |= causes & ICR_ALL;
     }
 
-    /// Takes the causes that are set, and clears them. Causes that are held back stay so.
+    /// Takes and clears the causes that are set. Held-back causes stay held back.
     pub fn read(&mut self) -> u32 {
         std::mem::take(&mut self.standing)
     }
@@ -93,12 +94,12 @@ impl Causes {
         self.standing &= !causes;
     }
 
-    /// The causes that are set.
+    /// Causes that are set.
     pub fn peek(&self) -> u32 {
         self.standing
     }
 
-    /// The causes that interrupt.
+    /// Causes that interrupt.
     pub fn mask(&self) -> u32 {
         self.mask
     }
@@ -113,7 +114,7 @@ impl Causes {
         self.mask &= !causes;
     }
 
-    /// The value that ITR reads as.
+    /// The value of ITR as read.
     pub fn interval(&self) -> u16 {
         self.forced.unwrap_or(self.interval)
     }
@@ -140,20 +141,20 @@ impl Causes {
         self.delay(direction).absolute = counts;
     }
 
-    /// Both delays of a direction, as their registers read.
+    /// Both delays of a direction, as read from their registers.
     pub fn delays(&self, direction: Direction) -> (u16, u16) {
         let delay = if direction == Direction::Transmit { &self.transmit } else { &self.receive };
         (delay.relative, delay.absolute)
     }
 
-    /// Records an event that may wait for the direction's timers.
+    /// Records an event that the direction's timers may delay.
     pub fn event(&mut self, direction: Direction, now: u64) {
         if self.delay(direction).event(now) {
             self.set(Self::cause(direction));
         }
     }
 
-    /// Sets the cause that a direction's timers hold back (RDTR's FPD).
+    /// Sets a direction's held-back cause (RDTR's FPD).
     pub fn flush(&mut self, direction: Direction) {
         if self.delay(direction).deadline().is_some() {
             self.delay(direction).expire();
@@ -165,8 +166,8 @@ impl Causes {
         if direction == Direction::Transmit { ICR_TXDW } else { ICR_RXT0 }
     }
 
-    /// Advances to time `now`: timers expire, the line goes up and down. Returns whether it has just gone up: an
-    /// interrupt by message is sent then.
+    /// Advances to time `now`: expires timers and updates the line. Returns whether the line has just gone up: then a
+    /// message interrupt is sent.
     pub fn update(&mut self, now: u64) -> bool {
         for direction in [Direction::Transmit, Direction::Receive] {
             if self.delay(direction).deadline().is_some_and(|at| at <= now) {
@@ -189,7 +190,7 @@ impl Causes {
         self.line
     }
 
-    /// When to call [`Causes::update`] next, if nothing else happens.
+    /// Time of the next [`Causes::update`], if nothing else happens.
     pub fn deadline(&self) -> Option<u64> {
         let throttled = (self.standing & self.mask != 0 && !self.line).then_some(self.not_before);
         throttled.into_iter().chain(self.transmit.deadline()).chain(self.receive.deadline()).min()
@@ -203,7 +204,7 @@ mod tests {
     use Direction::{Receive, Transmit};
 
     /// Objective: a cause interrupts once it is both set and unmasked, in either order; reading ICR takes the line
-    /// down, masking too, and unmasking does not restore what was read.
+    /// down, masking too, and unmasking does not restore causes that were read.
     #[test]
     fn masks() {
         let mut c = Causes::new(None);
@@ -221,18 +222,21 @@ mod tests {
         assert_eq!(c.read(), ICR_ALL);
     }
 
-    /// Objective: with throttling, interrupts are at least that far apart, and none is lost.
+    /// Objective: throttling keeps interrupts at least its interval apart, and loses none.
     #[test]
     fn throttling() {
         for (mut c, interval) in [(Causes::new(None), 500), (Causes::new(Some(1000)), 1000)] {
             c.set_interval(500);
             c.unmask(!0);
-            let (mut now, mut last, mut count) = (0, None, 0);
+            let mut now = 0;
+            let mut last = None;
+            let mut count = 0;
             while now < 10_000_000 {
                 c.set(ICR_RXT0);
                 if c.update(now) {
                     assert!(last.is_none_or(|last| now - last >= interval * THROTTLE), "at {now}");
-                    (last, count) = (Some(now), count + 1);
+                    last = Some(now);
+                    count += 1;
                     c.read();
                     c.update(now);
                 }
@@ -243,8 +247,8 @@ mod tests {
         }
     }
 
-    /// Objective: the relative timer restarts with each frame, the absolute one does not; without a relative one there
-    /// is no delay; the directions have separate timers.
+    /// Objective: the relative timer restarts with each frame, the absolute one does not; a relative timer of zero
+    /// means no delay; the directions have separate timers.
     #[test]
     fn delays() {
         let mut c = Causes::new(None);
@@ -274,7 +278,7 @@ mod tests {
         assert_eq!(c.peek(), 0, "nothing was held back");
     }
 
-    /// Objective: a reset forgets causes, mask and timers, not the forced interval.
+    /// Objective: a reset clears causes, mask and timers, but not the forced interval.
     #[test]
     fn reset() {
         let mut c = Causes::new(Some(7));

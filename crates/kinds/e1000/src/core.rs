@@ -1,4 +1,4 @@
-//! The controller as workers and the control thread share it: its state, the guest's memory, and the guest's interrupt.
+//! The controller, shared by workers and the control thread: its state, the guest's memory, and the guest's interrupt.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -21,31 +21,31 @@ use crate::tx::Report;
 
 /// The guest's interrupt.
 struct Line {
-    /// The doorbell that the hypervisor gave.
+    /// The hypervisor's doorbell.
     bell: Option<Doorbell>,
-    /// By message: rung each time; by pin: once, until the hypervisor reports that the pin is unmasked.
+    /// By message: rung each time. By pin: rung once, until the hypervisor reports the pin as unmasked.
     is_message: bool,
     pin_ready: bool,
     timer: OwnedFd,
     /// Number of interrupts.
     raised: Arc<AtomicU64>,
-    /// When the timer expires, if it runs.
+    /// Expiry of the timer, if it runs.
     set: Option<u64>,
 }
 
-/// The state that one thread at a time uses: workers for a pass over a ring, the control thread for a register.
+/// The state that one thread at a time holds: workers for a pass over a ring, the control thread for a register.
 pub struct Core {
     /// The controller.
     pub e1000: E1000,
     /// The guest's memory.
     pub memory: Memory,
-    /// Counts resets and changes of the memory: what was read before one is not written back after it.
+    /// Counts resets and changes of the memory: descriptors read before one are not written back after it.
     pub epoch: u64,
     /// The status block, if the driver has one.
     paravirt: Option<Paravirt>,
-    /// Whether the sending worker sleeps, or is about to.
+    /// Whether the transmit worker sleeps, or is about to.
     asleep: Arc<AtomicBool>,
-    /// The causes that the status block was last given.
+    /// The causes last written to the status block.
     told: u32,
     line: Line,
     began: Instant,
@@ -68,7 +68,7 @@ impl Core {
         })
     }
 
-    /// What another process must know to continue the card.
+    /// The state for a successor.
     fn state(&self) -> CoreState {
         CoreState {
             e1000: self.e1000.clone(),
@@ -79,15 +79,17 @@ impl Core {
         }
     }
 
-    /// Continues with a guest's memory and interrupt, as another process left them: nothing is rung or written. `false`
-    /// if the status block is outside of the memory.
+    /// Attaches a restored guest's memory and interrupt, without ringing or writing. Returns `false` if the status
+    /// block is outside the memory.
     pub fn go_on(&mut self, memory: Memory, has_block: bool, bell: Option<Doorbell>, is_message: bool) -> bool {
         self.paravirt = has_block.then(|| memory.paravirt_as_it_is(self.e1000.csb())).flatten();
-        (self.memory, self.line.bell, self.line.is_message) = (memory, bell, is_message);
+        self.memory = memory;
+        self.line.bell = bell;
+        self.line.is_message = is_message;
         self.paravirt.is_some() == has_block
     }
 
-    /// Nanoseconds since the card was made.
+    /// Nanoseconds since the card's creation.
     pub fn now(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
@@ -116,8 +118,7 @@ impl Core {
         value
     }
 
-    /// Replaces the guest's memory. Returns the previous one, to be dropped, hence unmapped, where no worker waits for
-    /// it.
+    /// Replaces the guest's memory. Returns the previous one; drop it, which unmaps it, where no worker waits.
     #[must_use]
     pub fn set_memory(&mut self, memory: Memory) -> Memory {
         let before = std::mem::replace(&mut self.memory, memory);
@@ -134,9 +135,10 @@ impl Core {
         self.update();
     }
 
-    /// Finds the status block at the address that the driver gave.
+    /// Finds the status block at the driver's address.
     fn find_paravirt(&mut self) {
-        let (at, heads) = (self.e1000.csb(), self.e1000.heads());
+        let at = self.e1000.csb();
+        let heads = self.e1000.heads();
         self.paravirt = (at != 0).then(|| self.memory.paravirt(at, heads)).flatten();
         if self.asleep.load(Ordering::SeqCst) {
             self.paravirt.iter().for_each(Paravirt::arm);
@@ -149,7 +151,7 @@ impl Core {
         self.paravirt.as_ref()
     }
 
-    /// Updates how far the driver is with sending. Returns the number of descriptors to send.
+    /// Updates the driver's transmit tail. Returns the number of descriptors to send.
     pub fn tx_owned(&mut self) -> u32 {
         if let Some(paravirt) = &self.paravirt {
             self.e1000.set_tx_tail(paravirt.tx_tail());
@@ -157,14 +159,14 @@ impl Core {
         self.e1000.tx_owned()
     }
 
-    /// Updates how many receive descriptors the driver has given.
+    /// Updates the driver's receive tail.
     pub fn look_for_room(&mut self) {
         if let Some(paravirt) = &self.paravirt {
             self.e1000.set_rx_tail(paravirt.rx_tail());
         }
     }
 
-    /// The first `count` descriptors are sent, and the driver is told so.
+    /// Marks the first `count` descriptors as sent, and reports that to the driver.
     pub fn sent(&mut self, count: u32, report: Report) {
         self.e1000.tx_done(count);
         let how = match &self.paravirt {
@@ -184,7 +186,7 @@ impl Core {
         self.update();
     }
 
-    /// Interrupts the guest if it must, and sets the timer for when that may change.
+    /// Interrupts the guest if due, and sets the timer for the next change.
     pub fn update(&mut self) {
         let now = self.now();
         let raises = self.e1000.causes.update(now);
@@ -203,7 +205,7 @@ impl Core {
         }
     }
 
-    /// Writes the causes that are set into the status block.
+    /// Writes the set causes to the status block.
     fn report(&mut self) {
         if let Some(paravirt) = &self.paravirt {
             let causes = self.e1000.causes.peek() & self.e1000.causes.mask();
@@ -230,13 +232,14 @@ impl Core {
 
     /// Disconnects interrupts.
     fn disconnect(&mut self) {
-        (self.line.is_message, self.line.bell) = (false, None);
+        self.line.is_message = false;
+        self.line.bell = None;
     }
 
-    /// Connects interrupts to a doorbell; disconnects them if there is none.
+    /// Connects interrupts to a doorbell; `None` disconnects them.
     ///
     /// # Errors
-    /// Fails if no descriptors are left.
+    /// The process is out of descriptors.
     pub fn connect(&mut self, bell: Option<&Doorbell>, is_message: bool) -> std::io::Result<()> {
         self.line.is_message = is_message;
         self.line.bell = bell.map(Doorbell::try_clone).transpose()?;
@@ -251,17 +254,17 @@ impl Core {
         let _ = rustix::time::timerfd_settime(&self.line.timer, TimerfdTimerFlags::empty(), &once);
     }
 
-    /// Handles a timer that has expired, or may have.
+    /// Handles the timer, whether it has expired or not.
     pub fn tick(&mut self) {
         self.line.set = None;
         let mut count = [0; 8];
-        // Takes the edge; it does not matter if there is none.
+        // Clears the timer's edge, if any.
         let _ = rustix::io::read(&self.line.timer, &mut count);
         self.update();
     }
 }
 
-/// Counts of register accesses, each of which makes the guest leave its own code, and of interrupts.
+/// Counts of register accesses (each makes the guest exit) and of interrupts.
 #[derive(Debug, Default)]
 pub struct Crossings {
     /// Registers read.
@@ -275,7 +278,7 @@ pub struct Crossings {
 /// The controller, and the descriptors that workers sleep on.
 pub struct Shared {
     core: Lent<Core>,
-    /// Wakes the sending worker.
+    /// Wakes the transmit worker.
     pub wake: WakeSet,
     /// Whether that worker sleeps.
     asleep: Arc<AtomicBool>,
@@ -287,37 +290,39 @@ pub struct Shared {
     pub sent: Arc<RingCounters>,
     /// Counters of frames to the guest.
     pub received: Arc<RingCounters>,
-    /// Whether the sending worker has descriptors of frames that have gone, which it could not give back.
+    /// Whether the transmit worker has descriptors of delivered frames that it could not give back.
     owes: AtomicBool,
 }
 
 impl Shared {
-    /// Shares a controller that nobody drives yet.
+    /// Shares a controller that no driver has used yet.
     ///
     /// # Errors
-    /// Fails if no descriptors are left.
+    /// The process is out of descriptors.
     pub fn new(e1000: E1000) -> Result<Arc<Shared>, Errno> {
         Self::with(Core::new(e1000, Instant::now())?, [0; 3])
     }
 
-    /// Continues a controller of another process, which was that card, and its crossings: of registers read, of those
-    /// written, interrupts.
+    /// Restores another process's controller. It must be `card`; `crossings` are registers read, registers written, and
+    /// interrupts.
     ///
     /// # Errors
-    /// `EINVAL` if it cannot be; otherwise as [`Shared::new`].
+    /// `EINVAL` if the state is inconsistent; otherwise as [`Shared::new`].
     pub fn continued(card: &Card, state: CoreState, crossings: [u64; 3]) -> Result<Arc<Shared>, Errno> {
-        let (age, up) = (Duration::from_nanos(state.now), rustix::time::clock_gettime(ClockId::Monotonic));
+        let age = Duration::from_nanos(state.now);
+        let up = rustix::time::clock_gettime(ClockId::Monotonic);
         let is_possible = age.as_secs() <= up.tv_sec.unsigned_abs() && state.e1000.is_possible(card);
         let began = Instant::now().checked_sub(age).filter(|_| is_possible).ok_or(Errno::INVAL)?;
         let mut core = Core::new(state.e1000, began)?;
-        (core.told, core.line.pin_ready) = (state.told, state.pin_ready);
+        core.told = state.told;
+        core.line.pin_ready = state.pin_ready;
         Self::with(core, crossings)
     }
 
-    /// What another process must know to continue the controller; the worker of its queue and its control thread pause.
+    /// The state for a successor, while the worker of its queue and its control thread are paused.
     ///
     /// # Errors
-    /// [`InUse`] if descriptors of frames that have gone are still to be given back.
+    /// [`InUse`] if descriptors of delivered frames are not given back yet.
     pub fn state(&self) -> Result<CoreState, InUse> {
         if self.owes.load(Ordering::SeqCst) {
             return Err(InUse);
@@ -328,16 +333,18 @@ impl Shared {
     fn with(core: Core, [reads, writes, interrupts]: [u64; 3]) -> Result<Arc<Shared>, Errno> {
         core.line.raised.store(interrupts, Ordering::Relaxed);
         let timer = rustix::io::fcntl_dupfd_cloexec(&core.line.timer, 0)?;
-        let (reads, writes) = (reads.into(), writes.into());
+        let reads = reads.into();
+        let writes = writes.into();
         let crossings = Crossings { reads, writes, interrupts: Arc::clone(&core.line.raised) };
         let asleep = Arc::clone(&core.asleep);
         let (sent, received) = Default::default();
-        let (core, wake) = (Lent::with(core), WakeSet::new()?);
+        let core = Lent::with(core);
+        let wake = WakeSet::new()?;
         let owes = AtomicBool::new(false);
         Ok(Arc::new(Shared { core, wake, asleep, timer, crossings, sent, received, owes }))
     }
 
-    /// Lets a worker in, for a pass over a ring.
+    /// Admits a worker for a pass over a ring.
     ///
     /// # Errors
     /// [`Away`] if the guest's accesses keep it out for too long.
@@ -346,7 +353,7 @@ impl Shared {
         self.core.enter()
     }
 
-    /// The control thread executes an access of the guest, or of the hypervisor.
+    /// Executes an access of the guest or the hypervisor, for the control thread.
     ///
     /// # Errors
     /// [`InUse`] if a worker does not leave.
@@ -357,15 +364,15 @@ impl Shared {
         Ok(f(core))
     }
 
-    /// Looks at the card, unless somebody has it.
+    /// Reads the card, unless another thread holds it.
     pub fn look<R>(&self, f: impl FnOnce(&Core) -> R) -> Option<R> {
         self.core.enter_now().ok().map(|core| f(&core))
     }
 
-    /// Resets the card after the machine is gone: no memory, no interrupts, and the initial state.
+    /// Resets the card after its machine has left: no memory, no interrupts, and the initial state.
     ///
     /// # Errors
-    /// A worker does not leave: the caller must try again.
+    /// A worker does not leave: try again.
     pub fn power_off(&self) -> Result<(), InUse> {
         let memory = self.control(|core| {
             core.reset();
@@ -376,24 +383,24 @@ impl Shared {
         Ok(())
     }
 
-    /// A descriptor that is readable when [`Core::tick`] is due.
+    /// A descriptor, readable when [`Core::tick`] is due.
     pub fn timer(&self) -> BorrowedFd<'_> {
         self.timer.as_fd()
     }
 
-    /// Wakes the sending worker.
+    /// Wakes the transmit worker.
     pub fn kick(&self) {
         if self.asleep.swap(false, Ordering::SeqCst) {
             self.wake.poke();
         }
     }
 
-    /// Records whether the sending worker has descriptors that it could not give back.
+    /// Records whether the transmit worker has descriptors that it could not give back.
     pub fn set_owes(&self, owes: bool) {
         self.owes.store(owes, Ordering::SeqCst);
     }
 
-    /// Records that the sending worker is about to sleep, or awake.
+    /// Records whether the transmit worker is about to sleep, or awake.
     pub fn set_asleep(&self, asleep: bool) {
         self.asleep.store(asleep, Ordering::SeqCst);
     }

@@ -1,7 +1,7 @@
 //! The controller: its register space, and the descriptor operations for the code that moves its frames.
 //!
-//! Nothing here touches guest memory. The frames' mover reads descriptors where [`E1000::tx_address`] and
-//! [`E1000::rx_address`] say, and writes their status back.
+//! Nothing here touches guest memory. The caller reads descriptors at [`E1000::tx_address`] and [`E1000::rx_address`],
+//! and writes their status back.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,20 +22,20 @@ pub struct Card {
     pub mac: [u8; 6],
     /// PCI subsystem device ID.
     pub subsystem: u16,
-    /// Value of ITR that overrides what the driver writes.
+    /// ITR override, whatever the driver writes.
     pub forced_interval: Option<u16>,
 }
 
-/// What has to happen after a register access.
+/// Actions due after a register access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
-    /// Whether there may be something to send.
+    /// Packets may be ready to send.
     pub sends: bool,
-    /// Whether there may be room to receive.
+    /// Room to receive may be available.
     pub receives: bool,
 }
 
-/// Registers that only store what the driver writes, in the bits they have: flow control, gaps, LEDs, thresholds,
+/// Registers that merely store the driver's value, with their writable bits: flow control, gaps, LEDs, thresholds,
 /// wake-up, management.
 const PLAIN: [(u32, u32); 24] = [
     (FCAL, !0),
@@ -87,9 +87,9 @@ pub struct E1000 {
     vet: u16,
     small: u16,
     plain: [u32; PLAIN.len()],
-    /// Address of the status block, as the driver gave it.
+    /// The driver's address of the status block.
     csb: u64,
-    /// Whether frames were received that have not been reported, and whether short ones are among them.
+    /// Whether received frames have not been reported yet, and whether short ones are among them.
     received: bool,
     received_small: bool,
     /// Whether few descriptors were left at the last check.
@@ -101,7 +101,8 @@ pub struct E1000 {
 impl E1000 {
     /// Creates a card with its cable plugged in.
     pub fn new(card: Card) -> E1000 {
-        let (eeprom, phy) = (Eeprom::new(card.mac, card.subsystem), Phy::new(true));
+        let eeprom = Eeprom::new(card.mac, card.subsystem);
+        let phy = Phy::new(true);
         Self::powered_up(card, eeprom, phy, Causes::new(card.forced_interval))
     }
 
@@ -133,7 +134,7 @@ impl E1000 {
         }
     }
 
-    /// Whether it can be this card, as a guest has left it.
+    /// Whether a guest can have left this card in this state.
     pub(crate) fn is_possible(&self, card: &Card) -> bool {
         let plain = || self.plain.iter().zip(&PLAIN).all(|(value, (_, bits))| value & !bits == 0);
         self.card == *card
@@ -160,19 +161,19 @@ impl E1000 {
         *self = E1000 { resets, ..Self::powered_up(self.card, self.eeprom.clone(), self.phy.clone(), causes) };
     }
 
-    /// Plugs the cable in, or out.
+    /// Plugs the cable in or out.
     pub fn set_cable(&mut self, cable: bool) {
         if self.phy.set_cable(cable) {
             self.causes.set(ICR_LSC);
         }
     }
 
-    /// Whether the link is up: there is a cable, and the driver wants the link.
+    /// Whether the link is up: the cable is plugged in, and the driver has set the link up.
     pub fn is_linked(&self) -> bool {
         self.phy.is_linked() && self.ctrl & CTRL_SLU != 0
     }
 
-    /// Whether sent frames come back instead of going out, at the PHY or before it (§8.6).
+    /// Whether sent frames are looped back, at the PHY or before it (§8.6).
     pub fn is_looped(&self) -> bool {
         self.phy.is_looped() || self.rctl & RCTL_LBM == RCTL_LBM_MAC
     }
@@ -181,7 +182,7 @@ impl E1000 {
         STATUS_FD | STATUS_SPEED_1000 | if self.is_linked() { STATUS_LU } else { 0 }
     }
 
-    /// Reads a register. Registers that do not exist read as zero.
+    /// Reads a register. Missing registers read as zero.
     pub fn read(&mut self, at: u32) -> u32 {
         let of = |direction| self.causes.delays(direction);
         match at {
@@ -211,13 +212,13 @@ impl E1000 {
         }
     }
 
-    /// A register that only stores what is written, and the bits that it has.
+    /// A register that merely stores its value, with its writable bits.
     fn plain(&mut self, at: u32) -> Option<(&mut u32, u32)> {
         let i = PLAIN.iter().position(|(plain, _)| *plain == at)?;
         Some((self.plain.get_mut(i)?, PLAIN.get(i)?.1))
     }
 
-    /// Writes a register, at the time `now` (nanoseconds). Registers that do not exist, and read-only ones, ignore it.
+    /// Writes a register at time `now` (nanoseconds). Missing and read-only registers ignore it.
     pub fn write(&mut self, at: u32, value: u32) -> Effects {
         match at {
             CTRL => return self.control(value),
@@ -226,7 +227,7 @@ impl E1000 {
             CTRL_EXT => self.ctrl_ext = value,
             MDIC => self.mdi(value),
             VET => self.vet = value as u16,
-            // Not in the manual, but what its hardware does: written bits clear.
+            // Not in the manual, but the hardware does it: written bits clear.
             ICR => self.acknowledge(value),
             ITR => self.causes.set_interval(value as u16),
             ICS => self.causes.set(value),
@@ -307,22 +308,22 @@ impl E1000 {
         Effects { receives: register == tail, sends: false }
     }
 
-    /// Address of the status block; zero if the driver has none.
+    /// Address of the status block; zero without one.
     pub fn csb(&self) -> u64 {
         self.csb
     }
 
-    /// The first descriptors that are not done, of both rings: TDH and RDH.
+    /// The first descriptors not done, of both rings: TDH and RDH.
     pub fn heads(&self) -> (u32, u32) {
         (self.tx.read(Register::Head), self.rx.read(Register::Head))
     }
 
-    /// Acts as if TDT was written. An invalid tail leaves the ring without descriptors.
+    /// Acts like a write of TDT. An invalid tail leaves the ring without descriptors.
     pub fn set_tx_tail(&mut self, tail: u32) {
         self.tx.write(Register::Tail, tail.min(u16::MAX.into()));
     }
 
-    /// Acts as if RDT was written.
+    /// Acts like a write of RDT.
     pub fn set_rx_tail(&mut self, tail: u32) {
         self.rx.write(Register::Tail, tail.min(u16::MAX.into()));
     }
@@ -337,12 +338,12 @@ impl E1000 {
         self.tx.address(k)
     }
 
-    /// Processes the next descriptor, as it was read.
+    /// Processes the next descriptor.
     pub fn tx_step(&mut self, raw: Raw) -> Step {
         self.assembler.step(raw, self.ctrl & CTRL_VME != 0)
     }
 
-    /// Whether no packet has begun.
+    /// Whether the assembler is between two packets.
     pub fn tx_is_between(&self) -> bool {
         self.assembler.is_between()
     }
@@ -352,18 +353,17 @@ impl E1000 {
         self.assembler.position()
     }
 
-    /// Returns to that position: later descriptors are processed again.
+    /// Returns to `position`: later descriptors are processed again.
     pub fn tx_rewind(&mut self, position: TxPosition) {
         self.assembler.rewind(position);
     }
 
-    /// Tells the device that the ring can have no more than this number of descriptors: the driver cannot add the end
-    /// of a packet.
+    /// Whether the driver cannot add descriptors, and so not the end of a packet, to a ring with `owned` ones.
     pub fn tx_is_full(&self, owned: u32) -> bool {
         owned + 1 >= self.tx.count()
     }
 
-    /// Discards the packet that has begun, including its rest.
+    /// Discards the packet that has begun, and its rest.
     pub fn tx_give_up(&mut self) {
         self.assembler.give_up();
     }
@@ -383,7 +383,7 @@ impl E1000 {
         self.tx.advance(count);
     }
 
-    /// Descriptors were written back.
+    /// Reports descriptors that were written back.
     pub fn tx_report(&mut self, report: Report, now: u64) {
         match report {
             Report::Delayed => self.causes.event(Direction::Transmit, now),
@@ -403,12 +403,12 @@ impl E1000 {
         }
     }
 
-    /// Whether the driver receives.
+    /// Whether the receiver is on.
     pub fn receives(&self) -> bool {
         self.is_linked() && self.rctl & RCTL_EN != 0
     }
 
-    /// Whether a frame is for this card.
+    /// Whether the receive filter takes a frame.
     pub fn takes(&self, head: &[u8; 18], len: usize) -> bool {
         self.is_linked() && self.filter.takes(head, len, self.rctl, self.vet)
     }
@@ -431,16 +431,16 @@ impl E1000 {
     /// Size of a receive buffer in bytes (RCTL.BSIZE, BSEX).
     pub fn rx_buffer(&self) -> u32 {
         let size = 2048 >> (self.rctl >> 16 & 3);
-        // With BSEX the largest size is reserved; it counts as the next one.
+        // With BSEX, the largest size is reserved; it counts as the next smaller one.
         if self.rctl & RCTL_BSEX != 0 { (size * 16).min(16_384) } else { size }
     }
 
-    /// Number of CRC bytes that the driver wants behind each frame.
+    /// Number of CRC bytes that the driver wants after each frame.
     pub fn rx_crc(&self) -> u32 {
         if self.rctl & RCTL_SECRC != 0 { 0 } else { 4 }
     }
 
-    /// Whether tags are removed from received frames.
+    /// Whether received frames lose their tags.
     pub fn strips_tags(&self) -> bool {
         self.ctrl & CTRL_VME != 0
     }
@@ -453,7 +453,7 @@ impl E1000 {
         self.received_small |= len <= usize::from(self.small);
     }
 
-    /// Reports that all frames of a batch are there, if the driver wants to know.
+    /// Reports that all frames of a batch are in memory, if the driver wants that.
     pub fn rx_report(&mut self, wanted: bool, now: u64) {
         let small = std::mem::take(&mut self.received_small);
         if !std::mem::take(&mut self.received) {
@@ -473,7 +473,7 @@ impl E1000 {
         self.few = few;
     }
 
-    /// Counts a frame that was for this card, but found no room.
+    /// Counts a frame for this card that found no room.
     pub fn rx_missed(&mut self) {
         self.stats.missed();
         self.causes.set(ICR_RXO);

@@ -1,4 +1,4 @@
-//! The two directions of frames, as the card sees them.
+//! The two directions of frames, from the guest's point of view.
 
 /// A direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! The EEPROM: 64 words behind a serial interface that drivers drive bit by bit, and a register that reads whole words
+//! The EEPROM: 64 words, behind a serial interface that drivers clock bit by bit, and a register that reads whole words
 //! (§5).
 
 use serde::{Deserialize, Serialize};
@@ -21,25 +21,25 @@ const CS: u32 = 1 << 1;
 const DI: u32 = 1 << 2;
 /// From the EEPROM.
 const DO: u32 = 1 << 3;
-/// Access requested by software, and granted to it.
+/// Access requested by software, and granted.
 const REQ: u32 = 1 << 6;
 const GNT: u32 = 1 << 7;
-/// It is there.
+/// EEPROM present.
 const PRES: u32 = 1 << 8;
 
 /// EERD: begin, and done (§13.4.4).
 const START: u32 = 1;
 const DONE: u32 = 1 << 4;
 
-/// Start bit and operation code of a read, the only command that is obeyed: nothing here can be changed by a guest.
+/// Start bit and operation code of a read, the only supported command: a guest cannot change the EEPROM.
 const READ: u32 = 0b110;
 
 /// The state of the serial interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Serial {
-    /// Bits of a command so far, and how many.
+    /// Bits of a command so far, and their number.
     Command(u32, u32),
-    /// Bits of words that are still to be sent, from the next one on: word and bit.
+    /// Next bit to send: word and bit.
     Sending(usize, u32),
     /// A command other than a read: ignored until deselected.
     Deaf,
@@ -57,7 +57,7 @@ pub struct Eeprom {
 }
 
 impl Eeprom {
-    /// Creates the EEPROM of a card with this Ethernet address and this subsystem device ID.
+    /// Creates the EEPROM of a card with this Ethernet address and subsystem device ID.
     pub fn new(mac: [u8; 6], subsystem: u16) -> Eeprom {
         let mut words = [0; WORDS];
         let [a, b, c, d, e, f] = mac;
@@ -73,7 +73,7 @@ impl Eeprom {
         Eeprom { words, control: 0, out: false, serial: Serial::Command(0, 0), read: DONE }
     }
 
-    /// Whether it can be that of this card: the same words, and bits of a word that there are.
+    /// Whether a card with these values can have this EEPROM: the same words, and an existing bit of a word.
     pub(crate) fn is_possible(&self, mac: [u8; 6], subsystem: u16) -> bool {
         let serial = match self.serial {
             Serial::Command(bits, n) => n < 3 + ADDRESS_BITS && bits < 1 << n,
@@ -109,7 +109,8 @@ impl Eeprom {
         let rises = value & SK != 0 && self.control & SK == 0;
         self.control = value;
         if value & CS == 0 {
-            (self.serial, self.out) = (Serial::Command(0, 0), false);
+            self.serial = Serial::Command(0, 0);
+            self.out = false;
         } else if rises {
             self.clock(value & DI != 0);
         }
@@ -120,11 +121,12 @@ impl Eeprom {
             // Zeros before the start bit.
             Serial::Command(0, 0) if !bit => Serial::Command(0, 0),
             Serial::Command(bits, n) => {
-                let (bits, n) = (bits << 1 | u32::from(bit), n + 1);
+                let bits = bits << 1 | u32::from(bit);
+                let n = n + 1;
                 match n {
                     3 if bits != READ => Serial::Deaf,
                     n if n == 3 + ADDRESS_BITS => {
-                        // A zero comes before the first word.
+                        // A zero precedes the first word.
                         self.out = false;
                         Serial::Sending((bits as usize) % WORDS, 0)
                     }
@@ -163,7 +165,8 @@ mod tests {
         value
     }
 
-    /// Objective: both ways of reading give the same words, the address is in the first three, and their sum is right.
+    /// Objective: both ways of reading give the same words; the first three hold the address, and the checksum is
+    /// right.
     #[test]
     fn words() {
         let mut eeprom = Eeprom::new(MAC, 0x001e);
@@ -179,8 +182,8 @@ mod tests {
         assert_eq!(serially(&mut eeprom, 0x0b), 0x001e);
     }
 
-    /// Objective: a reader that keeps clocking gets the next words; it is granted what it asks for; other commands
-    /// change nothing.
+    /// Objective: a reader that keeps clocking gets the next words; requested access is granted; other commands change
+    /// nothing.
     #[test]
     fn other_uses() {
         let mut eeprom = Eeprom::new(MAC, 0);

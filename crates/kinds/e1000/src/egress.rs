@@ -1,4 +1,4 @@
-//! The guest's receive queue, as a switch's egress: each frame is copied once, into the buffers that the guest's driver
+//! The guest's receive queue as a switch's egress: each frame is copied once, into the buffers that the guest's driver
 //! has posted (§3.2).
 #![allow(unsafe_code)]
 
@@ -11,7 +11,7 @@ use netvale_port::{Batch, DropReason, Egress, FrameRef, RingCounters, Scratch};
 use crate::core::{Core, Shared};
 use crate::memory::Finder;
 
-/// Status of a receive descriptor: done, end of packet, no checksum looked at, VLAN tag taken out (§3.2.3.1).
+/// Status of a receive descriptor: done, end of packet, checksum not checked, VLAN tag removed (§3.2.3.1).
 const DD: u64 = 1;
 const EOP: u64 = 1 << 1;
 const IXSM: u64 = 1 << 2;
@@ -24,7 +24,7 @@ const SHORTEST: usize = 60;
 /// Offset of a tag, and its length in bytes.
 const TAG_AT: usize = 12;
 const TAG: usize = 4;
-/// Descriptors between the one that is filled and the one that is fetched.
+/// Descriptors between the one filled and the one prefetched.
 const AHEAD: u32 = 8;
 /// Maximum number of descriptors of a frame: the longest one, in the smallest buffers.
 const MOST: usize = 64;
@@ -42,7 +42,9 @@ impl E1000Egress {
 
     fn deliver_to(&self, core: &mut Core, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
         let counters = &self.shared.received;
-        let (mut frames, mut bytes, mut done) = (0, 0, 0);
+        let mut frames = 0;
+        let mut bytes = 0;
+        let mut done = 0;
         core.look_for_room();
         let memory = core.memory.clone();
         let mut finder = memory.finder();
@@ -50,13 +52,16 @@ impl E1000Egress {
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
             fetch(&mut finder, core);
             let put = if Form::of(&frame, false) == Form::AsIs {
-                // SAFETY: `put` hands out room in the guest's memory.
+                // SAFETY: `put` passes room in the guest's memory.
                 put(core, &mut finder, frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) })
             } else {
                 soften(core, &mut finder, &frame, scratch, counters)
             };
             match put {
-                PutResult::Done => (frames, bytes) = (frames + 1, bytes + frame.len() as u64),
+                PutResult::Done => {
+                    frames += 1;
+                    bytes += frame.len() as u64;
+                }
                 PutResult::TooLong => counters.dropped(DropReason::TooLong, 1),
                 PutResult::Full => break,
             }
@@ -68,7 +73,7 @@ impl E1000Egress {
     }
 }
 
-/// Prefetches a descriptor and a buffer that will be written soon.
+/// Prefetches a descriptor and its buffer, soon to be written.
 #[inline]
 fn fetch(finder: &mut Finder<'_>, core: &Core) {
     if core.e1000.rx_owned() > AHEAD
@@ -97,14 +102,14 @@ fn soften(
         put(core, finder, bytes.len(), |at, to, n| {
             let rest = bytes.get(at..).unwrap_or(&[]);
             let n = rest.len().min(n);
-            // SAFETY: `put` hands out room in the guest's memory; `rest` is private.
+            // SAFETY: `put` passes room in the guest's memory; `rest` is private.
             unsafe { copy_bytes(rest.as_ptr(), to, n) };
             n
         })
     })
 }
 
-/// Puts a frame into as many buffers as it takes. A frame that is not for this card counts as delivered.
+/// Writes a frame to as many buffers as it takes. A frame that is not for this card counts as delivered.
 fn put(
     core: &mut Core,
     finder: &mut Finder<'_>,
@@ -121,7 +126,8 @@ fn put(
     let tag = (has_tag && core.e1000.strips_tags()).then(|| u16::from_be_bytes([head[14], head[15]]));
     let stripped = len - if tag.is_some() { TAG } else { 0 };
     let crc = core.e1000.rx_crc() as usize;
-    let (total, size) = (stripped.max(SHORTEST) + crc, core.e1000.rx_buffer() as usize);
+    let total = stripped.max(SHORTEST) + crc;
+    let size = core.e1000.rx_buffer() as usize;
     let count = total.div_ceil(size);
     if count > MOST || count > core.e1000.rx_owned() as usize {
         core.e1000.rx_missed();
@@ -137,8 +143,8 @@ fn put(
     PutResult::Done
 }
 
-/// A frame of `len` bytes as it is, padded to `total`, into one buffer. A descriptor, or a buffer, in no memory: the
-/// frame is lost, and the descriptor used up.
+/// Writes an unchanged frame of `len` bytes, padded to `total`, to one buffer. If its descriptor or buffer is outside
+/// the memory, the frame is lost and the descriptor used up.
 #[inline]
 fn put_one(
     core: &Core,
@@ -157,7 +163,7 @@ fn put_one(
     finder.received(at, status);
 }
 
-/// Puts a frame of `len` bytes, padded to `total`, into several buffers, or without its tag.
+/// Writes a frame of `len` bytes, padded to `total`, to several buffers, or without its tag.
 fn put_many(
     core: &Core,
     finder: &mut Finder<'_>,
@@ -168,7 +174,8 @@ fn put_many(
 ) {
     let size = core.e1000.rx_buffer() as usize;
     let count = total.div_ceil(size);
-    let (mut places, mut results) = ([None; MOST], [(0, 0); MOST]);
+    let mut places = [None; MOST];
+    let mut results = [(0, 0); MOST];
     for (k, place) in places.iter_mut().take(count).enumerate() {
         *place = core.e1000.rx_address(k as u32).and_then(|at| {
             let n = size.min(total - k * size);
@@ -179,7 +186,8 @@ fn put_many(
     let found = places.iter().take(count).enumerate().filter_map(|(k, place)| Some((k, (*place)?)));
     let mut filled = 0;
     for ((k, (at, to)), result) in found.zip(&mut results) {
-        let (from, n) = (k * size, size.min(total - k * size));
+        let from = k * size;
+        let n = size.min(total - k * size);
         fill(&mut read, len, tag.is_some(), from, to, n);
         let ends = if k + 1 == count { EOP } else { 0 };
         let tagged = tag.map_or(0, |tag| u64::from(tag) << SPECIAL | VP << STATUS);
@@ -187,11 +195,12 @@ fn put_many(
         filled += 1;
     }
     let results = results.get(..filled).unwrap_or_default();
-    // The first one last: a driver does not find a frame before it is complete.
+    // The first one last: a driver does not see a frame before it is complete.
     results.iter().rev().for_each(|(at, status)| finder.received(*at, *status));
 }
 
-/// Bytes `from..from + n` of a frame of `len` bytes, without its tag if it has one, and zeros behind its end.
+/// Copies bytes `from..from + n` of a frame of `len` bytes, without its tag if it has one, and with zeros after its
+/// end.
 fn fill(
     read: &mut impl FnMut(usize, *mut u8, usize) -> usize,
     len: usize,
@@ -209,21 +218,20 @@ fn fill(
             (true, at) => (at + TAG, len - at),
             (false, at) => (at, len - at),
         };
-        // SAFETY: `done` is below `n`, the bytes that there are at `to`.
+        // SAFETY: `done` is below `n`, the number of bytes at `to`.
         let got = read(source, unsafe { to.add(done) }, most.min(n - done));
         if got == 0 {
             break;
         }
         done += got;
     }
-    // SAFETY: `n - done` bytes are left at `to`; the guest may look at them meanwhile, and finds zeros or what was
-    // there.
+    // SAFETY: `n - done` bytes are left at `to`; a guest that reads them meanwhile finds zeros or the previous bytes.
     unsafe { to.add(done).write_bytes(0, n - done) };
 }
 
 impl Egress for E1000Egress {
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
-        // A register access takes longer only on a busy machine: frames for a lossless port wait for its end.
+        // A register access only takes longer on a busy machine; until it ends, frames for a lossless port wait.
         let Ok(mut core) = self.shared.enter() else { return 0 };
         if !core.e1000.receives() {
             self.shared.received.dropped(DropReason::Idle, picks.len() as u64);

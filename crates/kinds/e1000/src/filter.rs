@@ -7,7 +7,7 @@ use crate::regs::{MTA, RA, RAH_AV, RCTL_BAM, RCTL_EN, RCTL_LPE, RCTL_MPE, RCTL_U
 
 /// Longest frame without RCTL.LPE, without its CRC: 1,522 bytes with it.
 pub const LONGEST: usize = 1518;
-/// Longest frame with RCTL.LPE: the room that the 16 KiB of the largest buffer leave (§3.2.4).
+/// Longest frame with RCTL.LPE: it fits the largest buffer of 16 KiB (§3.2.4).
 pub const LONGEST_JUMBO: usize = 16_380;
 
 /// Addresses, hash table and VLANs.
@@ -21,7 +21,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Creates a filter for `mac`, which the EEPROM loads into the first receive address.
+    /// Creates a filter for `mac`, loaded from the EEPROM into the first receive address.
     pub fn new(mac: [u8; 6]) -> Filter {
         let [a, b, c, d, e, f] = mac;
         let mut addresses = [0; 32];
@@ -30,7 +30,7 @@ impl Filter {
         Filter { addresses, multicast: [0; 128], vlans: [0; 128] }
     }
 
-    /// The writable bits of a word: of the high halves of addresses, the address, the kind of comparison, and the valid
+    /// The writable bits of a word. High halves of addresses have the address, the kind of comparison, and the valid
     /// bit.
     fn bits(at: u32) -> u32 {
         if RA.contains(&at) && at % 8 == 4 { RAH_AV | 0x3_ffff } else { !0 }
@@ -59,7 +59,8 @@ impl Filter {
 
     fn is_exact(&self, to: [u8; 6]) -> bool {
         let [a, b, c, d, e, f] = to;
-        let (low, high) = (u32::from_le_bytes([a, b, c, d]), u32::from(u16::from_le_bytes([e, f])));
+        let low = u32::from_le_bytes([a, b, c, d]);
+        let high = u32::from(u16::from_le_bytes([e, f]));
         let fits = |pair: &[u32]| pair[0] == low && pair[1] & (RAH_AV | 0xffff) == RAH_AV | high;
         self.addresses.chunks_exact(2).any(fits)
     }
@@ -71,8 +72,8 @@ impl Filter {
         self.multicast[hash >> 5] >> (hash & 31) & 1 != 0
     }
 
-    /// Whether the receiver takes a frame with that head, of `len` bytes without CRC; `vet` is the Ethertype of VLAN
-    /// tags.
+    /// Whether the receiver takes a frame that begins with `head` and has `len` bytes without CRC; `vet` is the
+    /// Ethertype of VLAN tags.
     pub fn takes(&self, head: &[u8; 18], len: usize, rctl: u32, vet: u16) -> bool {
         let longest = if rctl & RCTL_LPE != 0 { LONGEST_JUMBO } else { LONGEST };
         if rctl & RCTL_EN == 0 || len > longest {
@@ -112,12 +113,14 @@ mod tests {
         head
     }
 
-    /// Objective: nothing passes while the receiver is off; then frames to its own address do, and more with each bit
-    /// that allows more.
+    /// Objective: nothing passes while the receiver is off; then frames to its own address do, and more with each RCTL
+    /// bit that allows them.
     #[test]
     fn addresses() {
         let mut f = Filter::new(MAC);
-        let (other, group, all) = ([2, 0, 0, 9, 9, 9], [0x33, 0x33, 0, 0, 0x12, 0x34], [0xff; 6]);
+        let other = [2, 0, 0, 9, 9, 9];
+        let group = [0x33, 0x33, 0, 0, 0x12, 0x34];
+        let all = [0xff; 6];
         let takes = |f: &Filter, to, rctl| f.takes(&head(to, None), 60, rctl, VET);
         assert!(!takes(&f, MAC, RCTL_UPE | RCTL_MPE));
         let cases = [(0, [true, false, false, false]), (RCTL_UPE, [true, true, false, false])];
@@ -125,7 +128,7 @@ mod tests {
         for (rctl, expected) in cases.into_iter().chain(more) {
             assert_eq!([MAC, other, group, all].map(|to| takes(&f, to, rctl | RCTL_EN)), expected, "{rctl:#x}");
         }
-        // Address registers of others, and an invalid one.
+        // Addresses of other stations, and an invalid one.
         assert!(f.write(RA.start + 8, 0x0900_0002) && f.write(RA.start + 12, 0x0909));
         assert!(!takes(&f, other, RCTL_EN));
         f.write(RA.start + 12, 0x0909 | RAH_AV);
@@ -145,7 +148,7 @@ mod tests {
         }
     }
 
-    /// Objective: VLANs are filtered when that is requested, by their number alone; lengths have limits.
+    /// Objective: VLANs are filtered on request, by their number alone; lengths have limits.
     #[test]
     fn vlans_and_lengths() {
         let mut f = Filter::new(MAC);

@@ -1,4 +1,4 @@
-//! The headers of a packet before it is sent: the work that descriptors ask for is done on a copy, or described as an
+//! Headers of a packet before it is sent: changes that descriptors request are made on a copy, or described as an
 //! offload for the switch (§3.5, §3.6).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -9,31 +9,31 @@ use netvale_wire::vnet::{F_NEEDS_CSUM, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, VnetHdr
 
 use crate::tx::{Context, Sum, TxOffload};
 
-/// Length of a VLAN tag in bytes; it goes behind the two addresses.
+/// Length of a VLAN tag in bytes; its place is after the two addresses.
 const TAG: usize = 4;
 const BEFORE_TAG: usize = 12;
 /// Maximum length of headers with a tag in bytes.
 pub const ROOM: usize = MAX_HEADERS + TAG;
 
-/// The result.
+/// The prepared headers of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prepared {
-    /// Bytes of the copy that replace the packet's first ones; none if nothing had to be changed.
+    /// Bytes of the copy that replace the packet's first ones; zero if unchanged.
     pub head: usize,
-    /// Bytes of the packet that they replace.
+    /// Bytes of the packet to replace.
     pub skip: usize,
-    /// The offload work that is left.
+    /// The remaining offload.
     pub offload: Offload,
 }
 
-/// A packet that asks for impossible work.
+/// A request that does not fit its packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImpossibleRequest;
 
 /// Prepares a packet of `len` bytes. `head` holds its first `have` bytes: all of it, or [`MAX_HEADERS`].
 ///
 /// # Errors
-/// [`ImpossibleRequest`] if segmentation is requested for a packet that lacks the headers its context describes.
+/// [`ImpossibleRequest`] if segmentation is requested for a packet without the headers that its context describes.
 pub fn prepare(
     offload: &TxOffload,
     vlan_type: u16,
@@ -45,7 +45,8 @@ pub fn prepare(
     let mut done = Prepared { head: 0, skip: 0, offload: Offload::None };
     if let Some(context) = &offload.segments {
         let gso = segments(context, head.get_mut(..have).unwrap_or_default(), len).ok_or(ImpossibleRequest)?;
-        (done.skip, done.offload) = (usize::from(gso.hdr_len), Offload::Gso(gso));
+        done.skip = usize::from(gso.hdr_len);
+        done.offload = Offload::Gso(gso);
     } else {
         if let Some(sum) = &offload.ip {
             done.skip = ip_checksum(sum, head.get_mut(..have).unwrap_or_default());
@@ -62,17 +63,18 @@ pub fn prepare(
     Ok(done)
 }
 
-/// A checksum that the frame's receiver must compute; none if it would lie outside, as the controller writes nowhere
+/// The checksum left to the frame's receiver; no offload if it lies outside the frame: the controller writes nowhere
 /// else.
 fn left(sum: &Sum, len: usize) -> Offload {
-    let (start, at) = (u16::from(sum.start), u16::from(sum.at));
+    let start = u16::from(sum.start);
+    let at = u16::from(sum.at);
     if start < 14 || at < start || usize::from(at) + 2 > len {
         return Offload::None;
     }
     Offload::CsumPartial { start, offset: at - start }
 }
 
-/// Stores the checksum of an IP header. Returns how far the headers were changed.
+/// Stores the checksum of an IP header. Returns the end of the changed bytes.
 fn ip_checksum(sum: &Sum, head: &mut [u8]) -> usize {
     let (from, to, at) = (usize::from(sum.start), usize::from(sum.end) + 1, usize::from(sum.at));
     let Some(checksum) = head.get(from..to).map(|bytes| WireSum::of(bytes).checksum()) else { return 0 };
@@ -81,10 +83,11 @@ fn ip_checksum(sum: &Sum, head: &mut [u8]) -> usize {
     at + 2
 }
 
-/// Lengths and pseudo header as a packet of this length has them: drivers leave that to the controller (§3.5.4).
-/// Returns how it must be cut.
+/// Stores lengths and the pseudo header's sum for a packet of this length: drivers leave that to the controller
+/// (§3.5.4). Returns the segmentation to do.
 fn segments(context: &Context, head: &mut [u8], len: usize) -> Option<Gso> {
-    let (l3, l4) = (usize::from(context.ip.start), usize::from(context.transport.start));
+    let l3 = usize::from(context.ip.start);
+    let l4 = usize::from(context.transport.start);
     let ip_header = if context.is_v4 { 20 } else { 40 };
     if l4 < l3 + ip_header || head.len() < l4 + 8 || len <= l4 {
         return None;
@@ -118,7 +121,7 @@ fn segments(context: &Context, head: &mut [u8], len: usize) -> Option<Gso> {
     }
 }
 
-/// The sum of the pseudo header of `len` bytes behind the IP header at `l3`.
+/// The pseudo header's sum for `len` bytes after the IP header at `l3`.
 fn pseudo(context: &Context, head: &[u8], (l3, len): (usize, usize)) -> Option<u16> {
     let protocol = if context.is_tcp { 6 } else { 17 };
     let sum = if context.is_v4 {
@@ -131,14 +134,14 @@ fn pseudo(context: &Context, head: &[u8], (l3, len): (usize, usize)) -> Option<u
     Some(sum.fold())
 }
 
-/// Moves the bytes behind the addresses, up to `end`, and puts a tag before them.
+/// Moves the bytes after the addresses, up to `end`, and inserts a tag before them.
 fn insert_tag(head: &mut [u8; ROOM], end: usize, [kind, tag]: [u16; 2]) {
     head.copy_within(BEFORE_TAG..end.min(ROOM - TAG), BEFORE_TAG + TAG);
     head[BEFORE_TAG..BEFORE_TAG + 2].copy_from_slice(&kind.to_be_bytes());
     head[BEFORE_TAG + 2..BEFORE_TAG + TAG].copy_from_slice(&tag.to_be_bytes());
 }
 
-/// Adjusts offload work for a frame with a tag in front.
+/// Adjusts an offload for a frame with an inserted tag.
 fn behind_tag(offload: Offload) -> Offload {
     let tag = TAG as u16;
     match offload {
@@ -163,7 +166,7 @@ mod tests {
         is_v4: true,
     };
 
-    /// Ethernet, IPv4 and TCP as a driver leaves them for segmentation: without length and checksums.
+    /// Ethernet, IPv4 and TCP headers as a driver leaves them for segmentation: without length and checksums.
     fn tcp4() -> [u8; ROOM] {
         let mut head = [0; ROOM];
         head[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x08, 0]);
@@ -176,8 +179,8 @@ mod tests {
         TxOffload { segments, ..TxOffload::default() }
     }
 
-    /// Objective: a packet for segmentation gets length, IP checksum and the sum of its pseudo header, whatever was
-    /// there, and its offload.
+    /// Objective: a packet for segmentation gets its length, IP checksum and pseudo header's sum, whatever the fields
+    /// held, and its offload.
     #[test]
     fn segmentation() {
         let mut head = tcp4();
@@ -191,7 +194,7 @@ mod tests {
         assert_eq!(head[50..52], pseudo.to_be_bytes());
     }
 
-    /// Objective: contexts that do not fit the packet are absurd, and have no other effect.
+    /// Objective: contexts that do not fit the packet are refused, without other effects.
     #[test]
     fn absurd_contexts() {
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
@@ -203,7 +206,8 @@ mod tests {
         };
         let mut good = 0;
         for _ in 0..100_000 {
-            let (a, b) = (noise(), noise());
+            let a = noise();
+            let b = noise();
             let byte = |shift: u32| (a >> shift) as u8 & if b & 1 == 0 { 0x3f } else { 0xff };
             let sum = |at: u32| Sum { start: byte(at), at: byte(at + 8), end: (a >> 48) as u16 & 0x1ff };
             let context = Context { ip: sum(0), transport: sum(16), segment: b as u16, is_tcp: b & 2 != 0, ..TCP4 };
@@ -227,8 +231,8 @@ mod tests {
         assert!(good > 10_000);
     }
 
-    /// Objective: single checksums: the IP header's is stored, the transport's is left as an offload; one outside the
-    /// packet is ignored.
+    /// Objective: the IP header's checksum is stored, the transport's is left as an offload; one outside the packet is
+    /// ignored.
     #[test]
     fn checksums() {
         let mut head = tcp4();
@@ -242,7 +246,7 @@ mod tests {
         assert_eq!(prepare(&TxOffload::default(), 0x8100, &mut tcp4(), 60, 60), Ok(none));
     }
 
-    /// Objective: a tag is inserted behind the addresses, and the offsets of the offload move with it.
+    /// Objective: a tag is inserted after the addresses, and the offload's offsets move with it.
     #[test]
     fn tags() {
         let mut head = tcp4();
@@ -251,7 +255,8 @@ mod tests {
         assert_eq!((done.head, done.skip), (16, 12));
         assert_eq!(head[..16], [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xa8, 0x20, 0x64]);
         assert_eq!(done.offload, Offload::CsumPartial { start: 38, offset: 16 });
-        let (mut head, mut plain) = (tcp4(), tcp4());
+        let mut head = tcp4();
+        let mut plain = tcp4();
         let cut = TxOffload { vlan: Some(5), ..offload(Some(TCP4)) };
         let done = prepare(&cut, 0x8100, &mut head, MAX_HEADERS, 3054).unwrap();
         prepare(&offload(Some(TCP4)), 0x8100, &mut plain, MAX_HEADERS, 3054).unwrap();

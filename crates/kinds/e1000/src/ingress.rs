@@ -1,4 +1,4 @@
-//! The guest's transmit queue, as a switch's ingress: packets stay in the guest's memory until they are delivered.
+//! The guest's transmit queue as a switch's ingress: packets stay in the guest's memory until they are delivered.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,11 +18,11 @@ use crate::tx::{MAX_PIECES, Packet, Raw, Report};
 /// Maximum number of descriptors of a batch.
 const MOST: usize = 1024;
 /// Maximum number of descriptors of a packet: its pieces, and contexts. A longer run without an end is not examined
-/// again and again.
+/// repeatedly.
 const MOST_OF_ONE: u32 = 256;
 /// Maximum number of packets of a batch whose headers are changed.
 const CHANGED: usize = netvale_port::BATCH;
-/// Descriptors between the one that is read and the one whose packet is prefetched.
+/// Descriptors between the one read and the one whose packet is prefetched.
 const AHEAD: u32 = 8;
 /// Shortest frame on a wire, without CRC: shorter ones are padded (TCTL.PSP).
 const SHORTEST: u32 = 60;
@@ -34,42 +34,42 @@ pub struct E1000Ingress {
     shared: Arc<Shared>,
     /// The memory that frames of the batch lie in.
     memory: Memory,
-    /// The epoch of the controller in which they were taken.
+    /// The controller's epoch when the batch was taken.
     epoch: u64,
     /// Descriptors of the batch that must be written back.
     reported: Vec<(u64, Raw)>,
-    /// Number of descriptors of the batch, and whether all that report may wait.
+    /// Number of descriptors of the batch, and whether all of them with a report may wait.
     taken: u32,
     may_wait: bool,
-    /// Whether they could not be given back yet.
+    /// Whether descriptors are still to be given back.
     owes: bool,
-    /// At that epoch, this number of descriptors contained no packet's end: there must be more.
+    /// Epoch and number of descriptors without a packet's end: more are needed.
     waits: Option<(u64, u32)>,
-    /// For looped-back frames, while a loopback mode is on.
+    /// Memory for looped-back frames, while a loopback mode is on.
     scratch: Option<Box<Scratch>>,
     /// Changed headers.
     heads: Heads,
 }
 
-/// Room for a head of each frame of a batch, which may point to it. Only one of them is referenced at a time, never
+/// Memory for a head for each frame of a batch, which may point to it. References exist to one head at a time, never to
 /// all.
 struct Heads(Vec<[u8; ROOM]>);
 
 impl Heads {
-    /// The head for the frame that will be number `i` of the batch.
+    /// The head for frame `i` of the batch.
     #[inline]
     fn get(&mut self, i: usize) -> Option<&mut [u8; ROOM]> {
-        // SAFETY: inside of the vector, whose memory this pointer leads to without a reference to the others; `self` is
+        // SAFETY: inside the vector; this pointer reaches its memory without a reference to the other heads; `self` is
         // borrowed exclusively.
         (i < self.0.len()).then(|| unsafe { &mut *self.0.as_mut_ptr().add(i) })
     }
 }
 
-/// The result of reading the descriptors of one packet.
+/// The descriptors of one packet, read.
 struct Walk {
     count: u32,
     may_wait: bool,
-    /// Whether it is complete.
+    /// Whether the packet is complete.
     ends: bool,
 }
 
@@ -90,7 +90,7 @@ impl E1000Ingress {
         }
     }
 
-    /// Whether there are descriptors, other than those without a packet's end that were examined before.
+    /// Whether descriptors are available, other than those examined before without a packet's end.
     fn has_news(&self, core: &mut Core) -> bool {
         let owned = core.tx_owned();
         owned > 0 && self.waits != Some((core.epoch, owned))
@@ -102,7 +102,9 @@ impl E1000Ingress {
         self.waits = None;
         let memory = core.memory.clone();
         let mut finder = memory.finder();
-        (self.epoch, self.taken, self.may_wait) = (core.epoch, 0, true);
+        self.epoch = core.epoch;
+        self.taken = 0;
+        self.may_wait = true;
         self.reported.clear();
         while self.taken < owned && (self.taken as usize) < MOST && batch.has_room_for_frags() {
             let position = core.e1000.tx_position();
@@ -112,7 +114,8 @@ impl E1000Ingress {
                 self.waits = (self.taken == 0).then_some((core.epoch, owned));
                 break;
             };
-            (self.taken, self.may_wait) = (walk.count, walk.may_wait);
+            self.taken = walk.count;
+            self.may_wait = walk.may_wait;
             let head = self.heads.get(batch.len()).filter(|_| walk.ends);
             if let Some(Err(why)) = head.map(|head| push(&mut finder, core, head, batch)) {
                 self.shared.sent.dropped(why, 1);
@@ -121,7 +124,7 @@ impl E1000Ingress {
         self.memory = memory;
     }
 
-    /// Gives the descriptors of the batch back. Returns whether none is left to give back.
+    /// Gives the batch's descriptors back. Returns whether all are.
     fn give_back(&mut self) -> bool {
         if self.taken > 0 {
             let shared = Arc::clone(&self.shared);
@@ -141,15 +144,15 @@ impl E1000Ingress {
                 core.sent(self.taken, Report::of(!self.reported.is_empty(), self.may_wait));
             }
         }
-        // Kept mapped only while there are frames in it.
+        // Kept mapped only while it has frames.
         self.memory = Memory::default();
         self.taken = 0;
         self.reported.clear();
         true
     }
 
-    /// In a loopback mode, delivers frames to the receive ring of the same card, and nowhere else. These modes are for
-    /// tests: only here is memory allocated on the way.
+    /// In a loopback mode, delivers frames to the receive ring of the same card only. These modes are for tests: this
+    /// is the only place on the packet path that allocates.
     fn loop_back(&mut self, batch: &mut Batch) {
         let scratch = self.scratch.get_or_insert_with(|| Box::new(Scratch::new()));
         let picks: Vec<u16> = (0..batch.len() as u16).collect();
@@ -158,8 +161,8 @@ impl E1000Ingress {
         batch.clear();
     }
 
-    /// Reads descriptors up to the end of a packet; `None` if its end is not there yet. A packet that fills the ring
-    /// without an end is dropped (its end cannot come), and so is one of more descriptors than any driver uses.
+    /// Reads descriptors up to the end of a packet; `None` if its end is missing. A packet that fills the ring without
+    /// an end is dropped, as its end cannot come, and so is one of more descriptors than any driver uses.
     fn walk(&mut self, core: &mut Core, finder: &mut Finder<'_>, owned: u32) -> Option<Walk> {
         let before = self.reported.len();
         let mut walk = Walk { count: self.taken, may_wait: self.may_wait, ends: false };
@@ -187,7 +190,7 @@ impl E1000Ingress {
     }
 }
 
-/// Prefetches the first bytes of a packet that will be read soon.
+/// Prefetches the first bytes of a packet, soon to be read.
 #[inline]
 fn fetch(finder: &mut Finder<'_>, core: &Core, k: u32, owned: u32) {
     if k < owned
@@ -198,7 +201,7 @@ fn fetch(finder: &mut Finder<'_>, core: &Core, k: u32, owned: u32) {
     }
 }
 
-/// Adds a packet of one piece, on which no work is left, to the batch.
+/// Adds a packet of one piece without offloads to the batch.
 #[inline]
 fn push_plain(finder: &mut Finder<'_>, core: &mut Core, batch: &mut Batch) -> Option<Result<(), DropReason>> {
     let packet = core.e1000.packet();
@@ -242,7 +245,8 @@ fn push(finder: &mut Finder<'_>, core: &mut Core, head: &mut [u8; ROOM], batch: 
     for &(address, len) in packet.pieces() {
         let passed = skip.min(len);
         skip -= passed;
-        let (address, len) = (address.checked_add(passed.into()).ok_or(DropReason::BadBuffer)?, len - passed);
+        let address = address.checked_add(passed.into()).ok_or(DropReason::BadBuffer)?;
+        let len = len - passed;
         if len > 0 {
             add((finder.at(address, len.into()).ok_or(DropReason::BadBuffer)?, len));
         }
@@ -252,7 +256,7 @@ fn push(finder: &mut Finder<'_>, core: &mut Core, head: &mut [u8; ROOM], batch: 
     let to = [head[0], head[1], head[2], head[3], head[4], head[5]];
     let segmented = packet.offload.segments.is_some();
     // SAFETY: pieces lie in windows of `memory`, which stay mapped until the ingress drops it after `release`, in a
-    // head that nobody makes a reference to until then, or in a constant.
+    // head without references to it until then, or in a constant.
     let fits = unsafe { batch.push_frags(pieces.get(..count).unwrap_or_default()) };
     if !fits {
         return Err(DropReason::EndlessFrame);
@@ -299,7 +303,7 @@ impl Ingress for E1000Ingress {
             self.scratch = None;
         }
         if batch.is_empty() {
-            // Nobody releases an empty batch, but the descriptors of dropped packets must go back, too.
+            // An empty batch is not released by the caller, but the descriptors of dropped packets must go back, too.
             self.release();
         } else {
             self.shared.sent.passed(batch.len() as u64, batch.bytes());
@@ -307,7 +311,7 @@ impl Ingress for E1000Ingress {
     }
 
     fn release(&mut self) {
-        // If the guest keeps it out, this happens before the next batch is taken.
+        // If the guest keeps it out, this is done before the next batch is taken.
         self.give_back();
     }
 
@@ -354,8 +358,8 @@ impl Ingress for E1000Ingress {
 mod tests {
     use super::*;
 
-    /// Objective: what a batch points to stays good when heads of further frames are written, and when the ingress
-    /// moves (by the rules that Miri checks).
+    /// Objective: a batch's heads stay valid when further heads are written and when the ingress moves (by Miri's
+    /// rules).
     #[test]
     fn heads_are_apart() {
         let mut heads = Heads(vec![[0; ROOM]; 2]);

@@ -5,23 +5,23 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `arrays` | arrays of any length, as they are handed over |
+//! | `arrays` | (de)serialization of arrays of any length |
 //! | [`regs`] | registers and their bits |
 //! | [`direction`] | receive and transmit |
 //! | [`driver`] | a driver for it |
 //! | [`eeprom`] | the EEPROM and its serial interface |
 //! | [`phy`] | the PHY behind MDI control |
 //! | [`causes`] | interrupt causes, delay timers, throttling |
-//! | [`core`] | what workers and the control thread share |
-//! | [`ingress`], [`egress`] | its queues, as a switch sees them |
+//! | [`core`] | the controller, shared by workers and the control thread |
+//! | [`ingress`], [`egress`] | its queues as a switch uses them |
 //! | [`memory`] | the guest's memory |
 //! | [`paravirt`] | the status block that saves register accesses |
 //! | [`port`] | a port: a socket, a thread, two queues |
 //! | [`vfio`] | the PCI function |
 //! | [`filter`] | the receive filter |
-//! | [`headers`] | the work on a packet's headers that descriptors ask for |
-//! | [`ring`] | rings of descriptors |
-//! | [`state`] | what another process needs to continue a card |
+//! | [`headers`] | changes to a packet's headers that descriptors request |
+//! | [`ring`] | descriptor rings |
+//! | [`state`] | saved state of a card |
 //! | [`stats`] | statistics |
 //! | [`device`] | the controller: the register space, and the descriptor operations |
 //! | [`tx`] | transmit descriptors and their packets |

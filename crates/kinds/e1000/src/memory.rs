@@ -1,4 +1,4 @@
-//! The guest's memory, as descriptors address it: only bytes within one window are ever touched.
+//! The guest's memory, as descriptors address it: an access never leaves one window.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::tx::{Raw, TX_DONE};
 pub struct Memory(Arc<Dma>);
 
 impl Memory {
-    /// The current ones.
+    /// Takes a snapshot of the current windows.
     pub fn of(dma: &Dma) -> Memory {
         Memory(Arc::new(dma.clone()))
     }
 
-    /// What finds places in it, one after the other.
+    /// A finder of consecutive places in it.
     #[inline]
     pub fn finder(&self) -> Finder<'_> {
         Finder { dma: &self.0, start: 0, size: 0, first: std::ptr::null_mut() }
@@ -32,38 +32,40 @@ impl Memory {
         Paravirt::new(map, offset, heads)
     }
 
-    /// The status block at `address`, as another process left it.
+    /// The status block at `address`, unchanged from another process.
     pub fn paravirt_as_it_is(&self, address: u64) -> Option<Paravirt> {
         let (map, offset) = self.0.find(address, paravirt::BYTES)?;
         Paravirt::at(map, offset)
     }
 }
 
-/// Finds places in a guest's memory: most of them lie in the same window as the one before.
+/// Finds places in a guest's memory: most lie in the same window as the previous one.
 pub struct Finder<'a> {
     dma: &'a Dma,
-    /// The window of the last place: its address, its length, and where it is mapped.
+    /// The window of the last place: its address, its length, and its mapping.
     start: u64,
     size: u64,
     first: *mut u8,
 }
 
 impl<'a> Finder<'a> {
-    /// Address of `len` bytes at `address`: readable and writable while the memory exists.
+    /// Address of `len` bytes at guest address `address`: readable and writable while the memory exists.
     #[inline]
     pub fn at(&mut self, address: u64, len: u64) -> Option<*mut u8> {
         let from = address.wrapping_sub(self.start);
         if from >= self.size || len > self.size - from {
             return self.elsewhere(address, len);
         }
-        // SAFETY: inside the window, which is mapped there as long as the memory is borrowed.
+        // SAFETY: inside the window, which stays mapped while the memory is borrowed.
         Some(unsafe { self.first.add(from as usize) })
     }
 
     #[cold]
     fn elsewhere(&mut self, address: u64, len: u64) -> Option<*mut u8> {
         let (map, from) = self.dma.find(address, len)?;
-        (self.start, self.size, self.first) = (address - from, map.len() as u64, map.start().as_ptr());
+        self.start = address - from;
+        self.size = map.len() as u64;
+        self.first = map.start().as_ptr();
         map.at(from, len, 1).map(std::ptr::NonNull::as_ptr)
     }
 
@@ -72,7 +74,7 @@ impl<'a> Finder<'a> {
         #[cfg(fuzzing)]
         netvale_mem::probe::read();
         let place = self.at(address, DESCRIPTOR)?.cast::<[AtomicU64; 2]>();
-        // SAFETY: 16 bytes, which are accessed atomically only, and stay mapped as long as the memory is borrowed.
+        // SAFETY: 16 bytes, only accessed atomically, and mapped while the memory is borrowed.
         place.is_aligned().then(|| unsafe { &*place })
     }
 
@@ -82,7 +84,7 @@ impl<'a> Finder<'a> {
         self.words(address).map(|words| [0, 1].map(|i: usize| words[i].load(Ordering::Relaxed)))
     }
 
-    /// Marks a transmit descriptor, which was read as `raw`, as done.
+    /// Marks a transmit descriptor, read as `raw`, as done.
     #[inline]
     pub fn sent(&mut self, address: u64, raw: Raw) {
         if let Some(words) = self.words(address) {
@@ -90,7 +92,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Writes the result into a receive descriptor: length, status and the rest, once the buffer is filled.
+    /// Writes length and status to a receive descriptor once its buffer is filled.
     #[inline]
     pub fn received(&mut self, address: u64, status: u64) {
         if let Some(words) = self.words(address) {

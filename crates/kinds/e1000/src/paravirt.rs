@@ -1,11 +1,11 @@
-//! The paravirtual extension: a communication status block (CSB) in the guest's memory, in which driver and controller
-//! publish their progress, so that registers are written and interrupts sent only when one side sleeps.
+//! The paravirtual extension: a communication status block (CSB) in the guest's memory. Driver and controller publish
+//! their progress in it; registers are written and interrupts sent only if the other side sleeps.
 //!
-//! It is the block that netmap's other remote users have ([`Csb`]), once for each direction. `head` replaces TDT and
-//! RDT, `hwcur` and `hwtail` replace TDH and RDH: descriptors before them are done. Writing TDT is a kick, wanted while
+//! It is the block of netmap's other remote users ([`Csb`]), one per direction. `head` replaces TDT and RDT; `hwcur`
+//! and `hwtail` replace TDH and RDH: descriptors before them are done. Writing TDT is a kick, wanted while
 //! `kern_need_kick` is set; a direction interrupts while its `appl_need_kick` is set, as far as ITR and the delay
-//! timers allow. After an interrupt by message, ICR need not be read: events that the block itself shows do not stay
-//! set as causes, and other causes are shown at [`CAUSES_AT`].
+//! timers allow. After a message interrupt, ICR need not be read: events visible in the block do not stay set as
+//! causes, and other causes are shown at [`CAUSES_AT`].
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
@@ -22,8 +22,8 @@ use netvale_mem::csb::Csb;
 use netvale_mem::notify::{arm, disarm, wanted};
 use netvale_mem::words::Words;
 
-/// PCI subsystem device ID of a card with this extension, under Intel's vendor ID. It differs from that of cards with
-/// the first paravirtual extension of this kind (0x1101), whose block has another layout.
+/// PCI subsystem device ID of a card with this extension, under Intel's vendor ID. The first extension of this kind has
+/// another ID (0x1101) and another layout.
 pub const SUBSYSTEM: u16 = 0x1103;
 /// Size of the block in bytes; it begins at a multiple of 64.
 pub const BYTES: u64 = 320;
@@ -45,20 +45,20 @@ pub struct Paravirt {
 }
 
 impl Paravirt {
-    /// Creates a view of the block at `offset` of a guest's memory, for rings with those heads; `None` where there is
-    /// no room for one.
+    /// Creates a view of the block at `offset` of a guest's memory, for rings with those heads; `None` if it does not
+    /// fit.
     pub fn new(map: &Arc<Mapping>, offset: u64, (tx_head, rx_head): (u32, u32)) -> Option<Paravirt> {
         let this = Self::at(map, offset)?;
         this.tx.publish_tail(tx_head, tx_head);
         this.rx.publish_tail(rx_head, rx_head);
         this.causes.store(0, 0);
-        // The delivering side looks for room itself; the sending side says when it sleeps.
+        // The egress polls for room; the ingress says when it sleeps.
         disarm(this.rx.kern_need_kick());
         this.disarm();
         Some(this)
     }
 
-    /// The same of a block that is in use already: nothing is written.
+    /// A view of a block already in use: writes nothing.
     pub fn at(map: &Arc<Mapping>, offset: u64) -> Option<Paravirt> {
         let csb = |(atok, ktoa): (u64, u64)| Csb::new(map, offset.checked_add(atok)?, offset.checked_add(ktoa)?);
         let causes = Words::new(map, offset.checked_add(CAUSES_AT)?, 1)?;
@@ -77,14 +77,14 @@ impl Paravirt {
         self.rx.head()
     }
 
-    /// Publishes that descriptors before `head` are sent. Returns whether the driver wants an interrupt.
+    /// Publishes descriptors before `head` as sent. Returns whether the driver wants an interrupt.
     #[inline]
     pub fn sent(&self, head: u32) -> bool {
         self.tx.publish_tail(head, head);
         wanted(self.tx.appl_need_kick())
     }
 
-    /// Publishes that descriptors before `head` have frames. Returns whether the driver wants an interrupt.
+    /// Publishes descriptors before `head` as filled. Returns whether the driver wants an interrupt.
     #[inline]
     pub fn received(&self, head: u32) -> bool {
         self.rx.publish_tail(head, head);

@@ -1,5 +1,5 @@
-//! The PHY behind MDI control: that of the 82540EM, always linked at 1,000 Mbit/s full duplex unless its cable is
-//! removed (§13.4.8; IEEE 802.3 §22.2.4).
+//! The 82540EM's PHY behind MDI control: always linked at 1,000 Mbit/s full duplex while its cable is plugged in
+//! (§13.4.8; IEEE 802.3 §22.2.4).
 
 use serde::{Deserialize, Serialize};
 
@@ -25,12 +25,12 @@ const GIGABIT_STATUS: usize = 10;
 const EXTENDED_STATUS: usize = 15;
 const SPECIFIC_STATUS: usize = 17;
 
-/// Bits of the control register: those that clear themselves, and power down.
+/// Bits of the control register: self-clearing ones, and power down.
 const CONTROL_RESET: u16 = 1 << 15;
 const CONTROL_LOOPBACK: u16 = 1 << 14;
 const CONTROL_RESTART: u16 = 1 << 9;
 const CONTROL_POWER_DOWN: u16 = 1 << 11;
-/// Bits of the status register: capabilities, without the link; negotiated and linked.
+/// Bits of the status register: capabilities without the link; negotiated and linked.
 const ABLE: u16 = 0x7949;
 const LINKED: u16 = 1 << 5 | 1 << 2;
 /// Bits of the specific status register: 1,000 Mbit/s, full duplex, resolved; linked.
@@ -41,13 +41,13 @@ const SPECIFIC_LINK: u16 = 1 << 10;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Phy {
     registers: [u16; 32],
-    /// Whether there is a cable.
+    /// Whether the cable is plugged in.
     cable: bool,
     mdic: u32,
 }
 
 impl Phy {
-    /// Creates a PHY with or without a cable.
+    /// Creates a PHY, with or without a cable.
     pub fn new(cable: bool) -> Phy {
         let mut this = Phy { registers: [0; 32], cable, mdic: READY };
         this.reset();
@@ -57,13 +57,16 @@ impl Phy {
     /// Resets to the state after power-up; the cable stays.
     pub fn reset(&mut self) {
         self.registers = [0; 32];
-        // Autonegotiation, full duplex, 1,000 Mbit/s; what is advertised; what a gigabit master advertises.
-        (self.registers[CONTROL], self.registers[4], self.registers[9]) = (0x1140, 0x0de1, 0x0300);
+        // Autonegotiation, full duplex, 1,000 Mbit/s; abilities advertised; those of a gigabit master.
+        self.registers[CONTROL] = 0x1140;
+        self.registers[4] = 0x0de1;
+        self.registers[9] = 0x0300;
         // Crossover and FIFOs as the driver of a copper PHY expects them.
-        (self.registers[16], self.registers[20]) = (0x0068, 0x0c60);
+        self.registers[16] = 0x0068;
+        self.registers[20] = 0x0c60;
     }
 
-    /// Plugs a cable in, or out. Returns whether that changed the link.
+    /// Plugs the cable in or out. Returns whether the link changed.
     pub fn set_cable(&mut self, cable: bool) -> bool {
         let before = self.is_linked();
         self.cable = cable;
@@ -75,7 +78,7 @@ impl Phy {
         self.cable && self.registers[CONTROL] & CONTROL_POWER_DOWN == 0
     }
 
-    /// Whether sent frames come back.
+    /// Whether sent frames are looped back.
     pub fn is_looped(&self) -> bool {
         self.registers[CONTROL] & CONTROL_LOOPBACK != 0
     }
@@ -97,14 +100,15 @@ impl Phy {
         }
     }
 
-    /// The value that MDIC reads as.
+    /// The value of MDIC as read.
     pub fn mdic(&self) -> u32 {
         self.mdic
     }
 
-    /// Handles a write of MDIC: the access is done immediately. Returns whether it has changed the link.
+    /// Handles a write of MDIC; the access completes immediately. Returns whether the link changed.
     pub fn access(&mut self, value: u32) -> bool {
-        let (number, before) = ((value >> 16 & 0x1f) as usize, self.is_linked());
+        let number = (value >> 16 & 0x1f) as usize;
+        let before = self.is_linked();
         let kept = value & !(READY | ERROR | 0xffff);
         self.mdic = if value >> 21 & 0x1f != ADDRESS {
             kept | READY | ERROR
@@ -149,7 +153,7 @@ mod tests {
         phy.access(WRITE | ADDRESS << 21 | number << 16 | u32::from(value))
     }
 
-    /// Objective: a driver finds the PHY by its numbers, and a negotiated link only with a cable.
+    /// Objective: a driver finds the PHY by its identifiers, and a negotiated link only with a cable.
     #[test]
     fn link() {
         let mut phy = Phy::new(true);

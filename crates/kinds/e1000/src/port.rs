@@ -1,4 +1,4 @@
-//! An e1000 port: a socket, a card for each hypervisor that connects there, and the switch's two queues.
+//! An e1000 port: a socket, a card for each hypervisor that connects to it, and the switch's two queues.
 
 mod state;
 
@@ -61,17 +61,17 @@ impl E1000Port {
         Ok((E1000Port { options: options.clone(), shared, service, listener }, queues))
     }
 
-    /// The options it was created with.
+    /// The options of its creation.
     pub fn options(&self) -> &E1000Options {
         &self.options
     }
 
-    /// The state of its virtual machines.
+    /// State of its virtual machines.
     pub fn state(&self) -> service::State<()> {
         self.service.state()
     }
 
-    /// Has a thread of the port call this whenever a virtual machine has connected or is gone. Only the first call
+    /// Has a thread of the port call `call` whenever a virtual machine connects or leaves. Only the first registration
     /// counts.
     pub fn on_peer(&self, call: impl Fn() + Send + Sync + 'static) {
         self.service.on_peer(call);
@@ -82,12 +82,12 @@ impl E1000Port {
         &self.shared.crossings
     }
 
-    /// Whether the driver has the link up.
+    /// Whether the driver has set the link up.
     pub fn is_linked(&self) -> bool {
         self.shared.control(|core| core.e1000.is_linked()).unwrap_or(false)
     }
 
-    /// The same without waiting; `None` if somebody has the card at this moment.
+    /// The same without waiting; `None` if another thread holds the card.
     pub fn is_linked_now(&self) -> Option<bool> {
         self.shared.look(|core| core.e1000.is_linked())
     }
@@ -97,26 +97,26 @@ fn queues(shared: &Arc<Shared>) -> Queues {
     (Arc::new(E1000Egress::new(Arc::clone(shared))), Box::new(E1000Ingress::new(Arc::clone(shared))))
 }
 
-/// A guest's use of the card.
+/// A guest's session with the card.
 type Guest = Session<E1000Device>;
 
-/// A hypervisor that has just connected, or one that another process served.
+/// A hypervisor that has just connected, or one restored from another process.
 enum Connected {
     New(OwnedFd),
     Continued(OwnedFd, Box<Guest>, Fault),
 }
 
-/// The control thread's part.
+/// State of the control thread.
 struct Server {
     listener: Arc<Listener>,
     card: Card,
     shared: Arc<Shared>,
-    /// The guest of another process.
+    /// The restored guest, served first.
     first: Option<Connected>,
 }
 
 impl Server {
-    /// Without a guest of another process.
+    /// Creates a server without a restored guest.
     fn new(card: Card, listener: &Arc<Listener>, shared: &Arc<Shared>) -> Server {
         Server { listener: Arc::clone(listener), card, shared: Arc::clone(shared), first: None }
     }
@@ -146,7 +146,7 @@ impl Protocol for Server {
         if let Connected::Continued(.., fault) = connection { Some(fault.clone()) } else { None }
     }
 
-    /// Each hypervisor finds the card in its state after power-up, and keeps it as it is from process to process.
+    /// Serves a hypervisor: a new one finds the card in its state after power-up, a restored one as it was.
     fn serve(&mut self, connection: Connected, peer: &Peer<()>) -> Result<(), String> {
         let (connection, mut session) = match connection {
             Connected::New(connection) => {
@@ -154,7 +154,7 @@ impl Protocol for Server {
                 (connection, Session::new(device, E1000Device::vectors(), peer.fault()))
             }
             Connected::Continued(connection, mut session, _) => {
-                // What was due meanwhile.
+                // Handles a timer that expired meanwhile.
                 session.device().0.tick();
                 (connection, *session)
             }
@@ -165,7 +165,7 @@ impl Protocol for Server {
             let Some(pause) = pause else { break ended };
             pause.with(Box::new(state::say(&connection, &mut session)));
         };
-        // If a worker stays inside, this is tried again before the next machine.
+        // If a worker stays inside, this is retried before the next machine.
         let _ = self.shared.power_off();
         ended.reason().map_or(Ok(()), Err)
     }

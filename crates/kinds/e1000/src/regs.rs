@@ -10,7 +10,7 @@ pub const CTRL: u32 = 0x0000;
 pub const CTRL_SLU: u32 = 1 << 6;
 /// Global reset; clears itself.
 pub const CTRL_RST: u32 = 1 << 26;
-/// VLAN tags are taken out of received frames, and put into sent ones that ask for it.
+/// Removes VLAN tags from received frames, and inserts them into sent ones on request.
 pub const CTRL_VME: u32 = 1 << 30;
 /// Resets the PHY; clears itself.
 pub const CTRL_PHY_RST: u32 = 1 << 31;
@@ -62,15 +62,15 @@ pub const ICR_TXQE: u32 = 1 << 1;
 pub const ICR_LSC: u32 = 1 << 2;
 /// Few receive descriptors are left.
 pub const ICR_RXDMT0: u32 = 1 << 4;
-/// A frame was lost for want of receive descriptors.
+/// A frame was lost for lack of receive descriptors.
 pub const ICR_RXO: u32 = 1 << 6;
 /// Frames were received.
 pub const ICR_RXT0: u32 = 1 << 7;
 /// The PHY was accessed.
 pub const ICR_MDAC: u32 = 1 << 9;
-/// All causes there are.
+/// All existing causes.
 ///
-/// Those that are reserved too: drivers set them to test their interrupt.
+/// Reserved ones are included: drivers set them to test their interrupt.
 pub const ICR_ALL: u32 = 0x0001_ffff;
 
 /// Receive control (§13.4.22).
@@ -87,20 +87,20 @@ pub const RCTL_LPE: u32 = 1 << 5;
 pub const RCTL_LBM: u32 = 0b11 << 6;
 /// See [`RCTL_LBM`].
 pub const RCTL_LBM_MAC: u32 = 0b01 << 6;
-/// Frames for everybody.
+/// Broadcast frames.
 pub const RCTL_BAM: u32 = 1 << 15;
-/// VLANs are filtered.
+/// VLAN filter on.
 pub const RCTL_VFE: u32 = 1 << 18;
 /// Buffer sizes are 16 times as large.
 pub const RCTL_BSEX: u32 = 1 << 25;
-/// The Ethernet CRC is stripped.
+/// Strips the Ethernet CRC.
 pub const RCTL_SECRC: u32 = 1 << 26;
 
 /// Transmit control (§13.4.33).
 pub const TCTL: u32 = 0x0400;
 /// Transmitter on.
 pub const TCTL_EN: u32 = 1 << 1;
-/// Short frames are padded.
+/// Pads short frames.
 pub const TCTL_PSP: u32 = 1 << 3;
 
 /// Packet buffer allocation (§13.4.49).
@@ -125,10 +125,10 @@ pub const RADV: u32 = 0x282c;
 /// Frames up to this length interrupt without delay (§13.4.32).
 pub const RSRPD: u32 = 0x2c00;
 
-/// Where the status block lies, low half: writing it is what takes effect; it reads as zero while there is none
+/// Address of the status block, low half. Writing it takes effect; it reads as zero without a block
 /// ([`crate::paravirt`]).
 pub const CSBAL: u32 = 0x2830;
-/// High half, written first.
+/// Address of the status block, high half, written first.
 pub const CSBAH: u32 = 0x2834;
 
 /// The transmit ring (§13.4.36–13.4.40).
@@ -155,7 +155,7 @@ pub const RXCSUM: u32 = 0x5000;
 pub const MTA: std::ops::Range<u32> = 0x5200..0x5400;
 /// Receive addresses, 16 pairs of low and high (§13.5.2, §13.5.3).
 pub const RA: std::ops::Range<u32> = 0x5400..0x5480;
-/// The address is compared.
+/// The address is valid.
 pub const RAH_AV: u32 = 1 << 31;
-/// VLANs that are received, a bit each, 128 words (§13.5.4).
+/// VLANs to receive, a bit each, 128 words (§13.5.4).
 pub const VFTA: std::ops::Range<u32> = 0x5600..0x5800;

@@ -1,4 +1,4 @@
-//! A ring of descriptors in guest memory: those from head up to tail are the device's (§3.2.6, §3.4).
+//! A descriptor ring in guest memory: the device owns descriptors from head up to tail (§3.2.6, §3.4).
 
 use serde::{Deserialize, Serialize};
 
@@ -6,37 +6,37 @@ use serde::{Deserialize, Serialize};
 pub const DESCRIPTOR: u64 = 16;
 /// RDLEN and TDLEN count whole cache lines of eight descriptors (§13.4.27).
 const LINE: u32 = 128;
-/// Bits that those registers have.
+/// Writable bits of those registers.
 const LENGTH_BITS: u32 = 0xf_ff80;
 
-/// A ring, as its registers say.
+/// A ring, as set by its registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ring {
-    /// Where it is; the low four bits are no address's.
+    /// Its address; the low four bits are zero.
     pub base: u64,
-    /// Bytes.
+    /// Its length in bytes.
     length: u32,
     head: u16,
     tail: u16,
 }
 
-/// Which of a ring's registers.
+/// A register of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Register {
     /// Low half of the address.
     Low,
     /// High half.
     High,
-    /// Bytes.
+    /// Length in bytes.
     Length,
-    /// First descriptor of the device's.
+    /// First descriptor of the device.
     Head,
-    /// First one behind them.
+    /// First descriptor after the device's.
     Tail,
 }
 
 impl Register {
-    /// By its distance from the ring's first register.
+    /// The register at this offset from the ring's first register.
     pub fn at(distance: u32) -> Option<Register> {
         Some(match distance {
             0x00 => Register::Low,
@@ -50,7 +50,7 @@ impl Register {
 }
 
 impl Ring {
-    /// What a register reads as.
+    /// Reads a register.
     pub fn read(&self, register: Register) -> u32 {
         match register {
             Register::Low => self.base as u32,
@@ -61,7 +61,7 @@ impl Ring {
         }
     }
 
-    /// Writes one. What a register has no bits for is ignored.
+    /// Writes a register. Bits that it lacks are ignored.
     pub fn write(&mut self, register: Register, value: u32) {
         match register {
             Register::Low => self.base = self.base & !0xffff_ffff | u64::from(value & !0xf),
@@ -77,14 +77,16 @@ impl Ring {
         self.base & 0xf == 0 && self.length & !LENGTH_BITS == 0
     }
 
-    /// Descriptors it has.
+    /// Number of descriptors.
     pub fn count(&self) -> u32 {
         self.length / LINE * 8
     }
 
-    /// Descriptors of the device's. A ring whose head or tail lies outside has none.
+    /// Number of descriptors that the device owns; zero if head or tail lies outside the ring.
     pub fn owned(&self) -> u32 {
-        let (head, tail, n) = (u32::from(self.head), u32::from(self.tail), self.count());
+        let head = u32::from(self.head);
+        let tail = u32::from(self.tail);
+        let n = self.count();
         if head >= n || tail >= n {
             0
         } else if tail >= head {
@@ -94,24 +96,25 @@ impl Ring {
         }
     }
 
-    /// Address of the descriptor `k` after the head; none if that wraps around the address space.
+    /// Address of the descriptor `k` after the head; `None` if that wraps around the address space.
     pub fn address(&self, k: u32) -> Option<u64> {
         let index = self.ahead(k)?;
         self.base.checked_add(u64::from(index) * DESCRIPTOR)
     }
 
-    /// The first `k` descriptors are done.
+    /// Marks the first `k` descriptors as done.
     pub fn advance(&mut self, k: u32) {
         if let Some(head) = self.ahead(k) {
             self.head = head as u16;
         }
     }
 
-    /// The index that many descriptors after the head.
+    /// The index `k` descriptors after the head.
     #[inline]
     fn ahead(&self, k: u32) -> Option<u32> {
-        let (n, index) = (self.count(), u32::from(self.head) + k);
-        // Divisions are slow, and most often there is nothing to divide.
+        let n = self.count();
+        let index = u32::from(self.head) + k;
+        // Divisions are slow, and rarely needed here.
         if index < n { Some(index) } else { index.checked_rem(n) }
     }
 }
@@ -128,7 +131,7 @@ mod tests {
         ring
     }
 
-    /// Objective: the device owns what lies between head and tail, also around the end; it goes around with them.
+    /// Objective: the device owns the descriptors between head and tail, also around the end of the ring.
     #[test]
     fn around() {
         let mut r = ring(256, 14, 3);
@@ -139,8 +142,7 @@ mod tests {
         assert_eq!((r.owned(), r.read(Register::Head)), (0, 3));
     }
 
-    /// Objective: rings that cannot be have no descriptors and stop nobody; registers have only the bits that the
-    /// manual gives them.
+    /// Objective: invalid rings have no descriptors and block nothing; registers have only the bits of the manual.
     #[test]
     fn nonsense() {
         for (length, head, tail) in [(0, 0, 0), (0, 5, 9), (127, 0, 1), (128, 8, 0), (128, 0, 8), (128, 0xffff, 3)] {

@@ -1,5 +1,5 @@
-//! Statistics (§13.7): 32 bits that stop at their highest value, and are cleared by reading; octets have 64 bits,
-//! cleared with the upper half.
+//! Statistics (§13.7): 32-bit counters that saturate and are cleared by reading; octets have 64 bits, cleared with the
+//! upper half.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ const fn word(at: u32) -> usize {
     ((at - STATISTICS.start) / 4) as usize
 }
 
-/// Missed for want of a descriptor or a receiver: MPC; no buffers: RNBC (§13.7.4, §13.7.31).
+/// Missed for lack of a descriptor or with the receiver off: MPC; no buffers: RNBC (§13.7.4, §13.7.31).
 const MISSED: usize = word(0x4010);
 const NO_BUFFERS: usize = word(0x40a0);
 /// Good frames: received, broadcast, multicast; sent.
@@ -62,7 +62,7 @@ impl Stats {
         }
     }
 
-    /// A frame of `len` bytes without CRC passed, to that address.
+    /// Counts a frame of `len` bytes without CRC, by its destination.
     pub fn passed(&mut self, direction: Direction, to: [u8; 6], len: usize) {
         let i = direction as usize;
         let len = len.max(60) + CRC;
@@ -79,18 +79,18 @@ impl Stats {
         self.add(LENGTHS[i] + class, 1);
     }
 
-    /// A packet was sent in segments.
+    /// Counts a packet sent in segments.
     pub fn segmented(&mut self) {
         self.add(SEGMENTED, 1);
     }
 
-    /// A frame was lost for want of descriptors.
+    /// Counts a frame lost for lack of descriptors.
     pub fn missed(&mut self) {
         self.add(MISSED, 1);
         self.add(NO_BUFFERS, 1);
     }
 
-    /// Reads, and clears what reading clears.
+    /// Reads a counter, and clears it if reading does.
     pub fn read(&mut self, at: u32) -> u32 {
         if !STATISTICS.contains(&at) {
             return 0;
@@ -99,7 +99,7 @@ impl Stats {
         let value = self.0.get(i).copied().unwrap_or(0);
         let halves = GOOD_OCTETS.into_iter().chain(TOTAL_OCTETS).find(|low| (*low..*low + 2).contains(&i));
         let cleared = match halves {
-            // The lower half waits for the upper one.
+            // The lower half is cleared with the upper one.
             Some(low) if i == low => 0..0,
             Some(low) => low..low + 2,
             None => i..i + 1,
@@ -113,7 +113,7 @@ impl Stats {
 mod tests {
     use super::*;
 
-    /// Objective: a frame counts where it belongs, by direction, address and length, with its CRC and padding.
+    /// Objective: a frame is counted by direction, address and length, with its CRC and padding.
     #[test]
     fn counting() {
         let mut s = Stats::default();
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!((s.read(0x4090), s.read(0x4094), s.read(0x4090)), (1518, 0, 0));
     }
 
-    /// Objective: reading clears, octets by their upper half; counters stay at the top; elsewhere is nothing.
+    /// Objective: reading clears, octets by their upper half; counters saturate; other addresses read as zero.
     #[test]
     fn reading() {
         let mut s = Stats::default();

@@ -1,22 +1,21 @@
-//! Transmit descriptors, and the packets that they make (§3.3).
-//! The driver gets a report of those that asked for it when they are done.
+//! Transmit descriptors and their packets (§3.3). Descriptors that ask for a report get one when they are done.
 
 use serde::{Deserialize, Serialize};
 
 /// Most pieces of a packet: drivers use a few more than a page each.
 pub const MAX_PIECES: usize = 64;
-/// Longest packet before segmentation; what a context can say has 20 bits.
+/// Longest packet before segmentation; a context's length has 20 bits.
 pub const LONGEST: u32 = 65_550;
 
 /// CMD of legacy descriptors, DCMD and TUCMD of the others: end of packet, legacy checksum, report status, extended,
-/// VLAN, interrupt may wait.
+/// VLAN, delayed interrupt.
 const EOP: u8 = 1;
 const IC: u8 = 1 << 2;
 const RS: u8 = 1 << 3;
 const DEXT: u8 = 1 << 5;
 const VLE: u8 = 1 << 6;
 const IDE: u8 = 1 << 7;
-/// DCMD: the packet must be segmented. TUCMD: it is TCP; it is IPv4.
+/// DCMD: segmentation. TUCMD: TCP; IPv4.
 const TSE: u8 = 1 << 2;
 const TCP: u8 = 1;
 const IPV4: u8 = 1 << 1;
@@ -30,32 +29,32 @@ const DATA: u8 = 1;
 /// DD, descriptor done, in the second word of a transmit descriptor (§3.3.3.2).
 pub(crate) const TX_DONE: u64 = 1 << 32;
 
-/// A descriptor as it lies in memory: two little-endian words of 64 bits.
+/// A descriptor in memory: two little-endian words of 64 bits.
 pub type Raw = [u64; 2];
 
-/// Where a checksum is made of which bytes: from the first one to the last one (0: all), stored at.
+/// A checksum: first and last byte that it covers, and its place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sum {
     /// First byte.
     pub start: u8,
-    /// Where it is stored.
+    /// Offset at which it is stored.
     pub at: u8,
-    /// Last byte; 0 for the packet's.
+    /// Last byte; 0 for the packet's last.
     pub end: u16,
 }
 
-/// What a context descriptor says (§3.3.6), for the data descriptors behind it.
+/// A context descriptor (§3.3.6); it applies to the data descriptors after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Context {
     /// The IP header's checksum.
     pub ip: Sum,
     /// TCP's or UDP's.
     pub transport: Sum,
-    /// Bytes of payload, headers not included.
+    /// Bytes of payload, without headers.
     pub payload: u32,
     /// Bytes of all headers.
     pub headers: u8,
-    /// Payload of a segment.
+    /// Payload bytes of a segment.
     pub segment: u16,
     /// TCP rather than UDP.
     pub is_tcp: bool,
@@ -63,41 +62,41 @@ pub struct Context {
     pub is_v4: bool,
 }
 
-/// The offload work left on a packet.
+/// The offload requested for a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TxOffload {
-    /// Store the checksum of an IP header.
+    /// Stores the checksum of an IP header.
     pub ip: Option<Sum>,
-    /// Store the checksum of the rest.
+    /// Stores the checksum of the rest.
     pub transport: Option<Sum>,
-    /// Cut it into segments.
+    /// Cuts it into segments.
     pub segments: Option<Context>,
-    /// Insert a VLAN tag.
+    /// Inserts a VLAN tag.
     pub vlan: Option<u16>,
 }
 
-/// A packet as its descriptors have it: pieces of guest memory.
+/// A packet as its descriptors describe it: pieces of guest memory.
 #[derive(Clone, Debug)]
 pub struct Packet {
     pieces: [(u64, u32); MAX_PIECES],
     count: usize,
     /// Bytes of all pieces.
     pub len: u32,
-    /// What its first data descriptor asked for.
+    /// The request of its first data descriptor.
     pub offload: TxOffload,
-    /// It has more pieces or bytes than there can be: it is not sent.
+    /// Whether it has too many pieces or bytes; it is not sent.
     pub is_absurd: bool,
 }
 
 impl Packet {
     const EMPTY: Packet = Packet { pieces: [(0, 0); MAX_PIECES], count: 0, len: 0, offload: NOTHING, is_absurd: false };
 
-    /// Addresses and lengths.
+    /// Addresses and lengths of its pieces.
     pub fn pieces(&self) -> &[(u64, u32)] {
         self.pieces.get(..self.count).unwrap_or_default()
     }
 
-    /// No offload work is left on it.
+    /// Whether it needs no offload.
     #[inline]
     pub fn is_plain(&self) -> bool {
         self.offload == NOTHING && !self.is_absurd
@@ -109,7 +108,11 @@ impl Packet {
         }
         let total = self.len.saturating_add(len);
         match self.pieces.get_mut(self.count).filter(|_| total <= LONGEST) {
-            Some(piece) => (*piece, self.count, self.len) = ((address, len), self.count + 1, total),
+            Some(piece) => {
+                *piece = (address, len);
+                self.count += 1;
+                self.len = total;
+            }
             None => self.is_absurd = true,
         }
     }
@@ -117,7 +120,7 @@ impl Packet {
 
 const NOTHING: TxOffload = TxOffload { ip: None, transport: None, segments: None, vlan: None };
 
-/// What a descriptor came to.
+/// The result of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The packet is complete.
@@ -128,7 +131,7 @@ pub struct Step {
     pub may_wait: bool,
 }
 
-/// What the driver is told of descriptors that are done.
+/// The report to the driver on descriptors that are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
     /// No descriptor asked for a report.
@@ -140,7 +143,7 @@ pub enum Report {
 }
 
 impl Report {
-    /// By whether any asked for it, and whether all of those may wait.
+    /// Chooses by whether any asked for a report, and whether all of those may wait.
     pub fn of(asked: bool, may_wait: bool) -> Report {
         match (asked, may_wait) {
             (false, _) => Report::None,
@@ -157,13 +160,13 @@ pub struct TxPosition {
     fresh: bool,
 }
 
-/// Puts packets together, descriptor by descriptor. Between two looks at a ring, it is at a [`TxPosition`].
+/// Assembles packets, descriptor by descriptor. Between two visits to a ring, it is at a [`TxPosition`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(into = "TxPosition", from = "TxPosition")]
 pub struct Assembler {
     context: Context,
     packet: Packet,
-    /// The next data descriptor is a packet's first one.
+    /// Whether the next data descriptor is a packet's first one.
     fresh: bool,
 }
 
@@ -175,7 +178,7 @@ impl From<Assembler> for TxPosition {
 
 impl From<TxPosition> for Assembler {
     fn from(mut position: TxPosition) -> Self {
-        // Of what a descriptor says there are 20 bits.
+        // The descriptor's field has 20 bits.
         position.context.payload &= 0xf_ffff;
         let mut assembler = Assembler::default();
         assembler.rewind(position);
@@ -190,35 +193,36 @@ impl Default for Assembler {
 }
 
 impl Assembler {
-    /// No packet has begun.
+    /// Whether no packet has begun.
     pub fn is_between(&self) -> bool {
         self.fresh
     }
 
-    /// Where it is between two packets.
+    /// The position between two packets.
     pub fn position(&self) -> TxPosition {
         TxPosition { context: self.context, fresh: self.fresh }
     }
 
-    /// Back there: descriptors since then come again.
+    /// Returns to `position`: descriptors since then are processed again.
     pub fn rewind(&mut self, position: TxPosition) {
-        (self.context, self.fresh) = (position.context, position.fresh);
+        self.context = position.context;
+        self.fresh = position.fresh;
         if !position.fresh {
             self.give_up();
         }
     }
 
-    /// The packet that has begun is not sent, however it goes on.
+    /// Discards the packet that has begun, and its rest.
     pub fn give_up(&mut self) {
         self.packet = Packet { is_absurd: true, ..Packet::EMPTY };
     }
 
-    /// The packet as far as it is; complete after a step that [`Step::ends`] it.
+    /// The packet so far; complete after a step that [`Step::ends`] it.
     pub fn packet(&self) -> &Packet {
         &self.packet
     }
 
-    /// The next descriptor; `vme` is CTRL.VME.
+    /// Processes the next descriptor; `vme` is CTRL.VME.
     pub fn step(&mut self, raw: Raw, vme: bool) -> Step {
         let [address, word] = raw;
         let command = (word >> 24) as u8;
@@ -246,17 +250,19 @@ impl Assembler {
                 }
                 step(self.end(command))
             }
-            // Reserved: passed over.
+            // Reserved: skipped.
             _ => step(false),
         }
     }
 
-    /// A packet that was complete is gone.
+    /// Begins a new packet if the last one was complete.
     fn begin(&mut self) {
         if self.fresh {
-            // The pieces stay: those behind the count are none.
-            (self.packet.count, self.packet.len) = (0, 0);
-            (self.packet.offload, self.packet.is_absurd) = (NOTHING, false);
+            // Pieces after the count are unused.
+            self.packet.count = 0;
+            self.packet.len = 0;
+            self.packet.offload = NOTHING;
+            self.packet.is_absurd = false;
         }
     }
 
@@ -309,8 +315,8 @@ mod tests {
         [address, len | kind | command | u64::from(options) << 40 | u64::from(special) << 48]
     }
 
-    /// Objective: a legacy packet of two pieces, with checksum and tag as its first descriptor says; the next one
-    /// starts afresh.
+    /// Objective: a legacy packet of two pieces has the checksum and tag of its first descriptor; the next one starts
+    /// anew.
     #[test]
     fn legacy() {
         let mut a = Assembler::default();
@@ -325,7 +331,7 @@ mod tests {
         assert_eq!((a.packet().pieces(), a.packet().offload), (&[(0x3000, 64)][..], NOTHING));
     }
 
-    /// Objective: a context holds for all data descriptors behind it, until the next one, and is no packet.
+    /// Objective: a context applies to all data descriptors up to the next context, and is no packet.
     #[test]
     fn contexts() {
         let mut a = Assembler::default();
@@ -353,7 +359,7 @@ mod tests {
         assert_eq!(a.packet().offload, TxOffload { transport: Some(expected.transport), ..NOTHING });
     }
 
-    /// Objective: packets without an end stay bounded, and those after them are whole again; empty pieces are none.
+    /// Objective: packets without an end stay bounded, and later ones are complete; empty pieces do not count.
     #[test]
     fn absurd() {
         let mut a = Assembler::default();
@@ -369,7 +375,7 @@ mod tests {
         a.step(data(0x1000, 0, 0, 0, 0), false);
         assert!(a.step(data(0x2000, 60, EOP, 0, 0), false).ends && !a.packet().is_absurd);
         assert_eq!(a.packet().pieces(), &[(0x2000, 60)]);
-        // A kind of descriptor that there is not.
+        // A kind of descriptor that does not exist.
         let reserved = [0, 7 << 20 | u64::from(DEXT | EOP | RS) << 24];
         assert_eq!(a.step(reserved, false), Step { ends: false, reports: true, may_wait: false });
     }

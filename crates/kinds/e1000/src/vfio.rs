@@ -1,4 +1,4 @@
-//! The controller as a PCI function for a hypervisor, by vfio-user.
+//! The controller as a PCI function for a hypervisor, over vfio-user.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::regs::SPACE;
 /// Base address registers: memory, and I/O ports (§4.1).
 const MEMORY: usize = 0;
 const PORTS: usize = 1;
-/// I/O ports: an address, and what is there (§13.3).
+/// I/O ports: an address, and its data (§13.3).
 const PORTS_SIZE: u64 = 64;
 const IOADDR: u64 = 0;
 const IODATA: u64 = 4;
@@ -32,19 +32,20 @@ pub struct E1000Device {
     shared: Arc<Shared>,
     /// IOADDR.
     address: u32,
-    /// Whether workers have left the card whenever the guest was at it.
+    /// An error if a worker did not leave the card for a guest's access.
     health: Result<(), InUse>,
 }
 
 impl E1000Device {
-    /// Vectors of each kind.
+    /// Number of interrupt vectors of each kind.
     pub fn vectors() -> [u32; KINDS] {
         let mut counts = [0; KINDS];
-        (counts[INTX], counts[MSI]) = (1, 1);
+        counts[INTX] = 1;
+        counts[MSI] = 1;
         counts
     }
 
-    /// Of that controller, which is as after [`Shared::power_off`], with this subsystem device id.
+    /// Creates the function of a controller in its state after [`Shared::power_off`], with this subsystem device ID.
     pub fn new(shared: Arc<Shared>, subsystem: u16) -> E1000Device {
         let who = Identity {
             id: (VENDOR, DEVICE),
@@ -65,14 +66,15 @@ impl E1000Device {
         self.address
     }
 
-    /// Continues with this IOADDR, and with what the hypervisor has provided, as another process left it: nothing is
-    /// rung or written. `false` if the status block that the driver is said to have is outside of its memory.
+    /// Attaches a restored guest: its IOADDR and the hypervisor's resources, without ringing or writing. Returns
+    /// `false` if the driver's status block is outside its memory.
     ///
     /// # Errors
-    /// When the process is out of descriptors.
+    /// The process is out of descriptors.
     pub fn go_on(&mut self, host: &Host, address: u32, has_block: bool) -> std::io::Result<bool> {
         self.address = address & (SPACE - 1);
-        let (message, pin) = (host.irqs.bell(MSI, 0), host.irqs.bell(INTX, 0));
+        let message = host.irqs.bell(MSI, 0);
+        let pin = host.irqs.bell(INTX, 0);
         let bell = message.or(pin).map(Doorbell::try_clone).transpose()?;
         let memory = Memory::of(&host.dma);
         Ok(self.with(|core| core.go_on(memory, has_block, bell, message.is_some())) == Some(true))
@@ -116,7 +118,7 @@ impl Device for E1000Device {
 
     fn read(&mut self, bar: usize, at: u64, data: &mut [u8], _host: &Host) {
         let value = match (bar, u32::try_from(at)) {
-            // Narrow reads see their bytes of the register.
+            // Narrow reads get their bytes of the register.
             (MEMORY, Ok(at)) => self.register(at & !3) >> (8 * (at & 3)),
             (PORTS, Ok(at)) if u64::from(at) == IOADDR => self.address,
             (PORTS, Ok(at)) if u64::from(at) == IODATA => self.register(self.address & !3),
@@ -127,7 +129,7 @@ impl Device for E1000Device {
     }
 
     fn write(&mut self, bar: usize, at: u64, data: &[u8], _host: &Host) {
-        // Only whole registers are written (§13.3): what is narrower, wider or between them is ignored.
+        // Only whole registers are written (§13.3): narrower, wider or unaligned writes are ignored.
         let Ok(value) = <[u8; 4]>::try_from(data).map(u32::from_le_bytes) else { return };
         match (bar, u32::try_from(at)) {
             (MEMORY, Ok(at)) if at % 4 == 0 => self.set(at, value),
@@ -138,7 +140,8 @@ impl Device for E1000Device {
     }
 
     fn interrupts_changed(&mut self, host: &Host) {
-        let (message, pin) = (host.irqs.bell(MSI, 0), host.irqs.bell(INTX, 0));
+        let message = host.irqs.bell(MSI, 0);
+        let pin = host.irqs.bell(INTX, 0);
         self.with(|core| {
             if let Err(e) = core.connect(message.or(pin), message.is_some()) {
                 tracing::warn!("an interrupt cannot be connected: {e}");
@@ -148,14 +151,14 @@ impl Device for E1000Device {
     }
 
     fn pin_changed(&mut self, host: &Host) {
-        // Messages are masked nowhere.
+        // Messages cannot be masked.
         if !host.irqs.masked || host.irqs.bell(MSI, 0).is_some() {
             self.with(Core::unmask_pin);
         }
     }
 
     fn memory_changed(&mut self, host: &Host) {
-        // Made and dropped outside: workers wait for who is at the card.
+        // Created and dropped outside: workers wait for the holder of the card.
         let memory = Memory::of(&host.dma);
         drop(self.with(|core| core.set_memory(memory)));
     }

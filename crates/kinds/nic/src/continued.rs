@@ -1,17 +1,16 @@
-//! Which buffers of a queue are whose when another process continues it.
+//! The owner of each buffer of a queue when another process restores the queue.
 //!
 //! | a buffer to receive into is | a buffer to send from is |
 //! |---|---|
 //! | in the fill ring | free |
 //! | with the kernel | in the transmit ring |
 //! | in the receive ring | with the kernel |
-//! | taken, since its frame goes on | in the completion ring |
+//! | taken, while its frame passes | in the completion ring |
 //!
-//! The rings say so themselves; the rest is said by who had the queue. A buffer in two places would carry two frames.
+//! The rings show this themselves; the predecessor's state has the rest. A buffer in two places would carry two frames.
 //!
-//! Nobody says the rest if who had the queue was killed. Then it is counted ([`find_taken`], [`find_free`]): the rings'
-//! indices say how many buffers have ever passed each of them, and each buffer that leaves a ring comes into the next
-//! one.
+//! If the predecessor was killed, the rest is counted ([`find_taken`], [`find_free`]): the rings' indices show the
+//! number of buffers that have ever passed each ring, and each buffer that leaves a ring enters the next one.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -19,16 +18,16 @@ use std::time::{Duration, Instant};
 use netvale_afxdp::socket::{Buffers, HEADROOM, Receiver, Sender};
 use netvale_fdio::state::BadState;
 
-/// What an ingress knows besides its rings when it pauses.
+/// State of a paused ingress, in addition to its rings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settled {
-    /// The buffers that it will give back.
+    /// Buffers still to give back.
     pub taken: Vec<u32>,
-    /// Offset and length of the pieces of a frame whose end has not arrived.
+    /// Offset and length of the pieces of an incomplete frame.
     pub pieces: Vec<(u64, u32)>,
 }
 
-/// Buffers that have been seen in one place.
+/// Buffers seen in one place.
 struct Seen {
     own: Range<u32>,
     buffers: Box<[bool]>,
@@ -54,14 +53,14 @@ fn no_ring() -> BadState {
 }
 
 impl Settled {
-    /// Checks that each of the buffers `own` is in one place at most, and no other one anywhere.
+    /// Checks that each buffer of `own` is in at most one place, and no other buffer anywhere.
     ///
     /// # Errors
-    /// [`BadState`] if not.
+    /// [`BadState`] otherwise.
     pub fn check(&self, receiver: &Receiver, buffers: &Buffers, own: Range<u32>) -> Result<(), BadState> {
         let mut seen = Seen::new(own);
         self.taken.iter().try_for_each(|&index| seen.add(Some(index)))?;
-        // In this order: what the kernel moves meanwhile is not seen twice.
+        // In this order, buffers that the kernel moves meanwhile are not seen twice.
         let filled = receiver.rx.published().ok_or_else(no_ring)?;
         let empty = receiver.fill.published().ok_or_else(no_ring)?;
         filled.iter().try_for_each(|desc| seen.add(buffers.index(desc.begin())))?;
@@ -69,30 +68,29 @@ impl Settled {
     }
 }
 
-/// Checks that each of the buffers `own` is in one place at most, `free` being among the places, and no other one
+/// Checks that each buffer of `own` is in at most one place, with `free` as one of the places, and no other buffer
 /// anywhere.
 ///
 /// # Errors
-/// [`BadState`] if not.
+/// [`BadState`] otherwise.
 pub fn check_sending(free: &[u32], sender: &Sender, buffers: &Buffers, own: Range<u32>) -> Result<(), BadState> {
     let mut seen = Seen::new(own);
     free.iter().try_for_each(|&index| seen.add(Some(index)))?;
-    // In this order: what the kernel moves meanwhile is not seen twice.
+    // In this order, buffers that the kernel moves meanwhile are not seen twice.
     let sent = sender.completion.published().ok_or_else(no_ring)?;
     let unsent = sender.tx.published().ok_or_else(no_ring)?;
     sent.iter().try_for_each(|&at| seen.add(buffers.index(at)))?;
     unsent.iter().try_for_each(|desc| seen.add(buffers.index(desc.addr)))
 }
 
-/// Finds what was taken from the receive ring, and not given back, by a process that was killed: it will be taken once
-/// more, since nobody knows how far its frames had come. `own` are the queue's buffers to receive into, as many as each
-/// ring has entries.
+/// Finds the buffers that a killed process had taken from the receive ring and not given back. They are taken again, as
+/// the progress of their frames is unknown. `own` are the queue's receive buffers, as many as each ring has entries.
 ///
-/// All of them were put into the fill ring at first, and one for each that was taken since then. What was taken last is
-/// still in the ring: the kernel has no buffer with which it could have come to these places again.
+/// All of them were in the fill ring at first, and one more was put there for each taken since. The buffers taken last
+/// are still in the receive ring: the kernel has had no buffer with which to reuse their places.
 ///
 /// # Errors
-/// [`BadState`] if the rings do not say that each buffer is in one place at most.
+/// [`BadState`] unless the rings show each buffer in at most one place.
 pub fn find_taken(receiver: &mut Receiver, buffers: &Buffers, own: Range<u32>) -> Result<(), BadState> {
     let taken = receiver.rx.given_back().wrapping_add(own.len() as u32).wrapping_sub(receiver.fill.shown());
     if taken > own.len() as u32 {
@@ -107,25 +105,25 @@ pub fn find_taken(receiver: &mut Receiver, buffers: &Buffers, own: Range<u32>) -
     empty.iter().try_for_each(|at| seen.add(at.checked_add(HEADROOM).and_then(|at| buffers.index(at))))
 }
 
-/// Between two looks at the kernel.
+/// Time between two checks of the kernel.
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// Finds the buffers to send from that hold no frame, after the process that knew was killed: those of `own` that are
-/// in no ring, once the kernel has none. Waits for that, at most `limit`.
+/// Finds the send buffers without a frame after the process that knew them was killed: those of `own` in no ring, once
+/// the kernel has none. Waits up to `limit` for that.
 ///
 /// # Errors
-/// [`BadState`] if the kernel goes on sending, or the rings do not say that each buffer is in one place at most.
+/// [`BadState`] if the kernel keeps sending, or unless the rings show each buffer in at most one place.
 pub fn find_free(sender: &Sender, buffers: &Buffers, own: Range<u32>, limit: Duration) -> Result<Vec<u32>, BadState> {
     let begun = Instant::now();
     while !is_quiet(sender, true) {
         if begun.elapsed() >= limit {
-            // An interface that is down sends nothing: then what was not sent stays in the ring.
+            // An interface that is down does not send: unsent frames stay in the ring.
             if is_quiet(sender, false) {
                 break;
             }
             return Err(BadState::new("the kernel has not sent all frames"));
         }
-        // One that is down, or gone, is found above.
+        // An interface that is down or gone is found above.
         let _ = sender.socket.kick();
         std::thread::sleep(PAUSE);
     }
@@ -137,8 +135,8 @@ pub fn find_free(sender: &Sender, buffers: &Buffers, own: Range<u32>, limit: Dur
     Ok(own.zip(&seen.buffers).filter(|(_, seen)| !**seen).map(|(index, _)| index).collect())
 }
 
-/// Whether the kernel has no buffer to send from: as many were sent, or refused, as were taken; `all`: and all were
-/// taken.
+/// Whether the kernel has no send buffer: as many were sent or refused as were taken. With `all`, all must have been
+/// taken, too.
 fn is_quiet(sender: &Sender, all: bool) -> bool {
     let taken = sender.tx.given_back();
     let refused = sender.socket.statistics().map_or(0, |s| s.tx_invalid_descs as u32);

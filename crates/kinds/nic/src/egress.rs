@@ -1,4 +1,4 @@
-//! A queue as an egress of a switch: each frame is copied once, into memory that the kernel, or the driver, sends from.
+//! A queue as an egress of a switch: each frame is copied once, into memory from which the kernel or the driver sends.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -17,12 +17,12 @@ use netvale_port::{DropReason, Egress, FrameRef, RingCounters, Scratch};
 
 use crate::Keep;
 
-/// Shortest frame: the kernel sends no less than an Ethernet header.
+/// Shortest frame: the kernel refuses frames shorter than an Ethernet header.
 const SHORTEST: usize = 14;
 
 /// The transmit side of a queue, as an egress.
 pub struct NicEgress {
-    /// Never empty: it only keeps workers apart.
+    /// Never empty: it only excludes other workers.
     sending: Lent<Sending>,
     counters: Arc<RingCounters>,
     pace: Pace,
@@ -33,17 +33,17 @@ struct Sending {
     memory: Arc<Mapping>,
     buffers: Buffers,
     free: Vec<u32>,
-    /// Most buffers that were free at a time.
+    /// Most buffers ever free at a time.
     most_free: usize,
     /// Whether frames may take several buffers.
     multi_buffer: bool,
-    /// Why the kernel took nothing the last time: the interface is down, or gone.
+    /// The reason why the kernel took nothing last time: the interface is down or gone.
     stopped: Result<(), Errno>,
     _queue: Keep,
 }
 
 impl NicEgress {
-    /// Creates an egress that sends from the buffers numbered `own`, and from those that come back to it.
+    /// Creates an egress that sends from the buffers numbered `own`, and from those returned to it.
     pub fn new(
         sender: Sender,
         memory: Arc<Mapping>,
@@ -58,7 +58,7 @@ impl NicEgress {
         NicEgress { sending: Lent::with(sending), counters: Arc::default(), pace: Pace::default() }
     }
 
-    /// The buffers that hold no frame, and whether frames may take several. `None` while a worker uses it.
+    /// The buffers without a frame, and whether frames may take several. `None` while a worker uses it.
     pub fn free(&self) -> Option<(Vec<u32>, bool)> {
         let sending = self.sending.enter().ok()?;
         Some((sending.free.clone(), sending.multi_buffer))
@@ -88,14 +88,14 @@ impl NicEgress {
         done
     }
 
-    /// Counts these as dropped. Returns how many are done with, `done` before them.
+    /// Counts these frames as dropped. Returns the number handled, including `done` earlier ones.
     #[cold]
     fn drop_all(&self, why: DropReason, picks: &[u16], done: usize) -> usize {
         self.counters.dropped(why, picks.len() as u64);
         done + picks.len()
     }
 
-    /// Sends as many of these as there is room for. Returns how many are done with.
+    /// Sends as many of these frames as fit. Returns the number handled.
     fn send_some(
         &self,
         s: &mut Sending,
@@ -104,12 +104,17 @@ impl NicEgress {
         scratch: &mut Scratch,
         meter: &mut Meter<'_, Machine>,
     ) -> usize {
-        let (mut frames, mut bytes, mut done) = (0, 0, 0);
+        let mut frames = 0;
+        let mut bytes = 0;
+        let mut done = 0;
         s.reclaim();
         for &pick in picks {
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
             match self.send(s, &frame, scratch) {
-                PutResult::Done => (frames, bytes) = (frames + 1, bytes + frame.len() as u64),
+                PutResult::Done => {
+                    frames += 1;
+                    bytes += frame.len() as u64;
+                }
                 PutResult::TooLong => self.counters.dropped(DropReason::TooLong, 1),
                 PutResult::Full => break,
             }
@@ -126,7 +131,7 @@ impl NicEgress {
 
     fn send(&self, s: &mut Sending, frame: &FrameRef<'_>, scratch: &mut Scratch) -> PutResult {
         if Form::of(frame, false) == Form::AsIs {
-            // SAFETY: `put` hands out room in our buffers.
+            // SAFETY: `put` passes room in our buffers.
             return s.put(frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) });
         }
         let room = s.room();
@@ -134,7 +139,7 @@ impl NicEgress {
             s.put(bytes.len(), |at, to, n| {
                 let rest = bytes.get(at..).unwrap_or(&[]);
                 let n = rest.len().min(n);
-                // SAFETY: `put` hands out room in our buffers; `rest` is private.
+                // SAFETY: `put` passes room in our buffers; `rest` is private.
                 unsafe { copy_bytes(rest.as_ptr(), to, n) };
                 n
             })
@@ -143,7 +148,7 @@ impl NicEgress {
 }
 
 impl Sending {
-    /// Has the kernel take frames, for as long as these may take.
+    /// Makes the kernel take frames, within their time limit.
     fn push(&mut self, meter: &mut Meter<'_, Machine>) -> Result<(), Errno> {
         self.sender.push_while(|frames| meter.took(frames))
     }
@@ -161,14 +166,14 @@ impl Sending {
         }
     }
 
-    /// The room for frames that are cut.
+    /// The room for frames to cut.
     fn room(&mut self) -> Room {
         let free = self.free.len().min(self.sender.tx.room() as usize);
         let all = self.most_free.min(self.sender.tx.size() as usize);
         Room { free, all, bytes: self.buffers.chunk().unwrap_or(0) as usize, lead: 0 }
     }
 
-    /// Puts a frame into as many buffers as it takes.
+    /// Writes a frame to as many buffers as it takes.
     #[inline]
     fn put(&mut self, len: usize, mut read: impl FnMut(usize, *mut u8, usize) -> usize) -> PutResult {
         let room = self.buffers.chunk().unwrap_or(0) as usize;
@@ -180,7 +185,8 @@ impl Sending {
             return PutResult::Full;
         }
         for i in 0..count {
-            let (at, n) = (i * room, room.min(len - i * room));
+            let at = i * room;
+            let n = room.min(len - i * room);
             let Some(addr) = self.free.pop().and_then(|index| self.buffers.at(index)) else { break };
             let Some(place) = self.memory.at(addr, n as u64, 1) else { break };
             read(at, place.as_ptr(), n);

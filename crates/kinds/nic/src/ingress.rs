@@ -1,4 +1,4 @@
-//! A queue as an ingress of a switch: frames stay in the memory they were received in.
+//! A queue as an ingress of a switch: frames stay in their receive buffers.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,15 +20,15 @@ pub struct NicIngress {
     buffers: Buffers,
     /// Buffers of the batch taken last.
     taken: Vec<u32>,
-    /// Pieces of a frame whose end has not arrived.
+    /// Pieces of an incomplete frame.
     pieces: Vec<(*const u8, u32)>,
     counters: Arc<RingCounters>,
-    /// What is put down when its worker pauses.
+    /// State saved when its worker pauses.
     settled: Arc<Mutex<Settled>>,
     _queue: Keep,
 }
 
-// SAFETY: the pointers lie in `memory`, which this value keeps, and are used by the thread that has it.
+// SAFETY: the pointers lie in `memory`, kept by this value, and are used by the thread that owns it.
 unsafe impl Send for NicIngress {}
 
 impl NicIngress {
@@ -48,15 +48,17 @@ impl NicIngress {
     }
 
     fn with(receiver: Receiver, memory: Arc<Mapping>, buffers: Buffers, queue: Keep) -> NicIngress {
-        let (taken, pieces) = (Vec::with_capacity(2 * BATCH), Vec::with_capacity(MAX_FRAGS));
-        let (counters, settled) = (Arc::default(), Arc::default());
+        let taken = Vec::with_capacity(2 * BATCH);
+        let pieces = Vec::with_capacity(MAX_FRAGS);
+        let counters = Arc::default();
+        let settled = Arc::default();
         NicIngress { receiver, memory, buffers, taken, pieces, counters, settled, _queue: queue }
     }
 
-    /// Continues a queue whose buffers are where they were, as [`Settled::check`] has found.
+    /// Restores a queue whose buffers [`Settled::check`] has found in their places.
     ///
     /// # Errors
-    /// [`BadState`] if the pieces of an unfinished frame are not in its buffers.
+    /// [`BadState`] if pieces of an incomplete frame are not in its buffers.
     pub fn continued(
         receiver: Receiver,
         memory: Arc<Mapping>,
@@ -77,12 +79,12 @@ impl NicIngress {
         Ok(this)
     }
 
-    /// Where it puts down what it knows when its worker pauses.
+    /// Where its state is saved when its worker pauses.
     pub fn settled(&self) -> Arc<Mutex<Settled>> {
         Arc::clone(&self.settled)
     }
 
-    /// The address of a piece of a frame; `None` if the kernel put it outside the buffers it was given.
+    /// The address of a frame's piece; `None` if the kernel put it outside its buffers.
     fn place(&mut self, desc: Desc) -> Option<(*const u8, u32)> {
         let begin = desc.begin();
         let index = self.buffers.index(begin)?;
@@ -93,7 +95,8 @@ impl NicIngress {
 
     /// Adds frames of one piece, and those of several once their last piece has arrived.
     fn fill(&mut self, batch: &mut Batch) -> (u64, u64) {
-        let (mut frames, mut bytes) = (0, 0);
+        let mut frames = 0;
+        let mut bytes = 0;
         for _ in 0..self.receiver.rx.ready() {
             // A frame that has begun is read to its end.
             let full = !batch.has_room_for_frags() || self.taken.len() >= 2 * BATCH;
@@ -106,7 +109,7 @@ impl NicIngress {
             if desc.options & CONTINUES != 0 {
                 continue;
             }
-            // SAFETY: our buffers that the kernel is done with, until `release` gives them back.
+            // SAFETY: our buffers, returned by the kernel, and ours until `release` gives them back.
             if unsafe { batch.push_frags(&self.pieces) } {
                 frames += 1;
                 bytes += self.pieces.iter().map(|piece| u64::from(piece.1)).sum::<u64>();
@@ -121,11 +124,11 @@ impl NicIngress {
 
 impl Ingress for NicIngress {
     fn can_wait(&self) -> bool {
-        // What is not taken, the kernel drops, without a name.
+        // The kernel drops frames that are not taken, without a drop reason.
         false
     }
 
-    // SAFETY: frames lie in buffers that the kernel gets back in `release` only, in `memory`.
+    // SAFETY: frames lie in buffers in `memory` that the kernel gets back only in `release`.
     unsafe fn take(&mut self, batch: &mut Batch) {
         let (frames, bytes) = self.fill(batch);
         if !self.taken.is_empty() {
@@ -136,7 +139,7 @@ impl Ingress for NicIngress {
 
     fn release(&mut self) {
         if self.taken.is_empty() || !self.pieces.is_empty() {
-            // The first pieces of an unfinished frame are needed until the rest has arrived.
+            // The first pieces of an incomplete frame are needed until the rest has arrived.
             return;
         }
         for index in self.taken.drain(..) {

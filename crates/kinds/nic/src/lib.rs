@@ -1,9 +1,9 @@
-//! Network interfaces, which are AF_XDP sockets ([`netvale_afxdp`]), as a switch and its workers see them.
+//! Network interfaces, as AF_XDP sockets ([`netvale_afxdp`]), for a switch and its workers.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`ingress`], [`egress`] | a queue as the switch sees it |
-//! | [`continued`] | which buffers are whose when another process goes on |
+//! | [`ingress`], [`egress`] | a queue as the switch uses it |
+//! | [`continued`] | the owner of each buffer after a change of process |
 //! | [`stack`] | host rings: the stack behind an interface |
 
 use std::any::Any;
@@ -14,5 +14,5 @@ pub mod egress;
 pub mod ingress;
 pub mod stack;
 
-/// What has to live as long as a queue is used: whatever opened it.
+/// The owner of a queue's resources, kept while the queue is used.
 pub type Keep = Arc<dyn Any + Send + Sync>;

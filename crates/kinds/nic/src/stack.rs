@@ -1,15 +1,15 @@
-//! Host rings: what the stack sends on an interface comes to a program, and what the program sends enters the stack as
-//! if received there.
+//! Host rings: frames that the stack sends on an interface go to a program, and frames that the program sends enter the
+//! stack as if received there.
 //!
 //! ```text
 //!   stack ──send──► interface's egress hook ──► TAP ──read──► host rx ring
 //!   stack ◄─receive─ interface's ingress ◄── TAP's ingress hook ◄──write── host tx ring
 //! ```
 //!
-//! The TAP and the hooks (TCX links, Linux 6.6) belong to this process's descriptors: they are gone when it is, however
-//! it ends, and the interface works as before. There may be several rings: the stack's flows are spread over them, each
-//! with a queue of the TAP; flows of rings that nobody has open go on to the interface. Nothing else than the
-//! interface's frames passes the TAP: they are marked, and it drops what is not.
+//! The TAP and the hooks (TCX links, Linux 6.6) belong to this process's descriptors: however the process ends, they
+//! end with it, and the interface works as before. With several rings, the stack's flows are spread over them, and each
+//! ring has a queue of the TAP; flows of rings that are not open pass to the interface. Only the interface's frames
+//! pass the TAP: they are marked, and it drops all others.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -29,7 +29,7 @@ use rustix::io::Errno;
 
 /// Maximum number of frames moved in one pass: each is a system call.
 const MOST: u32 = 64;
-/// Longest frame that is read, in bytes: the stack cuts larger ones.
+/// Longest frame to read, in bytes: the stack cuts larger ones.
 const LONGEST: usize = 65_550;
 
 /// The TAP in place of the stack, and the hooks that redirect frames to it.
@@ -37,11 +37,11 @@ const LONGEST: usize = 65_550;
 pub struct Stack {
     /// Its queues, one for each host rx ring.
     queues: Vec<Arc<OwnedFd>>,
-    /// The hooks that redirect frames there.
+    /// The hooks that redirect frames to it.
     diversion: Diversion,
 }
 
-/// A host rx ring whose flows go to the TAP until this is dropped.
+/// A host rx ring whose flows go to the TAP until dropped.
 #[derive(Debug)]
 pub struct OpenRing {
     stack: Arc<Stack>,
@@ -50,7 +50,7 @@ pub struct OpenRing {
 
 impl Drop for OpenRing {
     fn drop(&mut self) {
-        // Fails only if there is no such ring.
+        // Fails only for a missing ring.
         let _ = self.stack.diversion.set_open(self.ring, false);
     }
 }
@@ -61,15 +61,15 @@ impl Stack {
         Stack { queues: queues.into_iter().map(Arc::new).collect(), diversion }
     }
 
-    /// The queue through which frames of a ring enter and leave the stack: there are as many queues as host rx rings.
+    /// The queue through which a ring's frames enter and leave the stack: the TAP has as many queues as host rx rings.
     ///
     /// # Errors
-    /// `EINVAL` where there is no queue at all.
+    /// `EINVAL` without any queue.
     pub fn queue(&self, ring: u32) -> Result<&Arc<OwnedFd>, Errno> {
         self.queues.get(ring as usize % self.queues.len().max(1)).ok_or(Errno::INVAL)
     }
 
-    /// Redirects a ring's flows to its queue. Frames that an earlier user of the ring left there are discarded.
+    /// Redirects a ring's flows to its queue. Frames left there by an earlier user are discarded.
     ///
     /// # Errors
     /// The kernel's error.
@@ -87,7 +87,7 @@ impl Stack {
         Ok(OpenRing { stack: Arc::clone(self), ring })
     }
 
-    /// Continues a ring whose flows are redirected: the frames in its queue are its user's.
+    /// Restores a ring with redirected flows: the frames in its queue are its user's.
     pub fn continue_ring(self: &Arc<Self>, ring: u32) -> OpenRing {
         OpenRing { stack: Arc::clone(self), ring }
     }
@@ -109,11 +109,11 @@ pub struct StackTx {
     outlet: Outlet,
     doorbell: Doorbell,
     counters: Arc<RingCounters>,
-    /// A `head` that cannot be used: an impossible one, or one in the middle of a frame.
+    /// A `head` that cannot be used: an invalid one, or one in the middle of a frame.
     stuck: Option<u32>,
-    /// Whether the TAP took no more.
+    /// Whether the TAP is full.
     full: bool,
-    /// Copies for those who watch.
+    /// Copies frames for monitors.
     mirror: Mirror,
     _ring: Furnished,
 }
@@ -133,9 +133,10 @@ impl StackTx {
         StackTx { tx, outlet, doorbell, counters, stuck: None, full: false, mirror, _ring: ring }
     }
 
-    /// Moves the frames that are there. Returns the number of slots.
+    /// Moves the available frames. Returns the number of slots.
     fn move_slots(&mut self) -> usize {
-        let (head, n) = (self.tx.side().csb.head(), self.tx.side().ring.num_slots());
+        let head = self.tx.side().csb.head();
+        let n = self.tx.side().ring.num_slots();
         if self.stuck == Some(head) {
             return 0;
         }
@@ -146,7 +147,8 @@ impl StackTx {
             return 0;
         }
         self.full = false;
-        let (mut at, mut moved) = (self.tx.hwcur(), 0);
+        let mut at = self.tx.hwcur();
+        let mut moved = 0;
         let left = ring_space(at, head, n);
         while moved < left.min(MOST) {
             let slots = match self.outlet.send(&self.tx.side().ring, at, left - moved) {
@@ -213,7 +215,7 @@ pub struct StackRx {
     /// Destination of frames that the program forwards (`NS_FORWARD`).
     wire: Outlet,
     counters: Arc<RingCounters>,
-    /// Copies for those who watch.
+    /// Copies frames for monitors.
     mirror: Mirror,
     _ring: Furnished,
 }
@@ -241,16 +243,18 @@ impl StackRx {
         let mut spare = [0u8; 1];
         let mut iov = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 2 + MAX_FRAGS];
         iov[0] = libc::iovec { iov_base: header.as_mut_ptr().cast(), iov_len: TAP_HEADER };
-        let (mut at, mut usable) = (self.end.hwtail(), 0);
+        let mut at = self.end.hwtail();
+        let mut usable = 0;
         for place in iov.iter_mut().skip(1).take(room) {
             let Some(buf) = ring.buf(ring.slot_word(at).buf_idx) else { break };
             *place = libc::iovec { iov_base: buf.as_ptr().cast(), iov_len: size };
-            (at, usable) = (ring.next(at), usable + 1);
+            at = ring.next(at);
+            usable += 1;
         }
-        // A byte behind the last buffer reveals a longer frame.
+        // A byte after the last buffer reveals a longer frame.
         iov[1 + usable] = libc::iovec { iov_base: spare.as_mut_ptr().cast(), iov_len: 1 };
-        // SAFETY: header and spare byte, and buffers of the region, which `_ring` keeps mapped; the kernel writes them,
-        // nobody reads them here.
+        // SAFETY: header and spare byte, and buffers of the region, kept mapped by `_ring`; the kernel writes them, and
+        // nothing reads them here.
         let got = unsafe { libc::readv(self.queue.as_raw_fd(), iov.as_ptr(), 2 + usable as i32) };
         let Some(len) = usize::try_from(got).ok().and_then(|n| n.checked_sub(TAP_HEADER)) else { return Read::Nothing };
         if len > usable * size {
@@ -260,7 +264,7 @@ impl StackRx {
         Read::Frame(len)
     }
 
-    /// Kicks towards the program.
+    /// Counts of kicks to the program.
     pub fn kicks(&self) -> Arc<KickCounts> {
         self.end.kicks()
     }
@@ -271,10 +275,16 @@ impl<W> Task<W> for StackRx {
         if self.end.released(Some(&self.wire)).is_err() {
             self.counters.dropped(DropReason::BadHead, 1);
         }
-        let (mut frames, mut bytes, mut looked, first) = (0, 0, 0, self.end.hwtail());
+        let mut frames = 0;
+        let mut bytes = 0;
+        let mut looked = 0;
+        let first = self.end.hwtail();
         while looked < MOST {
             match self.read() {
-                Read::Frame(n) => (frames, bytes) = (frames + 1, bytes + n as u64),
+                Read::Frame(n) => {
+                    frames += 1;
+                    bytes += n as u64;
+                }
                 Read::Lost(why) => self.counters.dropped(why, 1),
                 Read::Nothing => break,
             }
@@ -292,7 +302,7 @@ impl<W> Task<W> for StackRx {
         self.end.settle();
     }
 
-    // No need to arm: the TAP itself wakes a level-triggered sleeper.
+    // Arming is unnecessary: the TAP itself wakes a level-triggered sleeper.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.queue.as_fd())
     }

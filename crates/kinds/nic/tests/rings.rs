@@ -1,4 +1,4 @@
-//! A queue of an interface whose kernel is this test: the other sides of its rings, in plain memory.
+//! A queue of an interface with this test as its kernel: the other sides of its rings, in plain memory.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -48,19 +48,20 @@ struct Receiving {
 impl Receiving {
     fn new() -> (Receiving, Source<NicIngress>, Arc<Mapping>) {
         let (memory, map, socket) = memory();
-        let ((rx, kernel_rx, rx_memory), (fill, kernel_fill, fill_memory)) = (ring(false), ring(true));
+        let (rx, kernel_rx, rx_memory) = ring(false);
+        let (fill, kernel_fill, fill_memory) = ring(true);
         let receiver = Receiver { rx, fill, socket };
         let ingress = NicIngress::new(receiver, Arc::clone(&map), BUFFERS, 2..34, Arc::new(()));
         let kernel = Receiving { memory, rx: kernel_rx, rx_memory, fill: kernel_fill, fill_memory };
         (kernel, Source::new(Box::new(ingress)), map)
     }
 
-    /// Buffers that the kernel has: a side that looks for the first time sees them all.
+    /// Number of buffers that the kernel has: a new side sees them all.
     fn buffers(&self) -> u32 {
         Ring::<u64>::map(self.fill_memory.as_fd(), 0, &AT, ENTRIES, false).unwrap().ready()
     }
 
-    /// A frame in as many buffers as there are pieces. None: the driver has no buffers left.
+    /// Receives a frame in one buffer per piece. `None`: the driver is out of buffers.
     fn receive(&mut self, pieces: &[&[u8]]) -> Option<()> {
         if (self.buffers() as usize) < pieces.len() {
             return None;
@@ -77,7 +78,7 @@ impl Receiving {
     }
 }
 
-/// Frames that a source has now.
+/// The frames that a source has now.
 fn frames(source: &mut Source<NicIngress>) -> Vec<Vec<u8>> {
     let mut spare = Box::default();
     let batch = source.take(&mut spare);
@@ -91,15 +92,17 @@ fn frames(source: &mut Source<NicIngress>) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Objective: frames come in order and as they are, of one buffer or of several; buffers go back, each once, so that
-/// the kernel never runs out of them.
+/// Objective: frames arrive in order and unchanged, in one buffer or several; each buffer goes back once, so the kernel
+/// never runs out.
 #[test]
 fn received() {
     let (mut kernel, mut source, _map) = Receiving::new();
     assert_eq!(kernel.buffers(), 32);
-    let (mut sent, mut came) = (Vec::new(), Vec::new());
+    let mut sent = Vec::new();
+    let mut came = Vec::new();
     for round in 0..50u8 {
-        let (short, long) = (vec![round; 60 + usize::from(round)], vec![round ^ 0xff; 1700]);
+        let short = vec![round; 60 + usize::from(round)];
+        let long = vec![round ^ 0xff; 1700];
         kernel.receive(&[&short]).unwrap();
         kernel.receive(&[&long, &short, &long]).unwrap();
         sent.push(short.clone());
@@ -113,12 +116,13 @@ fn received() {
     assert_eq!((counters.frames(), counters.bytes()), (100, bytes));
 }
 
-/// Objective: a frame whose end has not come is kept until it has, with its buffers.
+/// Objective: an incomplete frame is kept with its buffers until its end arrives.
 #[test]
 fn unended() {
     let (mut kernel, mut source, _map) = Receiving::new();
     kernel.receive(&[&[1; 100], &[2; 100]]).unwrap();
-    let (first, second) = (kernel.fill.take() + HEADROOM, [3u8; 100]);
+    let first = kernel.fill.take() + HEADROOM;
+    let second = [3u8; 100];
     kernel.fill.release();
     rustix::io::pwrite(&kernel.memory, &second, first).unwrap();
     kernel.rx.put(Desc { addr: first, len: 100, options: CONTINUES });
@@ -130,7 +134,7 @@ fn unended() {
     assert_eq!(kernel.buffers(), 32);
 }
 
-/// Goes on with a queue in its rings' memory.
+/// Restores a queue in its rings' memory.
 fn go_on(kernel: &Receiving, map: &Arc<Mapping>, settled: &Settled) -> Result<Source<NicIngress>, BadState> {
     let rx = Ring::map(kernel.rx_memory.as_fd(), 0, &AT, ENTRIES, false).unwrap();
     let fill = Ring::map(kernel.fill_memory.as_fd(), 0, &AT, ENTRIES, true).unwrap();
@@ -140,8 +144,8 @@ fn go_on(kernel: &Receiving, map: &Arc<Mapping>, settled: &Settled) -> Result<So
     NicIngress::continued(receiver, Arc::clone(map), BUFFERS, settled, Arc::new(())).map(|i| Source::new(Box::new(i)))
 }
 
-/// Objective: the next process that has a queue gets its frames, each once, also one of which only the beginning has
-/// arrived; no buffer is lost.
+/// Objective: the successor of a queue gets each frame once, including one of which only the first pieces have arrived;
+/// no buffer is lost.
 #[test]
 fn continued() {
     let (mut kernel, mut source, map) = Receiving::new();
@@ -165,8 +169,7 @@ fn continued() {
     }
 }
 
-/// Objective: a buffer in two places, one that is not the queue's, a piece elsewhere and impossible indices are
-/// refused.
+/// Objective: a buffer in two places, a foreign buffer, a piece elsewhere and impossible indices are refused.
 #[test]
 fn continued_forgeries() {
     let (mut kernel, _source, map) = Receiving::new();
@@ -176,7 +179,8 @@ fn continued_forgeries() {
     };
     assert_eq!(refused(&kernel, &[], &[]), "");
     assert_eq!(refused(&kernel, &[2], &[]), "a buffer is in two places", "it is in the fill ring");
-    let (free, other) = (kernel.fill.take() + HEADROOM, kernel.fill.take() + HEADROOM);
+    let free = kernel.fill.take() + HEADROOM;
+    let other = kernel.fill.take() + HEADROOM;
     kernel.fill.release();
     let index = BUFFERS.index(free).unwrap();
     assert_eq!(refused(&kernel, &[index], &[(free, 10)]), "");
@@ -194,11 +198,12 @@ fn continued_forgeries() {
     assert_eq!(refused(&kernel, &[], &[]), "the indices of a ring cannot be right");
 }
 
-/// Objective: the buffers to send from are checked in the same way.
+/// Objective: send buffers are checked likewise.
 #[test]
 fn continued_sending() {
     let (_memory, map, socket) = memory();
-    let ((mut tx, _, _a), (completion, mut done, _b)) = (ring::<Desc>(true), ring::<u64>(false));
+    let (mut tx, _, _a) = ring::<Desc>(true);
+    let (completion, mut done, _b) = ring::<u64>(false);
     let at = |index| BUFFERS.at(index).unwrap();
     tx.put(Desc { addr: at(41), len: 60, options: 0 });
     tx.publish();
@@ -215,7 +220,7 @@ fn continued_sending() {
     assert_eq!(egress.free(), Some((vec![40, 43], true)));
 }
 
-/// Objective: a descriptor of a place outside the port's memory is no frame, and costs no other.
+/// Objective: a descriptor outside the port's memory is not a frame, and does not affect others.
 #[test]
 fn outside() {
     let (mut kernel, mut source, map) = Receiving::new();
@@ -227,30 +232,33 @@ fn outside() {
     assert_eq!(came, [vec![5; 60]]);
 }
 
-/// Objective: frames are sent from buffers of the port's own, in pieces that fit; buffers are used again once they are
-/// sent; what has no room stays the switch's, and what can never go is dropped by name.
+/// Objective: frames are sent from the port's own buffers, in pieces that fit; buffers are reused once sent. Frames
+/// without room stay the switch's; frames that can never be sent are dropped under their own counter.
 #[test]
 fn sent() {
     for (multi_buffer, length) in [(false, 1500_usize), (true, 5000)] {
         let (mut kernel, mut source, _map) = Receiving::new();
         let (file, map, socket) = memory();
-        let ((tx, mut kernel_tx, _), (completion, mut kernel_completion, _)) = (ring::<Desc>(true), ring::<u64>(false));
+        let (tx, mut kernel_tx, _) = ring::<Desc>(true);
+        let (completion, mut kernel_completion, _) = ring::<u64>(false);
         let sender = Sender { tx, completion, socket };
         let egress = NicEgress::new(sender, map, BUFFERS, 40..43, (multi_buffer, Arc::new(())));
         let frame: Vec<u8> = (0..length).map(|i| (i % 255) as u8).collect();
         let pieces: Vec<&[u8]> = frame.chunks(1700).collect();
         kernel.receive(&pieces).unwrap();
         kernel.receive(&[&[9; 13]]).unwrap();
-        let (mut spare, mut scratch) = (Box::default(), Scratch::new());
+        let mut spare = Box::default();
+        let mut scratch = Scratch::new();
         let batch = source.take(&mut spare);
         let pieces = length.div_ceil(2048);
         let room = 3 / pieces;
-        // As long as there are buffers, then not.
+        // Until the buffers are used up.
         let picks = vec![0; room + 1];
         assert_eq!(egress.deliver(batch, &picks, &mut scratch), room);
         assert_eq!(egress.deliver(batch, &[0], &mut scratch), 0);
-        // They are sent.
-        let (mut got, mut count) = (Vec::new(), 0);
+        // The kernel has sent them.
+        let mut got = Vec::new();
+        let mut count = 0;
         while kernel_tx.ready() > 0 {
             let desc = kernel_tx.take();
             let mut bytes = vec![0; desc.len as usize];

@@ -1,7 +1,7 @@
 //! A capture file as an egress.
 //!
-//! The switch copies frames into buffers of a bounded pool; a thread writes them. No worker waits for a disk: when all
-//! buffers are on their way, frames are dropped for `no-room`.
+//! The switch copies frames to buffers of a bounded pool; a thread writes them. No worker waits for a disk: when all
+//! buffers are in use, frames are dropped for `no-room`.
 //!
 //! ```text
 //!   workers ── deliver: copy ──► buffer ── full, in order ──► recorder ──► file
@@ -9,11 +9,11 @@
 //!      └───────────────────────── pool ◄─────────────────────────┘
 //! ```
 //!
-//! Each call of `deliver` fills buffers of its own and sends them off before it returns, so frames of one source ring
-//! stay in order. Small buffers serve single frames, large ones batches.
+//! Each call of `deliver` fills buffers of its own and sends them off before it returns: frames of one source ring stay
+//! in order. Small buffers serve single frames, large ones batches.
 //!
-//! A frame that still needs its checksum or segmentation (`Offload`) is written as it is: whole, up to 64 KiB, its
-//! checksum not filled in, just as `tcpdump` shows the host's own traffic.
+//! A frame with a pending checksum or segmentation (`Offload`) is written unchanged: whole, up to 64 KiB, without its
+//! checksum, just as `tcpdump` shows the host's own traffic.
 
 use std::fs::File;
 use std::io::Seek;
@@ -38,11 +38,11 @@ pub use state::CaptureState;
 
 /// Bytes and number of buffers for single frames.
 const SMALL: (usize, usize) = (2048, 2048);
-/// Bytes and number of buffers for batches and long frames; one holds the longest frame.
+/// Bytes and number of buffers for batches and long frames; each has room for the longest frame.
 const LARGE: (usize, usize) = (128 * 1024, 128);
 /// Bytes of all buffers of a capture.
 pub const CAPTURE_MEMORY: u64 = (SMALL.0 * SMALL.1 + LARGE.0 * LARGE.1) as u64;
-/// Frames a small buffer holds at most.
+/// Most frames in a small buffer.
 const SMALL_FRAMES: usize = 32;
 
 /// The options of a capture.
@@ -55,13 +55,13 @@ pub struct CaptureOptions {
 }
 
 impl CaptureOptions {
-    /// Whole frames, in the format that the file's name says.
+    /// Whole frames, in the format of the file's name.
     pub fn of(path: &Path) -> Self {
         CaptureOptions { format: Format::of(path), snaplen: u32::MAX }
     }
 }
 
-/// State of a capture. Read by anybody at any time; outlives the egress.
+/// State of a capture. It can be read from any thread at any time, and outlives the egress.
 #[derive(Debug, Default)]
 pub struct CaptureStatus {
     written: AtomicU64,
@@ -75,7 +75,7 @@ pub struct CaptureStatus {
 }
 
 impl CaptureStatus {
-    /// The state of a capture that is over.
+    /// The state of a finished capture.
     pub fn over() -> CaptureStatus {
         CaptureStatus { closed: Mutex::new(true), ..CaptureStatus::default() }
     }
@@ -85,7 +85,7 @@ impl CaptureStatus {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Frames that were accepted before an error or a limit, but met it on their way to the file.
+    /// Frames accepted but lost to an error or a limit on their way to the file.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
@@ -95,17 +95,17 @@ impl CaptureStatus {
         self.portions.load(Ordering::Relaxed)
     }
 
-    /// The limit that ended the capture. The frames that come after it are dropped for `capture-full`.
+    /// The limit that ended the capture. Later frames are dropped for `capture-full`.
     pub fn ended(&self) -> Option<Ended> {
         self.ended.get().copied()
     }
 
-    /// The error that ended the capture. The frames that come after it are dropped for `device`.
+    /// The error that ended the capture. Later frames are dropped for `device`.
     pub fn error(&self) -> Option<&WriteError> {
         self.error.get()
     }
 
-    /// Waits until the egress is gone and its last frame is in the file. Returns whether that was within `limit`.
+    /// Waits until the egress is dropped and its last frame is in the file. Returns whether that was within `limit`.
     pub fn wait_closed(&self, limit: Duration) -> bool {
         let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.closing.wait_timeout_while(closed, limit, |closed| !*closed);
@@ -113,13 +113,13 @@ impl CaptureStatus {
     }
 
     fn fail(&self, error: WriteError) {
-        // The first one is kept; the writer returns only one.
+        // The first error is kept; the writer returns only one.
         let _ = self.error.set(error);
         self.stopped.store(true, Ordering::Release);
     }
 
     fn end(&self, why: Ended) {
-        // The first one is kept.
+        // The first reason is kept.
         let _ = self.ended.set(why);
         self.stopped.store(true, Ordering::Release);
     }
@@ -144,7 +144,7 @@ impl Pool {
         pool
     }
 
-    /// A buffer for `first` bytes at least and `all` if possible.
+    /// A buffer with room for at least `first` bytes, and for `all` if possible.
     fn get(&self, first: usize, all: usize) -> Option<Chunk> {
         if all <= SMALL.0 {
             return self.small.pop().or_else(|| self.large.pop());
@@ -155,18 +155,18 @@ impl Pool {
     fn put(&self, mut chunk: Chunk) {
         chunk.clear();
         let queue = if chunk.size() > SMALL.0 { &self.large } else { &self.small };
-        // There are no more buffers than places.
+        // The queue has a place for each buffer.
         let _ = queue.push(chunk);
     }
 }
 
-/// What the recorder is told.
+/// A job for the recorder.
 enum Job {
     Write(Chunk),
     Settle(SyncSender<CaptureState>),
 }
 
-/// A capture file as an egress. When it is dropped, what it accepted is still written, and the file is closed
+/// A capture file as an egress. After it is dropped, accepted frames are still written, and the file is closed
 /// ([`CaptureStatus::wait_closed`]).
 pub struct PcapEgress {
     pool: Arc<Pool>,
@@ -174,15 +174,15 @@ pub struct PcapEgress {
     snaplen: usize,
     status: Arc<CaptureStatus>,
     counters: Arc<RingCounters>,
-    /// What the recorder notes.
+    /// The recorder's notes.
     noted: OwnedFd,
 }
 
 impl PcapEgress {
-    /// Creates the file, or empties it, and begins to capture.
+    /// Creates or truncates the file, and begins to capture.
     ///
     /// # Errors
-    /// [`WriteError`] if the file cannot be created or its header not written, or no thread can be started.
+    /// [`WriteError`] if the file cannot be created, its header cannot be written, or a thread cannot be started.
     pub fn create(path: &Path, options: CaptureOptions, counters: Arc<RingCounters>) -> Result<Self, WriteError> {
         let file = File::create(path).map_err(|e| WriteError::new(Some(path.to_owned()), e))?;
         Self::new(file, path, options, counters)
@@ -191,7 +191,7 @@ impl PcapEgress {
     /// Captures into an open file. `path` is for error messages.
     ///
     /// # Errors
-    /// [`WriteError`] if the file's header cannot be written, or no thread can be started.
+    /// [`WriteError`] if the file's header cannot be written, or a thread cannot be started.
     pub fn new(
         file: File,
         path: &Path,
@@ -215,9 +215,9 @@ impl PcapEgress {
         let named = |e| WriteError::new(Some(path.to_owned()), e);
         let mut at = file.try_clone().map_err(named)?;
         let mut writer = Writer::new(file, options.format)?.named(path);
-        // So that the header is written immediately, and a full disk is known before the first frame.
+        // Writes the header immediately: this shows a full disk before the first frame.
         writer.flush()?;
-        // What is no regular file has no position.
+        // Anything but a regular file has no position.
         let written = Written::new(limit, at.stream_position().unwrap_or(0));
         let noted = Noted::new().map_err(|e| named(e.into()))?;
         Self::start((writer, written), noted, CaptureStatus::default(), options, counters).map_err(named)
@@ -232,10 +232,13 @@ impl PcapEgress {
         counters: Arc<RingCounters>,
     ) -> std::io::Result<Self> {
         let (full, to_recorder) = sync_channel(SMALL.1 + LARGE.1 + 1);
-        let (pool, status) = (Arc::new(Pool::new()), Arc::new(status));
+        let pool = Arc::new(Pool::new());
+        let status = Arc::new(status);
         let cut_off = status.lost().saturating_sub(writer.lost());
-        let (flushed, kept) = ((written.bytes(), writer.written()), noted.as_fd().try_clone_to_owned()?);
-        let (pool_too, status_too) = (Arc::clone(&pool), Arc::clone(&status));
+        let flushed = (written.bytes(), writer.written());
+        let kept = noted.as_fd().try_clone_to_owned()?;
+        let pool_too = Arc::clone(&pool);
+        let status_too = Arc::clone(&status);
         let mut recorder = Recorder {
             writer,
             written,
@@ -252,7 +255,7 @@ impl PcapEgress {
         Ok(PcapEgress { pool, full, snaplen: options.snaplen as usize, status, counters, noted: kept })
     }
 
-    /// What is noted of it, for [`PcapEgress::after_a_kill`].
+    /// The recorder's notes, for [`PcapEgress::after_a_kill`].
     pub fn noted(&self) -> BorrowedFd<'_> {
         self.noted.as_fd()
     }
@@ -267,11 +270,12 @@ impl PcapEgress {
         frame.len().min(self.snaplen).min(LARGE.0)
     }
 
-    /// Copies frames into one buffer and sends it off. Returns their number, which is 0 if no buffer is free.
+    /// Copies frames to one buffer and sends it off. Returns their number, 0 if no buffer is free.
     fn send(&self, batch: &Batch, picks: &[u16], now: Duration) -> usize {
         let sizes = || picks.iter().map(|&p| batch.get(p.into()).map_or(0, |f| self.keep(&f)));
         let Some(mut chunk) = self.pool.get(sizes().next().unwrap_or(0), sizes().sum()) else { return 0 };
-        let (mut done, mut bytes) = (0, 0);
+        let mut done = 0;
+        let mut bytes = 0;
         for &pick in picks {
             if let Some(frame) = batch.get(pick.into()) {
                 let Some(place) = chunk.add(self.keep(&frame), frame.len() as u32, now) else { break };
@@ -281,7 +285,7 @@ impl PcapEgress {
             done += 1;
         }
         let frames = chunk.frames() as u64;
-        // There is room for all buffers, and the recorder stays as long as self.
+        // The channel has a place for each buffer, and the recorder lives as long as self.
         match self.full.try_send(Job::Write(chunk)) {
             Ok(()) => self.counters.passed(frames, bytes),
             Err(_) => self.counters.dropped(DropReason::Device, frames),
@@ -313,15 +317,15 @@ impl Egress for PcapEgress {
     }
 }
 
-/// The thread that writes.
+/// The writing thread.
 struct Recorder {
     writer: Writer<File>,
     written: Written,
-    /// Bytes and frames of the file as it is on the disk.
+    /// Bytes and frames of the file on disk.
     flushed: (u64, u64),
-    /// Frames that came after a limit.
+    /// Frames that arrived after a limit.
     cut_off: u64,
-    /// Whether nothing came since all was written and noted.
+    /// Whether nothing has arrived since everything was written and noted.
     is_flushed: bool,
     noted: Noted,
     pool: Arc<Pool>,
@@ -329,14 +333,14 @@ struct Recorder {
 }
 
 impl Recorder {
-    /// Writes until the egress is dropped. After an error it still takes buffers, so that lost frames are counted.
+    /// Writes until the egress is dropped. After an error it still takes buffers, to count lost frames.
     fn run(mut self, full: &Receiver<Job>) {
         while let Some(job) = self.next(full) {
             match job {
                 Job::Write(chunk) => self.write(chunk),
                 Job::Settle(answer) => {
                     self.flush();
-                    // The one who asked may have given up.
+                    // The asking thread may have given up.
                     let _ = answer.try_send(self.state());
                 }
             }
@@ -367,7 +371,7 @@ impl Recorder {
         self.status.lost.store(self.writer.lost() + self.cut_off, Ordering::Relaxed);
     }
 
-    /// Writes out what is buffered: whole frames. Before, it notes how far the file will then have come.
+    /// Writes out the buffered whole frames. Before that, it notes the end position of the write.
     fn flush(&mut self) {
         self.put_down();
         if let Err(e) = self.writer.flush() {
@@ -378,13 +382,13 @@ impl Recorder {
         self.is_flushed = true;
     }
 
-    /// Whether a frame of that length may be written. After the first that may not, none may.
+    /// Whether a frame of that length may be written. After the first refusal, all are refused.
     fn may_write(&mut self, len: usize) -> bool {
         self.status.ended.get().is_none()
             && self.written.add(self.writer.size_of(len)).map_err(|why| self.status.end(why)).is_ok()
     }
 
-    /// Receives the next buffer. Before it waits, it writes out what it has, for programs that read the file meanwhile.
+    /// Receives the next buffer. Before it waits, it writes out its frames, for programs that read the file meanwhile.
     fn next(&mut self, full: &Receiver<Job>) -> Option<Job> {
         match full.try_recv() {
             Ok(job) => Some(job),

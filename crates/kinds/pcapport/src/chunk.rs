@@ -2,20 +2,20 @@
 
 use std::time::Duration;
 
-/// The position of a frame in its chunk, its length and its time.
+/// A frame's position in its chunk, its length and its time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     start: usize,
     pub(crate) len: usize,
-    /// Bytes on the wire.
+    /// Length on the wire in bytes.
     pub(crate) orig_len: u32,
-    /// Replay: when to send it, from the beginning. Capture: when it came, since 1970.
+    /// Replay: time to send it, since the start. Capture: time of arrival, since 1970.
     pub(crate) time: Duration,
 }
 
-/// A buffer of fixed size with some frames in it. It never allocates after its creation.
+/// A buffer of fixed size for several frames. It never allocates after its creation.
 ///
-/// The bytes are in a `Vec`, not a `Box`: pointers into them stay good when the chunk is moved.
+/// The bytes are in a `Vec`, not a `Box`: pointers into them stay valid when the chunk is moved.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     bytes: Vec<u8>,
@@ -30,12 +30,12 @@ impl Chunk {
         Chunk { bytes: vec![0; bytes], used: 0, entries: Vec::with_capacity(frames), most: frames }
     }
 
-    /// Bytes it has room for when it is empty.
+    /// Bytes that fit an empty chunk.
     pub(crate) fn size(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Adds a frame; the caller fills the bytes it gets. `None` if it does not fit.
+    /// Adds a frame; the caller fills the returned bytes. `None` if it does not fit.
     pub(crate) fn add(&mut self, len: usize, orig_len: u32, time: Duration) -> Option<&mut [u8]> {
         if self.entries.len() == self.most {
             return None;

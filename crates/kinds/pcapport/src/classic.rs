@@ -9,7 +9,7 @@ use crate::source::{Fault, Head, Order, Source};
 const LINK_TYPE: u32 = 0x03ff_ffff;
 const ETHERNET: u32 = 1;
 
-/// A pcap file behind its header.
+/// A pcap file after its header.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Classic {
     order: Order,
@@ -18,7 +18,7 @@ pub(crate) struct Classic {
 }
 
 impl Classic {
-    /// Recognizes the first four bytes; `None` if they are not pcap's.
+    /// Recognizes the first four bytes; `None` for another format.
     pub(crate) fn of_magic(magic: [u8; 4]) -> Option<Classic> {
         let (order, unit) = match magic {
             [0xa1, 0xb2, 0xc3, 0xd4] => (Order::Big, 1000),
@@ -30,7 +30,7 @@ impl Classic {
         Some(Classic { order, unit })
     }
 
-    /// Reads the header behind the magic.
+    /// Reads the header after the magic.
     pub(crate) fn header<R: Read>(&self, source: &mut Source<R>) -> Result<(), Fault> {
         let mut header = [[0; 4]; 5];
         source.fill(header.as_flattened_mut())?;
@@ -52,7 +52,7 @@ impl Classic {
         }
         let [seconds, fraction, len, orig_len] = self.order.words(&header);
         source.frame(len, data)?;
-        // A fraction of more than a second is carried over, as libpcap does.
+        // A fraction above a second is carried over, as in libpcap.
         let time = Duration::from_secs(seconds.into()) + Duration::from_nanos(u64::from(fraction) * self.unit);
         Ok(Some(Head { time, orig_len: orig_len.max(len) }))
     }

@@ -1,5 +1,5 @@
-//! A capture of one or several interfaces, as bytes: for who writes them to files, pipes or sockets in a way of their
-//! own. The *encoder* makes blocks of pcapng; an interface's *statistics* are how many frames it had and lost.
+//! A capture of one or several interfaces as bytes, for callers that write them to files, pipes or sockets themselves.
+//! The *encoder* makes pcapng blocks; an interface's *statistics* count its frames and losses.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -13,47 +13,47 @@ use pcap_file::{DataLink, Endianness};
 use crate::source::MAX_CAPTURED;
 use crate::writer::{self, Direction, Format, PCAP_RECORD};
 
-/// Bytes of an enhanced packet block with its flags, besides the frame's own.
+/// Bytes of an enhanced packet block with its flags, without the frame.
 const NG_BLOCK_WITH_FLAGS: usize = 44;
 
-/// What a capture says of an interface. Classic pcap says nothing of it.
+/// Description of an interface. Classic pcap has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
     /// Its name (`if_name`).
     pub name: String,
-    /// What it is (`if_description`).
+    /// Its description (`if_description`).
     pub description: String,
-    /// The filter in use, in the language of pcap-filter(7) (`if_filter`).
+    /// The filter in use, in the syntax of pcap-filter(7) (`if_filter`).
     pub filter: Option<String>,
-    /// Bytes that are kept of a frame; 0: all.
+    /// Bytes kept of a frame; 0: all.
     pub snaplen: u32,
 }
 
-/// What a capture counted at an interface (pcapng's interface statistics block).
+/// A capture's counts at an interface (pcapng's interface statistics block).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// When the capture began, since 1970.
+    /// Start of the capture, since 1970.
     pub start: Duration,
-    /// When it ended.
+    /// End of the capture, since 1970.
     pub end: Duration,
-    /// Frames that came, those that were dropped included (`isb_ifrecv`).
+    /// Frames that arrived, including dropped ones (`isb_ifrecv`).
     pub received: u64,
-    /// Frames that the capture lost, because it did not keep up (`isb_ifdrop`), where that is known.
+    /// Frames lost because the capture did not keep up (`isb_ifdrop`), if known.
     pub dropped: Option<u64>,
-    /// Frames that the filter let pass (`isb_filteraccept`).
+    /// Frames that passed the filter (`isb_filteraccept`).
     pub accepted: u64,
-    /// Frames that were written (`isb_usrdeliv`).
+    /// Frames written (`isb_usrdeliv`).
     pub delivered: u64,
 }
 
-/// Appends a capture's blocks to a buffer, which its user empties: there are only whole blocks in it.
+/// Appends a capture's blocks to a buffer of whole blocks, which its user empties.
 pub struct Encoder {
     format: Format,
     section: PcapNgWriter<Vec<u8>>,
 }
 
 impl Encoder {
-    /// Begins a capture of Ethernet frames; `application` is the program's name. The buffer has the beginning of the
+    /// Begins a capture of Ethernet frames; `application` is the program's name. The buffer then has the start of the
     /// file.
     #[must_use]
     pub fn begin(format: Format, application: &str, interfaces: &[Interface]) -> Encoder {
@@ -73,7 +73,7 @@ impl Encoder {
         encoder
     }
 
-    /// Appends the beginning of a frame that had `orig_len` bytes, which came by interface number `interface`.
+    /// Appends the kept part of a frame of `orig_len` bytes at interface number `interface`.
     pub fn frame(&mut self, interface: u32, time: Duration, frame: &[u8], orig_len: u32, direction: Option<Direction>) {
         let frame = frame.get(..MAX_CAPTURED as usize).unwrap_or(frame);
         let orig_len = orig_len.max(frame.len() as u32);
@@ -85,7 +85,7 @@ impl Encoder {
         };
     }
 
-    /// Bytes that a frame of which `len` bytes are kept takes, at most.
+    /// Most bytes of a frame of which `len` bytes are kept.
     #[must_use]
     pub fn size_of(&self, len: usize) -> u64 {
         let len = len.min(MAX_CAPTURED as usize);
@@ -110,7 +110,7 @@ impl Encoder {
         self.block(&Block::InterfaceStatistics(block));
     }
 
-    /// What has been appended since [`Encoder::clear`].
+    /// Bytes appended since [`Encoder::clear`].
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.section.get_ref()
@@ -134,15 +134,14 @@ fn description(interface: &Interface) -> InterfaceDescriptionBlock<'static> {
         // Nanoseconds: 10^-9.
         InterfaceDescriptionOption::IfTsResol(9),
     ];
-    // The first byte says that an expression follows.
+    // The first byte marks an expression.
     let filter = interface.filter.as_ref().map(|text| [b"\0", text.as_bytes()].concat());
     options.extend(filter.map(|bytes| InterfaceDescriptionOption::IfFilter(Cow::Owned(bytes))));
     let snaplen = if interface.snaplen == 0 { MAX_CAPTURED } else { interface.snaplen };
     InterfaceDescriptionBlock { linktype: DataLink::ETHERNET, snaplen, options }
 }
 
-/// A time of a statistics block: its upper half comes first, whatever the order of bytes, and `pcap-file` writes a
-/// number of 64 bits.
+/// A time of a statistics block. Its upper half comes first in any byte order, but `pcap-file` writes a 64-bit number.
 fn stamp(time: Duration) -> u64 {
     let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     if cfg!(target_endian = "little") { nanos.rotate_left(32) } else { nanos }
@@ -157,8 +156,8 @@ mod tests {
         Interface { name: name.into(), filter: Some("udp".into()), snaplen: 96, ..Interface::default() }
     }
 
-    /// Objective: frames of several interfaces, of each length that is padded differently, are read back, in both
-    /// formats; and none takes more than `size_of` says.
+    /// Objective: frames of several interfaces, of each length with its own padding, are read back in both formats, and
+    /// none takes more than `size_of`.
     #[test]
     fn frames() {
         for format in [Format::Pcap, Format::PcapNg] {
@@ -166,7 +165,8 @@ mod tests {
             let mut file = encoder.bytes().to_vec();
             encoder.clear();
             for n in 0..9_usize {
-                let (time, frame) = (Duration::new(7, n as u32), vec![n as u8; n]);
+                let time = Duration::new(7, n as u32);
+                let frame = vec![n as u8; n];
                 let direction = [None, Some(Direction::In), Some(Direction::Out)][n % 3];
                 encoder.frame(n as u32 % 2, time, &frame, 100, direction);
                 assert!(encoder.bytes().len() as u64 <= encoder.size_of(n), "{n}");
@@ -184,7 +184,7 @@ mod tests {
         }
     }
 
-    /// Objective: the flags of a packet block say the direction; a time of the statistics has its upper half first
+    /// Objective: the flags of a packet block hold the direction; a time of the statistics has its upper half first
     /// (pcapng, sections 4.3 and 4.6).
     #[test]
     fn layout() {

@@ -2,19 +2,19 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`reader`] | frames out of a file, one by one; `classic` and `ng` are its two formats, `source` its bounded input |
-//! | [`writer`] | frames into a file |
+//! | [`reader`] | frames from a file, one by one; `classic` and `ng` are its two formats, `source` its bounded input |
+//! | [`writer`] | frames to a file |
 //! | [`encoder`] | frames of several interfaces as bytes, with directions and statistics |
-//! | [`pace`] | when to send each frame of a recording |
-//! | [`replay`] | a file as an ingress: a thread reads ahead, the switch takes frames from where they lie |
-//! | [`limit`] | how much a capture may write |
+//! | [`pace`] | the send time of each frame of a recording |
+//! | [`replay`] | a file as an ingress: a thread reads ahead, the switch takes frames from its buffers |
+//! | [`limit`] | limits of a capture |
 //! | [`capture`] | a file as an egress: the switch copies frames, a thread writes them |
 //! | `chunk` | frames back to back in one buffer |
 //! | `classic` | the format pcap |
 //! | `ng` | the format pcapng |
-//! | `source` | input that may end anywhere, with lengths that are not believed |
+//! | `source` | input that may end anywhere, with untrusted lengths |
 //!
-//! Only Ethernet: nothing else can cross a switch.
+//! Ethernet only: nothing else can cross a switch.
 //!
 //! ```
 //! use netvale_pcapport::{Format, Reader, Writer};

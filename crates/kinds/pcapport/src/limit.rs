@@ -1,4 +1,4 @@
-//! How much a capture may write: a limit of its own, and an [`Allowance`] that a user's captures share.
+//! Limits of a capture: one of its own, and an [`Allowance`] shared by a user's captures.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-/// In what portions an allowance is used up: a file counts as at least one, so that their number is limited, too.
+/// Bytes of a portion of an allowance: a file takes at least one, which limits the number of files, too.
 pub const PORTION: u64 = 1 << 20;
 
-/// Portions of [`PORTION`] bytes that several captures may write together.
+/// Portions of [`PORTION`] bytes, shared by several captures.
 #[derive(Debug)]
 pub struct Allowance {
     most: AtomicU64,
@@ -17,38 +17,38 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// An allowance of `most` portions.
+    /// Creates an allowance of `most` portions.
     pub fn new(most: u64) -> Allowance {
         Allowance { most: most.into(), used: AtomicU64::new(0) }
     }
 
-    /// An allowance of which some portions are used up.
+    /// Creates an allowance with `used` portions taken.
     pub fn with_used(most: u64, used: u64) -> Allowance {
         Allowance { most: most.into(), used: used.into() }
     }
 
-    /// The portions that there are.
+    /// Number of portions in all.
     pub fn most(&self) -> u64 {
         self.most.load(Ordering::Relaxed)
     }
 
-    /// Sets how many portions there are, from now on.
+    /// Changes the number of portions.
     pub fn set_most(&self, most: u64) {
         self.most.store(most, Ordering::Relaxed);
     }
 
-    /// The portions that are used up.
+    /// Number of portions taken.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Takes a portion. Returns whether there was one.
+    /// Takes a portion. Returns whether one was left.
     pub fn take(&self) -> bool {
         let one_more = |used: u64| (used < self.most()).then_some(used + 1);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 
-    /// Corrects what a file takes, from `before` to `now` portions: its owner may have changed it.
+    /// Corrects a file's portions from `before` to `now`: its owner may have changed the file.
     pub fn correct(&self, before: u64, now: u64) {
         self.used.fetch_add(now, Ordering::Relaxed);
         self.used.fetch_sub(before, Ordering::Relaxed);
@@ -60,22 +60,22 @@ impl Allowance {
 pub struct Limit {
     /// Most bytes of its file.
     pub bytes: Option<u64>,
-    /// What it shares with others; one portion has been taken for it.
+    /// Allowance shared with other captures; one portion is already taken for this one.
     pub shared: Option<Arc<Allowance>>,
 }
 
-/// Why a capture ended before its port did.
+/// The limit that ended a capture before its port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
-    /// Its file has as many bytes as it may.
+    /// Its file has reached its limit, this many bytes.
     Limit(u64),
-    /// The captures of its user have used up their portions: that many.
+    /// Its user's captures have used all their portions, this many.
     Quota(u64),
 }
 
 impl Ended {
-    /// What another process says, so that its bytes can be told.
+    /// Bounds another process's value, so that its bytes can be computed.
     pub(crate) fn bounded(self) -> Ended {
         match self {
             Ended::Quota(portions) => Ended::Quota(portions.min(u64::MAX >> 24)),
@@ -95,7 +95,7 @@ impl fmt::Display for Ended {
     }
 }
 
-/// What a capture has written, and what it may still write.
+/// Bytes written for a capture, and the limits left.
 #[derive(Debug)]
 pub(crate) struct Written {
     limit: Limit,
@@ -104,31 +104,31 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// A file that has that many bytes.
+    /// Starts with a file of `bytes` bytes.
     pub(crate) fn new(limit: Limit, bytes: u64) -> Written {
         let portions = u64::from(limit.shared.is_some());
         Written { limit, bytes, portions }
     }
 
-    /// A file that has that many bytes, and for which that many portions were taken.
+    /// Starts with a file of `bytes` bytes for which `portions` portions were taken.
     pub(crate) fn continued(limit: Limit, bytes: u64, portions: u64) -> Written {
         Written { limit, bytes, portions }
     }
 
-    /// The bytes that it has.
+    /// Bytes of the file.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Portions that were taken for it.
+    /// Portions taken for it.
     pub(crate) fn portions(&self) -> u64 {
         self.portions
     }
 
-    /// Counts bytes that are to be written.
+    /// Counts bytes to write.
     ///
     /// # Errors
-    /// Why they may not be.
+    /// The limit that forbids them.
     pub(crate) fn add(&mut self, bytes: u64) -> Result<(), Ended> {
         let after = self.bytes + bytes;
         if let Some(most) = self.limit.bytes.filter(|most| after > *most) {
@@ -151,7 +151,7 @@ impl Written {
 mod tests {
     use super::*;
 
-    /// Objective: a capture ends at the first frame that does not fit: into its own limit, or into what it shares.
+    /// Objective: a capture ends at the first frame that exceeds its own limit or the shared allowance.
     #[test]
     fn limits() {
         let shared = Arc::new(Allowance::new(3));

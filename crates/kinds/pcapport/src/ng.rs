@@ -1,5 +1,5 @@
-//! pcapng: blocks of a type, a length, a body and the length again (draft-ietf-opsawg-pcapng). Section and
-//! interface descriptions are kept, frames are read, all else is skipped.
+//! pcapng: blocks of a type, a length, a body and the length again (draft-ietf-opsawg-pcapng). Section and interface
+//! descriptions are kept, frames are read, all other blocks are skipped.
 
 use std::io::Read;
 use std::time::Duration;
@@ -14,9 +14,9 @@ const OLD_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 const ENHANCED_PACKET: u32 = 6;
 
-/// Type, length and the length again.
+/// Bytes of type, length and the second length.
 const FRAMING: u32 = 12;
-/// Interfaces a section may describe: bounds what is kept of a hostile file.
+/// Most interfaces of a section: bounds the memory for a hostile file.
 const MAX_INTERFACES: usize = 65_536;
 const ETHERNET: u16 = 1;
 
@@ -46,7 +46,8 @@ impl Clock {
     const DEFAULT: Clock = Clock { resolution: 6, offset: 0 };
 
     fn time(self, ticks: u64) -> Duration {
-        let (ticks, n) = (u128::from(ticks), u32::from(self.resolution & 0x7f));
+        let ticks = u128::from(ticks);
+        let n = u32::from(self.resolution & 0x7f);
         let nanos = match (self.resolution & 0x80 != 0, n) {
             // 64 + 30 bits at most.
             (true, _) => (ticks * 1_000_000_000) >> n,
@@ -89,7 +90,7 @@ impl Block {
         source.skip(len)
     }
 
-    /// Skips the rest of the body and checks the length behind it.
+    /// Skips the rest of the body and checks the length after it.
     fn end<R: Read>(mut self, source: &mut Source<R>, order: Order) -> Result<(), Fault> {
         self.skip(source, self.left)?;
         let mut total = [0; 4];
@@ -98,7 +99,7 @@ impl Block {
     }
 }
 
-/// A pcapng file behind its first section header.
+/// A pcapng file after its first section header.
 #[derive(Debug)]
 pub(crate) struct Ng {
     order: Order,
@@ -108,8 +109,7 @@ pub(crate) struct Ng {
 }
 
 impl Ng {
-    /// Reads from behind the first four bytes up to the first frame, so that a file of another link type is refused
-    /// immediately.
+    /// Reads from after the first four bytes up to the first frame: a file of another link type is refused immediately.
     pub(crate) fn begin<R: Read>(source: &mut Source<R>) -> Result<Ng, Fault> {
         let mut length = [0; 4];
         source.fill(&mut length)?;
@@ -140,7 +140,7 @@ impl Ng {
         }
     }
 
-    /// Type and length of the next block (§3.1); none at the end.
+    /// Type and length of the next block (§3.1); `None` at the end.
     fn header<R: Read>(&mut self, source: &mut Source<R>) -> Result<Option<Block>, Fault> {
         let mut words = [[0; 4]; 2];
         if !source.begin(words.as_flattened_mut())? {
@@ -153,7 +153,7 @@ impl Ng {
         block(self.order.u32(kind), self.order.u32(length)).map(Some)
     }
 
-    /// A section's byte order, by which its length is read (§4.1).
+    /// Reads a section's byte order, which gives its length (§4.1).
     fn section<R: Read>(&mut self, source: &mut Source<R>, length: [u8; 4]) -> Result<Block, Fault> {
         let mut magic = [0; 4];
         source.fill(&mut magic)?;
@@ -177,7 +177,7 @@ impl Ng {
         block.end(source, self.order)
     }
 
-    /// A block that holds no frame.
+    /// Handles a block without a frame.
     fn other<R: Read>(&mut self, block: Block, source: &mut Source<R>) -> Result<(), Fault> {
         match block.kind {
             SECTION => self.section_body(block, source),
@@ -277,7 +277,7 @@ fn block(kind: u32, total: u32) -> Result<Block, Fault> {
 mod tests {
     use super::*;
 
-    /// Objective: every resolution, the extreme ones too, gives the time it stands for and none overflows.
+    /// Objective: every resolution, even an extreme one, gives its time without overflow.
     #[test]
     fn resolutions() {
         let time = |resolution, offset, ticks| Clock { resolution, offset }.time(ticks);

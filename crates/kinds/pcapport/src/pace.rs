@@ -1,4 +1,4 @@
-//! When to send each frame of a recording.
+//! The send time of each frame of a recording.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -15,8 +15,8 @@ pub enum Pace {
 }
 
 impl Pace {
-    /// The pace for a factor as users give it: 0 is as fast as possible, 1 as recorded, 2 twice as fast. `None` if the
-    /// factor is negative or not finite.
+    /// The pace for a user's factor: 0 is as fast as possible, 1 as recorded, 2 twice as fast. `None` if the factor is
+    /// negative or not finite.
     pub fn times(factor: f64) -> Option<Pace> {
         if factor == 0.0 { Some(Pace::Fast) } else { Speed::new(factor).map(Pace::Recorded) }
     }
@@ -36,13 +36,13 @@ impl Speed {
     }
 }
 
-/// Turns recorded times into times to send, frame by frame. These never go backwards, whatever the recording says: a
-/// frame recorded before its predecessor is sent right behind it.
+/// Turns recorded times into send times, frame by frame. These never go backwards, whatever the recording: a frame
+/// recorded before its predecessor is sent right after it.
 #[derive(Debug)]
 pub struct Pacer {
     pace: Pace,
     frames: u64,
-    /// When this pass over the recording began, and the time of its first frame.
+    /// Start of this pass over the recording, and the time of its first frame.
     begun: Duration,
     first: Option<Duration>,
     /// The latest time recorded in this pass.
@@ -50,8 +50,8 @@ pub struct Pacer {
     last: Duration,
 }
 
-/// Frames that were recorded out of order are closer to each other. A clock that goes back by more was set: what
-/// follows was recorded at other times, whose gaps count.
+/// Frames recorded out of order are closer than this. A clock that goes back further was set: later frames have times
+/// on the new clock, and their gaps count.
 const BACK: Duration = Duration::from_secs(1);
 
 impl Pacer {
@@ -65,19 +65,19 @@ impl Pacer {
         Pacer { frames, begun: last, last, ..Pacer::new(pace) }
     }
 
-    /// How many frames it has timed, and when the last of them is due.
+    /// Number of frames timed, and the send time of the last.
     pub(crate) fn done(&self) -> (u64, Duration) {
         (self.frames, self.last)
     }
 
-    /// The recording begins again: its first frame follows the last one immediately (at a fixed rate, evenly).
+    /// Restarts the recording: its first frame follows the last one immediately (at a fixed rate, evenly).
     pub fn again(&mut self) {
         self.begun = self.last;
         self.first = None;
         self.latest = Duration::ZERO;
     }
 
-    /// When to send the next frame, recorded at `time`, counted from the beginning of sending.
+    /// Send time of the next frame, recorded at `time`, since the start of sending.
     pub fn due(&mut self, time: Duration) -> Duration {
         let due = match self.pace {
             Pace::Fast => Duration::ZERO,
@@ -108,7 +108,7 @@ mod tests {
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
-    /// Objective: recorded gaps are kept, divided by the factor; a second pass goes on where the first ended.
+    /// Objective: recorded gaps are kept, divided by the factor; a second pass continues where the first ended.
     #[test]
     fn recorded_gaps() {
         let mut p = Pacer::new(Pace::times(2.0).unwrap());
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!([1000, 1010].map(|t| p.due(MS(t))), [15, 20].map(MS));
     }
 
-    /// Objective: where the clock goes back, the gaps of what follows are kept; frames that are out of order are not
+    /// Objective: after a clock is set back, later gaps are kept; frames out of order do not count as that.
     /// taken for that.
     #[test]
     fn clock_goes_back() {
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!([90_000, 90_010].map(|t| p.due(MS(t))), [60, 70].map(MS));
     }
 
-    /// Objective: a rate is even, across passes too, and does not look at recorded times.
+    /// Objective: a rate is even, across passes too, and ignores recorded times.
     #[test]
     fn even_rate() {
         let mut p = Pacer::new(Pace::Rate(NonZeroU64::new(1000).unwrap()));
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(p.due(MS(7)), MS(3));
     }
 
-    /// Objective: factors that mean nothing are refused.
+    /// Objective: invalid factors are refused.
     #[test]
     fn factors() {
         assert_eq!(Pace::times(0.0), Some(Pace::Fast));
@@ -146,7 +146,7 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: whatever the recorded times and the factor, nothing panics and sending never goes backwards.
+        /// Objective: for all recorded times and factors, nothing panics and sending never goes backwards.
         #[test]
         fn never_backwards(factor in 1e-300f64..1e300, times in prop::collection::vec((0..=u64::MAX, 0u32..1_000_000_000), 1..50)) {
             let mut p = Pacer::new(Pace::times(factor).unwrap());

@@ -1,8 +1,8 @@
-//! Reading a capture, in memory bounded by its longest frame.
+//! Reads a capture, in memory bounded by its longest frame.
 //!
-//! The formats are read here, not by `pcap-file`, whose reader refuses frames that a snaplen cut, takes all
-//! time stamps of pcapng for nanoseconds, and gives a simple packet's padding out as part of the frame
-//! (docs/adr/0024-captures-are-read-by-ourselves.md). What it writes is right, and the tests read each other's files.
+//! The formats are parsed here, not by `pcap-file`: its reader refuses frames cut by a snaplen, takes all pcapng time
+//! stamps for nanoseconds, and returns a simple packet's padding as part of the frame
+//! (docs/adr/0024-captures-are-read-by-ourselves.md). Its writer is right, and the tests cross-check both.
 
 use std::fs::File;
 use std::io::Read;
@@ -21,16 +21,16 @@ use crate::source::{Fault, Source};
 pub struct Frame<'a> {
     /// The time stamp, since 1970; zero if the file has none (pcapng's simple packets).
     pub time: Duration,
-    /// Bytes it had on the wire.
+    /// Length on the wire in bytes.
     pub orig_len: u32,
-    /// The frame's bytes, as far as they were captured: at most [`crate::MAX_CAPTURED`].
+    /// The captured bytes of the frame: at most [`crate::MAX_CAPTURED`].
     pub bytes: &'a [u8],
 }
 
-/// Why a capture cannot be read, or not to its end.
+/// An error reading a capture, at its start or later.
 #[derive(Debug, Error)]
 pub enum ReadError {
-    /// The file does not exist, or may not be read.
+    /// The file does not exist or may not be read.
     #[error("cannot open {}: {source}", path.display())]
     Open {
         /// The file.
@@ -41,7 +41,7 @@ pub enum ReadError {
     /// Reading failed.
     #[error("cannot read the capture on at byte {at}, after {frames} frames: {source}")]
     Io {
-        /// Offset of the record that was being read.
+        /// Offset of the record being read.
         at: u64,
         /// Whole frames before it.
         frames: u64,
@@ -60,18 +60,18 @@ pub enum ReadError {
         /// Name of the link type, or its number.
         name: String,
     },
-    /// The file ends inside a record. All frames before were read.
+    /// The file ends inside a record. All earlier frames were read.
     #[error("the capture is cut in the record at byte {at}, after {frames} whole frames: copy or record it again")]
     Truncated {
-        /// Offset of the record that is not whole.
+        /// Offset of the incomplete record.
         at: u64,
         /// Whole frames before it.
         frames: u64,
     },
-    /// What another process has met.
+    /// Another process's error.
     #[error("{0}")]
     Earlier(String),
-    /// A record cannot be right, so what follows it cannot be found.
+    /// A record is invalid, so later ones cannot be found.
     #[error("the capture is damaged at byte {at}, after {frames} frames: {what}")]
     Damaged {
         /// Offset of that record.
@@ -110,7 +110,7 @@ pub struct Reader<R = File> {
 }
 
 impl Reader<File> {
-    /// Opens a pcap or pcapng file; its first bytes say which.
+    /// Opens a pcap or pcapng file, recognized by its first bytes.
     ///
     /// # Errors
     /// [`ReadError`] if the file cannot be opened, or does not begin as a capture of Ethernet frames.
@@ -130,11 +130,12 @@ impl<R: Read> Reader<R> {
         Ok(Reader { source, kind, data: Vec::new(), frames: 0, ended: false })
     }
 
-    /// The next frame; none at the end, and after an error.
+    /// The next frame; `None` at the end, and after an error.
     ///
     /// # Errors
-    /// After the last whole frame: [`ReadError::Truncated`] of a file that was cut; [`ReadError::Damaged`];
-    /// [`ReadError::LinkType`] where pcapng describes another interface in the middle of the file; [`ReadError::Io`].
+    /// After the last whole frame: [`ReadError::Truncated`] for a truncated file; [`ReadError::Damaged`];
+    /// [`ReadError::LinkType`] if pcapng describes another kind of interface in the middle of the file;
+    /// [`ReadError::Io`].
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, ReadError> {
         if self.ended {
             return Ok(None);

@@ -1,7 +1,7 @@
 //! A capture file as an ingress.
 //!
-//! A thread of its own reads ahead, so that no worker ever waits for a disk. Chunks of frames go to the ingress and
-//! come back when the switch is done with them:
+//! A separate thread reads ahead, so no worker waits for a disk. Chunks of frames go to the ingress and come back once
+//! the switch has released them:
 //!
 //! ```text
 //!             ── filled ──►             push
@@ -10,9 +10,9 @@
 //!     └─────── empty ◄─────────┘
 //! ```
 //!
-//! One timer wakes the worker: the feeder lets it go off when it hands over a chunk, and the ingress sets it to when
-//! the next frame is due. Both may do so in any order: the ingress sets it only while it holds frames, and it looks for
-//! a new chunk whenever it holds none; a chunk that comes after that look lets the timer go off after it.
+//! One timer wakes the worker: the feeder fires it when it hands over a chunk, and the ingress sets it to the next
+//! frame's send time. The order does not matter: the ingress sets it only while it has frames, and checks for a new
+//! chunk whenever it has none; a chunk that arrives after that check fires the timer after it.
 #![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
@@ -41,19 +41,19 @@ mod state;
 use feeder::At;
 pub use state::ReplayState;
 
-/// A frame of a replay, and what its time depends on.
+/// A frame of a replay, and the origin of its send time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Mark {
     /// The number of passes before this one.
     pass: u64,
     /// The frame's number in its pass.
     frame: u64,
-    /// The number of frames in the passes before, and when this pass begins.
+    /// Number of frames in earlier passes, and the start of this pass.
     before: u64,
     begins: Duration,
 }
 
-/// Chunks on their way in each direction, and the size of one.
+/// Number of chunks in flight in each direction, and the size of one.
 const CHUNKS: usize = 8;
 const CHUNK_BYTES: usize = 256 * 1024;
 const CHUNK_FRAMES: usize = 1024;
@@ -61,7 +61,7 @@ const CHUNK_FRAMES: usize = 1024;
 /// The options of a replay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReplayOptions {
-    /// The number of times to send the file; 0: without end.
+    /// Number of times to send the file; 0: without end.
     pub passes: u64,
     /// The speed.
     pub pace: Pace,
@@ -74,7 +74,7 @@ impl Default for ReplayOptions {
     }
 }
 
-/// Why a replay cannot begin.
+/// An error starting a replay.
 #[derive(Debug, Error)]
 pub enum ReplayError {
     /// The file is not a capture, or cannot be opened.
@@ -85,39 +85,39 @@ pub enum ReplayError {
         /// The reason.
         source: ReadError,
     },
-    /// A pipe or device, which could make its reader wait forever and has no beginning to return to.
+    /// A pipe or device: its reader might wait forever, and it has no beginning to return to.
     #[error("{} is not a regular file; pipe it into `netvale replay - PORT` instead", path.display())]
     NotAFile {
         /// The file.
         path: PathBuf,
     },
-    /// No timer or thread can be created.
+    /// A timer or thread could not be created.
     #[error("cannot start a replay: {0}")]
     System(#[from] std::io::Error),
 }
 
-/// State of a replay. Read by anybody at any time.
+/// State of a replay. It can be read from any thread at any time.
 #[derive(Debug, Default)]
 pub struct ReplayStatus {
     finished: AtomicBool,
     passes: AtomicU64,
     error: OnceLock<ReadError>,
-    /// Where it was when its worker paused.
+    /// Position when its worker paused.
     settled: Mutex<ReplayState>,
 }
 
 impl ReplayStatus {
-    /// Whether all frames have entered the switch, or all up to an error: nothing will come any more.
+    /// Whether all frames, or all before an error, have entered the switch: no more follow.
     pub fn finished(&self) -> bool {
         self.finished.load(Ordering::Acquire)
     }
 
-    /// The number of times that the file has been read to its end.
+    /// Number of times that the file was read to its end.
     pub fn passes(&self) -> u64 {
         self.passes.load(Ordering::Relaxed)
     }
 
-    /// The error that ended the replay early. The whole frames before it were sent.
+    /// The error that ended the replay early. Whole frames before it were sent.
     pub fn error(&self) -> Option<&ReadError> {
         self.error.get()
     }
@@ -128,7 +128,7 @@ impl ReplayStatus {
 struct Alarm(OwnedFd);
 
 impl Alarm {
-    /// Beyond this, waking up early for nothing costs nothing.
+    /// Longest setting: an early wake-up at this interval costs nothing.
     const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
     fn new() -> rustix::io::Result<Alarm> {
@@ -136,13 +136,13 @@ impl Alarm {
         rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags).map(Alarm)
     }
 
-    /// Sets the timer to go off after `wait`, instead of when it would have.
+    /// Sets the timer to fire after `wait`, in place of its earlier setting.
     fn set(&self, wait: Duration) {
         // Zero would stop it.
         let wait = wait.clamp(Duration::from_nanos(1), Self::LONGEST);
         let value = Timespec { tv_sec: wait.as_secs().cast_signed(), tv_nsec: wait.subsec_nanos().into() };
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
-        // Fails for no valid descriptor and time.
+        // Cannot fail for a valid descriptor and time.
         let _ = rustix::time::timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &once);
     }
 
@@ -152,28 +152,28 @@ impl Alarm {
 
     fn drain(&self) {
         let mut times = [0; 8];
-        // Nothing to drain is fine.
+        // An empty timer is fine.
         let _ = rustix::io::read(&self.0, &mut times);
     }
 }
 
 /// A capture file as an ingress. At the file's end, and after an error, it is idle for good.
 ///
-/// It works the same whether it is sent fast or at a pace; looking for frames costs a system call at times, so it is
-/// not cheap: the worker looks after its timer went off, and then as long as there are frames.
+/// It works alike at full speed and at a pace. Checking for frames may take a system call, so it is not cheap: the
+/// worker polls it after its timer has fired, and then while it has frames.
 pub struct PcapIngress {
     filled: Receiver<(Mark, Chunk)>,
     empty: SyncSender<Chunk>,
-    /// The chunk that frames are taken from, and how many were.
+    /// The current chunk, and the number of frames taken from it.
     current: Option<(Chunk, usize)>,
     /// The first frame of that chunk, or the next one.
     mark: Mark,
     alarm: Arc<Alarm>,
-    /// When the first frame was there; the same by the clock that all processes share.
+    /// Arrival of the first frame; the same on the clock shared by all processes.
     began: Option<(Instant, Duration)>,
     status: Arc<ReplayStatus>,
     counters: Arc<RingCounters>,
-    /// What is noted of it, and the frame that was noted.
+    /// Its notes, and the frame noted last.
     noted: Noted,
     noted_at: Mark,
 }
@@ -182,16 +182,16 @@ impl PcapIngress {
     /// Opens a regular file and begins to read ahead.
     ///
     /// # Errors
-    /// [`ReplayError`]; a file that is cut or damaged later on shows in [`ReplayStatus::error`].
+    /// [`ReplayError`]; later damage of the file shows in [`ReplayStatus::error`].
     pub fn open(path: &Path, options: ReplayOptions, counters: Arc<RingCounters>) -> Result<Self, ReplayError> {
-        // So that opening a named pipe does not wait; it means nothing to regular files.
+        // Opening a named pipe then does not wait; regular files ignore it.
         let flags = OFlags::NONBLOCK.bits().cast_signed();
         let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
         let file = opened.map_err(|source| read_error(path, ReadError::Open { path: path.to_owned(), source }))?;
         Self::new(file, path, options, counters)
     }
 
-    /// Replays an open file, from where it stands; further passes from its beginning. `path` is for error messages.
+    /// Replays an open file from its position; further passes start at its beginning. `path` is for error messages.
     ///
     /// # Errors
     /// As [`PcapIngress::open`].
@@ -204,7 +204,7 @@ impl PcapIngress {
         if !file.metadata()?.is_file() {
             return Err(ReplayError::NotAFile { path: path.to_owned() });
         }
-        // What was read before is not the replay's.
+        // Bytes before the position are not part of the replay.
         let at = (&file).stream_position()?;
         let noted = Noted::new().map_err(std::io::Error::from)?;
         Self::start((Arc::new(file), path, at), options, (Mark::default(), noted), ReplayStatus::default(), counters)
@@ -222,7 +222,7 @@ impl PcapIngress {
         let (to_ingress, filled) = sync_channel(CHUNKS);
         let (empty, to_feeder) = sync_channel(CHUNKS);
         for _ in 0..CHUNKS {
-            // Has room for exactly these.
+            // The channel has room for exactly these.
             let _ = empty.try_send(Chunk::new(CHUNK_BYTES, CHUNK_FRAMES));
         }
         let alarm = Arc::new(Alarm::new().map_err(std::io::Error::from)?);
@@ -234,9 +234,10 @@ impl PcapIngress {
             Arc::clone(&status),
             Arc::clone(&counters),
         );
-        // Detached: it ends when the ingress is gone, or with the file.
+        // Detached: it ends when the ingress is dropped, or with the file.
         std::thread::Builder::new().name("netvale-replay".into()).spawn(move || feeder.run(reader, &file))?;
-        let (current, began) = (None, None);
+        let current = None;
+        let began = None;
         Ok(PcapIngress { filled, empty, current, mark, alarm, began, status, counters, noted, noted_at: mark })
     }
 
@@ -245,13 +246,16 @@ impl PcapIngress {
         &self.status
     }
 
-    /// Makes sure that a chunk is in hand, if one has come.
+    /// Takes the next chunk, if one has arrived and the ingress has none.
     fn refill(&mut self) {
         if self.current.is_some() {
             return;
         }
         match self.filled.try_recv() {
-            Ok((mark, chunk)) => (self.mark, self.current) = (mark, Some((chunk, 0))),
+            Ok((mark, chunk)) => {
+                self.mark = mark;
+                self.current = Some((chunk, 0));
+            }
             Err(TryRecvError::Empty) => {}
             Err(TryRecvError::Disconnected) => {
                 if !self.status.finished.swap(true, Ordering::Release) {
@@ -261,7 +265,7 @@ impl PcapIngress {
         }
     }
 
-    /// The time since the first frame was there.
+    /// Time since the first frame arrived.
     fn elapsed(&mut self) -> Duration {
         self.began.get_or_insert_with(|| (Instant::now(), state::now())).0.elapsed()
     }
@@ -272,7 +276,7 @@ fn read_error(path: &Path, source: ReadError) -> ReplayError {
 }
 
 impl Ingress for PcapIngress {
-    // SAFETY: frames lie in `current`'s chunk, which is kept until `release`, and only grows older here.
+    // SAFETY: frames lie in `current`'s chunk, kept until `release`; this only advances in it.
     unsafe fn take(&mut self, batch: &mut Batch) {
         self.refill();
         if self.current.is_none() {
@@ -280,7 +284,8 @@ impl Ingress for PcapIngress {
         }
         let elapsed = self.elapsed();
         let Some((chunk, next)) = &mut self.current else { return };
-        let (mut frames, mut bytes) = (0, 0);
+        let mut frames = 0;
+        let mut bytes = 0;
         while let Some((entry, data)) = chunk.get(*next) {
             if entry.time > elapsed {
                 self.alarm.set(entry.time - elapsed);
@@ -289,12 +294,14 @@ impl Ingress for PcapIngress {
             // SAFETY: `data` lies in the buffer of `current`'s chunk.
             // - It stays allocated and in place: a Vec's buffer does not move with it, a chunk never grows, and self
             //   keeps the chunk until `release`.
-            // - Nobody writes it meanwhile: the feeder gets the chunk back in `release` only.
+            // - It is not written meanwhile: the feeder gets the chunk back only in `release`.
             // - `data.len()` fits u32: a chunk has CHUNK_BYTES bytes.
             if !unsafe { batch.push(data.as_ptr(), data.len() as u32) } {
                 break;
             }
-            (*next, frames, bytes) = (*next + 1, frames + 1, bytes + data.len() as u64);
+            *next += 1;
+            frames += 1;
+            bytes += data.len() as u64;
         }
         self.counters.passed(frames, bytes);
     }
@@ -303,7 +310,7 @@ impl Ingress for PcapIngress {
         if let Some((mut chunk, _)) = self.current.take_if(|(chunk, next)| *next == chunk.frames()) {
             self.mark.frame += chunk.frames() as u64;
             chunk.clear();
-            // There are no more chunks than places. A feeder that ended needs none.
+            // The channel has a place for each chunk. A feeder that has ended needs none.
             let _ = self.empty.try_send(chunk);
         }
         self.note();

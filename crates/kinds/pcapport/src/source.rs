@@ -1,15 +1,15 @@
-//! Input that may end anywhere and whose length fields are not believed.
+//! Input that may end anywhere, with untrusted length fields.
 
 use std::io::{BufReader, ErrorKind, Read};
 use std::time::Duration;
 
-/// Longest captured frame that is read, in bytes: libpcap's limit, too (`MAXIMUM_SNAPLEN`). A record that says it is
-/// longer is damaged; nothing is allocated for it. The file's own snaplen is no help: there are files that exceed it.
+/// Longest captured frame that is read, in bytes; libpcap's limit, too (`MAXIMUM_SNAPLEN`). A record with a greater
+/// length is damaged, and nothing is allocated for it. The file's own snaplen does not help: some files exceed it.
 pub const MAX_CAPTURED: u32 = 262_144;
 
 const BUFFER: usize = 64 * 1024;
 
-/// The reason why reading stops; the reader adds the position.
+/// An error that ends reading; the reader adds its position.
 #[derive(Debug)]
 pub(crate) enum Fault {
     /// The first bytes are of neither format.
@@ -24,12 +24,12 @@ pub(crate) enum Fault {
     Io(std::io::Error),
 }
 
-/// The fields of a record, besides the frame's bytes.
+/// The fields of a record, without the frame's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     /// The time stamp, since 1970.
     pub time: Duration,
-    /// Bytes the frame had on the wire.
+    /// Length on the wire in bytes.
     pub orig_len: u32,
 }
 
@@ -62,7 +62,7 @@ impl Order {
         }
     }
 
-    /// The bytes as words of 32 bits.
+    /// Converts bytes to words of 32 bits.
     pub(crate) fn words<const N: usize>(self, bytes: &[[u8; 4]; N]) -> [u32; N] {
         bytes.map(|b| self.u32(b))
     }
@@ -80,7 +80,7 @@ impl<R: Read> Source<R> {
         Source { from: BufReader::with_capacity(BUFFER, from), at: 0, record: 0 }
     }
 
-    /// Offset of the record that is being read.
+    /// Offset of the current record.
     pub(crate) fn record(&self) -> u64 {
         self.record
     }
@@ -115,7 +115,7 @@ impl<R: Read> Source<R> {
         Ok(done)
     }
 
-    /// Reads a frame of `len` bytes, as the record says, into `data`.
+    /// Reads a frame of the record's length `len` into `data`.
     pub(crate) fn frame(&mut self, len: u32, data: &mut Vec<u8>) -> Result<(), Fault> {
         if len > MAX_CAPTURED {
             return Err(Fault::Bad("a frame longer than 262144 bytes"));
@@ -124,7 +124,7 @@ impl<R: Read> Source<R> {
         self.fill(data)
     }
 
-    /// Reads past `len` bytes, in constant memory.
+    /// Skips `len` bytes, in constant memory.
     pub(crate) fn skip(&mut self, len: u32) -> Result<(), Fault> {
         let mut sink = [0; 4096];
         let mut left = len as usize;

@@ -1,4 +1,4 @@
-//! Writing a capture.
+//! Writes a capture.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -14,7 +14,7 @@ use thiserror::Error;
 use crate::source::MAX_CAPTURED;
 
 const BUFFER: usize = 256 * 1024;
-/// Bytes of a record of pcap, and of an enhanced packet block of pcapng without options, besides the frame's own.
+/// Bytes of a pcap record, and of a pcapng enhanced packet block without options, without the frame.
 pub(crate) const PCAP_RECORD: usize = 16;
 const NG_BLOCK: usize = 32;
 
@@ -28,23 +28,23 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format that the file's name says: pcapng for `*.pcapng` and `*.ntar`, else pcap.
+    /// The format for a file's name: pcapng for `*.pcapng` and `*.ntar`, else pcap.
     pub fn of(path: &Path) -> Format {
         let ng = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("pcapng") || e.eq_ignore_ascii_case("ntar"));
         if ng { Format::PcapNg } else { Format::Pcap }
     }
 }
 
-/// Which way a frame passed its interface (`epb_flags` of pcapng).
+/// A frame's direction at its interface (`epb_flags` of pcapng).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// The interface received it.
     In,
-    /// It was sent there.
+    /// The interface sent it.
     Out,
 }
 
-/// The capture cannot be written, or not to its end: a full disk, a reader that went away.
+/// An error that keeps a capture from being written: a full disk, or a pipe whose reader has left.
 #[derive(Debug, Error)]
 #[error("cannot write {}: {source}; what follows is not captured", path.as_deref().unwrap_or(Path::new("the capture")).display())]
 pub struct WriteError {
@@ -57,17 +57,17 @@ impl WriteError {
         WriteError { path, source }
     }
 
-    /// The system's error behind it.
+    /// The underlying system error.
     pub fn io(&self) -> Option<&std::io::Error> {
         Some(&self.source)
     }
 }
 
-/// A capture being written, through a buffer. Call [`Writer::finish`]: only it tells whether everything reached the
+/// Writes a capture through a buffer. Call [`Writer::finish`]: only its result shows whether everything reached the
 /// file.
 ///
-/// After an error it stops: the error is returned once, frames that come later are counted in [`Writer::lost`], and the
-/// file keeps the frames before.
+/// After an error it stops: the error is returned once, later frames are counted in [`Writer::lost`], and the file
+/// keeps earlier frames.
 pub struct Writer<W: Write> {
     to: BufWriter<W>,
     format: Format,
@@ -78,7 +78,7 @@ pub struct Writer<W: Write> {
 }
 
 impl Writer<File> {
-    /// Creates the file, or empties it, and begins a capture of Ethernet frames. Errors will name it.
+    /// Creates or truncates the file, and begins a capture of Ethernet frames. Errors will name the file.
     ///
     /// # Errors
     /// [`WriteError`] if the file cannot be created, or its header cannot be written.
@@ -99,14 +99,13 @@ impl<W: Write> Writer<W> {
         Ok(Writer { to, format, path: None, stopped: false, written: 0, lost: 0 })
     }
 
-    /// Goes on with a capture of that many frames; `lost`: the number of those that came after an error, if there was
-    /// one.
+    /// Continues a capture of `written` frames; `lost` is the number of frames after an error, if it had one.
     pub(crate) fn continued(to: W, format: Format, written: u64, lost: Option<u64>) -> Self {
         let to = BufWriter::with_capacity(BUFFER, to);
         Writer { to, format, path: None, stopped: lost.is_some(), written, lost: lost.unwrap_or(0) }
     }
 
-    /// Names the file in errors to come.
+    /// Names the file in later errors.
     pub fn named(self, path: &Path) -> Self {
         Writer { path: Some(path.to_owned()), ..self }
     }
@@ -119,7 +118,7 @@ impl<W: Write> Writer<W> {
         self.write_cut(time, frame, u32::try_from(frame.len()).unwrap_or(u32::MAX))
     }
 
-    /// Appends the beginning of a frame that had `orig_len` bytes. No more than [`MAX_CAPTURED`] of it are kept.
+    /// Appends the kept part of a frame of `orig_len` bytes, at most [`MAX_CAPTURED`] bytes of it.
     ///
     /// # Errors
     /// [`WriteError`] if writing fails, the first time only.
@@ -140,7 +139,7 @@ impl<W: Write> Writer<W> {
         noted
     }
 
-    /// Bytes that a frame of which `len` bytes are kept takes in the file.
+    /// Bytes in the file for a frame of which `len` bytes are kept.
     pub fn size_of(&self, len: usize) -> u64 {
         let len = len.min(MAX_CAPTURED as usize);
         let bytes = match self.format {
@@ -150,14 +149,13 @@ impl<W: Write> Writer<W> {
         bytes as u64
     }
 
-    /// Whether a frame of which `len` bytes are kept finds room in the buffer: if so, nothing is written to the file
-    /// yet.
+    /// Whether a frame of which `len` bytes are kept fits the buffer: then nothing is written to the file yet.
     pub(crate) fn has_room(&self, len: usize) -> bool {
         let room = self.to.capacity() - self.to.buffer().len();
         self.size_of(len) < room as u64
     }
 
-    /// Writes out what is buffered.
+    /// Writes out the buffer.
     ///
     /// # Errors
     /// [`WriteError`] if writing fails, the first time only.
@@ -169,20 +167,20 @@ impl<W: Write> Writer<W> {
         self.note(flushed)
     }
 
-    /// Writes out what is buffered and ends the capture.
+    /// Writes out the buffer and ends the capture.
     ///
     /// # Errors
-    /// [`WriteError`] if writing failed and the error has not been returned before.
+    /// [`WriteError`] if writing failed and the error was not returned before.
     pub fn finish(mut self) -> Result<(), WriteError> {
         self.flush()
     }
 
-    /// Frames written, into the buffer at least.
+    /// Frames written, at least to the buffer.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// Frames that came after an error, and the one that met it.
+    /// Frames after an error, and the one that met it.
     pub fn lost(&self) -> u64 {
         self.lost
     }
@@ -218,7 +216,7 @@ pub(crate) fn begin<W: Write>(to: &mut W, format: Format) -> std::io::Result<()>
     }
 }
 
-/// A record of pcap. Not by `pcap-file`, whose writers always begin a file.
+/// Writes a pcap record. `pcap-file` cannot: its writers always begin a file.
 pub(crate) fn record<W: Write>(to: &mut W, time: Duration, frame: &[u8], orig_len: u32) -> std::io::Result<()> {
     let seconds = u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
     let header = [seconds, time.subsec_nanos(), frame.len() as u32, orig_len].map(u32::to_ne_bytes);
@@ -226,7 +224,7 @@ pub(crate) fn record<W: Write>(to: &mut W, time: Duration, frame: &[u8], orig_le
     to.write_all(frame)
 }
 
-/// An enhanced packet block of pcapng, likewise.
+/// Writes a pcapng enhanced packet block, for the same reason.
 pub(crate) fn packet_block<W: Write>(
     to: &mut W,
     interface: u32,

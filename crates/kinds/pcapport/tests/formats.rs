@@ -1,4 +1,5 @@
-//! What is written is read; what others wrote is read; what is cut or hostile ends in a clear error, in bounded memory.
+//! Written captures are read back, foreign ones are read, and truncated or hostile ones end with a clear error in
+//! bounded memory.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -20,7 +21,7 @@ fn written(format: Format, frames: &[(Duration, Vec<u8>)]) -> Vec<u8> {
     bytes
 }
 
-/// All whole frames, and how the file ended.
+/// All whole frames, and the result at the file's end.
 fn read(bytes: &[u8]) -> (Frames, Result<(), ReadError>) {
     let mut frames = Vec::new();
     let mut reader = match Reader::new(bytes) {
@@ -43,7 +44,7 @@ fn five() -> Frames {
     (0..5u8).map(|i| (Duration::new(1_700_000_000 + u64::from(i), 123_456_789), vec![i; 60 + usize::from(i)])).collect()
 }
 
-/// A file in the byte order asked for, put together by hand.
+/// A file in a chosen byte order, built by hand.
 struct Made {
     big: bool,
     bytes: Vec<u8>,
@@ -104,8 +105,7 @@ impl Made {
 }
 
 proptest! {
-    /// Objective: any frames at any times are read back as they were written, in both formats, by us and by
-    /// `pcap-file`.
+    /// Objective: any frames at any times are read back unchanged, in both formats, by us and by `pcap-file`.
     #[test]
     fn round_trip(frames in prop::collection::vec(
         ((0..u64::from(u32::MAX), 0u32..1_000_000_000).prop_map(|(s, n)| Duration::new(s, n)), prop::collection::vec(any::<u8>(), 0..200)),
@@ -120,7 +120,7 @@ proptest! {
         }
     }
 
-    /// Objective: any bytes end in frames within bounds and an error or not, never in a panic.
+    /// Objective: any bytes give frames within bounds and possibly an error, never a panic.
     #[test]
     fn any_bytes(magic in prop::sample::select(vec![
         vec![0x0a, 0x0d, 0x0d, 0x0a, 0x1c, 0, 0, 0, 0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0],
@@ -154,7 +154,7 @@ fn by_pcap_file(format: Format, mut bytes: &[u8]) -> Frames {
     frames
 }
 
-/// Objective: a file cut at any byte gives its whole frames, then says where the record begins that is not whole; cut
+/// Objective: a file truncated at any byte gives its whole frames, then the offset of the incomplete record; truncated
 /// between two records it just ends.
 #[test]
 fn cut_anywhere() {
@@ -172,7 +172,7 @@ fn cut_anywhere() {
                 Err(ReadError::Truncated { at, frames }) => {
                     assert!(!ends.contains(&cut), "{format:?} {cut}");
                     assert_eq!(frames, n as u64);
-                    // In the file's header: its beginning, or that of pcapng's interface.
+                    // In the file's header: offset 0, or that of pcapng's interface.
                     let expected = if whole > 0 {
                         ends[n]
                     } else if cut > 28 {
@@ -188,12 +188,12 @@ fn cut_anywhere() {
     }
 }
 
-/// Objective: microseconds and nanoseconds, of either byte order, and frames that a snaplen cut.
+/// Objective: microseconds and nanoseconds in either byte order are read, and frames cut by a snaplen.
 #[test]
 fn foreign_pcap() {
     for big in [false, true] {
         for (magic, nanos) in [(0xa1b2_c3d4, 5000), (0xa1b2_3c4d, 5)] {
-            // The upper bits of the link type speak of the frame check sequence.
+            // The upper bits of the link type describe the frame check sequence.
             let mut file = Made::pcap(big, magic, 0x1400_0001);
             file.u32(7).u32(5).u32(60).u32(1514).raw(&[9; 60]);
             // Longer than the header's snaplen of 96, as some programs write.
@@ -209,8 +209,8 @@ fn foreign_pcap() {
     }
 }
 
-/// Objective: several interfaces with clocks of their own, simple and obsolete packets, blocks of other kinds, and a
-/// second section in the other byte order.
+/// Objective: several interfaces with their own clocks, simple and obsolete packets, blocks of other kinds, and a
+/// second section in the other byte order are read.
 #[test]
 fn foreign_pcapng() {
     for big in [false, true] {
@@ -243,7 +243,7 @@ fn foreign_pcapng() {
     }
 }
 
-/// Objective: other link types are refused by name, and before any frame where the file's head says so.
+/// Objective: other link types are refused by name, before any frame if the file's start shows them.
 #[test]
 fn link_types() {
     let name = |file: &Made| match Reader::new(&file.bytes[..]).err() {
@@ -255,7 +255,7 @@ fn link_types() {
     assert_eq!(name(&Made::pcap(false, 0xa1b2_c3d4, 60_001)), "of link type 60001");
 }
 
-/// Objective: lengths that cannot be are named as damage; neither is anything allocated for them, nor read far.
+/// Objective: impossible lengths are reported as damage; nothing is allocated for them, and little is read.
 #[test]
 fn hostile_lengths() {
     let damage = |file: &Made| match read(&file.bytes) {
@@ -282,7 +282,7 @@ fn hostile_lengths() {
     assert_eq!(damage(&with(6, &[0, 0])), (1, short));
     assert_eq!(damage(&with(3, &[u32::MAX])), (1, short));
     assert_eq!(damage(&with(1, &[1])), (1, short));
-    // An option that says it is longer than its block.
+    // An option longer than its block.
     assert_eq!(damage(&with(1, &[1, 0, 0xffff_0001])), (1, short));
     assert_eq!(damage(&with(6, &[5, 0, 0, 0, 0])), (1, "a frame of an interface that is not described"));
 
@@ -293,7 +293,7 @@ fn hostile_lengths() {
         file.u32(6).u32(total);
         assert_eq!(damage(&file), (1, "a block of an impossible length"), "{total}");
     }
-    // A whole block of 4 GiB that is not there: the file is cut, and that is all.
+    // A block of 4 GiB that is missing: the file is just truncated.
     block.u32(0x77).u32(u32::MAX - 3).raw(&[0; 100]);
     assert!(matches!(read(&block.bytes), (f, Err(ReadError::Truncated { .. })) if f.len() == 1));
 
@@ -303,7 +303,8 @@ fn hostile_lengths() {
     assert_eq!(damage(&file), (1, "a block whose two lengths differ"));
 }
 
-/// Objective: what is no capture is told apart, and a compressed one says how to unpack it.
+/// Objective: a file that is not a capture is recognized, and the error for a compressed one tells the user to unpack
+/// it.
 #[test]
 fn not_captures() {
     let text = |bytes: &[u8]| Reader::new(bytes).err().unwrap().to_string();
@@ -315,11 +316,12 @@ fn not_captures() {
     );
 }
 
-/// Objective: frames and times beyond what the formats hold are cut and clamped, not refused.
+/// Objective: frames and times beyond the formats' limits are cut and clamped, not refused.
 #[test]
 fn beyond_the_formats() {
     for format in FORMATS {
-        let (late, long) = (Duration::MAX, vec![1; MAX_CAPTURED as usize + 1]);
+        let late = Duration::MAX;
+        let long = vec![1; MAX_CAPTURED as usize + 1];
         let bytes = written(format, &[(late, long)]);
         let mut reader = Reader::new(&bytes[..]).unwrap();
         let frame = reader.next_frame().unwrap().unwrap();
@@ -328,7 +330,7 @@ fn beyond_the_formats() {
     }
 }
 
-/// Objective: a full disk is an error, once, with the file's name; frames after it are counted.
+/// Objective: a full disk is an error, once, with the file's name; later frames are counted.
 #[test]
 fn full_disk() {
     for format in FORMATS {
@@ -349,7 +351,7 @@ fn full_disk() {
 mod with_programs {
     use super::*;
 
-    /// Objective: tcpdump reads what is written, to the nanosecond.
+    /// Objective: tcpdump reads a written capture, to the nanosecond.
     #[test]
     fn tcpdump_reads_it() {
         if Command::new("tcpdump").arg("--version").output().is_err() {

@@ -1,4 +1,4 @@
-//! Registers of a function, mapped.
+//! Mapped registers of a function.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -9,8 +9,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 const PAGE: u64 = 4096;
 
-/// A part of a base address register's space. Accesses outside of it read ones and write nothing, like accesses that no
-/// device answers.
+/// A part of a base address register's space. Accesses outside it read ones and write nothing, like unanswered accesses
+/// on the bus.
 pub struct Bar {
     map: NonNull<u8>,
     map_len: usize,
@@ -20,7 +20,7 @@ pub struct Bar {
 
 // SAFETY: registers have no thread affinity.
 unsafe impl Send for Bar {}
-// SAFETY: each access is one volatile load or store; what concurrent ones mean is the device's business.
+// SAFETY: each access is one volatile load or store; the device defines the effect of concurrent ones.
 unsafe impl Sync for Bar {}
 
 impl Bar {
@@ -66,39 +66,39 @@ impl Bar {
         }
     }
 
-    /// A register of one byte.
+    /// Reads a register of one byte.
     pub fn read8(&self, at: usize) -> u8 {
         self.read(at, u8::MAX)
     }
 
-    /// A register of two bytes.
+    /// Reads a register of two bytes.
     pub fn read16(&self, at: usize) -> u16 {
         u16::from_le(self.read(at, u16::MAX))
     }
 
-    /// A register of four bytes.
+    /// Reads a register of four bytes.
     pub fn read32(&self, at: usize) -> u32 {
         u32::from_le(self.read(at, u32::MAX))
     }
 
-    /// A register of one byte.
+    /// Writes a register of one byte.
     pub fn write8(&self, at: usize, value: u8) {
         self.write(at, value);
     }
 
-    /// A register of two bytes.
+    /// Writes a register of two bytes.
     #[inline]
     pub fn write16(&self, at: usize, value: u16) {
         self.write(at, value.to_le());
     }
 
-    /// A register of four bytes.
+    /// Writes a register of four bytes.
     #[inline]
     pub fn write32(&self, at: usize, value: u32) {
         self.write(at, value.to_le());
     }
 
-    /// A register of eight bytes, written as two of four (virtio 1.3 §4.1.3.1).
+    /// Writes a register of eight bytes as two of four (virtio 1.3 §4.1.3.1).
     pub fn write64(&self, at: usize, value: u64) {
         self.write32(at, value as u32);
         self.write32(at + 4, (value >> 32) as u32);
@@ -107,7 +107,7 @@ impl Bar {
 
 impl Drop for Bar {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `map`; nobody has a pointer into it any more.
+        // SAFETY: the mapping made in `map`; no pointer into it is left.
         let _ = unsafe { rustix::mm::munmap(self.map.as_ptr().cast(), self.map_len) };
     }
 }
@@ -127,8 +127,7 @@ mod tests {
         file
     }
 
-    /// Objective: registers are those at the place in the file, wherever in a page it begins, in the device's order of
-    /// bytes.
+    /// Objective: registers are at their offset in the file, wherever in a page it begins, in the device's byte order.
     #[test]
     fn places() {
         let file = file();
@@ -142,7 +141,7 @@ mod tests {
         }
     }
 
-    /// Objective: what is written is in the file, of the width that was asked for, and nothing beside it.
+    /// Objective: writes reach the file, in the requested width, and change nothing beside it.
     #[test]
     fn writes() {
         let file = file();
@@ -158,8 +157,7 @@ mod tests {
         assert_eq!(found, wanted);
     }
 
-    /// Objective: nothing answers outside the registers, nor at places that are not aligned: ones are read, and nothing
-    /// is written.
+    /// Objective: accesses outside the registers or unaligned read ones and write nothing.
     #[test]
     fn outside() {
         let file = file();

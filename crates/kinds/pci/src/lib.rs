@@ -1,7 +1,7 @@
 //! PCI functions driven from user space through vfio: configuration space, registers, memory for DMA, interrupts.
 //!
-//! The kernel's IOMMU confines the function to the memory given to it, and the function goes back to a clean state when
-//! its file is closed, however that comes about. A device's driver adds only its own parts.
+//! The kernel's IOMMU confines the function to the memory given to it. When its file is closed, for any reason, the
+//! function returns to a clean state. A device's driver adds only its own parts.
 #![allow(unsafe_code)]
 
 mod bar;
@@ -26,14 +26,14 @@ const CONFIG: u32 = 7;
 const MSI: u32 = 1;
 /// `VFIO_PCI_MSIX_IRQ_INDEX`.
 const MSIX: u32 = 2;
-/// `VFIO_PCI_REQ_IRQ_INDEX`: the kernel wants the function back.
+/// `VFIO_PCI_REQ_IRQ_INDEX`: the kernel demands the function back.
 const REQUEST: u32 = 4;
-/// Status register, bit 4: there is a list of capabilities (PCI 3.0 §6.2.3).
+/// Status register, bit 4: the function has a list of capabilities (PCI 3.0 §6.2.3).
 const HAS_CAPABILITIES: u16 = 1 << 4;
-/// More than fit in 192 bytes: a list that is longer goes in circles.
+/// More than fit in 192 bytes: a longer list is circular.
 const MOST_CAPABILITIES: usize = 48;
 
-/// Why a function cannot be driven.
+/// An error driving a function.
 #[derive(Debug, Error)]
 pub enum PciError {
     /// There is no function with this address.
@@ -47,10 +47,10 @@ pub enum PciError {
     Driver {
         /// Address of the function.
         address: String,
-        /// The driver that it is bound to.
+        /// The driver of the function.
         driver: String,
     },
-    /// The function has no IOMMU group, so nothing would limit what memory it reaches.
+    /// The function has no IOMMU group, so its memory accesses would have no limits.
     #[error(
         "{0} has no IOMMU group: switch the IOMMU on (firmware; kernel option intel_iommu=on; a virtual one in a guest)"
     )]
@@ -78,7 +78,7 @@ pub enum PciError {
 }
 
 impl PciError {
-    /// The error number that fits.
+    /// The closest error number.
     pub fn errno(&self) -> Errno {
         match self {
             PciError::NoFunction(_) => Errno::NODEV,
@@ -90,28 +90,28 @@ impl PciError {
     }
 }
 
-/// A PCI function in this process's hands. Memory given to it stays mapped until it is closed.
+/// A PCI function driven by this process. Memory given to it stays mapped until it is closed.
 pub struct Function {
     address: String,
     device: Device,
-    /// The memory that the function may write to, kept for as long as it can.
+    /// The memory that the function may write, kept while it can.
     memory: Vec<Arc<Mapping>>,
 }
 
 /// An entry of the list of capabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capability {
-    /// The kind of capability.
+    /// The capability's id.
     pub id: u8,
     /// Its offset in configuration space.
     pub at: u64,
 }
 
 impl Function {
-    /// Takes the function at `address` (`0000:00:04.0`), which has to be bound to vfio-pci.
+    /// Takes the function at `address` (`0000:00:04.0`), which must be bound to vfio-pci.
     ///
     /// # Errors
-    /// [`PciError`] if there is no such function, it is not bound to vfio-pci, it has no IOMMU group, or the kernel
+    /// [`PciError`] if the function does not exist, is not bound to vfio-pci or has no IOMMU group, or the kernel
     /// refuses.
     pub fn open(address: &str) -> Result<Function, PciError> {
         let group = group_of(Path::new("/sys/bus/pci/devices"), address)?;
@@ -159,7 +159,7 @@ impl Function {
         capabilities_of(|at| self.config8(at))
     }
 
-    /// Lets the function answer to its registers and reach memory (command register, bits 1 and 2; PCI 3.0 §6.2.2).
+    /// Enables the function's registers and its access to memory (command register, bits 1 and 2; PCI 3.0 §6.2.2).
     ///
     /// # Errors
     /// [`PciError`] if the kernel refuses the write.
@@ -169,7 +169,7 @@ impl Function {
         done.map_err(|source| self.failed("switch it on", source))
     }
 
-    /// `len` bytes of registers at `from` of a base address register, mapped.
+    /// Maps `len` bytes of registers at `from` of a base address register.
     ///
     /// # Errors
     /// [`PciError`] if the function has no such registers, or the kernel refuses to map them.
@@ -182,7 +182,7 @@ impl Function {
         Bar::map(self.device.as_fd(), start + from, len).map_err(|source| self.failed("map its registers", source))
     }
 
-    /// All of a base address register's space that is memory, mapped: memory that others write to.
+    /// Maps a whole base address register that is memory, written by others.
     ///
     /// # Errors
     /// [`PciError`] if the function has no such BAR, or the kernel refuses to map it.
@@ -193,20 +193,20 @@ impl Function {
         Mapping::of_function(self.device.as_fd(), start, len).map_err(|source| self.failed("map its memory", source))
     }
 
-    /// Lets the function read and write `memory`, which it sees at `iova`.
+    /// Lets the function read and write `memory`, at its address `iova`.
     ///
     /// # Errors
-    /// [`PciError`] if the kernel refuses; `ENOMEM` when the memory may not be locked.
+    /// [`PciError`] if the kernel refuses; `ENOMEM` if the memory may not be locked.
     pub fn give(&mut self, memory: &Arc<Mapping>, iova: u64) -> Result<(), PciError> {
         let at = memory.start().as_ptr();
-        // SAFETY: the mapping is kept until the function is closed, and it is used only as memory that others write to.
+        // SAFETY: the mapping is kept until the function is closed, and used only as memory that others write.
         let done = unsafe { self.device.map(at, memory.len(), iova) };
         done.map_err(|source| self.failed("let it reach memory ('ulimit -l' limits how much may be locked)", source))?;
         self.memory.push(Arc::clone(memory));
         Ok(())
     }
 
-    /// Interrupts by message: number `i` rings `bells[i]`.
+    /// Connects message interrupts: number `i` rings `bells[i]`.
     ///
     /// # Errors
     /// [`PciError`] if the kernel refuses, e.g. because the function has fewer interrupts.
@@ -214,7 +214,7 @@ impl Function {
         self.ring(MSIX, bells, "have its interrupts")
     }
 
-    /// The one interrupt by message of a function without MSI-X rings `bell`.
+    /// Connects the only message interrupt of a function without MSI-X to `bell`.
     ///
     /// # Errors
     /// [`PciError`] if the kernel refuses, e.g. because the function has no such interrupt.
@@ -222,7 +222,7 @@ impl Function {
         self.ring(MSI, &[bell], "have its interrupt")
     }
 
-    /// `bell` is rung when the kernel wants the function back: it is unbound, or unplugged.
+    /// Rings `bell` when the kernel demands the function back: it is unbound, or unplugged.
     ///
     /// # Errors
     /// [`PciError`] if the kernel refuses.
@@ -235,7 +235,7 @@ impl Function {
         self.device.ring(index, &fds).map_err(|source| self.failed(what, source))
     }
 
-    /// Number of interrupts by message.
+    /// Number of message interrupts.
     pub fn interrupt_count(&self) -> u32 {
         self.device.irqs(MSIX)
     }
@@ -245,7 +245,7 @@ impl Function {
     }
 }
 
-/// The IOMMU group of the function at `address`, among the devices of a folder of sysfs, if it is bound to vfio-pci.
+/// The IOMMU group of the function at `address`, if it is bound to vfio-pci. `devices` is sysfs's folder of devices.
 fn group_of(devices: &Path, address: &str) -> Result<String, PciError> {
     let folder = devices.join(address);
     if !folder.exists() {
@@ -265,7 +265,7 @@ fn group_of(devices: &Path, address: &str) -> Result<String, PciError> {
     }
 }
 
-/// The list of capabilities in a configuration space that is read by bytes.
+/// The list of capabilities in a configuration space, read byte by byte.
 fn capabilities_of(read: impl Fn(u64) -> u8) -> Vec<Capability> {
     let mut found = Vec::new();
     if u16::from_le_bytes([read(6), read(7)]) & HAS_CAPABILITIES == 0 {
@@ -281,7 +281,7 @@ fn capabilities_of(read: impl Fn(u64) -> u8) -> Vec<Capability> {
 
 impl Drop for Function {
     fn drop(&mut self) {
-        // The fields go in order: what the device may still write to goes after the device.
+        // Fields are dropped in order: memory that the device may still write is dropped after the device.
         self.device.reset();
     }
 }
@@ -292,7 +292,7 @@ mod tests {
 
     use super::*;
 
-    /// Objective: a function is taken only from vfio-pci and behind an IOMMU; what is in the way is said, by what is in
+    /// Objective: a function is taken only from vfio-pci and behind an IOMMU; an error names the obstacle found in
     /// sysfs.
     #[test]
     fn sysfs() {
@@ -318,12 +318,15 @@ mod tests {
         assert!(matches!(asked("0000:00:05.0"), Err(PciError::NoFunction(_))));
     }
 
-    /// A configuration space of capabilities at these places, each with the place of the next.
+    /// A configuration space with capabilities at these offsets, each with the offset of the next.
     fn space(first: u8, list: &[(u8, u8, u8)]) -> [u8; 256] {
         let mut space = [0xee; 256];
-        (space[6], space[7], space[0x34]) = (0x10, 0, first);
+        space[6] = 0x10;
+        space[7] = 0;
+        space[0x34] = first;
         for &(at, id, next) in list {
-            (space[usize::from(at)], space[usize::from(at) + 1]) = (id, next);
+            space[usize::from(at)] = id;
+            space[usize::from(at) + 1] = next;
         }
         space
     }
@@ -332,8 +335,8 @@ mod tests {
         capabilities_of(|at| space[at as usize]).iter().map(|c| (c.id, c.at)).collect()
     }
 
-    /// Objective: capabilities are found in the order of their list, whose pointers' lowest bits mean nothing; a list
-    /// that is not there, or leads into the header, ends; one that goes in circles does, too.
+    /// Objective: capabilities are found in list order, ignoring the lowest bits of pointers; a list that is absent,
+    /// leads into the header, or is circular ends.
     #[test]
     fn capabilities() {
         assert_eq!(listed(space(0x50, &[(0x50, 5, 0x73), (0x70, 9, 0)])), [(5, 0x50), (9, 0x70)]);
@@ -343,7 +346,7 @@ mod tests {
         none[6] = 0;
         assert_eq!(listed(none), []);
         assert_eq!(listed(space(0x40, &[(0x40, 1, 0x60), (0x60, 2, 0x40)])).len(), MOST_CAPABILITIES);
-        // A device that is gone answers with ones.
+        // A removed device reads as ones.
         assert_eq!(listed([0xff; 256]).len(), MOST_CAPABILITIES);
     }
 }

@@ -1,4 +1,4 @@
-//! The calls of linux/vfio.h that are used here: a container with one group with one device.
+//! The subset of linux/vfio.h used here: a container with one group with one device.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -23,7 +23,7 @@ const DEVICE_SET_IRQS: libc::Ioctl = request(10);
 const DEVICE_RESET: libc::Ioctl = request(11);
 const IOMMU_MAP_DMA: libc::Ioctl = request(13);
 
-/// The requests that are made here, for system call filters.
+/// The requests made here, for system call filters.
 pub const IOCTLS: [u32; 9] = [
     SET_IOMMU as u32,
     GROUP_GET_STATUS as u32,
@@ -38,7 +38,7 @@ pub const IOCTLS: [u32; 9] = [
 
 /// `VFIO_TYPE1v2_IOMMU`.
 const TYPE1V2: u32 = 3;
-/// `VFIO_GROUP_FLAGS_VIABLE`: all functions of the group have drivers that leave them to us.
+/// `VFIO_GROUP_FLAGS_VIABLE`: all functions of the group have drivers that leave them to user space.
 const VIABLE: u32 = 1;
 /// `VFIO_DMA_MAP_FLAG_READ | VFIO_DMA_MAP_FLAG_WRITE`.
 const READ_WRITE: u32 = 3;
@@ -96,7 +96,7 @@ struct DmaMap {
 /// The step that failed, and the kernel's error.
 pub type Failed = (&'static str, Errno);
 
-/// A device, open. The fields are dropped in this order, as the kernel wants it.
+/// An open device. The fields are dropped in this order, as the kernel requires.
 pub struct Device {
     device: File,
     _group: File,
@@ -108,12 +108,12 @@ fn argsz<T>() -> u32 {
     size_of::<T>() as u32
 }
 
-/// A call whose argument is a structure.
+/// Makes a call whose argument is a structure.
 ///
 /// # Safety
-/// `T` is the structure that the kernel takes with `code`, and what it points to is valid.
+/// `T` is the kernel's structure for `code`, and its pointers are valid.
 unsafe fn call<T>(fd: &File, code: libc::Ioctl, arg: *mut T) -> Result<i32, Errno> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's promise.
     let n = unsafe { libc::ioctl(fd.as_raw_fd(), code, arg) };
     if n < 0 { Err(last()) } else { Ok(n) }
 }
@@ -128,7 +128,7 @@ fn open(path: &str) -> Result<File, Errno> {
 }
 
 impl Device {
-    /// Takes the device at `address` out of `group`.
+    /// Takes the device at `address` from `group`.
     pub fn open(group: &str, address: &str) -> Result<Device, Failed> {
         let container = open("/dev/vfio/vfio").map_err(|e| ("open /dev/vfio/vfio", e))?;
         let group = open(&format!("/dev/vfio/{group}")).map_err(|e| ("open its group in /dev/vfio", e))?;
@@ -164,7 +164,7 @@ impl Device {
         self.region(index).map(|info| (info.offset, info.size))
     }
 
-    /// Reads at `at` of a region; ones where nothing answers.
+    /// Reads at `at` of a region; ones without an answer.
     pub fn read(&self, index: u32, into: &mut [u8], at: u64) {
         let done = self.region(index).is_ok_and(|info| self.device.read_exact_at(into, info.offset + at).is_ok());
         if !done {
@@ -187,7 +187,7 @@ impl Device {
         asked.map_or(0, |_| info.count)
     }
 
-    /// Interrupt `i` of a kind writes to `fds[i]`, an eventfd.
+    /// Connects interrupt `i` of a kind to `fds[i]`, an eventfd.
     pub fn ring(&self, index: u32, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
         if fds.is_empty() || fds.len() > MAX_IRQS {
             return Err(Errno::INVAL);
@@ -203,14 +203,14 @@ impl Device {
         for (place, fd) in set.fds.iter_mut().zip(fds) {
             *place = fd.as_raw_fd();
         }
-        // SAFETY: the structure of this call, with `count` descriptors behind it.
+        // SAFETY: the structure of this call, with `count` descriptors after it.
         unsafe { call(&self.device, DEVICE_SET_IRQS, &raw mut set) }.map(|_| ())
     }
 
     /// Lets the device reach memory.
     ///
     /// # Safety
-    /// The memory stays mapped for as long as the device is open, and is nothing but bytes that somebody else writes.
+    /// The memory stays mapped while the device is open, and is used only as bytes that others write.
     pub unsafe fn map(&self, at: *mut u8, size: usize, iova: u64) -> Result<(), Errno> {
         let mut map = DmaMap { argsz: argsz::<DmaMap>(), flags: READ_WRITE, vaddr: at as u64, iova, size: size as u64 };
         // SAFETY: the structure of this call; the memory is the caller's promise.
@@ -219,7 +219,7 @@ impl Device {
 
     /// Resets the device, if it can be reset.
     pub fn reset(&self) {
-        // SAFETY: the call takes nothing. A device that cannot be reset is reset by the kernel when it is closed.
+        // SAFETY: the call takes no argument. The kernel resets a device that cannot be reset here when it is closed.
         let _ = unsafe { call(&self.device, DEVICE_RESET, std::ptr::null_mut::<u8>()) };
     }
 }

@@ -1,4 +1,4 @@
-//! A position in a text, and the few ways to move it.
+//! A position in a text, and its few moves.
 
 use crate::{MAX_TEXT, ParseError};
 
@@ -19,7 +19,7 @@ impl<'a> Cursor<'a> {
         Ok(Self { text, pos: 0 })
     }
 
-    /// Parses the whole of `text` with `parser`; what it leaves over is an error.
+    /// Parses all of `text` with `parser`; a remainder is an error.
     pub(crate) fn all<T>(text: &'a str, end: &str, parser: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
         let mut cursor = Self::new(text)?;
         let value = parser(&mut cursor)?;
@@ -48,7 +48,7 @@ impl<'a> Cursor<'a> {
         self.rest().chars().next()
     }
 
-    /// Steps over `word` if it comes next.
+    /// Takes `word` if it comes next.
     pub(crate) fn eat(&mut self, word: &str) -> bool {
         let found = self.rest().starts_with(word);
         if found {
@@ -57,12 +57,12 @@ impl<'a> Cursor<'a> {
         found
     }
 
-    /// Steps over `word` or fails.
+    /// Takes `word` or fails.
     pub(crate) fn expect(&mut self, word: &str, expected: &str) -> Parsed<()> {
         if self.eat(word) { Ok(()) } else { Err(self.fail(expected)) }
     }
 
-    /// Steps over the longest run of characters that `keep` accepts, possibly none.
+    /// Takes the longest run of characters that `keep` accepts, possibly empty.
     pub(crate) fn take_while(&mut self, keep: impl Fn(char) -> bool) -> &'a str {
         let rest = self.rest();
         let len = rest.find(|c| !keep(c)).unwrap_or(rest.len());
@@ -95,7 +95,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// `FromStr` by way of an inherent `parse`, so that both `"…".parse()` and argument parsers take the type.
+/// `FromStr` from an inherent `parse`, for `"…".parse()` and argument parsers.
 macro_rules! from_str {
     ($($name:ident),*) => {
         $(impl std::str::FromStr for $name {

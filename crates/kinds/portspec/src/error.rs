@@ -1,4 +1,4 @@
-//! Where a text stopped making sense, and what would have.
+//! Parse errors: the position of the first wrong character, and what was expected there.
 
 use std::fmt;
 
@@ -6,14 +6,14 @@ use crate::printable::printable;
 
 /// Why a text is not a port specification.
 ///
-/// `{}` renders two lines, to be printed from the first column:
+/// `{}` renders two lines, to print from the first column:
 ///
 /// ```text
 /// vale0:a{x}
 ///          ^ expected the end of the pipe's name: ...
 /// ```
 ///
-/// `{:#}` renders one line, for logs and for messages that begin with something else.
+/// `{:#}` renders one line, for logs and for messages with other text before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
     text: String,
@@ -22,27 +22,27 @@ pub struct ParseError {
 }
 
 impl ParseError {
-    /// `offset` is cut down to a character boundary of `text`.
+    /// Cuts `offset` down to a character boundary of `text`.
     pub(crate) fn new(text: &str, offset: usize, expected: impl Into<String>) -> Self {
         Self { text: text.to_owned(), offset: text.floor_char_boundary(offset), expected: expected.into() }
     }
 
-    /// The text that was parsed (its beginning, when it was longer than [`crate::MAX_TEXT`]).
+    /// The parsed text (only its start, if it was longer than [`crate::MAX_TEXT`]).
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Bytes of the text before the character that does not fit; the text's length when it ended too early.
+    /// Bytes before the character that does not fit; the text's length if it ended too early.
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// The character that does not fit; `None` when the text ended too early.
+    /// The character that does not fit; `None` if the text ended too early.
     pub fn found(&self) -> Option<char> {
         self.text.get(self.offset..).and_then(|rest| rest.chars().next())
     }
 
-    /// What would have fitted, as a phrase to put after "expected".
+    /// The expected text, as a phrase to put after "expected".
     pub fn expected(&self) -> &str {
         &self.expected
     }
@@ -54,7 +54,9 @@ impl ParseError {
 
 impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (text, column, expected) = (printable(&self.text), self.column(), &self.expected);
+        let text = printable(&self.text);
+        let column = self.column();
+        let expected = &self.expected;
         if !f.alternate() {
             return write!(f, "{text}\n{:column$}^ expected {expected}", "");
         }
@@ -73,7 +75,7 @@ impl std::error::Error for ParseError {}
 mod tests {
     use super::*;
 
-    /// The caret stands under the character, counted in characters, also after control and multi-byte ones.
+    /// The caret is counted in characters, also after control and multi-byte ones.
     #[test]
     fn caret_stands_under_the_character() {
         let error = ParseError::new("é\n!", 3, "nothing");
@@ -81,7 +83,7 @@ mod tests {
         assert_eq!(format!("{error:#}"), "'é\u{fffd}!', character 3: expected nothing, found '!'");
     }
 
-    /// At the end there is no character: the caret stands after the text.
+    /// The caret of a text that ends too early stands after its last character.
     #[test]
     fn caret_stands_after_a_text_that_ends_too_early() {
         let error = ParseError::new("ab", 2, "more");

@@ -1,4 +1,4 @@
-//! Which rings of a port to bind, and how.
+//! The rings of a port to bind, and flags of the binding.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use netvale_abi::nmreq::{
 use crate::cursor::{Cursor, Parsed};
 use crate::text::RingIndex;
 
-/// Which rings of the port to bind.
+/// The rings of the port to bind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Rings {
     /// No suffix: all NIC rings (of a VALE port or a pipe: all rings).
@@ -26,7 +26,7 @@ pub enum Rings {
     NicAndHost,
 }
 
-/// One or both directions, as seen from the port: tx is what the application sends.
+/// One or both directions, seen from the port: the application sends on tx.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Directions {
     /// Both.
@@ -38,19 +38,19 @@ pub enum Directions {
     Rx,
 }
 
-/// How to watch a port instead of using it.
+/// A monitor: a port opened to watch another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Monitor {
-    /// What to watch.
+    /// Directions to watch.
     pub directions: Directions,
     /// Share buffers (`z`) instead of copying frames.
     pub zero_copy: bool,
 }
 
-/// What follows `/`.
+/// The letters after `/`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Flags {
-    /// `x`: nobody else may bind these rings.
+    /// `x`: refuses all other bindings of these rings.
     pub exclusive: bool,
     /// `z`, `t`, `r`: open a monitor of the port. `z` alone watches both directions.
     pub monitor: Option<Monitor>,
@@ -97,7 +97,7 @@ impl Directions {
         }
     }
 
-    /// The one that is asked for; both when both or neither are.
+    /// The requested direction; both if both or neither are requested.
     fn of(tx: bool, rx: bool) -> Self {
         match (tx, rx) {
             (true, false) => Self::Tx,
@@ -139,7 +139,7 @@ impl Flags {
         if cursor.since(start).is_empty() { Err(cursor.fail(EXPECTED)) } else { Ok(()) }
     }
 
-    /// What the letters, as [`Self::take`] collects them, mean together.
+    /// The flags that the letters of [`Self::take`] mean together.
     pub(crate) fn of(letters: &str) -> Self {
         let has = |letter| letters.contains(letter);
         let zero_copy = has('z');
@@ -184,7 +184,7 @@ impl fmt::Display for Rings {
     }
 }
 
-/// The flags with their `/`; nothing when none is set.
+/// The flags with their `/`; empty if none is set.
 impl fmt::Display for Flags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.letters().as_str() {

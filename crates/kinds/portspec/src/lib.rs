@@ -1,7 +1,7 @@
 //! Port names in netmap's grammar, parsed into types that cannot hold a name netmap would refuse.
 //!
-//! Pure: no I/O, no `unsafe`. What a name *means* (whether the interface exists, how many rings it has) is the
-//! host's to say.
+//! Pure: no I/O, no `unsafe`. The host decides what a name *means*: whether the interface exists, how many rings it
+//! has.
 //!
 //! ```text
 //! spec    = name [rings] { "@" number | "/" flags } { "@" option }
@@ -26,8 +26,8 @@
 //! | `vale0:a{1`, `vale0:a}1` | pipe 1 in the memory of vale0:a: master's end, slave's end |
 //! | `netmap:eth0@3` | in memory region 3 |
 //! | `netmap:eth0/x` | exclusively |
-//! | `netmap:eth0/r`, `/t`, `/rt` | copy monitor of what is received, sent, both |
-//! | `netmap:eth0/z`, `/zr`, `/zt` | zero-copy monitor of both, of what is received, sent |
+//! | `netmap:eth0/r`, `/t`, `/rt` | copy monitor of received frames, sent frames, both |
+//! | `netmap:eth0/z`, `/zr`, `/zt` | zero-copy monitor of both, of received frames, of sent frames |
 //! | `netmap:eth0/R`, `/T` | rx rings only, tx rings only |
 //! | `vale0:a@conf:rings=4,slots=512` | created with four rings of 512 slots each way |
 //!
@@ -63,6 +63,6 @@ pub use printable::{is_hidden, printable};
 pub use spec::{Memory, PortSpec};
 pub use text::{Bounded, ExtmemFile, FilePath, Ident, IfName, OffsetBits, RingIndex, SocketPath, SwitchName, TapName};
 
-/// Longest text that is looked at, in bytes; what is longer is an error. Every canonical form is shorter: two paths of
-/// 4,095 bytes, and everything else of a port, fit.
+/// Longest text that is parsed, in bytes; a longer one is an error. Every canonical form is shorter: it has room for
+/// two paths of 4,095 bytes and all else of a port.
 pub const MAX_TEXT: usize = 16 * 1024;

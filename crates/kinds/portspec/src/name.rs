@@ -1,4 +1,4 @@
-//! A port's name: which switch or interface, and which end of which pipe.
+//! A port's name: its switch or interface, and the end of a pipe.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use crate::word::{Ring, before_ring, is_word, write_word};
 pub(crate) const NETMAP: &str = "netmap:";
 const AFTER_NAME: &str = "the end of the port's name";
 
-/// What a port is a port of.
+/// The switch port or interface that a name is built on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Base {
     /// `switch:port`.
@@ -25,14 +25,14 @@ pub enum Base {
         /// The port's name on it.
         port: Ident,
     },
-    /// `netmap:ifname`: a network interface, or nothing but the parent of pipes.
+    /// `netmap:ifname`: a network interface, or just the parent of pipes.
     Netmap {
         /// The interface's name.
         ifname: IfName,
     },
 }
 
-/// Which end of a pipe. The ends are alike; they differ in name only.
+/// The end of a pipe. The ends differ in name only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PipeEnd {
     /// `{`
@@ -54,9 +54,9 @@ impl PipeEnd {
 /// An end of a pipe.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pipe {
-    /// Which end.
+    /// The end.
     pub end: PipeEnd,
-    /// Which pipe, among those of the same parent.
+    /// The pipe's id, unique below its parent.
     pub id: Ident,
 }
 
@@ -77,37 +77,36 @@ pub struct PortName {
 }
 
 impl PortName {
-    /// Puts a name together; an error when it is longer than 63 bytes.
+    /// Builds a name; fails if it is longer than 63 bytes.
     pub fn new(base: Base, pipe: Option<Pipe>) -> Result<Self, ParseError> {
         let name = Self { base, pipe };
         Self::parse(&name.to_string())
     }
 
-    /// Parses a name alone, with or without `netmap:`, as it also stands in `nr_name`. `-` and a number at its end
-    /// belong to it.
+    /// Parses a name alone, as in `nr_name`, with or without `netmap:`. A trailing `-` and number belong to it.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         Cursor::all(text, AFTER_NAME, |cursor| Self::take(cursor, Ring::IsOfTheName))
     }
 
-    /// Takes the name off the front of a specification, where `-` and a number at its end are a ring's. Returns what
-    /// follows it, too.
+    /// Takes the name off the front of a specification and returns it with the rest. A trailing `-` and number are a
+    /// ring.
     pub fn split_off(spec: &str) -> Result<(Self, &str), ParseError> {
         let mut cursor = Cursor::new(spec)?;
         let name = Self::take(&mut cursor, Ring::MayFollow)?;
         Ok((name, cursor.rest()))
     }
 
-    /// What it is a port of.
+    /// The switch port or interface below a pipe's end, or the port itself.
     pub fn base(&self) -> &Base {
         &self.base
     }
 
-    /// Which end of which pipe, if of one.
+    /// The pipe and its end, if the port is one.
     pub fn pipe(&self) -> Option<&Pipe> {
         self.pipe.as_ref()
     }
 
-    /// The switch, for a port of one.
+    /// The switch, if the port is on one.
     pub fn switch(&self) -> Option<&SwitchName> {
         match &self.base {
             Base::Vale { switch, .. } => Some(switch),
@@ -126,7 +125,7 @@ impl PortName {
         name::cut(self.nr_name().as_bytes())
     }
 
-    /// [`Self::nr_name`] as `netmap_if.ni_name` holds it, cut to 15 bytes: two long names may look alike there.
+    /// [`Self::nr_name`] as `netmap_if.ni_name` holds it, cut to 15 bytes: long names may look alike there.
     pub fn ni_name_field(&self) -> [u8; IFNAMSIZ] {
         name::cut(self.nr_name().as_bytes())
     }
@@ -151,7 +150,7 @@ impl PortName {
         Ok(name)
     }
 
-    /// Whether its text, in a specification, would be read as a shorter name and a ring.
+    /// Whether a specification would read its text as a shorter name and a ring.
     pub(crate) fn ends_like_a_ring(&self) -> bool {
         let last = match (&self.pipe, &self.base) {
             (Some(pipe), _) => pipe.id.as_str(),
@@ -161,7 +160,7 @@ impl PortName {
         before_ring(last).is_some()
     }
 
-    /// Writes it with the last of its words in quotes, so that it ends there whatever follows.
+    /// Writes it with its last word in quotes, so the name ends there whatever follows.
     pub(crate) fn write_closed(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.pipe, &self.base) {
             (Some(pipe), base) => {

@@ -1,13 +1,13 @@
-//! The options that follow a port's name: `@conf`, `@extmem`, `@offset`, each a list of keys and values.
+//! The options after a port's name: `@conf`, `@extmem`, `@offset`, each a list of keys and values.
 
 use std::fmt;
 
 use crate::cursor::{Cursor, Parsed};
 use crate::text::{ExtmemFile, OffsetBits};
 
-/// `@conf`: how many rings and slots a port gets when opening creates it; 0 leaves the choice to the host.
+/// `@conf`: numbers of rings and slots of a port that opening creates; 0 leaves the choice to the host.
 ///
-/// In the text, `rings`, `host-rings` and `slots` speak for both directions where the narrower key is not given.
+/// In the text, `rings`, `host-rings` and `slots` set both directions, unless a narrower key overrides them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Conf {
     /// Tx rings.
@@ -24,36 +24,36 @@ pub struct Conf {
     pub rx_slots: u32,
 }
 
-/// `@extmem`: open the port in the memory of a file; numbers and sizes of 0 leave the choice to the host.
+/// `@extmem`: opens the port in the memory of a file; numbers and sizes of 0 leave the choice to the host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Extmem {
-    /// The file to map.
+    /// File to map.
     pub file: ExtmemFile,
     /// Number of `netmap_if`s.
     pub if_num: u32,
-    /// Bytes of each.
+    /// Bytes of each `netmap_if`.
     pub if_size: u32,
     /// Number of rings.
     pub ring_num: u32,
-    /// Bytes of each, header and slots.
+    /// Bytes of each ring: header and slots.
     pub ring_size: u32,
     /// Number of buffers.
     pub buf_num: u32,
-    /// Bytes of each.
+    /// Bytes of each buffer.
     pub buf_size: u32,
 }
 
-/// `@offset`: frames begin at an offset in their buffers, kept in the slots' `ptr`. libnetmap refuses the option
-/// until the program enables it; so must code that opens ports in its name.
+/// `@offset`: frames begin at an offset in their buffers, held in the slots' `ptr`. libnetmap refuses the option until
+/// the program enables it; so must code that opens ports on its behalf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Offset {
-    /// Offset that every slot begins with, bytes.
+    /// Initial offset of every slot, in bytes.
     pub initial: u64,
-    /// How many low bits of `ptr` hold it; `None` for all.
+    /// Number of low bits of `ptr` that hold it; `None` for all.
     pub bits: Option<OffsetBits>,
 }
 
-/// Keys of an option and the highest number each takes.
+/// Keys of an option with their maxima.
 type Keys = [(&'static str, u64)];
 
 const RINGS: u64 = u16::MAX as u64;
@@ -82,7 +82,7 @@ const EXTMEM: &Keys = &[
 
 const OFFSET: &Keys = &[("initial", u64::MAX), ("bits", 64)];
 
-/// The numbers assigned in one option.
+/// The numbers assigned by one option.
 #[derive(Default)]
 struct Assigned(Vec<(&'static str, u64)>);
 
@@ -112,7 +112,7 @@ impl Assigned {
     }
 }
 
-/// Steps over `key=` and returns the key; `None`, without a step, where a bare value stands.
+/// Takes `key=` and returns the key; `None`, without moving, before a bare value.
 fn take_key<'a>(cursor: &mut Cursor<'a>) -> Option<&'a str> {
     let start = cursor.pos();
     let key = cursor.take_while(|c| c.is_ascii_lowercase() || c == '-');
@@ -123,7 +123,7 @@ fn take_key<'a>(cursor: &mut Cursor<'a>) -> Option<&'a str> {
     None
 }
 
-/// Steps over the separator between an option's name and its value. `=` takes one bare value: then `false`.
+/// Takes the separator between an option's name and its value. `false` for `=`, which takes one bare value.
 fn take_separator(cursor: &mut Cursor<'_>) -> Parsed<bool> {
     if cursor.eat("=") {
         return Ok(false);
@@ -132,7 +132,7 @@ fn take_separator(cursor: &mut Cursor<'_>) -> Parsed<bool> {
     Ok(true)
 }
 
-/// Calls `assign` for each value with where it begins and its key, `default` where the text names none.
+/// Calls `assign` for each value with its position and key; the key is `default` where the text has none.
 fn assignments<'a>(
     cursor: &mut Cursor<'a>,
     default: &'a str,
@@ -149,7 +149,7 @@ fn assignments<'a>(
     }
 }
 
-/// Steps over what may stand before the port of `@share`: a separator, and the key `port=`.
+/// Takes the optional prefix of the port in `@share`: a separator, and the key `port=`.
 pub(crate) fn take_share(cursor: &mut Cursor<'_>) -> Parsed<()> {
     if take_separator(cursor)? {
         cursor.eat("port=");
@@ -174,7 +174,9 @@ impl Conf {
 
 impl Extmem {
     pub(crate) fn take(cursor: &mut Cursor<'_>) -> Parsed<Self> {
-        let (mut set, mut file, start) = (Assigned::default(), None, cursor.pos());
+        let mut set = Assigned::default();
+        let mut file = None;
+        let start = cursor.pos();
         assignments(cursor, "file", |c, at, key| {
             if key != "file" {
                 return set.take(c, at, EXTMEM, key);
@@ -199,14 +201,15 @@ impl Extmem {
 
 impl Offset {
     pub(crate) fn take(cursor: &mut Cursor<'_>) -> Parsed<Self> {
-        let (mut set, start) = (Assigned::default(), cursor.pos());
+        let mut set = Assigned::default();
+        let start = cursor.pos();
         assignments(cursor, "initial", |c, at, key| set.take(c, at, OFFSET, key))?;
         let missing = || cursor.fail_at(start, "'initial=' and a number among the values of 'offset'");
         Ok(Self { initial: set.get("initial").ok_or_else(missing)?, bits: OffsetBits::new(set.number(&["bits"])) })
     }
 }
 
-/// Writes `@name:` and the assignments that are not 0; nothing when all are.
+/// Writes `@name:` and the assignments other than 0; nothing if all are 0.
 fn write_option(f: &mut fmt::Formatter<'_>, name: &str, values: &[(&str, u64)]) -> fmt::Result {
     let mut lead = format!("@{name}:");
     for (key, value) in values.iter().filter(|(_, value)| *value != 0) {
@@ -216,13 +219,13 @@ fn write_option(f: &mut fmt::Formatter<'_>, name: &str, values: &[(&str, u64)]) 
     Ok(())
 }
 
-/// The keys for one thing in both directions: the common one where they agree.
+/// The keys of one value in both directions: the common key where they agree.
 fn both(keys: [&str; 3], tx: u64, rx: u64) -> [(&str, u64); 3] {
     let [common, only_tx, only_rx] = keys;
     if tx == rx { [(common, tx), (only_tx, 0), (only_rx, 0)] } else { [(common, 0), (only_tx, tx), (only_rx, rx)] }
 }
 
-/// The option as it stands in a port's specification, with its `@`; nothing when all is left to the host.
+/// The option in a port's specification, with its `@`; empty if the host chooses everything.
 impl fmt::Display for Conf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rings = both(["rings", "tx-rings", "rx-rings"], self.tx_rings.into(), self.rx_rings.into());
@@ -236,7 +239,7 @@ impl fmt::Display for Conf {
     }
 }
 
-/// The option as it stands in a port's specification, with its `@`.
+/// The option in a port's specification, with its `@`.
 impl fmt::Display for Extmem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "@extmem:file={}", self.file)?;
@@ -248,7 +251,7 @@ impl fmt::Display for Extmem {
     }
 }
 
-/// The option as it stands in a port's specification, with its `@`.
+/// The option in a port's specification, with its `@`.
 impl fmt::Display for Offset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "@offset:initial={}", self.initial)?;

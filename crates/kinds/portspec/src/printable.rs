@@ -1,14 +1,14 @@
-//! What a text may show in a log or on a terminal: what stands there, in that order, on one line.
+//! Text that is safe in a log or on a terminal: one line, shown in the order of its characters.
 
-/// Whether a character shows nothing by itself, begins a line, or changes the order in which others are shown: control
-/// characters, line and paragraph separators, marks of bidirectional text (Unicode Standard Annex 9).
+/// Whether a character is invisible, begins a line, or reorders the display: control characters, line and paragraph
+/// separators, marks of bidirectional text (Unicode Standard Annex 9).
 #[must_use]
 pub fn is_hidden(c: char) -> bool {
     let is_mark = matches!(c, '\u{061c}' | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
     c.is_control() || is_mark || matches!(c, '\u{2028}'..='\u{202e}')
 }
 
-/// A text with each such character replaced, one for one.
+/// Replaces each hidden character of a text, one for one.
 #[must_use]
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if is_hidden(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
@@ -18,7 +18,7 @@ pub fn printable(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Objective: texts of any script stay as they are; what hides, turns or breaks a line does not get through.
+    /// Objective: text in any script is unchanged; characters that hide, reorder or break a line are replaced.
     #[test]
     fn only_what_shows() {
         for text in ["plain", "naïve ε שלום مرحبا 漢字 🦀", "a\u{a0}b"] {

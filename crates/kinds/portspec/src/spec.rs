@@ -1,4 +1,4 @@
-//! The whole specification of a port to open.
+//! The full specification of a port to open.
 
 use std::fmt;
 use std::num::NonZeroU16;
@@ -12,7 +12,7 @@ use crate::name::PortName;
 use crate::options::{self, Conf, Extmem, Offset};
 use crate::word::Ring;
 
-/// Which memory region to open the port in.
+/// The memory region to open the port in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Memory {
     /// The host chooses.
@@ -30,8 +30,8 @@ pub enum Memory {
 ///
 /// `Display` writes the canonical form, which parses to an equal value.
 ///
-/// `-` and a ring number at the end of a name may also be the name's own end (`vnet-3`), which only the host can tell
-/// ([`PortSpec::settled`]). Where the name is in quotes, as in `'vnet'-3` and `'vnet-3'`, there is no doubt.
+/// A trailing `-` and number may be a ring or part of the name (`vnet-3`); only the host can tell
+/// ([`PortSpec::settled`]). Quotes settle it: `'vnet'-3`, `'vnet-3'`.
 ///
 /// ```
 /// use netvale_abi::nmreq::{NR_EXCLUSIVE, NR_REG_ONE_NIC};
@@ -44,24 +44,24 @@ pub enum Memory {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PortSpec {
-    /// Which port.
+    /// The port's name.
     pub name: PortName,
-    /// Which of its rings.
+    /// The rings to bind.
     pub rings: Rings,
-    /// In which memory.
+    /// The memory region.
     pub memory: Memory,
-    /// How.
+    /// Flags of the binding.
     pub flags: Flags,
-    /// How many rings and slots, should opening create the port.
+    /// Numbers of rings and slots, if opening creates the port.
     pub conf: Conf,
-    /// Frames at an offset in their buffers.
+    /// Offset of frames in their buffers.
     pub offset: Option<Offset>,
-    /// The name with the ring number as its end, if the text may mean that.
+    /// The name including the ring number, if the text may mean that.
     whole: Option<PortName>,
 }
 
 impl From<PortName> for PortSpec {
-    /// The port with everything else left at its default.
+    /// The port with defaults for everything else.
     fn from(name: PortName) -> Self {
         Self {
             name,
@@ -81,11 +81,10 @@ impl PortSpec {
         Cursor::all(text, "'@' and an option, or the end", Self::take)
     }
 
-    /// The request for this port: mode, ring, flags, memory id, numbers of rings and slots; the rest is zero.
+    /// The request for this port: mode, ring, flags, memory id, numbers of rings and slots; all else is zero.
     ///
-    /// Only `@N` gives a memory id: that of [`Memory::SharedWith`] is the host's to look up, and
-    /// [`Memory::External`] and `offset` are options of the request. The name goes into the request's header
-    /// ([`PortName::nr_name_field`]).
+    /// Only `@N` gives a memory id. The host looks up that of [`Memory::SharedWith`]; [`Memory::External`] and `offset`
+    /// are options of the request. The name goes into the request's header ([`PortName::nr_name_field`]).
     pub fn to_register(&self) -> NmreqRegister {
         let (nr_mode, nr_ringid) = self.rings.mode();
         let nr_mem_id = match self.memory {
@@ -107,8 +106,8 @@ impl PortSpec {
         }
     }
 
-    /// Leaves no doubt whether a ring number is the end of the name: it is where `exists` says that there is something
-    /// of that whole name.
+    /// Decides whether a trailing number is a ring or part of the name: part of the name if `exists` finds the whole
+    /// name.
     #[must_use]
     pub fn settled(self, exists: impl FnOnce(&PortName) -> bool) -> Self {
         match self.whole {
@@ -117,12 +116,12 @@ impl PortSpec {
         }
     }
 
-    /// The name as it was written, where a ring number may be its end; else [`Self::name`].
+    /// The name as written, with a trailing number that may be part of it; else [`Self::name`].
     pub fn written_name(&self) -> &PortName {
         self.whole.as_ref().unwrap_or(&self.name)
     }
 
-    /// The names that it may mean, that which comes first where something has it.
+    /// Both names the text may mean, in order of precedence: the first that exists wins.
     pub fn names(&self) -> [&PortName; 2] {
         [self.written_name(), &self.name]
     }
@@ -143,9 +142,10 @@ impl PortSpec {
         Ok(spec)
     }
 
-    /// `@N` and `/flags`, in any order, until something else comes.
+    /// Takes `@N` and `/flags`, in any order, up to anything else.
     fn take_memory_and_flags(&mut self, cursor: &mut Cursor<'_>) -> Parsed<()> {
-        let (mut chosen, mut letters) = (false, String::new());
+        let mut chosen = false;
+        let mut letters = String::new();
         loop {
             let start = cursor.pos();
             if cursor.eat("/") {

@@ -1,4 +1,4 @@
-//! The words and numbers of the grammar, each a type that holds only what may stand there.
+//! The words and numbers of the grammar, each a type that holds only valid values.
 
 use std::fmt;
 
@@ -23,8 +23,8 @@ fn is_path(c: char) -> bool {
     !is_hidden(c)
 }
 
-/// A type around a `String`: the longest run of characters that `$keep` accepts, 1 to `$max` bytes of them,
-/// and for the whole of it `$holds`.
+/// A type around a `String`: the longest run of characters that `$keep` accepts, 1 to `$max` bytes, with `$holds` true
+/// for the whole.
 macro_rules! text_type {
     ($(#[$doc:meta])* $name:ident: $what:literal, max $max:expr, $keep:expr, $holds:expr) => {
         $(#[$doc])*
@@ -32,7 +32,7 @@ macro_rules! text_type {
         pub struct $name(String);
 
         impl $name {
-            /// Checks `text`; the error points at the first character that must not stand there.
+            /// Parses `text`; the error points at the first invalid character.
             pub fn parse(text: &str) -> Result<Self, ParseError> {
                 Cursor::all(text, concat!("the end of ", $what), |c| Self::take(c, $what))
             }
@@ -42,7 +42,7 @@ macro_rules! text_type {
                 &self.0
             }
 
-            /// Takes one off the cursor; `expected` is said when there is none.
+            /// Takes one off the cursor; an error expects `expected`.
             pub(crate) fn take(cursor: &mut Cursor<'_>, expected: &str) -> Parsed<Self> {
                 let start = cursor.pos();
                 let text = cursor.take_while($keep);
@@ -74,7 +74,7 @@ macro_rules! text_type {
     };
 }
 
-/// A type around a `String` that is a [`Word`]: 1 to `$max` bytes, for which `$holds`. In quotes, a word has all
+/// A type around a `String` that is a [`Word`] of 1 to `$max` bytes with `$holds` true. In quotes, a word may have all
 /// characters that `$quoted` accepts.
 macro_rules! word_type {
     ($(#[$doc:meta])* $name:ident: $what:literal, max $max:expr, $quoted:expr, $holds:expr) => {
@@ -83,11 +83,11 @@ macro_rules! word_type {
         pub struct $name(String);
 
         impl $name {
-            /// Checks `text`; the error points at the first character that must not stand there.
+            /// Parses `text`; the error points at the first invalid character.
             pub fn parse(text: &str) -> Result<Self, ParseError> {
                 let end = concat!("the end of ", $what);
                 let name = Cursor::all(text, end, |c| Self::take(c, Ring::IsOfTheName, $what))?;
-                // There may be only one way to write what is compared as a text.
+                // Names are compared as texts, so only one spelling is accepted.
                 if name.to_string() == text { Ok(name) } else { Err(ParseError::new(text, 0, "a name without quotes")) }
             }
 
@@ -96,7 +96,7 @@ macro_rules! word_type {
                 &self.0
             }
 
-            /// Takes one off the cursor; `expected` is said when there is none.
+            /// Takes one off the cursor; an error expects `expected`.
             pub(crate) fn take(cursor: &mut Cursor<'_>, ring: Ring, expected: &str) -> Parsed<Self> {
                 let word = Word::take(cursor, ring)?;
                 let quoted: fn(char) -> bool = $quoted;
@@ -132,29 +132,27 @@ macro_rules! word_type {
 }
 
 word_type! {
-    /// A port's name on a switch, or a pipe's id: 1 to 63 letters, digits, `_`, `.` or `-`, of which `-` is not the
-    /// first.
+    /// A port's name on a switch, or a pipe's id: 1 to 63 letters, digits, `_`, `.` or `-`, not beginning with `-`.
     Ident: "a name of letters, digits, '_', '.' or '-', which does not begin with '-'", max MAX_NAME, is_word, |_| true
 }
 
 word_type! {
-    /// A network interface's name: 1 to 63 letters, digits, `_`, `.` or `-`, of which `-` is not the first; in quotes,
-    /// also other characters that Linux accepts. netmap takes every name that begins with `vale` for a switch's, so it
-    /// must not begin with that.
+    /// A network interface's name: 1 to 63 letters, digits, `_`, `.` or `-`, not beginning with `-`; in quotes, also
+    /// other characters that Linux accepts. It may not begin with `vale`: netmap takes such names for switch ports.
     IfName: "an interface's name, not 'vale...', in quotes if it is unusual",
     max MAX_NAME, |c| is_path(c) && !c.is_whitespace() && !matches!(c, '/' | ':'),
     |name| !name.starts_with(NM_BDG_NAME)
 }
 
 word_type! {
-    /// A switch's name: as a port's, short enough that a port name of one character still fits after it, and none of
-    /// the words that stand before a colon for a kind of port.
+    /// A switch's name: as a port's, short enough for a port name of one character after it, and no word that stands
+    /// before a colon for a kind of port.
     SwitchName: "a switch's name: letters, digits, '_', '.' or '-', no kind of port such as 'tap'", max MAX_NAME - 2,
     is_word, |name| !is_kind(name)
 }
 
 impl SwitchName {
-    /// The switch in a port's full name; `None` for a port on none, such as `netmap:eth0`.
+    /// The switch in a port's full name; `None` for a port on no switch, such as `netmap:eth0`.
     pub fn of_port(full: &str) -> Option<&str> {
         let (switch, _) = full.split_once(':')?;
         Self::parse(switch).ok().map(|_| switch)
@@ -162,21 +160,20 @@ impl SwitchName {
 }
 
 text_type! {
-    /// A TAP device's name: 1 to 15 bytes that Linux accepts in an interface's name. No `%`, which the kernel would
-    /// replace by a number.
+    /// A TAP device's name: 1 to 15 bytes that Linux accepts in an interface's name. No `%`: the kernel would replace
+    /// it by a number.
     TapName: "a device name: no '/', ':', '%' or space, not '.' or '..'", max IFNAMSIZ - 1,
     |c| is_path(c) && !c.is_whitespace() && !matches!(c, '/' | ':' | '%'), |name| !matches!(name, "." | "..")
 }
 
 text_type! {
-    /// A file's path, without commas (which separate values) and control characters.
+    /// A file's path, without commas (which separate values) or control characters.
     FilePath: "a file's path without ',' and control characters", max MAX_PATH, |c| is_path(c) && c != ',',
     |_| true
 }
 
 text_type! {
-    /// The path of an `@extmem` file, without `,` and `@` (which separate values and options) and control
-    /// characters.
+    /// The path of an `@extmem` file, without `,` and `@` (which separate values and options) or control characters.
     ExtmemFile: "a file's path without ',', '@' and control characters", max MAX_PATH,
     |c| is_path(c) && !matches!(c, ',' | '@'), |_| true
 }
@@ -187,7 +184,7 @@ text_type! {
 }
 
 impl Ident {
-    /// The name of last resort.
+    /// The last fallback for a name.
     pub(crate) fn default_port() -> Self {
         Self("port".to_owned())
     }
@@ -203,13 +200,13 @@ impl Ident {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bounded<const MIN: u16, const MAX: u16>(u16);
 
-/// A ring's index, 0 to 4,094: what fits `nr_ringid`.
+/// A ring's index, 0 to 4,094: the values that fit `nr_ringid`.
 pub type RingIndex = Bounded<0, { NETMAP_RING_MASK - 1 }>;
-/// How many bits of a slot's `ptr` hold an offset, 1 to 64.
+/// Number of bits of a slot's `ptr` that hold an offset, 1 to 64.
 pub type OffsetBits = Bounded<1, 64>;
 
 impl<const MIN: u16, const MAX: u16> Bounded<MIN, MAX> {
-    /// `value`, if it lies in `MIN..=MAX`.
+    /// `value`, if within `MIN..=MAX`.
     pub fn new(value: u16) -> Option<Self> {
         (MIN..=MAX).contains(&value).then_some(Self(value))
     }

@@ -1,4 +1,4 @@
-//! Names as they stand in a text: in quotes, or as the longest run of letters, digits, `_`, `.` and `-`.
+//! Names in a text: in quotes, or the longest run of letters, digits, `_`, `.` and `-`.
 
 use std::fmt;
 
@@ -6,25 +6,25 @@ use netvale_abi::legacy::NETMAP_RING_MASK;
 
 use crate::cursor::{Cursor, Parsed};
 
-/// What a word may have without quotes.
+/// Whether a word may have `c` without quotes.
 pub(crate) fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-')
 }
 
-/// Whom `-` and a ring number at a word's end belong to.
+/// The owner of `-` and a ring number at a word's end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ring {
-    /// The name: it stands alone.
+    /// The name: no ring can follow.
     IsOfTheName,
-    /// The rings that follow a name, unless more of the name follows.
+    /// The rings after the name, unless more of the name follows.
     MayFollow,
 }
 
-/// A name that was taken off a text.
+/// A name taken off a text.
 pub(crate) struct Word<'a> {
     /// The name, without quotes.
     pub text: &'a str,
-    /// Where it begins, behind a quote.
+    /// Its position in the text, after any quote.
     pub start: usize,
 }
 
@@ -47,20 +47,20 @@ impl<'a> Word<'a> {
         Ok(Self { text, start: before })
     }
 
-    /// Whether it can be a name at all. One that begins with `-` would be taken for a command's option.
+    /// Whether it can be a name. A name that begins with `-` would look like a command's option.
     pub(crate) fn is_name(&self) -> bool {
         !self.text.is_empty() && !self.text.starts_with('-') && !matches!(self.text, "." | "..")
     }
 }
 
-/// What stands before `-` and a ring number at a word's end, or before `-` alone, which a ring number should follow.
+/// The word before a trailing `-` and ring number, or before a trailing `-` that lacks its number.
 pub(crate) fn before_ring(word: &str) -> Option<&str> {
     let (name, digits) = word.rsplit_once('-')?;
     let is_ring = digits.is_empty() || digits.parse().is_ok_and(|number: u16| number < NETMAP_RING_MASK);
     is_ring.then_some(name)
 }
 
-/// Writes a name: in quotes where it is asked for, or needed.
+/// Writes a name, in quotes if asked for or needed.
 pub(crate) fn write_word(f: &mut fmt::Formatter<'_>, word: &str, in_quotes: bool) -> fmt::Result {
     if in_quotes || !word.chars().all(is_word) { write!(f, "'{word}'") } else { f.write_str(word) }
 }

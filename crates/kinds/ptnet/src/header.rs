@@ -9,12 +9,12 @@ use netvale_abi::ptnet::{self, HEADER_BYTES, PtnetHeader, word};
 use netvale_mem::words::Words;
 use netvale_mem::{Layout, Mapping};
 
-/// The device's description of itself, apart from offsets.
+/// A device's description, without offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Number of rings the guest sends on.
+    /// Number of rings that the guest sends on.
     pub tx_rings: u32,
-    /// Number of rings the guest receives on.
+    /// Number of rings that the guest receives on.
     pub rx_rings: u32,
     /// Slots of each ring.
     pub slots: u32,
@@ -29,7 +29,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Number of doorbells, and of interrupt vectors: one per ring, and one for commands and news.
+    /// Number of doorbells, and of interrupt vectors: one per ring, and one for commands and status.
     pub fn vectors(&self) -> u32 {
         self.tx_rings + self.rx_rings + 1
     }
@@ -40,7 +40,7 @@ impl Config {
     }
 }
 
-/// A snapshot of a command of the guest. All of it is the guest's word.
+/// A snapshot of a guest's command, not checked yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
     /// One of the `COMMAND_` numbers, or an invalid one.
@@ -112,7 +112,7 @@ impl Header {
 
     /// Reads the guest's command, each word once.
     pub fn command(&self) -> Command {
-        // The number first: the words that belong to it were written before it.
+        // The number first: the words of the command were written before it.
         let number = self.words.load(at!(number));
         let w = |at: usize| self.words.load(at);
         Command { what: w(at!(command)), number, features: w(at!(wanted)), extra_bufs: w(at!(wanted_bufs)) }
@@ -148,7 +148,7 @@ mod tests {
         (map, header)
     }
 
-    /// Objective: a guest finds each word where its layout has it, and a description changes nothing else.
+    /// Objective: a guest finds each word at the layout's offset, and a description changes nothing else.
     #[test]
     fn description() {
         let (map, header) = page();
@@ -189,7 +189,7 @@ mod tests {
         }
     }
 
-    /// Objective: a command is read from the guest's words, whatever is in them, and its answer is found by its number.
+    /// Objective: a command is read from the guest's words, whatever they hold, and its answer is found by its number.
     #[test]
     fn commands() {
         let (map, header) = page();

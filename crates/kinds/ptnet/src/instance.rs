@@ -1,4 +1,4 @@
-//! One guest's device: its memory, its doorbells, and the execution of its commands.
+//! One guest's device: its memory, its doorbells, the execution of its commands.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use thiserror::Error;
 use crate::backend::{Backend, Fresh};
 use crate::header::{Config, Header};
 
-/// Why the device cannot be created.
+/// An error creating or restoring a device.
 #[derive(Debug, Error)]
 pub enum InstanceError {
-    /// There is no memory.
+    /// The memory could not be created.
     #[error(transparent)]
     Region(#[from] RegionError),
-    /// There are no descriptors.
+    /// An eventfd could not be created.
     #[error("cannot create an eventfd: {0}")]
     System(#[from] Errno),
-    /// A device of another process cannot be what that one says.
+    /// Another process's state of a device is inconsistent.
     #[error("{0}")]
     Forged(&'static str),
 }
@@ -41,10 +41,10 @@ struct Running {
     hdr_len: u32,
 }
 
-/// A command of the guest, and its result.
+/// Number of a guest's command, and its result.
 pub type Obeyed = (u32, Result<(), Errno>);
 
-/// A device. Every guest gets a new one, in memory of its own; dropping it stops the rings.
+/// A device. Every guest gets a new one, in memory of its own. Dropping it stops the rings.
 pub struct Instance {
     config: Config,
     backend: Arc<dyn Backend>,
@@ -57,13 +57,13 @@ pub struct Instance {
     running: Option<Running>,
     /// Number of the last command that was read.
     seen: u32,
-    /// What another process said of its rings, until it goes on here.
+    /// Another process's state of the rings, until they resume here.
     begun: RingsState,
-    /// Whether it goes on here: until then, nothing of the guest's is written.
+    /// Whether the device is this process's: until then, nothing of the guest's is written.
     is_ours: bool,
 }
 
-/// What another process must know to continue a device.
+/// Saved state of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstanceState {
     /// Number of the last command that was read.
@@ -73,11 +73,11 @@ pub struct InstanceState {
 }
 
 impl InstanceState {
-    /// Nobody knows how far the rings have come: the process that served them was killed.
+    /// Positions unknown: the process that served the rings was killed.
     pub const UNKNOWN: InstanceState = InstanceState { seen: 0, rings: RingsState::Unknown };
 }
 
-/// Rings that another process served. Their positions are in their status blocks.
+/// State of another process's rings. Their positions are in their status blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RingsState {
@@ -85,14 +85,14 @@ pub enum RingsState {
     Stopped,
     /// They run.
     Running {
-        /// Number of the `netmap_if`.
+        /// Index of the `netmap_if`.
         index: u32,
         /// Extra buffers that it lists.
         extra_bufs: u32,
         /// Bytes of header before each frame.
         hdr_len: u32,
     },
-    /// Nobody knows.
+    /// Unknown.
     Unknown,
 }
 
@@ -100,7 +100,7 @@ impl Instance {
     /// Creates a device that waits for its guest's driver; `fault` is the hypervisor's.
     ///
     /// # Errors
-    /// [`InstanceError`] if there is no memory or descriptor.
+    /// [`InstanceError`] if the process is out of memory or descriptors.
     pub fn new(config: &Config, backend: &Arc<dyn Backend>, fault: &Fault) -> Result<Instance, InstanceError> {
         let region = match backend.memory() {
             Some(beside) => Arc::clone(&beside.region),
@@ -118,11 +118,11 @@ impl Instance {
         Ok(this)
     }
 
-    /// Takes over a device that another process served: its memory, then its doorbells and vectors. Nothing is rung,
-    /// and nothing changes in what is the guest's, before [`Instance::go_on`].
+    /// Restores another process's device from its memory, doorbells and vectors. Before [`Instance::go_on`], nothing is
+    /// rung, and nothing of the guest's changes.
     ///
     /// # Errors
-    /// [`InstanceError`] when the memory is not this device's.
+    /// [`InstanceError`] if the memory is not this device's.
     pub fn restore(
         config: &Config,
         backend: &Arc<dyn Backend>,
@@ -163,8 +163,7 @@ impl Instance {
         Ok(this)
     }
 
-    /// The device is this process's from now on. Where nobody knows how far its rings have come, its driver is asked to
-    /// restart them.
+    /// Makes the device this process's. If its rings' positions are unknown, asks its driver to restart them.
     pub fn go_on(&mut self) {
         if self.begun == RingsState::Unknown {
             self.header.describe(&self.config, self.region.layout());
@@ -177,7 +176,7 @@ impl Instance {
         self.is_ours = true;
     }
 
-    /// What another process must know to continue the device, besides its descriptors. The workers pause.
+    /// State for a successor, without descriptors. The workers must be parked.
     pub fn state(&self) -> InstanceState {
         let rings = self.running.as_ref().map_or(RingsState::Stopped, |running| RingsState::Running {
             index: running.binding.index(),
@@ -214,7 +213,7 @@ impl Instance {
         Ok(this)
     }
 
-    /// The memory, for the guest.
+    /// The memory, to pass to the guest.
     pub fn memory(&self) -> Option<BorrowedFd<'_>> {
         self.region.fd()
     }
@@ -234,10 +233,10 @@ impl Instance {
         self.running.as_ref().map(|running| running.hdr_len)
     }
 
-    /// Executes the guest's command, if there is a new one. Returns it with its result.
+    /// Executes the guest's command, if it has a new one. Returns it with its result.
     ///
     /// # Errors
-    /// The running rings cannot be taken back: the guest must be given up.
+    /// A worker does not hand the running rings back: the guest must be given up.
     pub fn obey(&mut self) -> Result<Option<Obeyed>, InUse> {
         let command = self.header.command();
         if command.number == self.seen {
@@ -258,14 +257,14 @@ impl Instance {
         Ok(Some((command.what, done)))
     }
 
-    /// Interrupts the guest's driver so that it reads the status.
+    /// Interrupts the guest's driver, to make it read the status.
     fn interrupt(&self) {
         if let Some(bell) = self.vectors.last() {
             bell.ring();
         }
     }
 
-    /// Starts new rings on all of the memory, in whatever state the guest left it.
+    /// Starts new rings over all of the memory, in whatever state the guest left it.
     fn start(&mut self, features: u32, extra_bufs: u32) -> Result<(), Errno> {
         if features & !self.config.features() != 0 {
             return Err(Errno::OPNOTSUPP);
@@ -273,11 +272,11 @@ impl Instance {
         let hdr_len = if features & FEATURE_VNET_HDR != 0 { 12 } else { 0 };
         let running = self.rings(hdr_len, extra_bufs).map_err(|why| {
             tracing::warn!(%why, "rings cannot be started");
-            // Rings that cannot be taken back are not used any more, and keep new ones out.
+            // Rings that are not handed back are out of use, and keep new ones out.
             let _ = self.backend.empty();
             Errno::NOMEM
         })?;
-        // The guest may have overwritten it since.
+        // The guest may have overwritten it.
         self.header.describe(&self.config, self.region.layout());
         self.header.set_binding(running.binding.nifp(), running.binding.extra_bufs());
         self.running = Some(running);
@@ -302,7 +301,7 @@ impl Instance {
         Ok(Running { binding, hdr_len })
     }
 
-    /// Gives the rings to the workers.
+    /// Lends the rings to the workers.
     fn connect(&self, mem: &Arc<PortMem>, hdr_len: u32, goes_on: bool) -> Result<(), Errno> {
         let of = |i: usize, side: &RingSide| {
             let wake = self.vectors.get(i).ok_or(Errno::INVAL)?.try_clone();
@@ -325,7 +324,7 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // Rings that cannot be taken back are not used any more, and keep their memory.
+        // Rings that are not handed back are out of use, and keep their memory.
         let _ = self.stop();
         for (ring, bell) in self.doorbells.iter().enumerate() {
             if let Some(wake) = self.backend.wake(ring) {

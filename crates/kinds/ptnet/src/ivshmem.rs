@@ -1,17 +1,17 @@
-//! The server's side of QEMU's ivshmem protocol (QEMU docs/specs/ivshmem-spec): how a guest gets its memory, doorbells
-//! and interrupts.
+//! The server's side of QEMU's ivshmem protocol (QEMU docs/specs/ivshmem-spec): it passes memory, doorbells and
+//! interrupts to a guest.
 //!
 //! The server sends 64-bit little-endian numbers, some with a descriptor:
 //!
-//! | number | descriptor | what it says |
+//! | number | descriptor | meaning |
 //! |---|---|---|
 //! | 0 | none | the protocol version |
 //! | the guest's peer number | none | the guest's identity |
 //! | -1 | memfd | the memory |
-//! | the host's peer number, once a vector | eventfd | the target of the guest's doorbells |
-//! | the guest's own number, once a vector | eventfd | an interrupt of the guest |
+//! | the host's peer number, once per vector | eventfd | the target of the guest's doorbells |
+//! | the guest's own number, once per vector | eventfd | an interrupt of the guest |
 //!
-//! Guests send nothing. There are only two peers, this server being the host: memory is never shared between guests.
+//! Guests send nothing. The only peers are the guest and this server, the host: memory is never shared between guests.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -29,16 +29,16 @@ const VERSION: i64 = 0;
 const MEMORY: i64 = -1;
 /// The guest's peer number.
 pub const GUEST_PEER: u32 = 1;
-/// Upper bound on waiting for the other end to make room for a message.
+/// Longest wait for the other end to make room for a message.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A message: a number and maybe a descriptor.
+/// A message: a number and, optionally, a descriptor.
 pub type Message<'a> = (i64, Option<BorrowedFd<'a>>);
 
 /// The messages for a new guest, in order.
 ///
 /// # Errors
-/// `EBADF` when the device has no memory that can be passed on.
+/// `EBADF` if the device has no memory that can be passed on.
 pub fn greeting(device: &Instance) -> Result<Vec<Message<'_>>, Errno> {
     let memory = device.memory().ok_or(Errno::BADF)?;
     let host = device.doorbells().iter().map(|bell| (i64::from(HOST_PEER), Some(bell.as_fd())));
@@ -50,7 +50,8 @@ pub fn greeting(device: &Instance) -> Result<Vec<Message<'_>>, Errno> {
 /// Sends messages.
 ///
 /// # Errors
-/// Whatever sendmsg(2) returns; `ETIMEDOUT` when nobody reads them, `ECANCELED` when `stop` became readable meanwhile.
+/// Any error of sendmsg(2); `ETIMEDOUT` if the other end does not read, `ECANCELED` if `stop` became readable
+/// meanwhile.
 pub fn send(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, messages: &[Message<'_>]) -> Result<(), Errno> {
     messages.iter().try_for_each(|message| send_one(socket, stop, message))
 }

@@ -1,4 +1,4 @@
-//! A virtual machine's memory, which two devices show: the memory device, and the ptnet device whose rings lie in it.
+//! A virtual machine's memory, shown by two devices: the memory device, and the ptnet device, whose rings lie in it.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use crate::header::Config;
 use crate::instance::{InstanceError, shape, sizes};
 
-/// Memory numbers in use. A guest with several ptnet devices finds the memory of each by its number, which its driver
-/// keeps in 16 bits: it must differ from port to port.
+/// Memory numbers in use. A guest with several ptnet devices finds the memory of each by its 16-bit number, which must
+/// differ from port to port.
 static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers { last: 0, used: BTreeSet::new() });
 
 struct Numbers {
@@ -23,7 +23,7 @@ struct Numbers {
 }
 
 impl Numbers {
-    /// Returns the next unused number. That none of 65,535 is free is an error that no machine has the descriptors for.
+    /// Returns the next unused number; `None` if all 65,535 are used, more than a machine has descriptors for.
     fn take(&mut self) -> Option<u16> {
         let next = (1..=u16::MAX).map(|k| self.last.wrapping_add(k)).find(|n| *n != 0 && !self.used.contains(n))?;
         self.used.insert(next);
@@ -43,7 +43,7 @@ impl Number {
         taken.map(Number).ok_or_else(none)
     }
 
-    /// That number, if it is free.
+    /// Reserves that number, if it is free.
     fn of(number: u16) -> Option<Number> {
         let mut numbers = lock(&NUMBERS);
         (number != 0 && numbers.used.insert(number)).then(|| {
@@ -63,7 +63,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A virtual machine's memory, which lives while one of its two devices is connected.
+/// A virtual machine's memory. It lives while one of its two devices is connected.
 #[derive(Default)]
 pub struct Machine {
     shared: Mutex<Shared>,
@@ -76,7 +76,7 @@ struct Shared {
 }
 
 impl Machine {
-    /// Number and descriptor of its memory, if it has any.
+    /// Number and descriptor of its memory, if any.
     pub(crate) fn save(&self) -> std::io::Result<Option<MemoryState>> {
         let shared = lock(&self.shared);
         let Some((region, number)) = &shared.memory else { return Ok(None) };
@@ -84,7 +84,7 @@ impl Machine {
         Ok(Some(MemoryState { number: number.0, file: Fd::copy_of(fd)? }))
     }
 
-    /// Continues a machine of another process, which has a device; nothing is written.
+    /// Restores another process's machine, which has a device; writes nothing.
     pub(crate) fn restore(config: &Config, memory: MemoryState) -> Result<Machine, BadState> {
         let layout = Layout::bar(sizes(config)).map_err(|e| BadState::new(RegionError::from(e)))?;
         let region = Region::adopt(memory.file.take()?, layout, &[]).map_err(BadState::new)?;
@@ -93,7 +93,7 @@ impl Machine {
     }
 }
 
-/// A machine's memory.
+/// Saved state of a machine's memory.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct MemoryState {
     number: u16,
@@ -109,7 +109,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// A share of the memory, which is made for the first user.
+    /// Creates a share of the memory; the first one creates the memory.
     pub(crate) fn new(machine: &Arc<Machine>, config: &Config) -> Result<Share, InstanceError> {
         let mut shared = lock(&machine.shared);
         if shared.memory.is_none() {
@@ -133,22 +133,22 @@ impl Drop for Share {
     }
 }
 
-/// Rings and their `netmap_if`, laid out in a machine's memory: at the same places each time, so that what a driver has
-/// computed once stays right.
+/// Rings and their `netmap_if`, laid out in a machine's memory. Each layout has the same offsets: those that a driver
+/// has computed stay right.
 pub(crate) struct Laid {
     pub(crate) mem: Arc<PortMem>,
     binding: Binding,
 }
 
 impl Laid {
-    /// Lays out all of it again, in whatever state the guest left it. Nobody may use the previous layout.
+    /// Lays out everything anew, in whatever state the guest left it. The previous layout must be out of use.
     pub(crate) fn new(region: &Region, c: &Config) -> Result<Laid, InstanceError> {
         let mem = Arc::new(region.renewed()?.port(shape(c))?);
         let binding = mem.bind("ptnet", 0..c.tx_rings, 0..c.rx_rings, 0)?;
         Ok(Laid { mem, binding })
     }
 
-    /// The same as another process laid them out; nothing is written.
+    /// The layout of another process; writes nothing.
     pub(crate) fn continued(region: &Region, c: &Config) -> Result<Laid, InstanceError> {
         let mem = Arc::new(region.renewed()?.continue_port(shape(c), (0, 0), 0)?);
         let binding = mem.continue_binding(0, 0)?;
@@ -171,7 +171,7 @@ mod tests {
     use crate::published::PtnetDevice;
     use crate::seats::Seats;
 
-    /// Objective: numbers in use are not given out twice, zero never, and returned ones are reused.
+    /// Objective: numbers in use are not reserved twice, zero never, and returned ones are reused.
     #[test]
     fn numbers() {
         let mut numbers = Numbers { last: u16::MAX - 2, used: BTreeSet::from([1]) };
@@ -182,8 +182,8 @@ mod tests {
         assert_eq!(numbers.take(), Some(7));
     }
 
-    /// Objective: a loss of a machine's memory is attributed to the hypervisor of the ptnet device; a loss of a pipe's
-    /// to its program.
+    /// Objective: a loss of a machine's memory is attributed to the ptnet device's hypervisor; a loss of a pipe's to
+    /// its program.
     #[test]
     fn losses_are_blamed() {
         let config = Config { tx_rings: 1, rx_rings: 1, slots: 16, buf_size: 0, vnet_hdr: false, mac: [0; 6], mtu: 0 };
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(faults.map(|fault| fault.reason()), [Some(LOST.to_owned()), Some(LOST.to_owned())]);
     }
 
-    /// Objective: rings are laid out at the same places each time, even over nonsense.
+    /// Objective: rings have the same offsets each time, even over nonsense.
     #[test]
     fn same_places() {
         let config = Config { tx_rings: 2, rx_rings: 2, slots: 16, buf_size: 0, vnet_hdr: false, mac: [0; 6], mtu: 0 };
@@ -208,7 +208,7 @@ mod tests {
         let picture = || {
             let laid = Laid::new(&share.region, &config).unwrap();
             let nifp = laid.nifp() as usize / 4;
-            // The offsets of the rings in the netmap_if: two each way, and two of the host's that are none.
+            // The offsets of the rings in the netmap_if: two each way, and two of host rings, which do not exist.
             let offsets = (0..6).map(|i| whole.load_wide(nifp + 14 + 2 * i)).collect::<Vec<_>>();
             let slots = laid.mem.tx.iter().chain(&laid.mem.rx).map(|side| side.ring.slot_word(7).buf_idx);
             (laid.nifp(), offsets, slots.collect::<Vec<_>>())

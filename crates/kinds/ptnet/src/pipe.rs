@@ -1,5 +1,4 @@
-//! A pipe whose one end is a virtual machine: buffers are swapped between its rings and a program's, and no frame is
-//! copied.
+//! A pipe between a virtual machine and a program: buffers are swapped between their rings, and no frame is copied.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +22,7 @@ use crate::backend::{Backend, Beside, Fresh};
 use crate::header::Config;
 use crate::instance::{InstanceError, shape, sizes};
 
-/// A ring of the program: its two bells, and the position in it.
+/// A ring of the program: its two doorbells, and the position in it.
 struct Far {
     side: RingSide,
     doorbell: Doorbell,
@@ -33,33 +32,34 @@ struct Far {
 
 impl Far {
     fn new(side: Option<&RingSide>, bells: (Doorbell, Doorbell)) -> Result<Far, Errno> {
-        let (doorbell, wake) = (bells.0, Arc::new(bells.1));
+        let doorbell = bells.0;
+        let wake = Arc::new(bells.1);
         Ok(Far { side: side.ok_or(Errno::INVAL)?.clone(), doorbell, wake, kicks: Arc::default() })
     }
 }
 
-/// What another process must know to continue a pipe.
+/// Saved state of a pipe.
 #[derive(Serialize, Deserialize)]
 pub struct PipeState {
     memory: Fd,
     /// Doorbell and wake-up of the program's rx ring, and of its tx ring.
     bells: [[Fd; 2]; 2],
-    /// The buffers that are used.
+    /// Buffers in use.
     used_bufs: Vec<Range<u32>>,
     /// The positions in the program's rings, for the next guest.
     at: [u32; 2],
-    /// The positions up to which the relays have filled, while there is a guest.
+    /// The positions up to which the relays have filled, while a guest is connected.
     filled: Option<[u32; 2]>,
 }
 
 /// Both directions of a pipe. The program's end stays while guests come and go.
 pub struct PipeBackend {
     memory: Beside,
-    /// From the guest, and to it.
+    /// The directions from the guest and to it.
     seats: [Arc<Seat<Relay>>; 2],
     /// The program's rx ring, and its tx ring.
     far: [Far; 2],
-    /// The positions in those rings, while there is no guest.
+    /// The positions in those rings, while no guest is connected.
     at: Mutex<[u32; 2]>,
     /// The positions up to which another process has filled.
     filled: Option<[u32; 2]>,
@@ -67,7 +67,7 @@ pub struct PipeBackend {
     fault: Fault,
 }
 
-/// Index of a direction, and of the program's ring in it.
+/// Index of a direction, and of its ring of the program.
 const FROM_GUEST: usize = 0;
 const TO_GUEST: usize = 1;
 
@@ -75,10 +75,10 @@ impl PipeBackend {
     /// Creates a pipe of a device's size; `fault` is the program's.
     ///
     /// # Errors
-    /// [`InstanceError`] if there is no memory or descriptor.
+    /// [`InstanceError`] if the process is out of memory or descriptors.
     pub fn new(config: &Config, fault: Fault) -> Result<PipeBackend, InstanceError> {
         let region = Region::device("netvale-ptnet", both(config), Pages::Ordinary)?;
-        // The guest's rings come first, where a device's are.
+        // The guest's rings come first, as in a device's memory.
         let guest = Arc::new(region.port(shape(config))?);
         let other = Arc::new(region.port(shape_of_other(config))?);
         let bells = || -> Result<_, Errno> { Ok((Doorbell::shared(&fault)?, Doorbell::shared(&fault)?)) };
@@ -86,14 +86,15 @@ impl PipeBackend {
         Self::with(Beside { region, guest, other }, bells, fault)
     }
 
-    /// Restores a pipe of another process; `fault` is the program's. Nothing is rung or written.
+    /// Restores another process's pipe; `fault` is the program's. Nothing is rung or written.
     ///
     /// # Errors
-    /// [`BadState`] if memory or descriptors are not what they should be.
+    /// [`BadState`] if memory or descriptors are inconsistent.
     pub fn restore(config: &Config, fault: Fault, state: PipeState) -> Result<PipeBackend, BadState> {
         let layout = Layout::device(both(config)).map_err(|e| BadState::new(RegionError::from(e)))?;
         let region = Region::adopt(state.memory.take()?, layout, &state.used_bufs).map_err(BadState::new)?;
-        let (guest, other) = (shape(config), shape_of_other(config));
+        let guest = shape(config);
+        let other = shape_of_other(config);
         let first = guest.tx_rings + guest.rx_rings;
         let guest = Arc::new(region.continue_port(guest, (0, 0), 0).map_err(BadState::new)?);
         let other = Arc::new(region.continue_port(other, (0, 0), first).map_err(BadState::new)?);
@@ -119,10 +120,10 @@ impl PipeBackend {
         Ok(PipeBackend { memory, seats, far, at: Mutex::default(), filled: None, fault })
     }
 
-    /// What another process must know to continue it, while the workers pause.
+    /// State for a successor, while the workers are parked.
     ///
     /// # Errors
-    /// When the process is out of descriptors, or a worker does not leave.
+    /// The process is out of descriptors, or a worker does not leave.
     pub fn save(&self) -> std::io::Result<PipeState> {
         let filled = |seat: &Seat<Relay>| -> std::io::Result<Option<u32>> {
             let relay = seat.queue.control().map_err(std::io::Error::other)?;
@@ -145,12 +146,12 @@ impl PipeBackend {
         self.at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The seats that workers serve: from the guest, and to it.
+    /// The workers' seats: from the guest, and to it.
     pub fn seats(&self) -> [&Arc<Seat<Relay>>; 2] {
         [&self.seats[FROM_GUEST], &self.seats[TO_GUEST]]
     }
 
-    /// Doorbell and wake-up of the program's rings: of its tx ring, and of its rx ring.
+    /// Doorbell and wake-up of the program's tx ring, and of its rx ring.
     pub fn bells(&self) -> [(&Doorbell, &Doorbell); 2] {
         [TO_GUEST, FROM_GUEST].map(|i| (&self.far[i].doorbell, &*self.far[i].wake))
     }
@@ -160,7 +161,7 @@ impl PipeBackend {
         &self.fault
     }
 
-    /// The memory.
+    /// The memory of both ends.
     pub fn beside(&self) -> &Beside {
         &self.memory
     }
@@ -199,8 +200,9 @@ impl Backend for PipeBackend {
 
     fn empty(&self) -> Result<(), InUse> {
         let mut at = self.at();
-        let (there, back) = (self.seats[FROM_GUEST].disconnect(), self.seats[TO_GUEST].disconnect());
-        // Even for a relay that a worker does not hand back, the position shown to the program is known.
+        let there = self.seats[FROM_GUEST].disconnect();
+        let back = self.seats[TO_GUEST].disconnect();
+        // The position shown to the program is known even if a worker does not hand its relay back.
         match &there {
             Ok(relay) => at[FROM_GUEST] = relay.as_ref().map_or(at[FROM_GUEST], |relay| relay.to().hwtail()),
             Err(InUse) => at[FROM_GUEST] = self.far[FROM_GUEST].side.csb.hwtail(),
@@ -228,12 +230,14 @@ impl Backend for PipeBackend {
 }
 
 impl PipeBackend {
-    /// Connects rings that another process relayed.
+    /// Connects rings relayed by another process.
     fn go_on(&self, rings: &Fresh<'_>) -> Result<(), Errno> {
-        let ([there, back], filled) = (&self.far, self.filled.ok_or(Errno::INVAL)?);
+        let [there, back] = &self.far;
+        let filled = self.filled.ok_or(Errno::INVAL)?;
         let (side, wake) = rings.tx(0)?;
         let from = HostTx::counted(side, wake, Arc::clone(&self.seats[FROM_GUEST].kicks)).going_on();
-        let (wake, kicks) = (Arc::clone(&there.wake), Arc::clone(&there.kicks));
+        let wake = Arc::clone(&there.wake);
+        let kicks = Arc::clone(&there.kicks);
         let to = RelayEnd::continued(there.side.clone(), filled[FROM_GUEST], wake, kicks);
         self.seats[FROM_GUEST].connect(Relay::new(from, to).ok_or(Errno::INVAL)?)?;
         let (side, wake) = rings.rx(0)?;
@@ -248,9 +252,10 @@ fn shape_of_other(config: &Config) -> PortShape {
     PortShape { tx_rings: 1, rx_rings: 1, ..shape(config) }
 }
 
-/// The sizes of a device's memory with another pair of rings, and their buffers.
+/// The sizes of a device's memory with a second pair of rings, and their buffers.
 fn both(config: &Config) -> RegionSizes {
-    let (alone, double) = (sizes(config), |n: u32| n.saturating_mul(2));
+    let alone = sizes(config);
+    let double = |n: u32| n.saturating_mul(2);
     RegionSizes {
         rings: PoolSize { num: double(alone.rings.num), ..alone.rings },
         bufs: PoolSize { num: double(alone.bufs.num), ..alone.bufs },

@@ -1,4 +1,4 @@
-//! A ptnet port: a socket, and a device for each virtual machine that connects there.
+//! A ptnet port: a socket, and a device for each virtual machine that connects to it.
 
 mod state;
 
@@ -31,7 +31,7 @@ use crate::vfio::Devices;
 /// Maximum number of rings in one direction.
 pub const MAX_RINGS: u32 = 16;
 
-/// Allowed number of slots in a ring: fewer are useless to a driver.
+/// Allowed number of slots of a ring: fewer are useless to a driver.
 pub const SLOTS: std::ops::RangeInclusive<u32> = 4..=*netvale_mem::layout::RING_SLOTS_RANGE.end();
 
 /// The options of a port.
@@ -39,23 +39,23 @@ pub const SLOTS: std::ops::RangeInclusive<u32> = 4..=*netvale_mem::layout::RING_
 pub struct PtnetOptions {
     /// The socket.
     pub site: Site,
-    /// The device offered there.
+    /// The offered device.
     pub config: Config,
-    /// How guests reach it.
+    /// The guests' access to it.
     pub transport: Transport,
 }
 
-/// How a guest gets at the rings.
+/// A guest's access to the rings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transport {
     /// QEMU's ivshmem-doorbell, and netvale's header.
     #[default]
     Ivshmem,
-    /// vfio-user, and the devices that netmap published; the second one listens at [`crate::vfio::memory_path`].
+    /// vfio-user, and netmap's published devices; the memory device listens at [`crate::vfio::memory_path`].
     VfioUser,
 }
 
-/// Why the port cannot be created.
+/// An error creating a port.
 #[derive(Debug, Error)]
 pub enum PtnetError {
     /// The number of rings is out of range.
@@ -73,7 +73,7 @@ pub enum PtnetError {
 }
 
 impl PtnetError {
-    /// The error number that fits.
+    /// The closest error number.
     pub fn errno(&self) -> Errno {
         match self {
             PtnetError::Rings(_) | PtnetError::Slots(_) => Errno::INVAL,
@@ -92,17 +92,17 @@ pub struct PtnetPort {
     options: PtnetOptions,
 }
 
-/// How the guests of a port are served.
+/// Service of a port's guests.
 enum Serving {
     Ivshmem(Box<Service<Guest, GuestState>>, Arc<Listener>),
     VfioUser(Box<Devices>),
 }
 
 impl PtnetPort {
-    /// Checks whether a device can have this configuration.
+    /// Checks that a device can have this configuration.
     ///
     /// # Errors
-    /// [`PtnetError`] if it cannot.
+    /// [`PtnetError`] if not.
     pub fn check(c: &Config) -> Result<(), PtnetError> {
         for rings in [c.tx_rings, c.rx_rings] {
             if rings == 0 || rings > MAX_RINGS {
@@ -115,11 +115,12 @@ impl PtnetPort {
     /// Opens the socket and serves it; `backend` gets the guests' rings.
     ///
     /// # Errors
-    /// [`PtnetError`] if the configuration is impossible or a socket cannot be opened.
+    /// [`PtnetError`] if the configuration is invalid or a socket cannot be opened.
     pub fn new(options: &PtnetOptions, backend: Arc<dyn Backend>) -> Result<PtnetPort, PtnetError> {
         Self::check(&options.config)?;
-        // Impossible sizes are reported now, not when a guest connects.
-        let (path, config) = (options.site.path(), options.config);
+        // Reports invalid sizes now, not when a guest connects.
+        let path = options.site.path();
+        let config = options.config;
         let fault = Fault::new().map_err(OpenError::step(path, "make an eventfd"))?;
         drop(Instance::new(&config, &backend, &fault)?);
         let behind = Arc::clone(&backend);
@@ -134,17 +135,17 @@ impl PtnetPort {
         Ok(PtnetPort { serving, backend, options: options.clone() })
     }
 
-    /// The options it was created with.
+    /// The options of its creation.
     pub fn options(&self) -> &PtnetOptions {
         &self.options
     }
 
-    /// Bytes of the memory that its guest gets.
+    /// Bytes of its guest's memory.
     pub fn memory(&self) -> u64 {
         Layout::new(instance::sizes(&self.options.config)).map_or(0, |layout| layout.total)
     }
 
-    /// The state of its virtual machines.
+    /// State of its virtual machines.
     pub fn state(&self) -> service::State<Guest> {
         match &self.serving {
             Serving::Ivshmem(service, ..) => service.state(),
@@ -152,7 +153,7 @@ impl PtnetPort {
         }
     }
 
-    /// Has a thread of the port call this whenever a virtual machine has connected or is gone. Only the first call
+    /// Has a thread of the port call `call` whenever a virtual machine connects or leaves. Only the first registration
     /// counts.
     pub fn on_peer(&self, call: impl Fn() + Send + Sync + 'static) {
         match &self.serving {
@@ -161,7 +162,7 @@ impl PtnetPort {
         }
     }
 
-    /// Interrupts sent to the guest and saved, and kicks from it, for one of its tx rings (`tx`) or rx rings.
+    /// Interrupts sent to the guest and saved, and kicks from it, of one tx ring (`tx`) or rx ring.
     pub fn ring_kicks(&self, tx: bool, i: usize) -> (u64, u64, u64) {
         self.backend.kicks(tx, i)
     }
@@ -174,22 +175,22 @@ impl PtnetPort {
 
 /// A guest's connection.
 enum Connection {
-    /// It has just been made.
+    /// A new connection.
     New(OwnedFd),
-    /// Another process has left it, with its device.
+    /// A connection of another process, with its device.
     Continued(OwnedFd, Box<Instance>, Fault),
 }
 
-/// A guest that is served, by ivshmem.
+/// A guest served over ivshmem.
 type GuestPeer = Peer<Guest, GuestState>;
 
-/// The control thread's part, by ivshmem.
+/// State of the control thread, for ivshmem.
 struct Server {
     backend: Arc<dyn Backend>,
     config: Config,
     place: Place,
     listener: Arc<Listener>,
-    /// The first guest, if another process served one.
+    /// The restored guest, served first.
     first: Option<Connection>,
 }
 
@@ -244,13 +245,13 @@ impl Server {
                     tracing::debug!(path = %self.place.path().display(), command, ?done, "command");
                     peer.told().update(|guest| guest.obeyed(device.hdr_len()));
                 }
-                // What ends it is looked at above.
+                // The end of the session is checked above.
                 nap(peer.ends(), PAUSE);
             }
         }
     }
 
-    /// Makes a new device, and announces it to the other end; or takes over one that the other end has already.
+    /// Creates a new device and announces it to the other end, or takes a restored one.
     fn device(&self, connection: Connection, peer: &GuestPeer) -> Result<(OwnedFd, Instance), String> {
         let fault = peer.fault();
         let connection = match connection {
@@ -264,20 +265,20 @@ impl Server {
         let greeting = ivshmem::greeting(&device).map_err(|e| e.to_string())?;
         ivshmem::send(connection.as_fd(), peer.stops(), &greeting)
             .map_err(|e| format!("its device cannot be described: {e}"))?;
-        // Without descriptors for it, the guest is just not kept.
+        // Without descriptors for its state, the guest is merely not kept.
         peer.keep(state::of(&connection, &device, InstanceState::UNKNOWN).ok());
         drop(greeting);
         Ok((connection, device))
     }
 }
 
-/// Pauses if that is why the service must stop: afterwards it goes on. `false` if it is not.
+/// Pauses if the service must, and resumes afterwards. Returns `false` if it must stop for another reason.
 fn pauses(connection: &OwnedFd, device: &Instance, peer: &GuestPeer) -> bool {
     let pause = peer.asked_to_pause();
     pause.map(|pause| pause.with(state::say(connection, device))).is_some()
 }
 
-/// Whether the other end has hung up. It never sends anything.
+/// Whether the other end has hung up. It never sends data.
 fn is_gone(connection: &OwnedFd) -> Result<bool, String> {
     let mut byte = [0u8; 1];
     match rustix::net::recv(connection, &mut byte, RecvFlags::DONTWAIT) {

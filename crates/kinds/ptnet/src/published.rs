@@ -1,8 +1,8 @@
-//! ptnet as netmap published it: two PCI devices, by vfio-user.
+//! ptnet as netmap published it: two PCI devices, over vfio-user.
 //!
 //! The *memory device* (1b36:000c) shows netmap's memory and describes its parts; the *ptnet device* (1b36:000d) has
-//! the registers of the ptnet paper. A guest's driver for them has its own status blocks, in its own memory, and tells
-//! the device their addresses. Registers are 32 bits wide; accesses of another width read as zero and are not written.
+//! the registers of the ptnet paper. A guest's driver for them has status blocks of its own, in its own memory, and
+//! tells the device their addresses. Registers are 32 bits wide; reads of another width give zero, writes are ignored.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::machine::{Laid, Machine, Share};
 
 /// Bytes of registers.
 const REGISTERS: u64 = 256;
-/// Base address registers: registers of both; memory of the one; vectors of the other.
+/// Base address registers: registers of both devices; memory of the first; vectors of the second.
 const IO: usize = 0;
 const MEMORY: usize = 1;
 const VECTORS: usize = 2;
@@ -39,7 +39,7 @@ const VECTORS_SIZE: u64 = 4096;
 /// Size of a status block in bytes.
 const CSB: u64 = 64;
 
-/// Reads a register.
+/// Writes a register's value to `data`.
 fn give(value: u32, data: &mut [u8]) {
     if let Ok(data) = <&mut [u8; 4]>::try_from(data) {
         *data = value.to_le_bytes();
@@ -56,7 +56,7 @@ impl MemoryDevice {
     /// Number of vectors of each kind.
     pub const VECTORS: [u32; KINDS] = [0; KINDS];
 
-    /// The device of a machine.
+    /// Creates the device of a machine.
     ///
     /// # Errors
     /// [`InstanceError`].
@@ -120,7 +120,7 @@ impl Device for MemoryDevice {
 /// Reports whether the guest's rings run.
 pub type Tell = Box<dyn Fn(Option<u32>) + Send>;
 
-/// The registers of a ptnet device that a guest can change.
+/// Guest-writable registers of a ptnet device.
 #[derive(Serialize, Deserialize)]
 pub struct Registers {
     features: u32,
@@ -133,26 +133,26 @@ pub struct Registers {
 
 /// The ptnet device. Dropping it stops the rings.
 ///
-/// It behaves towards a driver as netmap's own host does: everything that a driver reads in its probe function is valid
-/// from the start and stays so; the rings start with the first [`CREATE`]; a new address of status blocks stops rings
-/// that ran with the old one.
+/// To a driver it behaves like netmap's own host. Everything that a driver reads in its probe function is valid from
+/// the start and stays so. The rings start with the first [`CREATE`]; a new address of status blocks stops rings that
+/// ran with the old one.
 pub struct PtnetDevice {
     space: ConfigSpace,
     config: Config,
     share: Share,
-    /// The layout of the rings: made again whenever they stop, and before they start.
+    /// The layout of the rings: made anew whenever they stop, and before they start.
     laid: Laid,
     backend: Arc<dyn Backend>,
-    /// The doorbells that workers ring, tx rings first: they lead to the hypervisor's.
+    /// The doorbells that workers ring, tx rings first; they forward to the hypervisor's.
     wakes: Vec<Arc<Doorbell>>,
     features: u32,
-    /// Also changed while the rings run.
+    /// May change while the rings run.
     hdr_len: HdrLen,
     csb: [u32; 4],
     /// The result of the last command.
     result: u32,
     running: bool,
-    /// Whether the rings that ran last were handed back.
+    /// Whether the last running rings were handed back.
     handed_back: Result<(), InUse>,
     tell: Tell,
 }
@@ -165,8 +165,8 @@ impl PtnetDevice {
         counts
     }
 
-    /// The device of a machine; `tell` learns when its rings run, and with how many bytes of header; `fault` is the
-    /// hypervisor's.
+    /// Creates the device of a machine. `tell` is called when its rings start, with the bytes of header, and when they
+    /// stop; `fault` is the hypervisor's.
     ///
     /// # Errors
     /// [`InstanceError`].
@@ -180,7 +180,7 @@ impl PtnetDevice {
         Self::laid(config, machine, backend, tell, fault, Laid::new)
     }
 
-    /// Like [`PtnetDevice::new`], for a device of another process: [`PtnetDevice::go_on`] must follow.
+    /// Like [`PtnetDevice::new`], for another process's device; [`PtnetDevice::go_on`] must follow.
     ///
     /// # Errors
     /// [`InstanceError`].
@@ -228,7 +228,7 @@ impl PtnetDevice {
         })
     }
 
-    /// Its registers, for another process.
+    /// Its registers, for a successor.
     pub fn registers(&self) -> Registers {
         Registers {
             features: self.features,
@@ -239,15 +239,15 @@ impl PtnetDevice {
         }
     }
 
-    /// Continues with the registers, and with what the hypervisor has provided, as another process left them: nothing
-    /// is rung, and nothing changes in what is the guest's.
+    /// Attaches restored registers and the hypervisor's resources. Nothing is rung, and nothing of the guest's changes.
     ///
     /// # Errors
-    /// The error of rings that cannot run.
+    /// The rings cannot run; the error says why.
     pub fn go_on(&mut self, host: &Host, registers: &Registers) -> Result<(), Errno> {
         self.set(reg::FEATURES, registers.features, host);
         self.set_header_len(registers.hdr_len);
-        (self.csb, self.result) = (registers.csb, registers.result);
+        self.csb = registers.csb;
+        self.result = registers.result;
         self.interrupts_changed(host);
         if registers.running {
             self.connect(&self.csbs(host)?, true)?;
@@ -256,7 +256,7 @@ impl PtnetDevice {
         Ok(())
     }
 
-    /// Who learns when its rings run.
+    /// Sets the function to call when its rings start or stop.
     pub fn tells(&mut self, tell: Tell) {
         self.tell = tell;
     }
@@ -291,15 +291,15 @@ impl PtnetDevice {
         }
     }
 
-    /// An invalid length, or one that is not offered, changes nothing: the driver reads it back. Running rings follow a
-    /// change.
+    /// Sets the header length. An invalid length, or one that is not offered, changes nothing: the driver reads it
+    /// back. Running rings follow a change.
     fn set_header_len(&mut self, value: u32) {
         if (value == 0 || self.config.vnet_hdr) && self.hdr_len.set(value) && self.running {
             (self.tell)(Some(value));
         }
     }
 
-    /// The low half of an address is written last and makes it take effect: rings that run with the old one are
+    /// Sets half of an address. The low half is written last and takes effect: rings that run with the old address are
     /// stopped.
     fn set_csb(&mut self, half: usize, value: u32) {
         if let Some(place) = self.csb.get_mut(half) {
@@ -332,7 +332,7 @@ impl PtnetDevice {
         tracing::debug!(command, result = self.result, "ptnet control");
     }
 
-    /// Starts the rings, with the guest's status blocks. Running rings go on.
+    /// Starts the rings, with the guest's status blocks. Running rings keep running.
     fn start(&mut self, host: &Host) -> Result<(), Errno> {
         if self.running {
             return Ok(());
@@ -342,7 +342,7 @@ impl PtnetDevice {
         self.laid = Laid::new(&self.share.region, &c).map_err(|_| Errno::NOMEM)?;
         for (i, csb) in csbs.iter().enumerate() {
             csb.reset(if i < self.laid.mem.tx.len() { c.slots - 1 } else { 0 });
-            // As netmap's host begins; a driver that only ever waits for interrupts relies on it.
+            // netmap's host starts this way; a driver that only waits for interrupts relies on it.
             arm(csb.appl_need_kick());
         }
         if let Err(why) = self.connect(&csbs, false) {
@@ -369,8 +369,7 @@ impl PtnetDevice {
         (0..rings).map(|i| self.csb(i, host)).collect::<Option<_>>().ok_or(Errno::NXIO)
     }
 
-    /// The status block of a ring, at the guest's address; `None` without an address, or if it is outside the guest's
-    /// memory.
+    /// The status block of a ring, at the guest's address; `None` without an address, or outside the guest's memory.
     fn csb(&self, ring: usize, host: &Host) -> Option<Csb> {
         let half = |high: u32, low: u32| {
             let first = (u64::from(high) << 32 | u64::from(low)).checked_add(CSB * ring as u64)?;
@@ -440,7 +439,7 @@ impl Device for PtnetDevice {
     }
 
     fn memory_changed(&mut self, host: &Host) {
-        // Status blocks that are gone: mapped while the rings run, but no longer the guest's.
+        // The status blocks were unmapped by the guest; they stay mapped here only while the rings run.
         let rings = self.config.tx_rings + self.config.rx_rings;
         if self.running && (0..rings as usize).any(|i| self.csb(i, host).is_none()) {
             tracing::info!("the memory with the status blocks was taken away: rings stopped");
@@ -455,6 +454,8 @@ impl Device for PtnetDevice {
     fn reset(&mut self, _host: &Host) {
         self.stop();
         self.hdr_len.set(0);
-        (self.features, self.csb, self.result) = (0, [0; 4], 0);
+        self.features = 0;
+        self.csb = [0; 4];
+        self.result = 0;
     }
 }

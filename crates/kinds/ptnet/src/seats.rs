@@ -1,4 +1,4 @@
-//! Queues of the switch whose rings come and go with the guest. In between, workers find an empty seat.
+//! Queues of the switch that stay while guests' rings come and go. Without a guest, workers find an empty seat.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,15 +16,14 @@ use rustix::io::Errno;
 
 use crate::backend::{Backend, Fresh};
 
-/// A seat of an rx ring, on which the guest receives. It is the switch's egress itself; workers deliver to the ring
-/// together.
+/// A seat of an rx ring, on which the guest receives. It is itself the switch's egress; workers share the ring.
 #[derive(Default)]
 pub struct RxSeat {
     ring: Lent<RingEgress, Many>,
     counters: Arc<RingCounters>,
-    /// Counts of kicks, over all guests.
+    /// Counts of kicks, summed over all guests.
     kicks: Arc<KickCounts>,
-    /// Whether there is a ring.
+    /// Whether the seat has a ring.
     is_open: AtomicBool,
 }
 
@@ -46,7 +45,7 @@ impl Egress for RxSeat {
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
         match self.ring.enter() {
             Ok(ring) => return ring.deliver(batch, picks, scratch),
-            // A change takes longer only on a busy machine: frames for a lossless port wait for its end.
+            // A change only takes longer on a busy machine; until it ends, frames for a lossless port wait.
             Err(Away::Busy) => return 0,
             Err(Away::Empty) => {}
         }
@@ -56,8 +55,8 @@ impl Egress for RxSeat {
 
     #[inline]
     fn reserve<'b>(&'b self, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
-        // A batch that is not for the steps is handled in `deliver`, without entering twice; so is a worker that would
-        // have to wait, when no other ring is held any more.
+        // A batch that does not suit the steps is handled in `deliver`, without entering twice; so is a worker that
+        // would have to wait: it then holds no other ring.
         let ring = batch.is_plain(u32::MAX).then(|| self.ring.enter_now().ok())??;
         RingEgress::reserve_at(ring.into(), batch, picks)
     }
@@ -76,16 +75,16 @@ pub type Queues = (Vec<Arc<dyn Egress>>, Vec<Box<dyn Ingress>>);
 
 /// A port's seats.
 pub struct Seats {
-    /// Seats of the rings the guest sends on.
+    /// Seats of the rings that the guest sends on.
     tx: Vec<Arc<Seat<RingIngress>>>,
-    /// Seats of the rings the guest receives on.
+    /// Seats of the rings that the guest receives on.
     rx: Vec<Arc<RxSeat>>,
     /// The rings, tx rings first, while a guest has them.
     sides: Mutex<Vec<RingSide>>,
 }
 
 impl Seats {
-    /// Creates that many seats each way, and the queues by which a switch knows them.
+    /// Creates that many seats each way, and the switch's queues on them.
     ///
     /// # Errors
     /// As [`Seat::woken`].
@@ -110,7 +109,7 @@ impl Seats {
 
 impl Backend for Seats {
     fn wake(&self, ring: usize) -> Option<&WakeSet> {
-        // A thread that delivers to a guest looks for room itself: only tx rings have a worker to wake.
+        // Only tx rings have a worker to wake: a thread that delivers to a guest polls for room itself.
         self.tx.get(ring)?.wake.as_ref()
     }
 
@@ -121,13 +120,15 @@ impl Backend for Seats {
     }
 
     fn fill(&self, rings: &Fresh<'_>) -> Result<(), Errno> {
-        let (mem, hdr_len) = (rings.mem, &rings.hdr_len);
+        let mem = rings.mem;
+        let hdr_len = &rings.hdr_len;
         for (i, seat) in self.tx.iter().enumerate() {
             let (side, wake) = rings.tx(i)?;
             let host = HostTx::counted(side, wake, Arc::clone(&seat.kicks));
             let host = if rings.goes_on { host.going_on() } else { host };
-            // The guest rings the seat's bell: the ring's own bell stays mute.
-            let (mute, counters) = (Doorbell::new()?, Arc::clone(&seat.counters));
+            // The guest rings the seat's doorbell; the ring's own doorbell is unused.
+            let mute = Doorbell::new()?;
+            let counters = Arc::clone(&seat.counters);
             let ring = RingIngress::new(Arc::clone(mem), host, mute, hdr_len.clone(), counters);
             seat.put(ring).map_err(|InUse| Errno::BUSY)?;
         }

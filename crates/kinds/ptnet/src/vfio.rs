@@ -23,21 +23,21 @@ use crate::header::Config;
 use crate::machine::Machine;
 use crate::published::{MemoryDevice, PtnetDevice, Registers};
 
-/// What the name of the memory device's socket ends with.
+/// Suffix of the memory device's socket name.
 const MEMORY: &str = ".mem";
 
-/// The socket of the memory device: beside that of the ptnet device.
+/// The socket of the memory device, beside that of the ptnet device.
 pub fn memory_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(MEMORY);
     name.into()
 }
 
-/// The services of both devices, with their sockets, and what they share.
+/// The services of both devices, with their sockets and shared state.
 pub(crate) struct Devices {
     pub(crate) ptnet: Service<Guest>,
     pub(crate) memory: Service<()>,
-    /// Of the ptnet device, and of the memory device.
+    /// Listeners of the ptnet device and of the memory device.
     listeners: [Arc<Listener>; 2],
     machine: Arc<Machine>,
 }
@@ -90,15 +90,15 @@ fn ptnet_server(
 /// A session with a new device.
 type Made<D> = Result<Session<D>, String>;
 
-/// A device of a service.
+/// A device served by a service.
 trait Served: Device + Send + Sized + 'static {
-    /// What the service shows of it.
+    /// The service's detail about it.
     type Detail: Clone + Default + Send + 'static;
 
-    /// It is shown there from now on.
+    /// Starts showing its state in `_peer`.
     fn shown(&mut self, _peer: &Peer<Self::Detail>) {}
 
-    /// Its registers that a guest can change, if there are any.
+    /// Its guest-writable registers, if any.
     fn registers(&self) -> Option<Registers> {
         None
     }
@@ -121,13 +121,13 @@ impl Served for PtnetDevice {
     }
 }
 
-/// A hypervisor that has just connected, or one that another process served.
+/// A hypervisor that has just connected, or one restored from another process.
 enum Came<D> {
     New(OwnedFd),
     Continued(OwnedFd, Box<Session<D>>, Fault),
 }
 
-/// What a control thread says of the hypervisor that it serves.
+/// The control thread's answer about its hypervisor.
 type Said = std::io::Result<ClientState<Option<Registers>>>;
 
 fn say<D: Served>(connection: &OwnedFd, session: &mut Session<D>) -> Said {
@@ -135,10 +135,10 @@ fn say<D: Served>(connection: &OwnedFd, session: &mut Session<D>) -> Said {
     Ok(ClientState { connection, session: session.save()?, device: session.device().0.registers() })
 }
 
-/// The control thread's part.
+/// State of the control thread.
 struct Server<D, F> {
     listener: Arc<Listener>,
-    /// The hypervisor of another process.
+    /// The restored hypervisor, served first.
     first: Option<Came<D>>,
     make: F,
 }

@@ -1,9 +1,11 @@
-//! Queues that somebody else has opened. They may be anything; what cannot serve a port is *unfit*.
+//! Takes over queues opened by another program. Descriptors may be anything; those that cannot serve a port are
+//! *unfit*.
 //!
-//! What is asked of a descriptor first is answered by the kernel alone: a file system in user space would be asked by
-//! others, and may take its time. Once it is known to be an open TUN device, the driver answers. Of its settings, all
-//! that frames depend on are set anew; that packets come without the driver's own header (`IFF_NO_PI`) cannot be told,
-//! because another flag of the same value hides it: frames of an interface that has it are its owner's to lose.
+//! The kernel alone answers the first queries about a descriptor: a file system in user space would pass them to
+//! another program, which may delay its answer. Once the descriptor is known as an open TUN device, its driver answers.
+//! All settings that frames depend on are made anew. One setting cannot be checked: packets without the driver's own
+//! header (`IFF_NO_PI`), because another flag of the same value hides it. If an interface has that header, its owner
+//! loses its frames.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -21,13 +23,13 @@ const PERSISTENT: u16 = 0x0800;
 pub(crate) const DETACHED: u16 = 0x0400;
 const NAPI_FRAGS: u16 = 0x0020;
 
-/// Why a descriptor is no queue of a TAP that frames can pass.
+/// The reason why a descriptor is unfit as a queue of a TAP.
 #[derive(Debug, Error)]
 pub enum Unfit {
-    /// None, or more than an interface has.
+    /// Zero queues, or more than an interface has.
     #[error("{0} descriptors came; a TAP has 1 to {MAX_QUEUES}")]
     Number(usize),
-    /// It names a file without opening it.
+    /// The descriptor names a file without opening it.
     #[error("it is not open for reading and writing")]
     NotOpen,
     /// Reading it could block.
@@ -36,19 +38,19 @@ pub enum Unfit {
     /// Not a character device with TUN's number.
     #[error("it is no TUN device")]
     NotTun,
-    /// No interface was made, or it is gone.
+    /// The interface was not created, or is deleted.
     #[error("there is no interface behind it")]
     NoInterface,
     /// It carries packets without Ethernet headers.
     #[error("{0} is a TUN, and not a TAP")]
     NotTap(String),
-    /// It has a mode that is not served.
+    /// The interface has an unsupported mode.
     #[error("{0} {1}")]
     Mode(String, &'static str),
-    /// Descriptors of several interfaces.
+    /// The descriptors are of several interfaces.
     #[error("{0} and {1} are different interfaces")]
     Apart(String, String),
-    /// The kernel refuses a question or a setting.
+    /// The kernel refuses a query or a setting.
     #[error("{0}")]
     Kernel(#[from] Errno),
     /// The kernel refuses a setting of the interface.
@@ -56,21 +58,21 @@ pub enum Unfit {
     Setting(#[from] TapError),
 }
 
-/// An interface whose queues were brought.
+/// An interface with queues from another program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adopted {
     /// Its name, in its own network namespace.
     pub name: String,
-    /// The inode of that namespace, where the kernel tells (Linux 5.2).
+    /// The inode of that namespace, if the kernel reports it (Linux 5.2).
     pub netns: Option<u64>,
     /// Whether the kernel also leaves UDP segmentation to the receiver.
     pub has_uso: bool,
 }
 
-/// Checks descriptors that are said to be the queues of one TAP, and sets what frames depend on.
+/// Checks that descriptors are queues of one TAP, and makes the settings that frames depend on.
 ///
 /// # Errors
-/// [`Unfit`] for the first that is not one. Those before it may have been set.
+/// [`Unfit`] for the first that is not. Settings may have been made on those before it.
 pub fn adopt(queues: &[OwnedFd]) -> Result<Adopted, Unfit> {
     if queues.is_empty() || queues.len() > MAX_QUEUES as usize {
         return Err(Unfit::Number(queues.len()));
@@ -90,7 +92,7 @@ pub fn adopt(queues: &[OwnedFd]) -> Result<Adopted, Unfit> {
     found.ok_or(Unfit::Number(0))
 }
 
-/// Looks what a descriptor is.
+/// Identifies a descriptor.
 fn look(queue: &OwnedFd) -> Result<Adopted, Unfit> {
     let (name, flags) = is_queue(queue)?;
     if flags & NAPI_FRAGS != 0 {
@@ -102,13 +104,13 @@ fn look(queue: &OwnedFd) -> Result<Adopted, Unfit> {
     if flags & DETACHED != 0 {
         return Err(Unfit::Mode(name, "has this queue detached"));
     }
-    // Linux before 5.2 does not know the question.
+    // Linux before 5.2 lacks this query.
     let netns = sys::namespace_of(queue).and_then(rustix::fs::fstat).map(|stat| stat.st_ino).ok();
     Ok(Adopted { name, netns, has_uso: false })
 }
 
-/// Checks that a descriptor is a queue of a TAP with virtio-net headers, which never blocks. Returns the interface's
-/// name and flags.
+/// Checks that a descriptor is a queue of a TAP with virtio-net headers and never blocks. Returns the interface's name
+/// and flags.
 pub(crate) fn is_queue(queue: &OwnedFd) -> Result<(String, u16), Unfit> {
     let mode = rustix::fs::fcntl_getfl(queue)?;
     if mode.contains(OFlags::PATH) || mode & OFlags::RWMODE != OFlags::RDWR {
@@ -134,8 +136,8 @@ pub(crate) fn is_queue(queue: &OwnedFd) -> Result<(String, u16), Unfit> {
     Ok((name, flags))
 }
 
-/// Whether the kernel opened it as a TUN device. No file system is asked: the kernel's copy of the inode says what it
-/// opened, and nothing changes that.
+/// Whether the kernel opened it as a TUN device. No file system is asked: the kernel's copy of the inode shows what it
+/// opened, and cannot change.
 fn is_tun(fd: &OwnedFd) -> Result<bool, Unfit> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(fd, c"", flags, StatxFlags::TYPE)?;
@@ -143,7 +145,8 @@ fn is_tun(fd: &OwnedFd) -> Result<bool, Unfit> {
     Ok(is_device && (stat.stx_rdev_major, stat.stx_rdev_minor) == TUN)
 }
 
-/// Sets what frames depend on, whatever it was. Returns whether UDP segmentation is left to the receiver.
+/// Makes the settings that frames depend on, whatever they were. Returns whether UDP segmentation is left to the
+/// receiver.
 fn set(queue: impl AsFd, name: &str) -> Result<bool, Unfit> {
     let queue = queue.as_fd();
     sys::set_little_endian(queue)?;

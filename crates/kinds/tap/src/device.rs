@@ -1,4 +1,4 @@
-//! Opening a TAP device.
+//! Opens a TAP device.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -14,7 +14,7 @@ pub const HDR_LEN: usize = 12;
 /// Maximum number of queues of one device (the kernel's limit).
 pub const MAX_QUEUES: u32 = 256;
 
-/// `TUN_F_*` of linux/if_tun.h: work that the kernel may leave to netvale.
+/// `TUN_F_*` of linux/if_tun.h: offloads from the kernel to netvale.
 mod offload {
     pub const CSUM: u32 = 0x01;
     pub const TSO4: u32 = 0x02;
@@ -41,10 +41,10 @@ pub struct TapOptions {
     pub no_offloads: bool,
 }
 
-/// Why the TAP cannot be opened.
+/// An error opening a TAP.
 #[derive(Debug, Error)]
 pub enum TapError {
-    /// There is no TUN device node.
+    /// The TUN device node is missing.
     #[error("/dev/net/tun cannot be opened: {0}; the kernel needs TUN support (CONFIG_TUN), a container the device")]
     NoTun(Errno),
     /// Not allowed.
@@ -55,13 +55,13 @@ pub enum TapError {
     /// Another program has it open.
     #[error("the interface {0} is in use by another program: choose another name")]
     Busy(String),
-    /// It is there, made for one queue.
+    /// The interface exists, made for one queue.
     #[error("the interface {0} was made without multi_queue: ask for one ring, or make it anew")]
     OneQueue(String),
-    /// An interface of another kind has the name.
+    /// An interface of another kind has this name.
     #[error("the interface {0} is there already, and is {1}: choose another name, or remove it (ip link del {0})")]
     OtherKind(String, &'static str),
-    /// There are too many queues.
+    /// Too many queues.
     #[error("{0} queues asked for; a TAP has 1 to {MAX_QUEUES}")]
     Queues(u32),
     /// Another step failed.
@@ -76,7 +76,7 @@ pub enum TapError {
     },
 }
 
-/// An open TAP. The interface is removed when its queues are closed.
+/// An open TAP. Closing its queues removes the interface.
 #[derive(Debug)]
 pub struct Tap {
     name: String,
@@ -94,7 +94,9 @@ impl Tap {
         if count > MAX_QUEUES {
             return Err(TapError::Queues(count));
         }
-        let (mut name, mut queues, mut uso) = (options.name.clone(), Vec::new(), true);
+        let mut name = options.name.clone();
+        let mut queues = Vec::new();
+        let mut uso = true;
         for _ in 0..count {
             let (fd, actual) = open_queue(&name, count > 1)?;
             uso &= set_offloads(fd.as_fd(), &actual, options.no_offloads)?;
@@ -106,13 +108,12 @@ impl Tap {
         Ok(tap)
     }
 
-    /// An interface that is set up.
+    /// A configured interface.
     pub(crate) fn of(name: String, queues: Vec<OwnedFd>, uso: bool) -> Tap {
         Tap { name, queues, uso }
     }
 
-    /// Installs a program that chooses the queue of each frame that the stack sends, instead of the kernel's memory of
-    /// flows.
+    /// Installs a program that chooses the queue of each frame sent by the stack, in place of the kernel's flow table.
     ///
     /// # Errors
     /// [`TapError`] if the kernel refuses.
@@ -129,7 +130,7 @@ impl Tap {
         self.configure(&TapOptions { up: true, ..TapOptions::default() })
     }
 
-    /// Sets the MTU of a TAP that is open, while frames pass.
+    /// Sets the MTU of an open TAP, also while frames pass.
     ///
     /// # Errors
     /// [`TapError`] if the kernel refuses.
@@ -146,7 +147,7 @@ impl Tap {
         if options.mtu.is_none() && !options.up {
             return Ok(());
         }
-        // A socket of any family takes requests about interfaces; this one reaches no network.
+        // A socket of any family accepts requests about interfaces; this one reaches no network.
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
             .map_err(step("make a socket"))?;
         if let Some(mtu) = options.mtu {
@@ -187,7 +188,8 @@ fn open_queue(name: &str, several: bool) -> Result<(OwnedFd, String), TapError> 
     Ok((fd, actual))
 }
 
-/// Opens an interface that is there and does not fit: one queue of a TAP for several will do. Else, says what it is.
+/// Opens an existing interface that does not match: one queue of a multi-queue TAP is accepted. Otherwise, the error
+/// names its kind.
 fn take(fd: &OwnedFd, name: &str, mode: i32) -> Result<String, TapError> {
     let several = mode & libc::IFF_MULTI_QUEUE != 0;
     match sys::set_iff(fd, name, mode ^ libc::IFF_MULTI_QUEUE) {
@@ -204,7 +206,7 @@ fn take(fd: &OwnedFd, name: &str, mode: i32) -> Result<String, TapError> {
     }
 }
 
-/// Requests every offload that this kernel knows, or none. Returns whether UDP segmentation (Linux 6.2) is among them.
+/// Requests every offload that this kernel has, or none. Returns whether UDP segmentation (Linux 6.2) is among them.
 pub(crate) fn set_offloads(fd: BorrowedFd<'_>, name: &str, none: bool) -> Result<bool, TapError> {
     let step = |what| move |source| TapError::Step { name: name.to_owned(), what, source };
     sys::set_vnet_hdr_size(fd, HDR_LEN as i32).map_err(step("set the header's size"))?;

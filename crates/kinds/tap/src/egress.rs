@@ -1,4 +1,4 @@
-//! The egress to the host's stack: one write per frame, straight from where it lies.
+//! The egress to the host's stack: one write per frame, straight from its buffers.
 #![allow(unsafe_code)]
 
 use std::io::IoSlice;
@@ -12,10 +12,10 @@ use rustix::io::Errno;
 
 use crate::link::Link;
 
-/// Longest frame a TAP takes: a 64 KiB packet behind an Ethernet header with a VLAN tag.
+/// Longest frame that a TAP takes: a 64 KiB packet after an Ethernet header with a VLAN tag.
 const LONGEST: usize = 65_535 + 18;
 
-/// One queue of a TAP as an egress. Writes of several workers do not disturb each other.
+/// One queue of a TAP as an egress. Concurrent writes of several workers are safe.
 pub struct TapEgress {
     queue: Arc<OwnedFd>,
     counters: Arc<RingCounters>,
@@ -36,7 +36,7 @@ impl TapEgress {
         TapEgress { queue, counters, link: Link::default(), pace: Pace::default() }
     }
 
-    /// Sets what is told of the interface.
+    /// Sets the link to report the interface's state to.
     pub fn behind(self, link: Link) -> Self {
         TapEgress { link, ..self }
     }
@@ -55,8 +55,8 @@ impl TapEgress {
                 Some(i) => {
                     let (ptr, len) = frame.piece(i).raw();
                     // SAFETY: readable for len bytes until the batch is cleared (the contract of `Batch::push`), which
-                    // outlives this call. The slice is never read by us: it only carries address and length to writev,
-                    // which copies.
+                    // outlives this call. We never read the slice: it only carries address and length to writev, which
+                    // copies.
                     IoSlice::new(unsafe { std::slice::from_raw_parts(ptr, len) })
                 }
             };
@@ -73,7 +73,9 @@ impl TapEgress {
 
 impl Egress for TapEgress {
     fn deliver(&self, batch: &Batch, picks: &[u16], _scratch: &mut Scratch) -> usize {
-        let (mut frames, mut bytes, mut done) = (0, 0, 0);
+        let mut frames = 0;
+        let mut bytes = 0;
+        let mut done = 0;
         let mut meter = self.pace.begin(picks.len());
         for &pick in picks {
             if !meter.goes_on() {
@@ -83,7 +85,10 @@ impl Egress for TapEgress {
             }
             if let Some(frame) = batch.get(usize::from(pick)) {
                 match self.write(&frame) {
-                    Written::Yes => (frames, bytes) = (frames + 1, bytes + frame.len() as u64),
+                    Written::Yes => {
+                        frames += 1;
+                        bytes += frame.len() as u64;
+                    }
                     Written::No(why) => self.counters.dropped(why, 1),
                     Written::Full => break,
                 }

@@ -17,7 +17,7 @@ const READS: usize = 32;
 /// One queue of a TAP as an ingress.
 pub struct TapIngress {
     queue: Arc<OwnedFd>,
-    /// Where frames lie from `take` to `release`; never moved, written in `take` only.
+    /// Frames between `take` and `release`; never moved, written only in `take`.
     frames: Vec<Box<[u8]>>,
     counters: Arc<RingCounters>,
     link: Link,
@@ -31,14 +31,14 @@ impl TapIngress {
         TapIngress { queue, frames, counters, link: Link::default(), taken: false }
     }
 
-    /// Sets what is told of the interface.
+    /// Sets the link to report the interface's state to.
     pub fn behind(self, link: Link) -> Self {
         TapIngress { link, ..self }
     }
 }
 
 impl Ingress for TapIngress {
-    // SAFETY: frames lie in `frames`, which is written here only.
+    // SAFETY: frames lie in `frames`, written only here.
     unsafe fn take(&mut self, batch: &mut Batch) {
         debug_assert!(!self.taken);
         let mut bytes = 0;
@@ -48,7 +48,7 @@ impl Ingress for TapIngress {
             let mut iov = [IoSliceMut::new(&mut header), IoSliceMut::new(frame)];
             let Ok(got) = self.link.call(|| rustix::io::readv(&*self.queue, &mut iov)) else { break };
             let Some(len) = got.checked_sub(HDR_LEN) else { break };
-            // SAFETY: `frame` is a heap block of MAX_FRAME >= len bytes that self owns; it is neither moved nor written
+            // SAFETY: `frame` is a heap block of MAX_FRAME >= len bytes owned by self; it is neither moved nor written
             // again before the next `take`.
             if !unsafe { batch.push(frame.as_ptr(), len as u32) } {
                 break;

@@ -1,15 +1,15 @@
 //! TAP devices as switch ports: the host's network stack.
 //!
-//! A TAP here carries a virtio-net header, so that the stack hands over and takes 64 KiB segments whole, without their
-//! checksums (linux/if_tun.h; virtio 1.3 §5.1.6). Between two TAPs such a segment crosses the switch as it is.
+//! A TAP here carries a virtio-net header: the stack sends and accepts whole 64 KiB segments without checksums
+//! (linux/if_tun.h; virtio 1.3 §5.1.6). Between two TAPs such a segment crosses the switch unchanged.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`device`] | opening one |
-//! | [`adopt`](mod@adopt) | one that somebody else has opened |
-//! | [`restore`] | one that another process had open |
-//! | [`link`] | the interface behind it, which may go |
-//! | [`ingress`], [`egress`] | its queues as the switch sees them |
+//! | [`device`] | opens a TAP |
+//! | [`adopt`](mod@adopt) | takes over a TAP opened by another program |
+//! | [`restore`] | restores a TAP of another process of the daemon |
+//! | [`link`] | the TAP's interface, which may be deleted |
+//! | [`ingress`], [`egress`] | its queues as the switch uses them |
 //! | `sys` | the ioctls of /dev/net/tun and of interfaces |
 
 pub mod adopt;

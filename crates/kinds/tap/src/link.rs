@@ -1,9 +1,9 @@
-//! The interface behind the queues of a TAP, as far as a queue's calls tell: whether it is still there, and whether
-//! they block. That is its *link*.
+//! The *link* of a TAP: the state of the interface behind its queues as the calls on a queue show it. It may be gone,
+//! and calls may block.
 //!
-//! A queue is non-blocking when it is opened. A program that holds another copy of its descriptor can undo that, since
-//! the property belongs to what the copies share: so the calls of such a queue are marked, and one that blocks is
-//! interrupted ([`netvale_mem::calls`]).
+//! A queue is opened non-blocking. A program that holds another copy of its descriptor can undo that, as all copies
+//! share the property. So calls on such a queue are marked, and one that blocks is interrupted
+//! ([`netvale_mem::calls`]).
 
 use std::fmt;
 use std::os::fd::AsFd;
@@ -21,11 +21,11 @@ pub const GONE: &str = "its interface is gone: it was deleted, or its network na
 /// The reason for a port whose queue blocked.
 const BLOCKED: &str = "its TAP's descriptor was made blocking: using it would block a worker";
 
-/// What is known of an interface. Clones are the same.
+/// The known state of an interface. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Link(Arc<Inner>);
 
-/// What is called when the interface goes down or away, or comes up.
+/// The function to call when the interface goes down or away, or comes up.
 struct Told(Box<dyn Fn() + Send + Sync>);
 
 impl fmt::Debug for Told {
@@ -39,40 +39,40 @@ struct Inner {
     is_gone: AtomicBool,
     is_down: AtomicBool,
     on_change: OnceLock<Told>,
-    /// For queues of which somebody else may hold a copy.
+    /// For queues that another program may hold copies of.
     fault: Option<Fault>,
 }
 
 impl Link {
-    /// The interface of queues of which somebody else may hold copies; `fault` is told when it is gone, and when a call
-    /// blocked.
+    /// The interface of queues that another program may hold copies of. Its end, and a call that blocks, are reported
+    /// to `fault`.
     pub fn held_by(fault: Fault) -> Link {
         Link(Arc::new(Inner { fault: Some(fault), ..Inner::default() }))
     }
 
-    /// Whether a call found that it is gone.
+    /// Whether a call found the interface gone.
     pub fn is_gone(&self) -> bool {
         self.0.is_gone.load(Ordering::Relaxed)
     }
 
-    /// Whether the last frame found that it is down, or gone.
+    /// Whether the last frame found the interface down or gone.
     pub fn is_down(&self) -> bool {
         self.0.is_down.load(Ordering::Relaxed)
     }
 
-    /// Has that called, by the thread that finds out, when the interface goes down or away, or comes up.
+    /// Has the thread that notices call `call` when the interface goes down or away, or comes up.
     pub fn on_change(&self, call: impl Fn() + Send + Sync + 'static) {
         let _ = self.0.on_change.set(Told(Box::new(call)));
     }
 
-    /// Looks whether the interface behind a queue is still there, and its namespace: [`GONE`] if not. The kernel
-    /// removes the interfaces of a namespace a while after it has ended.
+    /// Checks that the interface of a queue and its namespace still exist: returns [`GONE`] if not. The kernel removes
+    /// the interfaces of a namespace some time after its end.
     pub fn look(&self, queue: impl AsFd) -> Option<String> {
         let is_gone = matches!(sys::namespace_of(queue), Err(Errno::BADFD | Errno::INVAL));
         is_gone.then(|| GONE.to_owned())
     }
 
-    /// What is told of it, if somebody else may hold copies of its queues.
+    /// Where its state is reported, if another program may hold copies of its queues.
     pub fn fault(&self) -> Option<&Fault> {
         self.0.fault.as_ref()
     }
@@ -86,7 +86,7 @@ impl Link {
         };
         match done {
             Ok(_) if self.is_down() => self.turn(false),
-            // What a queue answers without an interface, and one whose interface is down.
+            // The errors of a queue without an interface, and with an interface that is down.
             Err(Errno::BADFD) => {
                 self.lose();
                 self.turn(true);

@@ -1,5 +1,4 @@
-//! Queues that another process of the daemon had open. They are looked at and not changed: that process may go on with
-//! them.
+//! Restores queues of another process of the daemon. They are checked and not changed, as that process may resume them.
 
 use std::os::fd::OwnedFd;
 
@@ -11,7 +10,7 @@ use crate::device::{HDR_LEN, MAX_QUEUES, Tap};
 use crate::sys;
 
 impl Tap {
-    /// Restores an interface with that name, and whether the kernel leaves UDP segmentation to the receiver.
+    /// Restores the interface `name`; `uso`: the kernel leaves UDP segmentation to the receiver.
     ///
     /// # Errors
     /// [`BadState`] if a descriptor is not one of its queues.
@@ -24,7 +23,7 @@ impl Tap {
     }
 }
 
-/// The name that the interface behind a queue has now.
+/// The current name of a queue's interface.
 ///
 /// # Errors
 /// The kernel's error.

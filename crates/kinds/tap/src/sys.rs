@@ -11,7 +11,7 @@ const TUNSETVNETLE: libc::Ioctl = 0x4004_54dc;
 const TUNGETDEVNETNS: libc::Ioctl = 0x54e3;
 const TUNGETVNETHDRSZ: libc::Ioctl = 0x8004_54d7u32 as libc::Ioctl;
 
-/// The requests that are made here, for system call filters.
+/// The requests made here, for system call filters.
 pub const IOCTLS: [u32; 13] = [
     libc::TUNSETIFF as u32,
     libc::TUNSETVNETHDRSZ as u32,
@@ -28,7 +28,7 @@ pub const IOCTLS: [u32; 13] = [
     libc::SIOCSIFFLAGS as u32,
 ];
 
-/// `struct ifreq`: a name and a union, of which flags, a number and an address are used here.
+/// `struct ifreq`: a name and a union; flags, a number and an address of it are used here.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct IfReq {
@@ -59,9 +59,9 @@ impl IfReq {
 }
 
 fn call(fd: BorrowedFd<'_>, request: libc::Ioctl, arg: *mut libc::c_void) -> Result<libc::c_int, Errno> {
-    // SAFETY: every caller below passes a request together with a pointer to a live, exclusively borrowed value of the
-    // type that request reads and writes (ifreq or int), or with a request that takes no pointer, as the kernel's tun
-    // and netdevice interfaces define them.
+    // SAFETY: every caller below passes a request and a pointer to a live, exclusively borrowed value of the type that
+    // the request reads and writes (ifreq or int), or a request that takes no pointer, as defined by the kernel's tun
+    // and netdevice interfaces.
     let result = unsafe { libc::ioctl(fd.as_raw_fd(), request, arg) };
     if result < 0 { Err(Errno::from_raw_os_error(last_errno())) } else { Ok(result) }
 }
@@ -78,7 +78,7 @@ fn with_int(fd: BorrowedFd<'_>, request: libc::Ioctl, mut value: libc::c_int) ->
     call(fd, request, std::ptr::from_mut(&mut value).cast()).map(drop)
 }
 
-/// TUNSETIFF: makes or joins the interface. Returns its name.
+/// TUNSETIFF: creates or joins the interface. Returns its name.
 pub fn set_iff(fd: impl AsFd, name: &str, flags: i32) -> Result<String, Errno> {
     let mut r = IfReq::new(name)?;
     r.set(&(flags as u16).to_ne_bytes());
@@ -86,26 +86,26 @@ pub fn set_iff(fd: impl AsFd, name: &str, flags: i32) -> Result<String, Errno> {
     Ok(r.name())
 }
 
-/// TUNGETIFF: the name of the interface behind an open TUN device, and its flags.
+/// TUNGETIFF: the name and flags of the interface of an open TUN device.
 pub fn get_iff(fd: impl AsFd) -> Result<(String, u16), Errno> {
     let mut r = IfReq::new("")?;
     with_ifreq(fd.as_fd(), TUNGETIFF, &mut r)?;
     Ok((r.name(), u16::from_ne_bytes([r.data[0], r.data[1]])))
 }
 
-/// TUNGETDEVNETNS: the network namespace of the interface behind an open TUN device.
+/// TUNGETDEVNETNS: the network namespace of the interface of an open TUN device.
 pub fn namespace_of(fd: impl AsFd) -> Result<OwnedFd, Errno> {
     let fd = call(fd.as_fd(), TUNGETDEVNETNS, std::ptr::null_mut())?;
-    // SAFETY: the request made this descriptor, and nobody else knows it.
+    // SAFETY: the request made this descriptor, and only we know it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// TUNSETVNETLE: the fields of virtio-net headers are little-endian.
+/// TUNSETVNETLE: makes the fields of virtio-net headers little-endian.
 pub fn set_little_endian(fd: impl AsFd) -> Result<(), Errno> {
     with_int(fd.as_fd(), TUNSETVNETLE, 1)
 }
 
-/// SIOCSIFHWADDR, of the interface behind an open TUN device.
+/// SIOCSIFHWADDR, for the interface of an open TUN device.
 pub fn set_address(fd: impl AsFd, name: &str, mac: [u8; 6]) -> Result<(), Errno> {
     let mut r = IfReq::new(name)?;
     let mut address = [0; 8];
@@ -127,17 +127,17 @@ pub fn set_vnet_hdr_size(fd: impl AsFd, bytes: i32) -> Result<(), Errno> {
     with_int(fd.as_fd(), libc::TUNSETVNETHDRSZ, bytes)
 }
 
-/// TUNSETOFFLOAD: what frames the kernel may give us unfinished. The value is the argument itself.
+/// TUNSETOFFLOAD: the frames that the kernel may pass unfinished. The value is the argument itself.
 pub fn set_offload(fd: impl AsFd, flags: u32) -> Result<(), Errno> {
     call(fd.as_fd(), libc::TUNSETOFFLOAD, std::ptr::without_provenance_mut(flags as usize)).map(drop)
 }
 
-/// TUNSETSNDBUF: bytes the kernel may hold of what we sent.
+/// TUNSETSNDBUF: most bytes of sent frames that the kernel may hold.
 pub fn set_send_buffer(fd: impl AsFd, bytes: i32) -> Result<(), Errno> {
     with_int(fd.as_fd(), libc::TUNSETSNDBUF, bytes)
 }
 
-/// TUNSETSTEERINGEBPF: what chooses the queue.
+/// TUNSETSTEERINGEBPF: the program that chooses the queue.
 pub fn set_steering(fd: impl AsFd, program: impl AsFd) -> Result<(), Errno> {
     with_int(fd.as_fd(), TUNSETSTEERINGEBPF, program.as_fd().as_raw_fd())
 }
@@ -158,7 +158,7 @@ pub fn set_up(socket: impl AsFd, name: &str) -> Result<(), Errno> {
     with_ifreq(socket.as_fd(), libc::SIOCSIFFLAGS as libc::Ioctl, &mut r)
 }
 
-/// Whether an interface of that name is there.
+/// Whether an interface of this name exists.
 pub fn is_there(name: &str) -> bool {
     let kind = rustix::net::SocketType::DGRAM;
     let flags = rustix::net::SocketFlags::CLOEXEC;

@@ -1,4 +1,4 @@
-//! A TAP's queue, whose other side is a socket in the stack's place: it keeps frames apart, as a TAP does.
+//! A TAP's queue with a socket in the stack's place: it keeps frames apart, as a TAP does.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ fn ingress(queue: Arc<OwnedFd>) -> Source<TapIngress> {
     Source::new(Box::new(TapIngress::new(queue, Arc::default())))
 }
 
-/// A header that leaves nothing to do, then a frame.
+/// A header without offloads, then a frame.
 fn with_header(frame: &[u8]) -> Vec<u8> {
     [&[0; HDR], frame].concat()
 }
 
-/// An IPv4 frame of TCP whose checksum is left to the receiver, with the header that says so.
+/// An IPv4 TCP frame with the checksum left to the receiver, after the header for that.
 fn unfinished() -> Vec<u8> {
     let mut frame = [0; 14 + 20 + 20 + 6];
     frame[12..14].copy_from_slice(&[8, 0]);
@@ -37,13 +37,15 @@ fn unfinished() -> Vec<u8> {
     frame[23] = 6;
     frame[46] = 0x50;
     let mut header = [0; HDR];
-    // NEEDS_CSUM; where it begins, and where it goes from there.
-    (header[0], header[6], header[8]) = (1, 34, 16);
+    // NEEDS_CSUM; start of the checksummed bytes, and offset of the checksum from there.
+    header[0] = 1;
+    header[6] = 34;
+    header[8] = 16;
     [&header, &frame[..]].concat()
 }
 
-/// Objective: what the stack sends comes as it is, up to 32 frames a look, in order; what the switch sends comes back
-/// behind a header; both are counted.
+/// Objective: frames of the stack arrive unchanged, up to 32 a pass, in order; frames of the switch arrive there after
+/// a header; both are counted.
 #[test]
 fn frames_pass() {
     let (queue, stack) = queue();
@@ -53,7 +55,9 @@ fn frames_pass() {
     for frame in &frames {
         rustix::io::write(&stack, &with_header(frame)).unwrap();
     }
-    let (mut spare, mut scratch, mut back) = (Box::default(), Scratch::new(), Vec::new());
+    let mut spare = Box::default();
+    let mut scratch = Scratch::new();
+    let mut back = Vec::new();
     for looked in [32, 8, 0] {
         let batch = source.take(&mut spare);
         assert_eq!(batch.len(), looked);
@@ -72,8 +76,8 @@ fn frames_pass() {
     assert_eq!(counted, [(40, bytes); 2]);
 }
 
-/// Objective: work that is left to do is passed on both ways; a header that does not fit its frame costs the frame, by
-/// name, and no other.
+/// Objective: pending offloads are passed on both ways; a frame with a header that does not fit is dropped under its
+/// own counter, and no other.
 #[test]
 fn headers() {
     let (queue, stack) = queue();
@@ -94,13 +98,14 @@ fn headers() {
     assert_eq!(source.ingress().counters().drops(DropReason::BadVnetHeader), 1);
     let mut bytes = [0; 256];
     let n = rustix::io::read(&stack, &mut bytes).unwrap();
-    // num_buffers, the last field, is no business of a TAP's.
-    let (sent, got) = (unfinished(), &bytes[..n]);
+    // A TAP does not use num_buffers, the last field.
+    let sent = unfinished();
+    let got = &bytes[..n];
     assert_eq!((&got[..10], &got[HDR..]), (&sent[..10], &sent[HDR..]));
 }
 
-/// Objective: a queue that is full keeps what it has no room for from being counted, sent or dropped; one whose device
-/// is gone drops, by name.
+/// Objective: frames that a full queue has no room for are neither counted, sent nor dropped; a queue whose device is
+/// gone drops under its own counter.
 #[test]
 fn full_and_gone() {
     let (from, sender) = queue();
@@ -112,7 +117,9 @@ fn full_and_gone() {
     }
     let mut spare = Box::default();
     let batch = source.take(&mut spare);
-    let (picks, mut scratch, mut sent) = ([0, 1, 2, 3, 4, 5, 6, 7], Scratch::new(), 0);
+    let picks = [0, 1, 2, 3, 4, 5, 6, 7];
+    let mut scratch = Scratch::new();
+    let mut sent = 0;
     loop {
         let done = egress.deliver(batch, &picks, &mut scratch);
         sent += done as u64;
@@ -131,7 +138,7 @@ fn full_and_gone() {
     source.release(&mut spare);
 }
 
-/// Objective: nothing shorter than a header is a frame, and none is longer than a frame may be.
+/// Objective: a frame is never shorter than a header or longer than the limit.
 #[test]
 fn lengths() {
     let (queue, stack) = queue();

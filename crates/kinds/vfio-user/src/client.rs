@@ -1,4 +1,4 @@
-//! A vfio-user client for programs that act as a guest: memory, registers, an interrupt.
+//! A vfio-user client for simulated guests: memory, registers, an interrupt.
 
 use std::io::{self, Read, Write};
 use std::os::fd::BorrowedFd;
@@ -13,7 +13,7 @@ use crate::wire::{HEADER, Header, MAX_MESSAGE, NO_REPLY, Writer, command};
 
 /// The longest wait for an answer.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Sets what an interrupt rings: an eventfd, by its trigger (linux/vfio.h).
+/// Connects an interrupt's trigger to an eventfd (linux/vfio.h).
 const RING: u32 = 1 << 2 | 1 << 5;
 
 /// A connection to a vfio-user server.
@@ -28,7 +28,7 @@ fn bad(what: &str) -> io::Error {
 }
 
 impl Client {
-    /// Connects, and agrees on a version.
+    /// Connects, and negotiates the version.
     ///
     /// # Errors
     /// The socket fails, or the server refuses.
@@ -50,7 +50,7 @@ impl Client {
         self.ask(command::DMA_MAP, &w.0, &[fd]).map(|_| ())
     }
 
-    /// Takes a window of memory away.
+    /// Removes a window of memory.
     ///
     /// # Errors
     /// As [`Client::connect`].
@@ -83,7 +83,7 @@ impl Client {
         Ok(())
     }
 
-    /// Writes to a region; posted, as hypervisors write memory: it waits for no answer.
+    /// Posts a write to a region, as hypervisors write memory: without waiting for an answer.
     ///
     /// # Errors
     /// The socket fails.

@@ -1,4 +1,4 @@
-//! PCI configuration space (PCI 3.0 §6): bytes, and which of their bits the guest can write.
+//! PCI configuration space (PCI 3.0 §6): bytes, and their guest-writable bits.
 
 /// Size of configuration space in bytes.
 pub const SIZE: usize = 256;
@@ -27,12 +27,12 @@ pub enum BarKind {
     Ports,
     /// Memory below 4 GiB.
     Memory,
-    /// Memory that may be cached, anywhere. Takes two registers.
+    /// Prefetchable memory, at any address. Takes two registers.
     Prefetchable64,
 }
 
-/// Configuration space. The hypervisor keeps the base address registers and the tables of vectors itself; what is here
-/// is what the device says, and what the guest has written.
+/// Configuration space: the device's description, and the guest's writes. The hypervisor itself keeps the base address
+/// registers and the vector tables.
 #[derive(Clone, Debug)]
 pub struct ConfigSpace {
     bytes: [u8; SIZE],
@@ -79,7 +79,7 @@ impl ConfigSpace {
             BarKind::Prefetchable64 => (0xc, 0xf),
         };
         self.put(at, &[flags]);
-        // The bits below the size read as zero, so that the guest learns it.
+        // The bits below the size read as zero: this shows the size to the guest.
         let mask = !(size.max(16) - 1) & !keep;
         self.let_write(at, &(mask as u32).to_le_bytes());
         if kind == BarKind::Prefetchable64 {
@@ -87,9 +87,10 @@ impl ConfigSpace {
         }
     }
 
-    /// Adds a capability. Returns where it lies; none when there is no room.
+    /// Adds a capability. Returns its offset; `None` if it does not fit.
     pub fn capability(&mut self, id: u8, body: &[u8], writable: &[u8]) -> Option<usize> {
-        let (at, len) = (self.next, 2 + body.len());
+        let at = self.next;
+        let len = 2 + body.len();
         if at + len > SIZE {
             return None;
         }
@@ -98,13 +99,14 @@ impl ConfigSpace {
         self.let_write(at + 2, writable);
         let link = if self.last == 0 { 0x34 } else { self.last + 1 };
         self.put(link, &[at as u8]);
-        // Status: there is a list.
+        // Status: the list of capabilities is present.
         self.bytes[0x06] |= 0x10;
-        (self.last, self.next) = (at, (at + len).next_multiple_of(4));
+        self.last = at;
+        self.next = (at + len).next_multiple_of(4);
         Some(at)
     }
 
-    /// Interrupts by message, MSI-X (PCI 3.0 §6.8.2): `count` vectors, their table at `table` and pending bits at
+    /// Adds message interrupts, MSI-X (PCI 3.0 §6.8.2): `count` vectors, their table at `table` and pending bits at
     /// `pending` in `bar`.
     pub fn msix(&mut self, count: u16, bar: u8, table: u32, pending: u32) {
         let mut body = Vec::new();
@@ -115,7 +117,7 @@ impl ConfigSpace {
         self.capability(0x11, &body, &[0x00, 0xc0]);
     }
 
-    /// Interrupts by message, MSI with 64-bit addresses and one vector (PCI 3.0 §6.8.1).
+    /// Adds message interrupts, MSI with 64-bit addresses and one vector (PCI 3.0 §6.8.1).
     pub fn msi(&mut self) {
         let mut body = [0u8; 12];
         body[0] = 0x80;
@@ -134,7 +136,7 @@ impl ConfigSpace {
         }
     }
 
-    /// Writes what can be written.
+    /// Writes the guest-writable bits.
     pub fn write(&mut self, at: u64, data: &[u8]) {
         let start = usize::try_from(at).unwrap_or(SIZE).min(SIZE);
         for ((place, mask), byte) in self.bytes[start..].iter_mut().zip(&self.writable[start..]).zip(data) {
@@ -142,7 +144,7 @@ impl ConfigSpace {
         }
     }
 
-    /// Resets configuration space to its state before the guest wrote: the bits that it can write are zero.
+    /// Resets configuration space to its initial state: guest-writable bits are zero.
     pub fn reset(&mut self) {
         for (byte, mask) in self.bytes.iter_mut().zip(&self.writable) {
             *byte &= !mask;
@@ -175,7 +177,7 @@ mod tests {
         u32::from_le_bytes(bytes)
     }
 
-    /// Objective: a guest finds identity, sizes and the list of capabilities as PCI has them.
+    /// Objective: a guest finds identity, sizes and the list of capabilities as PCI defines them.
     #[test]
     fn what_a_guest_finds() {
         let mut c = space();
@@ -193,7 +195,7 @@ mod tests {
         assert_eq!(word(&c, second) & 0xffff, 0x05);
     }
 
-    /// Objective: what cannot be written stays, what is outside reads as ones, and a reset undoes the rest.
+    /// Objective: read-only bits stay, bytes outside read as ones, and a reset undoes all writes.
     #[test]
     fn what_a_guest_writes() {
         let mut c = space();

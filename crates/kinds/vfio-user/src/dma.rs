@@ -1,4 +1,4 @@
-//! The guest's memory: windows of its address space, each a part of a file of the hypervisor's.
+//! The guest's memory: windows of its address space, each a part of a file of the hypervisor.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,14 +15,14 @@ pub const MAX_WINDOWS: usize = 1024;
 /// Readable and writable.
 const BOTH: u32 = 0b11;
 
-/// Most files that are kept for another process to map: more than a machine has pieces of memory.
+/// Most files kept for a successor to map: more than a machine has pieces of memory.
 const MAX_FILES: usize = 64;
 
 /// One window.
 #[derive(Clone, Debug)]
 struct Window {
     place: Place,
-    /// None: it cannot be mapped, or not be written, and is not netvale's.
+    /// `None`: it cannot be mapped or written, and netvale does not use it.
     map: Option<Mapped>,
 }
 
@@ -30,11 +30,11 @@ struct Window {
 #[derive(Clone, Debug)]
 struct Mapped {
     map: Arc<Mapping>,
-    /// Its file, to be mapped by another process.
+    /// Its file, for a successor to map.
     file: Option<Arc<File>>,
 }
 
-/// A file with guest memory, kept once however many windows are parts of it.
+/// A file with guest memory, kept once for all its windows.
 #[derive(Debug)]
 struct File {
     fd: OwnedFd,
@@ -42,12 +42,12 @@ struct File {
     id: (u64, u64),
 }
 
-/// A window, for another process.
+/// Saved state of a window.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct WindowState {
-    /// Where it is.
+    /// Its place.
     pub(crate) place: Place,
-    /// Which of the files it is a part of; `None` if it is not netvale's.
+    /// Index of its file; `None` if netvale does not use it.
     file: Option<usize>,
 }
 
@@ -55,7 +55,7 @@ pub struct WindowState {
 #[derive(Clone, Debug, Default)]
 pub struct Dma {
     windows: BTreeMap<u64, Window>,
-    /// The fault of the client, which may take memory away.
+    /// The fault of the client, which may truncate memory.
     fault: Option<Fault>,
 }
 
@@ -81,8 +81,8 @@ impl Dma {
     /// Adds a window.
     ///
     /// # Errors
-    /// `EINVAL` when it wraps or is empty, `EEXIST` when it overlaps another one, `ENOSPC` when there are too many; for
-    /// memory that the guest can write, `EINVAL` also when its file could be truncated, and whatever mmap(2) returns.
+    /// `EINVAL` if it wraps or is empty, `EEXIST` if it overlaps another one, `ENOSPC` if there are too many; for
+    /// memory that the guest can write, also `EINVAL` if its file can be truncated, and any error of mmap(2).
     pub fn map(&mut self, place: Place, fd: Option<&OwnedFd>) -> Result<(), Errno> {
         let end = place.address.checked_add(place.size).filter(|_| place.size > 0).ok_or(Errno::INVAL)?;
         let before = self.windows.range(..end).next_back();
@@ -98,7 +98,7 @@ impl Dma {
             self.fault.iter().for_each(|fault| map.blame(fault));
             Ok::<_, Errno>(Mapped { map: Arc::new(map), file: self.keep(fd)? })
         };
-        // Read-only memory is firmware, which holds no rings.
+        // Read-only memory is firmware, without rings.
         let map = fd.filter(|_| place.flags & BOTH == BOTH).map(mapped).transpose()?;
         self.windows.insert(place.address, Window { place, map });
         Ok(())
@@ -108,7 +108,7 @@ impl Dma {
         self.windows.values().filter_map(|window| window.map.as_ref()?.file.as_ref())
     }
 
-    /// The file behind a descriptor, which could be mapped. `None` if there are too many.
+    /// The kept file of a mapped descriptor. `None` if files are too many.
     fn keep(&self, fd: &OwnedFd) -> Result<Option<Arc<File>>, Errno> {
         let stat = rustix::fs::fstat(fd)?;
         let id = (stat.st_dev, stat.st_ino);
@@ -123,12 +123,14 @@ impl Dma {
         Ok(Some(Arc::new(File { fd, id })))
     }
 
-    /// The windows, and the files that they are parts of.
+    /// The windows, and their files.
     ///
     /// # Errors
-    /// When the process is out of descriptors, or there are more files than are kept.
+    /// The process is out of descriptors, or has more files than are kept.
     pub(crate) fn state(&self) -> std::io::Result<(Vec<WindowState>, Vec<Fd>)> {
-        let (mut ids, mut fds, mut windows) = (Vec::new(), Vec::new(), Vec::new());
+        let mut ids = Vec::new();
+        let mut fds = Vec::new();
+        let mut windows = Vec::new();
         for Window { place, map } in self.windows.values() {
             let mut state = WindowState { place: *place, file: None };
             if let Some(mapped) = map {
@@ -145,20 +147,20 @@ impl Dma {
         Ok((windows, fds))
     }
 
-    /// Adds a window of another process's.
+    /// Restores another process's window.
     ///
     /// # Errors
-    /// As [`Dma::map`]; `EBADF` if its file is not among these.
+    /// As [`Dma::map`]; `EBADF` if its file is missing.
     pub(crate) fn restore(&mut self, window: &WindowState, files: &[OwnedFd]) -> Result<(), Errno> {
         let file = window.file.map(|i| files.get(i).ok_or(Errno::BADF)).transpose()?;
         self.map(window.place, file)
     }
 
-    /// Removes the windows between two addresses, as the kernel's vfio does: when a driver releases the device, a
+    /// Removes the windows between two addresses, as the kernel's vfio does. When a driver releases the device, a
     /// hypervisor with an IOMMU removes all of a guest's address space, in ranges that do not match the windows.
     ///
     /// # Errors
-    /// `EINVAL` when the range wraps or is empty, or when it contains only a part of a window; nothing is removed then.
+    /// `EINVAL` if the range wraps or is empty, or cuts a window; nothing is removed then.
     pub fn unmap(&mut self, address: u64, size: u64) -> Result<(), Errno> {
         let last = size.checked_sub(1).and_then(|n| address.checked_add(n)).ok_or(Errno::INVAL)?;
         let end = |at: u64, window: &Window| at.saturating_add(window.place.size - 1);
@@ -176,8 +178,7 @@ impl Dma {
         self.windows.clear();
     }
 
-    /// The memory behind `len` bytes at `address`, and their offset in it; `None` unless one window contains all of
-    /// them.
+    /// The memory of `len` bytes at `address`, and their offset in it; `None` unless one window has all of them.
     pub fn find(&self, address: u64, len: u64) -> Option<(&Arc<Mapping>, u64)> {
         let (at, window) = self.windows.range(..=address).next_back()?;
         let from = address - at;
@@ -185,7 +186,7 @@ impl Dma {
         window.map.as_ref().filter(|_| inside).map(|mapped| (&mapped.map, from))
     }
 
-    /// Windows that contain netvale's memory.
+    /// Number of windows mapped by netvale.
     pub fn mapped(&self) -> usize {
         self.windows.values().filter(|window| window.map.is_some()).count()
     }
@@ -200,7 +201,7 @@ mod tests {
         Place { flags: 3, offset: 0, address, size }
     }
 
-    /// Objective: memory is found where it was put, and nowhere else; overlaps and nonsense are refused.
+    /// Objective: memory is found at its address and nowhere else; overlaps and invalid windows are refused.
     #[test]
     fn windows() {
         let (fd, ..) = sealed_memfd("guest", 1 << 16, Pages::Ordinary).unwrap();
@@ -230,14 +231,15 @@ mod tests {
     /// Objective: a loss of a window's memory is attributed to the client.
     #[test]
     fn losses_are_blamed() {
-        let (fault, (fd, ..)) = (Fault::new().unwrap(), sealed_memfd("guest", 1 << 16, Pages::Ordinary).unwrap());
+        let fault = Fault::new().unwrap();
+        let (fd, ..) = sealed_memfd("guest", 1 << 16, Pages::Ordinary).unwrap();
         let mut dma = Dma::new(&fault);
         dma.map(place(0x1000, 0x4000), Some(&fd)).unwrap();
         dma.find(0x1000, 1).unwrap().0.lose();
         assert_eq!(fault.reason().as_deref(), Some(netvale_mem::fault::LOST));
     }
 
-    /// Objective: a range removes all windows inside it, however large it is, and none if it would cut one.
+    /// Objective: a range removes all windows inside it, whatever its size, and none if it would cut one.
     #[test]
     fn ranges() {
         let (fd, ..) = sealed_memfd("guest", 1 << 16, Pages::Ordinary).unwrap();

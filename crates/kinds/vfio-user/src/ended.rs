@@ -1,4 +1,4 @@
-//! Why a connection ended.
+//! The reason for a connection's end.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::wire::{HEADER, MAX_FDS, MAX_MESSAGE};
 /// The longest wait for the rest of a message, or for room for an answer.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A breach of the protocol: the connection ends.
+/// A protocol violation; it ends the connection.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refused {
     /// The first message was not a version.
@@ -23,12 +23,12 @@ pub enum Refused {
     /// A reply without a request.
     #[error("unexpected reply (command {0})")]
     Reply(u16),
-    /// A message is too short for its command.
+    /// The message is too short for its command.
     #[error("message of command {0} is truncated")]
     Short(u16),
 }
 
-/// Why a connection ended.
+/// The reason for a connection's end.
 #[derive(Debug, Error)]
 pub enum Ended {
     /// The client hung up.
@@ -37,16 +37,16 @@ pub enum Ended {
     /// `stop` became readable.
     #[error("the service stopped")]
     Stopped,
-    /// The client broke the protocol.
+    /// The client violated the protocol.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// A header says an impossible length.
+    /// A header has an impossible length.
     #[error("invalid message length {0}: must be {HEADER} to {MAX_MESSAGE} bytes")]
     Length(u32),
-    /// Too many descriptors came.
+    /// Too many descriptors arrived.
     #[error("a message with more than {MAX_FDS} descriptors")]
     Descriptors,
-    /// A message was begun and not finished, or an answer was not taken.
+    /// A message was begun but not completed, or an answer was not read.
     #[error("the client stalled: no progress for {0} s", TIMEOUT.as_secs())]
     Stalled,
     /// The device no longer works.

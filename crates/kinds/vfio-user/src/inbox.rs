@@ -1,29 +1,28 @@
-//! Bytes that came over a socket and were not examined yet: posted writes come many at a time, and one call takes them
-//! all.
+//! Received bytes that were not parsed yet: posted writes arrive many at a time, and one call reads them all.
 
 use std::os::fd::OwnedFd;
 
 use crate::ended::Ended;
 use crate::wire::{HEADER, Header, MAX_FDS, MAX_MESSAGE, Message};
 
-/// Bytes, and the descriptors that came with some of them.
+/// Bytes, and the descriptors that arrived with some of them.
 #[derive(Default)]
 pub struct Inbox {
     bytes: Vec<u8>,
-    /// Number of bytes that were examined.
+    /// Number of parsed bytes.
     seen: usize,
-    /// Descriptors, and where the message begins that they came with.
+    /// Descriptors, with the offset of their message.
     fds: Vec<(usize, Vec<OwnedFd>)>,
 }
 
 impl Inbox {
-    /// Nothing is left, not even a part of a message.
+    /// Whether all bytes were parsed, and no part of a message is left.
     pub fn is_empty(&self) -> bool {
         self.seen == self.bytes.len()
     }
 
-    /// What another process left unexamined; `None` if it cannot be: more than was ever read ahead, or descriptors of
-    /// no message.
+    /// Restores another process's unparsed bytes; `None` if inconsistent: more than is ever read ahead, or descriptors
+    /// without a message.
     pub fn restore(bytes: Vec<u8>, fds: Vec<(usize, Vec<OwnedFd>)>) -> Option<Inbox> {
         let this = Inbox { bytes, seen: 0, fds };
         let count = this.fds.iter().map(|(_, fds)| fds.len()).sum::<usize>();
@@ -31,14 +30,13 @@ impl Inbox {
         (fits && this.fds.iter().all(|(at, _)| *at < this.bytes.len())).then_some(this)
     }
 
-    /// Copies the bytes that were not examined, and returns the descriptors that came with some of them, by their
-    /// offset.
+    /// Copies the unparsed bytes, and returns the descriptors that arrived with some of them, by their offset.
     pub fn left<'a>(&'a self, bytes: &mut Vec<u8>) -> impl Iterator<Item = (usize, &'a Vec<OwnedFd>)> {
         bytes.extend_from_slice(self.bytes.get(self.seen..).unwrap_or_default());
         self.fds.iter().map(|(at, fds)| (at.saturating_sub(self.seen), fds))
     }
 
-    /// Makes room for `len` bytes more. [`Inbox::came`] says how many were read.
+    /// Makes room for more bytes. [`Inbox::came`] then takes the number of bytes read.
     pub fn room(&mut self, bytes: usize) -> &mut [u8] {
         self.bytes.drain(..self.seen);
         self.fds.iter_mut().for_each(|(at, _)| *at = at.saturating_sub(self.seen));
@@ -48,11 +46,11 @@ impl Inbox {
         self.bytes.get_mut(had..).unwrap_or_default()
     }
 
-    /// Records that this many bytes of the room were filled, and that these descriptors came with them. The kernel ends
-    /// a read behind bytes that have some: they belong to the message that begins last.
+    /// Records that the first `bytes` bytes of the room were filled, and descriptors with them. The kernel ends a read
+    /// after bytes with descriptors: these belong to the message that begins last.
     ///
     /// # Errors
-    /// [`Ended::Descriptors`] if too many descriptors came; [`Ended::Length`] if a header says an impossible length.
+    /// [`Ended::Descriptors`] if too many descriptors arrived; [`Ended::Length`] if a header has an impossible length.
     pub fn came(&mut self, room: usize, bytes: usize, fds: Vec<OwnedFd>) -> Result<(), Ended> {
         self.bytes.truncate(self.bytes.len() - room + bytes);
         if fds.is_empty() {
@@ -67,7 +65,7 @@ impl Inbox {
         if count > MAX_FDS { Err(Ended::Descriptors) } else { Ok(()) }
     }
 
-    /// The end of the message that begins at `at`, if its header has come.
+    /// The end of the message that begins at `at`, if its header is complete.
     fn end(&self, at: usize) -> Result<Option<usize>, Ended> {
         let Some(header) = self.header(at) else { return Ok(None) };
         let size = usize::try_from(header.size).unwrap_or(usize::MAX);
@@ -78,10 +76,10 @@ impl Inbox {
         self.bytes.get(at..)?.first_chunk::<HEADER>().map(Header::parse)
     }
 
-    /// Takes the next message out, if all of it is there.
+    /// Takes the next message, if it is complete.
     ///
     /// # Errors
-    /// [`Ended::Length`] if the header says an impossible length.
+    /// [`Ended::Length`] if the header has an impossible length.
     pub fn take(&mut self) -> Result<Option<Message>, Ended> {
         let at = self.seen;
         let (Some(header), Some(end)) = (self.header(at), self.end(at)?) else { return Ok(None) };
@@ -108,18 +106,19 @@ mod tests {
         Header { id, ..Header::default() }.question(&vec![id as u8; payload])
     }
 
-    /// Objective: messages come out as they were put in, however the bytes are cut, each with the descriptors that came
-    /// with its first ones.
+    /// Objective: messages come out unchanged however the bytes are cut, each with the descriptors that arrived with
+    /// its first bytes.
     #[test]
     fn cut_anywhere() {
         let counts = [0, 2, 0, 0, 1, 3, 0];
         let all: Vec<_> = (0u16..7).map(|i| message(i, usize::from(i) * 40)).collect();
         for cut in 1..200 {
-            let (mut inbox, mut got) = (Inbox::default(), 0);
+            let mut inbox = Inbox::default();
+            let mut got = 0;
             for (bytes, fds) in all.iter().zip(counts) {
                 for (k, piece) in bytes.chunks(cut).enumerate() {
                     put(&mut inbox, piece, if k == 0 { fds } else { 0 }).unwrap();
-                    // Sometimes nobody looks for a while.
+                    // Sometimes the inbox is not emptied for a while.
                     while cut % 3 != 0
                         && let Some(m) = inbox.take().unwrap()
                     {
@@ -139,7 +138,7 @@ mod tests {
         }
     }
 
-    /// Objective: lengths that cannot be, and too many descriptors, are refused.
+    /// Objective: impossible lengths and too many descriptors are refused.
     #[test]
     fn refused() {
         let mut inbox = Inbox::default();

@@ -6,13 +6,13 @@ use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use rustix::io::Errno;
 
-/// Interrupts by pin.
+/// Pin interrupts.
 pub const INTX: usize = 0;
-/// Interrupts by message, MSI.
+/// Message interrupts, MSI.
 pub const MSI: usize = 1;
-/// Interrupts by message, MSI-X.
+/// Message interrupts, MSI-X.
 pub const MSIX: usize = 2;
-/// Kinds of interrupts; two more there are for errors and for giving the device back.
+/// Number of interrupt kinds, including two for errors and for returning the device.
 pub const KINDS: usize = 5;
 /// Most vectors of a kind.
 pub const MAX_VECTORS: u32 = 64;
@@ -40,11 +40,11 @@ pub struct Set {
 /// The effect of a client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changed {
-    /// Perhaps the doorbells.
+    /// The doorbells may have changed.
     Bells,
-    /// Whether the guest wants the pin's interrupt.
+    /// The guest masked or unmasked the pin's interrupt.
     Pin,
-    /// Nothing that lasts.
+    /// Nothing lasting.
     Nothing,
 }
 
@@ -59,7 +59,7 @@ pub struct Irqs {
 }
 
 impl Irqs {
-    /// Creates that many vectors of each kind, for a hypervisor.
+    /// Creates `counts` vectors of each kind, for a hypervisor.
     pub fn new(counts: [u32; KINDS], fault: &Fault) -> Irqs {
         let vectors = counts.map(|n| (0..n.min(MAX_VECTORS)).map(|_| None).collect());
         Irqs { vectors, fault: fault.clone(), masked: false }
@@ -86,7 +86,7 @@ impl Irqs {
     /// Connects a vector.
     ///
     /// # Errors
-    /// `EINVAL` if there is no such vector, or the descriptor is not an eventfd.
+    /// `EINVAL` if the vector does not exist or the descriptor is not an eventfd.
     pub fn connect(&mut self, kind: usize, vector: usize, fd: OwnedFd) -> Result<(), Errno> {
         let place = self.vectors.get_mut(kind).and_then(|vectors| vectors.get_mut(vector)).ok_or(Errno::INVAL)?;
         *place = Some(Doorbell::given(fd, &self.fault)?);
@@ -100,14 +100,15 @@ impl Irqs {
         }
     }
 
-    /// Carries out a client's request. Returns its effect.
+    /// Executes a client's request. Returns its effect.
     ///
     /// # Errors
     /// `EINVAL`, also for a descriptor that is not an eventfd.
     pub fn set(&mut self, set: Set, data: &[u8], fds: Vec<OwnedFd>) -> Result<Changed, Errno> {
         let kind = usize::try_from(set.index).map_err(|_| Errno::INVAL)?;
         let vectors = self.vectors.get_mut(kind).ok_or(Errno::INVAL)?;
-        let (start, count) = (set.start as usize, set.count as usize);
+        let start = set.start as usize;
+        let count = set.count as usize;
         let all = count == 0 && start == 0 && set.flags & DATA_NONE != 0;
         let range = if all { 0..vectors.len() } else { start..start.saturating_add(count) };
         let chosen = vectors.get_mut(range.clone()).ok_or(Errno::INVAL)?;
@@ -139,7 +140,7 @@ impl Irqs {
                 self.masked = action == ACTION_MASK;
                 return Ok(Changed::Pin);
             }
-            // An eventfd that unmasks: there is nobody to do so on this side.
+            // An eventfd that unmasks: nothing on this side would ring it.
             (ACTION_MASK | ACTION_UNMASK, DATA_EVENTFD) => return Ok(Changed::Nothing),
             _ => return Err(Errno::INVAL),
         }
@@ -152,8 +153,8 @@ mod tests {
     use super::*;
     use std::os::fd::AsFd;
 
-    /// Objective: vectors ring what was connected to them, until it is taken away; what is out of range or at odds with
-    /// itself is refused.
+    /// Objective: a vector rings its connected eventfd until disconnected; out-of-range and inconsistent requests are
+    /// refused.
     #[test]
     fn vectors() {
         let mut irqs = Irqs::new([1, 0, 4, 0, 0], &Fault::new().unwrap());

@@ -1,18 +1,17 @@
-//! The server's side of vfio-user: a PCI device that lives outside of the hypervisor (QEMU 10.1's `vfio-user-pci`,
-//! cloud-hypervisor's `--user-device`).
+//! The server's side of vfio-user: a PCI device outside the hypervisor (QEMU 10.1's `vfio-user-pci`, cloud-hypervisor's
+//! `--user-device`).
 //!
-//! The hypervisor is the client. It asks what the device is, says where the guest's memory is and which doorbells
-//! interrupts ring, and passes on every access to registers that it cannot map. All of it is the hypervisor's word, and
-//! behind that the guest's: lengths, offsets and descriptors are checked, and what breaks the protocol ends the
-//! connection with a reason.
+//! The hypervisor is the client. It asks for the device's description, announces the guest's memory and the doorbells
+//! of interrupts, and passes on every access to registers that it cannot map. It is not trusted, nor is the guest
+//! behind it: lengths, offsets and descriptors are checked, and a protocol violation ends the connection with a reason.
 //!
 //! ```text
-//!  socket ──► [`serve`] ──► [`wire`] (bytes) ──► [`session`] (what is meant) ──► [`Device`]
+//!  socket ──► [`serve`] ──► [`wire`] (bytes) ──► [`session`] (meaning) ──► [`Device`]
 //!                                                     ├── [`dma`]   the guest's memory
-//!                                                     └── [`irqs`]  what to ring
+//!                                                     └── [`irqs`]  doorbells to ring
 //! ```
 //!
-//! All of a session can go on in another process ([`state`]).
+//! A whole session can be restored in another process ([`state`]).
 //!
 //! Specification: QEMU docs/interop/vfio-user, protocol 0.0; structures as in `<linux/vfio.h>`.
 
@@ -41,13 +40,13 @@ pub const BARS: usize = 6;
 /// A base address register's space.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bar<'a> {
-    /// Size in bytes; 0: the device has no such register.
+    /// Size in bytes; 0: the device lacks this register.
     pub size: u64,
-    /// Memory behind all of it, for the guest to map: a file, and where in it.
+    /// Memory of the whole space, for the guest to map: a file, and the offset in it.
     pub memory: Option<(BorrowedFd<'a>, u64)>,
 }
 
-/// What the hypervisor has provided: memory and doorbells.
+/// The hypervisor's resources: memory and doorbells.
 #[derive(Debug)]
 pub struct Host {
     /// The guest's memory.
@@ -56,30 +55,31 @@ pub struct Host {
     pub irqs: Irqs,
 }
 
-/// A device. Its methods are called one at a time, by the thread that serves the connection.
+/// A device. The thread that serves the connection calls its methods, one at a time.
 pub trait Device {
     /// Configuration space.
     fn config(&mut self) -> &mut ConfigSpace;
 
-    /// A base address register's space, by number.
+    /// A base address register's space.
     fn bar(&self, number: usize) -> Bar<'_>;
 
-    /// A read of `data.len()` bytes at `at` in a base address register's space. Both lie inside of it.
+    /// Reads `data.len()` bytes at `at` in a base address register's space. Both lie inside it.
     fn read(&mut self, bar: usize, at: u64, data: &mut [u8], host: &Host);
 
-    /// A write of `data` at `at` in a base address register's space. Both lie inside of it.
+    /// Writes `data` at `at` in a base address register's space. Both lie inside it.
     fn write(&mut self, bar: usize, at: u64, data: &[u8], host: &Host);
 
-    /// The doorbells of interrupts have changed.
+    /// Handles a change of the interrupts' doorbells.
     fn interrupts_changed(&mut self, _host: &Host) {}
 
-    /// The guest masked or unmasked the pin ([`Irqs::masked`]); a hypervisor reports this after each interrupt.
+    /// Handles the guest's masking or unmasking of the pin ([`Irqs::masked`]); a hypervisor reports this after each
+    /// interrupt.
     fn pin_changed(&mut self, _host: &Host) {}
 
-    /// The guest's memory has changed: addresses found before are void when this returns.
+    /// Handles a change of the guest's memory: addresses found before are void when this returns.
     fn memory_changed(&mut self, _host: &Host) {}
 
-    /// Whether the device works: one that cannot get its queues back from the workers ends the connection.
+    /// Whether the device works: one whose queues workers do not hand back ends the connection.
     ///
     /// # Errors
     /// [`InUse`] if a worker does not return a queue.
@@ -87,14 +87,14 @@ pub trait Device {
         Ok(())
     }
 
-    /// The machine is reset.
+    /// Handles a reset of the machine.
     fn reset(&mut self, host: &Host);
 
-    /// A descriptor that is readable when [`Device::tick`] is due, for devices with timers.
+    /// A descriptor, readable when [`Device::tick`] is due, for devices with timers.
     fn timer(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// A timer expired.
+    /// Handles an expired timer.
     fn tick(&mut self) {}
 }

@@ -1,4 +1,4 @@
-//! Messages over a socket.
+//! Serves messages over a socket.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -15,13 +15,13 @@ use crate::wire::{MAX_FDS, Message};
 
 /// Bytes of one read.
 const CHUNK: usize = 4096;
-/// Messages that are served in a row before `stop` and the device's timer are looked at.
+/// Messages served in a row before `stop` and the device's timer are checked.
 const IN_A_ROW: u32 = 64;
-/// The time to poll for the next message before sleeping.
+/// Time to poll for the next message before sleeping.
 const SPIN: Duration = Duration::from_micros(20);
 
-/// Serves a connection (a non-blocking stream socket) to its end. After [`Ended::Stopped`], nothing of what came is
-/// lost: the same session can be served again, here or in another process.
+/// Serves a connection (a non-blocking stream socket) to its end. After [`Ended::Stopped`], no received byte is lost:
+/// the same session can be served again, here or in another process.
 pub fn serve<D: Device>(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, session: &mut Session<D>) -> Ended {
     let mut line = Line { socket, stop, in_a_row: 0 };
     loop {
@@ -35,7 +35,7 @@ pub fn serve<D: Device>(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, session: &
 struct Line<'a> {
     socket: BorrowedFd<'a>,
     stop: BorrowedFd<'a>,
-    /// Messages served since `stop` and the timer were looked at.
+    /// Messages served since `stop` and the timer were checked.
     in_a_row: u32,
 }
 
@@ -53,7 +53,7 @@ impl Line<'_> {
     /// Waits for the next message, and runs the device's timers meanwhile.
     fn next<D: Device>(&mut self, session: &mut Session<D>) -> Result<(), Ended> {
         self.in_a_row += 1;
-        // A client that never pauses must keep neither from being seen.
+        // A client that never pauses must not hide either of them.
         let due = self.in_a_row > IN_A_ROW;
         if !due && (!session.inbox.is_empty() || self.spin(&mut session.inbox)?) {
             return Ok(());
@@ -84,7 +84,7 @@ impl Line<'_> {
         }
     }
 
-    /// Looks for the next message for a moment: a guest that reads a register waits for the answer, and accesses come
+    /// Polls for the next message for a moment: a guest that reads a register waits for the answer, and accesses come
     /// in groups.
     fn spin(&self, inbox: &mut Inbox) -> Result<bool, Ended> {
         let began = Instant::now();
@@ -99,7 +99,7 @@ impl Line<'_> {
         }
     }
 
-    /// Waits until the socket is ready, for at most this long.
+    /// Waits until the socket is ready, for up to `limit`.
     fn wait(&self, what: PollFlags, limit: Option<&Timespec>) -> Result<(), Ended> {
         let mut both =
             [PollFd::from_borrowed_fd(self.socket, what), PollFd::from_borrowed_fd(self.stop, PollFlags::IN)];
@@ -111,12 +111,12 @@ impl Line<'_> {
         if both[1].revents().is_empty() { Ok(()) } else { Err(Ended::Stopped) }
     }
 
-    /// Waits in the same way in the middle of a message.
+    /// Waits likewise in the middle of a message.
     fn go_on(&self, what: PollFlags) -> Result<(), Ended> {
         self.wait(what, Some(&Timespec { tv_sec: TIMEOUT.as_secs().cast_signed(), tv_nsec: 0 }))
     }
 
-    /// The next message, which has begun.
+    /// The next message, already begun.
     fn receive(&self, inbox: &mut Inbox) -> Result<Message, Ended> {
         loop {
             if let Some(message) = inbox.take()? {
@@ -128,7 +128,7 @@ impl Line<'_> {
         }
     }
 
-    /// Reads all bytes that have come. Returns whether there were any.
+    /// Reads all available bytes. Returns whether any were read.
     fn read(&self, inbox: &mut Inbox) -> Result<bool, Ended> {
         let got = netvale_fdio::receive(self.socket, inbox.room(CHUNK), RecvFlags::DONTWAIT);
         let (got, fds) = got.map_or_else(|e| (Err(e), Vec::new()), |got| (Ok(got.bytes), got.fds));
@@ -142,7 +142,7 @@ impl Line<'_> {
         }
     }
 
-    /// Sends the answer that is not sent yet, if there is one.
+    /// Sends the rest of the unsent answer, if any.
     fn send<D>(&self, session: &mut Session<D>) -> Result<(), Ended> {
         let Some((answer, done)) = &mut session.unsent else { return Ok(()) };
         while *done < answer.bytes.len() {

@@ -1,4 +1,4 @@
-//! Carries out a client's messages: a state machine around a [`Device`], fed with messages, without a socket.
+//! Executes a client's messages: a state machine around a [`Device`], fed with messages, without a socket.
 
 use std::os::fd::OwnedFd;
 
@@ -43,19 +43,19 @@ impl From<Errno> for Failed {
     }
 }
 
-/// One client's use of a device.
+/// One client's session with a device.
 pub struct Session<D> {
     pub(crate) device: D,
     pub(crate) host: Host,
     pub(crate) greeted: bool,
-    /// What has come and is not handled yet.
+    /// Received bytes not handled yet.
     pub(crate) inbox: Inbox,
-    /// An answer that is not sent yet, and how many bytes of it are.
+    /// An answer not completely sent, and the number of its bytes sent.
     pub(crate) unsent: Option<(Answer, usize)>,
 }
 
 impl<D: Device> Session<D> {
-    /// Creates a device with that many vectors of each kind of interrupt; `fault` is the client's, whose descriptors
+    /// Creates a session with `vectors` vectors of each kind of interrupt; `fault` is the client's, whose descriptors
     /// are rung.
     pub fn new(device: D, vectors: [u32; KINDS], fault: &Fault) -> Session<D> {
         let host = Host { dma: Dma::new(fault), irqs: Irqs::new(vectors, fault) };
@@ -67,10 +67,10 @@ impl<D: Device> Session<D> {
         (&mut self.device, &self.host)
     }
 
-    /// Does what a message asks. Returns the answer, if one is wanted.
+    /// Executes a message. Returns the answer, if requested.
     ///
     /// # Errors
-    /// [`Refused`] if the message breaks the protocol.
+    /// [`Refused`] if the message violates the protocol.
     pub fn handle(&mut self, message: Message) -> Result<Option<Answer>, Refused> {
         let header = message.header;
         if !header.is_command() {
@@ -116,7 +116,8 @@ impl<D: Device> Session<D> {
     }
 
     fn version(&mut self, mut b: Body<'_>) -> Done {
-        let (major, minor) = (b.u16()?, b.u16()?);
+        let major = b.u16()?;
+        let minor = b.u16()?;
         if major != 0 {
             return Err(Failed::Refused(Refused::Version(major)));
         }
@@ -128,7 +129,7 @@ impl<D: Device> Session<D> {
             Err(_) => return Err(Errno::INVAL.into()),
         };
         self.greeted = true;
-        // Never more than the client proposed: QEMU takes that for a mistake.
+        // Never more than the client proposed: QEMU refuses that.
         let least = |what: &str, ours: usize| {
             let asked = theirs["capabilities"][what].as_u64().and_then(|n| usize::try_from(n).ok());
             asked.map_or(ours, |asked| asked.min(ours))
@@ -146,7 +147,8 @@ impl<D: Device> Session<D> {
     }
 
     fn dma_map(&mut self, mut b: Body<'_>, fds: &[OwnedFd]) -> Done {
-        let (_argsz, flags) = (b.u32()?, b.u32()?);
+        let _argsz = b.u32()?;
+        let flags = b.u32()?;
         let place = Place { flags, offset: b.u64()?, address: b.u64()?, size: b.u64()? };
         self.host.dma.map(place, fds.first())?;
         self.device.memory_changed(&self.host);
@@ -154,8 +156,11 @@ impl<D: Device> Session<D> {
     }
 
     fn dma_unmap(&mut self, mut b: Body<'_>, payload: &[u8]) -> Done {
-        let (_argsz, flags, address, size) = (b.u32()?, b.u32()?, b.u64()?, b.u64()?);
-        // "All of it", as in vfio; the specification has no flags.
+        let _argsz = b.u32()?;
+        let flags = b.u32()?;
+        let address = b.u64()?;
+        let size = b.u64()?;
+        // "All of it", as in vfio; the specification defines no flags.
         if flags & 0b10 != 0 {
             self.host.dma.clear();
         } else {
@@ -166,7 +171,9 @@ impl<D: Device> Session<D> {
     }
 
     fn region_info(&mut self, mut b: Body<'_>) -> Done {
-        let (argsz, _flags, index) = (b.u32()?, b.u32()?, b.u32()?);
+        let argsz = b.u32()?;
+        let _flags = b.u32()?;
+        let index = b.u32()?;
         let mut fds = Vec::new();
         let (size, memory) = match index {
             CONFIG => (crate::config::SIZE as u64, None),
@@ -183,11 +190,11 @@ impl<D: Device> Session<D> {
             w.u32(32).u32(access).u32(index).u32(0).u64(size).u64(0);
             return Ok((w.0, fds));
         };
-        // QEMU maps only what is listed, so that one area is all of it: mmap, and a capability at 32.
+        // QEMU maps only listed areas, so the whole region is one area: mmap, and a capability at 32.
         w.u32(64).u32(access | 0b1100).u32(index).u32(32).u64(size).u64(offset);
         w.u16(1).u16(1).u32(0).u32(1).u32(0).u64(0).u64(size);
         if argsz < 64 {
-            // Asked again with more room; the descriptor goes along then.
+            // The client asks again with more room; then the descriptor is sent along.
             w.0.truncate(32);
             return Ok((w.0, fds));
         }
@@ -196,12 +203,14 @@ impl<D: Device> Session<D> {
     }
 
     fn irq_info(&mut self, mut b: Body<'_>) -> Done {
-        let (_argsz, _flags, index) = (b.u32()?, b.u32()?, b.u32()?);
+        let _argsz = b.u32()?;
+        let _flags = b.u32()?;
+        let index = b.u32()?;
         let kind = index as usize;
         if kind >= KINDS {
             return Err(Errno::INVAL.into());
         }
-        // The pin is masked by its handler, and a message is not.
+        // Its handler masks the pin; messages are not masked.
         let flags = if kind == INTX { 0b0111 } else { 0b1001 };
         let mut w = Writer::default();
         w.u32(16).u32(flags).u32(index).u32(self.host.irqs.count(kind));
@@ -209,7 +218,8 @@ impl<D: Device> Session<D> {
     }
 
     fn set_irqs(&mut self, mut b: Body<'_>, fds: Vec<OwnedFd>) -> Done {
-        let (_argsz, flags) = (b.u32()?, b.u32()?);
+        let _argsz = b.u32()?;
+        let flags = b.u32()?;
         let set = Set { flags, index: b.u32()?, start: b.u32()?, count: b.u32()? };
         match self.host.irqs.set(set, b.r.rest(), fds)? {
             Changed::Bells => self.device.interrupts_changed(&self.host),
@@ -219,9 +229,11 @@ impl<D: Device> Session<D> {
         Ok(Default::default())
     }
 
-    /// Offset, region and length of an access that lies inside the region.
+    /// Offset, region and length of an access inside the region.
     fn access(&mut self, b: &mut Body<'_>) -> Result<(u64, u32, usize), Failed> {
-        let (offset, region, count) = (b.u64()?, b.u32()?, b.u32()? as usize);
+        let offset = b.u64()?;
+        let region = b.u32()?;
+        let count = b.u32()? as usize;
         let size = match region {
             CONFIG => crate::config::SIZE as u64,
             i if (i as usize) < BARS => self.device.bar(i as usize).size,
@@ -263,7 +275,7 @@ impl<D: Device> Session<D> {
     }
 }
 
-/// A payload that is read from the front; one that ends too early breaks the protocol.
+/// A payload, read from the front; one that ends too early violates the protocol.
 struct Body<'a> {
     what: u16,
     r: Reader<'a>,

@@ -1,5 +1,5 @@
-//! A session that goes on in another process: what a client has set up, checked as if the client set it up again, and
-//! what was under way on the connection. A state is broken if no client could have set it up.
+//! Saved state of a session: the client's setup, checked as if the client made it again, and the data in flight on the
+//! connection. A state that no client could have made is refused as broken.
 
 use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::fault::Fault;
@@ -13,12 +13,12 @@ use crate::session::{Answer, Session};
 use crate::wire::{MAX_FDS, MAX_MESSAGE};
 use crate::{Device, Host};
 
-/// What another process must know to continue a session.
+/// State of a session.
 #[derive(Default, Serialize, Deserialize)]
 pub struct SessionState {
-    /// Whether the client has said its version.
+    /// Whether the client has sent its version.
     greeted: bool,
-    /// The guest's memory, and its files, as the windows number them.
+    /// The guest's memory, and its files in the windows' numbering.
     windows: Vec<WindowState>,
     files: Vec<Fd>,
     /// Connected interrupts, by kind and vector, with their eventfds.
@@ -27,30 +27,30 @@ pub struct SessionState {
     masked: bool,
     /// Configuration space.
     config: Vec<u8>,
-    /// Bytes that came and are not examined yet, and the descriptors that came with the message at which offset.
+    /// Received bytes not parsed yet, and descriptors with the offset of their message.
     unread: Vec<u8>,
     unread_fds: Vec<(usize, Vec<Fd>)>,
-    /// Bytes of an answer that the client has not taken yet, and its descriptors.
+    /// Bytes of an answer that the client has not read yet, and its descriptors.
     unsent: Vec<u8>,
     unsent_fds: Vec<Fd>,
 }
 
-/// A client; `T` is what the device itself says.
+/// State of a client; `T` is the device's own state.
 #[derive(Serialize, Deserialize)]
 pub struct ClientState<T> {
     /// Its connection.
     pub connection: Fd,
-    /// What it has set up.
+    /// Its setup.
     pub session: SessionState,
     /// The device.
     pub device: T,
 }
 
 impl<D: Device> Session<D> {
-    /// What another process must know to continue it.
+    /// State for a successor.
     ///
     /// # Errors
-    /// When the process is out of descriptors, or the client has more files than are kept.
+    /// The process is out of descriptors, or the client has more files than are kept.
     pub fn save(&mut self) -> std::io::Result<SessionState> {
         let mut config = vec![0; SIZE];
         self.device.config().read(0, &mut config);
@@ -58,24 +58,25 @@ impl<D: Device> Session<D> {
         let (windows, files) = dma.state()?;
         let vectors = irqs.connected().map(|(kind, vector, bell)| Ok((kind, vector, Fd::copy_of(bell)?)));
         let vectors = vectors.collect::<std::io::Result<_>>()?;
-        let (greeted, masked) = (self.greeted, irqs.masked);
+        let greeted = self.greeted;
+        let masked = irqs.masked;
         let mut state = SessionState { greeted, windows, files, vectors, masked, config, ..SessionState::default() };
         for (at, fds) in self.inbox.left(&mut state.unread) {
             state.unread_fds.push((at, Fd::copies_of(fds)?));
         }
         if let Some((answer, done)) = &self.unsent {
             state.unsent = answer.bytes.get(*done..).unwrap_or_default().to_vec();
-            // They went with the first byte.
+            // They were sent with the first byte.
             state.unsent_fds = Fd::copies_of(answer.fds.iter().filter(|_| *done == 0))?;
         }
         Ok(state)
     }
 
-    /// Restores a session of another process, with a device that has just been made; nothing is rung, and nothing is
-    /// written to the guest. The device must then be told what of the [`Host`] it uses.
+    /// Restores another process's session with a new device; nothing is rung or written to the guest. The device must
+    /// then take what it uses from the [`Host`].
     ///
     /// # Errors
-    /// [`BadState`] if a client could not have set it up.
+    /// [`BadState`] if a client could not have made this setup.
     pub fn restore(
         device: D,
         counts: [u32; KINDS],
@@ -86,7 +87,7 @@ impl<D: Device> Session<D> {
         if state.config.len() != SIZE {
             return Err(BadState::new(format!("configuration space of {} bytes", state.config.len())));
         }
-        // Only what a guest can write is changed.
+        // Only guest-writable bits change.
         session.device.config().write(0, &state.config);
         session.greeted = state.greeted;
         let Host { dma, irqs } = &mut session.host;

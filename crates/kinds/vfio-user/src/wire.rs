@@ -1,14 +1,14 @@
-//! Messages as bytes: a header of 16, and the fields of each command behind it. Pure.
+//! Messages as bytes: a header of 16, then each command's fields. Pure.
 
 use std::os::fd::OwnedFd;
 
 /// Bytes of the header.
 pub const HEADER: usize = 16;
-/// Most bytes of data in one access of a region, as the client is told.
+/// Most data bytes in one access of a region, as announced to the client.
 pub const MAX_DATA: usize = 64 * 1024;
 /// Most bytes of a message: the largest access, or a version text.
 pub const MAX_MESSAGE: usize = HEADER + 32 + MAX_DATA;
-/// Most descriptors of one message, as the client is told.
+/// Most descriptors of a message, as announced to the client.
 pub const MAX_FDS: usize = 64;
 
 /// The commands.
@@ -30,20 +30,20 @@ pub mod command {
 
 const TYPE: u32 = 0xf;
 const REPLY: u32 = 1;
-/// Flag of a command: nobody waits for an answer.
+/// Flag of a command: the client expects no answer.
 pub const NO_REPLY: u32 = 1 << 4;
 const ERROR: u32 = 1 << 5;
 
 /// The header of every message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// The sender's number for it.
+    /// The sender's number for the message.
     pub id: u16,
     /// The command.
     pub command: u16,
     /// Bytes in all.
     pub size: u32,
-    /// Flags: the type, whether no reply is wanted, whether it is an error.
+    /// Flags: the type, whether the client wants a reply, whether it is an error.
     pub flags: u32,
     /// The error number of a reply.
     pub error: u32,
@@ -62,12 +62,12 @@ impl Header {
         }
     }
 
-    /// Whether it is a command, not a reply.
+    /// Whether it is a command rather than a reply.
     pub fn is_command(&self) -> bool {
         self.flags & TYPE == 0
     }
 
-    /// Whether an answer is wanted.
+    /// Whether the client wants an answer.
     pub fn wants_reply(&self) -> bool {
         self.flags & NO_REPLY == 0
     }
@@ -77,17 +77,17 @@ impl Header {
         if self.flags & ERROR != 0 { self.error.max(1) } else { 0 }
     }
 
-    /// The command with a payload: its bytes.
+    /// Encodes the command with a payload.
     pub fn question(&self, payload: &[u8]) -> Vec<u8> {
         self.answer(self.flags, 0, payload)
     }
 
-    /// The reply to a command, with a payload: its bytes.
+    /// Encodes the reply to a command, with a payload.
     pub fn reply(&self, payload: &[u8]) -> Vec<u8> {
         self.answer(REPLY, 0, payload)
     }
 
-    /// The reply that a command failed: its bytes.
+    /// Encodes the reply to a failed command.
     pub fn failure(&self, errno: u32) -> Vec<u8> {
         self.answer(REPLY | ERROR, errno, &[])
     }
@@ -100,18 +100,18 @@ impl Header {
     }
 }
 
-/// A message of the client's.
+/// A message of the client.
 #[derive(Debug)]
 pub struct Message {
     /// The message's header.
     pub header: Header,
     /// The bytes after the header.
     pub payload: Vec<u8>,
-    /// The descriptors that came with it.
+    /// The descriptors that arrived with it.
     pub fds: Vec<OwnedFd>,
 }
 
-/// Takes numbers off the front of bytes. Both sides run on one machine: its byte order is the protocol's.
+/// Takes numbers off the front of bytes. Both sides run on one machine, so the protocol uses its byte order.
 #[derive(Debug)]
 pub struct Reader<'a>(pub &'a [u8]);
 
@@ -171,8 +171,7 @@ impl Writer {
 mod tests {
     use super::*;
 
-    /// Objective: headers come back as they were sent, replies name their command, and bytes that end too early give
-    /// none.
+    /// Objective: headers decode as encoded, replies have their command's name, and truncated bytes give `None`.
     #[test]
     fn headers() {
         let asked = Header { id: 7, command: command::REGION_READ, size: 32, flags: 0, error: 0 };

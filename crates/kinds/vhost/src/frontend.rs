@@ -1,4 +1,4 @@
-//! The front end's side: a back end's device, driven in place of a guest. It requests the device from the back end, and
+//! The front end's side: drives a back end's device in place of a guest. It requests the device from the back end, and
 //! passes memory and rings to it.
 
 use std::fmt;
@@ -25,13 +25,13 @@ use crate::features::PROTOCOL_FEATURES;
 use crate::proto::message::{Message, Refused, protocol, put_region, request};
 use crate::proto::wire::{Received, receive, send};
 
-/// Why there is no device.
+/// An error that leaves the driver without a device.
 #[derive(Debug, Error)]
 pub enum NoBackEnd {
-    /// The back end broke the rules, or the connection failed.
+    /// The back end violated the protocol, or the connection failed.
     #[error("the back end: {0}")]
     Refused(#[from] Refused),
-    /// Its queues could not be given to the workers.
+    /// Its queues could not be lent to the workers.
     #[error(transparent)]
     Lend(#[from] LendError),
     /// The back end hung up.
@@ -43,12 +43,12 @@ pub enum NoBackEnd {
     /// The device lacks a feature that the driver needs.
     #[error("the back end lacks {0}")]
     MissingFeature(&'static str),
-    /// The answer is to another request.
+    /// The answer belongs to another request.
     #[error("the back end answers {got} to request {asked}")]
     Answer {
         /// The request.
         asked: u32,
-        /// The request that the answer names.
+        /// The request of the answer.
         got: u32,
     },
     /// The back end refused the request.
@@ -59,7 +59,7 @@ pub enum NoBackEnd {
     System(Errno),
 }
 
-/// The back end that listens at a socket.
+/// The back end listening at a socket.
 pub struct BackEnd(pub Place);
 
 impl fmt::Display for BackEnd {
@@ -84,7 +84,7 @@ impl Transport for BackEnd {
 
     fn serve(&mut self, connection: OwnedFd, session: &Session<'_>) -> Result<(), NoBackEnd> {
         let socket = connection.as_fd();
-        // The back end need not send anything: it hung up, or it broke the rules.
+        // The back end need not send anything: it hung up, or it violated the protocol.
         let news = |_| Err(NoBackEnd::Closed);
         if let Some(lent) = session.restored() {
             return session.go_on(lent, [socket, socket], Some(socket), news);
@@ -106,8 +106,8 @@ pub struct Frontend<'a> {
 }
 
 impl<'a> Frontend<'a> {
-    /// Starts a conversation on a connection; `stop` ends any wait when it becomes readable, and workers report at
-    /// `fault` what the back end did wrong.
+    /// Starts a conversation on a connection. `stop` ends any wait once readable; workers report the back end's
+    /// violations to `fault`.
     pub fn new(socket: BorrowedFd<'a>, stop: BorrowedFd<'a>, fault: &'a Fault) -> Self {
         Frontend { socket, stop, fault, protocol: 0 }
     }
@@ -147,7 +147,7 @@ impl<'a> Frontend<'a> {
     /// received frames, and for transmitted ones.
     ///
     /// # Errors
-    /// [`NoBackEnd`] if the back end refuses or breaks the rules.
+    /// [`NoBackEnd`] if the back end refuses or violates the protocol.
     pub fn start(&mut self, options: DriverOptions, calls: &[Doorbell]) -> Result<Running, NoBackEnd> {
         let (features, pairs) = self.negotiate(options)?;
         let (ram, queues) = Ram::new(&vec![options.size; 2 * usize::from(pairs)]).map_err(NoBackEnd::System)?;
@@ -195,7 +195,8 @@ impl<'a> Frontend<'a> {
         options: DriverOptions,
     ) -> Result<Started, NoBackEnd> {
         let index = u64::from(i);
-        let (layout, in_order) = (QueueFeatures::of(features), features & IN_ORDER != 0);
+        let layout = QueueFeatures::of(features);
+        let in_order = features & IN_ORDER != 0;
         let vector = Path::of(features, options.vector).vector.is_some();
         let queue = DriverQueue::new(&ram, DriverFeatures { queue: layout, in_order, vector });
         let kick = Doorbell::shared(self.fault).map_err(NoBackEnd::System)?;
@@ -234,7 +235,8 @@ mod tests {
         let options = VhostOptions { site: path.clone().into(), mode: Mode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
         let (_port, _queues) = VhostPort::new(&options).unwrap();
         let socket = try_connect(&path.into()).unwrap();
-        let (stop, fault) = (Doorbell::new().unwrap(), Fault::new().unwrap());
+        let stop = Doorbell::new().unwrap();
+        let fault = Fault::new().unwrap();
         let calls = [(); 2].map(|()| Doorbell::new().unwrap());
         let running =
             Frontend::new(socket.as_fd(), stop.as_fd(), &fault).start(DriverOptions::default(), &calls).unwrap();

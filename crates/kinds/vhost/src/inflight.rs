@@ -1,5 +1,5 @@
-//! The state of our queues that the front end keeps in case we end without notice (vhost-user, "Inflight I/O
-//! tracking"): we give buffers back in the order in which they came, so that the position of the last one is enough.
+//! In-flight records of our queues: the front end keeps them in case we end without notice (vhost-user, "Inflight I/O
+//! tracking"). We give buffers back in order of arrival, so the position of the last one is enough.
 #![allow(unsafe_code)]
 
 use std::os::fd::OwnedFd;
@@ -16,11 +16,11 @@ use serde::{Deserialize, Serialize};
 
 /// Queue regions begin at multiples of this.
 const ALIGN: u64 = 64;
-/// Bytes before the first descriptor's: split, packed.
+/// Bytes before the first descriptor's record: split, packed.
 const HEAD: (u64, u64) = (16, 32);
-/// Bytes a descriptor: split, packed.
+/// Bytes per descriptor: split, packed.
 const EACH: (u64, u64) = (16, 32);
-/// Version of the layout; 0 where nothing was stored yet.
+/// Version of the layout; 0 before anything was stored.
 const VERSION: u16 = 1;
 
 // Offsets in a queue's region.
@@ -50,12 +50,12 @@ pub struct Inflight {
     shape: Shape,
 }
 
-/// Where the memory lies in its file, and what it is for.
+/// Location and layout of the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
     /// Bytes.
     pub len: u64,
-    /// Where it begins in the file.
+    /// Offset in the file.
     pub offset: u64,
     /// Number of queues.
     pub queues: u16,
@@ -63,9 +63,9 @@ pub struct Shape {
     pub size: u16,
 }
 
-// SAFETY: an address inside `map`, which moves along; its bytes are accessed as atomics only.
+// SAFETY: an address inside `map`, which moves along; its bytes are only accessed as atomics.
 unsafe impl Send for Inflight {}
-// SAFETY: a shared one does no more than an owned one: atomic accesses.
+// SAFETY: a shared reference allows the same as an owned value: atomic accesses.
 unsafe impl Sync for Inflight {}
 
 impl Inflight {
@@ -83,13 +83,13 @@ impl Inflight {
         Ok(Inflight { base: map.start(), map, file, shape })
     }
 
-    /// Its file, and where in it.
+    /// Its shape and its file.
     pub fn file(&self) -> (Shape, &Arc<OwnedFd>) {
         (self.shape, &self.file)
     }
 }
 
-/// One queue's part of it.
+/// One queue's record.
 pub struct Record {
     region: Arc<Inflight>,
     from: usize,
@@ -98,8 +98,8 @@ pub struct Record {
 }
 
 impl Record {
-    /// The part of queue `i`. A queue that we, or one before us, left without notice goes on where that was, which is
-    /// said beside it. None when the region has no place for it, or does not fit it.
+    /// The record of queue `i`. If we or a predecessor left the queue without notice, it resumes where it stopped, and
+    /// the flag is true. `None` if the region has no room for it or does not fit it.
     pub fn open(region: &Arc<Inflight>, i: usize, queue: &mut Queue) -> Option<(Record, bool)> {
         let mut record = Record::part(region, i, queue)?;
         let is_kept = record.is_kept(queue)?;
@@ -111,7 +111,7 @@ impl Record {
         Some((record, is_kept))
     }
 
-    /// The part of queue `i`, which goes on where it is known to be. None inside: nothing is recorded of it.
+    /// The record of queue `i`, whose position is known. `None` inside: nothing is recorded.
     pub fn continued(region: &Arc<Inflight>, i: usize, queue: &Queue) -> Option<Option<Record>> {
         let mut record = Record::part(region, i, queue)?;
         if let Queue::Packed(q) = queue {
@@ -131,7 +131,7 @@ impl Record {
         Some(Record { region: Arc::clone(region), from, old: RingIndex { at: 0, wrap: true } })
     }
 
-    /// Whether something is recorded; none if it does not fit the queue.
+    /// Whether anything is recorded; `None` if the record does not fit the queue.
     fn is_kept(&self, queue: &Queue) -> Option<bool> {
         match self.half(VERSION_AT).load(Ordering::Relaxed) {
             0 => Some(false),
@@ -142,15 +142,15 @@ impl Record {
 
     #[inline]
     fn half(&self, at: usize) -> &AtomicU16 {
-        // SAFETY: `part` checked that the queue's region lies in the mapping; all of these are inside its first 32
-        // bytes, aligned.
+        // SAFETY: `part` checked that the queue's region lies in the mapping; all of these are in its first 32 bytes,
+        // aligned.
         unsafe { AtomicU16::from_ptr(self.region.base.as_ptr().add(self.from + at).cast()) }
     }
 
     #[inline]
     fn indices(&self) -> &AtomicU64 {
-        // SAFETY: `part` checked that the queue's region lies in the mapping and that it is aligned to 8; this is
-        // inside its first 32 bytes.
+        // SAFETY: `part` checked that the queue's region lies in the mapping, aligned to 8; this is in its first 32
+        // bytes.
         unsafe { AtomicU64::from_ptr(self.region.base.as_ptr().add(self.from + PLACES_AT).cast()) }
     }
 
@@ -169,12 +169,13 @@ impl Record {
             Queue::Packed(q) => {
                 let word = self.indices().load(Ordering::Acquire);
                 let index = |idx: u64, wrap: u64| RingIndex { at: (word >> idx) as u16, wrap: word >> wrap & 1 != 0 };
-                let (new, old) = (index(0, 32), index(16, 40));
+                let new = index(0, 32);
+                let old = index(16, 40);
                 if new.at >= q.size() || old.at >= q.size() {
                     return None;
                 }
-                // The process ended between these two: only the ring knows whether before or after it showed the
-                // driver.
+                // The process ended between these two steps: only the ring shows whether the driver has seen the
+                // position.
                 self.old = if new == old || q.is_used(old) { new } else { old };
                 q.resume(self.old);
                 self.keep(self.old);
@@ -183,7 +184,7 @@ impl Record {
         Some(())
     }
 
-    /// Packed: stores the position that is about to be shown, and the previous one.
+    /// Packed: stores the position about to be shown, and the previous one.
     fn keep(&self, new: RingIndex) {
         let old = self.old;
         let word = u64::from(new.at) | u64::from(old.at) << 16 | u64::from(new.wrap) << 32 | u64::from(old.wrap) << 40;
@@ -210,7 +211,7 @@ impl live::Record for Record {
         }
     }
 
-    /// The front end knows where the queue stopped: it will pass that on when it starts the queue again.
+    /// The front end knows the queue's position: it will pass it on when it restarts the queue.
     fn close(&self) {
         self.half(VERSION_AT).store(0, Ordering::Release);
     }

@@ -4,12 +4,12 @@
 //! |---|---|
 //! | [`features`] | feature bits of vhost-user, and the features that netvale's device offers |
 //! | [`proto`] | messages, and their effects on netvale's device |
-//! | [`log`] | the dirty log: pages that a device wrote to while its guest moves |
+//! | [`log`] | the dirty log: pages written by a device while its guest migrates |
 //! | [`inflight`] | the state of queues that survives the back end |
-//! | [`port`] | a socket, our device behind it; what another process needs to go on with it |
+//! | [`port`] | a socket with our device behind it, and its saved state |
 //! | [`frontend`] | the other end: a back end's device, for our driver |
 //!
-//! Queues, and how frames pass them, are virtio's: [`netvale_virtio`].
+//! Virtqueues and the path of frames are in [`netvale_virtio`].
 
 pub mod features;
 pub mod frontend;

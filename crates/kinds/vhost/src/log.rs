@@ -1,4 +1,4 @@
-//! The dirty log: a bitmap of guest pages, in which a device marks what it wrote while the guest moves to another host
+//! The dirty log: a bitmap of guest pages. A device marks its writes in it while the guest migrates to another host
 //! (vhost-user, "Migration").
 #![allow(unsafe_code)]
 
@@ -11,10 +11,10 @@ use netvale_mem::Mapping;
 use netvale_virtio::device::live::WriteLog;
 use netvale_virtio::memory::{MemoryError, map};
 
-/// Bytes of guest memory that a bit stands for (`VHOST_LOG_PAGE`).
+/// Bytes of guest memory per bit (`VHOST_LOG_PAGE`).
 const PAGE: u64 = 4096;
 
-/// A log that a front end shares.
+/// A log shared by a front end.
 #[derive(Debug)]
 pub struct DirtyLog {
     map: Mapping,
@@ -24,9 +24,9 @@ pub struct DirtyLog {
     file: Arc<OwnedFd>,
 }
 
-// SAFETY: an address inside `map`, which moves along; the front end's bytes behind it are accessed as atomics only.
+// SAFETY: an address inside `map`, which moves along; the front end's bytes are only accessed as atomics.
 unsafe impl Send for DirtyLog {}
-// SAFETY: a shared one does no more than an owned one: atomic accesses.
+// SAFETY: a shared reference allows the same as an owned value: atomic accesses.
 unsafe impl Sync for DirtyLog {}
 
 impl DirtyLog {
@@ -46,15 +46,15 @@ impl DirtyLog {
         Ok(DirtyLog { bits: map.start(), map, len, offset, file })
     }
 
-    /// Its length, where it begins in its file, and the file.
+    /// Its length and its offset in its file, and the file.
     pub fn file(&self) -> ([u64; 2], &Arc<OwnedFd>) {
         ([self.len, self.offset], &self.file)
     }
 }
 
 impl WriteLog for DirtyLog {
-    /// Marks the pages of `len` bytes at a guest address, after they have been written: an earlier mark could be read
-    /// before the bytes are there. Pages without bits in the log are not marked, to the front end's loss.
+    /// Marks the pages of `len` bytes at a guest address, after they were written: an earlier mark could be read before
+    /// the bytes are there. Pages without bits in the log are not marked; that is the front end's loss.
     fn mark(&self, guest: u64, len: u64) {
         let Some(last) = len.checked_sub(1).map(|more| guest.saturating_add(more) / PAGE) else { return };
         for page in guest / PAGE..=last {
@@ -79,7 +79,7 @@ mod tests {
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     use std::io::Read;
 
-    /// Objective: exactly the pages that were touched are marked, and none outside the log.
+    /// Objective: exactly the touched pages are marked, and nothing outside the log.
     #[test]
     fn pages() {
         let fd = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(bytes[4096..], [0b111, 0b100, 0, 0x80]);
     }
 
-    /// Objective: a log that does not fit its file, or has no bytes, is refused.
+    /// Objective: a log that does not fit its file, or is empty, is refused.
     #[test]
     fn refused() {
         let fd = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();

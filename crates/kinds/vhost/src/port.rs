@@ -1,4 +1,4 @@
-//! A vhost-user device port: a socket, and a device for each front end that connects there.
+//! A vhost-user device port: a socket, and a device for each front end that connects to it.
 
 pub mod state;
 
@@ -38,7 +38,7 @@ pub enum Mode {
 pub struct VhostOptions {
     /// The socket.
     pub site: Site,
-    /// Which side listens there.
+    /// The side that listens at the socket.
     pub mode: Mode,
     /// Number of queue pairs, 1 to [`MAX_PAIRS`].
     pub pairs: u16,
@@ -48,7 +48,7 @@ pub struct VhostOptions {
     pub mtu: u16,
 }
 
-/// Why the port cannot be created.
+/// An error creating a port.
 #[derive(Debug, Error)]
 pub enum VhostError {
     /// The number of queue pairs is out of range.
@@ -66,7 +66,7 @@ impl From<VhostError> for BadState {
 }
 
 impl VhostError {
-    /// The error number that fits.
+    /// The closest error number.
     pub fn errno(&self) -> Errno {
         match self {
             VhostError::Pairs(_) => Errno::INVAL,
@@ -103,7 +103,7 @@ impl VhostPort {
     /// Opens the socket and serves it.
     ///
     /// # Errors
-    /// [`VhostError`] if the options are impossible or the socket cannot be opened.
+    /// [`VhostError`] if the options are invalid or the socket cannot be opened.
     pub fn new(options: &VhostOptions) -> Result<(VhostPort, Queues), VhostError> {
         let (seats, queues) = seats(options)?;
         let (listener, file) = match options.mode {
@@ -116,12 +116,12 @@ impl VhostPort {
         Ok((VhostPort { service, seats, options: options.clone(), mtu, listener }, queues))
     }
 
-    /// Restores a port where another process's stopped, or ended without notice. It goes on once the last part of the
-    /// result is dropped: until then the other one may go on itself. Its queues are the workers' already. After an end
-    /// without notice, a front end that cannot be restored is disconnected.
+    /// Restores a port whose process was replaced or ended without notice. The port resumes once the last part of the
+    /// result is dropped; until then, the other process may resume it instead. Workers have its queues already. After
+    /// an end without notice, a front end that cannot be restored is disconnected.
     ///
     /// # Errors
-    /// [`BadState`] if that port was another one, or what it left is not what it should be.
+    /// [`BadState`] if that was a different port, or its state is inconsistent.
     pub fn restore(options: &VhostOptions, state: VhostState) -> Result<(VhostPort, Queues, Paused), BadState> {
         let (seats, queues) = seats(options)?;
         if (options.mode == Mode::Server) != state.listener.is_some() || state.kicks.len() != seats.len() {
@@ -141,11 +141,12 @@ impl VhostPort {
             let is_lost = peer.device.is_lost();
             match Front::restore(peer, server.config.clone(), seats.clone()) {
                 Ok(front) => {
-                    (told.connected, told.now) = (true, front.told());
+                    told.connected = true;
+                    told.now = front.told();
                     kept.last = front.kept();
                     server.restored = Some(front);
                 }
-                // Nobody else goes on with it: the port does without.
+                // No other process can resume the front end: the port drops it.
                 Err(why) if is_lost => told.last_error = Some(why.to_string()),
                 Err(why) => return Err(why.of("its front end cannot be continued")),
             }
@@ -158,27 +159,28 @@ impl VhostPort {
         Ok((VhostPort { service, seats, options: options.clone(), mtu, listener }, queues, paused))
     }
 
-    /// The options it was created with.
+    /// The options of its creation.
     pub fn options(&self) -> &VhostOptions {
         &self.options
     }
 
-    /// The MTU that drivers are offered.
+    /// The MTU offered to drivers.
     pub fn mtu(&self) -> &OfferedMtu {
         &self.mtu
     }
 
-    /// The state of its front ends.
+    /// State of its front ends.
     pub fn state(&self) -> service::State<FrontEnd> {
         self.service.state()
     }
 
-    /// Has a thread of the port call this whenever a front end has connected or is gone. Only the first call counts.
+    /// Has a thread of the port call `call` whenever a front end connects or leaves. Only the first registration
+    /// counts.
     pub fn on_peer(&self, call: impl Fn() + Send + Sync + 'static) {
         self.service.on_peer(call);
     }
 
-    /// Calls to the driver and kicks from it, all queues together.
+    /// Calls to the driver and kicks from it, summed over all queues.
     pub fn notifications(&self) -> (u64, u64) {
         let sum = |count: fn(&KickCounts) -> u64| self.seats.iter().map(|seat| count(&seat.kicks)).sum();
         (sum(KickCounts::sent), sum(KickCounts::received))
@@ -188,16 +190,17 @@ impl VhostPort {
 /// The name of its thread.
 const THREAD: &str = "netvale-vhost";
 
-/// Two for each pair of queues: for frames to the driver, and for frames from it.
+/// Two for each queue pair: for frames to the driver, and for frames from it.
 pub(crate) type Seats = Vec<Arc<Seat<Live>>>;
 
-/// The seats of a port's queues, and the queues.
+/// Creates the seats and queues of a port.
 fn seats(options: &VhostOptions) -> Result<(Seats, Queues), VhostError> {
     if options.pairs == 0 || usize::from(options.pairs) > MAX_PAIRS {
         return Err(VhostError::Pairs(options.pairs));
     }
-    let (mut seats, mut egress, mut ingress) =
-        (Vec::new(), Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
+    let mut seats = Vec::new();
+    let mut egress = Vec::<Arc<dyn Egress>>::new();
+    let mut ingress = Vec::<Box<dyn Ingress>>::new();
     for _ in 0..options.pairs {
         let rx = Arc::<Seat<Live>>::default();
         let tx = Arc::new(Seat::woken().map_err(OpenError::step(options.site.path(), "make a descriptor to wait on"))?);
@@ -208,14 +211,14 @@ fn seats(options: &VhostOptions) -> Result<(Seats, Queues), VhostError> {
     Ok((seats, (egress, ingress)))
 }
 
-/// The control thread's part.
+/// State of the control thread.
 struct Server {
     seats: Seats,
     config: NetConfig,
     site: Site,
     /// `None`: the front end listens.
     listener: Option<Arc<Listener>>,
-    /// Another process's front end, which comes before all others.
+    /// Another process's front end, served first.
     restored: Option<Front>,
 }
 

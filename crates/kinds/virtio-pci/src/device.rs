@@ -1,4 +1,4 @@
-//! A virtio-net device on the PCI bus (virtio 1.3 §4.1), through vfio: in a guest, or of hardware.
+//! A virtio-net device on the PCI bus (virtio 1.3 §4.1), through vfio: in a guest, or in hardware.
 
 use std::fmt;
 use std::os::fd::AsFd;
@@ -19,23 +19,23 @@ use netvale_virtio::queue::QueueFeatures;
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// virtio's vendor number; network devices of virtio 1.0, and those that were there before (§4.1.2).
+/// virtio's vendor ID; device IDs of network devices since virtio 1.0, and of transitional ones (§4.1.2).
 const VENDOR: u16 = 0x1af4;
 const DEVICES: [u16; 2] = [0x1041, 0x1000];
-/// A capability whose meaning the vendor defines.
+/// A vendor-specific capability.
 const VENDOR_CAPABILITY: u8 = 9;
-/// The types of structures that such a capability leads to (§4.1.4).
+/// Types of structures that such capabilities describe (§4.1.4).
 const COMMON: u8 = 1;
 const NOTIFY: u8 = 2;
 const OWN: u8 = 4;
-/// No interrupt.
+/// No interrupt vector.
 const NO_VECTOR: u16 = 0xffff;
 /// Entries of the control queue.
 const CONTROL_SIZE: u16 = 16;
-/// The longest that a device may take for anything.
+/// Longest time for any step of a device.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// Places in the common structure (§4.1.4.3).
+/// Offsets in the common structure (§4.1.4.3).
 mod at {
     pub const DEVICE_FEATURE_SELECT: usize = 0;
     pub const DEVICE_FEATURE: usize = 4;
@@ -51,7 +51,7 @@ mod at {
     pub const QUEUE_DESC: usize = 32;
     pub const QUEUE_DRIVER: usize = 40;
     pub const QUEUE_DEVICE: usize = 48;
-    /// Bytes in all.
+    /// Length of the structure in bytes.
     pub const LEN: usize = 56;
 }
 
@@ -64,7 +64,7 @@ mod status {
     pub const NEEDS_RESET: u8 = 64;
 }
 
-/// Why there is no device.
+/// An error that leaves the driver without a device.
 #[derive(Debug, Error)]
 pub enum NoDevice {
     /// The function cannot be driven.
@@ -78,19 +78,19 @@ pub enum NoDevice {
         /// PCI device ID.
         device: u16,
     },
-    /// The device lacks something that every driver needs.
+    /// The device lacks a feature that every driver needs.
     #[error("the device lacks {0}")]
     MissingFeature(&'static str),
-    /// The device bypasses the IOMMU, so vfio gives it none of netvale's memory.
+    /// The device bypasses the IOMMU, so vfio cannot give it netvale's memory.
     #[error("the device reaches memory past the IOMMU: it needs VIRTIO_F_ACCESS_PLATFORM (QEMU: iommu_platform=on)")]
     PastIommu,
-    /// Its queues cannot be lent to the workers.
+    /// Its queues could not be lent to the workers.
     #[error(transparent)]
     Lend(#[from] LendError),
     /// A system call failed.
     #[error("{0}")]
     System(Errno),
-    /// The device failed.
+    /// The device requests a reset.
     #[error("the device needs a reset")]
     NeedsReset,
     /// The device is being unbound or unplugged.
@@ -99,7 +99,7 @@ pub enum NoDevice {
 }
 
 impl NoDevice {
-    /// The error number that fits.
+    /// The closest error number.
     pub fn errno(&self) -> Errno {
         match self {
             NoDevice::System(errno) => *errno,
@@ -111,14 +111,14 @@ impl NoDevice {
     }
 }
 
-/// The function at an address.
+/// A function's address on the bus.
 pub struct OnBus(String);
 
 impl OnBus {
-    /// Finds the device, which must exist: an error in it is best reported immediately.
+    /// Finds the device, which must exist: this reports an error immediately.
     ///
     /// # Errors
-    /// [`NoDevice`] if there is no such device, or it cannot be used.
+    /// [`NoDevice`] if the device does not exist or cannot be used.
     pub fn at(address: &str) -> Result<OnBus, NoDevice> {
         PciDevice::open(address)?;
         Ok(OnBus(address.to_owned()))
@@ -141,7 +141,8 @@ impl Transport for OnBus {
 
     fn serve(&mut self, (): (), session: &Session<'_>) -> Result<(), NoDevice> {
         let bell = || Doorbell::new().map_err(NoDevice::System);
-        let (changed, wanted) = (bell()?, bell()?);
+        let changed = bell()?;
+        let wanted = bell()?;
         let device = PciDevice::open(&self.0)?;
         let (running, registers) =
             device.start(session.options(), session.calls(), &changed, &wanted, session.fault())?;
@@ -160,7 +161,7 @@ impl Transport for OnBus {
     }
 }
 
-/// A device, found.
+/// A device that was found.
 pub struct PciDevice {
     function: Function,
     common: Bar,
@@ -169,21 +170,21 @@ pub struct PciDevice {
     own: Option<Bar>,
 }
 
-/// The state that the control thread keeps while the device runs.
+/// The control thread's state while the device runs.
 pub struct Registers {
     common: Bar,
     own: Option<Bar>,
-    /// Open as long as the queues are used.
+    /// Kept open while the queues are used.
     _function: Function,
 }
 
 impl Registers {
-    /// The device gave up.
+    /// Whether the device requests a reset.
     pub fn needs_reset(&self) -> bool {
         self.common.read8(at::STATUS) & status::NEEDS_RESET != 0
     }
 
-    /// Whether the link is up; a device that does not say so always has one.
+    /// Whether the link is up; always true for a device that does not report it.
     pub fn link(&self) -> bool {
         self.own.as_ref().is_none_or(|own| own.read16(6) & 1 != 0)
     }
@@ -212,7 +213,7 @@ impl PciDevice {
     }
 
     /// Negotiates, and starts all queues. `calls` are as for [`Session::calls`]; `changed` is rung when the device's
-    /// state changes, `wanted` when the kernel wants it back. Workers report to `fault` what the device did.
+    /// state changes, `wanted` when the kernel demands it back. Workers report the device's violations to `fault`.
     ///
     /// # Errors
     /// [`NoDevice`] if the device lacks something, fails, or the kernel refuses.
@@ -241,7 +242,7 @@ impl PciDevice {
         for (i, queue) in queues.into_iter().enumerate() {
             let i = i as u16;
             let place = if i < 2 * pairs { i } else { self.control_queue() };
-            // Of the queues that we send on nobody wants to hear.
+            // Transmit queues need no interrupt.
             let vector = if i < 2 * pairs && i.is_multiple_of(2) { 1 + i / 2 } else { NO_VECTOR };
             started.push(self.start_queue(place, queue, vector, features, options, fault)?);
         }
@@ -259,7 +260,7 @@ impl PciDevice {
         self.common.write8(at::STATUS, bits);
     }
 
-    /// Resets the device, which reports status 0 when it is done (§2.4.1).
+    /// Resets the device; it reports status 0 when done (§2.4.1).
     fn reset(&self) -> Result<(), NoDevice> {
         self.say(0);
         wait_until(|| self.common.read8(at::STATUS) == 0).ok_or(NoDevice::MissingFeature("an answer to its reset"))
@@ -294,7 +295,7 @@ impl PciDevice {
         Ok(features)
     }
 
-    /// Most pairs that the device has, of its own structure.
+    /// Most pairs of the device, from its device-specific structure.
     fn most_pairs(&self) -> u16 {
         self.own.as_ref().filter(|own| own.len() >= 10).map_or(1, |own| own.read16(8).max(1))
     }
@@ -305,19 +306,19 @@ impl PciDevice {
         options.pairs.min(most).min(interrupts.saturating_sub(1)).max(1)
     }
 
-    /// Behind those of all pairs (§5.1.2).
+    /// Its index follows those of all pairs (§5.1.2).
     fn control_queue(&self) -> u16 {
         2 * self.most_pairs()
     }
 
     fn queue_size(&self, wanted: u16) -> u16 {
         self.common.write16(at::QUEUE_SELECT, 0);
-        // A power of two where the ring is split; one is no worse where it is packed.
+        // A power of two if the ring is split; also fine if packed.
         let most = self.common.read16(at::QUEUE_SIZE).max(1);
         wanted.min(1 << most.ilog2())
     }
 
-    /// Interrupt 0 for the device's state, one for what each pair receives.
+    /// Connects interrupt 0 to the device's state, and one to each pair's receive queue.
     fn listen(&self, calls: &[Doorbell], pairs: u16, changed: &Doorbell, wanted: &Doorbell) -> Result<(), NoDevice> {
         let received = calls.iter().step_by(2).take(pairs.into());
         let bells: Vec<&Doorbell> = std::iter::once(changed).chain(received).collect();
@@ -345,7 +346,8 @@ impl PciDevice {
             return Err(NoDevice::MissingFeature("a queue of that size"));
         }
         c.write16(at::QUEUE_SIZE, ram.size());
-        let (layout, in_order) = (QueueFeatures::of(features), features & IN_ORDER != 0);
+        let layout = QueueFeatures::of(features);
+        let in_order = features & IN_ORDER != 0;
         let vectored = Path::of(features, options.vector).vector.is_some();
         let queue = DriverQueue::new(&ram, DriverFeatures { queue: layout, in_order, vector: vectored });
         c.write64(at::QUEUE_DESC, ram.device_address(ram.desc()));
@@ -363,21 +365,22 @@ impl PciDevice {
     }
 }
 
-/// The place of a structure, and the number behind its capability, which is the notification structure's multiplier.
+/// A structure's registers, and the number after its capability (the notification structure's multiplier).
 fn structure(function: &Function, kind: u8) -> Result<Option<(Bar, u32)>, PciError> {
     for capability in function.capabilities() {
         let at = capability.at;
         if capability.id == VENDOR_CAPABILITY && function.config8(at + 3) == kind {
             let bar = function.config8(at + 4).into();
-            let (offset, len) = (function.config32(at + 8), function.config32(at + 12));
+            let offset = function.config32(at + 8);
+            let len = function.config32(at + 12);
             return Ok(Some((function.bar(bar, offset.into(), len.into())?, function.config32(at + 16))));
         }
     }
     Ok(None)
 }
 
-/// The command that sets how many pairs are used (`VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET`, §5.1.6.5.6): class and command,
-/// the number, and a byte for the answer, which is 0 for yes.
+/// Sends the command for the number of pairs in use (`VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET`, §5.1.6.5.6): class and command,
+/// the number, and a byte for the answer, 0 for success.
 fn set_pairs(control: &mut Started, pairs: u16) -> Result<(), NoDevice> {
     let first = control.queue.take(3).ok_or(NoDevice::MissingFeature("room for a command"))?;
     let second = control.queue.link(first).unwrap_or(first);
@@ -397,7 +400,7 @@ fn set_pairs(control: &mut Started, pairs: u16) -> Result<(), NoDevice> {
     Ok(())
 }
 
-/// Polls: devices answer immediately, or after a moment of a thread of the hypervisor's.
+/// Polls: devices answer immediately, or after a moment of a hypervisor's thread.
 fn wait_until(mut done: impl FnMut() -> bool) -> Option<()> {
     let begin = Instant::now();
     while !done() {

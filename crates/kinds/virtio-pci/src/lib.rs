@@ -1,4 +1,4 @@
-//! virtio on the PCI bus: how [`netvale_virtio`]'s driver reaches a device that vfio gives to this process.
+//! virtio on the PCI bus: connects [`netvale_virtio`]'s driver to a device that vfio gives to this process.
 
 mod device;
 

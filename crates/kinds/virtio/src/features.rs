@@ -1,4 +1,4 @@
-//! Feature bits of virtio and virtio-net, and what they mean for frames (virtio 1.3 §5.1.3, §6).
+//! Feature bits of virtio and virtio-net, and their effect on frames (virtio 1.3 §5.1.3, §6).
 
 use netvale_port::FrameRef;
 use netvale_port::soft::Form;
@@ -40,7 +40,7 @@ pub const INDIRECT_DESC: u64 = 1 << 28;
 pub const EVENT_IDX: u64 = 1 << 29;
 /// `VIRTIO_F_VERSION_1`.
 pub const VERSION_1: u64 = 1 << 32;
-/// `VIRTIO_F_ACCESS_PLATFORM`: the device reaches memory as the platform lets it, by an IOMMU where there is one.
+/// `VIRTIO_F_ACCESS_PLATFORM`: the device reaches memory through the platform, by an IOMMU if it has one.
 pub const ACCESS_PLATFORM: u64 = 1 << 33;
 /// `VIRTIO_F_RING_PACKED`.
 pub const RING_PACKED: u64 = 1 << 34;
@@ -55,7 +55,7 @@ pub const GUEST_USO6: u64 = 1 << 55;
 /// `VIRTIO_NET_F_HOST_USO`.
 pub const HOST_USO: u64 = 1 << 56;
 
-/// The features that let one side leave work in frames to the other.
+/// The features for offloads in one direction.
 struct Leave {
     csum: u64,
     tso4: u64,
@@ -65,16 +65,16 @@ struct Leave {
     uso6: u64,
 }
 
-/// What the device may leave to the driver.
+/// Offloads from the device to the driver.
 const TO_DRIVER: Leave =
     Leave { csum: GUEST_CSUM, tso4: GUEST_TSO4, tso6: GUEST_TSO6, ecn: GUEST_ECN, uso4: GUEST_USO4, uso6: GUEST_USO6 };
 
-/// What the driver may leave to the device.
+/// Offloads from the driver to the device.
 const TO_DEVICE: Leave =
     Leave { csum: CSUM, tso4: HOST_TSO4, tso6: HOST_TSO6, ecn: HOST_ECN, uso4: HOST_USO, uso6: HOST_USO };
 
 impl Leave {
-    /// The features that a frame with this left to do needs.
+    /// The features that a frame with this offload needs.
     #[inline]
     fn needed(&self, offload: &Offload) -> u64 {
         match offload {
@@ -93,22 +93,22 @@ impl Leave {
     }
 }
 
-/// What a set of negotiated features means for frames.
+/// The effect of negotiated features on frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Framing {
     /// Bytes of virtio-net header: 12, or 10 before virtio 1.0 without mergeable buffers.
     pub hdr_len: usize,
     /// A frame may take several receive buffers.
     pub mergeable: bool,
-    /// The sender may leave work to the receiver: its headers have to be read.
+    /// The sender may use offloads: its headers must be read.
     pub sender_offloads: bool,
-    /// A header towards the driver says nothing: each frame has one buffer, and nothing is left to the driver.
+    /// Headers towards the driver are empty: each frame has one buffer and no offload.
     pub bare: bool,
     features: u64,
 }
 
 impl Framing {
-    /// Of the features a driver acknowledged.
+    /// Derives it from the features that a driver acknowledged.
     pub fn of(features: u64) -> Framing {
         let mergeable = features & MRG_RXBUF != 0;
         let long = mergeable || features & VERSION_1 != 0;
@@ -121,13 +121,13 @@ impl Framing {
         }
     }
 
-    /// In which form the driver takes a frame.
+    /// The form in which the driver takes a frame.
     #[inline]
     pub fn to_driver(&self, frame: &FrameRef<'_>) -> Form {
         self.form(frame, &TO_DRIVER)
     }
 
-    /// In which form the device takes a frame from the driver.
+    /// The form in which the device takes a frame from the driver.
     #[inline]
     pub fn to_device(&self, frame: &FrameRef<'_>) -> Form {
         self.form(frame, &TO_DEVICE)

@@ -1,15 +1,15 @@
-//! virtio-net from both ends, whatever carries it.
+//! virtio-net from both ends, over any transport.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`features`] | feature bits, and what they mean for frames |
-//! | [`memory`] | a guest's memory, addresses checked |
-//! | [`queue`] | virtqueues, split and packed, the device's side |
+//! | [`features`] | feature bits and their effect on frames |
+//! | [`memory`] | a guest's memory, with checked addresses |
+//! | [`queue`] | the device side of virtqueues, split and packed |
 //! | [`device`] | a device's queues as ingress and egress |
 //! | [`driver`] | the other end: a virtio-net driver |
-//!
-//! A transport finds the other end, agrees with it on features, and learns, or says, where memory and rings lie:
-//! vhost-user, PCI. It knows this crate, which knows none of them.
+//! | [`driver`] | the other end: a virtio-net driver |
+//! A transport (vhost-user, PCI) finds the other end, negotiates features, and exchanges the location of memory and
+//! rings. Transports depend on this crate, not the reverse.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub mod features;
 pub mod memory;
 pub mod queue;
 
-/// Most queue pairs of a device, netvale's own or one that it drives.
+/// Most queue pairs of a device, both netvale's own and driven ones.
 pub const MAX_PAIRS: usize = 16;
 
 /// A port's queues for the switch.

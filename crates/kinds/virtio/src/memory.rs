@@ -1,12 +1,13 @@
-//! A guest's memory as it is shared with us: regions of files, mapped here, and addresses of three kinds.
+//! A guest's memory: regions of files, mapped here, and addresses of three kinds.
 //!
 //! | address | where it appears |
 //! |---|---|
 //! | guest physical | in descriptors |
-//! | the hypervisor's own ("user") | where the rings lie, as transports say it that speak with a hypervisor |
-//! | ours | what both become, once they are known to lie in a region |
+//! | the hypervisor's own ("user") | in messages of transports to a hypervisor: location of the rings |
+//! | ours | the result of both, once checked to lie in a region |
 //!
-//! Everything behind these addresses may change at any time: it is read once, checked, and only the copy is used.
+//! Guests may change the memory behind these addresses at any time: it is read once, checked, and only the copy is
+//! used.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,29 +21,29 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Most regions of a guest (what QEMU's `pc` and `q35` can have of memory slots is below).
+/// Most regions of a guest (QEMU's `pc` and `q35` have fewer memory slots).
 pub const MAX_REGIONS: usize = 509;
 
-/// Most different files of regions that are kept open, so that another process could go on with them.
+/// Most different files of regions that are kept open for a successor.
 const MAX_FILES: usize = 64;
 
-/// What is said of a region.
+/// Description of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionSpec {
     /// Guest physical address of its first byte.
     pub guest: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// The hypervisor's own address of its first byte.
     pub user: u64,
-    /// Where it begins in the file.
+    /// Offset of its first byte in the file.
     pub offset: u64,
 }
 
-/// Why a region cannot be used.
+/// An error in a region or its mapping.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum MemoryError {
-    /// No bytes.
+    /// Zero bytes.
     #[error("a memory region of no bytes")]
     Empty,
     /// Addresses beyond 2⁶⁴.
@@ -50,7 +51,7 @@ pub enum MemoryError {
     Wraps {
         /// First guest address.
         guest: u64,
-        /// Its size.
+        /// Its size in bytes.
         size: u64,
     },
     /// Two regions share addresses.
@@ -59,24 +60,24 @@ pub enum MemoryError {
     /// More than [`MAX_REGIONS`].
     #[error("more than {MAX_REGIONS} memory regions")]
     TooMany,
-    /// The file is shorter than said.
+    /// The file is shorter than described.
     #[error("a memory region ends {past} bytes behind its file")]
     FileTooShort {
-        /// By how much.
+        /// Missing bytes.
         past: u64,
     },
-    /// The file is on a file system that may take as long as it likes to bring a page.
+    /// The file is on a file system that may delay page faults without limit.
     #[error(
         "a memory region lies in a file that is not in memory: give the guest memory from a memfd, tmpfs or hugetlbfs"
     )]
     NotInMemory,
-    /// A hole is being made in the file, which takes too long.
+    /// A hole is being punched in the file, which takes too long.
     #[error("a memory region cannot be mapped, as a hole is being made in its file that takes too long")]
     Hole,
     /// A system call failed.
     #[error("cannot map a memory region: {0}")]
     Map(Errno),
-    /// No region has these addresses.
+    /// No region has exactly these addresses.
     #[error("there is no memory region at {0:#x} to take away")]
     NoSuch(u64),
 }
@@ -87,26 +88,25 @@ struct Region {
     /// Our address of its first byte.
     host: NonNull<u8>,
     map: Arc<Mapping>,
-    /// Its file; none if there are too many.
+    /// Its file; `None` if files are too many.
     file: Option<Arc<OwnedFd>>,
 }
 
-// SAFETY: the pointer is an address inside `map`, which moves along; what is done with it does not depend on the
-// thread.
+// SAFETY: the pointer is an address inside `map`, which moves along; its use does not depend on the thread.
 unsafe impl Send for Region {}
-// SAFETY: through a shared one, too, only addresses are had: what lies behind them is accessed raw, or as atomics.
+// SAFETY: a shared region, too, only gives out addresses: the bytes are accessed raw or as atomics.
 unsafe impl Sync for Region {}
 
-/// The regions of a guest. A change makes a new value; queues in motion keep the old one alive.
+/// The regions of a guest. A change makes a new value; live queues keep the old one.
 #[derive(Clone, Debug, Default)]
 pub struct GuestMemory {
     /// By guest address.
     regions: Vec<Region>,
-    /// Losses anywhere when these regions were last found whole.
+    /// Count of losses anywhere when these regions were last found whole.
     found_whole: Arc<AtomicUsize>,
 }
 
-/// The region found last, in which the next address most likely lies.
+/// The region found last; the next address is most likely in it.
 #[derive(Clone, Copy, Debug)]
 pub struct Hint {
     guest: u64,
@@ -120,7 +120,7 @@ impl Default for Hint {
     }
 }
 
-// SAFETY: only an address, followed after a check against live regions of the memory it was made from.
+// SAFETY: only an address, used after a check against live regions of the memory it was made from.
 unsafe impl Send for Hint {}
 
 impl GuestMemory {
@@ -136,16 +136,16 @@ impl GuestMemory {
         Ok(memory)
     }
 
-    /// Whether exactly this region is there.
+    /// Whether the table has exactly this region.
     pub fn has(&self, spec: &RegionSpec) -> bool {
         self.regions.iter().any(|r| r.spec == *spec)
     }
 
-    /// The same with one region more.
+    /// A copy with one more region.
     ///
     /// # Errors
-    /// [`MemoryError`] when the region is empty, wraps around, overlaps another one or is one too many, or when its
-    /// file is too short or cannot be mapped.
+    /// [`MemoryError`] if the region is empty, wraps around, overlaps another or is one too many, or if its file is too
+    /// short or cannot be mapped.
     pub fn with(&self, spec: RegionSpec, fd: &OwnedFd) -> Result<GuestMemory, MemoryError> {
         let RegionSpec { guest, size, user, offset } = spec;
         if size == 0 {
@@ -174,10 +174,10 @@ impl GuestMemory {
         Ok(GuestMemory { regions, ..GuestMemory::default() })
     }
 
-    /// The same without a region.
+    /// A copy without a region.
     ///
     /// # Errors
-    /// [`MemoryError::NoSuch`] when no region has exactly these addresses.
+    /// [`MemoryError::NoSuch`] if no region has exactly these addresses.
     pub fn without(&self, spec: RegionSpec) -> Result<GuestMemory, MemoryError> {
         let same = |r: &Region| r.spec.guest == spec.guest && r.spec.size == spec.size && r.spec.user == spec.user;
         if !self.regions.iter().any(same) {
@@ -187,7 +187,7 @@ impl GuestMemory {
         Ok(GuestMemory { regions, ..GuestMemory::default() })
     }
 
-    /// The file behind a descriptor: most often another region's, too.
+    /// The file behind a descriptor, shared with the other regions of the same file.
     fn file(&self, fd: &OwnedFd) -> Result<Option<Arc<OwnedFd>>, MemoryError> {
         let mut files: Vec<&Arc<OwnedFd>> = Vec::new();
         for file in self.regions.iter().filter_map(|r| r.file.as_ref()) {
@@ -206,7 +206,7 @@ impl GuestMemory {
         copy_of(fd).map(Some)
     }
 
-    /// The regions with their files, for another process to go on with them. `None`: the files were too many to keep.
+    /// The regions with their files, for a successor. `None`: the files were too many to keep.
     pub fn files(&self) -> Option<Vec<(RegionSpec, Arc<OwnedFd>)>> {
         self.regions.iter().map(|r| Some((r.spec, r.file.clone()?))).collect()
     }
@@ -216,12 +216,12 @@ impl GuestMemory {
         self.regions.len()
     }
 
-    /// Whether there are none.
+    /// Whether the table has no regions.
     pub fn is_empty(&self) -> bool {
         self.regions.is_empty()
     }
 
-    /// Whether a region's file was cut short behind our back: its bytes are lost.
+    /// Whether a region's file was cut short: its bytes are lost.
     #[inline]
     pub fn is_damaged(&self) -> bool {
         let losses = netvale_mem::watch::losses();
@@ -237,7 +237,8 @@ impl GuestMemory {
         damaged
     }
 
-    /// Where `len` bytes at a guest address lie, and how many of them in one piece (at least one, unless `len` is 0).
+    /// Address of `len` bytes at a guest address, and the number of them in one piece (at least one, unless `len` is
+    /// 0).
     #[inline]
     pub fn guest(&self, at: u64, len: u64, hint: &mut Hint) -> Option<(NonNull<u8>, u64)> {
         let mut inside = at.wrapping_sub(hint.guest);
@@ -256,7 +257,7 @@ impl GuestMemory {
         (at - r.spec.guest < r.spec.size).then_some(Hint { guest: r.spec.guest, size: r.spec.size, host: r.host })
     }
 
-    /// Where `len` bytes at an address of the hypervisor's lie; they must be in one region and aligned.
+    /// Address of `len` bytes at a hypervisor address; they must be aligned and in one region.
     pub fn user(&self, at: u64, len: u64, align: u64) -> Option<NonNull<u8>> {
         let r = self.regions.iter().find(|r| at.wrapping_sub(r.spec.user) < r.spec.size)?;
         let inside = at - r.spec.user;
@@ -266,7 +267,7 @@ impl GuestMemory {
         (fits && (p.as_ptr() as u64).is_multiple_of(align)).then_some(p)
     }
 
-    /// The guest address of an address in this process, for the dirty log; none when it is not guest memory.
+    /// The guest address of an address in this process, for the dirty log; `None` outside guest memory.
     pub fn guest_of(&self, p: *const u8) -> Option<u64> {
         let inside = |r: &Region| (p as u64).wrapping_sub(r.host.as_ptr() as u64);
         self.regions.iter().find(|r| inside(r) < r.spec.size).map(|r| r.spec.guest + inside(r))
@@ -277,13 +278,13 @@ fn copy_of(fd: &OwnedFd) -> Result<Arc<OwnedFd>, MemoryError> {
     rustix::io::fcntl_dupfd_cloexec(fd, 0).map(Arc::new).map_err(MemoryError::Map)
 }
 
-/// Maps `size` bytes of a peer's file, which may cut it short at any time: that is survived. A worker that touches a
-/// page waits for the file system, hence files in memory only.
+/// Maps `size` bytes of a peer's file. The process survives if the peer cuts it short at any time. Only files in memory
+/// are accepted: a worker that touches a page waits for the file system.
 ///
 /// # Errors
-/// [`MemoryError`]: the file is not in memory, is shorter, or cannot be mapped.
+/// [`MemoryError`]: the file is not in memory, is too short, or cannot be mapped.
 pub fn map(fd: Arc<OwnedFd>, offset: u64, size: u64) -> Result<Mapping, MemoryError> {
-    // Files in memory have seals. No file system is asked for them.
+    // Only files in memory have seals. Asking for them does not involve a file system.
     rustix::fs::fcntl_get_seals(&fd).map_err(|_| MemoryError::NotInMemory)?;
     let stat = rustix::fs::fstat(&fd).map_err(MemoryError::Map)?;
     let past = offset.saturating_add(size).saturating_sub(u64::try_from(stat.st_size).unwrap_or(0));
@@ -295,7 +296,7 @@ pub fn map(fd: Arc<OwnedFd>, offset: u64, size: u64) -> Result<Mapping, MemoryEr
         return Err(MemoryError::Hole);
     }
     let map = Mapping::of_peer(fd.as_fd(), offset, len).map_err(MemoryError::Map)?;
-    // Workers look for what is lost after each batch: they stop immediately.
+    // Workers check for losses after each batch, and stop immediately.
     Ok(map.watched().with_holes_in(fd))
 }
 
@@ -314,7 +315,7 @@ mod tests {
         RegionSpec { guest, size, user, offset }
     }
 
-    /// Objective: addresses of both kinds lead to the same byte, and none leads out of its region.
+    /// Objective: addresses of both kinds lead to the same byte, and never out of their region.
     #[test]
     fn addresses() {
         let fd = file(0x5000);
@@ -324,7 +325,7 @@ mod tests {
         assert_eq!(n, 100);
         assert_eq!(m.user(0x7000_0010, 100, 16), Some(a));
         assert_eq!(m.guest_of(a.as_ptr()), Some(0x1_0010));
-        // The last byte, and the one behind it.
+        // The last byte, and the one after it.
         assert_eq!(m.guest(0x1_2fff, 100, &mut hint).unwrap().1, 1);
         assert_eq!(m.guest(0x1_3000, 1, &mut hint), None);
         assert_eq!(m.guest(0xffff, 1, &mut hint), None);
@@ -344,7 +345,7 @@ mod tests {
         assert_eq!(m.guest(0x1000, 0xf0, &mut hint).unwrap().1, 0xf0);
     }
 
-    /// Objective: tables that lie are refused by name.
+    /// Objective: each inconsistent table is refused with its own error.
     #[test]
     fn refused() {
         let table =
@@ -367,7 +368,8 @@ mod tests {
     /// Objective: regions of one file keep one descriptor, and only a limited number of files is kept.
     #[test]
     fn kept_files() {
-        let (one, mut m) = (file(0x2000), GuestMemory::default());
+        let one = file(0x2000);
+        let mut m = GuestMemory::default();
         m = m.with(spec(0, 0x1000, 0, 0), &one).unwrap();
         m = m.with(spec(0x1000, 0x1000, 0x1000, 0x1000), &one.try_clone().unwrap()).unwrap();
         let files = m.files().unwrap();
@@ -381,7 +383,7 @@ mod tests {
         assert!(m.files().is_none());
     }
 
-    /// Objective: a file that is cut short later costs its bytes, not the process.
+    /// Objective: a file that is later cut short loses its bytes; the process survives.
     #[test]
     fn truncated_later() {
         let fd = file(0x2000);

@@ -1,19 +1,18 @@
-//! Explicit congestion notification across a tunnel (RFC 6040): routers between VTEPs mark the packets around frames,
-//! where those in the frames may be marked, and what they marked is said inside at the other end.
+//! Explicit congestion notification across a tunnel (RFC 6040). Routers between VTEPs mark the outer packets if the
+//! inner ones may be marked; at the other end, the mark is copied to the inner packet.
 
 use netvale_wire::{checksum, ethernet};
 
 use crate::header;
 use crate::sys::Message;
 
-/// Codepoints (RFC 3168 §5): of a transport that takes no marks, of those that do, and the mark of a router that is
-/// congested.
+/// Codepoints (RFC 3168 §5): of a transport without ECN, of those with it, and the mark of a congested router.
 pub const NOT_ECT: u8 = 0;
 const ECT_1: u8 = 1;
 const ECT_0: u8 = 2;
 pub const CE: u8 = 3;
 
-/// Where a frame's packet has its codepoint, and how far from the right in that byte.
+/// Offset of the codepoint in a frame's packet, and its shift in that byte.
 fn place(frame: &[u8]) -> Option<(usize, u8)> {
     let (ethertype, l3) = ethernet::network(frame).ok()?;
     let version = frame.get(l3)? >> 4;
@@ -24,19 +23,18 @@ fn place(frame: &[u8]) -> Option<(usize, u8)> {
     }
 }
 
-/// The codepoint of a frame's packet; `None`: it has no IP packet.
+/// The codepoint of a frame's packet; `None` without an IP packet.
 pub fn of(frame: &[u8]) -> Option<u8> {
     let (at, shift) = place(frame)?;
     Some(frame.get(at)? >> shift & 3)
 }
 
-/// Whether a router had to drop a packet that was marked on its way: the transport in it takes no marks (RFC 6040
-/// §4.2).
+/// Whether a marked packet must be dropped: its transport does not support marks (RFC 6040 §4.2).
 pub fn is_lost(outer: u8, frame: &[u8]) -> bool {
     outer == CE && of(frame) == Some(NOT_ECT)
 }
 
-/// Marks the frames in a message as the packets around them were marked.
+/// Copies the marks of the outer packets of a message to its frames.
 pub fn mark(message: &mut Message) {
     let outer = message.ecn;
     if outer != CE && outer != ECT_1 {
@@ -57,7 +55,7 @@ fn mark_frame(outer: u8, frame: &mut [u8]) -> Option<()> {
         (ECT_0, ECT_1) => ECT_1,
         _ => return None,
     };
-    // The word of version and class, and behind it, in IPv4, the header's checksum.
+    // The word with version and class, and after it, in IPv4, the header's checksum.
     let word = |frame: &[u8], at: usize| Some(u16::from_be_bytes(*frame.get(at..)?.first_chunk()?));
     let before = word(frame, at - 1)?;
     let after = before ^ u16::from(inner ^ marked) << shift;
@@ -99,8 +97,8 @@ mod tests {
         message.datagrams().map(|datagram| datagram[header::LEN..].to_vec()).collect()
     }
 
-    /// Objective: RFC 6040, figure 4, for packets of both kinds, with and without a tag, alone and several together;
-    /// nothing but the codepoint changes, and IPv4's header still adds up.
+    /// Objective: RFC 6040, figure 4, for packets of both versions, with and without a tag, alone and several together;
+    /// only the codepoint changes, and IPv4's header checksum stays right.
     #[test]
     fn figure_4() {
         for frame in [ipv4, ipv6] {
@@ -125,7 +123,7 @@ mod tests {
         }
     }
 
-    /// Objective: frames without a packet, or with a part of one, stay as they are.
+    /// Objective: frames without a packet, or with part of one, are unchanged.
     #[test]
     fn no_packets() {
         let arp = [&[2; 12][..], &[8, 6], &[0; 28]].concat();

@@ -1,5 +1,5 @@
-//! What a switch delivers to a tunnel: each frame goes to the VTEP that its address is behind, or, if that is not known
-//! or it is for all, to each VTEP (head-end replication).
+//! A tunnel's egress: each frame goes to the VTEP of its address or, if that is unknown or the frame is for all, to
+//! each VTEP (head-end replication).
 
 use std::sync::Arc;
 
@@ -27,16 +27,16 @@ pub struct TunnelEgress {
     counters: Arc<RingCounters>,
 }
 
-/// What is used for all frames of a batch.
+/// State shared by all frames of a batch.
 struct Pass<'a> {
     job: Job<'a>,
     table: &'a Table,
     now: u32,
-    /// Whose frames they are.
+    /// The origin of the frames.
     from: Origin,
-    /// The longest frame that is sent at all.
+    /// The longest frame that is sent.
     longest: usize,
-    /// What was decided last: where frames of that flow go, and from which socket.
+    /// The last decision: the VTEP and the socket for frames of that flow.
     last: Option<(Plain, Words, u8)>,
 }
 
@@ -47,7 +47,7 @@ impl TunnelEgress {
         TunnelEgress { tunnel, counters: Arc::default() }
     }
 
-    /// Memory to send with: that of another worker is waited for only if all are in use.
+    /// Memory for sending; waits for another worker's only if all are in use.
     fn sender(&self) -> Option<Guard<'_, Sender>> {
         let [first, second] = &self.tunnel.senders;
         first.enter_now().or_else(|_| second.enter_now()).or_else(|_| first.enter()).ok()
@@ -61,7 +61,8 @@ impl TunnelEgress {
         }
     }
 
-    /// Where a frame of plain IPv4 goes, if the table knows: nothing else of it has to be looked at.
+    /// The VTEP and socket for a plain IPv4 frame, if the table knows its address: the rest of the frame need not be
+    /// read.
     #[inline]
     fn place(&self, pass: &mut Pass<'_>, frame: &FrameRef<'_>) -> Option<(Words, u8)> {
         let words = frame.words(flow::WORDS)?;
@@ -79,7 +80,7 @@ impl TunnelEgress {
         Some((vtep, source | ecn << ECN_SHIFT))
     }
 
-    /// The VTEP of the station that a frame is for, given its first eight bytes.
+    /// The VTEP of a frame's destination, from its first eight bytes.
     #[inline]
     fn vtep_of(&self, pass: &Pass<'_>, first: u64) -> Option<Words> {
         let to = first & 0xffff_ffff_ffff;
@@ -115,7 +116,7 @@ impl TunnelEgress {
         }
     }
 
-    /// The sender of a packet that does not fit is told so.
+    /// Replies to the sender of a packet that does not fit.
     #[cold]
     fn refuse(&self, pass: &Pass<'_>, frame: &FrameRef<'_>) {
         self.counters.dropped(DropReason::TooLong, 1);
@@ -127,7 +128,7 @@ impl TunnelEgress {
         }
     }
 
-    /// Hears who has which address, for a control plane.
+    /// Records claims of addresses, for a control plane.
     fn hear(&self, head: &[u8], pass: &Pass<'_>) -> Option<Said> {
         let said = (!self.tunnel.options.learning).then(|| neighbors::read(head)).flatten()?;
         self.tunnel.heard.hear(&said, pass.from, pass.now);
@@ -142,13 +143,13 @@ impl TunnelEgress {
     }
 }
 
-/// The socket that frames of a flow leave from, to which their codepoint is added.
+/// The socket for frames of a flow, before their codepoint is added.
 #[inline]
 fn source(hash: u32) -> u8 {
     (hash % SOURCES as u32) as u8
 }
 
-/// Bytes of the longest frame that leaves. TCP is cut to what fits.
+/// Bytes of the longest frame that leaves. TCP is cut to fit.
 #[inline]
 fn length_of(frame: &FrameRef<'_>) -> usize {
     match frame.offload() {
@@ -161,9 +162,11 @@ fn length_of(frame: &FrameRef<'_>) -> usize {
 impl Egress for TunnelEgress {
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
         let Some(mut sender) = self.sender() else { return 0 };
-        let (table, peers) = (self.tunnel.table.load(), self.tunnel.peers.load());
+        let table = self.tunnel.table.load();
+        let peers = self.tunnel.peers.load();
         let (whole, longest) = self.tunnel.limits();
-        let (sources, header) = (&self.tunnel.sources, &self.tunnel.header);
+        let sources = &self.tunnel.sources;
+        let header = &self.tunnel.header;
         let job = Job { batch, picks, peers: &peers, counters: &self.counters, sources, header, whole };
         let mut pass = Pass { job, table: &table, now: now(), from: scratch.origin(), longest, last: None };
         for (pick, frame) in picks.iter().enumerate() {

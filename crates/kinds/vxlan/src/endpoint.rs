@@ -1,8 +1,7 @@
-//! The UDP socket of a VTEP's address and port, which the tunnels of several VNIs share, and the sockets that they send
-//! from.
+//! The UDP socket of a VTEP's address and port, shared by the tunnels of several VNIs, and their sockets to send from.
 //!
-//! Any tunnel's worker reads the socket; datagrams of another VNI go into that tunnel's inbox. Who reads holds
-//! [`Endpoint::turn`] until that is done, and looks into its own inbox first: so datagrams of a VNI stay in order.
+//! Any tunnel's worker reads the socket; datagrams of another VNI go to that tunnel's inbox. A reader holds
+//! [`Endpoint::turn`] until it has finished, and empties its own inbox first: datagrams of a VNI stay in order.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,23 +18,23 @@ use thiserror::Error;
 
 use crate::sys::{self, Message};
 
-/// Bytes that wait in the socket at most: half a millisecond at 100 Gbit/s.
+/// Most bytes that wait in the socket: half a millisecond at 100 Gbit/s.
 const RECEIVE_ROOM: i32 = 4 << 20;
 const SEND_ROOM: i32 = 4 << 20;
 /// Messages in an inbox.
 const INBOX: usize = 32;
-/// Sockets to send from: source ports among which flows are spread.
+/// Number of sockets to send from: flows spread over their source ports.
 pub const SOURCES: usize = 16;
-/// Behind a socket's number: the ECN codepoint of what leaves from it.
+/// Shift of the ECN codepoint, above the socket's number.
 pub const ECN_SHIFT: u32 = SOURCES.ilog2();
 
-/// Why a tunnel cannot be made.
+/// An error creating a tunnel.
 #[derive(Debug, Error)]
 pub enum EndpointError {
     /// Another socket has the address and port.
     #[error("UDP port {1} of {0} is in use: by the kernel's VXLAN device or another program; name another port")]
     InUse(IpAddr, u16),
-    /// The address is none of this host's.
+    /// The address is not one of this host's.
     #[error("{0} is no address of this host")]
     NotHere(IpAddr),
     /// Another tunnel has the VNI.
@@ -46,16 +45,16 @@ pub enum EndpointError {
     Socket(IpAddr, io::Error),
 }
 
-/// How datagrams are sent.
+/// Options for sending datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SendOptions {
-    /// Time to live, or hop limit; the system's if none.
+    /// Time to live, or hop limit; `None`: the system's.
     pub ttl: Option<u8>,
     /// Differentiated services code point (RFC 2474).
     pub dscp: u8,
-    /// Whether routers, and this host, may cut datagrams into fragments.
+    /// Whether routers, and this host, may fragment datagrams.
     pub may_fragment: bool,
-    /// Whether datagrams have a checksum.
+    /// Whether datagrams have no checksum.
     pub no_checksum: bool,
 }
 
@@ -63,11 +62,11 @@ pub struct SendOptions {
 #[derive(Debug)]
 pub struct Sources {
     sockets: Vec<OwnedFd>,
-    /// The type of service, or traffic class, without a codepoint.
+    /// Type of service, or traffic class, without the codepoint.
     pub class: u8,
     /// Whether the kernel cuts messages into datagrams (UDP GSO).
     gso: AtomicBool,
-    /// The worker's time that sending takes.
+    /// Pacing of the workers' time for sending.
     pub(crate) pace: Pace,
 }
 
@@ -80,7 +79,7 @@ impl Sources {
             Ok(socket)
         };
         let sockets = (0..SOURCES).map(one).collect::<io::Result<_>>()?;
-        // It refuses to without checksums.
+        // The kernel refuses GSO without checksums.
         Ok(Sources {
             sockets,
             class: options.dscp << 2,
@@ -95,13 +94,13 @@ impl Sources {
         self.gso.load(Ordering::Relaxed)
     }
 
-    /// The kernel does not, on the way that these packets take: through IPsec, or out of a card that makes no checksums
-    /// (older kernels).
+    /// Records that the kernel cannot cut messages on the path of these packets: through IPsec, or out of a card
+    /// without checksum offload (older kernels).
     pub fn disable_gso(&self) {
         self.gso.store(false, Ordering::Relaxed);
     }
 
-    /// The socket for flows with that hash.
+    /// The socket for flows with this hash.
     #[inline]
     pub fn get(&self, hash: usize) -> &OwnedFd {
         &self.sockets[hash % self.sockets.len()]
@@ -121,7 +120,7 @@ impl SendOptions {
         sys::set(socket, level, tos, i32::from(self.dscp) << 2)?;
         let how = if self.may_fragment { libc::IP_PMTUDISC_DONT } else { libc::IP_PMTUDISC_DO };
         sys::set(socket, level, discover, how)?;
-        // Without it, IPv6 has no datagrams (RFC 6935).
+        // IPv6 has no datagrams without checksums (RFC 6935).
         if self.no_checksum && is_v4 {
             sys::set(socket, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1)?;
         }
@@ -129,7 +128,7 @@ impl SendOptions {
     }
 }
 
-/// What waits for a tunnel: messages that other tunnels' workers have read.
+/// Messages for a tunnel that other tunnels' workers have read.
 pub struct Inbox {
     content: Lent<Content>,
     wake: Arc<WakeSet>,
@@ -141,14 +140,14 @@ struct Content {
 }
 
 impl Inbox {
-    /// An empty inbox, whose owner sleeps on `wake`.
+    /// Creates an empty inbox; its owner sleeps on `wake`.
     fn new(wake: Arc<WakeSet>) -> Inbox {
         let content =
             Content { full: Vec::with_capacity(INBOX), spare: (0..INBOX).map(|_| Message::empty()).collect() };
         Inbox { content: Lent::with(content), wake }
     }
 
-    /// Puts a message in, which `fill` makes of a spare one. Returns whether there was room.
+    /// Adds a message, made by `fill` from a spare one. Returns whether it had room.
     fn put(&self, fill: impl FnOnce(&mut Message)) -> bool {
         let Ok(mut content) = self.content.enter() else { return false };
         let Some(mut message) = content.spare.pop() else { return false };
@@ -159,7 +158,7 @@ impl Inbox {
         true
     }
 
-    /// Moves messages behind those of `into`, as far as there are buffers in `free`. Returns whether some are left.
+    /// Appends messages to `into`, while `free` has buffers. Returns whether some are left.
     pub fn take(&self, into: &mut Vec<Message>, free: &mut Vec<Message>) -> bool {
         let Ok(mut content) = self.content.enter() else { return true };
         let Content { full, spare } = &mut *content;
@@ -170,7 +169,7 @@ impl Inbox {
     }
 }
 
-/// A tunnel as its endpoint knows it.
+/// A tunnel of an endpoint: its VNI and its inbox.
 type Member = (u32, Arc<Inbox>);
 
 /// A VTEP of this host.
@@ -178,10 +177,10 @@ pub struct Endpoint {
     local: IpAddr,
     port: u16,
     socket: OwnedFd,
-    /// Whose turn it is to read.
+    /// The turn to read.
     turn: Lent<()>,
     members: ArcSwap<Vec<Member>>,
-    /// Held by who changes them.
+    /// Held during changes of the members.
     changing: Mutex<()>,
     sources: Mutex<HashMap<SendOptions, Weak<Sources>>>,
 }
@@ -200,10 +199,10 @@ impl Endpoint {
         Self::of(local, port, socket)
     }
 
-    /// Goes on with the socket of another process.
+    /// Continues with another process's socket.
     ///
     /// # Errors
-    /// [`EndpointError::Socket`] if it is no such socket.
+    /// [`EndpointError::Socket`] if it is not such a socket.
     pub fn continued(local: IpAddr, port: u16, socket: OwnedFd) -> Result<Endpoint, EndpointError> {
         let is_bound = rustix::net::getsockname(&socket)
             .ok()
@@ -219,8 +218,8 @@ impl Endpoint {
     fn of(local: IpAddr, port: u16, socket: OwnedFd) -> Result<Endpoint, EndpointError> {
         let failed = |e| EndpointError::Socket(local, e);
         sys::set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_ROOM).map_err(failed)?;
-        // What comes is another host's, and is cut again where it must be: kernels without this have each datagram
-        // alone.
+        // Received data is another host's, and is cut again where necessary. Kernels without this option deliver each
+        // datagram alone.
         let _ = sys::set_gro(&socket);
         let (level, name) = if local.is_ipv4() {
             (libc::IPPROTO_IP, libc::IP_RECVTOS)
@@ -228,7 +227,9 @@ impl Endpoint {
             (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS)
         };
         sys::set(&socket, level, name, 1).map_err(failed)?;
-        let (turn, members, sources) = (Lent::with(()), ArcSwap::default(), Mutex::default());
+        let turn = Lent::with(());
+        let members = ArcSwap::default();
+        let sources = Mutex::default();
         Ok(Endpoint { local, port, socket, turn, members, changing: Mutex::default(), sources })
     }
 
@@ -247,7 +248,7 @@ impl Endpoint {
     /// Adds the tunnel of a VNI, whose worker sleeps on `wake`.
     ///
     /// # Errors
-    /// [`EndpointError::VniInUse`], or [`EndpointError::Socket`] if the socket cannot be waited for.
+    /// [`EndpointError::VniInUse`], or [`EndpointError::Socket`] if the wake set refuses the socket.
     pub fn join(&self, vni: u32, wake: &Arc<WakeSet>) -> Result<Arc<Inbox>, EndpointError> {
         if self.members.load().iter().any(|(other, _)| *other == vni) {
             return Err(EndpointError::VniInUse(vni));
@@ -258,13 +259,13 @@ impl Endpoint {
         Ok(inbox)
     }
 
-    /// Takes the tunnel with that inbox out: its VNI is free.
+    /// Removes the tunnel with that inbox: its VNI is free.
     pub fn leave(&self, inbox: &Arc<Inbox>) {
         self.change(|members| members.retain(|(_, other)| !Arc::ptr_eq(other, inbox)));
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<Member>)) {
-        // Workers that are done with a tunnel, and the control thread.
+        // Workers that leave a tunnel, and the control thread.
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut members = Vec::clone(&self.members.load());
         change(&mut members);
@@ -275,7 +276,7 @@ impl Endpoint {
     /// Sockets to send from.
     ///
     /// # Errors
-    /// [`EndpointError::Socket`] if no descriptors are left, or an option cannot be had.
+    /// [`EndpointError::Socket`] if the process is out of descriptors, or an option is refused.
     pub fn sources(&self, options: SendOptions) -> Result<Arc<Sources>, EndpointError> {
         let mut all = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sources) = all.get(&options).and_then(Weak::upgrade) {
@@ -288,21 +289,21 @@ impl Endpoint {
         Ok(sources)
     }
 
-    /// The turn to read, unless another worker has it.
+    /// The turn to read, unless another worker holds it.
     #[inline]
     pub fn turn(&self) -> Option<Guard<'_, ()>> {
         self.turn.enter_now().ok()
     }
 
-    /// Gives the tunnel of another VNI a message, which `fill` makes of a spare one. Returns whether there was room,
-    /// `None` if there is no such VNI.
+    /// Passes a message, made by `fill` from a spare one, to the tunnel of another VNI. Returns whether it had room;
+    /// `None` for an unknown VNI.
     pub fn pass_on(&self, vni: u32, fill: impl FnOnce(&mut Message)) -> Option<bool> {
         let members = self.members.load();
         let i = members.binary_search_by_key(&vni, |(vni, _)| *vni).ok()?;
         members.get(i).map(|(_, inbox)| inbox.put(fill))
     }
 
-    /// The largest datagram's packet on the way to a VTEP, in bytes, as far as the host knows.
+    /// The largest packet on the path to a VTEP, in bytes, as far as the host knows.
     #[must_use]
     pub fn path_mtu(&self, to: IpAddr) -> Option<u32> {
         let socket = sys::udp(SocketAddr::new(self.local, 0)).ok()?;

@@ -3,7 +3,7 @@
 
 /// Bytes of the header.
 pub const LEN: usize = 8;
-/// The flag that says that there is a VNI.
+/// The flag of a valid VNI.
 const HAS_VNI: u8 = 0x08;
 
 /// The header of frames of a VNI.
@@ -13,7 +13,7 @@ pub const fn encode(vni: u32) -> [u8; LEN] {
     [HAS_VNI, 0, 0, 0, a, b, c, 0]
 }
 
-/// The VNI that a datagram begins with; `None` if it is shorter than a header, or has none.
+/// The VNI of a datagram; `None` if it is shorter than a header or has none.
 #[inline]
 #[must_use]
 pub fn decode(datagram: &[u8]) -> Option<u32> {
@@ -25,7 +25,7 @@ pub fn decode(datagram: &[u8]) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// Objective: RFC 7348 §5: the I flag, the VNI's place; reserved bits do not matter when received.
+    /// Objective: RFC 7348 §5: the I flag, the VNI's place; reserved bits are ignored on receipt.
     #[test]
     fn layout() {
         assert_eq!(encode(0x01_0203), [8, 0, 0, 0, 1, 2, 3, 0]);

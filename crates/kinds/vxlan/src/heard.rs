@@ -1,10 +1,10 @@
-//! What was *heard* of neighbours behind this host's ports: who has said to have which IP address, for a control plane.
+//! Claims *heard* of neighbours behind this host's ports: the IP addresses that stations claim, for a control plane.
 //!
-//! Everybody who sends says what they like. So each owner of ports has their own *claims*, one of an address at most;
-//! of several owners' claims of an address, the oldest counts whose station is there ([`Heard::all`]). And places are
-//! shared out: a line of the table, of which a secret hash says which addresses are in it, has room for some. In a full
-//! one, a new claim takes the place of the owner's who has most of it, and there of that port's that has most: who
-//! floods has their own share, and further ones of theirs are not heard.
+//! Senders may claim anything. So each owner of ports has its own *claims*, at most one of an address; of several
+//! owners' claims of an address, the oldest whose station is present counts ([`Heard::all`]). Space is shared out: a
+//! secret hash assigns each address to a line of the table, which has room for a few claims. In a full line, a new
+//! claim replaces one of the owner with most claims there, and of that owner's port with most: a flood fills its
+//! owner's share, and its further claims are ignored.
 
 use std::collections::HashSet;
 
@@ -15,21 +15,21 @@ use netvale_port::origin::Origin;
 use crate::ip::{self, Words};
 use crate::neighbors::{Neighbor, Said};
 
-/// Lines, and claims in one.
+/// Number of lines, and of claims in one.
 const LINES: usize = 512;
 const LINE: usize = 16;
-/// Seconds after which one that is silent is forgotten.
+/// Seconds of silence after which a claim is forgotten.
 const AGEING: u32 = 1200;
 
-/// What somebody has said.
+/// A claim of an address.
 #[derive(Clone, Copy, Debug, Default)]
 struct HeardClaim {
     ip: Words,
-    /// The Ethernet address; 0: there is no claim.
+    /// The Ethernet address; 0: no claim.
     mac: u64,
     from: Origin,
     seen: u32,
-    /// How many there were before its owner first claimed the address.
+    /// Number of claims before its owner first claimed the address.
     order: u64,
     router: bool,
 }
@@ -42,29 +42,28 @@ impl HeardClaim {
 
 struct Claims {
     all: Vec<HeardClaim>,
-    /// How many claims there were.
+    /// Number of claims so far.
     count: u64,
 }
 
-/// All claims. A worker that finds another one here hears the next time.
+/// All claims. A worker that finds it in use records the claim next time.
 pub struct Heard {
     table: Lent<Claims>,
     key: u64,
-    /// New things that were heard.
+    /// Counts new claims.
     changes: Changes,
 }
 
 impl Heard {
-    /// Nothing; the hash is keyed with `key`.
+    /// Creates an empty table; its hash is keyed with `key`.
     #[must_use]
     pub fn new(key: u64) -> Heard {
         let table = Claims { all: vec![HeardClaim::default(); LINES * LINE], count: 0 };
         Heard { table: Lent::with(table), key: key | 1, changes: Changes::default() }
     }
 
-    /// Somebody may say to have an address. One of IPv6 is theirs as soon as they have said whether they are a router,
-    /// since who answers in their name has to say so, too: hosts give up a router that says to be none (RFC 4861
-    /// §7.2.5).
+    /// Records a claim of an address. One of IPv6 counts only once its sender has said whether it is a router, since a
+    /// reply on its behalf must say so, too: hosts give up a router that denies being one (RFC 4861 §7.2.5).
     pub fn hear(&self, said: &Said, from: Origin, now: u32) {
         let Some((address, mac)) = said.has else { return };
         let Ok(mut table) = self.table.enter_now() else { return };
@@ -81,7 +80,7 @@ impl Heard {
         let at = own.or_else(|| place_in(line, from, now));
         let Some((router, claim)) = router.zip(at.and_then(|at| line.get_mut(at))) else {
             if let Some(claim) = own.and_then(|at| line.get_mut(at)) {
-                // Taken over by a station of the same owner that has not said yet whether it is a router.
+                // A station of the same owner takes over, and has not said yet whether it is a router.
                 *claim = HeardClaim::default();
                 self.changes.note();
             }
@@ -94,8 +93,8 @@ impl Heard {
         }
     }
 
-    /// Who has which address: of several claims of one, the oldest, and no claim of a station that is not among its
-    /// owner's, as `is_there` says of an Ethernet address and an owner.
+    /// The owners of addresses. Of several claims of one address, the oldest counts; claims of stations that are not
+    /// among their owner's, by `is_there` of Ethernet address and owner, are left out.
     pub fn all(&self, now: u32, is_there: impl Fn(u64, u32) -> bool) -> Vec<Neighbor> {
         let Ok(Some(mut claims)) = self.table.control().map(|mut table| table.as_mut().map(|table| table.all.clone()))
         else {
@@ -109,22 +108,22 @@ impl Heard {
         claims.into_iter().map(neighbor).collect()
     }
 
-    /// How often something new was heard.
+    /// Counts new claims, for those who wait for one.
     #[must_use]
     pub fn changes(&self) -> &Changes {
         &self.changes
     }
 }
 
-/// How much of a line a claim's owner has, and of that its port.
+/// Claims of an owner in a line, and those of one of its ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ClaimCount {
     owner: usize,
     port: usize,
 }
 
-/// The place of a new claim: a free one, or the one that was silent for longest of those who have most, if they have
-/// more than `from` would.
+/// The place of a new claim: a free one, or the longest silent claim of those who have most, if they have more than
+/// `from` would.
 fn place_in(line: &[HeardClaim], from: Origin, now: u32) -> Option<usize> {
     if let Some(free) = line.iter().position(|claim| !claim.is_alive(now)) {
         return Some(free);
@@ -135,7 +134,7 @@ fn place_in(line: &[HeardClaim], from: Origin, now: u32) -> Option<usize> {
     };
     let own = share(from);
     let own = ClaimCount { owner: own.owner + 1, port: own.port + 1 };
-    // Among one owner's, ports are compared; among several, the owners are.
+    // Claims of one owner are compared by port, of several by owner.
     let has_more = |of: Origin| {
         let other = share(of);
         if of.owner == from.owner { other.port > own.port } else { other.owner > own.owner }
@@ -151,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// As random as a real one: what differs little is to be in different lines.
+    /// As random as a real key: similar addresses should be in different lines.
     const KEY: u64 = 0x9e37_79b9_7f4a_7c15;
     const A: u64 = 0x0100_0000_0002;
     const B: u64 = 0x0200_0000_0002;
@@ -170,7 +169,7 @@ mod tests {
         Said { has: Some((ip, mac)), router: None, wants: None }
     }
 
-    /// Objective: what was heard is found, once; it moves within an owner's ports; who is silent is forgotten.
+    /// Objective: a claim is found once; it moves among an owner's ports; a silent one is forgotten.
     #[test]
     fn found_and_forgotten() {
         let heard = Heard::new(7);
@@ -185,7 +184,7 @@ mod tests {
     }
 
     /// Objective: an address stays with its station against claims of other owners, also by that station's Ethernet
-    /// address, until the station is gone; then it is the next one's.
+    /// address, until the station leaves; then the next claim counts.
     #[test]
     fn addresses_stay_with_their_owner() {
         let heard = Heard::new(7);
@@ -203,8 +202,8 @@ mod tests {
         assert_eq!(all(&heard, 13 + AGEING), [Neighbor { ip, mac: B, router: false }], "it was silent");
     }
 
-    /// Objective: a flood from one port, or from many of one owner, leaves room for the hosts of others, and one from a
-    /// port for hosts at the owner's other ports, also if the flood was first; those stay when the flood goes on.
+    /// Objective: a flood from one port, or from many of one owner, leaves room for other owners' hosts; one from one
+    /// port leaves room for hosts at the owner's other ports, also if it came first. Those stay while it continues.
     #[test]
     fn floods_leave_room() {
         for (ports, honest) in [(1, OTHER), (1, Origin { port: 99, ..OWN }), (90, OTHER)] {
@@ -226,8 +225,7 @@ mod tests {
         }
     }
 
-    /// Objective: a flood says that something is new as often as there are places, and no more: who watches is not kept
-    /// busy.
+    /// Objective: a flood reports at most as many changes as the table has places: a watcher is not kept busy.
     #[test]
     fn floods_tell_little() {
         let heard = Heard::new(7);
@@ -235,11 +233,12 @@ mod tests {
         assert!(heard.changes().count() <= (LINES * LINE) as u64, "{}", heard.changes().count());
     }
 
-    /// Objective: of IPv6 it is known who is a router; who has not said so is not known, nor is who takes another's
-    /// address without saying so.
+    /// Objective: routers of IPv6 are known; a station that has not said whether it is one is not, nor is one that
+    /// takes another's address without saying so.
     #[test]
     fn routers() {
-        let (heard, ip) = (Heard::new(7), IpAddr::from(Ipv6Addr::LOCALHOST));
+        let heard = Heard::new(7);
+        let ip = IpAddr::from(Ipv6Addr::LOCALHOST);
         let hear = |mac, router| {
             heard.hear(&Said { has: Some((ip, mac)), router, wants: None }, OWN, 10);
             (all(&heard, 10).first().map(|one| (one.mac, one.router)), heard.changes().count())

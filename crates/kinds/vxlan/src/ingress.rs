@@ -1,5 +1,5 @@
-//! What comes out of a tunnel: datagrams of its VNI, from VTEPs that it knows, each with a frame. Frames stay where the
-//! kernel has put them until they are delivered.
+//! A tunnel's ingress: datagrams of its VNI, from VTEPs that it knows, with a frame each. Frames stay in the buffers
+//! that the kernel filled until they are delivered.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -21,26 +21,26 @@ use crate::tunnel::{Tunnel, now};
 
 /// Messages read in one pass.
 const READS: usize = 16;
-/// Messages that may be kept at a time: those read, and those that other tunnels' workers have read.
+/// Most messages kept at a time: those read here, and those read by other tunnels' workers.
 const KEPT: usize = 3 * READS;
 
 /// A tunnel's ingress.
 pub struct TunnelIngress {
     tunnel: Arc<Tunnel>,
     receiver: Receiver,
-    /// Messages whose frames are to be taken, in order, and buffers for more. A message is not moved in memory, nor
-    /// written, from `take` to `release`.
+    /// Messages with frames to take, in order, and buffers for more. A message is neither moved nor written between
+    /// `take` and `release`.
     messages: Vec<Message>,
     free: Vec<Message>,
-    /// How many of the messages are in the batch altogether, and how many datagrams of the next one.
+    /// Number of messages wholly in the batch, and of datagrams of the next one.
     taken: usize,
     datagrams: usize,
-    /// Answers that are in the batch.
+    /// Replies in the batch.
     replies: Vec<Reply>,
     counters: Arc<RingCounters>,
 }
 
-/// What is used for all messages of a pass.
+/// State shared by all messages of a pass.
 struct Pass<'a> {
     tunnel: &'a Tunnel,
     table: &'a Table,
@@ -48,7 +48,7 @@ struct Pass<'a> {
     counters: &'a RingCounters,
     now: u32,
     whole: usize,
-    /// How many more addresses may be learned.
+    /// Number of addresses that may still be learned.
     news: Cell<u32>,
 }
 
@@ -68,12 +68,12 @@ impl TunnelIngress {
         }
     }
 
-    /// Reads messages: those that others have read for this tunnel first.
+    /// Reads messages; those that others have read for this tunnel come first.
     fn read(&mut self) {
         let endpoint = Arc::clone(&self.tunnel.endpoint);
-        // Another tunnel's worker reads, and says so when there is something for this one.
+        // Another tunnel's worker is reading, and wakes this one if it finds messages for it.
         let Some(turn) = endpoint.turn() else {
-            // What it leaves in the socket is announced to nobody.
+            // It does not announce messages that it leaves in the socket.
             return self.tunnel.wake.poke();
         };
         let is_left = self.tunnel.inbox.take(&mut self.messages, &mut self.free);
@@ -88,18 +88,17 @@ impl TunnelIngress {
         }
         drop(turn);
         if is_left || got == READS {
-            // There may be more, which nobody announces again.
+            // More messages may be left, without a further wake-up.
             self.tunnel.wake.poke();
         }
     }
 
-    /// Keeps a message, or gives it to the tunnel that it is for.
+    /// Keeps a message, or passes it to its tunnel.
     fn sort(&mut self, mut message: Message) {
         let own = self.tunnel.options.vni;
         let vni = message.datagrams().next().and_then(header::decode).unwrap_or(own);
         if message.datagrams().any(|datagram| header::decode(datagram) != Some(vni)) {
-            // The kernel has put datagrams of several networks together. Those of others are handed on before the turn
-            // ends.
+            // The kernel has merged datagrams of several networks. Those of others are passed on before the turn ends.
             for datagram in message.datagrams() {
                 if let Some(vni) = header::decode(datagram).filter(|vni| *vni != own) {
                     self.pass_on(vni, 1, |spare| spare.copy_of(datagram, message.from, message.ecn));
@@ -114,7 +113,7 @@ impl TunnelIngress {
         self.free.push(message);
     }
 
-    /// Gives that many datagrams of another network to its tunnel.
+    /// Passes `count` datagrams of another network to its tunnel.
     fn pass_on(&self, vni: u32, count: usize, fill: impl FnOnce(&mut Message)) {
         match self.tunnel.endpoint.pass_on(vni, fill) {
             Some(true) => {}
@@ -123,11 +122,13 @@ impl TunnelIngress {
         }
     }
 
-    /// Takes frames out of the messages, as far as there is room.
+    /// Takes frames out of the messages, while the batch has room.
     fn fill(&mut self, batch: &mut Batch) {
         let tunnel = Arc::clone(&self.tunnel);
-        let (table, peers) = (tunnel.table.load(), tunnel.peers.load());
-        let (now, (whole, _)) = (now(), tunnel.limits());
+        let table = tunnel.table.load();
+        let peers = tunnel.peers.load();
+        let now = now();
+        let (whole, _) = tunnel.limits();
         let pass = Pass {
             tunnel: &tunnel,
             table: &table,
@@ -151,22 +152,23 @@ impl TunnelIngress {
             replies.take(&mut self.replies);
         }
         for reply in &self.replies {
-            // SAFETY: the reply stays where it is until `release`.
+            // SAFETY: the reply is not moved until `release`.
             unsafe { batch.push(reply.bytes().as_ptr(), reply.bytes().len() as u32) };
-            // It speaks in the name of a station that is elsewhere.
+            // It answers on behalf of a remote station.
             batch.set_no_learn();
         }
     }
 }
 
 impl Pass<'_> {
-    /// Takes the frames of a message from datagram number `first` on. Returns the number of the one that it stopped at,
-    /// 0 if it came to the end.
+    /// Takes the frames of a message from datagram `first` on. Returns the datagram at which it stopped, 0 at the end.
     fn take(&self, message: &Message, first: usize, batch: &mut Batch) -> usize {
         if message.len == 0 {
             self.counters.dropped(DropReason::BadVxlan, 1);
         }
-        let (mut frames, mut bytes, mut stopped) = (0, 0, 0);
+        let mut frames = 0;
+        let mut bytes = 0;
+        let mut stopped = 0;
         for (i, datagram) in message.datagrams().enumerate().skip(first) {
             if batch.room() == 0 {
                 stopped = i;
@@ -174,7 +176,8 @@ impl Pass<'_> {
             }
             if let Some(frame) = self.frame(datagram, message) {
                 self.push(frame, message, batch);
-                (frames, bytes) = (frames + 1, bytes + frame.len() as u64);
+                frames += 1;
+                bytes += frame.len() as u64;
             }
         }
         if let Some(peer) = self.peers.get(message.from) {
@@ -184,14 +187,14 @@ impl Pass<'_> {
         stopped
     }
 
-    /// The frame in a datagram, if it is one for this tunnel.
+    /// The frame in a datagram, if it is for this tunnel.
     fn frame<'m>(&self, datagram: &'m [u8], message: &Message) -> Option<&'m [u8]> {
         let Some(vni) = header::decode(datagram) else {
             self.counters.dropped(DropReason::BadVxlan, 1);
             return None;
         };
         if vni != self.tunnel.options.vni {
-            // It was handed on when it was read.
+            // It was passed on when it was read.
             return None;
         }
         if !self.tunnel.takes_from(self.peers, message.from) {
@@ -209,7 +212,7 @@ impl Pass<'_> {
         Some(frame)
     }
 
-    /// Learns behind which VTEP an address is, unless the batch has brought its share of news: a later frame does then.
+    /// Learns the VTEP of an address, unless the batch has learned its share: a later frame will do.
     #[inline]
     fn learn(&self, mac: u64, from: Words) {
         if self.table.known(mac, from, self.now).is_none()
@@ -220,7 +223,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Adds a frame to the batch. On one that came alone its sender's kernel may have left something to do.
+    /// Adds a frame to the batch. A frame that came alone may have an offload left by its sender's kernel.
     fn push(&self, frame: &[u8], message: &Message, batch: &mut Batch) {
         if self.tunnel.options.learning
             && let Some(source) = frame.get(4..).and_then(<[u8]>::first_chunk::<8>)
@@ -232,7 +235,7 @@ impl Pass<'_> {
         if message.each == 0
             && let Some(left) = partial::left_to_do(frame, self.whole, message.inner)
         {
-            // What does not fit its frame was not left by a kernel: the frame is whole.
+            // An offload that does not fit the frame was not left by a kernel: the frame is complete.
             if soft::set_offload(batch, &left).is_err() {
                 // SAFETY: as above.
                 unsafe { batch.push(frame.as_ptr(), frame.len() as u32) };
@@ -242,8 +245,7 @@ impl Pass<'_> {
 }
 
 impl Ingress for TunnelIngress {
-    // SAFETY: frames lie in the buffers of `messages` and in `replies`, which are neither written nor moved before
-    // `release`.
+    // SAFETY: frames lie in the buffers of `messages` and in `replies`; neither is written or moved before `release`.
     unsafe fn take(&mut self, batch: &mut Batch) {
         self.answer(batch);
         if self.messages.is_empty() {
@@ -262,7 +264,7 @@ impl Ingress for TunnelIngress {
     }
 
     fn arm(&mut self) -> bool {
-        // Messages that wait are taken before anybody sleeps; all else wakes.
+        // Messages that wait are taken before the worker sleeps; all else wakes it.
         !self.messages.is_empty()
     }
 

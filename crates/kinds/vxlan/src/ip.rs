@@ -1,11 +1,11 @@
-//! Addresses of VTEPs as two words: IPv4 addresses as IPv6 addresses that stand for them (RFC 4291 §2.5.5.2).
+//! Addresses of VTEPs as two words: IPv4 addresses as IPv4-mapped IPv6 addresses (RFC 4291 §2.5.5.2).
 
 use std::net::{IpAddr, Ipv6Addr};
 
 /// An address as words, the first half first.
 pub type Words = [u64; 2];
 
-/// The words of an address.
+/// Converts an address to words.
 #[must_use]
 pub fn words(ip: IpAddr) -> Words {
     let bits = match ip {
@@ -16,7 +16,7 @@ pub fn words(ip: IpAddr) -> Words {
     [(bits >> 64) as u64, bits as u64]
 }
 
-/// The address that these words are.
+/// Converts words to an address.
 #[must_use]
 pub fn of([high, low]: Words) -> IpAddr {
     Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low)).to_canonical()
@@ -33,7 +33,7 @@ pub fn is_host(ip: IpAddr) -> bool {
 mod tests {
     use super::*;
 
-    /// Objective: addresses of both kinds come back as they were; none is taken for another.
+    /// Objective: addresses of both versions convert back unchanged; none is taken for another.
     #[test]
     fn there_and_back() {
         for text in ["10.0.0.1", "255.255.255.254", "fe80::1", "2001:db8::ffff:a00:1", "::1"] {

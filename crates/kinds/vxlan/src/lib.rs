@@ -6,25 +6,25 @@
 //!   switch ◀── ingress ◀─────┘◀── endpoint: VNI → tunnel ◀────── UDP socket, port 4789
 //! ```
 //!
-//! Sockets are ordinary ones, so that no privilege is needed. Frames of one flow and length leave as one datagram that
-//! the kernel cuts (UDP GSO), and come as one that it has put together (UDP GRO).
+//! Sockets are ordinary ones and need no privilege. Frames of one flow and length leave as one datagram that the kernel
+//! cuts (UDP GSO), and arrive as one that it has merged (UDP GRO).
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`header`] | the header in front of a frame |
-//! | [`table`] | which address is behind which VTEP |
-//! | [`peers`] | the VTEPs that are known, and those that get what goes to all |
-//! | [`tunnel`] | what the queues of one VNI share |
+//! | [`header`] | the header before a frame |
+//! | [`table`] | the VTEP of each Ethernet address |
+//! | [`peers`] | known VTEPs, and those that get flooded frames |
+//! | [`tunnel`] | state shared by the queues of one VNI |
 //! | [`endpoint`] | the UDP socket of one address, shared by its tunnels |
-//! | [`ingress`], [`egress`] | a tunnel's queues, as a switch sees them |
-//! | `ecn` | marks of congested routers |
-//! | [`partial`] | frames whose checksum or segmentation the sender's kernel has left undone |
-//! | [`neighbors`] | requests for addresses (ARP, ND) that are answered here |
-//! | [`heard`] | who has said to have which address, by whose ports they are behind |
-//! | [`too_long`] | what a sender is told whose frame does not fit |
+//! | [`ingress`], [`egress`] | a tunnel's queues as a switch uses them |
+//! | `ecn` | congestion marks of routers |
+//! | [`partial`] | frames with checksum or segmentation left undone by the sender's kernel |
+//! | [`neighbors`] | requests for addresses (ARP, ND) answered here |
+//! | [`heard`] | IP addresses claimed by stations behind this host's ports |
+//! | [`too_long`] | replies to senders of frames that do not fit |
 //! | [`ip`] | addresses of VTEPs as words |
-//! | [`check`] | whether another host's endpoint answers |
-//! | `sender` | puts frames together to datagrams, and sends them |
+//! | [`check`] | reachability of another host's endpoint |
+//! | `sender` | packs frames into datagrams and sends them |
 //! | `sys` | system calls that send and receive several datagrams a message |
 
 pub mod check;

@@ -1,5 +1,5 @@
-//! Requests for the Ethernet address of an IP address (ARP, RFC 826; neighbour discovery, RFC 4861): what a frame says
-//! or asks, and those of known neighbours, which are answered here instead of being sent to all VTEPs (RFC 9161).
+//! Requests for the Ethernet address of an IP address (ARP, RFC 826; neighbour discovery, RFC 4861): what frames claim
+//! and ask. Requests for known neighbours are answered here instead of flooded to all VTEPs (RFC 9161).
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,36 +12,36 @@ use netvale_wire::{Layers, MacAddr, arp, ethernet};
 use crate::ip::{self, Words};
 use crate::too_long::Reply;
 
-/// Maps of known neighbours, and an odd number that mixes an address' bits.
+/// Number of maps of known neighbours, and an odd number that mixes an address's bits.
 const SHARDS: usize = 256;
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 const ICMPV6: u8 = 58;
-/// ICMPv6 types (of a router's, a neighbour's and of a neighbour's answer), and options with the source's and the
-/// target's link-layer address (RFC 4861 §4).
+/// ICMPv6 types (router advertisement, neighbour solicitation, neighbour advertisement), and options with the source's
+/// and the target's link-layer address (RFC 4861 §4).
 const ROUTER_ADVERTISEMENT: u8 = 134;
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
 const SOURCE: u8 = 1;
 const TARGET: u8 = 2;
-/// Flags of an advertisement: of a router, solicited, and override.
+/// Flags of an advertisement: router, solicited, override.
 const ROUTER: u8 = 0x80;
 const SOLICITED: u8 = 0x40;
 const OVERRIDE: u8 = 0x20;
 
-/// A neighbour: whose an IP address is.
+/// A neighbour: an IP address and its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neighbor {
     /// Its IP address.
     pub ip: IpAddr,
     /// Its Ethernet address in wire order, first byte lowest.
     pub mac: u64,
-    /// Whether it is a router: what is said in its name says so, too (RFC 9161 §3.2).
+    /// Whether it is a router: replies on its behalf say so, too (RFC 9161 §3.2).
     pub router: bool,
 }
 
 type Shard = ArcSwap<HashMap<Words, Neighbor>>;
 
-/// Neighbours behind VTEPs, as they were given: in many small maps, so that few of them are made anew when one changes.
+/// Given neighbours behind VTEPs, in many small maps: a change copies few of them.
 #[derive(Debug)]
 pub struct Known(Box<[Shard]>);
 
@@ -56,30 +56,30 @@ impl Known {
         ((high ^ low).wrapping_mul(MIX) >> 32) as usize % self.0.len()
     }
 
-    /// The neighbour that has an address.
+    /// The neighbour with this address.
     #[must_use]
     pub fn get(&self, ip: IpAddr) -> Option<Neighbor> {
         let words = ip::words(ip);
         self.0.get(self.shard(words))?.load().get(&words).copied()
     }
 
-    /// All of them.
+    /// All neighbours.
     pub fn all(&self) -> impl Iterator<Item = Neighbor> + '_ {
         self.0.iter().flat_map(|shard| shard.load().values().copied().collect::<Vec<_>>())
     }
 
-    /// Number of all of them.
+    /// Number of neighbours.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.iter().map(|shard| shard.load().len()).sum()
     }
 
-    /// Forgets all.
+    /// Removes all.
     pub fn clear(&self) {
         self.0.iter().for_each(|shard| shard.store(Arc::default()));
     }
 
-    /// Forgets some, then adds others.
+    /// Removes some, then adds others.
     pub fn change(&self, more: &[Neighbor], less: &[IpAddr]) {
         let mut changed: HashMap<usize, (Vec<Neighbor>, Vec<Words>)> = HashMap::new();
         for ip in less.iter().map(|ip| ip::words(*ip)) {
@@ -98,14 +98,14 @@ impl Known {
     }
 }
 
-/// What a frame says or asks.
+/// A frame's claim and request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Said {
-    /// Whose address it says: IP and Ethernet address, if any.
+    /// Claimed address: IP and Ethernet address, if any.
     pub has: Option<(IpAddr, u64)>,
-    /// Whether that is a router, if it says so.
+    /// Whether the claimant is a router, if the frame says so.
     pub router: Option<bool>,
-    /// Whose it asks for.
+    /// Requested IP address.
     pub wants: Option<IpAddr>,
 }
 
@@ -117,13 +117,14 @@ pub fn read(head: &[u8]) -> Option<Said> {
     match ethertype {
         ethernet::ARP => {
             let packet = arp::Packet::parse(head.get(l3..)?).ok()?;
-            let ((mac, from), (_, wanted)) = (packet.sender(), packet.target());
+            let (mac, from) = packet.sender();
+            let (_, wanted) = packet.target();
             let says = !from.is_unspecified() && mac.to_word() == sender;
             let asks = packet.operation() == arp::REQUEST && from != wanted;
             let has = says.then_some((from.into(), sender));
             Some(Said { has, router: None, wants: asks.then_some(wanted.into()) })
         }
-        // Nobody off the link can have sent it (RFC 4861 §7.1).
+        // It cannot come from off the link (RFC 4861 §7.1).
         ethernet::IPV6 if head.get(l3 + 7) == Some(&255) => read_discovery(head, sender),
         _ => None,
     }
@@ -134,7 +135,7 @@ fn read_discovery(head: &[u8], sender: u64) -> Option<Said> {
     let message = head.get(ip.l4..)?;
     let kind = *message.first()?;
     if kind == ROUTER_ADVERTISEMENT {
-        // From another address it is none (RFC 4861 §6.1.2).
+        // From any other address it is invalid (RFC 4861 §6.1.2).
         let is_local = matches!(ip.src, IpAddr::V6(src) if src.is_unicast_link_local());
         return is_local.then_some(Said { has: Some((ip.src, sender)), router: Some(true), wants: None });
     }
@@ -156,7 +157,7 @@ fn read_discovery(head: &[u8], sender: u64) -> Option<Said> {
     }
 }
 
-/// The answer to a frame that begins with `head`, if it asks for a neighbour that is known.
+/// The reply to a frame that begins with `head`, if it requests a known neighbour.
 #[must_use]
 pub fn answer(head: &[u8], said: &Said, known: &Known) -> Option<Reply> {
     let wanted = said.wants?;
@@ -181,7 +182,7 @@ pub fn answer(head: &[u8], said: &Said, known: &Known) -> Option<Reply> {
         }
         IpAddr::V6(wanted) => {
             let IpAddr::V6(asker) = Layers::parse(head).ok()?.ip?.src else { return None };
-            // A host that looks whether an address is free has none: all are told (RFC 4861 §7.2.4).
+            // A host that checks whether an address is free has no address: the reply goes to all (RFC 4861 §7.2.4).
             let to = if asker.is_unspecified() { Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1) } else { asker };
             if asker.is_unspecified() {
                 link[..6].copy_from_slice(&[0x33, 0x33, 0, 0, 0, 1]);
@@ -193,7 +194,7 @@ pub fn answer(head: &[u8], said: &Said, known: &Known) -> Option<Reply> {
     }
 }
 
-/// A packet in which `from` says to have `mac`.
+/// An advertisement of `mac` for address `from`.
 fn advertisement(from: Ipv6Addr, to: Ipv6Addr, mac: MacAddr, flags: u8) -> [u8; 72] {
     let mut packet = [0; 72];
     packet[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 32, ICMPV6, 255]);
@@ -252,8 +253,8 @@ mod tests {
         frame
     }
 
-    /// Objective: an ARP request for a known neighbour is answered in its name; others are not; who asks is heard,
-    /// unless it speaks for another.
+    /// Objective: an ARP request for a known neighbour is answered on its behalf, others are not; the asker's claim is
+    /// read, unless it speaks for another.
     #[test]
     fn arp_requests() {
         let wanted: IpAddr = [10, 0, 0, 2].into();
@@ -282,7 +283,7 @@ mod tests {
         }
     }
 
-    /// Objective: the same with neighbour discovery, also for hosts that have no address yet.
+    /// Objective: the same with neighbour discovery, also for hosts without an address.
     #[test]
     fn solicitations() {
         let [from, target] = ["fd00::1", "fd00::2"].map(|text| text.parse::<Ipv6Addr>().unwrap());
@@ -306,7 +307,7 @@ mod tests {
         }
     }
 
-    /// Objective: who advertises itself as a router is one.
+    /// Objective: a station that sends router advertisements is a router.
     #[test]
     fn router_advertisements() {
         let from = "fe80::1".parse::<Ipv6Addr>().unwrap();
@@ -322,7 +323,7 @@ mod tests {
         }
     }
 
-    /// Objective: neighbours come and go one by one, and all together.
+    /// Objective: neighbours are added and removed one by one, and all together.
     #[test]
     fn known_ones() {
         let one = |n: u32| Neighbor {
@@ -330,7 +331,8 @@ mod tests {
             mac: A + (u64::from(n) << 8),
             router: n.is_multiple_of(2),
         };
-        let (known, all) = (Known::default(), (1..=3000).map(one).collect::<Vec<_>>());
+        let known = Known::default();
+        let all = (1..=3000).map(one).collect::<Vec<_>>();
         known.change(&all, &[]);
         known.change(&[Neighbor { mac: B, ..one(7) }], &[one(7).ip, one(8).ip, one(9000).ip]);
         assert_eq!((known.count(), known.all().count()), (2999, 2999));

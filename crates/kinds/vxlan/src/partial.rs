@@ -1,9 +1,9 @@
-//! Frames that a sender's kernel has left undone, as it would for a network card that does the rest: over virtual links
-//! (veth, TAP) there is no card, and a datagram arrives with a TCP segment of 64 KiB in it, or with half a checksum.
-//! The kernel knows that of its own packets, and tells no program.
+//! Frames left unfinished by the sender's kernel, which expects a network card to finish them. Virtual links (veth,
+//! TAP) have no card, so a datagram may carry a TCP segment of 64 KiB, or a partial checksum. The kernel knows this
+//! about its own packets, but does not tell programs.
 //!
-//! Half a checksum is the sum of the pseudo header alone (linux/skbuff.h, `CHECKSUM_PARTIAL`). One of 65,536 whole
-//! frames has a checksum that looks like it: that one is computed again, to the same value.
+//! A partial checksum is the sum of the pseudo header alone (linux/skbuff.h, `CHECKSUM_PARTIAL`). One of 65,536
+//! complete frames has an equal checksum: it is computed again, to the same value.
 
 use netvale_wire::checksum::pseudo;
 use netvale_wire::layers::{TCP, UDP};
@@ -12,11 +12,11 @@ use netvale_wire::{Layers, VnetHdr, ethernet, tcp, udp, vnet};
 use crate::header;
 use crate::sys::Message;
 
-/// Bytes of a frame that are looked at.
+/// Bytes of a frame that are read.
 const HEAD: usize = 256;
 
-/// What is left to do on a frame, in a virtio-net header's words; `None`: nothing. A frame longer than `whole` bytes is
-/// cut into segments that are not, of `inner` bytes of payload each if that is not 0.
+/// The offload still pending on a frame, as a virtio-net header; `None` without one. Frames longer than `whole` bytes
+/// are cut to fit, into segments of `inner` payload bytes each if that is not 0.
 #[must_use]
 pub fn left_to_do(frame: &[u8], whole: usize, inner: usize) -> Option<VnetHdr> {
     let head = frame.get(..HEAD.min(frame.len()))?;
@@ -28,7 +28,7 @@ pub fn left_to_do(frame: &[u8], whole: usize, inner: usize) -> Option<VnetHdr> {
     };
     let at = ip.l4 + usize::from(offset);
     let stored = u16::from_be_bytes(*head.get(at..)?.first_chunk()?);
-    // The sum of the pseudo header, with a length that has 16 bits.
+    // The sum of the pseudo header, with a 16-bit length.
     let half = pseudo(ip.src, ip.dst, ip.protocol, (frame.len() - ip.l4) as u16)?.fold();
     if stored == 0 || stored != half {
         return None;
@@ -48,17 +48,18 @@ pub fn left_to_do(frame: &[u8], whole: usize, inner: usize) -> Option<VnetHdr> {
     Some(VnetHdr { gso_type, hdr_len: headers as u16, gso_size, ..csum })
 }
 
-/// A message of one datagram with a frame that stands for several UDP datagrams: the kernel says how long those are, as
-/// if the message were to be cut at these lengths. Nothing in a frame is taken for a datagram.
+/// Makes a message one datagram again if its frame stands for several UDP datagrams: the kernel reports their length
+/// like that of datagrams to cut the message into. No part of a frame is then taken for a datagram.
 pub fn whole_again(message: &mut Message) {
     let first = message.datagrams().next().and_then(|datagram| datagram.get(header::LEN..)).unwrap_or_default();
     let is_cut = message.each > 0 && packet_end(first).is_some_and(|end| end > first.len());
     if is_cut {
-        (message.inner, message.each) = (message.each, 0);
+        message.inner = message.each;
+        message.each = 0;
     }
 }
 
-/// Where the IP packet of a frame that begins with `head` ends, by what its header says.
+/// End of the IP packet in a frame that begins with `head`, by its header.
 fn packet_end(head: &[u8]) -> Option<usize> {
     let (ethertype, l3) = ethernet::network(head).ok()?;
     let length = |at: usize| Some(usize::from(u16::from_be_bytes(*head.get(l3 + at..)?.first_chunk()?)));
@@ -84,8 +85,8 @@ mod tests {
         frame
     }
 
-    /// Objective: half a checksum is found, long segments are to be cut, and frames that are whole are left alone,
-    /// whatever their length.
+    /// Objective: a partial checksum is found, long segments are marked to be cut, and complete frames of any length
+    /// are unchanged.
     #[test]
     fn halves() {
         let left = left_to_do(&segment(100, None), 1464, 0).unwrap();
@@ -104,15 +105,16 @@ mod tests {
         }
     }
 
-    /// Objective: a datagram that stands for several, inside of which the kernel says where to cut, is one datagram;
-    /// several datagrams stay several.
+    /// Objective: a datagram that stands for several, with the kernel's inner length, stays one datagram; several
+    /// datagrams stay several.
     #[test]
     fn inner_lengths() {
         let message = |frames: &[Vec<u8>], each: usize| {
             let mut message = Message::empty();
             let bytes: Vec<u8> = frames.iter().flat_map(|frame| [&header::encode(7)[..], frame].concat()).collect();
             message.data[..bytes.len()].copy_from_slice(&bytes);
-            (message.len, message.each) = (bytes.len(), each);
+            message.len = bytes.len();
+            message.each = each;
             whole_again(&mut message);
             (message.datagrams().count(), message.each, message.inner)
         };

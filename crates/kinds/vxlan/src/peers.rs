@@ -1,4 +1,4 @@
-//! The VTEPs that a tunnel knows, and the counters of what passed between it and each.
+//! The VTEPs that a tunnel knows, with traffic counters for each.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::ip::{self, Words};
 /// Most VTEPs of a tunnel.
 pub const MAX_PEERS: usize = 4096;
 
-/// Frames and bytes that went to a VTEP and came from it.
+/// Frames and bytes sent to a VTEP and received from it.
 #[derive(Debug, Default)]
 pub struct PeerCounters {
     sent: [AtomicU64; 2],
@@ -19,12 +19,12 @@ pub struct PeerCounters {
 }
 
 impl PeerCounters {
-    /// Counts what was sent.
+    /// Counts sent frames.
     pub fn sent(&self, frames: u64, bytes: u64) {
         add(&self.sent, frames, bytes);
     }
 
-    /// Counts what was received.
+    /// Counts received frames.
     pub fn received(&self, frames: u64, bytes: u64) {
         add(&self.received, frames, bytes);
     }
@@ -48,25 +48,25 @@ fn add([frames, bytes]: &[AtomicU64; 2], more: u64, more_bytes: u64) {
 pub struct Peer {
     /// Its address.
     pub ip: IpAddr,
-    /// Whether it gets what goes to all.
+    /// Whether it gets flooded frames.
     pub floods: bool,
-    /// What passed between it and this tunnel.
+    /// Traffic between it and this tunnel.
     pub counters: Arc<PeerCounters>,
-    /// The worker's time that datagrams to it take.
+    /// Pacing of the workers' time for datagrams to it.
     pub(crate) pace: Arc<Pace>,
 }
 
-/// A list of VTEPs, which is replaced as a whole.
+/// A list of VTEPs, replaced as a whole.
 #[derive(Debug, Default)]
 pub struct Peers {
     list: Vec<Peer>,
-    /// Where each is in the list, by address: to search takes less than to hash for the few that there mostly are.
+    /// Index in the list, sorted by address: for the usual few, a search is faster than a hash.
     places: Vec<(Words, usize)>,
     flood: Vec<Words>,
 }
 
 impl Peers {
-    /// The list with those VTEPs, and whether they get what goes to all; those of `before` keep their counters.
+    /// Creates the list of those VTEPs, with their flood flags; those in `before` keep their counters.
     #[must_use]
     pub fn new(all: impl IntoIterator<Item = (IpAddr, bool)>, before: &Peers) -> Peers {
         let mut peers = Peers::default();
@@ -82,7 +82,7 @@ impl Peers {
         peers
     }
 
-    /// A VTEP that is in the list.
+    /// Finds a VTEP.
     #[inline]
     #[must_use]
     pub fn get(&self, words: Words) -> Option<&Peer> {
@@ -90,13 +90,13 @@ impl Peers {
         self.list.get(self.places[found].1)
     }
 
-    /// All of them.
+    /// All VTEPs.
     #[must_use]
     pub fn all(&self) -> &[Peer] {
         &self.list
     }
 
-    /// Those that get what goes to all.
+    /// The VTEPs that get flooded frames.
     #[inline]
     #[must_use]
     pub fn flood(&self) -> &[Words] {

@@ -1,14 +1,14 @@
-//! Puts frames together to datagrams, and sends them: frames to one VTEP that leave from one socket and have one length
-//! become a single message, which the kernel cuts into datagrams (UDP GSO).
+//! Packs frames into datagrams and sends them: frames of one length to one VTEP from one socket become a single
+//! message, which the kernel cuts into datagrams (UDP GSO).
 //!
 //! ```text
 //!   frames ──▶ lanes (VTEP, socket, ECN), each in order ──▶ messages: header, frame, header, frame, … ──▶ sendmmsg
 //! ```
 //!
-//! The outcome of a delivery says how many frames left.
+//! The outcome of a delivery has the number of frames sent.
 //!
-//! Frames are sent from where they lie. Only what has to be written for a frame is private: its headers, if it is one
-//! of the segments of a longer one, or all of it, if its checksum is missing.
+//! Frames are sent from their buffers. Private memory only holds bytes written for a frame: its headers, if it is a
+//! segment of a longer one, or all of it, if its checksum is missing.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -28,23 +28,23 @@ use crate::ip::{self, Words};
 use crate::peers::Peers;
 use crate::sys::Outbox;
 
-/// Messages, and their parts, of a system call; parts of one message (linux/uio.h, `UIO_MAXIOV`).
+/// Most messages and parts of a system call; most parts of one message (linux/uio.h, `UIO_MAXIOV`).
 const MESSAGES: usize = 128;
 const PARTS: usize = 2048;
 const MOST_PARTS: usize = 1024;
-/// Messages of a call at most: it cannot be interrupted where datagrams take long.
+/// Most messages of a call while datagrams are slow: a call cannot be interrupted.
 const MESSAGES_A_CALL: usize = 32;
-/// Datagrams of a message (linux/udp.h, `UDP_MAX_SEGMENTS` of older kernels), and their bytes.
+/// Most datagrams of a message (linux/udp.h, `UDP_MAX_SEGMENTS` of older kernels), and their bytes.
 const DATAGRAMS: usize = 64;
 const BYTES: usize = 65_000;
-/// Runs of frames that wait to be put together, and different destinations of them.
+/// Most runs of frames that wait to be packed, and most of their destinations.
 const RUNS: usize = 512;
 const LANES: usize = 32;
 /// Private memory: room for two of the longest frames and the headers of their segments.
 const PRIVATE: usize = 2 * (MAX_FRAME + DATAGRAMS * MAX_HEADERS);
 const END: u16 = u16::MAX;
 
-/// Where frames go, from which socket and with which ECN codepoint, and the first and the last run of them.
+/// Destination, socket and ECN codepoint of frames, and the first and last run of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Lane {
     to: Words,
@@ -53,7 +53,7 @@ struct Lane {
     last: u16,
 }
 
-/// Picks that follow each other and go to one place, and the next run that goes there.
+/// Consecutive picks for one lane, and the lane's next run.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     from: u16,
@@ -61,32 +61,32 @@ struct Run {
     next: u16,
 }
 
-/// What left in a delivery.
+/// The frames sent in a delivery.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
-    /// Frames.
+    /// Number of frames.
     pub frames: u64,
-    /// Their bytes.
+    /// Number of bytes.
     pub bytes: u64,
-    /// A VTEP on whose path packets are shorter than was thought.
+    /// A VTEP whose path takes only shorter packets than assumed.
     pub too_long_to: Option<Words>,
 }
 
-/// A message that is put together.
+/// A message being packed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Open {
-    /// Bytes of each datagram, but for the last one, which may be shorter.
+    /// Bytes of each datagram; the last one may be shorter.
     each: usize,
     count: usize,
-    /// Datagrams that there may be.
+    /// Most datagrams.
     most: usize,
     bytes: usize,
     parts: usize,
-    /// Parts that there may be.
+    /// Most parts.
     most_parts: usize,
 }
 
-/// A message that is complete.
+/// A complete message.
 #[derive(Clone, Copy, Debug)]
 struct Done {
     to: Words,
@@ -101,44 +101,44 @@ pub struct Sender {
     done: Vec<Done>,
     runs: Vec<Run>,
     lanes: Vec<Lane>,
-    /// The lane of the frame that was added last.
+    /// The lane of the frame added last.
     recent: usize,
-    /// Private memory, and bytes of it in use.
+    /// Private memory, and the number of bytes in use.
     private: Vec<u8>,
     used: usize,
-    /// Where the frames go that are put together now, and the message that they are put in.
+    /// The lane being packed, and its message.
     lane: Lane,
     open: Open,
     outcome: Outcome,
 }
 
 impl Done {
-    /// Datagrams that the kernel cuts apart, if it does, take it less time than as many messages.
+    /// Cost of the message. Datagrams that the kernel cuts are cheaper than as many messages.
     fn weight(&self) -> usize {
         1 + self.frames as usize / 8
     }
 }
 
-/// What all frames of a delivery have in common.
+/// Inputs common to all frames of a delivery.
 pub struct Job<'a> {
-    /// The frames, and which of them there are to send.
+    /// The batch of frames.
     pub batch: &'a Batch,
-    /// Their numbers.
+    /// Numbers of the frames to send.
     pub picks: &'a [u16],
-    /// The VTEPs that count them.
+    /// The VTEPs, with their counters.
     pub peers: &'a Peers,
-    /// What counts those that are dropped.
+    /// Counts dropped frames.
     pub counters: &'a RingCounters,
-    /// Where they leave from.
+    /// The sockets to send from.
     pub sources: &'a Sources,
-    /// The header in front of each.
+    /// The header before each frame.
     pub header: &'a [u8; header::LEN],
-    /// The longest frame that a packet of the path takes.
+    /// The longest frame that fits a packet of the path.
     pub whole: usize,
 }
 
 impl Sender {
-    /// Memory for datagrams to that port.
+    /// Creates memory for datagrams to `port`.
     pub fn new(port: u16) -> Sender {
         Sender {
             outbox: Outbox::new(MESSAGES, PARTS, port),
@@ -154,7 +154,7 @@ impl Sender {
         }
     }
 
-    /// Adds the frame of a pick, which goes to a VTEP.
+    /// Adds a pick's frame for a VTEP.
     #[inline]
     pub fn add(&mut self, job: &Job<'_>, pick: u16, to: Words, source: u8) {
         if let Some(lane) = self.lanes.get(self.recent)
@@ -168,7 +168,7 @@ impl Sender {
         self.add_run(job, pick, to, source);
     }
 
-    /// Begins a run.
+    /// Starts a run.
     #[inline(never)]
     fn add_run(&mut self, job: &Job<'_>, pick: u16, to: Words, source: u8) {
         let mut known = self.lanes.iter().rposition(|lane| lane.to == to && lane.source == source);
@@ -188,7 +188,7 @@ impl Sender {
         self.runs.push(Run { from: pick, end: pick + 1, next: END });
     }
 
-    /// Sends all frames that were added. Returns what left since the last time.
+    /// Sends all frames added. Returns the outcome since the last call.
     pub fn finish(&mut self, job: &Job<'_>) -> Outcome {
         self.flush(job);
         std::mem::take(&mut self.outcome)
@@ -219,7 +219,7 @@ impl Sender {
         }
     }
 
-    /// `None`: what is left to do on the frame does not fit it.
+    /// Packs a frame. `None`: its offload does not fit it.
     #[inline]
     fn put(&mut self, job: &Job<'_>, frame: &FrameRef<'_>) -> Option<()> {
         match frame.offload() {
@@ -239,7 +239,7 @@ impl Sender {
                 Some(())
             }
             Offload::Gso(gso) => {
-                // What is cut here is a message, or several, of its own.
+                // A frame cut here has a message, or several, of its own.
                 self.close();
                 let done = self.segments(job, frame, gso);
                 self.close();
@@ -248,19 +248,19 @@ impl Sender {
         }
     }
 
-    /// Adds a datagram: the header, and pieces of private memory, which stay as they are until the messages are sent.
+    /// Adds a datagram: the header, and pieces of private memory, unchanged until the messages are sent.
     fn add_private(&mut self, job: &Job<'_>, pieces: &[(usize, usize)]) {
-        // SAFETY: the header outlives the message, which is sent before `flush` returns.
+        // SAFETY: the header outlives the message; it is sent before `flush` returns.
         unsafe { self.outbox.add(job.header.as_ptr(), header::LEN) };
         for &(at, len) in pieces {
             let Some(bytes) = self.private.get(at..at + len) else { continue };
-            // SAFETY: `private` is not moved, and what is in use is written no more before all messages are sent
+            // SAFETY: `private` is not moved, and its bytes in use are not written before all messages are sent
             // (`send`).
             unsafe { self.outbox.add(bytes.as_ptr(), len) };
         }
     }
 
-    /// Takes that much of the private memory; sends what there is if it is used up.
+    /// Takes `len` bytes of the private memory; sends all messages first if it is used up.
     fn room(&mut self, job: &Job<'_>, len: usize) -> Option<usize> {
         if len > self.private.len() {
             return None;
@@ -280,22 +280,23 @@ impl Sender {
         (frame.copy_out(0, place) == frame.len()).then_some(place)
     }
 
-    /// The segments of a frame: none of TCP is longer than a packet of the path takes, whatever length was asked for.
+    /// Packs the segments of a frame. TCP segments never exceed a packet of the path, whatever length was requested.
     fn segments(&mut self, job: &Job<'_>, frame: &FrameRef<'_>, gso: Gso) -> Option<()> {
         let headers = usize::from(gso.hdr_len);
         let fits = job.whole.saturating_sub(headers).clamp(1, u16::MAX.into()) as u16;
-        // Datagrams of UDP are what their sender made them.
+        // UDP datagrams keep their sender's length.
         let gso = if gso.kind.is_tcp() { Gso { gso_size: gso.gso_size.min(fits), ..gso } } else { gso };
         let payload = frame.len().checked_sub(headers)?;
         let count = payload.div_ceil(usize::from(gso.gso_size).max(1)).max(1);
-        // The frame, and behind it the headers of its segments.
+        // The frame, followed by the headers of its segments.
         let at = self.room(job, frame.len() + count * headers)?;
         let bytes = self.copy(frame, at)?;
         let mut cutter = Segmenter::new(bytes.get(..headers)?, payload, &gso).ok()?;
         let mut head = at + frame.len();
         while let Some(segment) = cutter.next_segment() {
             let part = segment.payload();
-            let (from, len) = (at + headers + part.start, part.len());
+            let from = at + headers + part.start;
+            let len = part.len();
             let sum = Sum::of(self.private.get(from..from + len)?);
             let written = segment.finish_checksum(sum);
             self.private.get_mut(head..head + headers)?.copy_from_slice(written);
@@ -307,7 +308,7 @@ impl Sender {
         Some(())
     }
 
-    /// Begins a datagram of that length: in the message that is open, if it fits there, or in a new one.
+    /// Begins a datagram of `len` bytes: in the open message if it fits, else in a new one.
     #[inline]
     fn next_datagram(&mut self, job: &Job<'_>, len: usize, parts: usize) {
         let open = &self.open;
@@ -323,7 +324,7 @@ impl Sender {
         }
     }
 
-    /// Begins a message with a datagram of that length.
+    /// Begins a message with a datagram of `each` bytes.
     fn begin(&mut self, job: &Job<'_>, each: usize, parts: usize) {
         self.close();
         if !self.outbox.has_room(parts) {
@@ -339,7 +340,7 @@ impl Sender {
         self.open = Open { each, most, most_parts: MOST_PARTS.min(self.outbox.room()), ..Open::default() };
     }
 
-    /// Completes the message that is open.
+    /// Completes the open message.
     fn close(&mut self) {
         let Open { each, count, bytes, .. } = std::mem::take(&mut self.open);
         if count > 1 {
@@ -352,17 +353,17 @@ impl Sender {
         }
     }
 
-    /// Sends all messages; private memory is free again.
+    /// Sends all messages, and frees private memory.
     fn send(&mut self, job: &Job<'_>) {
         self.send_but_private(job);
         self.used = 0;
     }
 
-    /// Sends all messages, while what is in private memory is still needed.
+    /// Sends all messages, but keeps private memory.
     fn send_but_private(&mut self, job: &Job<'_>) {
         let mut first = 0;
         while let Some(&Done { to, source, .. }) = self.done.get(first) {
-            // Where datagrams have taken long, each VTEP answers for its own.
+            // If datagrams were slow, each VTEP has its own pace.
             let slow_to = job.sources.pace.looks().then_some(to);
             let is_same = |other: &&Done| other.source == source && slow_to.is_none_or(|to| other.to == to);
             let end = first + self.done[first..].iter().take_while(is_same).count();
@@ -377,7 +378,7 @@ impl Sender {
         self.done.clear();
     }
 
-    /// Sends messages from one socket, for as long as they may take.
+    /// Sends messages from one socket, within their time limit.
     fn send_some(&mut self, job: &Job<'_>, messages: Range<usize>, pace: &Pace) {
         let Range { start: mut first, end } = messages;
         let socket = job.sources.get(self.done[first].source.into());
@@ -389,7 +390,7 @@ impl Sender {
             }
             let (sent, error) = self.outbox.send(socket, first, first + count);
             self.done[first..].iter().take(sent).for_each(|done| count_sent(job, done, &mut self.outcome));
-            // One that is refused has taken its time, too.
+            // A refused one has taken time, too.
             meter.took(self.weight(first..first + sent.max(1)) as u32);
             first += sent;
             if sent == 0 {
@@ -400,12 +401,12 @@ impl Sender {
         meter.end();
     }
 
-    /// As how many frames these messages count for a [`Pace`].
+    /// Cost of these messages in frames, for a [`Pace`].
     fn weight(&self, messages: Range<usize>) -> usize {
         self.done[messages].iter().map(Done::weight).sum()
     }
 
-    /// How many of these messages a call may take that is to take that many frames: one is sent whole.
+    /// Number of these messages in a call of `frames` frames; a message is sent whole.
     fn fitting(&self, messages: Range<usize>, frames: usize) -> usize {
         let mut left = frames;
         let fits = |done: &&Done| {
@@ -417,19 +418,19 @@ impl Sender {
         fitting.max(usize::from(frames > 0))
     }
 
-    /// Drops messages for which there is no time.
+    /// Drops messages that exceed the time limit.
     #[cold]
     fn drop_rest(&self, job: &Job<'_>, messages: Range<usize>) {
         job.counters.dropped(DropReason::Device, self.done[messages].iter().map(|done| done.frames).sum());
     }
 
-    /// Drops a message that the kernel does not take.
+    /// Drops a message that the kernel refuses.
     #[cold]
     fn is_refused(&mut self, job: &Job<'_>, message: usize, error: Option<&io::Error>) {
         let Some(done) = self.done.get(message) else { return };
         let why = match error.and_then(io::Error::raw_os_error) {
             Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => DropReason::NoRoom,
-            // Older kernels say EINVAL of datagrams that are to be cut and do not fit into the path's packets.
+            // Older kernels return EINVAL for datagrams to be cut that do not fit the path's packets.
             Some(libc::EMSGSIZE | libc::EINVAL) => {
                 self.outcome.too_long_to = Some(done.to);
                 DropReason::TooLong

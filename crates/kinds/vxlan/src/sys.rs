@@ -1,5 +1,5 @@
-//! System calls of UDP sockets that rustix does not have: many datagrams together, each of which stands for several: an
-//! outbox has messages that are to be sent.
+//! System calls on UDP sockets that rustix lacks: many messages together, each of several datagrams. An outbox has
+//! messages to send.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -14,9 +14,9 @@ use crate::ip::{self, Words};
 /// linux/udp.h.
 const UDP_SEGMENT: libc::c_int = 103;
 const UDP_GRO: libc::c_int = 104;
-/// Room for a control message with an int, and for its header.
+/// Bytes of a control message with an int, including its header.
 const CONTROL: usize = 24;
-/// Most control messages of a message: how it is cut, and its traffic class.
+/// Most control messages of a message: segment size and traffic class.
 const CONTROLS: usize = 2;
 /// Bytes of a buffer for a datagram.
 pub const BUFFER: usize = 65_536;
@@ -33,7 +33,7 @@ pub fn udp(at: SocketAddr) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Sets an option that is a number.
+/// Sets an integer option.
 pub fn set(socket: &impl AsFd, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
     let at = (&raw const value).cast();
     // SAFETY: `value` is an int, of the length given, and outlives the call.
@@ -43,36 +43,37 @@ pub fn set(socket: &impl AsFd, level: libc::c_int, name: libc::c_int, value: lib
     }
 }
 
-/// Reads an option that is a number.
+/// Reads an integer option.
 pub fn get(socket: &impl AsFd, level: libc::c_int, name: libc::c_int) -> io::Result<libc::c_int> {
-    let (mut value, mut len) = (0, 4);
-    // SAFETY: `value` has the four bytes that `len` says, and both outlive the call.
+    let mut value = 0;
+    let mut len = 4;
+    // SAFETY: `value` has the four bytes of `len`, and both outlive the call.
     match unsafe { libc::getsockopt(socket.as_fd().as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len) } {
         0 => Ok(value),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// The longest packet that reaches where a socket is connected to, in bytes, as far as the host knows.
+/// The longest packet, in bytes, to the peer of a connected socket, as far as the host knows.
 pub fn path_mtu(socket: &impl AsFd, is_v4: bool) -> Option<u32> {
     let (level, name) = if is_v4 { (libc::IPPROTO_IP, libc::IP_MTU) } else { (libc::IPPROTO_IPV6, libc::IPV6_MTU) };
     get(socket, level, name).ok().and_then(|mtu| u32::try_from(mtu).ok())
 }
 
-/// A clock that only goes on, as precise as the kernel's ticks. The C library reads it also where there is no vDSO.
+/// A monotonic clock with the precision of the kernel's ticks. The C library reads it even without a vDSO.
 pub fn coarse_time() -> libc::timespec {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is writable, and outlives the call, which cannot fail: every Linux has that clock.
+    // SAFETY: `time` is writable, and outlives the call; the call cannot fail: every Linux has that clock.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut time) };
     time
 }
 
-/// Has the kernel put datagrams of one sender together.
+/// Has the kernel merge datagrams of one sender.
 pub fn set_gro(socket: &impl AsFd) -> io::Result<()> {
     set(socket, libc::SOL_UDP, UDP_GRO, 1)
 }
 
-/// A socket address, as much of it as is needed.
+/// The needed part of a socket address.
 #[derive(Clone, Copy)]
 union Name {
     v4: libc::sockaddr_in,
@@ -85,7 +86,7 @@ impl Name {
         v6: unsafe { std::mem::zeroed() },
     };
 
-    /// The address, and its length.
+    /// Converts an address. Returns its length, too.
     fn of(words: Words, port: u16) -> (Name, u32) {
         match ip::of(words) {
             std::net::IpAddr::V4(v4) => {
@@ -108,9 +109,9 @@ impl Name {
         }
     }
 
-    /// The address that the kernel has written here.
+    /// The address written by the kernel.
     fn words(&self) -> Words {
-        // SAFETY: the union was all zeros or is what the kernel wrote: each byte is initialized, and both structs are
+        // SAFETY: the union was all zeros or was written by the kernel: each byte is initialized, and both structs are
         // integers. Both begin with the family.
         unsafe {
             if self.v4.sin_family == libc::AF_INET as u16 {
@@ -122,7 +123,7 @@ impl Name {
     }
 }
 
-/// Control data, aligned as its header needs.
+/// Control data, with the alignment of its header.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 struct Control {
@@ -137,7 +138,7 @@ const _: () = assert!(size_of::<Control>() == CONTROL && size_of::<libc::cmsghdr
 const NO_CONTROL: Control = Control { len: 0, level: 0, kind: 0, value: [0; 8] };
 
 impl Control {
-    /// One with an int.
+    /// Creates control data with an int.
     fn int(level: libc::c_int, kind: libc::c_int, value: libc::c_int) -> Control {
         let [a, b, c, d] = value.to_ne_bytes();
         Control { len: 20, level, kind, value: [a, b, c, d, 0, 0, 0, 0] }
@@ -149,24 +150,24 @@ impl Control {
     }
 }
 
-/// A message header with nothing in it.
+/// An empty message header.
 fn empty() -> libc::mmsghdr {
-    // SAFETY: all zeros are a value of it: null pointers and numbers.
+    // SAFETY: all zeros are a valid value: null pointers and numbers.
     unsafe { std::mem::zeroed() }
 }
 
-/// A datagram that came, or several of one length that the kernel put together.
+/// A received datagram, or several of one length merged by the kernel.
 #[derive(Debug)]
 pub struct Message {
-    /// Its bytes, and room behind them.
+    /// Its bytes, and the rest of the buffer.
     pub data: Box<[u8]>,
-    /// Bytes of data.
+    /// Length of the data in bytes.
     pub len: usize,
-    /// Bytes of each datagram but the last; 0 if there is only one.
+    /// Bytes of each datagram but the last; 0 for a single one.
     pub each: usize,
-    /// Bytes of payload of each packet that the frame in a single datagram stands for, if the kernel said so; else 0.
+    /// Payload bytes of each packet that the frame in a single datagram stands for, if the kernel reports it; else 0.
     pub inner: usize,
-    /// Who sent it.
+    /// Its sender.
     pub from: Words,
     /// The ECN codepoint of its packet.
     pub ecn: u8,
@@ -178,16 +179,18 @@ impl Message {
         Message { data: vec![0; BUFFER].into_boxed_slice(), len: 0, each: 0, inner: 0, from: [0; 2], ecn: 0 }
     }
 
-    /// Becomes a copy of a single datagram.
+    /// Makes it a copy of a single datagram.
     pub fn copy_of(&mut self, datagram: &[u8], from: Words, ecn: u8) {
         let len = datagram.len().min(self.data.len());
         self.data[..len].copy_from_slice(&datagram[..len]);
-        (self.len, self.each, self.inner) = (len, 0, 0);
+        self.len = len;
+        self.each = 0;
+        self.inner = 0;
         self.from = from;
         self.ecn = ecn;
     }
 
-    /// What the kernel says of it besides its bytes.
+    /// Reads the kernel's control data about it.
     fn read_controls(&mut self, controls: &[Control; CONTROLS]) {
         self.each = 0;
         self.inner = 0;
@@ -217,11 +220,11 @@ pub struct Receiver {
     headers: Vec<libc::mmsghdr>,
 }
 
-// SAFETY: pointers in it are written before each call, and used in that call only.
+// SAFETY: its pointers are written before each call, and only used in that call.
 unsafe impl Send for Receiver {}
 
 impl Receiver {
-    /// Makes room for that many messages a call.
+    /// Creates a receiver of up to `most` messages a call.
     pub fn new(most: usize) -> Receiver {
         Receiver {
             names: vec![Name::EMPTY; most],
@@ -231,7 +234,7 @@ impl Receiver {
         }
     }
 
-    /// Receives into the first buffers of `into`, as many as there are. Returns the number of messages.
+    /// Receives into the first buffers of `into`. Returns the number of messages.
     pub fn receive(&mut self, socket: &impl AsFd, into: &mut [Message]) -> usize {
         let most = into.len().min(self.headers.len());
         for (i, message) in into.iter_mut().take(most).enumerate() {
@@ -239,14 +242,17 @@ impl Receiver {
             self.controls[i] = [NO_CONTROL; CONTROLS];
             self.parts[i] = libc::iovec { iov_base: message.data.as_mut_ptr().cast(), iov_len: message.data.len() };
             let header = &mut self.headers[i].msg_hdr;
-            (header.msg_name, header.msg_namelen) = ((&raw mut self.names[i]).cast(), size_of::<Name>() as u32);
-            (header.msg_iov, header.msg_iovlen) = (&raw mut self.parts[i], 1);
-            (header.msg_control, header.msg_controllen) =
-                ((&raw mut self.controls[i]).cast(), (CONTROLS * CONTROL) as _);
+            header.msg_name = (&raw mut self.names[i]).cast();
+            header.msg_namelen = size_of::<Name>() as u32;
+            header.msg_iov = &raw mut self.parts[i];
+            header.msg_iovlen = 1;
+            header.msg_control = (&raw mut self.controls[i]).cast();
+            header.msg_controllen = (CONTROLS * CONTROL) as _;
         }
-        let (fd, flags) = (socket.as_fd().as_raw_fd(), libc::MSG_DONTWAIT as _);
-        // SAFETY: the first `most` headers point to names, parts and control data of `self`, and to buffers of `into`,
-        // all of which are borrowed exclusively, stay where they are, and have the lengths given.
+        let fd = socket.as_fd().as_raw_fd();
+        let flags = libc::MSG_DONTWAIT as _;
+        // SAFETY: the first `most` headers point to names, parts and control data of `self`, and to buffers of `into`;
+        // all are borrowed exclusively, are not moved, and have the given lengths.
         let got = unsafe { libc::recvmmsg(fd, self.headers.as_mut_ptr(), most as u32, flags, std::ptr::null_mut()) };
         let got = usize::try_from(got).unwrap_or(0).min(most);
         for (i, message) in into.iter_mut().take(got).enumerate() {
@@ -264,7 +270,7 @@ fn part(at: *const u8, len: usize) -> libc::iovec {
     libc::iovec { iov_base: at.cast_mut().cast(), iov_len: len }
 }
 
-/// Messages to be sent together, put together piece by piece.
+/// Messages to send together, built piece by piece.
 pub struct Outbox {
     names: Vec<Name>,
     controls: Vec<[Control; CONTROLS]>,
@@ -275,12 +281,12 @@ pub struct Outbox {
     port: u16,
 }
 
-// SAFETY: pointers in it belong to the caller of `send`, who promised that they are good until then; nothing else reads
+// SAFETY: its pointers belong to the caller of `send`, who promised that they are valid until then; nothing else reads
 // them.
 unsafe impl Send for Outbox {}
 
 impl Outbox {
-    /// Makes room for that many messages and parts.
+    /// Creates an outbox for `messages` messages of `parts` parts in all.
     pub fn new(messages: usize, parts: usize, port: u16) -> Outbox {
         Outbox {
             names: Vec::with_capacity(messages),
@@ -301,12 +307,12 @@ impl Outbox {
         self.begins.clear();
     }
 
-    /// Parts that there is room for.
+    /// Number of parts that still fit.
     pub fn room(&self) -> usize {
         self.parts.capacity() - self.parts.len()
     }
 
-    /// Whether there is room for a message of that many parts.
+    /// Whether a message of `parts` parts fits.
     pub fn has_room(&self, parts: usize) -> bool {
         self.begins.len() < self.begins.capacity() && parts <= self.room()
     }
@@ -322,7 +328,7 @@ impl Outbox {
         self.begins.push(self.parts.len());
     }
 
-    /// Adds bytes to the message begun last.
+    /// Adds bytes to the last message.
     ///
     /// # Safety
     /// They must be readable until the messages are sent or cleared.
@@ -332,7 +338,7 @@ impl Outbox {
         self.parts.push(part(at, len));
     }
 
-    /// Adds a header, and a frame's bytes, to the message begun last.
+    /// Adds a header and a frame's bytes to the last message.
     ///
     /// # Safety
     /// The header must outlive the messages, and the batch of the frame must not be cleared, before they are sent or
@@ -340,7 +346,7 @@ impl Outbox {
     #[inline]
     pub unsafe fn add_frame(&mut self, header: &[u8], frame: &FrameRef<'_>) {
         debug_assert!(self.parts.len() + frame.pieces() < self.parts.capacity());
-        // The addresses go to the kernel, which copies.
+        // The kernel gets the addresses and copies.
         let of = |i| {
             let (at, len) = frame.piece(i).raw();
             part(at, len)
@@ -351,14 +357,14 @@ impl Outbox {
         }
     }
 
-    /// The message begun last is several datagrams of `each` bytes, the last of which may be shorter (UDP GSO).
+    /// Makes the last message several datagrams of `each` bytes (UDP GSO); the last one may be shorter.
     pub fn set_segment_size(&mut self, each: usize) {
         let [a, b] = (each as u16).to_ne_bytes();
         let value = [a, b, 0, 0, 0, 0, 0, 0];
         self.control(Control { len: 18, level: libc::SOL_UDP, kind: UDP_SEGMENT, value });
     }
 
-    /// The packets of the message begun last have that type of service, or traffic class.
+    /// Sets the type of service, or traffic class, of the last message's packets.
     pub fn set_class(&mut self, is_v4: bool, class: u8) {
         let (level, kind) =
             if is_v4 { (libc::IPPROTO_IP, libc::IP_TOS) } else { (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) };
@@ -371,14 +377,15 @@ impl Outbox {
         }
     }
 
-    /// Sends messages from number `first` up to `end`. Returns how many were sent, and the error of the next one.
+    /// Sends messages `first` up to `end`. Returns the number sent, and the error of the next one.
     pub fn send(&mut self, socket: &impl AsFd, first: usize, end: usize) -> (usize, Option<io::Error>) {
         for i in first..end.min(self.headers.len()) {
             let next = self.begins.get(i + 1).copied().unwrap_or(self.parts.len());
             let parts = &mut self.parts[self.begins[i]..next];
             let header = &mut self.headers[i].msg_hdr;
             header.msg_name = (&raw mut self.names[i]).cast();
-            (header.msg_iov, header.msg_iovlen) = (parts.as_mut_ptr(), parts.len() as _);
+            header.msg_iov = parts.as_mut_ptr();
+            header.msg_iovlen = parts.len() as _;
             let controls = &mut self.controls[i];
             let count = controls.iter().take_while(|control| control.len > 0).count();
             header.msg_control = if count > 0 { (&raw mut *controls).cast() } else { std::ptr::null_mut() };
@@ -388,9 +395,10 @@ impl Outbox {
         if headers.is_empty() {
             return (0, None);
         }
-        let (fd, flags) = (socket.as_fd().as_raw_fd(), libc::MSG_DONTWAIT as _);
-        // SAFETY: the headers point to names, parts and control data of `self`, which stay where they are during the
-        // call; what parts point to is readable by the contract of `add`.
+        let fd = socket.as_fd().as_raw_fd();
+        let flags = libc::MSG_DONTWAIT as _;
+        // SAFETY: the headers point to names, parts and control data of `self`, which are not moved during the call;
+        // the bytes of parts are readable by the contract of `add`.
         let sent = unsafe { libc::sendmmsg(fd, headers.as_mut_ptr(), headers.len() as u32, flags) };
         match usize::try_from(sent) {
             Ok(sent) => (sent, None),

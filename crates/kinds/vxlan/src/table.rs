@@ -1,24 +1,23 @@
-//! The table that says which Ethernet address is behind which VTEP, and what became of one that was put there.
+//! The table of Ethernet addresses and their VTEPs, and the result of a put.
 //!
-//! Workers look addresses up and learn them without waiting for each other: a slot has a version, which is odd while
-//! the slot is written, and one thread at a time writes. A worker that finds another one writing learns with the next
-//! frame instead. The hash is keyed, so that nobody can aim at one place. Learned addresses expire; given ones (by an
-//! operator or a control plane) stay until they are taken back, and nothing that is learned takes their place.
+//! Workers look up and learn addresses without waiting for each other. Each slot has a version, odd while the slot is
+//! written, and one thread at a time writes. A worker that finds another one writing learns with the next frame
+//! instead. The hash is keyed: nobody can aim at one place. Learned addresses expire; given ones (by an operator or a
+//! control plane) stay until they are removed, and learned ones do not replace them.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
 use crate::ip::{self, Words};
 
-/// Number of slots that are looked at for an address.
+/// Number of slots examined for an address.
 const PROBES: usize = 32;
-/// Most slots: twice as many as there are addresses at most, and as many again.
+/// Most slots: four times the most addresses.
 const MOST: usize = 1 << 20;
-/// A slot whose address was taken out: others that were put behind it are still found.
+/// A slot whose address was removed: addresses placed after it are still found.
 const REMOVED: u64 = 1 << 63;
 
-/// Parts of the second word: when it was last seen, in seconds; whether it was given; whether it may not move; the
-/// version.
+/// Parts of the second word: time last seen, in seconds; whether it was given; whether it may not move; the version.
 const SEEN: u64 = 0xffff_ffff;
 const GIVEN: u64 = 1 << 32;
 const STICKY: u64 = 1 << 33;
@@ -39,12 +38,12 @@ struct Slot {
 pub struct Table {
     slots: Box<[Slot]>,
     key: u64,
-    /// Slots that have an address, or had one.
+    /// Slots with a present or former address.
     used: AtomicUsize,
     writing: AtomicBool,
 }
 
-/// What there is to say of an address.
+/// An address's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The address in wire order, first byte lowest.
@@ -53,23 +52,23 @@ pub struct Entry {
     pub vtep: IpAddr,
     /// Whether it was given rather than learned.
     pub given: bool,
-    /// Whether it may not be seen elsewhere.
+    /// Whether it may not move to another VTEP.
     pub sticky: bool,
-    /// When it was last seen, on the clock of who learned it.
+    /// Time last seen, on the learner's clock.
     pub seen: u32,
 }
 
-/// What became of a given address.
+/// The result of adding an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
-    /// It is there.
+    /// The address was added.
     Done,
     /// The table has to grow first.
     Full,
 }
 
 impl Table {
-    /// Creates a table with room for that many addresses, its hash keyed with `key` (from a random source).
+    /// Creates a table for `room` addresses, with its hash keyed by `key` (from a random source).
     #[must_use]
     pub fn new(room: usize, key: u64) -> Table {
         let slots = room.saturating_mul(2).clamp(PROBES, MOST).next_power_of_two();
@@ -77,19 +76,19 @@ impl Table {
         Table { slots, key: key | 1, used: AtomicUsize::new(0), writing: AtomicBool::new(false) }
     }
 
-    /// Whether it cannot grow any more.
+    /// Whether it cannot grow further.
     #[must_use]
     pub fn is_largest(&self) -> bool {
         self.slots.len() >= MOST
     }
 
-    /// Number of addresses that there is room for.
+    /// Number of addresses that it has room for.
     #[must_use]
     pub fn room(&self) -> usize {
         self.slots.len() / 2
     }
 
-    /// The slots where an address may be, in order.
+    /// The possible slots of an address, in order.
     #[inline]
     fn places(&self, mac: u64) -> impl Iterator<Item = &Slot> {
         let product = (mac ^ self.key.rotate_left(32)).wrapping_mul(self.key);
@@ -110,7 +109,7 @@ impl Table {
         None
     }
 
-    /// The VTEP of an address, if it was given, or seen within the last `ageing` seconds before `now`.
+    /// The VTEP of an address that was given, or seen within `ageing` seconds before `now`.
     #[inline]
     #[must_use]
     pub fn lookup(&self, mac: u64, now: u32, ageing: u32) -> Option<Words> {
@@ -118,13 +117,13 @@ impl Table {
         (state & GIVEN != 0 || is_fresh(state, now, ageing)).then_some(words)
     }
 
-    /// Records that an address was seen behind a VTEP. Returns whether that is known now.
+    /// Records that an address was seen behind a VTEP. Returns whether the table has that now.
     #[inline]
     pub fn learn(&self, mac: u64, vtep: Words, now: u32, ageing: u32) -> bool {
         self.known(mac, vtep, now).unwrap_or_else(|| self.learn_anew(mac, vtep, now, ageing))
     }
 
-    /// What [`Table::learn`] returns where it would change nothing.
+    /// The result of [`Table::learn`] if it would change nothing.
     #[inline]
     pub(crate) fn known(&self, mac: u64, vtep: Words, now: u32) -> Option<bool> {
         if mac & 1 != 0 || mac == 0 {
@@ -146,7 +145,7 @@ impl Table {
         put == Put::Done
     }
 
-    /// Puts an address in that stays until it is [removed](Table::remove).
+    /// Adds an address that stays until it is [removed](Table::remove).
     pub fn give(&self, mac: u64, vtep: Words, sticky: bool) -> Put {
         self.lock();
         let put = self.put_in(mac, vtep, GIVEN | if sticky { STICKY } else { 0 }, None);
@@ -154,20 +153,20 @@ impl Table {
         put
     }
 
-    /// For threads that may wait. Who holds it does a few dozen instructions.
+    /// For threads that may wait. A holder executes a few dozen instructions.
     fn lock(&self) {
         while self.writing.swap(true, Ordering::Acquire) {
             std::thread::yield_now();
         }
     }
 
-    /// Puts an address in its slot, a free one, or, if learned, that of an expired one.
+    /// Puts an address in its slot, a free one or, if learned, that of an expired one.
     fn put_in(&self, mac: u64, vtep: Words, state: u64, learned: Option<(u32, u32)>) -> Put {
         let mut free = None;
         for slot in self.places(mac) {
             match slot.mac.load(Ordering::Relaxed) {
                 found if found == mac => {
-                    // It may have been given since the caller looked.
+                    // It may have been given since the caller checked.
                     if learned.is_none() || slot.state.load(Ordering::Relaxed) & GIVEN == 0 {
                         slot.write(mac, vtep, state);
                     }
@@ -186,7 +185,8 @@ impl Table {
             }
         }
         match free {
-            // What is given may fill half of it; then it grows. What is learned fills it, and is found or not.
+            // Given addresses may fill half of the table before it grows. Learned ones may fill all of it, and may then
+            // find no slot.
             Some((_, true))
                 if learned.is_none() && self.used.load(Ordering::Relaxed) >= self.room() && !self.is_largest() =>
             {
@@ -201,12 +201,12 @@ impl Table {
         }
     }
 
-    /// Takes an address out. Returns whether it was there.
+    /// Removes an address. Returns whether the table had it.
     pub fn remove(&self, mac: u64) -> bool {
         self.remove_where(|entry| entry.mac == mac, Some(mac)) > 0
     }
 
-    /// Takes out what `gone` says; returns the number.
+    /// Removes the entries for which `gone` is true; returns their number.
     pub fn remove_all(&self, gone: impl Fn(&Entry) -> bool) -> usize {
         self.remove_where(gone, None)
     }
@@ -228,13 +228,13 @@ impl Table {
         count
     }
 
-    /// All addresses, expired ones too.
+    /// All entries, including expired ones.
     #[must_use]
     pub fn entries(&self) -> Vec<Entry> {
         self.slots.iter().filter_map(Slot::entry).collect()
     }
 
-    /// A table with room for that many addresses, and with all that are in this one, but for expired ones.
+    /// A copy with room for `room` addresses, without expired ones.
     #[must_use]
     pub fn grown(&self, room: usize, now: u32, ageing: u32) -> Table {
         let table = Table::new(room, self.key);
@@ -254,7 +254,7 @@ fn is_fresh(state: u64, now: u32, ageing: u32) -> bool {
 }
 
 impl Slot {
-    /// State and VTEP, if they are this address's, and nobody is writing.
+    /// State and VTEP, if they belong to this address and no thread is writing.
     #[inline]
     fn read(&self, mac: u64) -> Option<(u64, Words)> {
         let before = self.state.load(Ordering::Acquire);
@@ -266,7 +266,7 @@ impl Slot {
         (still && version.is_multiple_of(2) && after == before).then_some((before, words))
     }
 
-    /// Written by one thread at a time.
+    /// Writes the slot, for one thread at a time.
     fn write(&self, mac: u64, [high, low]: Words, state: u64) {
         let version = (self.state.load(Ordering::Relaxed) >> VERSION_SHIFT) & !1;
         self.state.store((version + 1) << VERSION_SHIFT, Ordering::Relaxed);
@@ -275,7 +275,7 @@ impl Slot {
         self.high.store(high, Ordering::Relaxed);
         self.low.store(low, Ordering::Relaxed);
         self.state.store(state | (version + 2) << VERSION_SHIFT, Ordering::Release);
-        // A reader that finds the address finds what belongs to it.
+        // A reader that sees the address sees its data.
         self.mac.store(mac, Ordering::Release);
     }
 
@@ -285,7 +285,8 @@ impl Slot {
             return None;
         }
         let (state, words) = self.read(mac)?;
-        let (given, sticky) = (state & GIVEN != 0, state & STICKY != 0);
+        let given = state & GIVEN != 0;
+        let sticky = state & STICKY != 0;
         Some(Entry { mac, vtep: ip::of(words), given, sticky, seen: (state & SEEN) as u32 })
     }
 }
@@ -303,7 +304,7 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: the table is a map with the latest VTEP of each address; given ones are not displaced by learned
+        /// Objective: the table is a map to the latest VTEP of each address; learned addresses do not displace given
         /// ones.
         #[test]
         fn is_a_map(steps in proptest::collection::vec((0u64..24, 1u8..9, 0u8..4), 0..300)) {
@@ -332,7 +333,8 @@ mod tests {
         }
     }
 
-    /// Objective: learned addresses expire, and their places are used again; given ones stay; groups are not learned.
+    /// Objective: learned addresses expire, and their slots are reused; given ones stay; group addresses are not
+    /// learned.
     #[test]
     fn ageing() {
         let table = Table::new(16, 99);
@@ -354,8 +356,8 @@ mod tests {
         assert_eq!(grown.remove_all(|entry| entry.given), 1);
     }
 
-    /// Objective: a reader never finds an address with a VTEP that it was not behind, while it moves and its slot is
-    /// used by others.
+    /// Objective: a reader never finds an address with a VTEP that it did not have, while it moves and others use its
+    /// slot.
     #[test]
     fn torn_reads() {
         let table = Table::new(16, 5);

@@ -1,16 +1,17 @@
-//! A reply to a sender whose packet does not fit: ICMP "fragmentation needed" (RFC 1191), ICMPv6 "packet too big" (RFC
-//! 4443 §3.2), in the name of the packet's destination; and all other replies that a tunnel sends back to its switch.
+//! A reply to the sender of a packet that does not fit: ICMP "fragmentation needed" (RFC 1191), ICMPv6 "packet too big"
+//! (RFC 4443 §3.2), on behalf of the packet's destination; also the queue of all replies that a tunnel sends back to
+//! its switch.
 
 use std::net::IpAddr;
 
 use netvale_wire::checksum::{Sum, pseudo_v6};
 use netvale_wire::{Layers, ethernet};
 
-/// Frames that wait at most.
+/// Most frames that wait.
 const WAITING: usize = 16;
-/// Bytes of the longest answer: ICMPv6 quotes as much as fits into the smallest MTU of IPv6.
+/// Bytes of the longest reply: ICMPv6 quotes as much as fits the smallest MTU of IPv6.
 pub const LONGEST: usize = ETHERNET + TAGS + 1280;
-/// Bytes of a packet that ICMP quotes: what RFC 1812 §4.3.2.3 wants of an answer at most, without headers.
+/// Bytes of a packet that ICMP quotes: the most that RFC 1812 §4.3.2.3 wants in a reply, without headers.
 const QUOTED_V4: usize = 548;
 const QUOTED_V6: usize = 1280 - 48;
 const ETHERNET: usize = 14;
@@ -20,16 +21,16 @@ const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 const HOPS: u8 = 64;
 
-/// Bytes of a frame that must be known to quote it.
+/// Bytes of a frame needed to quote it.
 pub const HEAD: usize = ETHERNET + QUOTED_V6;
 
-/// A frame that answers another.
+/// A frame that replies to another.
 pub struct Reply {
     bytes: [u8; LONGEST],
     len: usize,
 }
 
-/// Frames on their way back, in order. What finds no room is lost.
+/// Frames on their way back, in order. Those without room are lost.
 pub struct Replies(Vec<Reply>);
 
 impl Default for Replies {
@@ -39,27 +40,27 @@ impl Default for Replies {
 }
 
 impl Replies {
-    /// None.
+    /// Creates an empty queue.
     #[must_use]
     pub fn new() -> Replies {
         Replies(Vec::with_capacity(WAITING))
     }
 
-    /// Adds one, if there is room.
+    /// Adds a reply, if it has room.
     pub fn push(&mut self, reply: Reply) {
         if self.0.len() < WAITING {
             self.0.push(reply);
         }
     }
 
-    /// Moves all of them into `to`, which is empty.
+    /// Moves all replies to `to`, which is empty.
     pub fn take(&mut self, to: &mut Vec<Reply>) {
         std::mem::swap(&mut self.0, to);
     }
 }
 
 impl Reply {
-    /// An answer with these bytes; what is longer than [`LONGEST`] is cut.
+    /// A reply with these bytes, cut to [`LONGEST`].
     #[must_use]
     pub fn of(parts: &[&[u8]]) -> Reply {
         let mut reply = Reply { bytes: [0; LONGEST], len: 0 };
@@ -78,8 +79,8 @@ impl Reply {
     }
 }
 
-/// The answer to a frame that begins with `head` (at least [`HEAD`] bytes of it, or all) and does not fit: packets of
-/// up to `mtu` bytes do. `None` if nothing may be said: it is no IP packet, goes to a group, or is itself an error
+/// The reply to a frame that begins with `head` (at least [`HEAD`] bytes of it, or all) and does not fit; packets of up
+/// to `mtu` bytes do. `None` if a reply is not allowed: it is not an IP packet, goes to a group, or is itself an error
 /// message.
 #[must_use]
 pub fn answer(head: &[u8], mtu: usize) -> Option<Reply> {
@@ -157,15 +158,16 @@ mod tests {
         frame
     }
 
-    /// Objective: the sender of a packet of either version gets an answer that it accepts: from the destination, with
-    /// right checksums, the MTU, and the packet's beginning.
+    /// Objective: the sender of a packet of either version gets a reply that it accepts: from the destination, with
+    /// right checksums, the MTU, and the packet's start.
     #[test]
     fn answers() {
         let frame = packet(false, 17);
         let reply = answer(&frame, 1350).unwrap();
         let bytes = reply.bytes();
         assert_eq!(bytes[..12], [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
-        let (header, icmp) = (&bytes[14..34], &bytes[34..]);
+        let header = &bytes[14..34];
+        let icmp = &bytes[34..];
         assert_eq!((Sum::of(header).fold(), Sum::of(icmp).fold()), (0xffff, 0xffff));
         assert_eq!((&header[12..16], &header[16..20]), (&[10, 0, 0, 2][..], &[10, 0, 0, 1][..]));
         assert_eq!((&icmp[..2], &icmp[6..8]), (&[3, 4][..], &[5, 0x46][..]));
@@ -174,7 +176,8 @@ mod tests {
 
         let frame = packet(true, 6);
         let reply = answer(&frame, 1330).unwrap();
-        let (header, icmp) = (&reply.bytes()[14..54], &reply.bytes()[54..]);
+        let header = &reply.bytes()[14..54];
+        let icmp = &reply.bytes()[54..];
         let [src, dst] = [8, 24].map(|at| Ipv6Addr::from(<[u8; 16]>::try_from(&header[at..at + 16]).unwrap()));
         assert_eq!((src, dst), ("fd00::2".parse().unwrap(), "fd00::1".parse().unwrap()));
         assert_eq!(pseudo_v6(src, dst, ICMPV6, icmp.len() as u32).add_bytes(icmp).fold(), 0xffff);
@@ -182,8 +185,8 @@ mod tests {
         assert_eq!(reply.bytes().len(), LONGEST - TAGS);
     }
 
-    /// Objective: nothing is said to senders of other frames, of groups, and of errors; with tags, the answer has them
-    /// too.
+    /// Objective: senders of other frames, of group packets, and of errors get no reply; a reply to a tagged frame is
+    /// tagged, too.
     #[test]
     fn silent() {
         assert!(answer(&packet(false, ICMP), 1350).is_none(), "an error (type 7)");

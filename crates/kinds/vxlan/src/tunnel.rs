@@ -1,5 +1,5 @@
-//! What the queues of one VNI share, and how it is changed while they run: a [`Change`] says what is given from now on
-//! (VTEPs, addresses, neighbours) and what is taken back.
+//! State shared by the queues of one VNI, and its changes while they run: a [`Change`] adds and removes given VTEPs,
+//! addresses and neighbours.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -24,92 +24,92 @@ use crate::sys;
 use crate::table::{Entry, Put, Table};
 use crate::too_long::Replies;
 
-/// Room for learned addresses.
+/// Capacity for learned addresses.
 const ROOM: usize = 16_384;
-/// Most addresses, and most neighbours, that a tunnel is given.
+/// Most given addresses, and most given neighbours, of a tunnel.
 pub const MAX_GIVEN: usize = 1 << 18;
 /// Bytes of a UDP and a VXLAN header, and of an IP header.
 const HEADERS: u32 = 8 + header::LEN as u32;
 const IPV4: u32 = 20;
 const IPV6: u32 = 40;
-/// What is taken for a path's MTU as long as nothing is known of it.
+/// A path's assumed MTU while it is unknown.
 const USUAL_MTU: u32 = 1500;
-/// Seconds until paths are looked at again, and how many of them: the others say so when a message is refused.
+/// Seconds between checks of paths, and number of paths checked: others show their MTU when a message is refused.
 const LOOK_AGAIN: u32 = 300;
 const LOOKED_AT: usize = 64;
-/// The longest frame in a datagram that may be cut into fragments.
+/// The longest frame in a datagram that may be fragmented.
 const LONGEST: u32 = 65_507 - header::LEN as u32;
 /// Bytes of an Ethernet header.
 const ETHERNET: u32 = 14;
 
-/// How a tunnel is made.
+/// Options of a tunnel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TunnelOptions {
     /// VXLAN network identifier.
     pub vni: u32,
-    /// VTEPs that get what goes to all.
+    /// VTEPs that get flooded frames.
     pub remotes: Vec<IpAddr>,
-    /// Whether it learns which address is behind which VTEP.
+    /// Whether it learns the VTEPs of addresses.
     pub learning: bool,
-    /// Whether frames are taken from VTEPs that are not known.
+    /// Whether it takes frames from unknown VTEPs.
     pub any_peer: bool,
     /// Seconds after which a learned address is forgotten.
     pub ageing: u32,
-    /// How datagrams are sent.
+    /// Options for sending datagrams.
     pub send: SendOptions,
-    /// Longest packet in a frame, in bytes; none: what the path to the VTEPs takes.
+    /// Longest packet in a frame, in bytes; `None`: by the path to the VTEPs.
     pub mtu: Option<u32>,
-    /// A secret for its hashes.
+    /// Secret keys of its hashes.
     pub key: [u64; 2],
 }
 
-/// What is changed. All of it, or nothing.
+/// A change, made as a whole or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// Whether all that was given before goes first.
+    /// Whether everything given before is removed first.
     pub replace: bool,
-    /// VTEPs that get what goes to all from now on, and those that do so no longer.
+    /// VTEPs that get flooded frames from now on, and those that no longer do.
     pub flood: (Vec<IpAddr>, Vec<IpAddr>),
-    /// Addresses behind VTEPs; those that are taken back, in wire order.
+    /// Addresses behind VTEPs to add; those to remove, in wire order.
     pub addresses: (Vec<GivenAddress>, Vec<u64>),
-    /// Neighbours behind VTEPs; those that are taken back.
+    /// Neighbours behind VTEPs to add; those to remove.
     pub neighbors: (Vec<Neighbor>, Vec<IpAddr>),
 }
 
-/// An address that is given.
+/// A given address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GivenAddress {
     /// The address in wire order, first byte lowest.
     pub mac: u64,
     /// Its VTEP.
     pub vtep: IpAddr,
-    /// Whether it may not be seen elsewhere.
+    /// Whether it may not move to another VTEP.
     pub sticky: bool,
-    /// How often it has moved, as its control plane counts.
+    /// Number of its moves, as counted by its control plane.
     pub sequence: u32,
 }
 
-/// Why nothing was changed.
+/// The reason for refusing a change.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ChangeError {
-    /// No VTEP can have that address.
+    /// A VTEP cannot have that address.
     #[error("{0} is no VTEP's address")]
     NoHost(IpAddr),
-    /// The VTEP's address is of the other version of IP.
+    /// The VTEP's address has the other IP version.
     #[error("{0} cannot be reached from {1}: one is IPv4, the other IPv6")]
     Version(IpAddr, IpAddr),
-    /// It is the tunnel's own.
+    /// The address is the tunnel's own.
     #[error("{0} is the tunnel's own address")]
     Own(IpAddr),
     /// Not the address of a single station.
     #[error("{0} is no address of a single station")]
     NoStation(MacAddr),
-    /// There are too many.
+    /// Too many items.
     #[error("more than {0} {1}")]
     TooMany(usize, &'static str),
 }
 
-/// What was given, rather than learned. The control thread's.
+/// All that was given rather than learned, for the control thread.
 #[derive(Debug, Default)]
 struct AllGiven {
     flood: BTreeSet<IpAddr>,
@@ -151,17 +151,17 @@ pub struct Tunnel {
     pub(crate) replies: Lent<Replies>,
     pub(crate) senders: [Lent<Sender>; 2],
     pub(crate) flows: FlowKey,
-    /// The MTU of the paths, and when it was looked at.
+    /// The MTU of the paths, and the time of its last check.
     path: AtomicU32,
     looked: AtomicU32,
     given: Mutex<AllGiven>,
 }
 
 impl Tunnel {
-    /// Makes a tunnel at an endpoint.
+    /// Creates a tunnel at an endpoint.
     ///
     /// # Errors
-    /// [`EndpointError`] if the VNI is in use there, or no descriptors are left.
+    /// [`EndpointError`] if the VNI is in use there, or the process is out of descriptors.
     pub fn new(endpoint: Arc<Endpoint>, options: TunnelOptions) -> Result<Arc<Tunnel>, EndpointError> {
         let failed = |e: rustix::io::Errno| EndpointError::Socket(endpoint.local(), e.into());
         let wake = Arc::new(WakeSet::new().map_err(failed)?);
@@ -192,41 +192,42 @@ impl Tunnel {
         Ok(Arc::new(tunnel))
     }
 
-    /// Gives its VNI up, though workers may use it for a moment yet.
+    /// Gives up its VNI; workers may use it a moment longer.
     pub fn leave(&self) {
         self.endpoint.leave(&self.inbox);
     }
 
-    /// How it was made.
+    /// The options of its creation.
     #[must_use]
     pub fn options(&self) -> &TunnelOptions {
         &self.options
     }
 
-    /// Its VTEP of this host.
+    /// Its endpoint on this host.
     #[must_use]
     pub fn endpoint(&self) -> &Arc<Endpoint> {
         &self.endpoint
     }
 
-    /// The VTEPs that it knows.
+    /// The known VTEPs.
     #[must_use]
     pub fn peers(&self) -> Arc<Peers> {
         self.peers.load_full()
     }
 
-    /// The addresses that it knows, but for expired ones, and how many seconds ago they were seen.
+    /// The known addresses without expired ones, and the seconds since each was last seen.
     #[must_use]
     pub fn addresses(&self) -> Vec<(Entry, u32)> {
-        let (now, table) = (now(), self.table.load());
+        let now = now();
+        let table = self.table.load();
         let with_age = |entry: Entry| (entry, now.saturating_sub(entry.seen));
         table.entries().into_iter().map(with_age).filter(|(e, age)| e.given || *age < self.options.ageing).collect()
     }
 
-    /// Number of addresses that it knows.
+    /// Number of known addresses.
     #[must_use]
     pub fn count_addresses(&self) -> usize {
-        // Those that are given may be very many, and there are no others then.
+        // Given addresses may be very many; without learning there are only those.
         if self.options.learning { self.addresses().len() } else { self.count_given() }
     }
 
@@ -236,31 +237,31 @@ impl Tunnel {
         self.given().addresses.get(&mac).copied()
     }
 
-    /// Number of addresses that were given.
+    /// Number of given addresses.
     #[must_use]
     pub fn count_given(&self) -> usize {
         self.given().addresses.len()
     }
 
-    /// Whether an address is known to be behind a VTEP. For workers.
+    /// Whether the VTEP of an address is known. For workers.
     #[must_use]
     pub fn knows(&self, mac: u64) -> bool {
         self.table.load().lookup(mac, now(), self.options.ageing).is_some()
     }
 
-    /// Which IP addresses programs behind this host's ports have said to have.
+    /// IP addresses claimed by stations behind this host's ports.
     #[must_use]
     pub fn heard(&self) -> &Heard {
         &self.heard
     }
 
-    /// The longest packet in a frame, in bytes: what to tell a guest's driver.
+    /// The longest packet in a frame, in bytes, for a guest's driver.
     #[must_use]
     pub fn mtu(&self) -> u32 {
         (self.limits().0 as u32).saturating_sub(ETHERNET)
     }
 
-    /// The longest frame that fits into a packet of the path, and the longest one that is sent at all.
+    /// The longest frame that fits a packet of the path, and the longest one that is sent.
     #[inline]
     pub(crate) fn limits(&self) -> (usize, usize) {
         let asked = self.options.mtu.map_or(LONGEST, |mtu| LONGEST.min(mtu + ETHERNET));
@@ -268,10 +269,10 @@ impl Tunnel {
         (fits as usize, if self.options.send.may_fragment { asked } else { fits } as usize)
     }
 
-    /// Changes what was given.
+    /// Adds and removes given items.
     ///
     /// # Errors
-    /// [`ChangeError`], which names the first thing that cannot be; then nothing was changed.
+    /// [`ChangeError`] with the first impossible item; nothing is changed then.
     pub fn change(&self, change: &Change) -> Result<(), ChangeError> {
         let mut given = self.given();
         self.check(&given, change)?;
@@ -323,7 +324,7 @@ impl Tunnel {
         Ok(())
     }
 
-    /// Makes the list of VTEPs anew if others are known now.
+    /// Rebuilds the list of VTEPs if others are known now.
     fn look_at_peers(&self, given: &AllGiven) {
         let mut all: BTreeMap<IpAddr, bool> = given.vteps.keys().map(|vtep| (*vtep, false)).collect();
         all.extend(given.flood.iter().map(|ip| (*ip, true)));
@@ -336,8 +337,7 @@ impl Tunnel {
         }
     }
 
-    /// After a delivery: a path takes shorter packets than was thought, or it is time to look whether one takes longer
-    /// ones again.
+    /// Called after a delivery: a path takes shorter packets than assumed, or a check for longer ones is due.
     #[inline]
     pub(crate) fn path_is(&self, shorter: Option<Words>, now: u32) {
         if shorter.is_some() || now.wrapping_sub(self.looked.load(Ordering::Relaxed)) >= LOOK_AGAIN {
@@ -345,7 +345,7 @@ impl Tunnel {
         }
     }
 
-    /// System calls for a few VTEPs, at most once a second, or in some minutes.
+    /// Makes system calls for a few VTEPs, at most once a second, or every few minutes.
     #[cold]
     fn look_again(&self, shorter: Option<Words>, now: u32) {
         if self.looked.swap(now, Ordering::Relaxed) == now {
@@ -360,14 +360,14 @@ impl Tunnel {
         }
     }
 
-    /// Asks the host for the MTU of the paths to VTEPs, as many as are looked at.
+    /// Asks the host for the MTU of the paths to VTEPs, up to the limit of paths.
     fn look_at_paths(&self) {
         let peers = self.peers.load_full();
         let paths = peers.all().iter().take(LOOKED_AT).filter_map(|peer| self.endpoint.path_mtu(peer.ip));
         self.path.store(paths.min().unwrap_or(USUAL_MTU), Ordering::Relaxed);
     }
 
-    /// Writes into the table what has changed, into a larger one if need be.
+    /// Applies a change to the table, or to a larger copy if it is full.
     fn fill_table(&self, given: &AllGiven, change: &Change) {
         let mut table = self.table.load_full();
         if change.replace {
@@ -380,7 +380,7 @@ impl Tunnel {
             .filter(|mac| !given.addresses.contains_key(mac))
             .for_each(|mac| _ = table.remove(*mac));
         for GivenAddress { mac, vtep, sticky, .. } in &change.addresses.0 {
-            // In the largest table only chance can leave no room for one: frames for it go to all.
+            // The largest table only lacks room for one by chance: frames for it are flooded.
             while table.give(*mac, ip::words(*vtep), *sticky) == Put::Full && !table.is_largest() {
                 table = Arc::new(table.grown(table.room() * 2, now(), self.options.ageing));
                 self.table.store(Arc::clone(&table));
@@ -388,7 +388,7 @@ impl Tunnel {
         }
     }
 
-    /// What another process must know to continue the tunnel: what was given, and what was learned.
+    /// State for a successor: given items, and learned addresses.
     #[must_use]
     pub fn state(&self) -> (Change, Vec<(u64, IpAddr)>) {
         let given = self.given();
@@ -405,15 +405,16 @@ impl Tunnel {
         (change, learned.map(|(entry, _)| (entry.mac, entry.vtep)).collect())
     }
 
-    /// Learns what another process had learned.
+    /// Learns another process's learned addresses.
     pub fn learn_all(&self, learned: &[(u64, IpAddr)]) {
-        let (now, table) = (now(), self.table.load());
+        let now = now();
+        let table = self.table.load();
         for (mac, vtep) in learned.iter().filter(|(mac, vtep)| is_station(*mac) && ip::is_host(*vtep)) {
             table.learn(*mac, ip::words(*vtep), now, self.options.ageing);
         }
     }
 
-    /// Whether a frame from that VTEP is taken.
+    /// Whether a frame from that VTEP is accepted.
     #[inline]
     pub(crate) fn takes_from(&self, peers: &Peers, from: Words) -> bool {
         peers.get(from).is_some() || self.options.any_peer
@@ -427,10 +428,10 @@ impl Drop for Tunnel {
     }
 }
 
-/// Whether a VTEP can be at that address, for one at `local`.
+/// Checks that a VTEP can have that address, for an endpoint at `local`.
 ///
 /// # Errors
-/// [`ChangeError`] that says why not.
+/// [`ChangeError`] with the reason why not.
 pub fn check_vtep(vtep: IpAddr, local: IpAddr) -> Result<(), ChangeError> {
     if !ip::is_host(vtep) {
         return Err(ChangeError::NoHost(vtep));
@@ -441,26 +442,26 @@ pub fn check_vtep(vtep: IpAddr, local: IpAddr) -> Result<(), ChangeError> {
     if vtep == local { Err(ChangeError::Own(vtep)) } else { Ok(()) }
 }
 
-/// Bytes around a frame in a packet between endpoints of that version of IP.
+/// Bytes around a frame in a packet between endpoints of this IP version.
 #[inline]
 fn around_frame(local: IpAddr) -> u32 {
     HEADERS + if local.is_ipv4() { IPV4 } else { IPV6 }
 }
 
-/// Bytes around a packet in a frame through a tunnel, in a packet between endpoints of that version of IP.
+/// Bytes around a packet in a frame through a tunnel, in a packet between endpoints of this IP version.
 #[must_use]
 pub fn around_packet(local: IpAddr) -> u32 {
     around_frame(local) + ETHERNET
 }
 
-/// Whether it is the address of a single station, in wire order.
+/// Whether the address, in wire order, is of a single station.
 fn is_station(mac: u64) -> bool {
     mac != 0 && mac & 1 == 0 && mac >> 48 == 0
 }
 
-/// Seconds of a clock that only goes on.
+/// Seconds of a monotonic clock.
 #[must_use]
 pub fn now() -> u32 {
-    // 136 years.
+    // It wraps after 136 years.
     sys::coarse_time().tv_sec as u32
 }

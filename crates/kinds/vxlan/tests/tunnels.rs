@@ -1,4 +1,4 @@
-//! Tunnels between addresses of the loopback interface: frames come as they were sent, in order, and nothing else does.
+//! Tunnels between addresses of the loopback interface: frames arrive unchanged and in order, and nothing else does.
 #![allow(unsafe_code)]
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn ip(n: u8) -> IpAddr {
-    // Of these tests' own, so that others can run beside them.
+    // Addresses of these tests' own: others can run beside them.
     let [a, b, ..] = std::process::id().to_le_bytes();
     IpAddr::from([127, 1 | a, b, n])
 }
@@ -69,9 +69,11 @@ impl End {
         }
     }
 
-    /// Frames as they come, with what is left to do on each, until there are that many.
+    /// Waits for `count` frames. Returns them as they arrive, each with its pending offload.
     fn receive(&mut self, count: usize) -> Vec<(Vec<u8>, VnetHdr)> {
-        let (mut frames, mut spare, until) = (Vec::new(), Box::new(Batch::new()), Instant::now() + LIMIT);
+        let mut frames = Vec::new();
+        let mut spare = Box::new(Batch::new());
+        let until = Instant::now() + LIMIT;
         while frames.len() < count {
             assert!(Instant::now() < until, "{} of {count} frames came", frames.len());
             let batch = self.source.take(&mut spare);
@@ -89,7 +91,7 @@ impl End {
         frames
     }
 
-    /// What a worker does that finds nothing.
+    /// Sleeps like a worker that finds no frames.
     fn sleep(&mut self, limit: Duration) {
         if self.source.arm() {
             return;
@@ -109,7 +111,7 @@ impl End {
         self.egress.counters().drops(why) + self.source.ingress().counters().drops(why)
     }
 
-    /// Looks once, for what is dropped.
+    /// Takes once, for drops.
     fn look(&mut self) {
         let mut spare = Box::new(Batch::new());
         assert!(self.source.take(&mut spare).is_empty());
@@ -117,11 +119,13 @@ impl End {
     }
 }
 
-/// Objective: frames of all lengths arrive as they were sent, in order; a batch of one flow does in one message.
+/// Objective: frames of all lengths arrive unchanged and in order; a batch of one flow leaves in one message.
 #[test]
 fn frames_arrive() {
-    let (one, two) = (endpoint(1, 4789), endpoint(2, 4789));
-    let (a, mut b) = (end(&one, options(7, &[2])), end(&two, options(7, &[1])));
+    let one = endpoint(1, 4789);
+    let two = endpoint(2, 4789);
+    let a = end(&one, options(7, &[2]));
+    let mut b = end(&two, options(7, &[1]));
     let lengths = (14..1000).step_by(37).chain([60; 200]).chain([1000, 60, 1000, 999, 1000]);
     let frames: Vec<_> = lengths.enumerate().map(|(i, len)| frame(0xff, 1, len, i as u8)).collect();
     a.send(&frames);
@@ -136,11 +140,14 @@ fn frames_arrive() {
     assert_eq!(b.bytes(many.len()), many);
 }
 
-/// Objective: a flood of new sources teaches a tunnel a bounded number of them with each batch; who speaks on is learned.
+/// Objective: a flood of new sources teaches a tunnel a limited number per batch; a source that keeps sending is
+/// learned.
 #[test]
 fn a_flood_of_sources_is_learned_in_parts() {
-    let (one, two) = (endpoint(1, 4789), endpoint(2, 4789));
-    let (a, mut b) = (end(&one, options(7, &[2])), end(&two, options(7, &[1])));
+    let one = endpoint(1, 4789);
+    let two = endpoint(2, 4789);
+    let a = end(&one, options(7, &[2]));
+    let mut b = end(&two, options(7, &[1]));
     let frames: Vec<_> = (0..100).map(|from| frame(0xff, from, 60, 0)).collect();
     with_batch(&frames, &VnetHdr::default(), |batch, picks| {
         assert_eq!(a.egress.deliver(batch, picks, &mut Scratch::new()), picks.len())
@@ -175,11 +182,13 @@ fn datagram(to: u8, port: u16, len: usize, tag: u8) -> Vec<u8> {
     bytes
 }
 
-/// Objective: flows of all kinds in one batch, in turn and in runs, to two VTEPs and to both: each VTEP gets what is
-/// for it, each flow in order, and every frame once.
+/// Objective: flows of all kinds in one batch, interleaved and in runs, to two VTEPs and to both: each VTEP gets its
+/// frames, each flow in order, and every frame once.
 #[test]
 fn flows_mixed() {
-    let (one, two, three) = (endpoint(41, 4789), endpoint(42, 4789), endpoint(43, 4789));
+    let one = endpoint(41, 4789);
+    let two = endpoint(42, 4789);
+    let three = endpoint(43, 4789);
     let a = end(&one, options(7, &[42, 43]));
     let mut ends = [end(&two, options(7, &[41])), end(&three, options(7, &[41]))];
     let station = |n: u8| u64::from_le_bytes([2, 0, 0, 0, 0, n, 0, 0]);
@@ -212,7 +221,7 @@ fn flows_mixed() {
     }
 }
 
-/// Calls `f` with a batch of frames, on each of which the same is left to do.
+/// Calls `f` with a batch of frames that all have the same pending offload.
 fn with_batch(frames: &[Vec<u8>], left: &VnetHdr, f: impl FnOnce(&Batch, &[u16])) {
     let (_, ingress) = netvale_port::loopback::loopback(1).unwrap();
     let mut source = Source::new(Box::new(ingress));
@@ -221,7 +230,8 @@ fn with_batch(frames: &[Vec<u8>], left: &VnetHdr, f: impl FnOnce(&Batch, &[u16])
     f(source.frames(), &(0..count as u16).collect::<Vec<_>>());
 }
 
-/// Objective: where an address is, is learned; then its frames go there only. Unknown addresses, and groups, go to all.
+/// Objective: the VTEP of an address is learned; then frames for it go there only. Those for unknown and group
+/// addresses go to all.
 #[test]
 fn learned() {
     let hub: Vec<_> = (11..=13).map(|n| endpoint(n, 4789)).collect();
@@ -242,11 +252,14 @@ fn learned() {
     assert_eq!(known.iter().map(|(entry, _)| entry.vtep).collect::<Vec<_>>(), [ip(11)]);
 }
 
-/// Objective: a frame from an unknown VTEP, of an unknown VNI, or none at all, is dropped by name.
+/// Objective: a frame from an unknown VTEP, of an unknown VNI, or without a valid header, is dropped under its own
+/// counter.
 #[test]
 fn strangers() {
-    let (one, two) = (endpoint(21, 4789), endpoint(22, 4789));
-    let (a, mut b) = (end(&one, options(7, &[22])), end(&two, options(7, &[])));
+    let one = endpoint(21, 4789);
+    let two = endpoint(22, 4789);
+    let a = end(&one, options(7, &[22]));
+    let mut b = end(&two, options(7, &[]));
     a.send(&[frame(0xff, 1, 60, 1)]);
     b.sleep(Duration::from_secs(5));
     b.look();
@@ -273,7 +286,7 @@ fn strangers() {
     }
 }
 
-/// A frame whose IPv4 packet has that type of service.
+/// A frame with that type of service in its IPv4 packet.
 fn packet(class: u8, tag: u8) -> Vec<u8> {
     let mut frame = datagram(2, 1000, 60, tag);
     frame[15] = class;
@@ -294,7 +307,7 @@ fn class_of_next(socket: &UdpSocket) -> (u8, Vec<u8>) {
     header.msg_iovlen = 1;
     header.msg_control = control.as_mut_ptr().cast();
     header.msg_controllen = size_of_val(&control) as _;
-    // SAFETY: the header points to a part and to control data that are there, and outlive the call.
+    // SAFETY: the header points to a live part and live control data, which outlive the call.
     let got = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut header, 0) };
     bytes.truncate(usize::try_from(got).expect("a packet"));
     // The only control message: length, level and kind, value.
@@ -302,8 +315,8 @@ fn class_of_next(socket: &UdpSocket) -> (u8, Vec<u8>) {
     (control[2] as u8, bytes)
 }
 
-/// Objective: RFC 6040: the codepoint of a frame's packet is the datagram's, beside the class that is asked for, in
-/// batches of all of them; a mark on the way is said inside, and drops what takes no marks.
+/// Objective: RFC 6040: a datagram has the codepoint of its frame's packet, beside the configured class, in batches of
+/// all codepoints. A mark on the way is copied inside, and drops packets without support for marks.
 #[test]
 fn congestion() {
     let one = endpoint(71, 4789);
@@ -337,11 +350,12 @@ fn congestion() {
     }
 }
 
-/// Objective: several VNIs share an address and port: frames of each come to its own tunnel in order, whichever worker
-/// reads them.
+/// Objective: several VNIs share an address and port: each tunnel gets its frames in order, whichever worker reads
+/// them.
 #[test]
 fn several_networks() {
-    let (one, two) = (endpoint(31, 4789), endpoint(32, 4789));
+    let one = endpoint(31, 4789);
+    let two = endpoint(32, 4789);
     let from: Vec<_> = [1, 2, 3].map(|vni| end(&one, options(vni, &[32]))).into();
     let mut to: Vec<_> = [1, 2, 3].map(|vni| end(&two, options(vni, &[31]))).into();
     assert!(matches!(Tunnel::new(Arc::clone(&two), options(2, &[])), Err(EndpointError::VniInUse(2))));
@@ -361,13 +375,15 @@ fn several_networks() {
     drop(again);
 }
 
-/// Objective: a long TCP segment is cut to what fits, with right checksums, whatever size was asked for; a missing
-/// checksum is filled in.
+/// Objective: a long TCP segment is cut to fit, with right checksums, whatever size was requested; a missing checksum
+/// is filled in.
 #[test]
 fn work_left_to_do() {
-    let (one, two) = (endpoint(41, 4789), endpoint(42, 4789));
+    let one = endpoint(41, 4789);
+    let two = endpoint(42, 4789);
     let sending = TunnelOptions { mtu: Some(1450), ..options(7, &[42]) };
-    let (a, mut b) = (end(&one, sending), end(&two, options(7, &[41])));
+    let a = end(&one, sending);
+    let mut b = end(&two, options(7, &[41]));
     let payload = 10_000usize;
     let mut tcp = frame(2, 1, 54 + payload, 5);
     tcp[12..14].copy_from_slice(&[8, 0]);
@@ -423,12 +439,14 @@ fn work_left_to_do() {
     assert_eq!(next, payload as u32);
 }
 
-/// Objective: who sends a packet that does not fit is told; nothing else is sent in its place.
+/// Objective: the sender of a packet that does not fit gets a reply; nothing else is sent in its place.
 #[test]
 fn too_long() {
-    let (one, two) = (endpoint(51, 4789), endpoint(52, 4789));
+    let one = endpoint(51, 4789);
+    let two = endpoint(52, 4789);
     let sending = TunnelOptions { mtu: Some(1450), ..options(7, &[52]) };
-    let (mut a, _b) = (end(&one, sending), end(&two, options(7, &[51])));
+    let mut a = end(&one, sending);
+    let _b = end(&two, options(7, &[51]));
     let mut packet = frame(2, 1, 1500, 5);
     packet[12..34].copy_from_slice(&[8, 0, 0x45, 0, 5, 0xce, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
     a.send(&[packet]);
@@ -437,7 +455,7 @@ fn too_long() {
     assert_eq!(a.drops(DropReason::TooLong), 1);
 }
 
-/// Objective: what is given is used, and nothing learned takes its place; a change that cannot be changes nothing.
+/// Objective: given items are used, and learned ones do not replace them; an impossible change changes nothing.
 #[test]
 fn given() {
     let hub: Vec<_> = (61..=63).map(|n| endpoint(n, 4789)).collect();

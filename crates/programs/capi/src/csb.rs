@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 use netvale_abi::{NmCsbAtok, NmCsbKtoa};
 use rustix::io::Errno;
 
-/// Both arrays. They are the program's and stay where they are as long as the port is registered, by netmap's contract.
+/// Both arrays. The program owns them; by netmap's contract they stay in place while the port is registered.
 #[derive(Debug)]
 pub struct UserCsb {
     atok: usize,
@@ -16,10 +16,10 @@ pub struct UserCsb {
 }
 
 impl UserCsb {
-    /// Looks at the arrays once.
+    /// Probes the arrays once.
     ///
     /// # Errors
-    /// `EINVAL` for misaligned addresses, `EFAULT` where there is no memory.
+    /// `EINVAL` for misaligned addresses, `EFAULT` for unmapped ones.
     pub fn new(atok: u64, ktoa: u64, rings: usize) -> Result<Self, Errno> {
         const ENTRY: usize = size_of::<NmCsbAtok>();
         if rings == 0 || atok == 0 || ktoa == 0 || !(atok | ktoa).is_multiple_of(ENTRY as u64) {
@@ -31,8 +31,8 @@ impl UserCsb {
     }
 
     fn word(base: usize, ring: usize, offset: usize) -> &'static AtomicU32 {
-        // SAFETY: `new` saw memory at every entry, 64 bytes each and aligned to it; the program keeps it as long as the
-        // port is registered; it is only ever accessed atomically here.
+        // SAFETY: `new` probed memory at every entry, 64 bytes each and aligned to it; the program keeps it while the
+        // port is registered; all accesses here are atomic.
         unsafe { AtomicU32::from_ptr((base + ring * 64 + offset) as *mut u32) }
     }
 
@@ -54,7 +54,7 @@ impl UserCsb {
         self.publish(ring, hwcur, hwtail);
     }
 
-    /// The application's `head` and `cur`, in the order that goes with the one it writes them in.
+    /// The application's `head` and `cur`, read in the order that matches its writes.
     pub fn head_cur(&self, ring: usize) -> (u32, u32) {
         let head = self.atok(ring, offset_of!(NmCsbAtok, head)).load(Ordering::Acquire);
         (head, self.atok(ring, offset_of!(NmCsbAtok, cur)).load(Ordering::Relaxed))
@@ -66,13 +66,13 @@ impl UserCsb {
         self.ktoa(ring, offset_of!(NmCsbKtoa, hwtail)).store(hwtail, Ordering::Release);
     }
 
-    /// Whether the application wants to be told of news published before.
+    /// Whether the application wants a kick for updates published before.
     pub fn appl_wants_kick(&self, ring: usize) -> bool {
         fence(Ordering::SeqCst);
         self.atok(ring, offset_of!(NmCsbAtok, appl_need_kick)).load(Ordering::Relaxed) != 0
     }
 
-    /// Sets whether we want kicks; look once more before sleeping.
+    /// Sets whether the library wants kicks; check once more before sleeping.
     pub fn want_kick(&self, ring: usize, wanted: bool) {
         self.ktoa(ring, offset_of!(NmCsbKtoa, kern_need_kick)).store(wanted.into(), Ordering::Relaxed);
         fence(Ordering::SeqCst);

@@ -1,7 +1,7 @@
-//! An open `/dev/netmap`: what stands behind one of the program's descriptors.
+//! An open `/dev/netmap`: this process's state behind one of the program's descriptors.
 //!
-//! The descriptor itself is a connection to the daemon, so that it means the same after dup, fork, exec and in a
-//! process that got it over a socket. This is what this process knows of it.
+//! The descriptor itself is a connection to the daemon, so it means the same after dup, fork, exec and in a process
+//! that received it over a socket.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -60,7 +60,7 @@ macro_rules! ring {
 ring!(TxRing, |ring| ring.sync_header(crate::indirect::fetch));
 ring!(RxRing, |ring| ring.sync_header());
 
-/// A bound ring as the program's threads share it.
+/// A bound ring, shared by the program's threads.
 pub struct Lane<R> {
     ring: Mutex<Shared<R>>,
     header: RingMem,
@@ -70,15 +70,16 @@ pub struct Lane<R> {
 
 struct Shared<R> {
     ring: R,
-    /// Threads that sleep until it is ready, and a loop that is not interposed.
+    /// Threads asleep on the ring, plus a waiting loop that is not interposed.
     sleepers: u32,
-    /// Whether there is such a loop.
+    /// Whether such a loop waits.
     resting: bool,
 }
 
 impl<R: Ring> Lane<R> {
     fn new(ring: R) -> Self {
-        let (header, wake) = (ring.mem().clone(), ring.wake());
+        let header = ring.mem().clone();
+        let wake = ring.wake();
         Lane { ring: Mutex::new(Shared { ring, sleepers: 0, resting: false }), header, wake, full: Full::default() }
     }
 
@@ -86,8 +87,8 @@ impl<R: Ring> Lane<R> {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Syncs, unless another thread is at it (netmap skips a busy ring too). Returns whether the ring was bad, or takes
-    /// nothing.
+    /// Syncs, unless another thread is syncing (netmap skips a busy ring too). Returns whether the ring was bad or
+    /// takes nothing.
     #[inline]
     pub fn sync(&self) -> bool {
         match self.ring.try_lock() {
@@ -96,7 +97,7 @@ impl<R: Ring> Lane<R> {
         }
     }
 
-    /// The same of a tx ring: who finds it full again and again may be what keeps it full.
+    /// Syncs a tx ring. A caller that keeps finding it full may itself be starving the worker.
     #[inline]
     fn sync_tx(&self) -> bool {
         let bad = self.sync();
@@ -150,7 +151,7 @@ impl<R: Ring> Shared<R> {
         }
     }
 
-    /// The loop that is not interposed, if any, sleeps no longer.
+    /// Ends the wait of the loop that is not interposed, if any.
     fn stir(&mut self) {
         if std::mem::take(&mut self.resting) {
             self.wake_up();
@@ -166,18 +167,18 @@ pub struct Bound {
     pub rx: Vec<Lane<RxRing>>,
     /// The daemon's reply.
     pub reply: AttachReply,
-    /// The region's memfd: what mmap maps.
+    /// The region's memfd, for mmap.
     pub region: OwnedFd,
     /// `nr_flags` of the registration.
     pub flags: u64,
-    /// In CSB mode: where the program's entries are.
+    /// The program's entries, in CSB mode.
     pub csb: OnceLock<UserCsb>,
-    /// When it was last told that the daemon has closed the connection.
+    /// Time of the last report that the daemon has closed the connection.
     told_end: Mutex<Option<Instant>>,
     _map: Arc<netvale_mem::Mapping>,
 }
 
-/// How often it is told: a program that takes no notice would not stop asking.
+/// Interval of that report: a program that ignores it would poll without pause.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 
 impl Bound {
@@ -241,14 +242,14 @@ impl Bound {
         (if want_tx != 0 { &self.tx } else { &[] }, if want_rx != 0 { &self.rx } else { &[] })
     }
 
-    /// Asks for wake-ups on what `events` is about; poll once more before sleeping.
+    /// Asks for wake-ups for `events`; poll once more before sleeping.
     pub fn go_to_sleep(&self, events: i16) {
         let (tx, rx) = self.lanes_for(events);
         tx.iter().for_each(Lane::go_to_sleep);
         rx.iter().for_each(Lane::go_to_sleep);
     }
 
-    /// Takes that back.
+    /// Withdraws [`Self::go_to_sleep`].
     pub fn wake_up(&self, events: i16) {
         let (tx, rx) = self.lanes_for(events);
         tx.iter().for_each(Lane::wake_up);
@@ -262,7 +263,7 @@ impl Bound {
         rx.iter().for_each(Lane::rest);
     }
 
-    /// Takes that back.
+    /// Withdraws [`Self::rest`].
     pub fn stir(&self, events: i16) {
         let (tx, rx) = self.lanes_for(events);
         tx.iter().for_each(Lane::stir);
@@ -275,33 +276,33 @@ impl Bound {
         tx.iter().map(|r| r.wake).chain(rx.iter().map(|r| r.wake))
     }
 
-    /// How long it is until the next time that it is told that the daemon has closed the connection.
+    /// Time until the next report that the daemon has closed the connection.
     pub fn until_end_is_told(&self) -> Duration {
         let told = *self.told_end.lock().unwrap_or_else(PoisonError::into_inner);
         told.map_or(Duration::ZERO, |at| TOLD_EVERY.saturating_sub(at.elapsed()))
     }
 
-    /// The end is told just now. A monitor's is told every time, as netmap does.
+    /// Records such a report. A monitor's end is reported every time, as netmap does.
     pub fn end_is_told(&self) {
         if self.reply.role != Role::Monitor {
             *self.told_end.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         }
     }
 
-    /// The result of poll(2) when the daemon has closed the connection: a monitor's port is gone (netmap: `POLLERR`),
-    /// or any port's.
+    /// The result of poll(2) once the daemon has closed the connection: `POLLERR` for a monitor, whose port is gone (as
+    /// in netmap), `POLLHUP` for any other port.
     pub fn hung_up(&self) -> i16 {
         if self.reply.role == Role::Monitor { POLLERR } else { POLLHUP }
     }
 
-    /// A number that changes when a ring gets news: for edge-triggered epoll.
+    /// A number that changes with each update of a ring: for edge-triggered epoll.
     pub fn news(&self) -> u64 {
         let tails = self.tx.iter().map(|r| r.header.indices().2).chain(self.rx.iter().map(|r| r.header.indices().2));
         tails.fold(1469598103934665603, |sum, tail| (sum ^ u64::from(tail)).wrapping_mul(1099511628211))
     }
 }
 
-/// The bits of `events` that are about sending, and about receiving.
+/// The bits of `events` for sending, and those for receiving.
 fn wants(events: i16) -> (i16, i16) {
     (events & (POLLOUT | POLLWRNORM), events & (POLLIN | POLLRDNORM))
 }
@@ -310,9 +311,9 @@ fn wants(events: i16) -> (i16, i16) {
 #[derive(Default)]
 pub struct Descriptor {
     bound: ArcSwapOption<Bound>,
-    /// One registration at a time.
+    /// Held during a registration: one at a time.
     pub registering: Mutex<()>,
-    /// Numbers of this process that refer to it.
+    /// Descriptor numbers of this process that refer to it.
     numbers: AtomicUsize,
     closed: AtomicBool,
     /// The loop that syncs in the kernel's place.
@@ -332,7 +333,7 @@ impl Descriptor {
         self.bound.load().as_ref().map(|b| f(b))
     }
 
-    /// Registers.
+    /// Records the registered port.
     pub fn bind(&self, bound: Bound) {
         self.bound.store(Some(Arc::new(bound)));
     }
@@ -345,12 +346,12 @@ impl Descriptor {
         self.with(|b| b.poll(events)).unwrap_or(POLLERR)
     }
 
-    /// One more number refers to it.
+    /// Counts one more descriptor number.
     pub fn count_up(&self) {
         self.numbers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Drops one user. When none is left, waiters are woken.
+    /// Drops one descriptor number. The last one wakes waiters.
     pub fn count_down(&self) {
         if self.numbers.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.closed.store(true, Ordering::Release);
@@ -360,7 +361,7 @@ impl Descriptor {
     }
 }
 
-/// Rings one of our eventfds as the daemon would.
+/// Rings one of the library's eventfds, as the daemon would.
 #[allow(unsafe_code)]
 fn ring(fd: c_int) {
     // SAFETY: the number belongs to a lane of a live `Bound`, which owns the descriptor.

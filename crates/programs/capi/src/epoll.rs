@@ -1,5 +1,5 @@
-//! epoll sets that hold netmap descriptors, or other sets that do. The kernel's set holds the others, and inner sets as
-//! well, of which it tells what is ready but for netmap descriptors; these are kept here.
+//! epoll sets that hold netmap descriptors, directly or in inner sets. The kernel's set holds all other members and the
+//! inner sets, and reports their readiness except for netmap descriptors; those are kept here.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use crate::output::Room;
 use crate::real;
 use crate::wait::{Source, Watched, wait};
 
-/// What is in a set.
+/// A member of a set.
 enum Held {
     /// A netmap descriptor, or room to send on another one.
     Source(Source),
@@ -32,41 +32,41 @@ struct Entry {
     member: Held,
     events: u32,
     data: u64,
-    /// False after a one-shot entry was reported.
+    /// False once a one-shot entry has been reported.
     enabled: bool,
-    /// The news that descriptors had when they were last reported: its own, or those of an inner set.
+    /// [`Source::news`] of each descriptor at its last report: the entry's own, or those of an inner set.
     reported: Vec<(c_int, Option<u64>)>,
 }
 
 type Sets = BTreeMap<c_int, Vec<Entry>>;
 
 static SETS: Mutex<Sets> = Mutex::new(BTreeMap::new());
-/// Sets that hold netmap descriptors themselves: nothing is looked up while there are none.
+/// Number of sets that hold netmap descriptors themselves; at zero, lookups are skipped.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Numbers that the program has got as sets.
+/// Descriptor numbers that are epoll sets.
 static MADE: Marks = Marks::new();
 
 fn sets() -> MutexGuard<'static, Sets> {
     SETS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether `epoll` holds netmap descriptors, itself or in a set that it holds.
+/// Whether `epoll` holds netmap descriptors, itself or through an inner set.
 #[inline]
 pub fn is_ours(epoll: c_int) -> bool {
     COUNT.load(Ordering::Relaxed) != 0 && reaches(&sets(), epoll)
 }
 
-/// The kernel refuses sets that hold one another in a circle.
+/// Whether netmap descriptors are reachable from `epoll`. The recursion ends: the kernel refuses cycles of sets.
 fn reaches(sets: &Sets, epoll: c_int) -> bool {
     sets.get(&epoll).is_some_and(|set| set.iter().any(|e| e.is_source() || reaches(sets, e.fd)))
 }
 
-/// The program has got a set of that number.
+/// Records a new set of that number.
 pub fn made(epoll: c_int) {
     MADE.set(epoll, true);
 }
 
-/// Whether a number is that of a set.
+/// Whether a number is a set's.
 #[inline]
 pub fn is_set(fd: c_int) -> bool {
     MADE.has(fd)
@@ -122,7 +122,7 @@ impl Entry {
         matches!(&self.member, Held::Source(source) if source.is(port))
     }
 
-    /// Adds what has to be waited for, so that this entry is ready.
+    /// Adds the descriptors that decide whether this entry is ready.
     fn watch(&self, sets: &Sets, watched: &mut Vec<Watched>) {
         let before = watched.len();
         match &self.member {
@@ -144,7 +144,7 @@ impl Entry {
         }
     }
 
-    /// The event of ready members; they are not reported again before there are news, or at all, if it is to be so.
+    /// The event of ready members. They are reported again after further news only, or never if one-shot.
     fn report<'a>(&mut self, ready: impl Iterator<Item = &'a Watched>) -> epoll_event {
         self.enabled = self.events & EPOLLONESHOT as u32 == 0;
         let mut found = 0;
@@ -163,13 +163,13 @@ fn enabled(sets: &Sets, epoll: c_int) -> impl Iterator<Item = &Entry> {
     sets.get(&epoll).into_iter().flatten().filter(|e| e.enabled)
 }
 
-/// Adds what has to be waited for, so that a set is ready.
+/// Adds the descriptors that decide whether a set is ready.
 pub fn watch(epoll: c_int, watched: &mut Vec<Watched>) {
     let sets = sets();
     enabled(&sets, epoll).for_each(|e| e.watch(&sets, watched));
 }
 
-/// What has to be waited for, so that a set is ready, and the number of the entry that each is of.
+/// The descriptors that decide whether a set is ready, each with the number of its entry.
 fn members(epoll: c_int) -> (Vec<Watched>, Vec<c_int>) {
     let sets = sets();
     let mut watched = Vec::new();
@@ -181,7 +181,7 @@ fn members(epoll: c_int) -> (Vec<Watched>, Vec<c_int>) {
     (watched, owners)
 }
 
-/// epoll_ctl(2) on a set `inner`, which has been done.
+/// Records an epoll_ctl(2) that the kernel has done on an inner set.
 pub fn control_inner(epoll: c_int, inner: c_int, event: Option<epoll_event>) {
     let mut sets = sets();
     let set = sets.entry(epoll).or_default();
@@ -190,7 +190,7 @@ pub fn control_inner(epoll: c_int, inner: c_int, event: Option<epoll_event>) {
     tidy(&mut sets);
 }
 
-/// Notes which events report room to send on `fd`, whose other events are the kernel's to tell; none: nothing.
+/// Records the events that report room to send on `fd`; all its other events are the kernel's. `None` forgets them.
 pub fn watch_output(epoll: c_int, fd: c_int, event: Option<(Arc<dyn Room>, epoll_event)>) {
     let mut sets = sets();
     let gone = sets.get_mut(&epoll).map(|set| take_output(set, fd));
@@ -199,11 +199,11 @@ pub fn watch_output(epoll: c_int, fd: c_int, event: Option<(Arc<dyn Room>, epoll
     }
     tidy(&mut sets);
     drop(sets);
-    // Not under the lock: the last one closes descriptors, of which we are told.
+    // Not under the lock: the last owner closes descriptors, and close is interposed.
     drop(gone);
 }
 
-/// Takes the entry about room on `fd` out of a set.
+/// Takes the entry for room on `fd` out of a set.
 fn take_output(set: &mut Vec<Entry>, fd: c_int) -> Vec<Entry> {
     let is_output = |e: &Entry| e.fd == fd && matches!(e.member, Held::Source(Source::Output(_)));
     let (gone, rest) = std::mem::take(set).into_iter().partition(is_output);
@@ -211,7 +211,7 @@ fn take_output(set: &mut Vec<Entry>, fd: c_int) -> Vec<Entry> {
     gone
 }
 
-/// Nothing is sent on `fd` any more.
+/// Forgets `fd` as a descriptor to send on.
 pub fn forget_output(fd: c_int) {
     if COUNT.load(Ordering::Relaxed) == 0 {
         return;
@@ -235,7 +235,7 @@ fn check(epoll: c_int) -> Result<(), Errno> {
     if link.as_os_str() == "anon_inode:[eventpoll]" { Ok(()) } else { Err(Errno::INVAL) }
 }
 
-/// `fd` is about to be closed: it leaves all sets, and if it is a set, that is forgotten.
+/// Removes `fd`, which is about to be closed, from all sets; if it is a set, forgets that too.
 pub fn forget(fd: c_int, port: &Arc<Descriptor>) {
     if COUNT.load(Ordering::Relaxed) == 0 {
         return;
@@ -245,7 +245,7 @@ pub fn forget(fd: c_int, port: &Arc<Descriptor>) {
     tidy(&mut sets);
 }
 
-/// A number that may be a set's is about to be closed or overwritten.
+/// Forgets a number that may be a set's and is about to be closed or overwritten.
 pub fn closed(epoll: c_int) {
     let was_set = MADE.set(epoll, false);
     if was_set || COUNT.load(Ordering::Relaxed) != 0 {
@@ -258,7 +258,7 @@ pub fn closed(epoll: c_int) {
     }
 }
 
-/// epoll_pwait(2) on a set with netmap descriptors in it. Returns how many events were written.
+/// epoll_pwait(2) on a set with netmap descriptors in it. Returns the number of events written.
 ///
 /// # Errors
 /// As epoll_wait(2).
@@ -287,8 +287,8 @@ pub fn wait_events(
     }
 }
 
-/// Turns what was found into events. `owners` are the entries that `ports` are watched for. An inner set may be told of
-/// a second time, by the kernel, for its other descriptors.
+/// Turns ready descriptors into events. `owners` are the entries that `ports` belong to. The kernel may report an inner
+/// set a second time, for its other descriptors.
 fn report(epoll: c_int, owners: &[c_int], ports: &[Watched], events: &mut [epoll_event]) -> usize {
     let mut sets = sets();
     let mut count = 0;

@@ -5,29 +5,29 @@ use libc::c_int;
 use netvale::Error;
 use rustix::io::Errno;
 
-/// Sets it.
+/// Sets `errno`.
 pub fn set(value: c_int) {
     // SAFETY: the C library's own place for this thread.
     unsafe { *libc::__errno_location() = value };
 }
 
-/// Reads it.
+/// Reads `errno`.
 pub fn get() -> c_int {
     // SAFETY: as above.
     unsafe { *libc::__errno_location() }
 }
 
-/// An error number from outside; what is none becomes `EIO`.
+/// An error number from outside; an invalid one becomes `EIO`.
 pub fn from_raw(number: c_int) -> Errno {
     if (1..4096).contains(&number) { Errno::from_raw_os_error(number) } else { Errno::IO }
 }
 
-/// The error the C library just reported.
+/// The error that the C library last reported.
 pub fn last() -> Errno {
     from_raw(get())
 }
 
-/// A result as C functions give it: 0, or -1 and `errno`.
+/// A result in C form: 0, or -1 and `errno`.
 pub fn done(result: Result<(), Errno>) -> c_int {
     match result {
         Ok(()) => 0,
@@ -35,13 +35,13 @@ pub fn done(result: Result<(), Errno>) -> c_int {
     }
 }
 
-/// -1 and `errno`.
+/// Sets `errno` and returns -1.
 pub fn fail(e: Errno) -> c_int {
     set(e.raw_os_error());
     -1
 }
 
-/// The errno that a netmap program expects for an error of netvale's.
+/// The errno that a netmap program expects for a netvale error.
 pub fn of(e: &Error) -> Errno {
     match e {
         Error::Refused { errno, .. } | Error::Offsets { errno, .. } | Error::File { errno, .. } => from_raw(*errno),

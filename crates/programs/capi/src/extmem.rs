@@ -1,4 +1,4 @@
-//! netmap's extmem option: the region takes the place of memory the program brought.
+//! netmap's extmem option: the region replaces memory that the program brought.
 #![allow(unsafe_code)]
 
 use std::mem::offset_of;
@@ -13,22 +13,22 @@ use crate::descriptor::Bound;
 use crate::maps::{FileMemory, Inode};
 use crate::{real, user};
 
-/// The program's memory, and the pools it wants there.
+/// The program's memory, and the pools it requests there.
 pub struct Extmem {
     addr: u64,
     option: NmreqOptExtmem,
-    /// The pools that are requested.
+    /// The requested pools.
     pub pools: Pools,
-    /// The region that the program put there before: in netmap, the same memory is the same region.
+    /// The region that already lies in this memory: in netmap, the same memory is the same region.
     pub known: Option<u32>,
-    /// The memory is a part of a file: the region is to lie there, for all who have it mapped.
+    /// Set if the memory is part of a file: the region then lies in the file, for every process that maps it.
     file: Option<FileMemory>,
     room: u64,
 }
 
 const PAGE: u64 = 4096;
 
-/// Memory that a region took the place of.
+/// Memory that a region replaced.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Place {
     start: u64,
@@ -40,10 +40,10 @@ struct Place {
 static PLACES: Mutex<Vec<(Place, u32)>> = Mutex::new(Vec::new());
 
 impl Extmem {
-    /// Reads the option at `addr`. What the program left open gets netmap's numbers of a small region.
+    /// Reads the option at `addr`. Fields that the program left zero get netmap's numbers for a small region.
     ///
     /// # Errors
-    /// `EFAULT` where there is no memory, `ENOMEM` for none of it; `EINVAL` for too little.
+    /// `EFAULT` for unmapped memory, `ENOMEM` for an empty range, `EINVAL` for too little memory.
     pub fn read(addr: u64) -> Result<Extmem, Errno> {
         let mut option: NmreqOptExtmem = user::read(addr)?;
         fill_in(&mut option.nro_info);
@@ -58,13 +58,13 @@ impl Extmem {
         Ok(Extmem { addr, option, pools, known, file, room: len })
     }
 
-    /// The file that the region is to lie in, and where.
+    /// The file for the region, and the place in it.
     pub fn file(&self) -> Option<(BorrowedFd<'_>, FileAsked)> {
         let memory = self.file.as_ref()?;
         Some((memory.file.as_fd(), FileAsked { offset: memory.offset, len: self.room }))
     }
 
-    /// Whether the program's memory is that region already.
+    /// Whether the program's memory holds that region already.
     fn is_there(&self, bound: &Bound) -> Result<bool, Errno> {
         if self.known == Some(bound.reply.mem_id) {
             return Ok(true);
@@ -76,7 +76,7 @@ impl Extmem {
         Ok(same_file && memory.offset == bound.reply.file_offset)
     }
 
-    /// Sees to it that the region is where the program's memory is, and writes the option back.
+    /// Maps the region over the program's memory if it is not there yet, and writes the option back.
     ///
     /// # Errors
     /// The error of mmap(2).
@@ -84,13 +84,14 @@ impl Extmem {
         let r = &bound.reply;
         let (start, room) = pages(self.option.nro_usrptr, self.option.nro_info.nr_memsize)?;
         if !self.is_there(bound)? {
-            // The CSB behind the pools is no business of the program's memory.
+            // The CSB behind the pools stays out of the program's memory.
             let len = r.csb_atok.min(room);
             let at = start as *mut libc::c_void;
-            let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
+            let prot = libc::PROT_READ | libc::PROT_WRITE;
+            let flags = libc::MAP_SHARED | libc::MAP_FIXED;
             let from = r.file_offset as libc::off_t;
             // SAFETY: the program gave this memory away for the purpose (netmap.h, nmreq_opt_extmem); all `len` bytes
-            // of it were seen to be there, and it holds nothing of netvale's.
+            // of it were probed, and it holds nothing of netvale's.
             let mapped = unsafe { real::mmap(at, len as usize, prot, flags, bound.region.as_raw_fd(), from) };
             if mapped == libc::MAP_FAILED {
                 return Err(crate::errno::last());
@@ -102,7 +103,7 @@ impl Extmem {
     }
 }
 
-/// netmap's numbers for a private region, where the program gave none.
+/// Fills fields that the program left zero with netmap's numbers for a private region.
 fn fill_in(info: &mut NmreqPoolsInfo) {
     for (field, default) in [
         (&mut info.nr_if_pool_objtotal, 2),
@@ -125,7 +126,7 @@ fn pages(at: u64, len: u64) -> Result<(u64, u64), Errno> {
     if end == start { Err(Errno::NOMEM) } else { Ok((start, end - start)) }
 }
 
-/// Objects of the size asked for, rounded up to cache lines, as many of each pool as fit behind the one before.
+/// Objects of the requested size, rounded up to cache lines; each pool holds as many as fit behind the previous pool.
 fn pools(info: &NmreqPoolsInfo, room: u64) -> Result<Pools, Errno> {
     const LINE: u64 = 64;
     const RING_ALIGN: u64 = 128;
@@ -133,7 +134,7 @@ fn pools(info: &NmreqPoolsInfo, room: u64) -> Result<Pools, Errno> {
     let mut fit = |num: u32, size: u32| {
         let size = u64::from(size).next_multiple_of(LINE);
         let fits = u64::from(num).min(room.saturating_sub(at) / size);
-        // An object that does not fit any more takes what is left all the same, as in netmap.
+        // The first object that does not fit uses up the rest all the same, as in netmap.
         at = if fits < num.into() { room } else { (at + fits * size).next_multiple_of(RING_ALIGN) };
         Ok::<_, Errno>((fits as u32, u32::try_from(size).map_err(|_| Errno::INVAL)?))
     };
@@ -142,11 +143,11 @@ fn pools(info: &NmreqPoolsInfo, room: u64) -> Result<Pools, Errno> {
         rings: fit(info.nr_ring_pool_objtotal, info.nr_ring_pool_objsize)?,
         bufs: fit(info.nr_buf_pool_objtotal, info.nr_buf_pool_objsize)?,
     };
-    // Two buffers belong to nobody.
+    // Two buffers stay unused by rings.
     if pools.bufs.0 <= 2 { Err(Errno::INVAL) } else { Ok(pools) }
 }
 
-/// The region that this program's memory there is already.
+/// The region that already lies in this memory.
 fn known(start: u64, len: u64) -> Option<u32> {
     let places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
     let same = places.iter().rev().find(|(place, _)| (place.start, place.len) == (start, len))?;
@@ -163,8 +164,8 @@ fn remember(place: Place, mem_id: u32) {
 mod tests {
     use super::*;
 
-    /// Objective: pools that just fit are taken as they are, odd sizes are rounded at the cost of buffers, what does
-    /// not fit is left out, too little memory is refused.
+    /// Objective: pools that just fit are taken unchanged, odd sizes are rounded at the cost of buffers, excess objects
+    /// are omitted, too little memory is refused.
     #[test]
     fn sizes() {
         let mut info = NmreqPoolsInfo {
@@ -188,7 +189,7 @@ mod tests {
         assert_eq!(pools(&info, 1000), Err(Errno::INVAL));
     }
 
-    /// Objective: netmap's numbers stand where the program gave none.
+    /// Objective: fields that the program left zero get netmap's numbers.
     #[test]
     fn defaults() {
         let mut info = NmreqPoolsInfo { nr_memsize: 1 << 24, nr_ring_pool_objtotal: 7, ..NmreqPoolsInfo::default() };
@@ -197,7 +198,7 @@ mod tests {
         assert_eq!(pools, Pools { ifs: (2, 1024), rings: (7, 20_480), bufs: (4098, 2048) });
     }
 
-    /// Objective: memory that does not begin at a page counts from its page on.
+    /// Objective: memory that begins within a page counts from the start of that page.
     #[test]
     fn whole_pages() {
         assert_eq!(pages(4096, 8192), Ok((4096, 8192)));

@@ -1,10 +1,8 @@
-//! Indirect slots (netmap.h, `NS_INDIRECT`): frames that lie somewhere in the program's memory, not in the slot's
-//! buffer.
+//! Indirect slots (netmap.h, `NS_INDIRECT`): frames anywhere in the program's memory instead of the slot's buffer.
 //!
-//! netmap's kernel copies them from where `ptr` points. The daemon is another process: here it is this library, in the
-//! program's own sync, that copies them into the slots' own buffers before it publishes the slots, which then are slots
-//! like any other. The kernel does the copying (process_vm_readv(2) on ourselves), since it can tell an address where
-//! nothing is; many frames take one call.
+//! netmap's kernel module copies them from `ptr`. The netvale daemon is another process, so this library copies them,
+//! in the program's own sync, into the slots' own buffers and then publishes ordinary slots. The copy goes through the
+//! kernel (process_vm_readv(2) on this process), which reports unmapped addresses; one call takes many frames.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,14 +17,14 @@ use crate::user;
 const AT_ONCE: usize = 64;
 const NOTHING: iovec = iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 
-/// The system call is not to be had (a seccomp filter, a kernel without it): do not ask again.
+/// Set once the system call is unavailable (seccomp filter, kernel without it): it is not tried again.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
-/// Copies what the indirect slots from `first` up to (not including) `end` point to. One whose bytes cannot be read is
-/// marked: the frame goes without them, or not at all.
+/// Copies the frames that the indirect slots from `first` up to (not including) `end` point to. A slot whose bytes
+/// cannot be read is marked: its frame is sent without them, or not at all.
 #[cold]
 pub fn fetch(ring: &RingMem, first: u32, end: u32) {
-    // What the program finds in errno after a sync that went well is its own.
+    // A successful sync leaves the program's errno alone.
     let errno = crate::errno::get();
     let mut batch = Batch { ring, slots: [0; AT_ONCE], from: [NOTHING; AT_ONCE], to: [NOTHING; AT_ONCE], len: 0 };
     let mut i = first;
@@ -41,9 +39,9 @@ pub fn fetch(ring: &RingMem, first: u32, end: u32) {
 struct Batch<'a> {
     ring: &'a RingMem,
     slots: [u32; AT_ONCE],
-    /// In the program's memory.
+    /// Addresses in the program's memory.
     from: [iovec; AT_ONCE],
-    /// In the slots' buffers, of the same lengths.
+    /// Places in the slots' buffers, of the same lengths.
     to: [iovec; AT_ONCE],
     len: usize,
 }
@@ -55,7 +53,7 @@ impl Batch<'_> {
             return;
         }
         let len = usize::from(slot.len);
-        // A slot without a buffer, or longer than it, is dropped for that.
+        // A slot without a buffer, or longer than its buffer, is dropped for that elsewhere.
         let Some(buf) = self.ring.within(slot.buf_idx, 0, len) else { return };
         if slot.ptr == 0 || len == 0 {
             return self.settle(i, slot.ptr != 0);
@@ -65,7 +63,7 @@ impl Batch<'_> {
         self.to[self.len] = iovec { iov_base: buf.as_ptr().cast(), iov_len: len };
         let own = buf.as_ptr() as u64;
         if slot.ptr < own + u64::from(slot.len) && own < slot.ptr.saturating_add(slot.len.into()) {
-            // Bytes of the slot's own buffer: moved by way of somewhere else.
+            // Bytes within the slot's own buffer: moved through an intermediate buffer.
             let done = self.copy_alone(self.len);
             return self.settle(i, done);
         }
@@ -75,7 +73,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Copies all that are in the batch, and empties it.
+    /// Copies all frames of the batch, and empties it.
     fn copy(&mut self) {
         let mut next = 0;
         while next < self.len {
@@ -86,7 +84,7 @@ impl Batch<'_> {
                 next += 1;
             }
             if next < self.len {
-                // Where the call stopped. Some memory can be read by write(2) only, a device's for one.
+                // The slot at which the call stopped. Some memory, such as a device's, is readable by write(2) only.
                 let done = self.copy_alone(next);
                 self.settle(self.slots[next], done);
                 next += 1;
@@ -95,12 +93,12 @@ impl Batch<'_> {
         self.len = 0;
     }
 
-    /// process_vm_readv(2) of the frames from `next` on. Returns the bytes that it copied, in order.
+    /// process_vm_readv(2) of the frames from `next` on. Returns the number of bytes copied, in order.
     fn call(&self, next: usize) -> usize {
         let count = (self.len - next) as c_ulong;
         let me = rustix::process::getpid().as_raw_nonzero().get();
         // SAFETY: both arrays hold `count` elements from `next` on. Each of `to` is a piece of a buffer in the live
-        // mapping that `within` checked; whatever addresses are in `from`, the kernel reports those that are not there.
+        // mapping that `within` checked; whatever addresses are in `from`, the kernel reports unmapped ones.
         let copied = unsafe {
             libc::process_vm_readv(me, self.to[next..].as_ptr(), count, self.from[next..].as_ptr(), count, 0)
         };
@@ -111,13 +109,14 @@ impl Batch<'_> {
     }
 
     fn copy_alone(&self, k: usize) -> bool {
-        let (from, to) = (self.from[k], self.to[k]);
+        let from = self.from[k];
+        let to = self.to[k];
         // SAFETY: `to` is a piece of a buffer in the live mapping, as long as it says.
         unsafe { user::move_bytes(from.iov_base.cast(), to.iov_base.cast(), to.iov_len) }.is_ok()
     }
 
-    /// Says in the slot whether its bytes are there. Everything else in it stays: a program may set the flag once and
-    /// then only `ptr`.
+    /// Marks in the slot whether its bytes were copied. All else stays: a program may set the flag once and from then
+    /// on only `ptr`.
     fn settle(&self, i: u32, readable: bool) {
         let slot = self.ring.slot_word(i);
         let flags = if readable { slot.flags & !NS_UNREADABLE } else { slot.flags | NS_UNREADABLE };

@@ -1,4 +1,4 @@
-//! netmap's sync kloop: a thread of the program that stays in the ioctl and syncs the rings through their CSB entries.
+//! netmap's sync kloop: a program thread that stays in the ioctl and syncs the rings through their CSB entries.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -18,17 +18,17 @@ use crate::loop_state::LoopState;
 use crate::options::Options;
 use crate::{user, wait};
 
-/// A stop is noticed this soon at the latest.
+/// Upper bound on the delay until a stop is noticed.
 const LOOK_UP: Duration = Duration::from_millis(20);
 
 /// `NETMAP_REQ_SYNC_KLOOP_START`: syncs until [`LoopState::stop`].
 ///
 /// # Errors
-/// `ENXIO` unregistered, `EINVAL` without CSB or with the wrong number of eventfds, `EBUSY` when a loop runs already.
+/// `ENXIO` if unregistered, `EINVAL` without CSB or with the wrong number of eventfds, `EBUSY` if a loop already runs.
 pub fn start(descriptor: &Descriptor, sleep_us: u32, options: &mut Options) -> Result<(), Errno> {
     let bound = descriptor.bound().ok_or(Errno::NXIO)?;
     let csb = bound.csb.get().ok_or(Errno::INVAL)?;
-    // The modes say who copies; here nobody does.
+    // The modes choose the thread that copies; here no copy is made.
     let mode = options.find(NETMAP_REQ_OPT_SYNC_KLOOP_MODE).map_or(Ok(0), |opt| read_mode(opt.addr));
     options.set(NETMAP_REQ_OPT_SYNC_KLOOP_MODE, mode.map(drop));
     let direct = mode? != 0;
@@ -64,7 +64,7 @@ fn read_eventfds(addr: u64, size: u64, rings: usize, direct: bool) -> Result<Vec
     }
     let read = |i: usize| user::read(addr + header + (i * size_of::<NmEventfds>()) as u64);
     let eventfds: Vec<NmEventfds> = (0..rings).map(read).collect::<Result<_, _>>()?;
-    // Who copies in the notification needs one of each ring.
+    // A direct mode copies in the notification and needs an ioeventfd of each ring.
     if direct && eventfds.iter().any(|e| e.ioeventfd < 0) {
         return Err(Errno::INVAL);
     }
@@ -76,7 +76,7 @@ struct Loop<'a> {
     csb: &'a UserCsb,
     eventfds: Vec<NmEventfds>,
     nap: Duration,
-    /// Last published, a ring.
+    /// The last published tail of each ring.
     tails: Vec<u32>,
 }
 
@@ -110,10 +110,10 @@ impl Loop<'_> {
         let (before, _, tail) = header.indices();
         header.set_indices(head, cur, tail);
         lane.sync();
-        // A bad head was put back.
+        // The sync reset a bad head.
         let (head, _, tail) = header.indices();
         let n = header.num_slots();
-        // What a tx ring's slots up to the tail do not hold has been taken.
+        // Tx slots beyond the tail have been taken.
         let hwcur = if is_tx { if tail + 1 >= n { 0 } else { tail + 1 } } else { head };
         self.csb.publish(i, hwcur, tail);
         let news = self.tails.get_mut(i).is_some_and(|last| std::mem::replace(last, tail) != tail);
@@ -133,7 +133,7 @@ impl Loop<'_> {
         (0..self.tails.len()).for_each(|i| self.csb.want_kick(i, wanted));
     }
 
-    /// Waits until the application kicks, frames arrive, or it is time to look whether to stop.
+    /// Waits until the application kicks, frames arrive, or it is time to check for a stop.
     fn sleep(&self) {
         let kicks = self.eventfds.iter().map(|e| e.ioeventfd).filter(|fd| *fd >= 0);
         let wakes = self.bound.wake_fds(POLLIN | libc::POLLOUT);
@@ -145,14 +145,14 @@ impl Loop<'_> {
     }
 }
 
-/// The program's eventfd: a full counter or a closed descriptor is the program's own doing.
+/// Writes the program's eventfd. A full counter or a closed descriptor is the program's own affair.
 fn write_eventfd(fd: RawFd) {
     if let Some(fd) = crate::borrow(fd) {
         let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
     }
 }
 
-/// poll(2) said it is readable, so this does not block, unless another reader was faster.
+/// Reads an eventfd that poll(2) reported readable: this does not block unless another reader was faster.
 fn drain_eventfd(fd: c_int) {
     let mut count = [0u8; 8];
     if let Some(fd) = crate::borrow(fd) {

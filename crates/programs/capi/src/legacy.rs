@@ -1,4 +1,4 @@
-//! `NIOCREGIF` and `NIOCGINFO`: the requests of before `NIOCCTRL`, turned into those of today.
+//! `NIOCREGIF` and `NIOCGINFO`: the requests that preceded `NIOCCTRL`, translated to it.
 
 use std::mem::offset_of;
 use std::os::fd::BorrowedFd;
@@ -28,7 +28,7 @@ use crate::{register, user};
 /// `NIOCREGIF`.
 ///
 /// # Errors
-/// As netmap's; `EINVAL` for programs older than API 14, whose `netmap_if` was laid out differently.
+/// As netmap's; `EINVAL` for programs older than API 14, whose `netmap_if` has another layout.
 pub fn regif(fd: BorrowedFd<'_>, descriptor: &Arc<Descriptor>, addr: u64) -> Result<(), Errno> {
     let mut nmr: Nmreq = user::read(addr)?;
     check_version(&mut nmr, addr)?;
@@ -80,13 +80,16 @@ fn register_legacy(fd: BorrowedFd<'_>, descriptor: &Arc<Descriptor>, nmr: &mut N
     register::register(fd, descriptor, port_name(&field)?, &mut reg, &mut Options::default())?;
     nmr.nr_offset = u32::try_from(reg.nr_offset).map_err(|_| Errno::OVERFLOW)?;
     nmr.nr_memsize = u32::try_from(reg.nr_memsize).unwrap_or(u32::MAX);
-    (nmr.nr_tx_slots, nmr.nr_rx_slots) = (reg.nr_tx_slots, reg.nr_rx_slots);
-    (nmr.nr_tx_rings, nmr.nr_rx_rings) = (reg.nr_tx_rings, reg.nr_rx_rings);
-    (nmr.nr_arg2, nmr.nr_arg3) = (reg.nr_mem_id, reg.nr_extra_bufs);
+    nmr.nr_tx_slots = reg.nr_tx_slots;
+    nmr.nr_rx_slots = reg.nr_rx_slots;
+    nmr.nr_tx_rings = reg.nr_tx_rings;
+    nmr.nr_rx_rings = reg.nr_rx_rings;
+    nmr.nr_arg2 = reg.nr_mem_id;
+    nmr.nr_arg3 = reg.nr_extra_bufs;
     Ok(())
 }
 
-/// The mode; programs older than `nr_flags` say it in `nr_ringid`.
+/// The mode; programs older than `nr_flags` encode it in `nr_ringid`.
 fn mode(nmr: &Nmreq) -> u32 {
     match nmr.nr_flags & NR_REG_MASK {
         NR_REG_DEFAULT if nmr.nr_ringid & NETMAP_SW_RING != 0 => NR_REG_SW,
@@ -198,7 +201,7 @@ fn newif(fd: BorrowedFd<'_>, port: &str, nmr: &mut Nmreq) -> Result<(), Errno> {
 }
 
 fn polling(fd: BorrowedFd<'_>, port: &str, on: bool, nmr: &Nmreq) -> Result<(), Errno> {
-    // nr_flags says whether one CPU polls or one a ring, nr_ringid the first CPU, nr_arg1 how many.
+    // nr_flags selects one CPU for all rings or one per ring, nr_ringid is the first CPU, nr_arg1 their number.
     let single = nmr.nr_flags & NR_REG_MASK != NR_REG_ONE_NIC;
     let mode = if single { NETMAP_POLLING_MODE_SINGLE_CPU } else { NETMAP_POLLING_MODE_MULTI_CPU };
     let mut body = Body::new();

@@ -1,8 +1,8 @@
 //! netmap's C interface on netvale.
 //!
 //! Programs written for netmap open `/dev/netmap`, register a port with an ioctl, mmap its region and sync with ioctl
-//! or poll. There is no such device here: this library, linked to the program or preloaded, answers for it. It also is
-//! libnetmap.
+//! or poll. netvale has no such device: this library, linked to the program or preloaded, answers in its place. It is
+//! also libnetmap.
 //!
 //! ```text
 //!   program ──open, ioctl, mmap, poll, …──► interpose ──► table: is it netmap's? ──no──► C library
@@ -11,18 +11,18 @@
 //!                                      descriptor, wait, epoll            (syncs, in this process)
 //! ```
 //!
-//! A descriptor of the program's is the connection to the daemon: a kernel object that dup, fork, exec and passing it
-//! over a socket keep alive. A process that gets one asks the daemon what it holds (`lifecycle::adopt`).
+//! The program's descriptor is the connection to the daemon: a kernel object that survives dup, fork, exec and being
+//! passed over a socket. A process that receives one asks the daemon for its port (`lifecycle::adopt`).
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `interpose` | the functions that stand before the C library's |
-//! | `real` | those behind them |
+//! | `interpose` | the functions in front of the C library's |
+//! | `real` | the C library's functions |
 //! | `table` | which descriptors are netmap's |
-//! | `lifecycle` | what becomes of them when their numbers are closed, duplicated, inherited |
+//! | `lifecycle` | descriptors whose numbers are closed, duplicated or inherited |
 //! | `descriptor` | an open `/dev/netmap`: rings, syncs, readiness |
 //! | `open`, `request`, `options`, `register`, `extmem`, `csb`, `kloop`, `loop_state`, `legacy` | the control API |
-//! | `indirect` | frames that lie elsewhere in the program's memory |
+//! | `indirect` | frames elsewhere in the program's memory |
 //! | `wait`, `epoll` | poll, select, epoll |
 //! | `output` | POLLOUT on descriptors that frames are sent on |
 //! | `ready` | event loops that are not interposed |
@@ -30,10 +30,11 @@
 //! | `packet` | packet sockets on ports |
 //! | `nmport` | libnetmap's functions |
 //! | `user`, `errno` | the program's memory and errno |
-//! | `maps` | the mappings of this program, and the files behind them |
-//! | `marks` | a bit a descriptor, which signal handlers may ask |
+//! | `maps` | the program's mappings, and the files behind them |
+//! | `marks` | one bit per descriptor, readable in signal handlers |
 //! | `starving` | warns a program at a real-time priority that keeps the daemon's worker from its CPU |
-// Under test nothing is exported, so nothing is used either.
+//! | `starving` | warns a program at a real-time priority that keeps the daemon's worker from its CPU |
+// Under test nothing is exported, hence nothing is used.
 #![cfg_attr(test, allow(dead_code))]
 
 mod csb;
@@ -69,22 +70,23 @@ use std::sync::OnceLock;
 
 use libc::c_int;
 
-/// A descriptor of the program's for the length of a call.
+/// Borrows one of the program's descriptors for the length of a call.
 #[allow(unsafe_code)]
 fn borrow<'a>(fd: c_int) -> Option<BorrowedFd<'a>> {
-    // SAFETY: -1 is excluded; a program that closes the number meanwhile gets the errors it asked for, as with any
-    // system call.
+    // SAFETY: -1 is excluded; a program that closes the number meanwhile gets the errors of any system call on a closed
+    // descriptor.
     (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
-/// Closes a number that was never the program's.
+/// Closes a number that the program never received.
 #[allow(unsafe_code)]
 fn close(fd: c_int) {
     // SAFETY: the number is ours, and not used after.
     unsafe { real::close(fd) };
 }
 
-/// Keeps why the daemon refused, and says it on standard error if `$NETVALE_VERBOSE` asks for it: an errno says little.
+/// Keeps the daemon's reason for [`told`], and prints it on standard error if `$NETVALE_VERBOSE` is set: an errno says
+/// little.
 fn say(e: &netvale::Error) {
     told::note(&e.to_string());
     static VERBOSE: OnceLock<bool> = OnceLock::new();

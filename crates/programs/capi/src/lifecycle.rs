@@ -1,5 +1,4 @@
-//! Keeps track of netmap's descriptors and packet sockets when the program closes, duplicates or inherits their
-//! numbers.
+//! Tracks netmap descriptors and packet sockets while the program closes, duplicates or inherits their numbers.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -11,11 +10,11 @@ use crate::packet::{self, socket};
 use crate::table::{self, MAX_FDS};
 use crate::{epoll, open, register};
 
-/// `fd` is about to be closed or overwritten.
+/// Removes `fd`, which is about to be closed or overwritten.
 pub fn remove(fd: c_int) {
     if let Some(sender) = socket::closed(fd) {
         epoll::forget_output(fd);
-        // Closing the port closes descriptors, which comes back to this function.
+        // Closing the port closes descriptors, which re-enters this function.
         drop(sender);
     }
     if let Some(old) = table::take(fd) {
@@ -24,7 +23,7 @@ pub fn remove(fd: c_int) {
     }
 }
 
-/// All of a range are about to be closed.
+/// Removes all descriptors of a range that is about to be closed.
 pub fn remove_range(first: u32, last: u32) {
     if table::is_used() || packet::any() {
         (first..=last.min(MAX_FDS as u32 - 1)).for_each(|fd| remove(fd as c_int));
@@ -32,14 +31,14 @@ pub fn remove_range(first: u32, last: u32) {
     }
 }
 
-/// Epoll sets among a range are about to be closed or overwritten.
+/// Forgets epoll sets of a range that is about to be closed or overwritten.
 fn forget_sets(first: u32, last: u32) {
     let sets = (first..=last.min(MAX_FDS as u32 - 1)).map(|fd| fd as c_int).filter(|fd| epoll::is_set(*fd));
-    // A vfork child's calls are no concern of the program's sets.
+    // A vfork child's calls do not affect the program's sets.
     sets.filter(|_| table::is_owner()).for_each(epoll::closed);
 }
 
-/// `new` was made a duplicate of `old`.
+/// Records that `new` is now a duplicate of `old`.
 pub fn duplicated(old: c_int, new: c_int) {
     if old == new {
         return;
@@ -52,7 +51,7 @@ pub fn duplicated(old: c_int, new: c_int) {
     socket::duplicated(old, new);
 }
 
-/// A descriptor that came from another process or through exec: whether it turns out to be one of netmap's.
+/// Takes over a descriptor that came from another process or through exec, if it is netmap's.
 pub fn adopt(fd: c_int) -> Option<Arc<Descriptor>> {
     let borrowed = crate::borrow(fd)?;
     if !open::is_ours(borrowed.as_fd()) {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Whether a loop runs, and whether it is to stop.
+/// Whether a loop runs, and whether it must stop.
 #[derive(Default)]
 pub struct LoopState {
     running: AtomicBool,
@@ -11,18 +11,18 @@ pub struct LoopState {
 }
 
 impl LoopState {
-    /// A loop begins; false when one runs already.
+    /// Begins a loop; false if one already runs.
     pub fn begin(&self) -> bool {
         !self.running.swap(true, Ordering::AcqRel)
     }
 
-    /// The loop has ended.
+    /// Records the loop's end.
     pub fn end(&self) {
         self.stopping.store(false, Ordering::Release);
         self.running.store(false, Ordering::Release);
     }
 
-    /// Whether it is to end.
+    /// Whether the loop must end.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
@@ -32,7 +32,7 @@ impl LoopState {
         self.stopping.store(true, Ordering::Release);
     }
 
-    /// Stops the loop and waits until it has ended.
+    /// Stops the loop and waits for its end.
     pub fn stop_and_wait(&self) {
         self.stop();
         while self.running.load(Ordering::Acquire) {

@@ -1,4 +1,4 @@
-//! The mappings of this program, and the files behind them.
+//! The program's mappings, and the files behind them.
 
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
@@ -16,7 +16,7 @@ pub struct Inode {
     inode: u64,
 }
 
-/// Memory of this program that is a part of a file.
+/// Memory of this program that is part of a file.
 pub struct FileMemory {
     /// The file, open for reading and writing.
     pub file: OwnedFd,
@@ -41,7 +41,8 @@ impl Inode {
     /// The error of fstat(2).
     pub fn of(fd: BorrowedFd<'_>) -> Result<Inode, Errno> {
         let stat = rustix::fs::fstat(fd)?;
-        let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+        let major = rustix::fs::major(stat.st_dev);
+        let minor = rustix::fs::minor(stat.st_dev);
         Ok(Inode { major, minor, inode: stat.st_ino })
     }
 
@@ -53,8 +54,7 @@ impl Inode {
 }
 
 impl FileMemory {
-    /// The part of a file in memory that this program has mapped in this range, as a whole and to share; none if there
-    /// is anything else.
+    /// The file in memory whose part this program has mapped shared over the whole range; `None` for any other range.
     pub fn find(range: Range<u64>) -> Option<FileMemory> {
         let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
         let (line, offset) = part(lines(&maps), &range)?;
@@ -63,7 +63,7 @@ impl FileMemory {
     }
 }
 
-/// The first of the mappings that make up a range, if they map one part of a file, and where it begins.
+/// The first of the mappings that make up a range, if they map one part of a file, and the part's offset.
 fn part<'a>(lines: impl Iterator<Item = Line<'a>>, range: &Range<u64>) -> Option<(Line<'a>, u64)> {
     let mut within = lines.filter(|l| l.range.end > range.start && l.range.start < range.end);
     let first = within.next().filter(|l| l.range.start <= range.start && l.rights == "rw-s" && l.inode.inode != 0)?;
@@ -79,23 +79,23 @@ fn part<'a>(lines: impl Iterator<Item = Line<'a>>, range: &Range<u64>) -> Option
     (end >= range.end).then_some((first, offset))
 }
 
-/// Whether that is the file, of a file system in memory, open for reading and writing.
+/// Whether `fd` is the mapping's file, on a file system in memory, open for reading and writing.
 fn is_that(fd: BorrowedFd<'_>, line: &Line<'_>) -> bool {
     let writable = rustix::fs::fcntl_getfl(fd).is_ok_and(|mode| mode & OFlags::RWMODE == OFlags::RDWR);
-    // Only files in memory can tell of seals.
+    // Only files in memory support seals.
     writable && rustix::fs::fcntl_get_seals(fd).is_ok() && Inode::of(fd) == Ok(line.inode)
 }
 
-/// The file as a descriptor of the program's.
+/// The file through a descriptor of the program.
 fn opened(line: &Line<'_>) -> Option<OwnedFd> {
     let numbers = std::fs::read_dir("/proc/self/fd").ok()?;
     let numbers = numbers.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let found = numbers.filter_map(crate::borrow).find(|fd| is_that(*fd, line))?;
-    // The program may have closed the number meanwhile, and opened another file under it.
+    // The program may have closed the number meanwhile and reused it for another file.
     found.try_clone_to_owned().ok().filter(|fd| is_that(fd.as_fd(), line))
 }
 
-/// The file under its name.
+/// The file by its name.
 fn named(line: &Line<'_>) -> Option<OwnedFd> {
     if !line.path.starts_with('/') {
         return None;
@@ -103,7 +103,7 @@ fn named(line: &Line<'_>) -> Option<OwnedFd> {
     open(line.path).filter(|fd| is_that(fd.as_fd(), line))
 }
 
-/// The file by way of its mapping, which the kernel allows to some.
+/// The file through its mapping, which the kernel allows to privileged processes.
 fn by_address(line: &Line<'_>) -> Option<OwnedFd> {
     let path = format!("/proc/self/map_files/{:x}-{:x}", line.range.start, line.range.end);
     open(&path).filter(|fd| is_that(fd.as_fd(), line))
@@ -118,7 +118,7 @@ fn lines(maps: &str) -> impl Iterator<Item = Line<'_>> {
     maps.lines().filter_map(line)
 }
 
-/// Addresses, rights, offset, device, inode, name.
+/// Parses a line: addresses, rights, offset, device, inode, name.
 fn line(text: &str) -> Option<Line<'_>> {
     let hex = |text: &str| u64::from_str_radix(text, 16).ok();
     let small = |text: &str| u32::from_str_radix(text, 16).ok();
@@ -156,8 +156,8 @@ mod tests {
         assert!(Inode::at(std::ptr::from_ref(&local) as u64).is_some());
     }
 
-    /// Objective: several mappings count as one part of a file only if they follow one another in memory and in the
-    /// file; private memory counts never.
+    /// Objective: several mappings count as one part of a file only if they are consecutive in memory and in the file;
+    /// private memory never counts.
     #[test]
     fn parts() {
         let base = 0x7f10_0000_0000u64;

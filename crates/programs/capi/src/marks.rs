@@ -1,4 +1,4 @@
-//! A bit for each descriptor's number, which also a signal handler may ask that interrupts what holds a lock.
+//! One bit per descriptor number, readable even in a signal handler that interrupts the holder of a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,11 +6,11 @@ use libc::c_int;
 
 use crate::table::MAX_FDS;
 
-/// The numbers that are marked.
+/// The set of marked numbers.
 pub struct Marks([AtomicU64; MAX_FDS / 64]);
 
 impl Marks {
-    /// None is.
+    /// An empty set.
     pub const fn new() -> Marks {
         Marks([const { AtomicU64::new(0) }; MAX_FDS / 64])
     }
@@ -21,7 +21,7 @@ impl Marks {
         Some((self.0.get(i / 64)?, 1 << (i % 64)))
     }
 
-    /// Whether a number is one that can be marked.
+    /// Whether a number is in the range that can be marked.
     pub fn fits(&self, number: c_int) -> bool {
         self.place(number).is_some()
     }
@@ -32,7 +32,7 @@ impl Marks {
         self.place(number).is_some_and(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)
     }
 
-    /// Marks a number, or takes its mark away. Returns whether it was marked.
+    /// Marks or unmarks a number. Returns whether it was marked.
     pub fn set(&self, number: c_int, on: bool) -> bool {
         let Some((word, bit)) = self.place(number) else { return false };
         let was = if on { word.fetch_or(bit, Ordering::AcqRel) } else { word.fetch_and(!bit, Ordering::AcqRel) };

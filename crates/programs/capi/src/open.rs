@@ -17,7 +17,7 @@ pub const DEVICE: &[u8] = b"/dev/netmap";
 /// Opens the device. Returns the new descriptor's number.
 ///
 /// # Errors
-/// `ENOENT` when no daemon runs (as when netmap's module is not loaded), `EACCES` when it is not for this user.
+/// `ENOENT` if no daemon runs (as without netmap's module), `EACCES` if this user may not connect.
 pub fn open(flags: c_int) -> Result<c_int, Errno> {
     let conn = netvale::raw::connect_to(None).map_err(|e| {
         crate::say(&e);
@@ -29,7 +29,7 @@ pub fn open(flags: c_int) -> Result<c_int, Errno> {
     if flags & O_NONBLOCK != 0 {
         rustix::io::ioctl_fionbio(&conn, true)?;
     }
-    // From here on the number is the program's to close.
+    // From here on the program closes the number.
     let fd = conn.into_raw_fd();
     if table::insert(fd, Arc::new(Descriptor::default())) {
         return Ok(fd);

@@ -1,7 +1,7 @@
 //! The list of options behind a request (netmap.h, `struct nmreq_option`): read once, answered in place.
 //!
-//! netmap copies request and options into one buffer of fixed size, and an option that nobody recognized says
-//! `EOPNOTSUPP`: how long a list may be, and what each option says in the end, follow from that.
+//! netmap copies request and options into one buffer of fixed size, and reports `EOPNOTSUPP` in an option that no
+//! handler recognized: the maximum length of a list and the final status of each option follow from that.
 
 use netvale_abi::nmreq::{
     NETMAP_REQ_MAXSIZE, NETMAP_REQ_OPT_CSB, NETMAP_REQ_OPT_EXTMEM, NETMAP_REQ_OPT_OFFSETS,
@@ -12,14 +12,14 @@ use rustix::io::Errno;
 
 use crate::user;
 
-/// One option, as it was read.
+/// An option, as read.
 #[derive(Clone, Copy, Debug)]
 pub struct Opt {
     /// Address of the option.
     pub addr: u64,
     /// The option's header.
     pub header: NmreqOption,
-    /// The status that is written when the request is done.
+    /// The status to write when the request is done.
     status: u32,
 }
 
@@ -34,10 +34,10 @@ const HEADER: usize = size_of::<NmreqOption>();
 const KINDS: usize = NETMAP_REQ_OPT_OFFSETS as usize + 1;
 const POINTER: usize = size_of::<u64>();
 /// netmap's buffer for a request: two pointers, body and options of the largest size, a pointer before each kind of
-/// option, and its table of options.
+/// option, and netmap's table of options.
 const BUFFER: usize = (2 + KINDS) * POINTER + NETMAP_REQ_MAXSIZE + KINDS * POINTER;
 
-/// The part of netmap's buffer that is taken.
+/// The used part of netmap's buffer.
 struct Room {
     /// Bytes of the buffer, with pointers and table.
     buffer: usize,
@@ -46,11 +46,11 @@ struct Room {
 }
 
 impl Options {
-    /// Reads the list of a request whose body is `body` bytes long. What stops that is told in the options read so far.
+    /// Reads the list of a request whose body is `body` bytes long. An error is recorded in the options read so far.
     ///
     /// # Errors
-    /// `EFAULT`; `EINVAL` for an option of type 0 and for two of one type; `EMSGSIZE` when request and options together
-    /// are longer than netmap takes, a list of unknown options without end included.
+    /// `EFAULT`; `EINVAL` for an option of type 0 and for two of one type; `EMSGSIZE` if request and options together
+    /// exceed netmap's buffer, as an endless list of unknown options does.
     pub fn read(addr: u64, body: usize) -> Result<Options, Errno> {
         let mut this = Options::default();
         match this.fill(addr, body) {
@@ -66,7 +66,7 @@ impl Options {
         let mut room = Room { buffer: 2 * POINTER + body + KINDS * POINTER, request: body };
         while addr != 0 {
             if room.buffer + POINTER + HEADER > BUFFER {
-                // There may be a loop in the list: nothing is told.
+                // The list may contain a loop: report nothing.
                 self.0.clear();
                 return Err(Errno::MSGSIZE);
             }
@@ -86,7 +86,7 @@ impl Options {
         Ok(())
     }
 
-    /// The rest of an option that is understood somewhere.
+    /// Reads the rest of an option of a known type.
     fn known(&mut self, header: &NmreqOption, addr: u64, room: &mut Room) -> Result<(), Errno> {
         if self.0.iter().filter(|o| o.header.nro_reqtype == header.nro_reqtype).count() > 1 {
             self.set(header.nro_reqtype, Err(Errno::INVAL));
@@ -103,12 +103,12 @@ impl Options {
         user::read_bytes(addr + HEADER as u64, &mut vec![0; rest])
     }
 
-    /// The option of a type, if it is there.
+    /// The option of a type, if present.
     pub fn find(&self, kind: u32) -> Option<Opt> {
         self.0.iter().find(|o| o.header.nro_reqtype == kind).copied()
     }
 
-    /// Records the result of the option of a type: from then on it counts as recognized.
+    /// Records the result of the option of a type, which then counts as recognized.
     pub fn set(&mut self, kind: u32, done: Result<(), Errno>) {
         let status = done.err().map_or(0, number);
         self.0.iter_mut().filter(|o| o.header.nro_reqtype == kind).for_each(|o| o.status = status);
@@ -123,7 +123,7 @@ impl Options {
         if self.0.iter().any(|o| o.status == unsupported) { Err(Errno::OPNOTSUPP) } else { Ok(()) }
     }
 
-    /// Writes what became of each option.
+    /// Writes the status of each option.
     ///
     /// # Errors
     /// `EFAULT`.
@@ -136,7 +136,7 @@ fn number(e: Errno) -> u32 {
     e.raw_os_error().cast_unsigned()
 }
 
-/// Bytes of an option behind its header: by its type, or as it says itself.
+/// Bytes of an option behind its header: by its type, or by its own size field.
 fn rest_of_option(kind: u32, size: usize) -> usize {
     let whole = match kind {
         NETMAP_REQ_OPT_EXTMEM => size_of::<NmreqOptExtmem>(),

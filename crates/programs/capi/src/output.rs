@@ -1,5 +1,5 @@
-//! Descriptors that frames are sent on and that are no netmap descriptors: POLLOUT on them is ours, all else the
-//! kernel's.
+//! Descriptors that frames are sent on but that are not netmap descriptors: POLLOUT on them is the library's, all else
+//! the kernel's.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
@@ -11,18 +11,18 @@ use netvale::Outgoing;
 
 use crate::packet::socket;
 
-/// The bits of poll's events that are about room.
+/// The bits of poll's events for room.
 pub const ROOM: c_short = POLLOUT | POLLWRNORM | POLLWRBAND;
 
-/// A queue that frames are sent to.
+/// A queue to send frames on.
 pub trait Room: Send + Sync {
-    /// Whether there is room, or an error that sending would tell; looks afresh.
+    /// Whether there is room, or an error that sending would report; checked afresh.
     fn has_room(&self) -> bool;
     /// A number that changes when there is room again.
     fn news(&self) -> u64;
-    /// Asks to be woken, by these descriptors; look once more before sleeping.
+    /// Asks to be woken through the returned descriptors; check once more before sleeping.
     fn go_to_sleep(&self) -> Vec<c_int>;
-    /// Takes that back.
+    /// Withdraws [`Room::go_to_sleep`].
     fn wake_up(&self);
 }
 
@@ -36,7 +36,7 @@ impl Room for Outgoing {
     }
 
     fn go_to_sleep(&self) -> Vec<c_int> {
-        // Open as long as self.
+        // The descriptors stay open as long as self.
         self.go_to_sleep().iter().flat_map(|wakes| wakes.fds()).map(|fd| fd.as_raw_fd()).collect()
     }
 
@@ -46,16 +46,16 @@ impl Room for Outgoing {
 }
 
 static OUTPUTS: Mutex<BTreeMap<c_int, Arc<dyn Room>>> = Mutex::new(BTreeMap::new());
-/// Entries of it: nothing is looked up while there are none.
+/// Number of outputs; at zero, lookups are skipped.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether there are such descriptors.
+/// Whether any such descriptor exists.
 #[inline]
 pub fn any() -> bool {
     COUNT.load(Ordering::Acquire) != 0 || socket::any()
 }
 
-/// The queue that `fd` sends to, if it is registered.
+/// The queue that `fd` sends to, if registered.
 pub fn get(fd: c_int) -> Option<Arc<dyn Room>> {
     if !any() {
         return None;
@@ -64,7 +64,7 @@ pub fn get(fd: c_int) -> Option<Arc<dyn Room>> {
     socket::sender(fd).map(|sender| sender as Arc<dyn Room>).or_else(outputs)
 }
 
-/// Notes where `fd` sends; none: it does not any more.
+/// Registers the queue that `fd` sends to; `None` removes it.
 pub fn watch(fd: c_int, room: Option<Arc<dyn Room>>) {
     let old = {
         let mut outputs = OUTPUTS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,6 +75,6 @@ pub fn watch(fd: c_int, room: Option<Arc<dyn Room>>) {
         COUNT.store(outputs.len(), Ordering::Release);
         old
     };
-    // Not under the lock: what it lets go of may close descriptors.
+    // Not under the lock: dropping the old queue may close descriptors.
     drop(old);
 }

@@ -1,8 +1,7 @@
 //! Readiness for event loops that are not interposed: asyncio, libuv, GLib (netvale.h).
 //!
-//! poll, select and epoll arm a port's rings for the length of a call. A loop that waits by itself, in calls that this
-//! library does not see, has them armed from one look to the next instead, and waits on the descriptors by which the
-//! daemon wakes.
+//! poll, select and epoll arm a port's rings for the length of a call. A loop that waits in calls which this library
+//! does not see keeps them armed from one check to the next, and waits on the descriptors of the daemon's wake-ups.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -20,7 +19,7 @@ fn port(fd: c_int, events: c_int) -> Result<(Arc<Bound>, c_short), Errno> {
     Ok((bound, c_short::try_from(events).map_err(|_| Errno::INVAL)?))
 }
 
-/// Asks for wake-ups, then syncs. Returns the events that are ready now, and for which there may be no wake-up, or -1.
+/// Asks for wake-ups, then syncs. Returns the events that are ready now, for which no wake-up may follow, or -1.
 // SAFETY: a name and type of our own.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn netvale_arm(fd: c_int, events: c_int) -> c_int {
@@ -31,14 +30,14 @@ pub extern "C" fn netvale_arm(fd: c_int, events: c_int) -> c_int {
     armed.map_or_else(errno::fail, c_int::from)
 }
 
-/// Takes that back. 0, or -1.
+/// Withdraws the request for wake-ups. Returns 0, or -1.
 // SAFETY: a name and type of our own.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn netvale_disarm(fd: c_int, events: c_int) -> c_int {
     errno::done(port(fd, events).map(|(bound, events)| bound.stir(events)))
 }
 
-/// Writes up to `count` of the descriptors that become readable on a wake-up. Returns how many there are, or -1.
+/// Writes up to `count` of the descriptors that become readable on a wake-up. Returns their total number, or -1.
 ///
 /// # Safety
 /// There is room for `count` descriptors at `fds`.

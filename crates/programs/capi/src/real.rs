@@ -1,4 +1,5 @@
-//! The functions behind ours: whatever the next library in line, usually the C library, has under the same name.
+//! The functions behind the interposed ones: those of the same names in the next library in line, usually the C
+//! library.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -6,19 +7,19 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::c_void;
 
-/// A function of the next library, looked up when it is first called.
+/// A function of the next library, looked up at its first call.
 pub struct Real {
     name: &'static CStr,
     found: AtomicPtr<c_void>,
 }
 
 impl Real {
-    /// A function of that name.
+    /// The function of that name.
     pub const fn new(name: &'static CStr) -> Real {
         Real { name, found: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
-    /// The function's address; null if no library has it.
+    /// The function's address; null if no library defines it.
     #[inline]
     pub fn get(&self) -> *mut c_void {
         let known = self.found.load(Ordering::Relaxed);
@@ -34,8 +35,8 @@ impl Real {
     }
 }
 
-/// Declares the functions behind ours: `fn name(arguments) -> result;` becomes a function that calls the next
-/// library's, or fails with `ENOSYS` when there is none.
+/// Declares the functions behind the interposed ones: `fn name(arguments) -> result;` becomes a function that calls the
+/// next library's, or fails with `ENOSYS` without one.
 macro_rules! real {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty = $symbol:literal;)*) => { $(
         $(#[$doc])*
@@ -123,13 +124,13 @@ real! {
     fn fstatat64(dir: c_int, path: *const c_char, into: *mut c_void, flags: c_int) -> c_int = c"fstatat64";
     /// statx(2).
     fn statx(dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, into: *mut c_void) -> c_int = c"statx";
-    /// stat(2) of programs that were made before glibc 2.33.
+    /// stat(2) of programs built before glibc 2.33.
     fn __xstat(version: c_int, path: *const c_char, into: *mut c_void) -> c_int = c"__xstat";
-    /// stat(2) of programs that were made before glibc 2.33.
+    /// stat(2) of programs built before glibc 2.33.
     fn __xstat64(version: c_int, path: *const c_char, into: *mut c_void) -> c_int = c"__xstat64";
-    /// lstat(2) of programs that were made before glibc 2.33.
+    /// lstat(2) of programs built before glibc 2.33.
     fn __lxstat(version: c_int, path: *const c_char, into: *mut c_void) -> c_int = c"__lxstat";
-    /// lstat(2) of programs that were made before glibc 2.33.
+    /// lstat(2) of programs built before glibc 2.33.
     fn __lxstat64(version: c_int, path: *const c_char, into: *mut c_void) -> c_int = c"__lxstat64";
     /// access(2).
     fn access(path: *const c_char, mode: c_int) -> c_int = c"access";

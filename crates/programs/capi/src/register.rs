@@ -23,11 +23,10 @@ use crate::extmem::Extmem;
 use crate::options::Options;
 use crate::user;
 
-/// Registers `name` on the connection `fd`; `reg` comes back as netmap would leave it.
+/// Registers `name` on the connection `fd`; leaves `reg` as netmap would.
 ///
 /// # Errors
-/// As netmap: `EBUSY` on a second registration, `ENXIO` for a port that is not there, `EINVAL`, `EOPNOTSUPP`, `EFAULT`,
-/// …
+/// As netmap: `EBUSY` on a second registration, `ENXIO` for a missing port, `EINVAL`, `EOPNOTSUPP`, `EFAULT`, …
 pub fn register(
     fd: BorrowedFd<'_>,
     descriptor: &Descriptor,
@@ -54,7 +53,7 @@ pub fn register(
     };
     let attached = attached.map_err(|e| {
         crate::say(&e);
-        // What was not looked at counts as not understood, as in netmap.
+        // Options that were not reached count as not recognized, as in netmap.
         if matches!(e, netvale::Error::Offsets { .. }) {
             options.set(NETMAP_REQ_OPT_OFFSETS, Err(crate::errno::of(&e)));
         }
@@ -67,24 +66,24 @@ pub fn register(
     }
     let done = finish(descriptor, attached, reg, options, extmem.as_ref());
     if done.is_err() {
-        // Nobody but the daemon could be told, and it knows.
+        // An error could only be reported to the daemon, which knows of it.
         let _ = raw::release(fd);
     }
     done
 }
 
-/// Registers a port in the program's own memory: in the region that is there already, or in a new one.
+/// Registers a port in the program's own memory: in its existing region, or in a new one.
 fn attach_over(fd: BorrowedFd<'_>, request: AttachRequest, extmem: &Extmem) -> Result<Attached, netvale::Error> {
     let fresh = AttachRequest { mem_id: 0, pools: extmem.pools, ..request };
     if let Some((file, place)) = extmem.file() {
         match raw::attach_in(fd, &fresh, file, place) {
-            // Then the region takes the place of the program's mapping.
+            // Not in the file: the region replaces the program's mapping.
             Err(netvale::Error::File { .. }) => {}
             done => return done,
         }
     }
     let Some(mem_id) = extmem.known else { return raw::attach(fd, &fresh) };
-    // The region goes with its last port, and what is left of it is memory like any other.
+    // A region ends with its last port, and its memory then counts as ordinary memory.
     raw::attach(fd, &AttachRequest { mem_id, pools: Pools::default(), ..fresh.clone() })
         .or_else(|_| raw::attach(fd, &fresh))
 }
@@ -108,35 +107,38 @@ fn finish(
     }
     let r = &bound.reply;
     reg.nr_offset = r.nifp;
-    // In a program's own file the pools are all there is.
+    // A region in the program's own file consists of the pools only.
     reg.nr_memsize = if r.port_flags & IN_FILE == 0 { r.memsize } else { r.csb_atok };
-    (reg.nr_tx_slots, reg.nr_rx_slots) = (r.tx_slots, r.rx_slots);
-    (reg.nr_tx_rings, reg.nr_rx_rings) = ((r.tx_rings - r.host_tx_rings) as u16, (r.rx_rings - r.host_rx_rings) as u16);
-    (reg.nr_host_tx_rings, reg.nr_host_rx_rings) = (r.host_tx_rings as u16, r.host_rx_rings as u16);
+    reg.nr_tx_slots = r.tx_slots;
+    reg.nr_rx_slots = r.rx_slots;
+    reg.nr_tx_rings = (r.tx_rings - r.host_tx_rings) as u16;
+    reg.nr_rx_rings = (r.rx_rings - r.host_rx_rings) as u16;
+    reg.nr_host_tx_rings = r.host_tx_rings as u16;
+    reg.nr_host_rx_rings = r.host_rx_rings as u16;
     reg.nr_mem_id = u16::try_from(r.mem_id).unwrap_or(u16::MAX);
     reg.nr_extra_bufs = r.extra_bufs;
     if reg.nr_flags & NR_ZCOPY_MON != 0 {
-        // As netmap has it, such a monitor watches both directions.
+        // As in netmap, such a monitor watches both directions.
         reg.nr_flags |= NR_MONITOR_TX | NR_MONITOR_RX;
     }
     descriptor.bind(bound);
     Ok(())
 }
 
-/// The option at `addr`. Alignment and gap are for hardware: netvale's ports need none.
+/// Reads the option at `addr`. Alignment and gap are for hardware: netvale's ports need neither.
 fn read_offsets(addr: u64) -> Result<OffsetsAsked, Errno> {
     let option: NmreqOptOffsets = user::read(addr)?;
-    // What does not fit is refused as too large all the same.
+    // A value that does not fit is refused as too large all the same.
     let small = |v: u64| u32::try_from(v).unwrap_or(u32::MAX);
-    let (max, initial) = (small(option.nro_max_offset), small(option.nro_initial_offset));
+    let max = small(option.nro_max_offset);
+    let initial = small(option.nro_initial_offset);
     Ok(OffsetsAsked { bits: option.nro_offset_bits, max, initial })
 }
 
-/// Goes to CSB mode with the option at `addr`.
+/// Enters CSB mode with the option at `addr`.
 ///
 /// # Errors
-/// `EINVAL` without `NR_EXCLUSIVE`, `EBUSY` when it is in that mode already, `EINVAL` and `EFAULT` for addresses that
-/// are none.
+/// `EINVAL` without `NR_EXCLUSIVE`, `EBUSY` if already in CSB mode, `EINVAL` and `EFAULT` for bad addresses.
 pub fn enable_csb(bound: &Bound, addr: u64) -> Result<(), Errno> {
     if bound.flags & NR_EXCLUSIVE == 0 {
         return Err(Errno::INVAL);
@@ -154,7 +156,7 @@ pub fn enable_csb(bound: &Bound, addr: u64) -> Result<(), Errno> {
     bound.csb.set(csb).map_err(|_| Errno::BUSY)
 }
 
-/// Takes over what a connection from another process holds, if anything.
+/// Takes over the port, if any, of a connection from another process.
 pub fn resume(fd: BorrowedFd<'_>, descriptor: &Descriptor) {
     if let Ok(attached) = raw::resume(fd) {
         let flags = attached.reply.note.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
@@ -186,7 +188,8 @@ fn request(name: &str, reg: &NmreqRegister) -> Result<AttachRequest, Errno> {
     })
 }
 
-/// A name of a request's, whose number stands elsewhere, in front of mode and flags: quotes keep what looks like one.
+/// A request's port name, to put in front of mode and flags. Requests number rings in a field of their own: a name that
+/// seems to end in a ring number is quoted.
 fn closed(name: &str) -> Cow<'_, str> {
     let looks_so = PortSpec::parse(name).is_ok_and(|spec| matches!(spec.rings, Rings::OneNic(_)));
     match PortName::parse(name) {

@@ -38,12 +38,12 @@ pub fn control(fd: BorrowedFd<'_>, descriptor: &Arc<Descriptor>, addr: u64) -> R
     let mut options = Options::read(header.nr_options, body)?;
     end_name(&header, addr)?;
     let done = carry_out(fd, descriptor, &header, addr, &mut options);
-    // What became of the options is told in any case; what became of the request matters more.
+    // The options' status is written in any case; the request's own result takes precedence.
     let told = options.write_back();
     done.and(told)
 }
 
-/// netmap ends a name that the program did not end.
+/// Terminates a name that the program did not, as netmap does.
 fn end_name(header: &NmreqHeader, addr: u64) -> Result<(), Errno> {
     let last = header.nr_name.len() - 1;
     if header.nr_name[last] == 0 {
@@ -118,12 +118,12 @@ fn carry_out(
 /// # Errors
 /// `EINVAL`.
 pub fn port_name(field: &[u8]) -> Result<&str, Errno> {
-    // netmap ends the field itself where the program did not.
+    // netmap itself terminates an unterminated field.
     let field = &field[..field.len().saturating_sub(1)];
     std::str::from_utf8(name::get(field)).map_err(|_| Errno::INVAL)
 }
 
-/// Asks the daemon; `body` comes back as it answered. Returns the name in the answer.
+/// Asks the daemon, whose answer replaces `body`. Returns the name in the answer.
 ///
 /// # Errors
 /// As netmap's.

@@ -1,5 +1,5 @@
-//! A program that spins at a real-time priority may keep the daemon's worker from every CPU there is, and then waits
-//! for room in a ring that nobody empties. It is told so, once.
+//! Warns, once, a program that spins at a real-time priority: it may keep the daemon's worker off every CPU, and then
+//! waits for room in a ring that is never emptied.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 
 use libc::{SCHED_DEADLINE, SCHED_FIFO, SCHED_RESET_ON_FORK, SCHED_RR};
 
-/// The time for which a ring must be full without anything being taken from it: longer than the pause that the kernel
-/// enforces on a processor's real-time threads, a worker among them (`sched_rt_runtime_us`, 50 ms of each second).
+/// How long a ring must stay full, with nothing taken from it: longer than the pause that the kernel enforces on a
+/// processor's real-time threads, a worker among them (`sched_rt_runtime_us`, 50 ms of each second).
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Syncs farther apart than this are no spinning.
+/// Syncs farther apart than this are not spinning.
 const GAP: Duration = Duration::from_millis(10);
-/// The clock is read at one of this many syncs.
+/// The clock is read at one in this number of syncs.
 const LOOK_EVERY: u32 = 64;
 
-/// The state of a tx ring that is full; other rings need none.
+/// The state of a full tx ring; other rings need none.
 #[derive(Debug, Default)]
 pub struct Full {
     syncs: AtomicU32,
-    /// The tail that stands still, since when, and when it was last seen: nanoseconds of the process's clock.
+    /// The unchanged tail, the start of its standstill, and its last check, in nanoseconds of the process's clock.
     tail: AtomicU32,
     since: AtomicU64,
     seen: AtomicU64,
@@ -28,7 +28,7 @@ pub struct Full {
 static SAID: AtomicBool = AtomicBool::new(false);
 
 impl Full {
-    /// A sync found the ring full, with this tail.
+    /// Records a sync that found the ring full, with this tail.
     #[cold]
     pub fn found(&self, tail: u32) {
         if self.tail.swap(tail, Ordering::Relaxed) != tail {
@@ -43,10 +43,11 @@ impl Full {
         }
     }
 
-    /// Whether it has stood still for long, without a pause.
+    /// Whether the tail has stood still long enough, without a pause.
     fn stands(&self, now: u64) -> bool {
         let nanos = |d: Duration| d.as_nanos() as u64;
-        let (since, seen) = (self.since.load(Ordering::Relaxed), self.seen.swap(now, Ordering::Relaxed));
+        let since = self.since.load(Ordering::Relaxed);
+        let seen = self.seen.swap(now, Ordering::Relaxed);
         if since == 0 || now.saturating_sub(seen) > nanos(GAP) {
             self.since.store(now, Ordering::Relaxed);
             return false;
@@ -55,7 +56,7 @@ impl Full {
     }
 }
 
-/// Nanoseconds since it was first asked, never 0.
+/// Nanoseconds since the first call, never 0.
 fn now() -> u64 {
     static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64 + 1
@@ -63,7 +64,7 @@ fn now() -> u64 {
 
 /// The calling thread's priority among real-time threads, if it is one.
 fn real_time() -> Option<(&'static str, i32)> {
-    // SAFETY: of the calling thread, without arguments in memory.
+    // SAFETY: concerns the calling thread; no argument is in memory.
     let policy = unsafe { libc::sched_getscheduler(0) };
     let name = match policy & !SCHED_RESET_ON_FORK {
         SCHED_FIFO => "SCHED_FIFO",
@@ -94,11 +95,11 @@ fn warn() {
 mod tests {
     use super::*;
 
-    /// Objective: a ring counts as stuck after 100 ms of looks that are close together, and not before, nor when there
-    /// was a pause.
+    /// Objective: a ring counts as stuck after 100 ms of checks close together, not before, and not after a pause.
     #[test]
     fn stuck() {
-        let (full, ms) = (Full::default(), |n: u64| 1 + n * 1_000_000);
+        let full = Full::default();
+        let ms = |n: u64| 1 + n * 1_000_000;
         assert!((0..=100).all(|n| !full.stands(ms(n))));
         assert!(full.stands(ms(101)));
         assert!(!full.stands(ms(1000)) && !full.stands(ms(1005)) && !full.stands(ms(1014)));

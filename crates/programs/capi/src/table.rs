@@ -1,4 +1,4 @@
-//! The table of the process's descriptors that are netmap's.
+//! The table of the process's netmap descriptors.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -12,9 +12,10 @@ use crate::descriptor::Descriptor;
 pub const MAX_FDS: usize = 1 << 16;
 
 static TABLE: [ArcSwapOption<Descriptor>; MAX_FDS] = [const { ArcSwapOption::const_empty() }; MAX_FDS];
-/// Entries of the table: nothing at all is looked up while there are none.
+/// Number of entries; at zero, lookups are skipped.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// The process the table belongs to. A vfork child runs in its parent's memory: what it closes stays open here.
+/// The process that the table belongs to. A vfork child runs in its parent's memory: descriptors it closes stay open
+/// here.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
 fn place(fd: c_int) -> Option<&'static ArcSwapOption<Descriptor>> {
@@ -33,7 +34,7 @@ pub fn get(fd: c_int) -> Option<Arc<Descriptor>> {
     if is_used() { place(fd)?.load_full() } else { None }
 }
 
-/// Calls `f` with it, without keeping it.
+/// Calls `f` with the descriptor behind `fd`, without keeping it.
 #[inline]
 pub fn with<T>(fd: c_int, f: impl FnOnce(&Descriptor) -> T) -> Option<T> {
     if !is_used() {
@@ -48,7 +49,7 @@ pub fn holds(fd: c_int) -> bool {
     with(fd, |_| ()).is_some()
 }
 
-/// `fd` is one of netmap's now. Returns whether the number is small enough.
+/// Enters `fd` as a netmap descriptor. Returns whether the number is small enough.
 pub fn insert(fd: c_int, descriptor: Arc<Descriptor>) -> bool {
     let Some(place) = place(fd) else { return false };
     claim();
@@ -60,7 +61,7 @@ pub fn insert(fd: c_int, descriptor: Arc<Descriptor>) -> bool {
     true
 }
 
-/// `fd` is none of netmap's any more; what it was.
+/// Removes `fd` from the table. Returns its entry.
 pub fn take(fd: c_int) -> Option<Arc<Descriptor>> {
     if !is_used() || place(fd).is_none_or(|p| p.load().is_none()) || !is_owner() {
         return None;
@@ -70,17 +71,17 @@ pub fn take(fd: c_int) -> Option<Arc<Descriptor>> {
     Some(old)
 }
 
-/// The table and everything else that is kept per descriptor belong to this process.
+/// Claims the table and all other per-descriptor state for this process.
 pub fn claim() {
     OWNER.store(pid(), Ordering::Relaxed);
 }
 
-/// After fork, in the child: the table is the child's own now.
+/// After fork, in the child: makes the table the child's own.
 pub fn forked() {
     claim();
 }
 
-/// Whether they do: a vfork child's calls are no concern of theirs.
+/// Whether this process owns the table; a vfork child does not.
 pub fn is_owner() -> bool {
     OWNER.load(Ordering::Relaxed) == pid()
 }

@@ -1,4 +1,4 @@
-//! What the last error of a thread was, in words: an errno says little.
+//! The text of a thread's last error: an errno says little.
 
 use std::cell::RefCell;
 use std::ffi::CString;
@@ -11,13 +11,13 @@ thread_local! {
 
 /// Keeps the text of an error for [`netvale_error`].
 pub fn note(text: &str) {
-    // A text of several lines is for people; what lies behind a NUL is not text.
+    // Lines after the first are for people; bytes behind a NUL are not text.
     let text = text.split('\0').next().unwrap_or_default();
-    // A thread that is ending has nobody left to tell.
+    // A thread that is ending reads no error any more.
     let _ = LAST.try_with(|last| *last.borrow_mut() = CString::new(text).unwrap_or_default());
 }
 
-/// Calls `f`, whose own errors say less than the one before.
+/// Calls `f` and preserves the earlier error, which says more than those of `f`.
 pub fn keep<T>(f: impl FnOnce() -> T) -> T {
     let before = LAST.try_with(|last| last.borrow().clone()).unwrap_or_default();
     let done = f();
@@ -35,7 +35,7 @@ pub extern "C" fn netvale_error() -> *const c_char {
     LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// Forgets it (netvale.h).
+/// Clears the text (netvale.h).
 // SAFETY: a name and type of our own.
 #[allow(unsafe_code)]
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -55,7 +55,7 @@ mod tests {
         unsafe { CStr::from_ptr(netvale_error()) }.to_string_lossy().into_owned()
     }
 
-    /// Objective: a thread is told its own last error, cut at a NUL, and nothing after it was forgotten.
+    /// Objective: a thread reads its own last error, cut at a NUL, and an empty text once it is cleared.
     #[test]
     fn of_this_thread() {
         note("first");

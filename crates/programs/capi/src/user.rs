@@ -1,4 +1,4 @@
-//! Reading and writing where a program's pointers point: `EFAULT` when nothing is there, as from the kernel.
+//! Access to memory behind a program's pointers: `EFAULT` for unmapped addresses, as from the kernel.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 /// Plain structures of the ABI.
 ///
 /// # Safety
-/// Any bytes are a value, and there is no padding that is not a field.
+/// Any bytes are a value, and all padding is in named fields.
 pub unsafe trait Plain: Copy {}
 
 macro_rules! plain {
@@ -53,7 +53,7 @@ pub fn bytes_of<T: Plain, const N: usize>(value: &T) -> [u8; N] {
 /// `EFAULT`.
 pub fn read<T: Plain>(addr: u64) -> Result<T, Errno> {
     let mut value = MaybeUninit::<T>::uninit();
-    // SAFETY: room for T; the bytes that are there are all of its size.
+    // SAFETY: room for T; the copy writes exactly its size.
     unsafe { move_bytes(addr as *const u8, value.as_mut_ptr().cast(), size_of::<T>())? };
     // SAFETY: all bytes were written, and any bytes are a T (Plain).
     Ok(unsafe { value.assume_init() })
@@ -86,7 +86,7 @@ pub fn write_bytes(addr: u64, bytes: &[u8]) -> Result<(), Errno> {
     unsafe { move_bytes(bytes.as_ptr(), addr as *mut u8, bytes.len()) }
 }
 
-/// Whether memory is there to be read and written; it is left as it is.
+/// Checks that memory can be read and written, and leaves it unchanged.
 ///
 /// # Errors
 /// `EFAULT`.
@@ -103,7 +103,7 @@ pub fn probe(addr: u64, len: usize) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Copies through a pipe, so that the kernel looks at both addresses and not we.
+/// Copies through a pipe, so that the kernel checks both addresses.
 ///
 /// # Safety
 /// Whichever of the two addresses is not the program's must be valid for `len` bytes.
@@ -114,7 +114,7 @@ pub unsafe fn move_bytes(from: *const u8, to: *mut u8, len: usize) -> Result<(),
     let mut done = 0;
     while done < len {
         let n = (len - done).min(PIPE);
-        // SAFETY: write(2) and read(2) report addresses that are not there.
+        // SAFETY: write(2) and read(2) report unmapped addresses.
         unsafe {
             call(libc::SYS_write, fd(&into), from.add(done).cast(), n)?;
             call(libc::SYS_read, fd(&out), to.add(done).cast(), n)?;
@@ -138,7 +138,7 @@ unsafe fn call(number: i64, fd: c_int, addr: *const c_void, n: usize) -> Result<
 mod tests {
     use super::*;
 
-    /// Objective: what is there is read and written, what is not is `EFAULT` and no crash, also half-way.
+    /// Objective: mapped memory is read and written; an unmapped address, even half-way, is `EFAULT` and no crash.
     #[test]
     fn wild_pointers() {
         let mut bytes = vec![7u8; 10_000];

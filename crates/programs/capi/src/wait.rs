@@ -1,4 +1,4 @@
-//! Waiting on netmap descriptors and others together: the common part of poll, select and epoll.
+//! Waiting on netmap descriptors together with others: the common part of poll, select and epoll.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -14,7 +14,7 @@ use crate::descriptor::{Bound, Descriptor};
 use crate::output::{ROOM, Room};
 use crate::real;
 
-/// A thing to wait for.
+/// A source of events.
 #[derive(Clone)]
 pub enum Source {
     /// A netmap descriptor.
@@ -37,7 +37,7 @@ impl Source {
         }
     }
 
-    /// A number that changes when there is something new.
+    /// A number that changes with each update.
     pub fn news(&self) -> Option<u64> {
         match self {
             Source::Port(port) => port.with(|b| b.news()),
@@ -53,7 +53,7 @@ impl Source {
         }
     }
 
-    /// How long the end of its connection is not told again.
+    /// Time until the end of its connection may be reported again.
     fn until_end_is_told(&self) -> Duration {
         match self {
             Source::Port(port) => port.with(Bound::until_end_is_told).unwrap_or_default(),
@@ -67,12 +67,12 @@ impl Source {
         }
     }
 
-    /// Whether it is that netmap descriptor.
+    /// Whether this is the given netmap descriptor.
     pub fn is(&self, other: &Arc<Descriptor>) -> bool {
         matches!(self, Source::Port(port) if Arc::ptr_eq(port, other))
     }
 
-    /// What is armed of it; none if it is not registered.
+    /// The rings to arm; `None` if unregistered.
     fn armed(&self, events: c_short) -> Option<Armed> {
         match self {
             Source::Port(port) => port.bound().map(|bound| Armed::Port(bound, events)),
@@ -81,14 +81,14 @@ impl Source {
     }
 }
 
-/// Rings that are to wake us.
+/// Rings that ask for wake-ups.
 enum Armed {
     Port(Arc<Bound>, c_short),
     Output(Arc<dyn Room>),
 }
 
 impl Armed {
-    /// Asks for wake-ups, which these descriptors tell.
+    /// Asks for wake-ups, which arrive through the returned descriptors.
     fn go_to_sleep(&self) -> Vec<c_int> {
         match self {
             Armed::Port(bound, events) => {
@@ -107,24 +107,24 @@ impl Armed {
     }
 }
 
-/// A descriptor that is waited for.
+/// A descriptor to wait for.
 pub struct Watched {
     /// The program's number for it.
     pub fd: c_int,
-    /// The thing to wait for.
+    /// Its source of events.
     pub source: Source,
     /// The events to wait for: `POLLIN`, `POLLOUT`, …
     pub events: c_short,
-    /// The events that were found.
+    /// The events found.
     pub found: c_short,
-    /// Events that are reported whatever the rings say, because the peer hung up.
+    /// Events reported whatever the rings' state, because the peer hung up.
     pub ended: c_short,
-    /// News it had when it was last reported: it is not ready again without new ones (edge-triggered epoll).
+    /// [`Source::news`] at its last report: without a change it is not ready again (edge-triggered epoll).
     pub seen: Option<u64>,
 }
 
 impl Watched {
-    /// Syncs it. What is ready, unless it was reported before.
+    /// Syncs the source. Returns its ready events, unless they were reported before.
     fn poll(&self) -> c_short {
         let found = self.source.poll(self.events);
         let stale = self.seen.is_some() && self.seen == self.source.news();
@@ -132,8 +132,8 @@ impl Watched {
     }
 }
 
-/// Waits until one of `ports` or of `others` is ready or the time is up (none: no limit), syncing the ports as netmap's
-/// poll does. Reports ready events in `found` and `revents`; there are none if the time was up.
+/// Waits until one of `ports` or of `others` is ready or the time is up (`None`: no limit), syncing the ports as
+/// netmap's poll does. Reports ready events in `found` and `revents`; without any, the time was up.
 ///
 /// # Errors
 /// The error of ppoll(2), most often `EINTR`.
@@ -145,7 +145,7 @@ pub fn wait(
 ) -> Result<(), Errno> {
     let start = Instant::now();
     if look(ports) || poll(ports, limit) {
-        // The others are asked too, so that none of them starves; alone, the system call is saved.
+        // The others are checked too, lest they starve; without any, the system call is saved.
         return if others.is_empty() && mask.is_null() { Ok(()) } else { kernel(others, Some(Duration::ZERO), mask) };
     }
     loop {
@@ -160,7 +160,7 @@ pub fn wait(
     }
 }
 
-/// Syncs the ports and notes what is ready. A descriptor found hung up stays so.
+/// Syncs the ports and records ready events. A descriptor found hung up stays so.
 fn look(ports: &mut [Watched]) -> bool {
     let mut any = false;
     for p in ports.iter_mut() {
@@ -170,7 +170,7 @@ fn look(ports: &mut [Watched]) -> bool {
     any
 }
 
-/// Arms the ports, looks once more, and sleeps.
+/// Arms the ports, checks once more, and sleeps.
 fn sleep(
     ports: &mut [Watched],
     others: &mut [pollfd],
@@ -181,8 +181,8 @@ fn sleep(
     let wakes: Vec<c_int> = armed.iter().flat_map(Armed::go_to_sleep).collect();
     let ready = ports.iter().any(|p| p.poll() != 0);
     let mut fds: Vec<pollfd> = others.to_vec();
-    // A connection on which the daemon hung up: the port was taken away, or the daemon ended.
-    // Of others, the kernel says so itself.
+    // A connection that the daemon closed: the port was taken away, or the daemon ended. For other descriptors the
+    // kernel reports a hang-up itself.
     let mut left = left;
     for p in ports.iter() {
         let silent = p.source.until_end_is_told();
@@ -213,20 +213,20 @@ fn sleep(
 pub fn kernel(fds: &mut [pollfd], limit: Option<Duration>, mask: *const sigset_t) -> Result<(), Errno> {
     let limit = limit.map(|d| timespec { tv_sec: d.as_secs() as i64, tv_nsec: d.subsec_nanos().into() });
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the slice is ours for the call; limit is null or points at our own value; the mask is the program's or
-    // null.
+    // SAFETY: the slice is exclusive for the call; limit is null or points at a local value; the mask is the program's
+    // or null.
     let n = unsafe { real::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, limit, mask) };
     if n < 0 { Err(crate::errno::last()) } else { Ok(()) }
 }
 
-/// Polls the ports, as long as that pays. Returns whether any became ready.
+/// Polls the ports while polling pays. Returns whether any became ready.
 fn poll(ports: &mut [Watched], limit: Option<Duration>) -> bool {
     let most = limit.map_or(most(), |l| l.min(most()));
     if most.is_zero() {
         return false;
     }
     thread_local! {
-        /// What polling has brought this thread; none while it polls.
+        /// This thread's state of the adaptive polling; `None` while it polls.
         static SPIN: Cell<Option<Spin>> = const { Cell::new(None) };
     }
     SPIN.with(|learned| {

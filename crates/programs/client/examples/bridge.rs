@@ -1,4 +1,4 @@
-//! A bridge between two ports: frames that come in at one leave at the other.
+//! A bridge between two ports: frames received on one leave on the other.
 //!
 //! `cargo run --release -p netvale --example bridge -- vale0:x vale1:x`, with `netvale up` running. Between ports that
 //! share a region, such as a port and its pipes (`vale0:x`, `vale0:x{1`), buffers are swapped and no byte is copied.
@@ -7,20 +7,21 @@ use std::time::{Duration, Instant};
 
 use netvale::{Interest, Port, RxRing, TxRing, swap_buffers};
 
-/// Moves the frames that are there and find room. Returns whether anything moved.
+/// Moves the available frames for which there is room. Returns whether anything moved.
 fn forward(rx: &mut RxRing, tx: &mut TxRing, frame: &mut [u8]) -> bool {
     let n = rx.space().min(tx.space());
     for k in 0..n {
-        let (from, to) = (rx.at(k), tx.at(k));
+        let from = rx.at(k);
+        let to = tx.at(k);
         let slot = rx.slot(from);
         if !swap_buffers(rx, from, tx, to) {
-            // The regions differ: one copy. A slot never holds more than a buffer.
+            // Separate regions: one copy. A slot never holds more than a buffer.
             let len = rx.read(from, frame);
             tx.mem().write(tx.slot(to).buf_idx, 0, &frame[..len]);
             tx.set_len(to, len as u16, slot.flags);
         }
     }
-    // The sender's slots first: until then the receiver's still name the buffers.
+    // The sender's slots first: until then the receiver's slots still name the same buffers.
     tx.advance(n);
     tx.sync();
     rx.advance(n);
@@ -31,10 +32,13 @@ fn forward(rx: &mut RxRing, tx: &mut TxRing, frame: &mut [u8]) -> bool {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let names: Vec<String> = std::env::args().skip(1).collect();
     let [a, b] = &names[..] else { return Err("usage: bridge PORT PORT, e.g. vale0:x vale1:x".into()) };
-    let (mut a, mut b) = (Port::open(a)?, Port::open(b)?);
-    let (mut frame, mut idle) = (vec![0u8; 65_536], Instant::now());
+    let mut a = Port::open(a)?;
+    let mut b = Port::open(b)?;
+    let mut frame = vec![0u8; 65_536];
+    let mut idle = Instant::now();
     loop {
-        let ((a_tx, a_rx), (b_tx, b_rx)) = (a.rings(), b.rings());
+        let (a_tx, a_rx) = a.rings();
+        let (b_tx, b_rx) = b.rings();
         let there = forward(&mut a_rx[0], &mut b_tx[0], &mut frame);
         let back = forward(&mut b_rx[0], &mut a_tx[0], &mut frame);
         if there || back {

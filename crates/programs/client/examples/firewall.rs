@@ -14,10 +14,10 @@ use netvale::{Interest, Port, RxRing, TxRing, swap_buffers};
 use netvale_wire::Layers;
 use netvale_wire::layers::{TCP, UDP};
 
-/// Maximum length of the headers that are examined, in bytes.
+/// Maximum bytes of headers to examine.
 const PREFIX: usize = 128;
 
-/// A set of flows: a field that is `None` matches anything.
+/// A set of flows: a `None` field matches anything.
 #[derive(Default)]
 struct Rule {
     protocol: Option<u8>,
@@ -43,13 +43,14 @@ impl Rule {
             "udp" => Some(UDP),
             other => given(other)?,
         };
-        let (src, src_port) = (given(src)?, given(src_port)?);
+        let src = given(src)?;
+        let src_port = given(src_port)?;
         Ok(Rule { protocol, src, src_port, dst: given(dst)?, dst_port: given(dst_port)? })
     }
 
     fn matches(&self, frame: &[u8]) -> bool {
         let Some(ip) = Layers::parse(frame).ok().and_then(|layers| layers.ip) else { return false };
-        // TCP and UDP have their ports in the same place; fragments have none.
+        // TCP and UDP have their ports in the same place; later fragments have none.
         let ports = frame.get(ip.l4..ip.l4 + 4).filter(|_| !ip.fragment);
         let port = |wanted: Option<u16>, at: usize| {
             wanted.is_none_or(|port| ports.is_some_and(|ports| ports[at..at + 2] == port.to_be_bytes()))

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use netvale::{Interest, Port};
 
-/// How long to look for frames before sleeping: longer than a wake-up takes.
+/// Upper bound on polling before sleeping: longer than a wake-up takes.
 const SPIN: Duration = Duration::from_micros(100);
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -14,9 +14,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let name = std::env::args().nth(1).ok_or("usage: sink PORT, e.g. vale0:sink")?;
     let mut port = Port::open(&name)?;
     port.set_spin(SPIN);
-    let (mut frames, mut bytes, mut last) = (0u64, 0u64, Instant::now());
+    let mut frames = 0u64;
+    let mut bytes = 0u64;
+    let mut last = Instant::now();
     loop {
-        // Fails when the daemon ends; `false` means that no frame came.
+        // Fails when the daemon ends; `false` means that no frame arrived.
         port.wait(Interest::Rx, Some(SECOND))?;
         for ring in port.rx() {
             let n = ring.space();
@@ -26,14 +28,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 bytes += u64::from(slot.len);
                 frames += u64::from(slot.flags & netvale::slot::NS_MOREFRAG == 0);
             }
-            // The slots go back with the next sync, which `wait` does.
+            // `wait` syncs next, which returns the slots.
             ring.advance(n);
         }
         if last.elapsed() >= SECOND {
             let seconds = last.elapsed().as_secs_f64();
-            let (mpps, gbps) = (frames as f64 / seconds / 1e6, bytes as f64 * 8.0 / seconds / 1e9);
+            let mpps = frames as f64 / seconds / 1e6;
+            let gbps = bytes as f64 * 8.0 / seconds / 1e9;
             println!("{mpps:.3} Mpps, {gbps:.3} Gbit/s");
-            (frames, bytes, last) = (0, 0, Instant::now());
+            frames = 0;
+            bytes = 0;
+            last = Instant::now();
         }
     }
 }

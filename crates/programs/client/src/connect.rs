@@ -25,11 +25,11 @@ use crate::nics;
 use crate::parts::places;
 use crate::ring::{RxRing, TxKind, TxRing};
 
-/// How long the daemon may take to answer.
+/// Time limit for the daemon's answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The daemon's answer while a worker has the memory of a port that was closed in the same file, and the pause before
-/// it is asked again.
+/// The daemon's answer while a worker still holds the memory of a port closed in the same file, and the pause before
+/// the next attempt.
 const AGAIN: i32 = Errno::AGAIN.raw_os_error();
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -43,7 +43,7 @@ pub struct Attached {
     pub tx: Vec<TxRing>,
     /// The rx rings.
     pub rx: Vec<RxRing>,
-    /// The region's memfd, or the user's file that it lies in.
+    /// The region's memfd, or the user's file that holds it.
     pub region: OwnedFd,
 }
 
@@ -64,7 +64,7 @@ pub fn attach(conn: BorrowedFd<'_>, request: &AttachRequest) -> Result<Attached,
     resumed(attached(ask(conn, &request.encode(), None)?)?)
 }
 
-/// Like [`attach`], with the region in a file of the user's. A region that is in the file already is used.
+/// Like [`attach`], with the region in the user's file. A region already in the file is used.
 ///
 /// # Errors
 /// Like [`attach`]; [`Error::File`] if the daemon does not accept the file.
@@ -94,11 +94,11 @@ fn resumed(mut attached: Attached) -> Result<Attached, Error> {
     Ok(attached)
 }
 
-/// The attachment of a connection that came from another process. The rings are left as they are: the other process may
-/// be using them.
+/// The attachment of a connection that came from another process. The rings stay unchanged: the other process may be
+/// using them.
 ///
 /// # Errors
-/// Like [`attach`]; `ENXIO` when the connection holds nothing.
+/// Like [`attach`]; `ENXIO` if the connection holds no port.
 pub fn resume(conn: BorrowedFd<'_>) -> Result<Attached, Error> {
     attached(ask(conn, &Holding::Resume.encode(), None)?)
 }
@@ -106,7 +106,7 @@ pub fn resume(conn: BorrowedFd<'_>) -> Result<Attached, Error> {
 /// Releases the port of a connection; the connection can then be used for another port.
 ///
 /// # Errors
-/// Like [`attach`]; `ENXIO` when the connection holds nothing.
+/// Like [`attach`]; `ENXIO` if the connection holds no port.
 pub fn release(conn: BorrowedFd<'_>) -> Result<(), Error> {
     let (bytes, _) = ask(conn, &Holding::Release.encode(), None)?;
     let reply = AttachReply::decode(&bytes)?;
@@ -116,7 +116,7 @@ pub fn release(conn: BorrowedFd<'_>) -> Result<(), Error> {
 /// Sends one of netmap's requests that do not open a port.
 ///
 /// # Errors
-/// [`Error`] if there is no usable answer. The daemon's refusal is in the reply's status.
+/// [`Error`] without a usable answer. The daemon's refusal is in the reply's status.
 pub fn request(conn: BorrowedFd<'_>, request: &DeviceRequest) -> Result<DeviceReply, Error> {
     let (bytes, _) = ask(conn, &request.encode(), None)?;
     Ok(DeviceReply::decode(&bytes)?)
@@ -138,7 +138,7 @@ fn attached((bytes, mut fds): (Vec<u8>, Vec<OwnedFd>)) -> Result<Attached, Error
     let csb = (reply.port_flags & IN_FILE != 0).then(|| fds.remove(0));
     let map = match &csb {
         None => mapped(&region, len, || Mapping::of_any(region.as_fd(), len))?,
-        // Regions in files are told apart by the memfd that each has as well.
+        // Regions in files are distinguished by the memfd that each also has.
         Some(csb) => mapped(csb, len, || {
             let room = usize::try_from(reply.csb_atok).map_err(|_| Errno::NOMEM)?;
             let rest = len.checked_sub(room).ok_or(Errno::INVAL)?;
@@ -150,8 +150,8 @@ fn attached((bytes, mut fds): (Vec<u8>, Vec<OwnedFd>)) -> Result<Attached, Error
     Ok(Attached { reply, map, tx, rx, region })
 }
 
-/// Sends a message and waits for its answer, which comes on a socket of its own: others may use the connection at the
-/// same time.
+/// Sends a message and waits for its answer, which arrives on a socket of its own: other threads may use the connection
+/// meanwhile.
 fn ask(conn: BorrowedFd<'_>, message: &[u8], file: Option<BorrowedFd<'_>>) -> Result<(Vec<u8>, Vec<OwnedFd>), Error> {
     let (ours, theirs) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
@@ -194,14 +194,14 @@ fn receive(conn: &OwnedFd) -> Result<(Vec<u8>, Vec<OwnedFd>), Error> {
     Ok((bytes.get(..got.bytes).unwrap_or(&[]).to_vec(), got.fds))
 }
 
-/// Regions this program has mapped, by the device and inode of the memfd that each region has. While a mapping lives,
-/// its inode is not reused.
+/// Regions this program has mapped, by device and inode of each region's memfd. While a mapping lives, its inode is not
+/// reused.
 static MAPPED: Mutex<Vec<(Inode, Weak<Mapping>)>> = Mutex::new(Vec::new());
 
 /// Device and inode numbers.
 type Inode = (u64, u64);
 
-/// Maps a region, once for all of this program's ports in it, so that buffers can be swapped between their rings.
+/// Maps a region once for all of this program's ports in it, so that buffers can be swapped between their rings.
 fn mapped(
     region: &OwnedFd,
     len: usize,
@@ -220,7 +220,7 @@ fn mapped(
     Ok(map)
 }
 
-/// Builds the rings of a reply, in its region.
+/// Builds the rings that a reply describes, in its region.
 pub(crate) fn rings(
     reply: &AttachReply,
     map: &Arc<Mapping>,
@@ -232,11 +232,13 @@ pub(crate) fn rings(
         places.ring(map, id, slots).ok_or(Error::Inconsistent("a ring outside the region"))
     };
     let mut bell = || bells.next().ok_or(Error::Inconsistent("too few descriptors"));
-    let (mut tx, mut rx) = (Vec::new(), Vec::new());
+    let mut tx = Vec::new();
+    let mut rx = Vec::new();
     let of_nic = |i: u32, rings: u32| reply.nic_entries > 0 && i < rings;
     for i in reply.tx_bound.clone() {
         let own = side(reply.csb_first, i, reply.tx_slots)?;
-        let (doorbell, wake) = (bell()?, bell()?);
+        let doorbell = bell()?;
+        let wake = bell()?;
         if of_nic(i, reply.tx_rings - reply.host_tx_rings) {
             tx.push(nics::tx(reply, map, own, (doorbell, wake))?);
             continue;
@@ -254,7 +256,8 @@ pub(crate) fn rings(
     }
     for i in reply.rx_bound.clone() {
         let own = side(reply.csb_first, reply.tx_rings + i, reply.rx_slots)?;
-        let (doorbell, wake) = (bell()?, bell()?);
+        let doorbell = bell()?;
+        let wake = bell()?;
         if of_nic(i, reply.rx_rings - reply.host_rx_rings) {
             rx.push(nics::rx(reply, map, own, (doorbell, wake))?);
             continue;

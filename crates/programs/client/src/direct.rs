@@ -1,4 +1,4 @@
-//! Interfaces that the program opens itself, without a daemon: for programs with the privilege to do so.
+//! Interfaces that a privileged program opens itself, without a daemon.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -21,9 +21,9 @@ use crate::port::{Options, Port};
 use crate::ring::{RxRing, TxRing};
 use crate::{guest, nics};
 
-/// The region that this program's interfaces share (number 1), and the last region number given out.
+/// The region shared by this program's interfaces (number 1), and the last region number given out.
 static SHARED: Mutex<(Weak<Region>, u32)> = Mutex::new((Weak::new(), COMMON_REGION));
-/// Number of the region that interfaces share, as in netmap.
+/// Number of the shared region, as in netmap.
 const COMMON_REGION: u32 = 1;
 
 /// Whether a port is an interface without host rings: host rings need a daemon.
@@ -34,7 +34,7 @@ pub(crate) fn is_possible(spec: &PortSpec) -> bool {
         && spec.flags.monitor.is_none()
 }
 
-/// What a specification means, to a program that is its own host.
+/// The specification, resolved for a program that is its own host.
 pub(crate) fn meant(spec: PortSpec) -> PortSpec {
     let exists = |ifname: &str| Interface::find(ifname).is_ok() || device_of(ifname).is_some();
     spec.settled(|whole| matches!(whole.base(), Base::Netmap { ifname } if exists(ifname.as_str())))
@@ -82,7 +82,7 @@ pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
     ))
 }
 
-/// The queues that are opened, and the rings that are bound: those of the queues, in the directions asked for.
+/// The opened queues, and their rings in the requested directions.
 fn ranges(spec: &PortSpec, queues: u32) -> (Range<u32>, RingRanges) {
     let which = match spec.rings {
         Rings::OneNic(i) => u32::from(i.get())..u32::from(i.get()) + 1,
@@ -93,9 +93,10 @@ fn ranges(spec: &PortSpec, queues: u32) -> (Range<u32>, RingRanges) {
     (which, rings)
 }
 
-/// The reply that a daemon would have sent.
+/// The reply that a daemon would send.
 fn reply(nic: &Nic, mem: &PortMem, binding: &Binding, mem_id: u32, rings: &RingRanges) -> AttachReply {
-    let (layout, shape) = (mem.region().layout(), mem.shape());
+    let layout = mem.region().layout();
+    let shape = mem.shape();
     let bufs = layout.sizes.bufs;
     AttachReply {
         role: Role::Switch,
@@ -121,7 +122,7 @@ fn reply(nic: &Nic, mem: &PortMem, binding: &Binding, mem_id: u32, rings: &RingR
     }
 }
 
-/// The region that this program's interfaces share while it has room, otherwise a new one. Returned with its number.
+/// The region shared by this program's interfaces while it has room, otherwise a new one; returned with its number.
 fn region(needs: &Needs) -> Result<(Arc<Region>, u32), Error> {
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
     if needs.is_usual() {
@@ -139,7 +140,7 @@ fn region(needs: &Needs) -> Result<(Arc<Region>, u32), Error> {
     Ok((region, shared.1))
 }
 
-/// The parts of a port that is being opened.
+/// The parts of a port during opening.
 struct Opening {
     reply: AttachReply,
     map: Arc<Mapping>,
@@ -150,7 +151,7 @@ struct Opening {
 }
 
 impl Opening {
-    /// Opens a queue and makes its rings, in the directions that are bound.
+    /// Opens a queue and makes its rings in the bound directions.
     fn queue(&mut self, nic: &Arc<Nic>, queue: u32, mem: &PortMem, rings: &RingRanges) -> Result<(), Error> {
         let buffers = Buffers { first: self.reply.buf_pool, stride: self.reply.buf_size, count: self.reply.num_bufs };
         let opened = nic.queue(queue, self.reply.nic_entries, (&self.map, buffers))?;

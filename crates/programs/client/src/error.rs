@@ -7,7 +7,7 @@ use netvale_control::client::ClientError;
 use netvale_portspec::ParseError;
 use thiserror::Error;
 
-/// Why a port cannot be opened or used.
+/// Errors of opening or using a port.
 #[derive(Debug, Error)]
 pub enum Error {
     /// A PCI function cannot be opened.
@@ -49,7 +49,7 @@ pub enum Error {
     /// The daemon's answer is malformed.
     #[error("the daemon's answer cannot be used: {0}")]
     Protocol(#[from] BadMessage),
-    /// The parts of an answer do not fit each other.
+    /// The parts of an answer contradict each other.
     #[error("the daemon's answer cannot be used: {0}")]
     Inconsistent(&'static str),
     /// A device of this virtual machine, or the host's description of it, is unusable.

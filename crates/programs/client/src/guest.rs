@@ -22,7 +22,7 @@ use crate::ring::{RxRing, TxKind, TxRing};
 /// Opens the device that netvale's kernel driver is bound to.
 ///
 /// # Errors
-/// [`Error::Passthrough`], [`Error::System`]; [`Error::Inconsistent`] when the host says what cannot be.
+/// [`Error::Passthrough`], [`Error::System`]; [`Error::Inconsistent`] if the host's description contradicts itself.
 pub(crate) fn open_passthrough(spec: &PortSpec, device: &Path, options: &Options) -> Result<Port, Error> {
     let passthrough = Passthrough::open(device, options.hdr_len, options.extra_bufs)?;
     let reply = AttachReply::of_device(passthrough.header());
@@ -32,7 +32,8 @@ pub(crate) fn open_passthrough(spec: &PortSpec, device: &Path, options: &Options
         Rings::OneNic(_) => 0..0,
         _ => 0..rings,
     };
-    let (tx, rx) = (bound(reply.tx_rings, Directions::Rx), bound(reply.rx_rings, Directions::Tx));
+    let tx = bound(reply.tx_rings, Directions::Rx);
+    let rx = bound(reply.rx_rings, Directions::Tx);
     let reply = AttachReply { tx_bound: tx, rx_bound: rx, hdr_len: options.hdr_len, alone: true, ..reply };
     let len = usize::try_from(reply.memsize).map_err(|_| Error::Inconsistent("memory too large for this machine"))?;
     let map =
@@ -55,7 +56,7 @@ pub(crate) fn open_passthrough(spec: &PortSpec, device: &Path, options: &Options
 /// Opens the device at an address of the PCI bus, which has no driver.
 ///
 /// # Errors
-/// [`Error::Pci`] or [`Error::System`] if a step fails; [`Error::Device`] when it is not a ptnet device;
+/// [`Error::Pci`] or [`Error::System`] if a step fails; [`Error::Device`] if it is not a ptnet device;
 /// [`Error::Refused`] if the host refuses.
 pub(crate) fn open_function(address: &str, hdr_len: u32) -> Result<Port, Error> {
     match pci::open(address, hdr_len)? {
@@ -74,8 +75,8 @@ impl Port {
     /// header before each frame.
     ///
     /// # Errors
-    /// [`Error::System`] if a step fails; [`Error::Device`] when the other end is not a ptnet port; [`Error::Refused`]
-    /// if the host refuses.
+    /// [`Error::System`] if a step fails; [`Error::Device`] if the other end is not a ptnet port; [`Error::Refused`] if
+    /// the host refuses.
     pub fn as_guest(path: &Path, hdr_len: u32) -> Result<Port, Error> {
         Port::of_guest(Guest::connect(path)?, hdr_len)
     }
@@ -83,8 +84,8 @@ impl Port {
     /// Starts a guest's rings, with `hdr_len` (0 or 12) bytes of virtio-net header before each frame.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the host refuses; [`Error::System`] if a step fails; [`Error::Inconsistent`] when the
-    /// host's description contradicts itself.
+    /// [`Error::Refused`] if the host refuses; [`Error::System`] if a step fails; [`Error::Inconsistent`] if the host's
+    /// description contradicts itself.
     pub fn of_guest(guest: Guest, hdr_len: u32) -> Result<Port, Error> {
         let running = guest.start(hdr_len)?;
         let (tx, rx) = rings(&running.reply, &running.map, &mut running.bells.into_iter())?;

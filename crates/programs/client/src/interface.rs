@@ -1,4 +1,4 @@
-//! Port names in the place of interface names.
+//! Port names in place of interface names.
 
 use netvale_control::types::Mac;
 use netvale_portspec::{Base, Directions, PortSpec, SwitchName};
@@ -6,7 +6,7 @@ use netvale_portspec::{Base, Directions, PortSpec, SwitchName};
 /// Prefix of a port's name, for programs that handle `vale…` and `netmap:…` themselves.
 pub const PREFIX: &str = "nv:";
 
-/// The port that an interface name stands for. `None` if it is really an interface's name.
+/// The port that an interface name stands for; `None` if it is a real interface's name.
 ///
 /// | name | port |
 /// |---|---|
@@ -16,7 +16,7 @@ pub const PREFIX: &str = "nv:";
 #[must_use]
 pub fn interface(name: &str) -> Option<PortSpec> {
     match name.strip_prefix(PREFIX) {
-        // What else has a colon is an interface's label, such as `eth0:1`.
+        // Any other name with a colon is an interface's label, such as `eth0:1`.
         None => PortSpec::parse(name).ok().filter(|_| name.starts_with("netmap:") || name.starts_with("vale")),
         Some(switch) if SwitchName::parse(switch).is_ok() => {
             PortSpec::parse(&format!("{switch}:p{}", std::process::id())).ok()
@@ -25,15 +25,15 @@ pub fn interface(name: &str) -> Option<PortSpec> {
     }
 }
 
-/// The name that [`interface`] takes for a port of that full name.
+/// The interface name that [`interface`] maps to the port of that full name.
 #[must_use]
 pub fn name_of(port: &str) -> String {
     let is_marked = interface(port).is_some();
     if is_marked { port.to_owned() } else { format!("{PREFIX}{port}") }
 }
 
-/// The same port for one direction only, so that its two directions can be opened separately. `None` when the port
-/// cannot be divided: it is a pipe, a monitor, or has one direction already.
+/// The same port for one direction only, so that its two directions can be opened separately. `None` if the port cannot
+/// be divided: a pipe, a monitor, or a port of one direction.
 #[must_use]
 pub fn one_way(spec: &PortSpec, way: Directions) -> Option<PortSpec> {
     let divisible = matches!(spec.name.base(), Base::Vale { .. })
@@ -57,7 +57,7 @@ pub fn mac(spec: &PortSpec) -> [u8; 6] {
 mod tests {
     use super::*;
 
-    /// Objective: only names that are marked as ports are ports, in all their spellings.
+    /// Objective: only marked names are ports, in all their spellings.
     #[test]
     fn names() {
         let port = |name: &str| interface(name).map(|p| p.to_string());
@@ -77,7 +77,7 @@ mod tests {
         }
     }
 
-    /// Objective: a switch's port can be divided, one with a single direction or a partner cannot.
+    /// Objective: a switch's port can be divided; a port with a single direction or a partner cannot.
     #[test]
     fn divided() {
         let rx = |name| interface(name).and_then(|p| one_way(&p, Directions::Rx)).map(|p| p.to_string());

@@ -12,7 +12,7 @@ pub(crate) struct NicTx {
     pub(crate) through: ThroughTx,
 }
 
-/// How long a ring that is dropped waits for the kernel to take the frames it had no room for.
+/// How long a dropped ring waits for the kernel to take frames that it had no room for.
 const FAREWELL: Duration = Duration::from_millis(100);
 
 impl Drop for NicTx {
@@ -21,7 +21,7 @@ impl Drop for NicTx {
     }
 }
 
-// Out of line: rings of switches and pipes, whose syncs take fewer instructions than this, share their code with it.
+// Out of line: switch and pipe rings share the calling code, and their syncs take fewer instructions than this.
 impl NicTx {
     #[inline(never)]
     pub(crate) fn sync(&mut self) {

@@ -46,8 +46,7 @@ pub(crate) fn tx(
     Ok(TxRing::new(TxKind::Nic(Box::new(NicTx { ring, through })), wake))
 }
 
-/// Makes an rx ring whose first descriptor is its queue's socket, and whose second is where its frames are forwarded
-/// to.
+/// Makes an rx ring. Its first descriptor is its queue's socket; to the second its frames are forwarded.
 ///
 /// # Errors
 /// [`Error::System`] if a system call fails.
@@ -72,7 +71,7 @@ pub(crate) fn rx(
     Ok(RxRing { nic: Some(Box::new(through)), ..RxRing::new(ring, wake) })
 }
 
-/// Binds the sockets that are not bound, now that all rings are mapped.
+/// Binds the unbound sockets, now that all rings are mapped.
 ///
 /// # Errors
 /// [`Error::Nic`] if the kernel refuses.

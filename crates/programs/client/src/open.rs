@@ -80,7 +80,8 @@ impl Port {
         let ends = Arc::new((region.port(shape)?, region.port(shape)?));
         let bells = || -> Result<[Doorbell; 2], Error> { Ok([bell()?, bell()?]) };
         // One pair for each direction: frames arrived, room made.
-        let (to_b, to_a) = (bells()?, bells()?);
+        let to_b = bells()?;
+        let to_a = bells()?;
         let a = local_end("{", &ends, &ends.0, &ends.1, &to_b, &to_a)?;
         let b = local_end("}", &ends, &ends.1, &ends.0, &to_a, &to_b)?;
         Ok((a, b))

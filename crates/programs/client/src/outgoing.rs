@@ -13,10 +13,10 @@ use crate::connect::is_closed;
 use crate::ring::TxRing;
 use crate::{Error, LatePort, Port};
 
-/// How long a sender polls for room before it sleeps.
+/// Upper bound on polling for room before a sender sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// Why a frame was not sent.
+/// Reasons why a frame was not sent.
 #[derive(Debug, Error)]
 pub enum SendError {
     /// No room was found within the time limit.
@@ -40,7 +40,7 @@ pub enum SendError {
 }
 
 impl SendError {
-    /// The errno of a packet socket in this case. Without room: that of a non-blocking one.
+    /// The errno of a packet socket in this case. Without room: that of a non-blocking socket.
     pub fn errno(&self) -> Errno {
         match self {
             SendError::NoRoom => Errno::AGAIN,
@@ -56,18 +56,18 @@ impl SendError {
     }
 }
 
-/// A tx ring that threads share to send.
+/// A tx ring that several threads send on.
 pub struct Outgoing {
     inner: Mutex<Inner>,
 }
 
 struct Inner {
     end: End,
-    /// Number of threads that sleep until there is room.
+    /// Number of threads asleep until there is room.
     sleepers: u32,
-    /// The descriptors they sleep on, from the first sleep on.
+    /// The descriptors they sleep on, made at the first sleep.
     wakes: Option<Arc<Wakes>>,
-    /// What polling for room has brought.
+    /// State of the adaptive polling for room.
     spin: Spin,
 }
 
@@ -85,14 +85,14 @@ pub struct Wakes {
 }
 
 impl Wakes {
-    /// The descriptors themselves.
+    /// The descriptors.
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         std::iter::once(self.room.as_fd()).chain(self.connection.iter().map(AsFd::as_fd))
     }
 }
 
 impl Outgoing {
-    /// Sends on the port named `name`, which is opened with the first frame, with the rights that the program has now.
+    /// Sends on the port named `name`, which is opened with the first frame, with the program's current rights.
     ///
     /// # Errors
     /// [`Error::NoDaemon`] if no daemon listens.
@@ -100,7 +100,7 @@ impl Outgoing {
         Ok(Outgoing::new(End::Late(Box::new(LatePort::new(name)?))))
     }
 
-    /// Sends on the tx rings of a port that goes on receiving: they are taken out of it.
+    /// Sends on the tx rings of a port that continues to receive: they are taken out of it.
     ///
     /// # Errors
     /// [`Error::System`] if no descriptor is left.
@@ -120,7 +120,7 @@ impl Outgoing {
     /// Sends a frame; waits for room up to `limit`. An accepted frame arrives, whatever the program does afterwards.
     ///
     /// # Errors
-    /// [`SendError`] says why the frame was not sent.
+    /// [`SendError`] gives the reason.
     pub fn send(&self, frame: &[u8], limit: Duration) -> Result<(), SendError> {
         if self.lock().put(frame)? {
             return Ok(());
@@ -146,9 +146,9 @@ impl Outgoing {
         }
     }
 
-    /// Tries again for up to `most`, as long as that pays. Returns whether the frame was sent.
+    /// Retries for up to `most`, as long as polling pays. Returns whether the frame was sent.
     fn poll(&self, frame: &[u8], most: Duration) -> Result<bool, SendError> {
-        // Threads that poll at the same time begin without experience.
+        // Threads that poll at the same time begin with a fresh state.
         let mut spin = std::mem::take(&mut self.lock().spin);
         spin.set_most(most);
         let mut sent = Ok(false);
@@ -163,12 +163,12 @@ impl Outgoing {
     /// Whether the next frame would be sent, or refused for a reason other than lack of room.
     pub fn has_room(&self) -> bool {
         let mut inner = self.lock();
-        // A port that was not used yet has an empty ring.
+        // An unused port has an empty ring.
         let Some((ring, connection)) = inner.opened() else { return true };
         ring.is_ready() || connection.is_some_and(is_closed)
     }
 
-    /// A number that changes when there is room again.
+    /// A number that changes when room becomes available.
     pub fn news(&self) -> u64 {
         self.lock().opened().map_or(0, |(ring, _)| ring.mem().indices().2.into())
     }
@@ -225,7 +225,7 @@ impl Inner {
             sent = ring.send(frame);
             ring.sync();
         }
-        // Is the daemon still there? Checked when it costs little: there is no room, or a kick was sent.
+        // Checks for the daemon when it costs little: without room, or after a kick.
         let ask = !sent || ring.kicks().sent() != rung;
         if ask && connection.is_some_and(is_closed) { Err(SendError::Closed) } else { Ok(sent) }
     }
@@ -248,7 +248,7 @@ fn copied(fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
 fn sleep(wakes: &Wakes, left: Duration) {
     let mut fds: Vec<PollFd<'_>> = wakes.fds().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
     let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-    // An interrupted sleep is as good as any: the caller checks again.
+    // An interrupted sleep serves as well: the caller checks again.
     let _ = rustix::event::poll(&mut fds, Some(&left));
 }
 
@@ -279,7 +279,7 @@ mod tests {
         got
     }
 
-    /// Objective: each reason for not sending a frame is distinct, in words and as a socket's errno.
+    /// Objective: each reason for not sending a frame is distinct, as text and as a socket's errno.
     #[test]
     fn reasons() {
         let (out, _a, _b) = ends();
@@ -295,8 +295,7 @@ mod tests {
         assert!(matches!(none, SendError::ReceiveOnly), "{none}");
     }
 
-    /// Objective: every accepted frame arrives, though nothing is called any more; room is reported exactly while there
-    /// is some.
+    /// Objective: every accepted frame arrives without any further call; room is reported exactly while there is some.
     #[test]
     fn accepted_is_sent() {
         let (out, _a, mut b) = ends();
@@ -312,8 +311,8 @@ mod tests {
         assert_eq!(std::iter::from_fn(|| next(rx)).count(), 15);
     }
 
-    /// Objective: several senders that wait for room, for frames of one slot and of several, all get it as the receiver
-    /// reads; one with a shorter time limit gives up.
+    /// Objective: several senders that wait for room, with frames of one slot and of several, all get it as the
+    /// receiver reads; a sender with a shorter time limit gives up.
     #[test]
     fn many_wait() {
         let (out, _a, mut b) = ends();

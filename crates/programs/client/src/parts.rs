@@ -6,7 +6,7 @@ use netvale_mem::view::Places;
 
 use crate::error::Error;
 
-/// Where the rings are in the region of a reply.
+/// The places of a reply's rings in its region.
 pub(crate) fn places(reply: &AttachReply) -> Places {
     Places {
         csb_atok: reply.csb_atok,

@@ -15,10 +15,10 @@ use crate::connect::is_closed;
 use crate::error::Error;
 use crate::ring::{RxRing, TxRing};
 
-/// Options for opening a port. A number of zero means the daemon's default.
+/// Options for opening a port. Zero means the daemon's default.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Directory of the daemon's sockets; `None` means the default one.
+    /// Directory of the daemon's sockets; `None` means the default directory.
     pub run_dir: Option<PathBuf>,
     /// Number of rings in each direction.
     pub rings: u32,
@@ -64,7 +64,7 @@ pub enum Interest {
 }
 
 impl Port {
-    /// Assembles a port; `keep` is anything that has to live as long.
+    /// Assembles a port; `keep` owns everything that must live as long.
     pub(crate) fn new(
         name: String,
         conn: Option<OwnedFd>,
@@ -75,7 +75,7 @@ impl Port {
         Port { name, conn, reply, map, tx, rx, spin: Spin::default(), _local: keep }
     }
 
-    /// The name the port was opened by.
+    /// The name used to open the port.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -120,7 +120,7 @@ impl Port {
         Some((self.tx.first_mut()?, self.conn.as_ref().map(AsFd::as_fd)))
     }
 
-    /// Sets how long [`Port::wait`] polls, at most, before it sleeps. Zero by default.
+    /// Sets the maximum time that [`Port::wait`] polls before it sleeps. Zero by default.
     pub fn set_spin(&mut self, spin: Duration) {
         self.spin.set_most(spin);
     }
@@ -136,7 +136,7 @@ impl Port {
     /// Syncs, then waits until a ring is ready or the time is up (`None`: no limit). Returns whether a ring is ready.
     ///
     /// # Errors
-    /// [`Error::Closed`] when the daemon is gone.
+    /// [`Error::Closed`] if the daemon has ended or has closed the port.
     pub fn wait(&mut self, interest: Interest, timeout: Option<Duration>) -> Result<bool, Error> {
         self.sync();
         let start = Instant::now();
@@ -203,8 +203,7 @@ impl Port {
         }
     }
 
-    /// The connection to the daemon: it becomes readable when the daemon closes the port. `None` for a pipe inside a
-    /// program.
+    /// The connection to the daemon, which becomes readable when the daemon closes the port. `None` without a daemon.
     pub fn connection(&self) -> Option<BorrowedFd<'_>> {
         self.conn.as_ref().map(AsFd::as_fd)
     }

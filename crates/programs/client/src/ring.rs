@@ -14,26 +14,26 @@ pub use rx::RxRing;
 pub(crate) use tx::TxKind;
 pub use tx::TxRing;
 
-/// A ring that can be waited for.
+/// A ring to wait for.
 trait Awaited {
-    /// What polling it has brought.
+    /// State of its adaptive polling.
     fn spin(&mut self) -> &mut Spin;
 
     /// Whether it is ready, after an update.
     fn look(&mut self) -> bool;
 
-    /// Asks to be woken. Returns whether it is ready already.
+    /// Asks to be woken. Returns whether the ring is ready already.
     fn ask(&mut self) -> bool;
 
-    /// Stops asking. Returns whether there had been a kick.
+    /// Stops asking. Returns whether a kick arrived.
     fn awake(&self) -> bool;
 
     /// Becomes readable on a kick.
     fn fd(&self) -> BorrowedFd<'_>;
 }
 
-/// Polls for up to `most`, as long as that pays, then sleeps for up to `limit` until the ring is ready. Returns whether
-/// it is.
+/// Polls for up to `most`, as long as polling pays, then sleeps for up to `limit` until the ring is ready. Returns
+/// whether it is ready.
 fn wait_on<R: Awaited>(ring: &mut R, most: Duration, limit: Duration) -> bool {
     ring.spin().set_most(most);
     ring.look() || poll_for(ring, R::spin, R::look) || sleep_on(ring, limit)
@@ -67,11 +67,13 @@ fn drops(counters: &RingCounters) -> Vec<(&'static str, u64)> {
 /// nothing happens.
 #[inline]
 pub fn swap_buffers(rx: &RxRing, rx_slot: u32, tx: &TxRing, tx_slot: u32) -> bool {
-    let (from, to) = (rx.mem(), tx.mem());
+    let from = rx.mem();
+    let to = tx.mem();
     if !from.shares_buffers_with(to) {
         return false;
     }
-    let (full, empty) = (from.slot_word(rx_slot), to.slot_word(tx_slot));
+    let full = from.slot_word(rx_slot);
+    let empty = to.slot_word(tx_slot);
     let changed = netvale_abi::slot::NS_BUF_CHANGED;
     to.set_slot_word(tx_slot, full.buf_idx, full.len, full.flags | changed);
     from.set_slot_word(rx_slot, empty.buf_idx, 0, changed);

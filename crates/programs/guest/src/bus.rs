@@ -1,4 +1,4 @@
-//! The identity of a function on the PCI bus, and waiting for one that does not interrupt.
+//! The identity of a function on the PCI bus, and waiting for a device without interrupts.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use netvale_mem::notify::Doorbell;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
-/// Interval at which a waiting program polls, without interrupts.
+/// Poll interval of a waiting program, without interrupts.
 pub const LOOK: Duration = Duration::from_micros(200);
 
 /// Vendor and device ID of a function.

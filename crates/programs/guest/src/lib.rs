@@ -1,15 +1,15 @@
-//! What a program inside a virtual machine has of its ptnet devices.
+//! The ptnet devices of a virtual machine, for a program inside it.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`ptnet`] | a device without a driver: memory, doorbells, commands; also reached from the host, in a virtual machine's place |
-//! | [`pci`] | where it is on the bus |
-//! | [`bus`] | what functions there say of themselves |
+//! | [`ptnet`] | a device without a driver: memory, doorbells, commands; also reached from the host in a guest's place |
+//! | [`pci`] | its place on the bus |
+//! | [`bus`] | the identity of functions on the bus |
 //! | [`published`] | a device as netmap published it |
-//! | [`passthrough`] | a device with our kernel driver (`guest/linux`), which hands out its rings |
+//! | [`passthrough`] | a device with netvale's kernel driver (`guest/linux`), which hands out its rings |
 //! | `error` | errors of opening a device |
 //!
-//! What comes of it is a description, as an attach has it, a mapping, and doorbells: the client library makes a port of
+//! Each yields a description, as an attach returns it, a mapping, and doorbells: the client library builds a port from
 //! them, the daemon hands them on.
 
 pub mod bus;

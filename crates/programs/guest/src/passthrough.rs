@@ -1,7 +1,7 @@
-//! A ptnet device in a virtual machine, from the inside: its rings taken from the guest's network interface.
+//! A ptnet device inside a virtual machine: its rings taken from the guest's network interface.
 //!
-//! The guest's kernel driver (`guest/linux`) offers `/dev/nvptnetN`: the device's memory to map, and a descriptor for
-//! each ring that is rung and read like an eventfd. As long as it is open the interface has no carrier.
+//! The guest's kernel driver (`guest/linux`) offers `/dev/nvptnetN`: the device's memory to map, and a descriptor per
+//! ring that is rung and read like an eventfd. While it is open, the interface has no carrier.
 #![allow(unsafe_code)]
 
 use std::mem::offset_of;
@@ -29,7 +29,7 @@ pub enum PassthroughError {
         /// The kernel's error.
         source: Errno,
     },
-    /// Somebody else has the rings open.
+    /// Another process has the rings open.
     #[error("{0} is open in another program: its rings are one program's at a time")]
     Busy(PathBuf),
     /// The host's header is malformed.
@@ -41,7 +41,7 @@ pub enum PassthroughError {
 }
 
 impl PassthroughError {
-    /// The error number that fits.
+    /// The error number for this error.
     pub fn errno(&self) -> Errno {
         match self {
             PassthroughError::Step { source, .. } => *source,
@@ -54,7 +54,7 @@ impl PassthroughError {
 
 /// The character device of an interface, if it is a ptnet device's.
 pub fn device_of(interface: &str) -> Option<PathBuf> {
-    // Not a path to anywhere else.
+    // Not a path elsewhere.
     if interface.contains('/') || interface.starts_with('.') {
         return None;
     }
@@ -64,7 +64,7 @@ pub fn device_of(interface: &str) -> Option<PathBuf> {
     Some(Path::new("/dev").join(name))
 }
 
-/// All character devices of ptnet devices that exist now.
+/// All current character devices of ptnet devices.
 pub fn devices() -> Vec<PathBuf> {
     let entries = std::fs::read_dir("/dev").into_iter().flatten().flatten();
     entries
@@ -99,12 +99,11 @@ const fn iow(number: u32, size: usize) -> libc::Ioctl {
 const START: libc::Ioctl = iow(1, size_of::<Start>());
 const RING_BELL: libc::Ioctl = iow(2, 4);
 
-/// The requests that are made here, for system call filters.
+/// The ioctl requests issued here, for system call filters.
 pub const IOCTLS: [u32; 2] = [START as u32, RING_BELL as u32];
 
 fn ioctl<T>(fd: BorrowedFd<'_>, code: libc::Ioctl, argument: &T) -> Result<libc::c_int, Errno> {
-    // SAFETY: a live descriptor; the driver reads the size that is part of the code from a structure that is that
-    // large.
+    // SAFETY: a live descriptor; the driver reads the size encoded in the request from a structure of that size.
     let done = unsafe { libc::ioctl(fd.as_raw_fd(), code, std::ptr::from_ref(argument)) };
     if done < 0 {
         let error = std::io::Error::last_os_error().raw_os_error();
@@ -137,13 +136,13 @@ impl Passthrough {
         let mut this = Passthrough { file, bells: Vec::new(), header };
         for ring in 0..rings {
             let bell = ioctl(this.file.as_fd(), RING_BELL, &ring).map_err(step("get a ring's bell"))?;
-            // SAFETY: a fresh descriptor that the driver made for us.
+            // SAFETY: a fresh descriptor that the driver made for this caller.
             this.bells.push(unsafe { OwnedFd::from_raw_fd(bell) });
         }
         Ok(this)
     }
 
-    /// The header, as it was when the rings had been started.
+    /// The header, as read once the rings were started.
     pub fn header(&self) -> &Header {
         &self.header
     }
@@ -153,7 +152,7 @@ impl Passthrough {
         self.file.as_fd()
     }
 
-    /// The descriptor that rings the host for a ring (tx rings first), and becomes readable when the host has news.
+    /// The descriptor that rings the host for a ring (tx rings first), and becomes readable when the host rings back.
     pub fn bell(&self, ring: u32) -> Option<BorrowedFd<'_>> {
         self.bells.get(ring as usize).map(AsFd::as_fd)
     }
@@ -163,6 +162,7 @@ impl Passthrough {
 fn rings_of(header: &Header) -> Option<u32> {
     let of = |at: usize| header.get(at).copied().filter(|n| (1..=64).contains(n));
     let known = [header[0], header[1]] == ptnet::MAGIC && header[2] == ptnet::VERSION;
-    let (tx, rx) = (of(word(offset_of!(PtnetHeader, tx_rings)))?, of(word(offset_of!(PtnetHeader, rx_rings)))?);
+    let tx = of(word(offset_of!(PtnetHeader, tx_rings)))?;
+    let rx = of(word(offset_of!(PtnetHeader, rx_rings)))?;
     known.then_some(tx + rx)
 }

@@ -1,6 +1,6 @@
 //! A ptnet device of this virtual machine without netvale's driver: its registers and its memory, mapped.
 //!
-//! Bound to vfio-pci, which takes an IOMMU, the device interrupts. Without any driver it is mapped through sysfs and
+//! Bound to vfio-pci, which takes an IOMMU, the device interrupts. Without a driver it is mapped through sysfs and
 //! polled: a waiting program checks it every [`crate::bus::LOOK`].
 
 use std::fs::OpenOptions;
@@ -19,27 +19,27 @@ use crate::bus::{id, ticking};
 use crate::ptnet::{Guest, header};
 use crate::published::{self, Published};
 
-/// ivshmem as QEMU has it.
+/// PCI ID of QEMU's ivshmem.
 const ID: (u16, u16) = (0x1af4, 0x1110);
-/// The register that rings, as a word.
+/// The doorbell register, as a word index.
 const DOORBELL: usize = 3;
-/// Bytes of registers that are mapped.
+/// Mapped bytes of registers.
 const REGISTERS: usize = 4096;
-/// Base address registers of the registers and of the memory.
+/// BAR numbers of the registers and of the memory.
 const BARS: (u32, u32) = (0, 2);
 
-/// What is on the bus.
+/// A device found on the bus.
 pub enum Found {
-    /// Ours: its rings are to be started.
+    /// netvale's: its rings are yet to be started.
     Ptnet(Guest),
-    /// netmap's, which runs.
+    /// netmap's, already running.
     Published(Box<Published>),
 }
 
 /// The device at `address` (`0000:00:05.0`); netmap's is started with `hdr_len` bytes of header before each frame.
 ///
 /// # Errors
-/// [`Error::Pci`], [`Error::System`]; [`Error::Device`] when it is not a ptnet device.
+/// [`Error::Pci`], [`Error::System`]; [`Error::Device`] if it is not a ptnet device.
 pub fn open(address: &str, hdr_len: u32) -> Result<Found, Error> {
     if !address.chars().all(|c| c.is_ascii_hexdigit() || c == ':' || c == '.') {
         return Err(Error::Device("not a PCI address: it looks like 0000:00:05.0"));
@@ -63,7 +63,7 @@ pub fn open(address: &str, hdr_len: u32) -> Result<Found, Error> {
     }
 }
 
-/// Through sysfs.
+/// Opens the device through sysfs.
 fn polled(folder: &Path) -> Result<Guest, Error> {
     let io = |what: &'static str| move |source| Error::System { what, source };
     std::fs::write(folder.join("enable"), "1").map_err(io("switch the device on"))?;
@@ -74,18 +74,20 @@ fn polled(folder: &Path) -> Result<Guest, Error> {
         let map = Mapping::of_function(file.as_fd(), 0, len.unwrap_or(all));
         Ok(Arc::new(map.map_err(Error::system("map the device's memory"))?))
     };
-    let (registers, memory) = (map(BARS.0, Some(REGISTERS))?, map(BARS.1, None)?);
+    let registers = map(BARS.0, Some(REGISTERS))?;
+    let memory = map(BARS.1, None)?;
     let (_, count) = header(&memory)?;
     let vectors = (0..count).map(|_| ticking()).collect::<rustix::io::Result<Vec<_>>>();
     let vectors = vectors.map_err(Error::system("make a timer"))?;
     guest(Arc::new(()), &registers, memory, vectors)
 }
 
-/// Through vfio.
+/// Opens the device through vfio.
 fn interrupting(address: &str) -> Result<Guest, Error> {
     let function = Function::open(address)?;
     function.enable()?;
-    let (registers, memory) = (Arc::new(function.memory(BARS.0)?), Arc::new(function.memory(BARS.1)?));
+    let registers = Arc::new(function.memory(BARS.0)?);
+    let memory = Arc::new(function.memory(BARS.1)?);
     let (_, count) = header(&memory)?;
     let vectors = (0..count).map(|_| Doorbell::new()).collect::<rustix::io::Result<Vec<_>>>();
     let vectors = vectors.map_err(Error::system("make an eventfd"))?;
@@ -101,7 +103,7 @@ fn guest(
 ) -> Result<Guest, Error> {
     let registers = Words::new(registers, 0, DOORBELL + 1).ok_or(Error::Device("no registers"))?;
     let (header, count) = header(&map)?;
-    // The host is peer 0: the upper half of what is written.
+    // The host is peer 0: the upper half of the written value.
     let bell = |vector| Doorbell::register(registers.clone(), DOORBELL, vector);
     let doorbells = (0..count as u32).map(bell).collect::<rustix::io::Result<Vec<_>>>();
     let doorbells = doorbells.map_err(Error::system("make a doorbell"))?;

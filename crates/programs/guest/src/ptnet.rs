@@ -30,7 +30,7 @@ macro_rules! at {
     };
 }
 
-/// A guest without a driver: memory, doorbells, and nothing that keeps it from writing nonsense.
+/// A guest without a driver: memory, doorbells, and no safeguard against writing nonsense.
 pub struct Guest {
     /// A connection or a function, kept as long as the guest.
     pub(crate) keep: Arc<dyn Any + Send + Sync>,
@@ -44,7 +44,7 @@ impl Guest {
     /// Connects to the port that listens at `path`.
     ///
     /// # Errors
-    /// [`Error::System`] if a step fails; [`Error::Device`] when the other end is not a ptnet port.
+    /// [`Error::System`] if a step fails; [`Error::Device`] if the other end is not a ptnet port.
     pub fn connect(path: &Path) -> Result<Guest, Error> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let connection = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
@@ -58,11 +58,12 @@ impl Guest {
         let map = Arc::new(Mapping::map(memory.as_fd(), len).map_err(Error::system("map the memory"))?);
         let (header, count) = header(&map)?;
         let bells = || (0..count).map(|_| bell(&connection)).collect::<Result<Vec<_>, _>>();
-        let (doorbells, vectors) = (bells()?, bells()?);
+        let doorbells = bells()?;
+        let vectors = bells()?;
         Ok(Guest { keep: connection, map, header, doorbells, vectors })
     }
 
-    /// The connection, if there is one: a guest has nothing to say on it.
+    /// The connection, if any: a guest sends nothing on it.
     pub fn connection(&self) -> Option<&OwnedFd> {
         self.keep.downcast_ref()
     }
@@ -82,12 +83,13 @@ impl Guest {
         &self.vectors
     }
 
-    /// Gives a command, and waits for its answer: 0, or an error number.
+    /// Issues a command and waits for its answer: 0, or an error number.
     ///
     /// # Errors
-    /// [`Error::System`] when there is no answer.
+    /// [`Error::System`] without an answer.
     pub fn command(&self, what: u32, features: u32, extra_bufs: u32) -> Result<u32, Error> {
-        let (words, bells) = (&self.header, self.doorbells.last().zip(self.vectors.last()));
+        let words = &self.header;
+        let bells = self.doorbells.last().zip(self.vectors.last());
         let (doorbell, news) = bells.ok_or(Error::Device("no doorbells"))?;
         let number = words.load(at!(number)).wrapping_add(1);
         words.store(at!(wanted), features);
@@ -121,26 +123,27 @@ impl Guest {
         }
         let header: Vec<u32> = (0..size_of::<PtnetHeader>() / 4).map(|i| self.header.load(i)).collect();
         let reply = AttachReply::of_device(&header);
-        let (tx_bound, rx_bound) = (0..reply.tx_rings.min(64), 0..reply.rx_rings.min(64));
+        let tx_bound = 0..reply.tx_rings.min(64);
+        let rx_bound = 0..reply.rx_rings.min(64);
         let reply = AttachReply { tx_bound, rx_bound, hdr_len, alone: true, ..reply };
         let pairs = self.doorbells.into_iter().zip(self.vectors).flat_map(|(doorbell, wake)| [doorbell, wake]);
         Ok(Running { reply, map: self.map, bells: pairs.collect(), keep: self.keep })
     }
 }
 
-/// A device whose rings run.
+/// A device with running rings.
 pub struct Running {
     /// Its description.
     pub reply: AttachReply,
     /// Its memory.
     pub map: Arc<Mapping>,
-    /// For each ring, the bell that rings the host, and the one that the host rings: tx rings first.
+    /// For each ring, the bell that rings the host and the bell that the host rings: tx rings first.
     pub bells: Vec<Doorbell>,
-    /// Anything that has to live as long as the rings.
+    /// Owner of everything that must live as long as the rings.
     pub keep: Arc<dyn Any + Send + Sync>,
 }
 
-/// The header of a device's memory, and the number of its vectors; its other words are checked when the rings are made.
+/// The header of a device's memory, and the number of its vectors; the other words are checked when the rings are made.
 pub(crate) fn header(map: &Arc<Mapping>) -> Result<(Words, usize), Error> {
     let header = Words::new(map, 0, (HEADER_BYTES / 4) as usize).ok_or(Error::Device("no header"))?;
     let found = [header.load(at!(magic)), header.load(at!(magic) + 1)];
@@ -162,7 +165,9 @@ fn bell(connection: &OwnedFd) -> Result<Doorbell, Error> {
 
 /// Receives a number, and the descriptor that came with it.
 fn recv(connection: &OwnedFd) -> Result<(i64, Option<OwnedFd>), Error> {
-    let (mut bytes, mut got, mut fd) = ([0u8; 8], 0, None);
+    let mut bytes = [0u8; 8];
+    let mut got = 0;
+    let mut fd = None;
     while got < bytes.len() {
         let limit = Timespec { tv_sec: TIMEOUT.as_secs().cast_signed(), tv_nsec: 0 };
         let ready = poll(&mut [PollFd::new(connection, PollFlags::IN)], Some(&limit));

@@ -2,8 +2,8 @@
 //! netmap's memory.
 //!
 //! The status blocks are two pages of this program, whose physical addresses are written to the device: that takes
-//! root, and the pages are locked. A kernel that moves locked pages (`vm.compact_unevictable_allowed`) must not do so
-//! here; it moves none while there is memory.
+//! root, and the pages are locked. The kernel must not move locked pages (`vm.compact_unevictable_allowed`); it moves
+//! none while memory is available.
 
 use std::any::Any;
 use std::fs::{File, OpenOptions};
@@ -29,7 +29,7 @@ const PAGE: usize = 4096;
 /// A status block.
 const CSB: u64 = 64;
 
-/// Ports that sysfs reads and writes for us.
+/// I/O ports, read and written through sysfs.
 struct Registers(File);
 
 impl Registers {
@@ -53,7 +53,7 @@ impl Registers {
     }
 }
 
-/// Finds the memory device with that number.
+/// Finds the memory device of that number.
 fn memory_device(id: u32) -> Result<(PathBuf, Registers), Error> {
     let none = Error::Device("there is no memory device for it: give the machine both devices");
     let Ok(all) = std::fs::read_dir("/sys/bus/pci/devices") else { return Err(none) };
@@ -69,14 +69,14 @@ fn memory_device(id: u32) -> Result<(PathBuf, Registers), Error> {
     Err(none)
 }
 
-/// Everything that has to live as long as the rings. Dropping it stops them.
+/// Owner of everything that must live as long as the rings. Dropping it stops them.
 struct Keep {
     registers: Arc<Registers>,
 }
 
 impl Drop for Keep {
     fn drop(&mut self) {
-        // Nobody is left to report an error to.
+        // In a drop there is no caller to report an error to.
         let _ = self.registers.write(reg::CONTROL, DELETE);
     }
 }
@@ -84,7 +84,7 @@ impl Drop for Keep {
 /// A ring, and the descriptor that becomes readable repeatedly for its waiter.
 pub type Ticking = (AppRing, Doorbell);
 
-/// A device whose rings run.
+/// A device with running rings.
 pub struct Published {
     /// Its description.
     pub reply: AttachReply,
@@ -94,21 +94,22 @@ pub struct Published {
     pub tx: Vec<Ticking>,
     /// Its rx rings.
     pub rx: Vec<Ticking>,
-    /// Anything that has to live as long as the rings.
+    /// Owner of everything that must live as long as the rings.
     pub keep: Arc<dyn Any + Send + Sync>,
 }
 
 /// Opens the rings of the ptnet device in `folder` of sysfs.
 ///
 /// # Errors
-/// [`Error::System`] if a step fails; [`Error::Device`] when the devices contradict themselves; [`Error::Refused`] if
-/// the host refuses.
+/// [`Error::System`] if a step fails; [`Error::Device`] if the devices contradict themselves; [`Error::Refused`] if the
+/// host refuses.
 pub(crate) fn open(folder: &Path, hdr_len: u32) -> Result<Published, Error> {
     let registers = Arc::new(Registers::open(folder)?);
     let r = |at| registers.read(at);
     let (memory_folder, memory) = memory_device(r(reg::MEMORY_ID)?)?;
     let map = mapped(&memory_folder)?;
-    let (tx_rings, rx_rings) = (r(reg::TX_RINGS)?, r(reg::RX_RINGS)?);
+    let tx_rings = r(reg::TX_RINGS)?;
+    let rx_rings = r(reg::RX_RINGS)?;
     if tx_rings == 0 || rx_rings == 0 || tx_rings.saturating_add(rx_rings) > 32 {
         return Err(Error::Device("rings that cannot be"));
     }
@@ -175,7 +176,7 @@ fn locked(pages: &Mapping) -> Result<[u64; 2], Error> {
         let mut entry = [0; 8];
         let number = pages.start().as_ptr() as u64 / PAGE as u64 + i as u64;
         table.read_exact_at(&mut entry, 8 * number).map_err(io("read the page table"))?;
-        // Bit 63: the page is present; lower 55 bits: its address, for processes that may know.
+        // Bit 63: the page is present; lower 55 bits: its page frame number, for privileged processes.
         let entry = u64::from_le_bytes(entry);
         let frame = entry & ((1 << 55) - 1);
         if entry >> 63 == 0 || frame == 0 {
@@ -192,8 +193,9 @@ fn rings(
     csbs: &Arc<Mapping>,
     registers: &Arc<Registers>,
 ) -> Result<(Vec<Ticking>, Vec<Ticking>), Error> {
-    let (n_tx, n_rx) = (reply.tx_rings, reply.rx_rings);
-    // Behind the netmap_if: offsets of tx rings, a host ring that is none, rx rings (netmap.h).
+    let n_tx = reply.tx_rings;
+    let n_rx = reply.rx_rings;
+    // Behind the netmap_if: offsets of tx rings, an absent host ring, rx rings (netmap.h).
     let count = 2 * (n_tx + n_rx + 2) as usize;
     let offsets = Words::new(map, reply.nifp.saturating_add(56), count).ok_or(Error::Device("no netmap_if"))?;
     let side = |csb: u32, entry: u32, slots: u32| -> Result<RingSide, Error> {
@@ -202,7 +204,7 @@ fn rings(
         let ring = RingMem::new(map, place).ok_or(Error::Device("a ring outside the memory"))?;
         let at = CSB * u64::from(csb);
         let csb_block = Csb::new(csbs, at, PAGE as u64 + at).ok_or(Error::Device("a status block"))?;
-        // The host begins with interrupts wanted; there are none here.
+        // The host begins with interrupts requested; this device has none.
         disarm(csb_block.appl_need_kick());
         Ok(RingSide { ring, csb: csb_block, csb_index: csb, offsets: Arc::default() })
     };
@@ -211,7 +213,8 @@ fn rings(
         Doorbell::file(file.into(), reg::KICKS + 4 * u64::from(i)).map_err(Error::system("make a doorbell"))
     };
     let wake = || ticking().map_err(Error::system("make a timer"));
-    let (mut tx, mut rx) = (Vec::new(), Vec::new());
+    let mut tx = Vec::new();
+    let mut rx = Vec::new();
     for i in 0..n_tx {
         let ring = AppRing::new(side(i, i, reply.tx_slots)?, Dir::Tx, bell(i)?);
         tx.push((ring, wake()?));

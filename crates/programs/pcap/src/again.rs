@@ -1,5 +1,5 @@
-//! A port that the program opens again while it has it open, as it may do with an interface: handles beyond the first
-//! are monitors of what the port receives, and all send by the first one's way.
+//! A port that the program opens again while it holds it open, as it may an interface: handles beyond the first are
+//! monitors of the port's received frames, and all send through the first handle's sender.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -11,14 +11,14 @@ use netvale_portspec::{Conf, Directions, Flags, Memory, Monitor, PortSpec};
 #[derive(Default)]
 pub struct PortInUse {
     handles: usize,
-    /// Those of them that have copies only.
+    /// Number of handles that are monitors.
     copies: usize,
     sender: Weak<Outgoing>,
-    /// The port of the first handle, if that was closed before others.
+    /// The port of the first handle, if closed before the others.
     left: Option<Port>,
 }
 
-/// The ports, by the names of monitors of them.
+/// The open ports, by the names of their monitors.
 pub type PortsInUse = BTreeMap<String, PortInUse>;
 
 static PORTS: Mutex<PortsInUse> = Mutex::new(BTreeMap::new());
@@ -28,7 +28,7 @@ pub fn ports() -> MutexGuard<'static, PortsInUse> {
     PORTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The name of a monitor of what a port receives; none of what is a monitor itself.
+/// The name of the monitor of a port's received frames; `None` for a port that is itself a monitor or receives nothing.
 pub fn copies_of(spec: &PortSpec) -> Option<String> {
     let receives = spec.flags.monitor.is_none() && spec.flags.directions != Directions::Tx;
     receives.then(|| {
@@ -42,7 +42,7 @@ pub fn copies_of(spec: &PortSpec) -> Option<String> {
     })
 }
 
-/// Opens a port of that name, or its monitor, if this program has it open. Returns whether it is the monitor.
+/// Opens the port of that name, or its monitor if this program already has it open. Returns whether it is the monitor.
 ///
 /// # Errors
 /// As [`Port::open`].
@@ -56,12 +56,12 @@ pub fn open(ports: &PortsInUse, name: &str, copies: Option<&str>) -> Result<(Por
     }
 }
 
-/// The way by which other handles of a port send.
+/// The sender of a port's other handles.
 pub fn sender(ports: &PortsInUse, copies: Option<&str>) -> Option<Arc<Outgoing>> {
     ports.get(copies?)?.sender.upgrade()
 }
 
-/// There is one more handle of a port.
+/// Adds a handle of a port.
 pub fn enter(ports: &mut PortsInUse, copies: &str, is_copy: bool, sender: &Arc<Outgoing>) {
     let shared = ports.entry(copies.to_owned()).or_default();
     shared.handles += 1;
@@ -69,7 +69,7 @@ pub fn enter(ports: &mut PortsInUse, copies: &str, is_copy: bool, sender: &Arc<O
     shared.sender = Arc::downgrade(sender);
 }
 
-/// A handle is closed. The port that it had open stays for others that have copies.
+/// Removes a handle. The port it held stays open for handles that are monitors.
 pub fn leave(copies: &str, port: Port, is_copy: bool) {
     let mut ports = ports();
     let Some(shared) = ports.get_mut(copies) else { return };
@@ -85,7 +85,7 @@ pub fn leave(copies: &str, port: Port, is_copy: bool) {
     }
 }
 
-/// Gives back what came for a handle that was closed: the others have copies.
+/// Releases frames received for a closed handle: the other handles have copies.
 pub fn drain(copies: &str) {
     if let Some(left) = ports().get_mut(copies).and_then(|shared| shared.left.as_mut()) {
         for ring in left.rx() {

@@ -1,4 +1,4 @@
-//! Reading frames, and asking a handle what it is and for its counters.
+//! Reading frames, and queries of a handle's properties and counters.
 #![allow(unsafe_code)]
 
 use libc::{FILE, c_char, c_int, timeval};
@@ -13,13 +13,13 @@ fn after(h: &Handle, value: c_int) -> c_int {
     if h.is_active() { value } else { sys::ERROR_NOT_ACTIVATED }
 }
 
-/// The descriptor to select on, from now on kept up to date.
+/// The descriptor to select on, kept up to date from now on.
 fn selectable(h: &Handle) -> c_int {
     // SAFETY: a borrow that ends here.
     unsafe { h.active() }.map_or(sys::ERROR, |a| a.selectable())
 }
 
-/// Frames that found no room at this port, as the daemon counts them; 0 for monitors and pipes.
+/// Frames that this port dropped for lack of room, as the daemon counts them; 0 for monitors and pipes.
 fn dropped(name: &str) -> u64 {
     let Some(spec) = netvale::interface(name) else { return 0 };
     let Ok(mut client) = Client::connect(&dirs::daemon_run_dir(dirs::CONTROL_SOCKET)) else { return 0 };
@@ -28,11 +28,11 @@ fn dropped(name: &str) -> u64 {
 }
 
 on_handle! {
-    /// Frames to a callback, for ever or until there were `count`.
+    /// Passes frames to a callback, for ever or until `count`.
     fn pcap_loop(p, h, count: c_int, callback: Handler, user: *mut u8) -> c_int = c"pcap_loop" {
         read::run(h, count, callback, user)
     }
-    /// The frames that are there to a callback.
+    /// Passes the available frames to a callback.
     fn pcap_dispatch(p, h, count: c_int, callback: Handler, user: *mut u8) -> c_int = c"pcap_dispatch" {
         read::dispatch(h, count, callback, user)
     }
@@ -40,9 +40,10 @@ on_handle! {
     fn pcap_next_ex(p, h, header: *mut *mut PktHdr, data: *mut *const u8) -> c_int = c"pcap_next_ex" {
         read::next_ex(h, header, data)
     }
-    /// The next frame; null when there is none.
+    /// The next frame; null without one.
     fn pcap_next(p, h, header: *mut PktHdr) -> *const u8 = c"pcap_next" {
-        let (mut head, mut data) = (std::ptr::null_mut::<PktHdr>(), std::ptr::null());
+        let mut head = std::ptr::null_mut::<PktHdr>();
+        let mut data = std::ptr::null();
         if read::next_ex(h, &raw mut head, &raw mut data) != 1 {
             return std::ptr::null();
         }
@@ -50,7 +51,7 @@ on_handle! {
         unsafe { header.write(*head) };
         data
     }
-    /// Ends a loop; may be called in a signal handler, and in another thread.
+    /// Ends a loop; may be called in a signal handler and in another thread.
     fn pcap_breakloop(p, h) = c"pcap_breakloop" { crate::handle::break_off(h) }
 
     /// Frames received and dropped.
@@ -58,7 +59,7 @@ on_handle! {
         if !h.is_active() {
             return h.fail(sys::ERROR_NOT_ACTIVATED, "not activated");
         }
-        // Counters of 32 bits go round, as the system's do.
+        // 32-bit counters wrap, as the system's do.
         let stats = Stat { recv: h.received.get() as u32, drop: dropped(&h.name) as u32, ifdrop: 0 };
         // SAFETY: the caller's place.
         unsafe { stat.write(stats) };
@@ -93,11 +94,11 @@ on_handle! {
         }
         1
     }
-    /// Ethernet, and nothing else.
+    /// Accepts Ethernet only.
     fn pcap_set_datalink(p, h, kind: c_int) -> c_int = c"pcap_set_datalink" {
         if kind == DLT_EN10MB { after(h, 0) } else { h.fail(sys::ERROR, "a netvale port is Ethernet") }
     }
-    /// Most bytes of a frame.
+    /// Maximum bytes of a frame.
     fn pcap_snapshot(p, h) -> c_int = c"pcap_snapshot" { after(h, h.snaplen.get()) }
     /// Not a file.
     fn pcap_is_swapped(p, h) -> c_int = c"pcap_is_swapped" { after(h, 0) }
@@ -105,15 +106,15 @@ on_handle! {
     fn pcap_major_version(p, h) -> c_int = c"pcap_major_version" { after(h, 0) }
     /// Not a file.
     fn pcap_minor_version(p, h) -> c_int = c"pcap_minor_version" { after(h, 0) }
-    /// The rings are the port's.
+    /// The rings are the port's: no buffer of its own.
     fn pcap_bufsize(p, h) -> c_int = c"pcap_bufsize" { after(h, 0) }
     /// Not a file.
     fn pcap_file(p, _h) -> *mut FILE = c"pcap_file" { std::ptr::null_mut() }
     /// The descriptor to select on.
     fn pcap_fileno(p, h) -> c_int = c"pcap_fileno" { selectable(h) }
-    /// Becomes readable when frames are there, and writable, under `netvale run`, when there is room to send.
+    /// Becomes readable when frames arrive and, under `netvale run`, writable when there is room to send.
     fn pcap_get_selectable_fd(p, h) -> c_int = c"pcap_get_selectable_fd" { selectable(h) }
-    /// The descriptor needs no help.
+    /// The descriptor needs no timeout.
     fn pcap_get_required_select_timeout(p, _h) -> *const timeval = c"pcap_get_required_select_timeout" { std::ptr::null() }
 
     /// A capture file of this link type.
@@ -121,12 +122,12 @@ on_handle! {
         // SAFETY: the system's function on the system's handle.
         dumper(h, || unsafe { sys::dump_open(h.dead.get(), name) })
     }
-    /// The same, at the end of one that is there.
+    /// As `pcap_dump_open`, at the end of an existing file.
     fn pcap_dump_open_append(p, h, name: *const c_char) -> *mut Dumper = c"pcap_dump_open_append" {
         // SAFETY: the system's function on the system's handle.
         dumper(h, || unsafe { sys::dump_open_append(h.dead.get(), name) })
     }
-    /// The same, into an open file.
+    /// As `pcap_dump_open`, into an open file.
     fn pcap_dump_fopen(p, h, file: *mut FILE) -> *mut Dumper = c"pcap_dump_fopen" {
         // SAFETY: the system's function on the system's handle.
         dumper(h, || unsafe { sys::dump_fopen(h.dead.get(), file) })

@@ -20,11 +20,11 @@ use rustix::io::Errno;
 use crate::again;
 use crate::sys::{self, BpfInsn, ERRBUF_SIZE, Pcap};
 
-/// First field of every netvale handle. The system's `pcap_t` begins with a function's address; no address looks like
-/// this.
+/// First field of every netvale handle. The system's `pcap_t` begins with a function's address, and no address has this
+/// value.
 pub const MAGIC: u64 = 0xf00d_4e56_7063_6170;
 
-/// A handle. The program's callbacks may call back into it, so nothing of it is borrowed while they run.
+/// A handle. The program's callbacks may call back into it, so no part of it is borrowed while they run.
 #[repr(C)]
 pub struct Handle {
     magic: u64,
@@ -32,9 +32,9 @@ pub struct Handle {
     errbuf: UnsafeCell<[c_char; ERRBUF_SIZE]>,
     /// The port's name.
     pub name: String,
-    /// Most bytes of a frame.
+    /// Maximum bytes of a frame.
     pub snaplen: Cell<c_int>,
-    /// The longest that a read waits, in milliseconds; 0: without limit.
+    /// Maximum wait of a read, in milliseconds; 0: without limit.
     pub timeout: Cell<c_int>,
     /// Whether time stamps are in nanoseconds.
     pub nano: Cell<bool>,
@@ -50,7 +50,8 @@ pub struct Handle {
     pub header: UnsafeCell<sys::PktHdr>,
     /// The filter; empty: everything passes.
     pub filter: UnsafeCell<Vec<BpfInsn>>,
-    /// A handle of the system's with our link type and snapshot length, for what needs one. Null before activation.
+    /// A system handle with netvale's link type and snapshot length, for functions that need one. Null before
+    /// activation.
     pub dead: Cell<*mut Pcap>,
     /// The open port.
     pub active: UnsafeCell<Option<Active>>,
@@ -58,35 +59,35 @@ pub struct Handle {
 
 /// An open port.
 pub struct Active {
-    /// The port, or a monitor of it, to receive.
+    /// The port, or a monitor of it, for receiving.
     pub port: ManuallyDrop<Port>,
-    /// What a monitor of the port is called; none of a monitor.
+    /// The name of the port's monitor; `None` for a monitor.
     copies: Option<String>,
-    /// Whether it receives by that monitor, as the program had the port open already.
+    /// Whether it receives through that monitor, because the program already had the port open.
     is_copy: bool,
-    /// The same to send. Where it can be opened apart, it is when it is first used, so that listeners leave it to
-    /// others, such as this program's packet sockets.
+    /// The port for sending. Where it can be opened apart, it is opened at its first use, so that listeners leave it to
+    /// other users, such as this program's packet sockets.
     pub sender: Arc<Outgoing>,
-    /// Ring to look at next.
+    /// The next ring to read.
     pub ring: usize,
-    /// Slots of that ring whose frame the program may still be looking at.
+    /// Slots of that ring whose frame the program may still read.
     pub held: u32,
-    /// Slots given back since the last sync.
+    /// Slots released since the last sync.
     pub unsynced: u32,
-    /// Time of the last sync that brought frames.
+    /// Time of the last sync that found frames.
     pub now: (i64, i64),
-    /// Frames of several slots are put together here.
+    /// Buffer to assemble frames of several slots.
     pub whole: Vec<u8>,
-    /// Readable when there is something to read: the rings' wake-ups, the connection, `always`.
-    /// What polling for frames has brought.
+    /// State of the adaptive polling for frames.
     spin: Spin,
+    /// Readable if anything is to be read: the rings' wake-ups, the connection, `always`, `breaker`.
     epoll: OwnedFd,
     /// Keeps `epoll` readable while frames are left.
     always: Doorbell,
     is_always: bool,
     /// Rung by `pcap_breakloop`.
     breaker: Doorbell,
-    /// Whether the program asked for a descriptor to select on.
+    /// Whether the program requested a descriptor to select on.
     pub selectable: bool,
     /// Whether it shows room to send.
     shows_room: bool,
@@ -95,13 +96,13 @@ pub struct Active {
 /// Whether a `pcap_t` is netvale's.
 #[inline]
 pub fn ours<'a>(p: *mut Pcap) -> Option<&'a Handle> {
-    // SAFETY: a pcap_t of either kind is readable for 8 bytes at least; with our magic it is a Handle, which lives
-    // until `pcap_close`.
+    // SAFETY: a pcap_t of either kind is readable for at least 8 bytes; with the magic number it is a Handle, which
+    // lives until `pcap_close`.
     unsafe { (!p.is_null() && p.cast::<u64>().read() == MAGIC).then(|| &*p.cast::<Handle>()) }
 }
 
 impl Handle {
-    /// A handle that is not activated.
+    /// A handle before activation.
     pub fn new(name: &str) -> Box<Handle> {
         Box::new(Handle {
             magic: MAGIC,
@@ -126,7 +127,7 @@ impl Handle {
         self.errbuf.get().cast()
     }
 
-    /// Notes an error. Returns `code`.
+    /// Records an error. Returns `code`.
     pub fn fail(&self, code: c_int, text: &str) -> c_int {
         // SAFETY: the buffer has room for ERRBUF_SIZE bytes.
         unsafe { put_text(self.errbuf(), text) };
@@ -143,9 +144,9 @@ impl Handle {
         unsafe { (*self.active.get()).as_mut() }
     }
 
-    /// Whether it is activated.
+    /// Whether the handle is activated.
     pub fn is_active(&self) -> bool {
-        // SAFETY: a look that ends here.
+        // SAFETY: a borrow that ends here.
         unsafe { self.active() }.is_some()
     }
 
@@ -198,7 +199,7 @@ pub unsafe fn put_text(into: *mut c_char, text: &str) {
     if into.is_null() {
         return;
     }
-    // One line: what follows it is for people at a terminal.
+    // One line: the rest is for people at a terminal.
     let line: String = text.lines().collect::<Vec<_>>().join(" ").chars().take(ERRBUF_SIZE - 1).collect();
     let mut end = line.len().min(ERRBUF_SIZE - 1);
     while !line.is_char_boundary(end) {
@@ -216,17 +217,17 @@ pub unsafe fn put_text(into: *mut c_char, text: &str) {
 pub enum Waited {
     /// Frames are there.
     Frames,
-    /// The time was up.
+    /// The time limit passed.
     TimedOut,
-    /// A signal came.
+    /// A signal arrived.
     Interrupted,
     /// The daemon took the port away.
     Closed,
 }
 
-/// What the breaker is called among the descriptors that are waited for.
+/// The breaker's number among the descriptors to wait for.
 const BROKEN_OFF: u64 = 2;
-/// The longest time that a read polls before it sleeps.
+/// Upper bound on polling before a read sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 
 impl Active {
@@ -280,7 +281,7 @@ impl Active {
         })
     }
 
-    /// The descriptor to select on, from now on kept up to date.
+    /// The descriptor to select on, kept up to date from now on.
     pub fn selectable(&mut self) -> c_int {
         self.selectable = true;
         self.settle();
@@ -291,12 +292,12 @@ impl Active {
         fd
     }
 
-    /// Whether the program has made the descriptor to select on non-blocking itself.
+    /// Whether the program itself has made the descriptor to select on non-blocking.
     pub fn is_nonblocking(&self) -> bool {
         rustix::fs::fcntl_getfl(&self.epoll).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
     }
 
-    /// Whether frames are there, looking afresh.
+    /// Whether frames are available, after a sync.
     pub fn look(&mut self) -> bool {
         self.unsynced = 0;
         if let Some(copies) = self.copies.as_ref().filter(|_| self.is_copy) {
@@ -308,7 +309,7 @@ impl Active {
         })
     }
 
-    /// Waits for frames until `until` (none: no limit).
+    /// Waits for frames until `until` (`None`: no limit).
     pub fn wait(&mut self, until: Option<Instant>) -> Waited {
         let start = Instant::now();
         self.spin.set_most(until.map_or(SPIN, |u| SPIN.min(u.saturating_duration_since(start))));
@@ -339,7 +340,7 @@ impl Active {
         }
     }
 
-    /// Makes the descriptor readable exactly if frames are left, before control returns to the program.
+    /// Makes the descriptor readable exactly if unread frames are left, before control returns to the program.
     pub fn settle(&mut self) {
         if !self.selectable {
             return;
@@ -363,7 +364,8 @@ impl Active {
     }
 
     fn has_more_than_held(&mut self) -> bool {
-        let (at, held) = (self.ring, self.held);
+        let at = self.ring;
+        let held = self.held;
         self.port.rx().iter().enumerate().any(|(i, r)| r.space() > if i == at { held } else { 0 })
     }
 }
@@ -373,7 +375,7 @@ impl Drop for Active {
         if self.shows_room {
             crate::output::hide(self.epoll.as_raw_fd());
         }
-        // SAFETY: nobody uses it any more.
+        // SAFETY: not used after; the value is being dropped.
         let port = unsafe { ManuallyDrop::take(&mut self.port) };
         if let Some(copies) = &self.copies {
             again::leave(copies, port, self.is_copy);
@@ -381,7 +383,7 @@ impl Drop for Active {
     }
 }
 
-/// Takes `pcap_breakloop`'s flag.
+/// Reads and clears `pcap_breakloop`'s flag.
 pub fn take_break(h: &Handle) -> bool {
     h.breaking.swap(false, Ordering::Relaxed)
 }
@@ -391,7 +393,7 @@ pub fn is_breaking(h: &Handle) -> bool {
     h.breaking.load(Ordering::Relaxed)
 }
 
-/// Ends a loop, even one that waits in another thread. Does nothing that a signal handler may not do.
+/// Ends a loop, even one that waits in another thread. Safe in a signal handler.
 pub fn break_off(h: &Handle) {
     h.breaking.store(true, Ordering::Relaxed);
     let breaker = h.breaker.load(Ordering::Relaxed);

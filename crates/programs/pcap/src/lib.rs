@@ -1,8 +1,8 @@
 //! libpcap on netvale ports.
 //!
 //! Put before the system's libpcap (`netvale run` does it), this library opens `vale0:x`, pipes, monitors and
-//! `netmap:…` as interfaces, for programs that know nothing of netvale. All other names, and all functions it does not
-//! define, are the system's.
+//! `netmap:…` as interfaces, for programs unaware of netvale. All other names, and all functions it does not define,
+//! are the system's.
 //!
 //! ```text
 //!   program ──pcap_*──► this library: a netvale name or handle? ──no──► libpcap-system.so, a link to the system's libpcap
@@ -15,11 +15,11 @@
 //! | `sys` | libpcap's types, the system's functions |
 //! | `handle` | netvale's `pcap_t` |
 //! | `read` | loop, dispatch, next |
-//! | `filter` | which way frames go |
+//! | `filter` | direction of frames |
 //! | `output` | room to send, for poll |
-//! | `open`, `setup`, `send`, `ask` | the other functions, by what they do |
-//! | `again` | a port that the program opens again while it has it open |
-// Under test nothing is exported, so nothing is used either.
+//! | `open`, `setup`, `send`, `ask` | the other functions, by purpose |
+//! | `again` | a port that the program opens again while it holds it open |
+// Under test nothing is exported, hence nothing is used.
 #![cfg_attr(test, allow(dead_code))]
 
 mod again;
@@ -33,8 +33,8 @@ mod send;
 mod setup;
 mod sys;
 
-/// Defines functions of libpcap's that take a handle first: for a netvale handle the given block runs, for any other
-/// the system's function of the same name.
+/// Defines functions of libpcap that take a handle first: the given block runs for a netvale handle, the system's
+/// function of the same name for any other.
 macro_rules! on_handle {
     ($($(#[$doc:meta])* fn $name:ident($p:ident, $h:ident $(, $arg:ident: $ty:ty)*) $(-> $ret:ty)? = $symbol:literal $body:block)*) => { $(
         $(#[$doc])*

@@ -55,10 +55,10 @@ pub unsafe extern "C" fn pcap_open_live(
 }
 
 on_handle! {
-    /// Opens what was created.
+    /// Activates a created handle.
     fn pcap_activate(p, h) -> c_int = c"pcap_activate" { h.activate() }
 
-    /// Closes.
+    /// Closes a handle.
     fn pcap_close(p, _h) = c"pcap_close" {
         // SAFETY: came from Box::into_raw in this file; the program does not use it any more.
         drop(unsafe { Box::from_raw(p.cast::<Handle>()) })
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn pcap_findalldevs(list: *mut *mut Interface, errbuf: *mu
     found
 }
 
-/// The daemon's ports and what they are; none when no daemon answers.
+/// The daemon's ports with descriptions; empty if no daemon answers.
 fn ports() -> Vec<(String, String)> {
     let Ok(mut client) = Client::connect(&dirs::daemon_run_dir(dirs::CONTROL_SOCKET)) else { return Vec::new() };
     let list = client.ports(None).unwrap_or_default();
@@ -106,7 +106,7 @@ fn ports() -> Vec<(String, String)> {
     named
 }
 
-/// A node as the system's `pcap_freealldevs` frees it.
+/// Makes a list node that the system's `pcap_freealldevs` can free.
 ///
 /// # Safety
 /// None beyond malloc's.
@@ -116,7 +116,7 @@ unsafe fn node(name: &str, description: &str) -> *mut Interface {
     let (Ok(name), Ok(description)) = (CString::new(name), CString::new(description)) else {
         return std::ptr::null_mut();
     };
-    // SAFETY: the node is written whole before it is seen; strdup gives the list memory of its own.
+    // SAFETY: the node is written whole before it is linked; strdup gives the list memory of its own.
     unsafe {
         let node = libc::malloc(size_of::<Interface>()).cast::<Interface>();
         if !node.is_null() {
@@ -132,7 +132,7 @@ unsafe fn node(name: &str, description: &str) -> *mut Interface {
     }
 }
 
-/// Network and mask of an interface: a port has none, which callers accept.
+/// Network and mask of an interface: a port has neither, which callers accept.
 ///
 /// # Safety
 /// As libpcap's manual says.
@@ -148,7 +148,8 @@ pub unsafe extern "C" fn pcap_lookupnet(
         match text(name).filter(|n| is_port(n)) {
             None => sys::lookupnet(name, net, mask, errbuf),
             Some(port) => {
-                (*net, *mask) = (0, 0);
+                *net = 0;
+                *mask = 0;
                 put_text(errbuf, &format!("{port}: no IPv4 address assigned"));
                 sys::ERROR
             }

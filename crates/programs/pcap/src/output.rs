@@ -1,5 +1,5 @@
-//! Room to send, shown on the descriptor to select on: netvale's netmap library, preloaded beside this one, stands
-//! before poll, select and epoll and asks us. Without it, the descriptor shows what is there to read, and nothing else.
+//! Room to send, shown on the descriptor to select on: netvale's netmap library, preloaded beside this one, interposes
+//! poll, select and epoll and queries this one. Without it, the descriptor shows frames to read and nothing else.
 #![allow(unsafe_code)]
 
 use std::os::fd::AsRawFd;
@@ -21,7 +21,7 @@ struct Output {
 
 type Watch = unsafe extern "C" fn(c_int, *const Output) -> c_int;
 
-/// `netvale_watch_output`, if that library is there.
+/// `netvale_watch_output`, if that library is loaded.
 fn watch() -> Option<Watch> {
     // SAFETY: dlsym takes any NUL-terminated name; the function of this name has this type.
     unsafe {
@@ -30,7 +30,7 @@ fn watch() -> Option<Watch> {
     }
 }
 
-/// Shows on `fd` when `sender` has room. Returns whether somebody looks.
+/// Shows on `fd` whether `sender` has room. Returns whether the other library watches it.
 pub fn show(fd: c_int, sender: &Arc<Outgoing>) -> bool {
     let Some(watch) = watch() else { return false };
     let of = Arc::into_raw(Arc::clone(sender)).cast_mut().cast();
@@ -38,13 +38,13 @@ pub fn show(fd: c_int, sender: &Arc<Outgoing>) -> bool {
     // SAFETY: the structure is copied; what it points at lives until `release`.
     let done = unsafe { watch(fd, &raw const output) } == 0;
     if !done {
-        // SAFETY: nobody else has it.
+        // SAFETY: no other owner exists.
         unsafe { release(of) };
     }
     done
 }
 
-/// Stops showing it.
+/// Stops showing room on `fd`.
 pub fn hide(fd: c_int) {
     if let Some(watch) = watch() {
         // SAFETY: null forgets.
@@ -53,7 +53,7 @@ pub fn hide(fd: c_int) {
 }
 
 /// # Safety
-/// `of` is what `show` handed out, and not released.
+/// `of` comes from `show` and is not released.
 unsafe fn outgoing<'a>(of: *mut c_void) -> &'a Outgoing {
     // SAFETY: the caller's: an Arc's, whose count `show` left raised.
     unsafe { &*of.cast_const().cast::<Outgoing>() }

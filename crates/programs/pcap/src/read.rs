@@ -1,4 +1,4 @@
-//! Reading: frames from the rings, past the filter, to the program, without a copy.
+//! Reading: frames from the rings through the filter to the program, without a copy.
 #![allow(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -12,20 +12,20 @@ use crate::sys::{self, Handler, PktHdr};
 /// A received frame, in its buffer.
 struct Frame {
     at: *const u8,
-    /// Bytes at `at`.
+    /// Readable bytes at `at`.
     there: u32,
     /// Bytes of the whole frame.
     len: u32,
     slots: u32,
 }
 
-/// The number of frames ahead that bytes are fetched from the other core's cache.
+/// How many frames ahead bytes are fetched from the other core's cache.
 const AHEAD: u32 = 8;
-/// Slots that are given back together, so that the sender does not run out of room while a full ring is read.
+/// Slots released together, so that the sender does not run out of room while a full ring is read.
 const GIVE_BACK: u32 = 64;
 
 impl Active {
-    /// The program is done with the frame it had.
+    /// Releases the frame that the program has finished with.
     fn release(&mut self) {
         let held = std::mem::take(&mut self.held);
         if held == 0 {
@@ -42,7 +42,7 @@ impl Active {
         }
     }
 
-    /// The next frame, if one is there: the rings take turns once one is empty.
+    /// The next frame, if any; moves to the next ring once one is empty.
     fn next(&mut self, snaplen: u32) -> Option<Frame> {
         let count = self.port.rx().len();
         for _ in 0..count {
@@ -69,19 +69,21 @@ impl Active {
             return self.assemble(snaplen);
         }
         let len = u32::from(slot.len).min(ring.mem().buf_size());
-        // A slot without a buffer is what the program itself, or a bug, put there: an empty frame.
+        // A slot without a buffer, put there by the program itself or by a bug: an empty frame.
         let (at, len) = ring.mem().buf(slot.buf_idx).map_or((std::ptr::null(), 0), |p| (p.as_ptr().cast_const(), len));
         Some(Frame { at, there: len, len, slots: 1 })
     }
 
-    /// A frame of several slots, put together as far as the snapshot length goes.
+    /// A frame of several slots, assembled up to the snapshot length.
     #[cold]
     fn assemble(&mut self, snaplen: u32) -> Option<Frame> {
         let at = self.ring;
         let mut whole = std::mem::take(&mut self.whole);
         whole.clear();
         let ring = self.port.rx().get(at)?;
-        let (mut len, mut k, mut last) = (0u32, 0, false);
+        let mut len = 0u32;
+        let mut k = 0;
+        let mut last = false;
         while !last && k < ring.space() {
             let i = ring.at(k);
             let slot = ring.slot(i);
@@ -91,14 +93,15 @@ impl Active {
             let got = ring.read(i, &mut whole[from..]);
             whole.truncate(from + got);
             len += u32::from(slot.len);
-            (k, last) = (k + 1, slot.flags & NS_MOREFRAG == 0);
+            k += 1;
+            last = slot.flags & NS_MOREFRAG == 0;
         }
         let frame = Frame { at: whole.as_ptr(), there: whole.len() as u32, len, slots: k };
         self.whole = whole;
         last.then_some(frame)
     }
 
-    /// Time of the frames that a look just found.
+    /// Records the time of the frames that a sync just found.
     fn stamp(&mut self, nano: bool) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
         self.now = (now.tv_sec, if nano { now.tv_nsec } else { now.tv_nsec / 1000 });
@@ -119,8 +122,8 @@ unsafe fn take(h: &Handle) -> Option<(PktHdr, *const u8)> {
         a.held = frame.slots;
         let mut caplen = frame.there.min(snaplen);
         if !filter.is_empty() && !frame.at.is_null() {
-            // SAFETY: validated when it was set; the frame's bytes are there. They may change under it: it then judges
-            // wrongly, and reads nothing beyond `there`.
+            // SAFETY: validated when set; the frame's bytes are mapped. They may change during the run: the filter then
+            // judges wrongly, and reads nothing beyond `there`.
             let keep = unsafe { sys::bpf_filter(filter.as_ptr(), frame.at, frame.len, frame.there) };
             if keep == 0 {
                 continue;
@@ -136,7 +139,7 @@ unsafe fn take(h: &Handle) -> Option<(PktHdr, *const u8)> {
     }
 }
 
-/// Hands frames that are there to `callback`, at most `most` (0: all). Returns how many.
+/// Passes available frames to `callback`, at most `most` (0: all). Returns their number.
 fn deliver(h: &Handle, most: c_int, callback: Handler, user: *mut u8) -> c_int {
     let mut count = 0;
     while most <= 0 || count < most {
@@ -156,7 +159,7 @@ fn deliver(h: &Handle, most: c_int, callback: Handler, user: *mut u8) -> c_int {
     count
 }
 
-/// Looks for frames, and waits for them if `wait`. 1: there are some; 0: the time was up; else an error.
+/// Checks for frames, and waits for them if `wait`. 1: frames are available; 0: the time was up; else an error.
 fn ready(h: &Handle, wait: bool) -> c_int {
     let until = match h.timeout.get() {
         ms if ms > 0 => Some(Instant::now() + Duration::from_millis(ms.unsigned_abs().into())),
@@ -229,9 +232,9 @@ pub fn run(h: &Handle, most: c_int, callback: Handler, user: *mut u8) -> c_int {
     result
 }
 
-/// `pcap_next_ex`: 1 and a frame, 0 when the time was up, or an error.
+/// `pcap_next_ex`: 1 and a frame, 0 if the time was up, or an error.
 pub fn next_ex(h: &Handle, header: *mut *mut PktHdr, data: *mut *const u8) -> c_int {
-    // A look may find frames of which none passes the filter.
+    // All frames found may fail the filter.
     let result = loop {
         let found = ready(h, !h.nonblock.get());
         if found != 1 {
@@ -239,7 +242,7 @@ pub fn next_ex(h: &Handle, header: *mut *mut PktHdr, data: *mut *const u8) -> c_
         }
         // SAFETY: borrows end inside.
         if let Some((head, at)) = unsafe { take(h) } {
-            // SAFETY: the header is ours and lives as long as the handle; the places are the caller's.
+            // SAFETY: the header is the handle's and lives as long; the places are the caller's.
             unsafe {
                 *h.header.get() = head;
                 *header = h.header.get();

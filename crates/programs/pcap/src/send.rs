@@ -14,10 +14,10 @@ use crate::{on_handle, sys};
 /// never have any.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// An error as the system's libpcap tells it: in `errno`, and in the handle's text.
+/// Reports an error as the system's libpcap does: in `errno`, and in the handle's text.
 fn refused(h: &Handle, e: Errno) -> c_int {
     let mut text = [0; sys::ERRBUF_SIZE];
-    // SAFETY: the place has the length that is said; errno is this thread's.
+    // SAFETY: the buffer has the stated length; errno is this thread's.
     unsafe {
         libc::strerror_r(e.raw_os_error(), text.as_mut_ptr(), text.len());
         let why = crate::text(text.as_ptr()).unwrap_or("");

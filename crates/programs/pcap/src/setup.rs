@@ -8,7 +8,7 @@ use crate::handle::Handle;
 use crate::sys::{self, BpfProgram};
 use crate::{filter, on_handle, text};
 
-/// Options can be set before activation only.
+/// Sets an option, which is possible before activation only.
 fn before(h: &Handle, set: impl FnOnce()) -> c_int {
     if h.is_active() {
         return h.fail(sys::ERROR_ACTIVATED, "can't perform operation on activated capture");
@@ -17,29 +17,29 @@ fn before(h: &Handle, set: impl FnOnce()) -> c_int {
     0
 }
 
-/// What there is after activation only.
+/// Returns a value that exists after activation only.
 fn after(h: &Handle, value: c_int) -> c_int {
     if h.is_active() { value } else { h.fail(sys::ERROR_NOT_ACTIVATED, "not activated") }
 }
 
 on_handle! {
-    /// Most bytes of a frame.
+    /// Maximum bytes of a frame.
     fn pcap_set_snaplen(p, h, snaplen: c_int) -> c_int = c"pcap_set_snaplen" { before(h, || h.snaplen.set(snaplen)) }
-    /// A port sees what the switch sends it in any case.
+    /// No effect: a port receives whatever the switch sends it.
     fn pcap_set_promisc(p, h, _on: c_int) -> c_int = c"pcap_set_promisc" { before(h, || ()) }
-    /// There is no radio.
+    /// A port has no radio.
     fn pcap_can_set_rfmon(p, h) -> c_int = c"pcap_can_set_rfmon" { before(h, || ()) }
-    /// There is no radio.
+    /// A port has no radio.
     fn pcap_set_rfmon(p, h, _on: c_int) -> c_int = c"pcap_set_rfmon" { before(h, || ()) }
-    /// Sets the longest that a read waits, in milliseconds.
+    /// Sets the maximum wait of a read, in milliseconds.
     fn pcap_set_timeout(p, h, ms: c_int) -> c_int = c"pcap_set_timeout" { before(h, || h.timeout.set(ms)) }
     /// Frames are always reported immediately.
     fn pcap_set_immediate_mode(p, h, _on: c_int) -> c_int = c"pcap_set_immediate_mode" { before(h, || ()) }
-    /// The rings are the port's.
+    /// No effect: the rings are the port's.
     fn pcap_set_buffer_size(p, h, _bytes: c_int) -> c_int = c"pcap_set_buffer_size" { before(h, || ()) }
-    /// Ethernet has all protocols.
+    /// No effect: Ethernet carries all protocols.
     fn pcap_set_protocol_linux(p, h, _protocol: c_int) -> c_int = c"pcap_set_protocol_linux" { before(h, || ()) }
-    /// Time stamps are the host's.
+    /// Accepts the host's time stamps only.
     fn pcap_set_tstamp_type(p, h, kind: c_int) -> c_int = c"pcap_set_tstamp_type" {
         const WARNING_NOT_SUPPORTED: c_int = 3;
         let done = before(h, || ());
@@ -57,7 +57,7 @@ on_handle! {
     fn pcap_get_tstamp_precision(p, h) -> c_int = c"pcap_get_tstamp_precision" {
         if h.nano.get() { sys::PRECISION_NANO } else { sys::PRECISION_MICRO }
     }
-    /// The only kind is the default.
+    /// An empty list: the only kind is the default.
     fn pcap_list_tstamp_types(p, _h, list: *mut *mut c_int) -> c_int = c"pcap_list_tstamp_types" {
         // SAFETY: the caller's place.
         unsafe { *list = std::ptr::null_mut() };
@@ -73,7 +73,7 @@ on_handle! {
     fn pcap_getnonblock(p, h, _errbuf: *mut c_char) -> c_int = c"pcap_getnonblock" {
         after(h, h.nonblock.get().into())
     }
-    /// A port has what it receives, a monitor what it watches: no other direction can be had.
+    /// A port captures received frames, a monitor those it watches: no other direction is available.
     fn pcap_setdirection(p, h, direction: c_int) -> c_int = c"pcap_setdirection" {
         const INOUT: c_int = 0;
         const IN: c_int = 1;
@@ -86,24 +86,24 @@ on_handle! {
             _ => h.fail(sys::ERROR, "invalid direction"),
         }
     }
-    /// The text of a filter into a program.
+    /// Compiles a filter's text.
     fn pcap_compile(p, h, program: *mut BpfProgram, filter: *const c_char, optimize: c_int, mask: u32) -> c_int = c"pcap_compile" {
         if !h.is_active() {
             return h.fail(sys::ERROR, "not-yet-activated pcap_t passed to pcap_compile");
         }
         let dead = h.dead.get();
-        // SAFETY: the system's function on the system's handle; the text it leaves there.
+        // SAFETY: the system's function on the system's handle; it leaves its error text there.
         unsafe {
             let done = sys::compile(dead, program, filter, optimize, mask);
             if done == 0 { 0 } else { h.fail(done, text(sys::geterr(dead)).unwrap_or("syntax error in filter expression")) }
         }
     }
-    /// A program that frames must pass.
+    /// Sets the filter that frames must pass.
     fn pcap_setfilter(p, h, program: *mut BpfProgram) -> c_int = c"pcap_setfilter" {
         if !h.is_active() {
             return h.fail(sys::ERROR_NOT_ACTIVATED, "not activated");
         }
-        // SAFETY: the program is the caller's: `len` instructions at `insns`, copied before they are judged.
+        // SAFETY: the program is the caller's: `len` instructions at `insns`, copied before they are validated.
         unsafe {
             if program.is_null() || (*program).insns.is_null() {
                 return h.fail(sys::ERROR, "no filter specified");

@@ -1,4 +1,4 @@
-//! libpcap's types (pcap/pcap.h, pcap/bpf.h) and the system's functions behind ours.
+//! libpcap's types (pcap/pcap.h, pcap/bpf.h) and the system's functions behind netvale's.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{c_char, c_int, c_uint, c_void, timeval};
 
-/// `pcap_t`: opaque; ours or the system's.
+/// `pcap_t`: opaque; netvale's or the system's.
 pub enum Pcap {}
 /// `pcap_dumper_t`.
 pub enum Dumper {}
@@ -30,11 +30,11 @@ pub type Handler = unsafe extern "C" fn(*mut u8, *const PktHdr, *const u8);
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct BpfInsn {
-    /// What it does.
+    /// Operation code.
     pub code: u16,
     jt: u8,
     jf: u8,
-    /// Its constant.
+    /// The instruction's constant.
     pub k: u32,
 }
 
@@ -63,7 +63,7 @@ pub struct Stat {
 /// `struct pcap_if`.
 #[repr(C)]
 pub struct Interface {
-    /// The next one.
+    /// The next interface.
     pub next: *mut Interface,
     /// The interface's name.
     pub name: *mut c_char,
@@ -83,9 +83,9 @@ pub const ERRBUF_SIZE: usize = 256;
 pub const ERROR: c_int = -1;
 /// Ended by `pcap_breakloop`.
 pub const ERROR_BREAK: c_int = -2;
-/// Not activated yet.
+/// Not yet activated.
 pub const ERROR_NOT_ACTIVATED: c_int = -3;
-/// Activated already.
+/// Already activated.
 pub const ERROR_ACTIVATED: c_int = -4;
 /// No such interface.
 pub const ERROR_NO_SUCH_DEVICE: c_int = -5;
@@ -98,20 +98,19 @@ pub const PRECISION_MICRO: c_int = 0;
 /// `PCAP_TSTAMP_PRECISION_NANO`.
 pub const PRECISION_NANO: c_int = 1;
 
-/// A function of the system's libpcap, looked up when it is first called.
+/// A function of the system's libpcap, looked up at its first call.
 pub struct Real {
     name: &'static CStr,
     found: AtomicPtr<c_void>,
 }
 
 impl Real {
-    /// A function of that name.
+    /// The function of that name.
     pub const fn new(name: &'static CStr) -> Real {
         Real { name, found: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
-    /// The function's address; the program ends if the system's libpcap has no such function, as the loader would end
-    /// it.
+    /// The function's address. Ends the program if the system's libpcap has no such function, as the loader would.
     #[inline]
     pub fn get(&self) -> *mut c_void {
         let known = self.found.load(Ordering::Relaxed);

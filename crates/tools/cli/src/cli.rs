@@ -61,8 +61,7 @@ pub fn main() -> ExitCode {
     cli.command.run(&ctx).unwrap_or_else(|error| report(&error))
 }
 
-/// The words of the command line. Wireshark starts a program that has a name of its own: it is a subcommand of this
-/// one.
+/// The words of the command line. A program with the name in Wireshark's folder is a subcommand of this one.
 fn words(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<_> = given.collect();
     let name = words.first().map(Path::new).and_then(Path::file_name);
@@ -81,7 +80,7 @@ fn report(error: &CliError) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    /// Objective: the program in Wireshark's folder is a subcommand, whatever the folder; nothing else is.
+    /// Objective: the program in Wireshark's folder is a subcommand, in any folder; no other name is.
     #[test]
     fn names() {
         let words = |given: &[&str]| super::words(given.iter().map(|word| word.into()));

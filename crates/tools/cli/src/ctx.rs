@@ -11,9 +11,9 @@ use crate::CliError;
 /// The run directory of the daemon, and the definition of the command line.
 #[derive(Clone, Debug)]
 pub struct Ctx {
-    /// `--run-dir`: the folder of the daemon's sockets; `None`: the default one.
+    /// `--run-dir`: the folder of the daemon's sockets; `None`: the default folder.
     pub run_dir: Option<PathBuf>,
-    /// The definition of the command line, from which manual pages and completions are made.
+    /// The definition of the command line, the source of manual pages and completions.
     pub definition: fn() -> clap::Command,
 }
 
@@ -34,7 +34,7 @@ impl Ctx {
     }
 }
 
-/// A control connection, with its errors in the command line's words.
+/// A control connection, with errors worded for the command line.
 #[derive(Debug)]
 pub struct Daemon {
     client: Client,
@@ -49,7 +49,7 @@ impl Daemon {
         question(&mut self.client).map_err(to_cli)
     }
 
-    /// The daemon's process, where it can be seen from here.
+    /// The daemon's process id, if visible here.
     pub fn pid(&mut self) -> Option<u32> {
         self.client.daemon_pid()
     }
@@ -63,7 +63,7 @@ impl Daemon {
     }
 }
 
-/// An error of the control client, in the command line's words.
+/// Converts an error of the control client to the command line's form.
 pub fn to_cli(error: ClientError) -> CliError {
     let kind = match error.failure() {
         Failure::Unreachable => CliError::unreachable,

@@ -17,17 +17,17 @@ Exit codes:
 pub enum Kind {
     /// The work failed.
     Failed,
-    /// Options or values do not make sense.
+    /// Options or values are invalid.
     Usage,
     /// No daemon answers.
     Unreachable,
-    /// The daemon answered no.
+    /// The daemon refused.
     Refused,
-    /// The reader of standard output went away: no failure, nothing to say.
+    /// The reader of standard output has closed: not a failure, no message.
     OutputClosed,
 }
 
-/// Why a subcommand ended early. Printed as two lines: its text, then [`CliError::next`].
+/// The error of a subcommand. Printed as two lines: its text, then [`CliError::next`].
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct CliError {
@@ -41,12 +41,12 @@ impl CliError {
         Self { kind, what: what.into(), next: next.into() }
     }
 
-    /// The work failed: exit code 1. `next` says what the user can do about it.
+    /// The work failed: exit code 1. `next` is advice for the user.
     pub fn failed<W: Into<String>, N: Into<String>>(what: W, next: N) -> Self {
         Self::new(Kind::Failed, what, next)
     }
 
-    /// Options or values that do not make sense: exit code 2.
+    /// Invalid options or values: exit code 2.
     pub fn usage<W: Into<String>, N: Into<String>>(what: W, next: N) -> Self {
         Self::new(Kind::Usage, what, next)
     }
@@ -56,12 +56,12 @@ impl CliError {
         Self::new(Kind::Unreachable, what, next)
     }
 
-    /// The daemon answered no: exit code 4.
+    /// The daemon refused: exit code 4.
     pub fn refused<W: Into<String>, N: Into<String>>(what: W, next: N) -> Self {
         Self::new(Kind::Refused, what, next)
     }
 
-    /// Standard output could not be written. A reader that went away is [`Kind::OutputClosed`].
+    /// Standard output could not be written. A reader that has closed is [`Kind::OutputClosed`].
     pub fn output(error: &io::Error) -> Self {
         let kind = if error.kind() == io::ErrorKind::BrokenPipe { Kind::OutputClosed } else { Kind::Failed };
         Self::new(
@@ -97,7 +97,7 @@ impl CliError {
 mod tests {
     use super::*;
 
-    /// Objective: each kind has the exit code that [`EXIT_CODES`] promises, and a reader that went away is no failure.
+    /// Objective: each kind has the exit code that [`EXIT_CODES`] promises, and a reader that has closed is no failure.
     #[test]
     fn codes() {
         assert_eq!(CliError::failed("", "").code(), 1);

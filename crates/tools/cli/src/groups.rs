@@ -1,4 +1,4 @@
-//! The subcommands in `netvale --help`, in groups, as the reference of commands has them.
+//! The subcommands in `netvale --help`, in the groups of the command reference.
 
 use clap::Command;
 
@@ -37,7 +37,7 @@ fn group(command: &Command, title: &str, names: &[&str]) -> String {
 mod tests {
     use super::*;
 
-    /// Objective: each command is in one group, and each line of a group is a command's.
+    /// Objective: each command is in one group, and each line of a group is a command.
     #[test]
     fn all_commands() {
         let command = crate::cli::command();

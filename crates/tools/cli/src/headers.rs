@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use netvale_wire::layers::{SCTP, TCP, UDP};
 use netvale_wire::{Layers, ethernet};
 
-/// Addresses and ports, as far as they are known.
+/// Addresses and ports, as far as known.
 pub fn of(head: &[u8]) -> String {
     let Ok(ether) = ethernet::Header::parse(head) else { return "no Ethernet header".to_owned() };
     let macs = format!("{} > {}", ether.src(), ether.dst());
@@ -26,7 +26,8 @@ pub fn of(head: &[u8]) -> String {
 
 /// VLAN tags, outermost first.
 fn tags(head: &[u8]) -> String {
-    let (mut text, mut at) = (String::new(), 12);
+    let mut text = String::new();
+    let mut at = 12;
     while let Some(&[a, b, c, d]) = head.get(at..).and_then(<[u8]>::first_chunk::<4>)
         && matches!([a, b], [0x81, 0x00] | [0x88, 0xa8])
         && at < 24

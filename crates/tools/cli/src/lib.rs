@@ -1,21 +1,21 @@
 //! The `netvale` command line.
 //!
-//! Each subcommand is one file in [`cmd`]: an `Args` struct, from which the help, the manual page and the shell
-//! completions come, and a `run` function. Start reading at [`cli`], then [`cmd::list`].
+//! Each subcommand is one file in [`cmd`]: an `Args` struct, the source of the help, the manual page and the shell
+//! completions, and a `run` function. Start reading at [`cli`], then [`cmd::list`].
 //!
 //! | file | holds |
 //! |---|---|
 //! | `capture` | copies of ports' frames, and the files they go to |
-//! | `cli.rs` | the command line as a whole, and what is the same for every subcommand |
-//! | `complete` | what a shell completes |
-//! | `ctx.rs` | what a subcommand gets: the run directory, the way to the daemon |
+//! | `cli.rs` | the command line as a whole, and the parts common to all subcommands |
+//! | `complete` | completion in a shell |
+//! | `ctx.rs` | the context of a subcommand: the run directory, the daemon's connection |
 //! | `error.rs` | errors of two lines, and the exit codes |
 //! | `grid.rs` | aligned columns |
 //! | `groups.rs` | the subcommands in the help |
 //! | `headers.rs` | a frame's headers in a few words |
-//! | `out.rs` | standard output, whose reader may go away |
+//! | `out.rs` | standard output, whose reader may close |
 //! | `progress.rs` | the progress line on standard error |
-//! | `rates.rs`, `units.rs` | rates from counters, and how they are written |
+//! | `rates.rs`, `units.rs` | rates from counters, and their notation |
 //! | `values.rs` | values that several subcommands take |
 
 pub mod capture;

@@ -1,5 +1,5 @@
-//! The system's libpcap, which compiles expressions of pcap-filter(7). It is loaded when it is first needed, so that
-//! nobody else needs it.
+//! The system's libpcap, which compiles expressions of pcap-filter(7). Loaded on first use, so that it is required only
+//! then.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
@@ -35,19 +35,19 @@ type GetErr = unsafe extern "C" fn(*mut Pcap) -> *mut c_char;
 type FreeCode = unsafe extern "C" fn(*mut BpfProgram);
 type Close = unsafe extern "C" fn(*mut Pcap);
 
-/// Names of the library: Debian's, and everybody else's.
+/// Names of the library: Debian's, and all others'.
 const NAMES: [&str; 2] = ["libpcap.so.0.8", "libpcap.so.1"];
 /// Ethernet (`DLT_EN10MB`).
 const ETHERNET: c_int = 1;
-/// As long as a frame can be.
+/// Maximum bytes of a frame.
 const LENGTH: c_int = 262_144;
-/// No netmask is known (`PCAP_NETMASK_UNKNOWN`).
+/// Unknown netmask (`PCAP_NETMASK_UNKNOWN`).
 const NO_MASK: u32 = u32::MAX;
 
 /// Compiles an expression.
 ///
 /// # Errors
-/// libpcap is not there, or says what is wrong with the expression; or the program is none that can be run here.
+/// libpcap is missing or reports an error in the expression; or the program cannot be run here.
 pub fn compile(expression: &str) -> Result<Program, CliError> {
     let wrong = |why: String| CliError::usage(format!("{expression:?}: {why}"), "pcap-filter(7) has the language");
     let text = CString::new(expression).map_err(|_| wrong("it has a byte 0".into()))?;

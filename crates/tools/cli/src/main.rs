@@ -1,4 +1,4 @@
-//! The `netvale` command; all of it is in the library beside this file.
+//! The `netvale` command; its code is in the library beside this file.
 
 fn main() -> std::process::ExitCode {
     netvale_cli::main()

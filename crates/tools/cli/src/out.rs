@@ -1,6 +1,6 @@
-//! Standard output, whose reader may go away (`netvale list | head -1`).
+//! Standard output, whose reader may close (`netvale list | head -1`).
 //!
-//! Subcommands print through here and not by `println!`, which panics when the reader has gone.
+//! Subcommands print through here and not by `println!`, which panics once the reader has closed.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -9,16 +9,16 @@ use serde::Serialize;
 
 use crate::CliError;
 
-/// Writes `text` as it is and flushes it, so that a script reading line by line sees it immediately.
+/// Writes `text` unchanged and flushes it, so that a script that reads line by line sees it immediately.
 ///
 /// # Errors
-/// [`CliError::output`]; pass it on with `?`, and the program ends quietly where the reader has gone.
+/// [`CliError::output`]; pass it on with `?`, and the program ends quietly if the reader has closed.
 pub fn text(text: impl fmt::Display) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
     write!(out, "{text}").and_then(|()| out.flush()).map_err(|error| CliError::output(&error))
 }
 
-/// Columns of the terminal that the output goes to; `None` if it goes elsewhere, where lines may be of any length.
+/// Columns of the output's terminal; `None` for other outputs, whose lines may have any length.
 #[must_use]
 pub fn width() -> Option<usize> {
     let size = io::stdout().is_terminal().then(ratatui::crossterm::terminal::size)?.ok();
@@ -36,7 +36,7 @@ pub fn line(line: impl fmt::Display) -> Result<(), CliError> {
 /// Writes `value` as one JSON object on one line.
 ///
 /// # Errors
-/// As [`text`], and when the value cannot be written as JSON.
+/// As [`text`], and if the value cannot be serialized.
 pub fn json(value: &impl Serialize) -> Result<(), CliError> {
     let text = serde_json::to_string(value)
         .map_err(|error| CliError::failed(format!("cannot write the result as JSON: {error}"), "omit --json"))?;

@@ -1,10 +1,10 @@
-//! A progress line on standard error, for anything that takes over a second.
+//! A progress line on standard error, for work that takes over a second.
 
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// The progress line; silent when standard error is not a terminal. Removed on drop.
+/// The progress line; silent if standard error is not a terminal. Removed on drop.
 #[derive(Debug)]
 pub struct Progress(ProgressBar);
 
@@ -15,7 +15,7 @@ impl Progress {
         Self::with(Some(steps), "{bar:24} {pos}/{len} {wide_msg}")
     }
 
-    /// A spinner, where the end is not known.
+    /// A spinner, for work of unknown length.
     #[must_use]
     pub fn spinner() -> Self {
         let progress = Self::with(None, "{spinner} {elapsed} {wide_msg}");
@@ -24,7 +24,7 @@ impl Progress {
     }
 
     fn with(steps: Option<u64>, template: &str) -> Self {
-        // Hidden by indicatif itself where standard error is not a terminal.
+        // indicatif itself hides it if standard error is not a terminal.
         let bar = ProgressBar::with_draw_target(steps, ProgressDrawTarget::stderr());
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
@@ -32,7 +32,7 @@ impl Progress {
         Self(bar)
     }
 
-    /// Shows what is going on.
+    /// Shows the current step.
     pub fn say(&self, what: impl Into<String>) {
         self.0.set_message(what.into());
     }

@@ -1,6 +1,6 @@
 //! Rates from two readings of the counters. Pure: the time is the daemon's own, taken when it read the counters.
 //!
-//! "In" is into the switch, what a port sends; "out" is what the switch delivers to it.
+//! "In" is into the switch, frames sent by a port; "out" is delivery by the switch to the port.
 
 use netvale_control::types::{AllStats, PortDetails, WorkerStats};
 use serde::Serialize;
@@ -15,7 +15,7 @@ pub struct Rates {
     /// Percent of its time that each worker was busy.
     pub workers_busy: Vec<f64>,
     /// Percent of its time that each worker lost: other threads had its CPU, or frames waited for room at a receiver
-    /// that had no CPU.
+    /// without a CPU.
     pub workers_lost: Vec<f64>,
 }
 
@@ -34,7 +34,7 @@ pub struct PortRates {
     pub out_bps: f64,
     /// Drops per second.
     pub drops_ps: f64,
-    /// Kicks sent and received, for each frame in and out; nothing where no frame passed.
+    /// Kicks sent and received, per frame in and out; `None` if no frame passed.
     pub kicks_per_packet: Option<f64>,
 }
 
@@ -46,10 +46,10 @@ impl PortRates {
     }
 }
 
-/// The rates between two samples; nothing where no time passed, as after a restart of the daemon.
+/// The rates between two samples; `None` if no time passed, as after a restart of the daemon.
 ///
-/// A port that the earlier sample lacks began at zero. A counter that fell belongs to a new port of the same name, and
-/// began at zero, too.
+/// A port missing from the earlier sample began at zero. A counter that fell belongs to a new port of the same name,
+/// and also began at zero.
 #[must_use]
 pub fn between(earlier: &AllStats, later: &AllStats) -> Option<Rates> {
     let passed_ns = later.now_ns.checked_sub(earlier.now_ns).filter(|&passed| passed > 0)?;
@@ -77,7 +77,8 @@ fn port_rates(before: Option<&PortDetails>, port: &PortDetails, seconds: f64) ->
     let fresh = PortDetails::default();
     let before = before.filter(|before| same_life(before, port)).unwrap_or(&fresh);
     let passed = |count: fn(&PortDetails) -> u64| count(port).saturating_sub(count(before)) as f64;
-    let (in_frames, out_frames) = (passed(|port| port.sent().frames), passed(|port| port.got().frames));
+    let in_frames = passed(|port| port.sent().frames);
+    let out_frames = passed(|port| port.got().frames);
     let frames = in_frames + out_frames;
     PortRates {
         port: port.name.clone(),
@@ -94,7 +95,7 @@ fn kicks(port: &PortDetails) -> u64 {
     port.kicks_sent.saturating_add(port.kicks_received)
 }
 
-/// Counters never fall while a port lives.
+/// Whether both belong to the same port: counters never fall while a port lives.
 fn same_life(before: &PortDetails, port: &PortDetails) -> bool {
     before.sent().frames <= port.sent().frames
         && before.got().frames <= port.got().frames
@@ -108,7 +109,7 @@ mod tests {
     use super::*;
 
     fn port(name: &str, frames: u64) -> PortDetails {
-        // Of two rings each way.
+        // For two rings in each direction.
         let rings = |frames| {
             let ring = |frames| RingStats { frames, bytes: frames * 60, batches: 1 };
             vec![ring(frames / 8), ring(frames - frames / 8)]
@@ -159,7 +160,7 @@ mod tests {
         assert_eq!(rates.ports, [expected]);
     }
 
-    /// Objective: a new port and one attached again under its old name count from zero; one that left is not shown.
+    /// Objective: a new port and one attached again under its old name count from zero; a removed one is not shown.
     #[test]
     fn ports_come_and_go() {
         let before = sample(0, vec![port("vale0:gone", 1), port("vale0:again", 1000)]);
@@ -169,11 +170,11 @@ mod tests {
         assert_eq!(pps, [("vale0:again", 80.0), ("vale0:new", 160.0)]);
     }
 
-    /// Objective: without time between them, or with a clock that began anew, there are no rates, and no division by
-    /// zero.
+    /// Objective: without a time difference, or with a restarted clock, there are no rates, and no division by zero.
     #[test]
     fn no_time() {
-        let (early, late) = (sample(5, vec![port("a", 1)]), sample(9, vec![port("a", 1)]));
+        let early = sample(5, vec![port("a", 1)]);
+        let late = sample(9, vec![port("a", 1)]);
         assert_eq!(between(&early, &early), None);
         assert_eq!(between(&late, &early), None);
         let idle = between(&early, &late).expect("time passed");

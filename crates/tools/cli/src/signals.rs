@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM, as a flag that loops look at, or as a descriptor that they wait for.
+//! Ctrl-C and SIGTERM, as a flag for loops to check, or as a descriptor to wait for.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>, CliError> {
 /// A descriptor that SIGINT and SIGTERM make readable.
 ///
 /// # Errors
-/// There is none left, or the handlers cannot be installed.
+/// No descriptor is left, or the handlers cannot be installed.
 pub fn stop_pipe() -> Result<UnixStream, CliError> {
     let (stop, ends) = UnixStream::pair().map_err(|e| failed(&e))?;
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {

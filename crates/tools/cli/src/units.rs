@@ -1,7 +1,7 @@
-//! Figures with units, as netmap's tools write them: `14.88 Mpps`, `9.523 Gbps`.
+//! Figures with units, in the form of netmap's tools: `14.88 Mpps`, `9.523 Gbps`.
 
-/// `value` with three decimals and the prefix that fits: `norm(14_880_952.0, "pps", true)` is
-/// `14.881 Mpps`. Without `scale` (pkt-gen's `-N`) the plain number: `14880952 pps`.
+/// `value` with three decimals and a suitable prefix: `norm(14_880_952.0, "pps", true)` is `14.881 Mpps`. Without
+/// `scale` (pkt-gen's `-N`) the plain number: `14880952 pps`.
 #[must_use]
 pub fn norm(value: f64, unit: &str, scale: bool) -> String {
     if !scale {
@@ -12,7 +12,7 @@ pub fn norm(value: f64, unit: &str, scale: bool) -> String {
     format!("{scaled:.decimals$} {prefix}{unit}")
 }
 
-/// Brings `value` below 1,000 where a prefix can.
+/// Scales `value` below 1,000 if a prefix allows it.
 fn prefixed(value: f64) -> (f64, &'static str) {
     let mut scaled = (value, "");
     for prefix in ["K", "M", "G", "T"] {
@@ -24,7 +24,7 @@ fn prefixed(value: f64) -> (f64, &'static str) {
 }
 
 /// `value` for a column aligned to the right: `14.88M`, `9.52G`, `640 `. The prefix, or a blank in its place, comes
-/// last, so that the numbers stand below each other; it touches the number, so that awk sees one field.
+/// last, so that the numbers align; it touches the number, so that awk sees one field.
 #[must_use]
 pub fn column(value: f64) -> String {
     let (scaled, prefix) = prefixed(value);
@@ -63,7 +63,7 @@ pub fn memory(bytes: u64) -> String {
 mod tests {
     use super::*;
 
-    /// Objective: in a column the prefix has a place of its own.
+    /// Objective: in a column the prefix has its own place.
     #[test]
     fn columns() {
         assert_eq!([0.0, 640.0, 14.88e6].map(column), ["0 ", "640 ", "14.88M"]);
@@ -75,7 +75,7 @@ mod tests {
         assert_eq!([0, 1023, 1024, 4 << 20, 3 << 30].map(memory), ["0 B", "1023 B", "1.0 KiB", "4.0 MiB", "3.0 GiB"]);
     }
 
-    /// Objective: the prefix follows the size, and `-N` gives plain numbers.
+    /// Objective: the prefix depends on the size, and `-N` gives plain numbers.
     #[test]
     fn prefixes() {
         assert_eq!(norm(14_880_952.0, "pps", true), "14.881 Mpps");

@@ -1,9 +1,9 @@
-//! Values that several subcommands take, and how they are read.
+//! Values that several subcommands take, and their parsers.
 
 /// A socket's mode in octal: `0660`, `660`.
 ///
 /// # Errors
-/// It is not written so.
+/// It is not an octal mode.
 pub fn mode(text: &str) -> Result<u32, String> {
     netvale_control::options::mode(text).ok_or_else(|| "a mode is three octal digits, e.g. 0660".to_owned())
 }
@@ -22,7 +22,7 @@ pub fn seconds(text: &str) -> Result<f64, String> {
 /// Bytes of a virtio-net header: 0, 10 or 12.
 ///
 /// # Errors
-/// Anything else.
+/// Any other value.
 pub fn vnet_hdr(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(bytes @ (0 | 10 | 12)) => Ok(bytes),
@@ -75,7 +75,7 @@ mod tests {
         assert!(mode("0888").is_err() && mode("7777").is_err() && mode("").is_err());
     }
 
-    /// Objective: header lengths and speeds that cannot be are refused.
+    /// Objective: impossible header lengths and speeds are refused.
     #[test]
     fn headers_and_speeds() {
         assert_eq!(["0", "10", "12"].map(vnet_hdr), [Ok(0), Ok(10), Ok(12)]);

@@ -1,29 +1,29 @@
-//! The parameters of an operation, in the environment.
+//! The parameters of an operation, from the environment.
 
 use netvale_control::types::Mac;
 use netvale_portspec::{TapName, is_hidden};
 
 use crate::error::{CniError, Code};
 
-/// Versions of the specification that the plugin speaks.
+/// Supported versions of the specification.
 pub const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", NEWEST];
-/// The newest of them.
+/// The newest version.
 pub const NEWEST: &str = "1.1.0";
 
-/// What is asked for.
+/// The requested operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Make the container's interface.
     Add,
     /// Remove it.
     Del,
-    /// See that it is as it was made.
+    /// Check that it is as it was made.
     Check,
-    /// Remove what belongs to no container that is left.
+    /// Remove ports and folders of containers that no longer exist.
     Gc,
-    /// Say whether ADD would work.
+    /// Report whether ADD would work.
     Status,
-    /// Say which versions are spoken.
+    /// Report the supported versions.
     Version,
 }
 
@@ -34,15 +34,15 @@ pub struct Container {
     pub id: String,
     /// `CNI_IFNAME`.
     pub ifname: String,
-    /// `CNI_NETNS`; empty if the runtime does not say.
+    /// `CNI_NETNS`; empty if the runtime does not set it.
     pub netns: String,
     /// The Ethernet address of `CNI_ARGS`.
     pub mac: Option<Mac>,
-    /// What people call it: the pod of `CNI_ARGS`, or the beginning of its id.
+    /// Its display name: the pod in `CNI_ARGS`, or the start of its id.
     pub about: String,
 }
 
-/// What is read of `CNI_ARGS`.
+/// The recognized part of `CNI_ARGS`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct SaidArgs<'a> {
     mac: Option<Mac>,
@@ -52,7 +52,7 @@ struct SaidArgs<'a> {
 
 impl SaidArgs<'_> {
     fn about(&self, id: &str) -> String {
-        // As much as people type of an id, and as a port's `info` may have.
+        // As much of an id as people type, and as fits a port's `info`.
         const KNOWN_BY: usize = 12;
         const LONGEST: usize = 128;
         let name = match (self.namespace, self.pod) {
@@ -70,7 +70,7 @@ fn bad(message: String) -> CniError {
     CniError::new(Code::Environment, message)
 }
 
-/// A variable; none if it is empty.
+/// A variable; `None` if empty.
 fn variable(name: &str) -> Result<Option<String>, CniError> {
     match std::env::var_os(name).filter(|value| !value.is_empty()) {
         None => Ok(None),
@@ -99,7 +99,7 @@ impl Command {
         })
     }
 
-    /// The version of the specification that it came with.
+    /// The version of the specification that introduced it.
     pub fn since(self) -> &'static str {
         match self {
             Command::Add | Command::Del | Command::Version => "0.3.0",
@@ -139,7 +139,7 @@ pub fn is_name(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(is_word)
 }
 
-/// What `CNI_ARGS` say. Keys that nobody knows are an error, unless they are to be ignored.
+/// Parses `CNI_ARGS`. Unknown keys are an error, unless `IgnoreUnknown` is set.
 fn args(text: &str) -> Result<SaidArgs<'_>, CniError> {
     let mut args = SaidArgs::default();
     let mut unknown = None;
@@ -151,7 +151,7 @@ fn args(text: &str) -> Result<SaidArgs<'_>, CniError> {
             "MAC" => args.mac = Some(value.parse().map_err(|e| bad(format!("CNI_ARGS: MAC={value}: {e}")))?),
             "K8S_POD_NAME" => args.pod = Some(value).filter(|name| !name.is_empty()),
             "K8S_POD_NAMESPACE" => args.namespace = Some(value).filter(|name| !name.is_empty()),
-            // For the plugin that hands out addresses.
+            // For the address plugin.
             "IP" | "GATEWAY" => {}
             _ if key.starts_with("K8S_POD_") => {}
             _ => unknown = Some(key),
@@ -169,8 +169,8 @@ fn args(text: &str) -> Result<SaidArgs<'_>, CniError> {
 mod tests {
     use super::*;
 
-    /// Objective: of CNI_ARGS the address and the pod are read, what others need is left to them, and an unknown key
-    /// is an error unless it is to be ignored.
+    /// Objective: the address and the pod are read from CNI_ARGS, other plugins' keys are left to them, and an unknown
+    /// key is an error unless it is to be ignored.
     #[test]
     fn arguments() {
         let mac = |text| args(text).unwrap().mac;
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(about(&format!("K8S_POD_NAME=a{}", "ü".repeat(99))).len(), 127);
     }
 
-    /// Objective: names are those that the specification allows.
+    /// Objective: names are valid as the specification defines.
     #[test]
     fn names() {
         for (name, good) in

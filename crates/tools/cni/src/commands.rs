@@ -13,10 +13,10 @@ use crate::kinds::{tap, vhost};
 use crate::result::{Addresses, Interface, expected};
 use crate::{ipam, name};
 
-/// The key of the containers that are left.
+/// The key of the list of existing containers.
 const VALID: &str = "cni.dev/valid-attachments";
 
-/// Carries out what the environment asks for. Returns what is printed.
+/// Carries out the operation that the environment requests. Returns its output.
 ///
 /// # Errors
 /// [`CniError`], for the runtime.
@@ -40,7 +40,7 @@ fn add(config: &Config, input: &Value) -> Result<Value, CniError> {
     let container = Container::read(true)?;
     let port = name::of_port(&config.name, &container.id, &container.ifname);
     let mut daemon = connect(config)?;
-    // Before anything is made: what an earlier ADD made must stay as it is.
+    // Before anything is made: an earlier ADD's interface must stay unchanged.
     if is_attached(config, &port, &mut daemon)? {
         let text = format!(
             "container {} has an interface {} in the network {} already",
@@ -57,7 +57,7 @@ fn add(config: &Config, input: &Value) -> Result<Value, CniError> {
         let mut daemon = connect(config)?;
         let interface = match config.mode {
             Mode::Tap => {
-                // Before the interface is up, so that no frame passes without them.
+                // Before the interface is up, so that every frame passes under its policies.
                 let mac = tap::address(&namespace, &container.ifname)?;
                 set_policies(config, &container, &port, mac, &addresses, &mut daemon)?;
                 tap::configure(&namespace, &container.ifname, &addresses)?
@@ -77,7 +77,7 @@ fn add(config: &Config, input: &Value) -> Result<Value, CniError> {
             Ok(addresses.result(version, &interface, config.dns.as_ref()))
         }
         Err(error) => {
-            // The error that is told is the first. What cannot be undone here, DEL does.
+            // Reports the first error. DEL undoes the rest.
             let _ = remove(config, &port, &mut daemon).map(|was_there| wait(was_there, &container));
             let _ = release(config, input);
             Err(error)
@@ -85,7 +85,7 @@ fn add(config: &Config, input: &Value) -> Result<Value, CniError> {
     }
 }
 
-/// Gives the container's port what the configuration wants of it.
+/// Sets the configured policies on the container's port.
 fn set_policies(
     config: &Config,
     container: &Container,
@@ -99,12 +99,12 @@ fn set_policies(
     if !set.is_empty() {
         daemon.set(&full, set)?;
     }
-    // For people: a container does without, beside a daemon that is older than this plugin.
+    // For people: a container works without it, on a daemon older than this plugin.
     let _ = daemon.set(&full, Map::from_iter([("info".to_owned(), json!(container.about))]));
     Ok(())
 }
 
-/// Has addresses handed out.
+/// Requests addresses from the address plugin.
 fn addresses(config: &Config, input: &Value) -> Result<Addresses, CniError> {
     if config.ipam.kind.is_empty() {
         return Ok(Addresses::default());
@@ -130,26 +130,26 @@ fn del(config: &Config, input: &Value) -> Result<(), CniError> {
     let port = name::of_port(&config.name, &container.id, &container.ifname);
     let removed = match Client::connect(&config.daemon_dir()) {
         Ok(mut daemon) => remove(config, &port, &mut daemon).map(|was_there| wait(was_there, &container)),
-        // Its ports, and the interfaces behind them, went with the daemon.
+        // The daemon's ports, and the interfaces behind them, ended with it.
         Err(ClientError::NotRunning { .. }) => {
             vhost::remove(config, &port);
             Ok(())
         }
         Err(error) => Err(error.into()),
     };
-    // Addresses are given back in any case.
+    // Addresses are released in any case.
     let released = release(config, input);
     removed.and(released)
 }
 
-/// Removes a port and what belongs to it. Returns whether it was there; that it is gone already is no error.
+/// Removes a port and everything that belongs to it. Returns whether it existed; its absence is no error.
 fn remove(config: &Config, port: &str, daemon: &mut Client) -> Result<bool, CniError> {
     let done = found(daemon.detach(&config.bridge, port)).map(|done| done.is_some());
     vhost::remove(config, port);
     done
 }
 
-/// Waits for the interface behind a port that was removed: the daemon answers before it has closed it.
+/// Waits until the interface of a removed port is gone: the daemon answers before it has closed it.
 fn wait(was_there: bool, container: &Container) {
     if was_there && let Ok(namespace) = Namespace::open(&container.netns) {
         tap::wait_gone(&namespace, &container.ifname);
@@ -177,9 +177,9 @@ fn check(config: &Config, input: &Value) -> Result<(), CniError> {
     tap::check(&Namespace::open(&container.netns)?, &container.ifname, mac, &addresses)
 }
 
-/// Removes the network's ports of containers that are not among those that are left.
+/// Removes the network's ports of containers that are not on the list of existing ones.
 fn gc(config: &Config, input: &Value) -> Result<(), CniError> {
-    // Where no container is left, some runtimes say null.
+    // Some runtimes send null for an empty list.
     if input.get(VALID).is_none() {
         return Err(CniError::new(
             Code::Config,
@@ -216,7 +216,7 @@ fn is_attached(config: &Config, port: &str, daemon: &mut Client) -> Result<bool,
     Ok(found(daemon.show(&format!("{}:{port}", config.bridge)))?.is_some())
 }
 
-/// What the daemon knows of, if it is there.
+/// An answer; `None` if the daemon does not know the object.
 fn found<T>(answer: Result<T, ClientError>) -> Result<Option<T>, CniError> {
     match answer {
         Err(ClientError::Refused(why)) if why.is(ErrorCode::NotFound) => Ok(None),

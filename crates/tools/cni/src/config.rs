@@ -1,4 +1,4 @@
-//! The network's configuration. Options have the names that the bridge plugin gives them, where they mean the same.
+//! The network's configuration. Options are named as in the bridge plugin where they mean the same.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::call::{Command, VERSIONS, is_name};
 use crate::error::{CniError, Code};
 use crate::policies::PodPolicies;
 
-/// What the container gets.
+/// The kind of attachment that the container gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -23,7 +23,7 @@ pub enum Mode {
     VhostUser,
 }
 
-/// The configuration, as far as it is read here.
+/// The parsed part of the configuration.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Config {
@@ -39,7 +39,7 @@ pub struct Config {
     /// Whether the address plugin's gateway becomes the default route.
     #[serde(default)]
     pub is_default_gateway: bool,
-    /// What the container gets.
+    /// The kind of attachment.
     #[serde(default)]
     pub mode: Mode,
     /// Queues of the TAP, or queue pairs of the vhost device; 0: 1.
@@ -52,53 +52,53 @@ pub struct Config {
     pub run_dir: Option<PathBuf>,
     /// The folder of vhost-user sockets.
     pub socket_dir: Option<PathBuf>,
-    /// The folder in which Kata Containers look for directly attachable networks.
+    /// The folder in which Kata Containers looks for directly attachable networks.
     pub kata_dir: Option<PathBuf>,
-    /// The plugin that hands out addresses.
+    /// The address plugin.
     #[serde(default)]
     pub ipam: Ipam,
-    /// What is wanted of the containers' ports; read by ADD and STATUS only.
+    /// Policies of the containers' ports; read by ADD and STATUS only.
     #[serde(skip)]
     pub policies: PodPolicies,
     /// DNS settings for the result.
     pub dns: Option<Value>,
-    /// What the runtime says.
+    /// Parameters set by the runtime.
     #[serde(default)]
     pub runtime_config: RuntimeConfig,
-    /// The older way to say it.
+    /// The older form of those parameters.
     #[serde(default)]
     pub args: Args,
-    /// The result of the plugin before, or of ADD.
+    /// The result of the previous plugin, or of ADD.
     pub prev_result: Option<Value>,
-    /// The containers that are left; none where nothing is said, or null.
+    /// The existing containers; `None` if missing or null.
     #[serde(rename = "cni.dev/valid-attachments", default)]
     pub valid: Option<Vec<Attachment>>,
 }
 
-/// The plugin that hands out addresses.
+/// The address plugin.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Ipam {
-    /// Its name; empty if there is none.
+    /// Its name; empty without one.
     #[serde(rename = "type", default)]
     pub kind: String,
 }
 
-/// `runtimeConfig`, as far as it is read here.
+/// The parsed part of `runtimeConfig`.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct RuntimeConfig {
     /// The Ethernet address.
     pub mac: Option<Mac>,
 }
 
-/// `args`, as far as it is read here.
+/// The parsed part of `args`.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Args {
-    /// Those of the conventions.
+    /// The parameters under CNI's conventions.
     #[serde(default)]
     pub cni: RuntimeConfig,
 }
 
-/// A container that is left, and its interface.
+/// An existing container, and its interface.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Attachment {
     /// The container.
@@ -112,7 +112,7 @@ fn default_switch() -> String {
     "vale0".into()
 }
 
-/// Options of the bridge plugin that would change what a container may do or can reach, and why they are not here.
+/// Options of the bridge plugin that would change a container's permissions or reach, and why they are missing here.
 const MISSING: [(&str, &str); 7] = [
     ("isGateway", "the switch has no address on the host: attach tap:NAME there, and give it the gateway's address"),
     ("ipMasq", "the switch does not translate addresses: do that on the host, behind a tap: port"),
@@ -123,7 +123,7 @@ const MISSING: [(&str, &str); 7] = [
     ("disableContainerInterface", "a container without an interface has no use for a port"),
 ];
 
-/// Whether a value asks for something.
+/// Whether a value requests the option.
 fn asks(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -150,7 +150,7 @@ impl Config {
     /// Reads the configuration of an operation.
     ///
     /// # Errors
-    /// [`CniError`] if the version is not spoken, or something is wrong or not supported.
+    /// [`CniError`] if the version is not supported, or an option is invalid or not supported.
     pub fn read(input: &Value, command: Command) -> Result<Config, CniError> {
         check_version(input, command)?;
         let bad = |text: String| CniError::new(Code::Config, text);
@@ -171,7 +171,7 @@ impl Config {
         if config.mode == Mode::VhostUser && config.is_default_gateway {
             return Err(bad("isDefaultGateway: with mode vhostuser the virtual machine sets its routes".into()));
         }
-        // What was made with an option that is refused now can still be removed.
+        // Ports made with an option that is now refused can still be removed.
         if matches!(command, Command::Add | Command::Status) {
             refuse_missing(input)?;
             config.policies = PodPolicies::read(input)?;
@@ -179,12 +179,12 @@ impl Config {
         Ok(config)
     }
 
-    /// The MTU that was asked for.
+    /// The requested MTU.
     pub fn asked_mtu(&self) -> Option<u32> {
         (self.mtu != 0).then_some(self.mtu)
     }
 
-    /// The Ethernet address that was asked for: the runtime's word counts before that of `CNI_ARGS`.
+    /// The requested Ethernet address: the runtime's takes precedence over that of `CNI_ARGS`.
     pub fn mac(&self, of_args: Option<Mac>) -> Option<Mac> {
         self.runtime_config.mac.or(self.args.cni.mac).or(of_args)
     }
@@ -224,7 +224,7 @@ mod tests {
         read(more.clone()).expect_err(&more.to_string()).json("1.0.0")["code"].as_u64().unwrap_or_default()
     }
 
-    /// Objective: what is not said has its default, and what is unknown is left to others.
+    /// Objective: missing options have their defaults, and unknown ones are left to other plugins.
     #[test]
     fn defaults() {
         let config =
@@ -233,8 +233,8 @@ mod tests {
         assert_eq!(config.ipam.kind, "");
     }
 
-    /// Objective: whatever the switch cannot do is refused by name, each with the specification's code; removing is
-    /// never refused.
+    /// Objective: options beyond the switch's abilities are refused by name, each with the specification's code;
+    /// removal is never refused.
     #[test]
     fn refused() {
         for (key, _) in MISSING {
@@ -256,7 +256,7 @@ mod tests {
         assert!(Config::read(&input, Command::Del).is_ok());
     }
 
-    /// Objective: a version that is not spoken, or that lacks the command, is refused with its code.
+    /// Objective: a version that is not supported, or that lacks the command, is refused with its code.
     #[test]
     fn versions() {
         for version in ["0.1.0", "0.2.0", "1.2.0", "", "2"] {

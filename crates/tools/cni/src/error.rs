@@ -1,33 +1,33 @@
-//! Errors, as the runtime reads them.
+//! Errors in the runtime's format.
 
 use netvale_control::client::{ClientError, Failure};
 use netvale_netns::NetnsError;
 use serde_json::{Value, json};
 
-/// Codes of the specification, and from 100 on those of this plugin.
+/// Codes of the specification; from 100 on this plugin's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// The version is not spoken.
+    /// The version is not supported.
     Version = 1,
     /// A field has a value that is not supported.
     Unsupported = 2,
-    /// The container is not known: nothing is left to be cleaned up.
+    /// The container is unknown: nothing is left to clean up.
     UnknownContainer = 3,
     /// A parameter in the environment is missing or wrong.
     Environment = 4,
     /// Reading or writing failed.
     Io = 5,
-    /// What was read is not what it should be.
+    /// The input is malformed.
     Decode = 6,
-    /// The configuration is wrong.
+    /// The configuration is invalid.
     Config = 7,
-    /// It may work later.
+    /// A later attempt may succeed.
     TryAgain = 11,
     /// The plugin cannot serve ADD.
     Unavailable = 50,
-    /// The container has this interface already.
+    /// The container already has this interface.
     Exists = 100,
-    /// Something of the container's network is not as it was made.
+    /// Part of the container's network differs from its original state.
     Broken = 101,
     /// The daemon refused.
     Refused = 102,
@@ -35,19 +35,19 @@ pub enum Code {
     Kernel = 103,
 }
 
-/// Why an operation failed.
+/// Errors of an operation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CniError {
-    /// Found here.
+    /// This plugin's own error.
     Own {
         /// The kind.
         code: Code,
         /// One sentence.
         message: String,
-        /// What to do, or what else is known.
+        /// Advice or further facts.
         details: String,
     },
-    /// The error of a plugin that was called, as it said it.
+    /// The error of another plugin, unchanged.
     Delegated(Value),
 }
 
@@ -62,7 +62,7 @@ impl CniError {
         CniError::Own { code, message: message.into(), details: details.into() }
     }
 
-    /// As the runtime reads it.
+    /// The error in the runtime's format.
     pub fn json(&self, version: &str) -> Value {
         match self {
             CniError::Delegated(error) => error.clone(),
@@ -98,7 +98,7 @@ impl From<NetnsError> for CniError {
     }
 }
 
-/// An error of the kernel's at a step.
+/// Makes an error of the kernel at a step.
 pub fn kernel(step: &str) -> impl FnOnce(rustix::io::Errno) -> CniError {
     let step = step.to_owned();
     move |e| CniError::new(Code::Kernel, format!("{step}: {e}"))

@@ -1,5 +1,4 @@
-//! Folders of the daemon's user, in which root works: no link there is followed, and nothing that lies there is
-//! believed.
+//! Folders of the daemon's user in which root works: links there are never followed, and file contents never trusted.
 
 use std::io::{Error, ErrorKind, Result, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,22 +7,22 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, Dir, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 
-/// A folder, open.
+/// An open folder.
 #[derive(Debug)]
 pub struct OpenFolder(OwnedFd);
 
 const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::RDONLY).union(OFlags::CLOEXEC);
 
 impl OpenFolder {
-    /// Opens the folder at a path whose last name is no link.
+    /// Opens the folder at a path whose last component is not a link.
     ///
     /// # Errors
-    /// There is none.
+    /// It does not exist.
     pub fn open(path: &Path) -> Result<OpenFolder> {
         Ok(OpenFolder(rustix::fs::openat(CWD, path, FOLDER, Mode::empty())?))
     }
 
-    /// The same; one that is not there is made, and given to that user.
+    /// Opens a folder as [`OpenFolder::open`]; a missing one is made, and given to that user.
     ///
     /// # Errors
     /// It can be neither opened nor made.
@@ -35,10 +34,10 @@ impl OpenFolder {
         }
     }
 
-    /// The folder of that name in it, which is made if there is none, and is that user's.
+    /// Opens the subfolder of that name, which must be that user's; a missing one is made.
     ///
     /// # Errors
-    /// It is somebody else's, or can be neither opened nor made.
+    /// It belongs to another user, or can be neither opened nor made.
     pub fn inner(&self, name: &str, uid: Uid, gid: Gid) -> Result<OpenFolder> {
         is_plain(name)?;
         match rustix::fs::mkdirat(&self.0, name, Mode::from_raw_mode(0o755)) {
@@ -52,7 +51,7 @@ impl OpenFolder {
         Ok(OpenFolder(rustix::fs::openat(&self.0, name, FOLDER, Mode::empty())?))
     }
 
-    /// Gives it to a user, unless it is that user's already. Another one's is not taken.
+    /// Gives the folder to a user, unless it is already theirs. Another user's is refused.
     fn given_to(self, uid: Uid, gid: Gid) -> Result<OpenFolder> {
         let found = rustix::fs::fstat(&self.0)?.st_uid;
         match () {
@@ -63,7 +62,7 @@ impl OpenFolder {
         Ok(self)
     }
 
-    /// Writes a file, in place of what is there by that name.
+    /// Writes a file, replacing any of that name.
     ///
     /// # Errors
     /// It cannot be written.
@@ -74,14 +73,14 @@ impl OpenFolder {
         std::fs::File::from(file).write_all(text.as_bytes())
     }
 
-    /// The names of what is in it, as far as they are text.
+    /// The names of its entries, where they are text.
     pub fn names(&self) -> Vec<String> {
         let entries = Dir::read_from(self.0.as_fd()).into_iter().flatten();
         let names = entries.filter_map(|entry| entry.ok()?.file_name().to_str().ok().map(str::to_owned));
         names.filter(|name| !matches!(name.as_str(), "." | "..")).collect()
     }
 
-    /// Removes a folder with the files and sockets in it, as far as that can be done.
+    /// Removes a folder with the files and sockets in it, as far as possible.
     pub fn remove(&self, name: &str) {
         if is_plain(name).is_err() {
             return;
@@ -95,7 +94,7 @@ impl OpenFolder {
     }
 }
 
-/// Whether a name, which may be the daemon's word, leads to something in the folder itself.
+/// Checks that a name, which may come from the daemon, stays within the folder.
 fn is_plain(name: &str) -> Result<()> {
     let is_plain = !name.is_empty() && !name.contains('/') && !matches!(name, "." | "..");
     is_plain.then_some(()).ok_or_else(|| Error::new(ErrorKind::InvalidInput, format!("{name:?} is no file's name")))
@@ -114,7 +113,7 @@ mod tests {
         folder.inner(name, rustix::process::geteuid(), rustix::process::getegid())
     }
 
-    /// Objective: files are written and folders removed where they are, once and again.
+    /// Objective: files are written and folders removed in place, repeatedly.
     #[test]
     fn a_folder_is_made_written_and_removed() {
         let dir = tempfile::tempdir().unwrap();
@@ -131,7 +130,7 @@ mod tests {
         folder.remove("port");
     }
 
-    /// Objective: links in place of the folders and of the file lead nowhere: what they point at is neither written,
+    /// Objective: links in place of the folders and of the file are not followed: their targets are neither written,
     /// nor removed, nor given away.
     #[test]
     fn links_are_not_followed() {

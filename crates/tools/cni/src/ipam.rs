@@ -1,4 +1,4 @@
-//! The plugin that hands out addresses: found by `CNI_PATH`, started with the same environment and configuration.
+//! The address plugin: found through `CNI_PATH`, started with the same environment and configuration.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::error::{CniError, Code};
 
-/// Runs the address plugin for `command`. Returns its result; none if it says nothing.
+/// Runs the address plugin for `command`. Returns its result; `None` if it prints nothing.
 ///
 /// # Errors
 /// [`CniError::Delegated`] with the plugin's own error; another one if it cannot be run.
@@ -22,7 +22,7 @@ pub fn run(kind: &str, command: &str, input: &Value) -> Result<Option<Value>, Cn
         .spawn()
         .map_err(failed)?;
     if let Some(mut stdin) = child.stdin.take() {
-        // One that does not read what it is told says so by its result.
+        // A plugin that does not read its input reports so by its result.
         let _ = stdin.write_all(input.to_string().as_bytes());
     }
     let output = child.wait_with_output().map_err(failed)?;
@@ -37,7 +37,7 @@ pub fn run(kind: &str, command: &str, input: &Value) -> Result<Option<Value>, Cn
     }
 }
 
-/// The plugin's own error, which says whose it is.
+/// The plugin's own error, with its name added.
 fn named(kind: &str, mut error: Value) -> Value {
     let msg = error.get("msg").and_then(Value::as_str).unwrap_or("it did not say why");
     error["msg"] = format!("the address plugin {kind}: {msg}").into();

@@ -1,5 +1,5 @@
-//! Kata Containers' file of directly attachable networks: a sandbox's devices, in the folder that its configuration
-//! calls `dan_conf`.
+//! Kata Containers' file of directly attachable networks: a sandbox's devices, in the folder named `dan_conf` in Kata's
+//! configuration.
 
 use std::fs;
 use std::io::{Error, ErrorKind};
@@ -15,7 +15,7 @@ pub fn device(interface: &Interface, socket: &str, pairs: u32, addresses: &Addre
     let own = |ip: &crate::result::Ip| format!("{}/{}", ip.own.address, ip.own.length);
     let ips: Vec<_> = addresses.ips.iter().map(own).collect();
     let routes = addresses.routes.iter().map(|route| {
-        // Kata writes the default route without a destination.
+        // Kata omits the destination of the default route.
         let dest =
             if route.to.length == 0 { String::new() } else { format!("{}/{}", route.to.address, route.to.length) };
         json!({"dest": dest, "gateway": route.gateway.map(|ip| ip.to_string()).unwrap_or_default()})
@@ -31,10 +31,10 @@ pub fn device(interface: &Interface, socket: &str, pairs: u32, addresses: &Addre
     })
 }
 
-/// Adds a device to the sandbox's file, which is made if there is none.
+/// Adds a device to the sandbox's file; a missing file is made.
 ///
 /// # Errors
-/// The file cannot be written, or is none of Kata's.
+/// The file cannot be written, or is not in Kata's format.
 pub fn add(file: &Path, container: &Container, device: &Value) -> std::io::Result<()> {
     let mut whole = match fs::read(file) {
         Ok(bytes) => serde_json::from_slice(&bytes)?,
@@ -47,13 +47,13 @@ pub fn add(file: &Path, container: &Container, device: &Value) -> std::io::Resul
     replace(file, &whole)
 }
 
-/// Removes the devices whose sockets are in that folder from all sandboxes' files.
+/// Removes the devices with sockets in that folder from all sandboxes' files.
 pub fn forget(dir: &Path, sockets: &Path) {
     let files = fs::read_dir(dir).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
     files.filter(|file| file.extension().is_some_and(|ext| ext == "json")).for_each(|file| remove(&file, sockets));
 }
 
-/// Removes the devices whose sockets are in that folder, and the file with the last one.
+/// Removes the devices with sockets in that folder, and the file with the last device.
 fn remove(file: &Path, sockets: &Path) {
     let Ok(bytes) = fs::read(file) else { return };
     let Ok(mut whole) = serde_json::from_slice::<Value>(&bytes) else { return };
@@ -61,7 +61,7 @@ fn remove(file: &Path, sockets: &Path) {
     let before = devices.len();
     let is_there = |path: &str| Path::new(path).parent() == Some(sockets);
     devices.retain(|device| !device["device"]["path"].as_str().is_some_and(is_there));
-    // Kata reads it when a sandbox starts: this one has ended.
+    // Kata reads it at the start of a sandbox: this one has ended.
     match devices.len() {
         left if left == before => {}
         0 => _ = fs::remove_file(file),
@@ -69,7 +69,7 @@ fn remove(file: &Path, sockets: &Path) {
     }
 }
 
-/// Writes the file anew, in one step.
+/// Replaces the file in one step.
 fn replace(file: &Path, whole: &Value) -> std::io::Result<()> {
     let fresh = file.with_extension("json.new");
     fs::write(&fresh, whole.to_string())?;
@@ -80,7 +80,7 @@ fn replace(file: &Path, whole: &Value) -> std::io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Objective: devices come into the sandbox's file and go out of it; with the last one the file is gone.
+    /// Objective: devices are added to and removed from the sandbox's file, which ends with the last one.
     #[test]
     fn devices() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,22 +1,22 @@
 //! `netvale-cni`: a CNI plugin that puts containers on netvale's switches (CNI 0.3.0 to 1.1.0).
 //!
 //! A container runtime starts the plugin for each operation, with parameters in the environment and the network's
-//! configuration as JSON on standard input, and reads a result or an error from standard output. Nothing is kept
-//! between two runs: a container's port on the switch has a name that is made from the network, the container and the
-//! interface ([`name`]), so that a later run finds what an earlier one left, whatever became of it.
+//! configuration as JSON on standard input, and reads a result or an error from standard output. The plugin keeps no
+//! state between runs: a container's port on the switch is named after the network, the container and the interface
+//! ([`name`]), so that a later run finds the remains of an earlier one in any case.
 //!
 //! | module | what it is |
 //! |---|---|
 //! | [`call`] | the parameters |
 //! | [`config`] | the network's configuration |
-//! | [`result`] | results, as each version of the specification writes them |
+//! | [`result`] | results in the format of each version of the specification |
 //! | [`error`] | errors and their codes |
 //! | [`commands`] | ADD, DEL, CHECK, GC, STATUS, VERSION |
-//! | [`ipam`] | the plugin that hands out addresses |
-//! | [`policies`] | VLANs, checks and rates of its port |
-//! | [`kinds`] | the container's interface; a vhost-user socket in place of one |
-//! | [`kata`] | the file that Kata reads |
-//! | [`folder`] | folders of the daemon's user, in which root works |
+//! | [`ipam`] | the address plugin |
+//! | [`policies`] | VLANs, checks and rates of the port |
+//! | [`kinds`] | the container's interface, or a vhost-user socket in its place |
+//! | [`kata`] | the file for Kata |
+//! | [`folder`] | folders of the daemon's user in which root works |
 //! | [`name`] | names of ports |
 
 pub mod call;
@@ -39,10 +39,10 @@ use serde_json::Value;
 use call::NEWEST;
 use error::{CniError, Code};
 
-/// Longest configuration in bytes.
+/// Maximum bytes of a configuration.
 const LONGEST: u64 = 1 << 20;
 
-/// Runs the plugin: parameters, configuration and result are where the specification says.
+/// Runs the plugin with parameters, configuration and result as the specification defines.
 pub fn main() -> ExitCode {
     let mut version = NEWEST.to_owned();
     let done = input().and_then(|input| {
@@ -55,12 +55,12 @@ pub fn main() -> ExitCode {
         Ok(Some(result)) => (result, ExitCode::SUCCESS),
         Err(error) => (error.json(&version), ExitCode::FAILURE),
     };
-    // Nobody is left to be told.
+    // An error here could not be reported to anyone.
     let _ = writeln!(std::io::stdout(), "{text}");
     code
 }
 
-/// The configuration on standard input.
+/// Reads the configuration from standard input.
 fn input() -> Result<Value, CniError> {
     let mut bytes = Vec::new();
     let read = std::io::stdin().take(LONGEST + 1).read_to_end(&mut bytes);
@@ -69,7 +69,7 @@ fn input() -> Result<Value, CniError> {
         return Err(CniError::new(Code::Decode, format!("the configuration is longer than {LONGEST} bytes")));
     }
     if bytes.trim_ascii().is_empty() {
-        // Some runtimes say nothing when they ask for the version.
+        // Some runtimes send no configuration with VERSION.
         return Ok(Value::Null);
     }
     serde_json::from_slice(&bytes)

@@ -1,4 +1,4 @@
-//! The plugin; all of it is in the library beside this file.
+//! The plugin; its code is in the library beside this file.
 
 fn main() -> std::process::ExitCode {
     netvale_cni::main()

@@ -1,13 +1,13 @@
-//! Names of ports: made from the network, the container and its interface, and always the same.
+//! Names of ports: derived from the network, the container and its interface, and always the same.
 //!
-//! Each name begins with what the network's name becomes, so that the ports of a network are found among all others on
-//! the switch.
+//! Each name begins with a prefix derived from the network's name, which identifies the network's ports among all
+//! others on the switch.
 
 use std::hash::Hasher;
 
 use siphasher::sip::SipHasher24;
 
-/// What the names of all ports of a network begin with.
+/// The prefix of all port names of a network.
 pub fn of_network(network: &str) -> String {
     format!("cni_{:08x}_", sum(&[network]) >> 32)
 }
@@ -17,7 +17,7 @@ pub fn of_port(network: &str, container: &str, ifname: &str) -> String {
     format!("{}{:016x}", of_network(network), sum(&[network, container, ifname]))
 }
 
-/// The same in every run and in every release: ports outlive both.
+/// A hash that is the same in every run and every release: ports outlive both.
 fn sum(parts: &[&str]) -> u64 {
     let mut hasher = SipHasher24::new();
     for part in parts {
@@ -31,8 +31,8 @@ fn sum(parts: &[&str]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Objective: names stay what they are from release to release, fit a port, differ where one part differs, and
-    /// those of a network have its beginning.
+    /// Objective: names are the same from release to release, fit a port, differ where one part differs, and begin with
+    /// the network's prefix.
     #[test]
     fn names() {
         let one = of_port("net", "container", "eth0");

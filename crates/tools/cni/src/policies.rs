@@ -1,5 +1,5 @@
-//! Policies of a container's port, in the words of the bridge plugin and of the bandwidth plugin, and what they are on
-//! the switch.
+//! Policies of a container's port: the options of the bridge and bandwidth plugins, and their equivalents on the
+//! switch.
 
 use netvale_control::types::Mac;
 use serde::Deserialize;
@@ -8,25 +8,25 @@ use serde_json::{Map, Value, json};
 use crate::error::{CniError, Code};
 use crate::result::Addresses;
 
-/// What a configuration says of its ports.
+/// The policies in a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodPolicies {
-    /// The VLAN of frames without a tag; none or 0: no VLANs, if there is no trunk.
+    /// The VLAN of untagged frames; `None` or 0: no VLANs, unless a trunk is set.
     vlan: Option<u16>,
     /// The VLANs of tagged frames.
     vlan_trunk: Option<Vec<Trunk>>,
     /// Whether containers of this network reach each other.
     port_isolation: Option<bool>,
-    /// The same, in an older word.
+    /// Older name of the same option.
     isolateports: Option<bool>,
     /// Whether the Ethernet source is checked.
     macspoofchk: Option<bool>,
-    /// What is checked of frames, by the addresses that were handed out.
+    /// Checks of frames, by the addresses handed out.
     guard: Option<String>,
-    /// Rates, in the bandwidth plugin's words.
+    /// Rates, in the bandwidth plugin's form.
     bandwidth: Option<Bandwidth>,
-    /// What the runtime says.
+    /// Parameters set by the runtime.
     runtime_config: AtRunTime,
 }
 
@@ -36,7 +36,7 @@ struct AtRunTime {
     bandwidth: Option<Bandwidth>,
 }
 
-/// One VLAN of a trunk, or several.
+/// A VLAN of a trunk, or a range.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 struct Trunk {
     id: Option<u16>,
@@ -46,7 +46,7 @@ struct Trunk {
     max: Option<u16>,
 }
 
-/// Rates in bits a second, and bursts in bits: "ingress" is what enters the container.
+/// Rates in bits a second, and bursts in bits: "ingress" enters the container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Bandwidth {
@@ -70,10 +70,10 @@ impl Trunk {
 }
 
 impl PodPolicies {
-    /// Reads them from a configuration.
+    /// Reads the policies from a configuration.
     ///
     /// # Errors
-    /// [`Code::Config`] with what is wrong.
+    /// [`Code::Config`] with the mistake.
     pub fn read(input: &Value) -> Result<PodPolicies, CniError> {
         let bad = |e: serde_json::Error| CniError::new(Code::Config, format!("the configuration: {e}"));
         let policies = PodPolicies::deserialize(input).map_err(bad)?;
@@ -87,7 +87,7 @@ impl PodPolicies {
         Ok(Some(parts.join(",")))
     }
 
-    /// The checks of a port's frames, if there are some.
+    /// The checks of a port's frames, if any.
     fn checks(&self) -> Option<String> {
         let guard = self.guard.as_deref().unwrap_or_default();
         let checks = || guard.split(',').filter(|check| !check.is_empty());
@@ -96,10 +96,10 @@ impl PodPolicies {
         Some(checks().chain(mac).collect::<Vec<_>>().join(",")).filter(|text| !text.is_empty())
     }
 
-    /// The options of `port.set` for a container with these addresses; empty if it has no policies.
+    /// The options of `port.set` for a container with these addresses; empty without policies.
     ///
     /// # Errors
-    /// [`Code::Config`] with what is wrong.
+    /// [`Code::Config`] with the mistake.
     pub fn options(&self, mac: Mac, addresses: &Addresses) -> Result<Map<String, Value>, CniError> {
         let mut set = Map::new();
         let vlan = self.vlan.filter(|vlan| *vlan != 0);
@@ -149,8 +149,8 @@ mod tests {
         PodPolicies::read(&input)?.options(Mac([2, 0, 0, 0, 0, 5]), &addresses)
     }
 
-    /// Objective: each option of the bridge and bandwidth plugins becomes the port's policies; nothing asked for is
-    /// none.
+    /// Objective: each option of the bridge and bandwidth plugins becomes a policy of the port; without options the
+    /// port has none.
     #[test]
     fn words_of_others() {
         for (input, expected) in [

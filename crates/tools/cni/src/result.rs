@@ -1,4 +1,4 @@
-//! Results: what an address plugin says, and what the runtime gets.
+//! Results: the address plugin's, and this plugin's for the runtime.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -11,25 +11,25 @@ use serde_json::{Map, Value, json};
 use crate::call::NEWEST;
 use crate::error::{CniError, Code};
 
-/// An address of the container's.
+/// An address of the container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ip {
-    /// The address and its network.
+    /// The address with its network's prefix.
     pub own: Prefix,
     /// The network's gateway.
     pub gateway: Option<IpAddr>,
 }
 
-/// What the address plugin hands out.
+/// The addresses from the address plugin.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Addresses {
     /// The addresses.
     pub ips: Vec<Ip>,
-    /// The routes, as they are set: one without a gateway has that of its address family.
+    /// The routes to set: one without a gateway gets that of its address family.
     pub routes: Vec<Route>,
     /// DNS settings.
     pub dns: Option<Value>,
-    /// The routes as they were said.
+    /// The routes as received.
     said: Vec<Value>,
 }
 
@@ -42,13 +42,13 @@ pub struct Interface {
     pub mac: Mac,
     /// Its MTU in bytes.
     pub mtu: u32,
-    /// The network namespace that it is in.
+    /// The network namespace of the interface.
     pub sandbox: String,
-    /// The vhost-user socket that stands for it.
+    /// The vhost-user socket in its place.
     pub socket: Option<String>,
 }
 
-/// A result as it is written.
+/// A result in output format.
 #[derive(Deserialize)]
 struct Said {
     #[serde(default)]
@@ -93,7 +93,8 @@ fn bad(text: String) -> CniError {
 fn prefix(text: &str) -> Result<Prefix, CniError> {
     let wrong = || bad(format!("{text:?} is no address with a prefix, such as 10.1.0.2/24"));
     let (address, length) = text.split_once('/').ok_or_else(wrong)?;
-    let (address, length) = (IpAddr::from_str(address).map_err(|_| wrong())?, length.parse().map_err(|_| wrong())?);
+    let address = IpAddr::from_str(address).map_err(|_| wrong())?;
+    let length = length.parse().map_err(|_| wrong())?;
     if length > if address.is_ipv4() { 32 } else { 128 } {
         return Err(wrong());
     }
@@ -110,10 +111,10 @@ fn read(result: &Value) -> Result<Said, CniError> {
 }
 
 impl Addresses {
-    /// Reads what an address plugin said.
+    /// Parses an address plugin's result.
     ///
     /// # Errors
-    /// [`Code::Decode`] if it is no result.
+    /// [`Code::Decode`] if it is not a result.
     pub fn read(result: &Value) -> Result<Addresses, CniError> {
         let said = read(result)?;
         let ips =
@@ -132,7 +133,7 @@ impl Addresses {
         Ok(Addresses { ips, routes, dns: said.dns, said: listed })
     }
 
-    /// Adds a default route by each gateway, where there is none.
+    /// Adds a default route through each gateway, where it is missing.
     ///
     /// # Errors
     /// [`Code::Config`] if no gateway is known.
@@ -145,7 +146,10 @@ impl Addresses {
             let any: IpAddr = if gateway.is_ipv4() { [0u8; 4].into() } else { [0u8; 16].into() };
             let to = Prefix { address: any, length: 0 };
             if self.routes.iter().all(|route| route.to != to) {
-                let (mtu, advmss, priority, table) = (None, None, None, None);
+                let mtu = None;
+                let advmss = None;
+                let priority = None;
+                let table = None;
                 self.routes.push(Route { to, gateway: Some(gateway), mtu, advmss, priority, table });
                 self.said.push(json!({"dst": format!("{any}/0"), "gw": gateway.to_string()}));
             }
@@ -153,7 +157,7 @@ impl Addresses {
         Ok(())
     }
 
-    /// The result of ADD, as that version writes it.
+    /// The result of ADD in the format of that version.
     pub fn result(&self, version: &str, interface: &Interface, dns: Option<&Value>) -> Value {
         let is_newest = version == NEWEST;
         let mut link = json!({"name": interface.name, "mac": interface.mac.to_string()});
@@ -184,7 +188,7 @@ impl Addresses {
     }
 }
 
-/// A route as a version writes it: those before 1.1.0 have a destination and a gateway only.
+/// A route in the format of a version: before 1.1.0 only destination and gateway.
 fn known_members(route: &Value, is_newest: bool) -> Value {
     let members = route.as_object().cloned().unwrap_or_default();
     Value::Object(
@@ -192,10 +196,10 @@ fn known_members(route: &Value, is_newest: bool) -> Value {
     )
 }
 
-/// What an earlier result says of an interface in a network namespace: its Ethernet address, and what it should have.
+/// An earlier result's state of an interface in a network namespace: its Ethernet address, and its addresses.
 ///
 /// # Errors
-/// [`Code::Decode`] if it is no result, [`Code::Config`] if the interface is not in it.
+/// [`Code::Decode`] if it is not a result, [`Code::Config`] if it lacks the interface.
 pub fn expected(previous: &Value, ifname: &str, netns: &str) -> Result<(Option<Mac>, Addresses), CniError> {
     let said = read(previous)?;
     let at = said.interfaces.iter().position(|one| one.name == ifname && one.sandbox == netns);
@@ -220,7 +224,7 @@ mod tests {
             "dns": {"nameservers": ["10.1.0.1"]}})
     }
 
-    /// Objective: what an address plugin says becomes addresses and routes; a route without a gateway has that of its
+    /// Objective: an address plugin's result becomes addresses and routes; a route without a gateway gets that of its
     /// family, if there is one.
     #[test]
     fn addresses() {
@@ -238,7 +242,7 @@ mod tests {
         assert!(Addresses::read(&json!([])).is_err() && Addresses::read(&json!({"ips": 7})).is_err());
     }
 
-    /// Objective: each version's result has the members of that version.
+    /// Objective: the result for each version has that version's members.
     #[test]
     fn versions() {
         let all = Addresses::read(&said()).unwrap();
@@ -253,7 +257,7 @@ mod tests {
         assert_eq!(new["dns"]["nameservers"][0], "10.1.0.1");
     }
 
-    /// Objective: of an earlier result, the addresses of the interface that is meant count.
+    /// Objective: from an earlier result, only the addresses of the given interface count.
     #[test]
     fn earlier() {
         let previous = json!({"interfaces": [{"name": "host0"}, {"name": "eth0", "sandbox": "/n", "mac": "02:00:00:00:00:01"}],

@@ -1,7 +1,7 @@
-//! The loop: notifications of the kernel's and of the daemon's, and a look at the ports each second.
+//! The loop: notifications from the kernel and the daemon, and a check of the ports each second.
 //!
-//! One thread does all of it, in this order: the kernel's news, then what the daemon is told, then the daemon's list,
-//! then the kernel. So a list is always younger than what the daemon was told before.
+//! One thread does it all, in this order: kernel notifications, updates to the daemon, the daemon's list, changes to
+//! the kernel. So a list is always newer than the previous update to the daemon.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -23,45 +23,44 @@ use crate::instance::{Instance, Outcome};
 use crate::session::{EvpnPort, Session, SessionError};
 use crate::{HOLD, MAX_INSTANCES, MIRROR_UDP_PORT};
 
-/// How often the daemon is asked for its ports, and the devices are looked at.
+/// Interval of the requests for the daemon's ports, and of the checks of the devices.
 const TICK: Duration = Duration::from_secs(1);
-/// How long it sleeps at most while something waits.
+/// Maximum sleep while work is pending.
 const SHORT: Duration = Duration::from_millis(50);
-/// The times between attempts to connect: from the first to the second, doubled each time.
+/// Minimum and maximum pause between attempts to connect; it doubles each time.
 const BACKOFF: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
-/// How long after tables were read while they changed they are read again: then, twice as long after, and so on up to
-/// the other one.
+/// Minimum and maximum delay until tables that changed while they were read are read again; it doubles each time.
 const READ_AGAIN: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(60)];
-/// They have changed during each of several readings if it is longer than this until the next one: what is missing then
-/// is taken for gone.
+/// A longer delay than this means that the tables changed during each of several readings: missing entries are then
+/// taken for removed.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// Most datagrams of notifications before the daemon is told of them.
+/// Maximum datagrams of notifications before the daemon is updated.
 const MAX_DATAGRAMS: usize = 4096;
 
-/// How the agent works.
+/// Settings of the agent.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The folder of the daemon's sockets.
     pub run_dir: PathBuf,
     /// UDP port of the mirrors' VXLAN devices.
     pub udp_port: u16,
-    /// How long what is withdrawn with its VTEP is kept, and local addresses and ports that a daemon does not list
+    /// How long entries withdrawn with their VTEP are kept, and local addresses and ports that a daemon does not list
     /// after its start.
     pub hold: Duration,
 }
 
 impl Options {
-    /// The defaults, for the daemon whose sockets are there.
+    /// The defaults, for the daemon with sockets in that folder.
     #[must_use]
     pub fn new(run_dir: PathBuf) -> Options {
         Options { run_dir, udp_port: MIRROR_UDP_PORT, hold: HOLD }
     }
 }
 
-/// The agent cannot go on.
+/// Errors that end the agent.
 #[derive(Debug, Error)]
 pub enum AgentError {
-    /// No netlink socket, or it fails.
+    /// The netlink socket cannot be opened, or fails.
     #[error("netlink: {0}")]
     Netlink(#[from] Errno),
     /// A mirror cannot be made.
@@ -72,7 +71,7 @@ pub enum AgentError {
 /// Runs until `stop`. The mirrors stay.
 ///
 /// # Errors
-/// [`AgentError`] if there is no netlink.
+/// [`AgentError`] if netlink fails.
 pub fn run(options: Options, stop: &AtomicBool) -> Result<(), AgentError> {
     let mut agent = Agent::new(options)?;
     while !stop.load(Ordering::Relaxed) {
@@ -95,7 +94,7 @@ pub fn clean() -> Result<Vec<u32>, AgentError> {
     Ok(vnis)
 }
 
-/// The VNIs that have marked devices.
+/// The VNIs with marked devices.
 fn marked(netlink: &mut Netlink) -> rustix::io::Result<Vec<u32>> {
     let vni = |name: &str| name.get(3..).and_then(|digits| digits.parse().ok());
     let mut vnis: Vec<u32> = devices::all(netlink)?.iter().filter_map(|device| vni(&device.name)).collect();
@@ -104,16 +103,16 @@ fn marked(netlink: &mut Netlink) -> rustix::io::Result<Vec<u32>> {
     Ok(vnis)
 }
 
-/// All entries of the kernel's tables that `wanted` takes.
+/// All entries of the kernel's tables that satisfy `wanted`.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn entries(netlink: &mut Netlink, wanted: &dyn Fn(&Entry) -> bool) -> rustix::io::Result<Vec<Entry>> {
     let mut all = Vec::new();
     for family in [AddressFamily::Bridge, AddressFamily::Inet, AddressFamily::Inet6] {
         match table(netlink, family, wanted) {
             Ok(entries) => all.extend(entries),
-            // There is no such family in this kernel.
+            // This kernel lacks the address family.
             Err(Errno::OPNOTSUPP | Errno::AFNOSUPPORT) => {}
             Err(error) => return Err(error),
         }
@@ -121,7 +120,7 @@ pub fn entries(netlink: &mut Netlink, wanted: &dyn Fn(&Entry) -> bool) -> rustix
     Ok(all)
 }
 
-/// The entries of one family. After some attempts to get what fits together, notifications have to say the rest.
+/// The entries of one family. After several attempts at a consistent dump, notifications must supply the rest.
 fn table(
     netlink: &mut Netlink,
     family: AddressFamily,
@@ -150,19 +149,19 @@ struct Agent {
     netlink: Netlink,
     events: Events,
     session: Option<Session>,
-    /// When the connection began, or ended.
+    /// Start or end of the connection.
     since: Instant,
     backoff: Duration,
     retry_at: Instant,
     tick_at: Instant,
-    /// Whether what a fresh daemon does not have is still kept.
+    /// Whether entries unknown to a fresh daemon are still kept.
     keeps: bool,
     /// Whether a mirror's device has changed.
     is_touched: bool,
-    /// When the tables are read again, as they changed while they were read, and how long after the last time that is.
+    /// Time of the next reading of tables that changed while they were read, and the delay before it.
     again: Option<(Instant, Duration)>,
     instances: BTreeMap<u32, Instance>,
-    /// Ports for which there is no mirror, and why.
+    /// Ports without a mirror, with the reason.
     failed: BTreeMap<u32, String>,
 }
 
@@ -186,7 +185,7 @@ impl Agent {
         })
     }
 
-    /// Sleeps until there is something to do.
+    /// Sleeps until the next event or deadline.
     fn wait(&self) -> Result<(), AgentError> {
         let is_busy = self.instances.values().any(|one| one.waits() || one.needs_mirror() || self.wants_list(one));
         let mut longest = if is_busy { SHORT } else { TICK };
@@ -224,7 +223,8 @@ impl Agent {
     }
 
     fn read_kernel(&mut self) -> Result<(), AgentError> {
-        let (instances, is_touched) = (&mut self.instances, &mut self.is_touched);
+        let instances = &mut self.instances;
+        let is_touched = &mut self.is_touched;
         let read = self.events.read(MAX_DATAGRAMS, &mut |message| match seen(&message) {
             Some(Seen::Is(entry)) => instances.values_mut().for_each(|one| one.see(entry, false)),
             Some(Seen::Gone(entry)) => instances.values_mut().for_each(|one| one.see(entry, true)),
@@ -242,12 +242,12 @@ impl Agent {
         Ok(())
     }
 
-    /// Reads the kernel's tables anew.
+    /// Reads the kernel's tables again.
     fn read_tables(&mut self) -> Result<(), AgentError> {
         self.events.discard();
         let instances = &self.instances;
         let all = entries(&mut self.netlink, &|entry| instances.values().any(|one| one.owns(entry)))?;
-        // Of a table that changes meanwhile entries may be left out, and the kernel does not say so.
+        // The dump of a changing table may omit entries, and the kernel does not report it.
         let wait = self.again.map_or(READ_AGAIN[0], |(_, wait)| (wait * 2).min(READ_AGAIN[1]));
         self.again = self.events.are_there()?.then(|| (Instant::now() + wait, wait));
         let is_whole = self.again.is_none() || wait > PATIENCE;
@@ -264,8 +264,11 @@ impl Agent {
         match Session::connect(&self.options.run_dir) {
             Ok(session) => {
                 info!("connected to the daemon");
-                (self.session, self.since, self.keeps) = (Some(session), now, true);
-                (self.backoff, self.tick_at) = (BACKOFF[0], now);
+                self.session = Some(session);
+                self.since = now;
+                self.keeps = true;
+                self.backoff = BACKOFF[0];
+                self.tick_at = now;
                 self.instances.values_mut().for_each(Instance::reconnected);
             }
             Err(error) => {
@@ -278,20 +281,22 @@ impl Agent {
         }
     }
 
-    /// Takes the connection down if it has failed.
+    /// Drops the connection if it has failed.
     fn unless_lost(&mut self, result: Result<(), SessionError>, now: Instant) {
         let Err(error) = result else { return };
         warn!("{error}");
-        (self.session, self.since) = (None, now);
-        // Not immediately: a daemon that ends the connection each time must not be asked in a circle.
-        (self.backoff, self.retry_at) = (BACKOFF[0], now + BACKOFF[0]);
+        self.session = None;
+        self.since = now;
+        // Not immediately: a daemon that ends each connection must not cause a busy loop.
+        self.backoff = BACKOFF[0];
+        self.retry_at = now + BACKOFF[0];
     }
 
     fn tick(&mut self, now: Instant) -> Result<(), AgentError> {
         if let Some(ports) = self.ports(now) {
             self.match_ports(ports)?;
         }
-        // All of them: each says what it lacks.
+        // Every instance, since each logs its own shortage.
         let short = self.instances.values_mut().filter_map(|one| one.is_short(now).then_some(())).count();
         if short > 0 {
             info!("there is room again for what was beyond the limits; the kernel's tables are read anew");
@@ -324,7 +329,7 @@ impl Agent {
         }
     }
 
-    /// Makes and removes mirrors until they are those of the ports.
+    /// Makes and removes mirrors until they match the ports.
     fn match_ports(&mut self, ports: Vec<EvpnPort>) -> Result<(), AgentError> {
         let mut wanted = BTreeMap::new();
         for port in ports.into_iter().take(MAX_INSTANCES) {
@@ -352,7 +357,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Returns whether the kernel's tables have to be read for it.
+    /// Makes or continues a port's mirror. Returns whether the kernel's tables must be read for it.
     fn match_port(&mut self, port: EvpnPort, is_touched: bool) -> bool {
         let vni = port.vni;
         if let Some(instance) = self.instances.get_mut(&vni).filter(|one| one.port.is_like(&port) && !is_touched) {
@@ -389,7 +394,7 @@ impl Agent {
         true
     }
 
-    /// Says once why a port has no mirror.
+    /// Logs once why a port has no mirror.
     fn fail(&mut self, vni: u32, why: String) {
         if self.failed.get(&vni) != Some(&why) {
             warn!(vni, "no mirror: {why}");
@@ -397,7 +402,7 @@ impl Agent {
         }
     }
 
-    /// Removes mirrors that are nobody's.
+    /// Removes mirrors of VNIs without a port.
     fn sweep(&mut self) -> Result<(), AgentError> {
         for vni in marked(&mut self.netlink)? {
             if !self.instances.contains_key(&vni) {
@@ -408,7 +413,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Tells the daemon what is new, and asks it for what is.
+    /// Sends the daemon the changes, and requests its lists.
     fn serve(&mut self, now: Instant) -> Result<(), SessionError> {
         let Some(session) = self.session.as_mut() else { return Ok(()) };
         session.receive()?;

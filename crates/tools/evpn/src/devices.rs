@@ -1,7 +1,7 @@
 //! The devices of a mirror: made, continued, removed.
 //!
-//! They are left alone when the agent ends, so that zebra notices nothing of a restart. All are marked, and nothing is
-//! touched that is not.
+//! They stay when the agent ends, so that zebra does not notice a restart. All are marked; unmarked devices are never
+//! touched.
 
 use std::net::IpAddr;
 
@@ -29,24 +29,24 @@ pub use seen::Device;
 
 /// The mark of the agent's devices, their alias.
 pub const MARK: &str = "netvale evpn";
-/// Local addresses do not age here, as the daemon says when they are gone: the most that the kernel takes, in 1/100 s.
+/// Ageing time of local addresses, 1/100 s: the kernel's maximum, because the daemon decides when they end.
 const NEVER: u32 = u32::MAX;
 /// `IFLA_BRPORT_STATE` of linux/if_link.h.
 const BRPORT_STATE: u16 = 1;
 
-/// A mirror could not be made.
+/// Errors of making a mirror.
 #[derive(Debug, Error)]
 pub enum DeviceError {
-    /// There is a device of that name that is not the agent's.
+    /// An unmarked device has the name.
     #[error("there is a device {0} that netvale has not made; rename or remove it")]
     Foreign(String),
-    /// FRR has no VTEPs with IPv6 addresses.
+    /// FRR does not support IPv6 VTEP addresses.
     #[error("FRR's EVPN takes VTEPs with IPv4 addresses only, and the port has {0}")]
     Ipv6(IpAddr),
     /// The kernel refuses.
     #[error("cannot {what} {name}: {source}{}", hint(*.source))]
     Kernel {
-        /// What was to be done.
+        /// The step that failed.
         what: &'static str,
         /// The device.
         name: String,
@@ -68,7 +68,7 @@ fn kernel<'a>(what: &'static str, name: &'a str) -> impl FnOnce(Errno) -> Device
     move |source| DeviceError::Kernel { what, name: name.to_owned(), source }
 }
 
-/// What a mirror is made of.
+/// The parameters of a mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The VNI.
@@ -79,10 +79,10 @@ pub struct Plan {
     pub udp_port: u16,
 }
 
-/// The devices' numbers.
+/// The devices' interface indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Devices {
-    /// The bridge, which is the SVI, too.
+    /// The bridge, which is also the SVI.
     pub bridge: u32,
     /// The VXLAN device.
     pub tunnel: u32,
@@ -90,17 +90,17 @@ pub struct Devices {
     pub locals: u32,
 }
 
-/// The names of a VNI's devices: bridge, VXLAN device, port for local addresses, and its peer where the kernel has no
-/// dummy devices.
+/// The names of a VNI's devices: bridge, VXLAN device, port for local addresses, and the latter's peer if the kernel
+/// lacks dummy devices.
 #[must_use]
 pub fn names(vni: u32) -> [String; 4] {
     ["nvb", "nvx", "nvl", "nvp"].map(|prefix| format!("{prefix}{vni}"))
 }
 
-/// Makes the mirror, or continues the one that is there if nothing differs. Returns whether it was made.
+/// Makes the mirror, or continues an identical existing one. Returns whether it was made.
 ///
 /// # Errors
-/// [`DeviceError`]; what was made already is removed again.
+/// [`DeviceError`]; a partial mirror is removed again.
 pub fn make(netlink: &mut Netlink, plan: &Plan) -> Result<(Devices, bool), DeviceError> {
     if plan.local.is_ipv6() {
         return Err(DeviceError::Ipv6(plan.local));
@@ -117,7 +117,7 @@ pub fn make(netlink: &mut Netlink, plan: &Plan) -> Result<(Devices, bool), Devic
     }
     if is_some {
         if let Some((devices, is_open)) = continued(netlink, plan, &names) {
-            // A port that a bridge has enabled anew, as it does when a device has come up.
+            // The bridge re-enables a port when its device comes up.
             if is_open {
                 disable(netlink, &names[1], devices.tunnel)?;
             }
@@ -128,20 +128,20 @@ pub fn make(netlink: &mut Netlink, plan: &Plan) -> Result<(Devices, bool), Devic
     match made(netlink, plan, &names) {
         Ok(devices) => Ok((devices, true)),
         Err(error) => {
-            // The error that matters is the first.
+            // The first error is the one to report.
             let _ = remove(netlink, plan.vni);
             Err(error)
         }
     }
 }
 
-/// Removes the marked devices of a VNI, as far as they are there.
+/// Removes the marked devices of a VNI that exist.
 ///
 /// # Errors
 /// [`DeviceError::Kernel`]
 pub fn remove(netlink: &mut Netlink, vni: u32) -> Result<(), DeviceError> {
     let [bridge, tunnel, locals, peer] = names(vni);
-    // The VXLAN device first: with it, zebra ends the whole VNI. A peer goes with the port.
+    // The VXLAN device first: zebra then drops the whole VNI. A peer is removed with the port.
     for name in [tunnel, locals, peer, bridge] {
         let device = seen::find(netlink, &name).map_err(kernel("look for", &name))?;
         let Some(device) = device.filter(|device| device.is_marked) else { continue };
@@ -155,10 +155,10 @@ pub fn remove(netlink: &mut Netlink, vni: u32) -> Result<(), DeviceError> {
     Ok(())
 }
 
-/// The marked devices that there are.
+/// All marked devices.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn all(netlink: &mut Netlink) -> rustix::io::Result<Vec<Device>> {
     let mut devices = Vec::new();
     for _ in 0..ATTEMPTS {
@@ -175,10 +175,12 @@ pub fn all(netlink: &mut Netlink) -> rustix::io::Result<Vec<Device>> {
     Ok(devices)
 }
 
-/// The devices that are there, if they are what would be made, and whether the VXLAN device lets frames in.
+/// The existing devices, if they match the plan, and whether the VXLAN device accepts frames.
 fn continued(netlink: &mut Netlink, plan: &Plan, names: &[String; 4]) -> Option<(Devices, bool)> {
     let [bridge, tunnel, locals, _] = names.each_ref().map(|name| seen::find(netlink, name).ok().flatten());
-    let (bridge, tunnel, locals) = (bridge?, tunnel?, locals?);
+    let bridge = bridge?;
+    let tunnel = tunnel?;
+    let locals = locals?;
     let wanted = Kind::Tunnel { vni: plan.vni, local: Some(plan.local), udp_port: plan.udp_port, learns: false };
     let is_right = bridge.kind == Kind::Bridge
         && tunnel.kind == wanted
@@ -193,7 +195,7 @@ fn made(netlink: &mut Netlink, plan: &Plan, names: &[String; 4]) -> Result<Devic
     let [bridge, tunnel, locals, peer] = names;
     let settings = vec![
         InfoBridge::AgeingTime(NEVER),
-        // Nothing passes here: the bridge needs neither groups nor queries.
+        // No traffic passes here: the bridge needs neither groups nor queries.
         InfoBridge::MulticastSnooping(false),
     ];
     let bridge_index = create(netlink, bridge, InfoKind::Bridge, Some(InfoData::Bridge(settings)))?;
@@ -203,14 +205,14 @@ fn made(netlink: &mut Netlink, plan: &Plan, names: &[String; 4]) -> Result<Devic
         Err(DeviceError::Kernel { source: Errno::OPNOTSUPP, .. }) => pair(netlink, locals, peer)?,
         other => other?,
     };
-    // zebra learns of the VNI when its VXLAN device is on its bridge: so this comes last, when local addresses have a
+    // zebra learns of the VNI when its VXLAN device joins the bridge: so this comes last, when local addresses have a
     // port.
     join(netlink, locals, locals_index, bridge_index, false)?;
     join(netlink, tunnel, tunnel_index, bridge_index, true)?;
     Ok(Devices { bridge: bridge_index, tunnel: tunnel_index, locals: locals_index })
 }
 
-/// The same as a dummy device, of a pair of which the other end is left to itself.
+/// A substitute for a dummy device: one end of a veth pair whose other end stays unused.
 fn pair(netlink: &mut Netlink, name: &str, peer: &str) -> Result<u32, DeviceError> {
     let mut other = LinkMessage::default();
     other.attributes.push(LinkAttribute::IfName(peer.to_owned()));
@@ -237,7 +239,7 @@ fn found(netlink: &mut Netlink, name: &str) -> Result<u32, DeviceError> {
     device.map(|device| device.index).map_err(kernel("find", name))
 }
 
-/// Marks a device, and keeps it from having an address of its own, and so from saying anything.
+/// Marks a device, and keeps it from having an address of its own and so from sending anything.
 fn mark(netlink: &mut Netlink, name: &str, index: u32) -> Result<(), DeviceError> {
     let mut message = LinkMessage::default();
     message.header.index = index;
@@ -248,7 +250,7 @@ fn mark(netlink: &mut Netlink, name: &str, index: u32) -> Result<(), DeviceError
     let none = AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)]);
     message.attributes.push(LinkAttribute::AfSpecUnspec(vec![none]));
     match netlink.request(RouteNetlinkMessage::SetLink(message), Mode::Change) {
-        // A kernel without IPv6 says nothing, either.
+        // A kernel without IPv6 sends nothing either.
         Ok(()) | Err(Errno::AFNOSUPPORT | Errno::OPNOTSUPP) => Ok(()),
         Err(error) => Err(kernel("quieten", name)(error)),
     }
@@ -257,14 +259,15 @@ fn mark(netlink: &mut Netlink, name: &str, index: u32) -> Result<(), DeviceError
 fn up(netlink: &mut Netlink, name: &str, index: u32) -> Result<(), DeviceError> {
     let mut message = LinkMessage::default();
     message.header.index = index;
-    (message.header.flags, message.header.change_mask) = (LinkFlags::Up, LinkFlags::Up);
+    message.header.flags = LinkFlags::Up;
+    message.header.change_mask = LinkFlags::Up;
     netlink.request(RouteNetlinkMessage::SetLink(message), Mode::Change).map_err(kernel("bring up", name))
 }
 
-/// Puts a device on the bridge. It learns nothing from frames.
+/// Puts a device on the bridge. The port learns nothing from frames.
 ///
-/// The VXLAN device is closed: frames that somebody sends to its UDP port get no further. A locked port takes none from
-/// addresses that it does not have; a disabled one takes none, but the bridge may enable it again.
+/// The VXLAN device is closed: frames sent to its UDP port get no further. A locked port accepts no frames from
+/// addresses that it does not have; a disabled one accepts none, but the bridge may re-enable it.
 fn join(netlink: &mut Netlink, name: &str, index: u32, bridge: u32, closed: bool) -> Result<(), DeviceError> {
     up(netlink, name, index)?;
     let mut message = LinkMessage::default();
@@ -287,14 +290,15 @@ fn join(netlink: &mut Netlink, name: &str, index: u32, bridge: u32, closed: bool
 /// Sets a port's state, which takes the bridge's own message.
 fn disable(netlink: &mut Netlink, name: &str, index: u32) -> Result<(), DeviceError> {
     let mut message = LinkMessage::default();
-    (message.header.interface_family, message.header.index) = (AddressFamily::Bridge, index);
+    message.header.interface_family = AddressFamily::Bridge;
+    message.header.index = index;
     let state = DefaultNla::new(BRPORT_STATE, vec![BridgePortState::Disabled.into()]);
     message.attributes.push(LinkAttribute::ProtoInfoBridge(vec![LinkProtoInfoBridge::Other(state)]));
     netlink.request(RouteNetlinkMessage::SetLink(message), Mode::Change).map_err(kernel("close", name))
 }
 
 impl Devices {
-    /// What an entry says of the VNI that has these devices; none if it is another one's.
+    /// The fact that an entry states about this VNI; `None` if it belongs to other devices.
     #[must_use]
     pub fn fact(&self, entry: Entry) -> Option<Fact> {
         match entry {
@@ -313,7 +317,7 @@ impl Devices {
         }
     }
 
-    /// Makes an address local.
+    /// Adds a local address.
     ///
     /// # Errors
     /// `EEXIST` if it is remote, unless it `moves`.
@@ -323,31 +327,31 @@ impl Devices {
         netlink.request(RouteNetlinkMessage::NewNeighbour(message), if moves { Mode::Replace } else { Mode::New })
     }
 
-    /// Takes a local address away.
+    /// Removes a local address.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn remove_local(&self, netlink: &mut Netlink, mac: Mac) -> rustix::io::Result<()> {
         netlink.request(RouteNetlinkMessage::DelNeighbour(self.forwarding(mac)), Mode::Change)
     }
 
-    /// Makes an IP address that of a local address, which may be a router.
+    /// Adds an IP address of a local address, which may be a router.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn add_neighbor(&self, netlink: &mut Netlink, ip: IpAddr, mac: Mac, router: bool) -> rustix::io::Result<()> {
         let mut message = self.neighbor(ip);
-        // zebra takes permanent ones for local, and the kernel never collects them, however many there are.
+        // zebra treats permanent ones as local, and the kernel never collects them, whatever their number.
         message.header.state = NeighbourState::Permanent;
         message.header.flags.set(NeighbourFlags::Router, router);
         message.attributes.push(NeighbourAttribute::LinkLayerAddress(mac.0.to_vec()));
         netlink.request(RouteNetlinkMessage::NewNeighbour(message), Mode::Replace)
     }
 
-    /// Takes it away.
+    /// Removes an IP address.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn remove_neighbor(&self, netlink: &mut Netlink, ip: IpAddr) -> rustix::io::Result<()> {
         netlink.request(RouteNetlinkMessage::DelNeighbour(self.neighbor(ip)), Mode::Change)
     }

@@ -1,7 +1,7 @@
-//! What the kernel says of a MAC address, a VTEP or a neighbour: an *entry*, read from a message and checked.
+//! A MAC address, a VTEP or a neighbour of the kernel's tables: an *entry*, read from a message and checked.
 //!
-//! What is *seen* is that there is one, or that it is gone; or that a device has changed. Pure. Messages of other
-//! kinds, and entries that are no business of a mirror, are none.
+//! A message is *seen* as an entry that exists or is gone, or as a changed device. Pure. Messages of other kinds, and
+//! entries irrelevant to a mirror, yield nothing.
 
 use std::net::IpAddr;
 
@@ -14,56 +14,56 @@ use netvale_control::types::Mac;
 /// An entry of one of the kernel's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// A bridge has the address behind that port.
+    /// A bridge has the address on that port.
     Bridge {
-        /// Number of the port's device.
+        /// Interface index of the port's device.
         device: u32,
         /// The address.
         mac: Mac,
-        /// Whether it is announced as one that does not move (RFC 7432 section 15.2).
+        /// Whether it is announced as sticky, an address that does not move (RFC 7432 section 15.2).
         sticky: bool,
     },
     /// A VXLAN device has the address behind that VTEP.
     Remote {
-        /// Number of the VXLAN device.
+        /// Interface index of the VXLAN device.
         device: u32,
         /// The address.
         mac: Mac,
         /// The VTEP.
         vtep: IpAddr,
-        /// Whether the address is announced as one that does not move (RFC 7432 section 15.2).
+        /// Whether the address is announced as sticky (RFC 7432 section 15.2).
         sticky: bool,
     },
     /// A VXLAN device floods to that VTEP.
     Flood {
-        /// Number of the VXLAN device.
+        /// Interface index of the VXLAN device.
         device: u32,
         /// The VTEP.
         vtep: IpAddr,
     },
-    /// An IP address is that MAC address's.
+    /// An IP address belongs to that MAC address.
     Neighbor {
-        /// Number of the device, for a mirror its bridge, which is the SVI.
+        /// Interface index of the device; for a mirror its bridge, which is the SVI.
         device: u32,
         /// The IP address.
         ip: IpAddr,
-        /// The MAC address; none if the entry is on its way out.
+        /// The MAC address; `None` if the entry is about to go.
         mac: Option<Mac>,
-        /// Whether zebra has put it there for a remote one.
+        /// Whether zebra put it there for a remote address.
         remote: bool,
-        /// Whether it is a router's.
+        /// Whether it is a router.
         router: bool,
     },
 }
 
-/// A notification or a part of a dump.
+/// The content of a notification or a part of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// There is that entry, from now on or still.
+    /// The entry exists, newly or still.
     Is(Entry),
-    /// There is not.
+    /// The entry is gone.
     Gone(Entry),
-    /// The device of that number has changed, or is gone.
+    /// The device of that index has changed, or is gone.
     Device(u32),
 }
 
@@ -86,13 +86,15 @@ fn entry(message: &NeighbourMessage) -> Option<Entry> {
     }
 }
 
-/// An entry of a forwarding table: a bridge's if it names its bridge, else a VXLAN device's.
+/// An entry of a forwarding table: a bridge's if the message names the bridge, else a VXLAN device's.
 fn forwarding(message: &NeighbourMessage) -> Option<Entry> {
-    let (device, flags) = (message.header.ifindex, message.header.flags);
-    let (mac, sticky) = (mac_of(message)?, flags.contains(NeighbourFlags::Sticky));
+    let device = message.header.ifindex;
+    let flags = message.header.flags;
+    let mac = mac_of(message)?;
+    let sticky = flags.contains(NeighbourFlags::Sticky);
     let is_bridges = message.attributes.iter().any(|a| matches!(a, NeighbourAttribute::Controller(_)));
     if is_bridges {
-        // Permanent ones are the devices' own addresses.
+        // Permanent entries are the devices' own addresses.
         let is_own = message.header.state == NeighbourState::Permanent;
         return (!is_own && is_station(mac)).then_some(Entry::Bridge { device, mac, sticky });
     }
@@ -113,7 +115,8 @@ fn neighbor(message: &NeighbourMessage) -> Option<Entry> {
     );
     let mac = mac_of(message).filter(|&mac| is_valid && is_station(mac));
     let has = |flag| header.flags.contains(flag);
-    let (remote, router) = (has(NeighbourFlags::ExtLearned), has(NeighbourFlags::Router));
+    let remote = has(NeighbourFlags::ExtLearned);
+    let router = has(NeighbourFlags::Router);
     Some(Entry::Neighbor { device: header.ifindex, ip, mac, remote, router })
 }
 
@@ -138,13 +141,13 @@ fn destination(message: &NeighbourMessage) -> Option<IpAddr> {
     })
 }
 
-/// Whether it is an address that one station can have: neither a group's nor none.
+/// Whether it can be a station's address: neither a group nor zero.
 #[must_use]
 pub fn is_station(mac: Mac) -> bool {
     mac.0[0] & 1 == 0 && mac.0 != [0; 6]
 }
 
-/// Whether it is an address that one host can have on a network.
+/// Whether it can be a host's address on a network.
 #[must_use]
 pub fn is_host(ip: IpAddr) -> bool {
     let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());

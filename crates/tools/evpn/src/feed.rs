@@ -1,14 +1,14 @@
-//! What the daemon was told of a VNI, and what it has to be told next. Pure: the time is given.
+//! The state of a VNI as *told* to the daemon, and the changes due next. Pure: the time is a parameter.
 //!
-//! What is new or has changed is told immediately. What is *withdrawn* waits until that has a meaning:
+//! New and changed entries are sent immediately. *Withdrawn* entries wait until the withdrawal's meaning is clear:
 //!
-//! - zebra withdraws everything when bgpd ends, entry by entry and the flood list last. So nothing is judged before
-//!   withdrawals have paused.
-//! - An address whose VTEP is still on the flood list was withdrawn by itself: it goes.
+//! - zebra withdraws everything when bgpd ends, entry by entry and the flood list last. So withdrawals are judged only
+//!   after a pause.
+//! - An address whose VTEP is still on the flood list was withdrawn by itself: it is removed.
 //! - A VTEP that left the flood list, and its addresses, are *held*: FRR may be restarting, and the tunnel still works.
-//!   What comes back in that time was never gone. The rest goes when the time is up. An address that appears elsewhere
-//!   meanwhile is a change, which does not wait.
-//! - An address that has become local is not remote any more: it goes immediately.
+//!   An entry that returns in that time counts as never withdrawn. The rest is removed when the time is up. An address
+//!   that appears elsewhere meanwhile is a change and does not wait.
+//! - An address that has become local is not remote any more: it is removed immediately.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -19,48 +19,48 @@ use netvale_control::types::Mac;
 
 use crate::tables::{Key, Remote, Tables};
 
-/// Withdrawals are judged when none has come for this long …
+/// Withdrawals are judged after this long without another …
 const PAUSE: Duration = Duration::from_millis(500);
-/// … or when they are this old.
+/// … or at this age.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// While nothing new is withdrawn, what is held is not looked at more often than this, however many become due one
-/// after the other.
+/// Minimum interval of checks of held entries while no new one is withdrawn, however many become due one after the
+/// other.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Something to tell the daemon.
+/// A change to send to the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
-    /// Frames for all go to that VTEP, too.
+    /// Flood frames to that VTEP, too.
     Flood(IpAddr),
-    /// They do not any more.
+    /// Stop flooding to that VTEP.
     Unflood(IpAddr),
-    /// The address is behind a VTEP.
+    /// The address is behind a VTEP; sticky or not.
     Address(Mac, IpAddr, bool),
-    /// It is not any more.
+    /// The address is removed.
     NoAddress(Mac),
-    /// The IP address is that MAC address's, and whether it is a router.
+    /// The IP address belongs to that MAC address; a router or not.
     Neighbor(IpAddr, Mac, bool),
-    /// It is not any more.
+    /// The IP address is removed.
     NoNeighbor(IpAddr),
 }
 
-/// What the daemon was told.
+/// The state sent to the daemon.
 #[derive(Debug, Default)]
 pub struct Feed {
     flood: BTreeSet<IpAddr>,
     addresses: HashMap<Mac, Remote>,
     neighbors: HashMap<IpAddr, (Mac, bool)>,
     touched: HashSet<Key>,
-    /// What was withdrawn and not passed on yet, since when.
+    /// Withdrawn entries not yet passed on, with the time of withdrawal.
     held: HashMap<Key, Instant>,
     last_withdrawal: Option<Instant>,
-    /// Whether all that is held was looked at since the last withdrawal, and since a VTEP came or went.
+    /// Whether all held entries were checked since the last withdrawal and the last change of a VTEP.
     is_judged: bool,
-    /// When something that is held is due in any case.
+    /// Time of the next check of held entries in any case.
     look_at: Option<Instant>,
 }
 
-/// Counts of what the daemon was told.
+/// Counts of entries sent to the daemon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Told {
     /// VTEPs on the flood list.
@@ -69,17 +69,17 @@ pub struct Told {
     pub addresses: usize,
     /// Remote IP addresses.
     pub neighbors: usize,
-    /// Of all of these: withdrawn, and held.
+    /// Withdrawn and held entries among all of these.
     pub held: usize,
 }
 
 impl Feed {
-    /// Remembers that something may have changed.
+    /// Records that an entry may have changed.
     pub fn touch(&mut self, key: Key) {
         self.touched.insert(key);
     }
 
-    /// The same of everything, after the tables were read anew.
+    /// Records that every entry may have changed, after the tables were read again.
     pub fn touch_all(&mut self, tables: &Tables) {
         self.touched.extend(tables.keys());
         self.touched.extend(self.flood.iter().copied().map(Key::Vtep));
@@ -87,7 +87,7 @@ impl Feed {
         self.touched.extend(self.neighbors.keys().copied().map(Key::Neighbor));
     }
 
-    /// Whether something waits to be told or judged.
+    /// Whether no entry waits to be sent or judged.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.touched.is_empty() && self.held.is_empty()
@@ -104,7 +104,7 @@ impl Feed {
         }
     }
 
-    /// What to tell now. From now on it counts as told.
+    /// The changes to send now. They then count as sent.
     pub fn changes(&mut self, tables: &Tables, now: Instant, hold: Duration) -> Vec<Change> {
         let mut changes = Vec::new();
         for key in std::mem::take(&mut self.touched) {
@@ -112,12 +112,12 @@ impl Feed {
             self.take_up(key, tables, now, hold, &mut changes);
         }
         self.judge(tables, now, hold, &mut changes);
-        // Who floods comes before addresses, addresses before their neighbours.
+        // Flood list before addresses, addresses before their neighbours.
         changes.sort_unstable();
         changes
     }
 
-    /// All that the daemon was told, to tell it another one.
+    /// All entries sent so far, for another daemon.
     #[must_use]
     pub fn everything(&self) -> Vec<Change> {
         let flood = self.flood.iter().map(|vtep| Change::Flood(*vtep));
@@ -126,8 +126,8 @@ impl Feed {
         flood.chain(addresses).chain(neighbors).collect()
     }
 
-    /// Gives up what is held, as if its time were up, without telling that. Returns whether anything was: then
-    /// everything has to be told anew.
+    /// Drops held entries, as if their time were up, without sending their removal. Returns whether any were held: if
+    /// so, everything must be sent again.
     pub fn forget_held(&mut self) -> bool {
         let held: Vec<Key> = self.held.keys().copied().collect();
         let mut changes = Vec::new();
@@ -145,14 +145,15 @@ impl Feed {
                 self.drop_told(key, changes);
             } else if let Entry::Vacant(place) = self.held.entry(key) {
                 place.insert(now);
-                (self.last_withdrawal, self.is_judged) = (Some(now), false);
+                self.last_withdrawal = Some(now);
+                self.is_judged = false;
                 let due = now + LONGEST_PAUSE.min(hold);
                 self.look_at = Some(self.look_at.map_or(due, |at| at.min(due)));
             }
         }
     }
 
-    /// Whether the tables have it, and what is new about it.
+    /// Whether the tables have the entry, and the change from its last sent state.
     fn compare(&mut self, key: Key, tables: &Tables) -> (bool, Option<Change>) {
         match key {
             Key::Vtep(vtep) => {
@@ -189,8 +190,8 @@ impl Feed {
         });
     }
 
-    /// Passes on the withdrawals that have a meaning by now. All that is held may be very much: it is looked at when
-    /// that can change something only.
+    /// Passes on the withdrawals whose meaning is clear. Very many entries may be held: they are checked only when the
+    /// outcome can differ.
     fn judge(&mut self, tables: &Tables, now: Instant, hold: Duration, changes: &mut Vec<Change>) {
         let has_paused = self.last_withdrawal.is_none_or(|last| now.saturating_duration_since(last) >= PAUSE.min(hold));
         let is_late = self.look_at.is_some_and(|at| now >= at);
@@ -217,7 +218,7 @@ impl Feed {
         due.into_iter().for_each(|key| self.drop_told(key, changes));
     }
 
-    /// Whether a withdrawn entry goes with its VTEP.
+    /// Whether a withdrawn entry is held because of its VTEP.
     fn is_for_hold(&self, key: Key, tables: &Tables) -> bool {
         let lost = |mac: &Mac| self.addresses.get(mac).is_some_and(|remote| !tables.floods_to(remote.vtep));
         match key {

@@ -1,5 +1,5 @@
-//! One VNI: its port, its mirror, what the kernel says, what the daemon was told and what it lists. The *outcome* of a
-//! pass over it is that all is done, or that the daemon has no such port any more.
+//! One VNI: its port, its mirror, the kernel's tables, the state sent to the daemon, and the daemon's list. The
+//! *outcome* of a pass over it is completion, or that the daemon has no such port any more.
 
 use std::time::{Duration, Instant};
 
@@ -15,12 +15,12 @@ use crate::listed::{Act, Listed};
 use crate::session::{EvpnPort, MAX_ITEMS, MAX_ITEMS_REPLACED, Session, SessionError};
 use crate::tables::{Fact, Place, Remote, Tables};
 
-/// The daemon's list is not asked for more often than this.
+/// Minimum interval of requests for the daemon's list.
 const LIST_INTERVAL: Duration = Duration::from_millis(50);
-/// After this time it is asked for in any case: policies of a port, which say whether its addresses are sticky, change
+/// Maximum interval of those requests: policies of a port, which decide whether its addresses are sticky, change
 /// without a notification.
 const REFRESH: Duration = Duration::from_secs(10);
-/// Most refusals of single items before the rest of what was to be told is given up, until all is told again.
+/// Maximum refusals of single items before the rest is given up until everything is sent again.
 const MAX_REFUSALS: usize = 64;
 
 /// One VNI.
@@ -36,28 +36,28 @@ pub struct Instance {
     generation: Option<u64>,
     listed_at: Option<Instant>,
     mirrored_at: Option<Instant>,
-    /// Whether the kernel may have to be changed.
+    /// Whether the kernel may need a change.
     needs_mirror: bool,
-    /// Whether this daemon has been told all.
+    /// Whether this daemon has received all entries.
     is_told: bool,
-    /// Whether this connection has shown the port.
+    /// Whether this connection has listed the port.
     is_present: bool,
-    /// Number of the kernel's entries of which it was said that there is no room for them, and when the tables were
-    /// last read anew for their sake.
+    /// Number of the kernel's entries already reported as beyond the limits, and the time of the last reading of the
+    /// tables because of them.
     beyond: (u64, Option<Instant>),
 }
 
-/// What a pass over a VNI did.
+/// The result of a pass over a VNI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// What there was to do.
+    /// All work done.
     Done,
-    /// The port is gone.
+    /// The daemon has no such port.
     NoPort,
 }
 
 impl Instance {
-    /// A VNI of which nothing is known yet.
+    /// A VNI without any entries yet.
     #[must_use]
     pub fn new(port: EvpnPort, devices: Devices) -> Instance {
         Instance {
@@ -76,7 +76,7 @@ impl Instance {
         }
     }
 
-    /// Takes an entry of the kernel's in, if it is this VNI's.
+    /// Applies one of the kernel's entries, if it belongs to this VNI.
     pub fn see(&mut self, entry: Entry, is_gone: bool) {
         let Some(fact) = self.fact(entry) else { return };
         let key = if is_gone { self.tables.take(fact) } else { self.tables.put(fact) };
@@ -87,7 +87,7 @@ impl Instance {
         }
     }
 
-    /// Takes freshly read tables in, see [`Tables::read`].
+    /// Applies freshly read tables, see [`Tables::read`].
     pub fn take_tables(&mut self, fresh: &[Entry], is_whole: bool) {
         let facts: Vec<Fact> = fresh.iter().filter_map(|entry| self.fact(*entry)).collect();
         self.tables.read(facts, is_whole);
@@ -99,13 +99,14 @@ impl Instance {
         self.needs_mirror = true;
     }
 
-    /// Whether an entry is this VNI's.
+    /// Whether an entry belongs to this VNI.
     #[must_use]
     pub fn owns(&self, entry: &Entry) -> bool {
         self.fact(*entry).is_some()
     }
 
-    /// What an entry says of this VNI. Nothing is behind its own VTEP: the daemon would refuse that.
+    /// The fact that an entry states about this VNI. Entries behind its own VTEP are ignored: the daemon would refuse
+    /// them.
     fn fact(&self, entry: Entry) -> Option<Fact> {
         let fact = self.devices.fact(entry)?;
         let is_own = match fact {
@@ -115,8 +116,8 @@ impl Instance {
         (!is_own).then_some(fact)
     }
 
-    /// Says so when the kernel has more than the limits permit. Returns whether there is room for it by now, so that
-    /// the tables have to be read anew.
+    /// Logs when the kernel has more entries than the limits permit. Returns whether there is room by now, in which
+    /// case the tables must be read again.
     pub fn is_short(&mut self, now: Instant) -> bool {
         let (said, looked) = self.beyond;
         let refused = self.tables.refused();
@@ -133,7 +134,7 @@ impl Instance {
         has_room
     }
 
-    /// Counts of what the daemon was told.
+    /// Counts of entries sent to the daemon.
     #[must_use]
     pub fn told(&self) -> Told {
         self.feed.told()
@@ -145,19 +146,22 @@ impl Instance {
         !self.feed.is_idle()
     }
 
-    /// The daemon is another one, or may be.
+    /// Resets the state after a connection to a possibly different daemon.
     pub fn reconnected(&mut self) {
-        (self.generation, self.is_told, self.is_present) = (None, false, false);
+        self.generation = None;
+        self.is_told = false;
+        self.is_present = false;
         self.listed.forget();
     }
 
-    /// Whether this connection has shown the port.
+    /// Whether this connection has listed the port.
     #[must_use]
     pub fn is_present(&self) -> bool {
         self.is_present
     }
 
-    /// The daemon has the port: this tunnel, or another one in its place, which has been told nothing yet.
+    /// Records that the daemon has the port. A tunnel of another number replaces the known one and has received no
+    /// entries yet.
     pub fn found(&mut self, tunnel: u64) {
         if std::mem::replace(&mut self.port.tunnel, tunnel) != tunnel {
             self.reconnected();
@@ -165,10 +169,10 @@ impl Instance {
         self.is_present = true;
     }
 
-    /// Tells the daemon what is new.
+    /// Sends the daemon the changes.
     ///
     /// # Errors
-    /// [`SessionError`] if the daemon cannot be asked any more.
+    /// [`SessionError`] if the connection is unusable.
     pub fn tell(&mut self, session: &mut Session, now: Instant, hold: Duration) -> Result<Outcome, SessionError> {
         let mut changes = self.feed.changes(&self.tables, now, hold);
         let replace = !self.is_told;
@@ -178,7 +182,7 @@ impl Instance {
         }
         let (first, rest) = changes.split_at(if replace { changes.len().min(MAX_ITEMS_REPLACED) } else { 0 });
         let mut refusals = 0;
-        // What is taken for told is not, if the port is not there: it is told everything when it is again.
+        // If the port is missing, entries that count as sent were not: everything is sent again once the port exists.
         self.is_told = false;
         if replace && self.push(session, true, first, &mut refusals)? == Outcome::NoPort {
             return Ok(Outcome::NoPort);
@@ -188,13 +192,12 @@ impl Instance {
                 return Ok(Outcome::NoPort);
             }
         }
-        // What is held may be what there was no room for: the rest is told without it.
+        // Held entries may be taking the room of the refused ones: the rest is sent without them.
         self.is_told = refusals == 0 || !self.feed.forget_held();
         Ok(Outcome::Done)
     }
 
-    /// Sends changes. All of a request are made, or none: of those that the daemon refuses, each half is tried by
-    /// itself.
+    /// Sends changes. The daemon applies all of a request or none: after a refusal, each half is tried by itself.
     fn push(
         &mut self,
         session: &mut Session,
@@ -220,7 +223,7 @@ impl Instance {
         }
     }
 
-    /// Whether the daemon's list has to be asked for.
+    /// Whether the daemon's list must be requested.
     #[must_use]
     pub fn wants_list(&self, session: &Session, now: Instant) -> bool {
         let has_changed = self.generation.is_none() || session.changed().contains_key(&self.port.name);
@@ -228,10 +231,10 @@ impl Instance {
         age >= REFRESH || (has_changed && age >= LIST_INTERVAL)
     }
 
-    /// Asks for the daemon's list.
+    /// Requests the daemon's list.
     ///
     /// # Errors
-    /// [`SessionError`] if the daemon cannot be asked any more.
+    /// [`SessionError`] if the connection is unusable.
     pub fn list(&mut self, session: &mut Session, now: Instant) -> Result<Outcome, SessionError> {
         let is_refresh = self.listed_at.is_none_or(|at| now.saturating_duration_since(at) >= REFRESH);
         self.listed_at = Some(now);
@@ -248,7 +251,7 @@ impl Instance {
             Err(SessionError::Refused { error, .. }) if error.is(ErrorCode::NotFound) => Ok(Outcome::NoPort),
             Err(SessionError::Refused { error, .. }) => {
                 warn!(port = self.port.name, "local addresses: {error}");
-                // Asked again when they change, or by the next connection.
+                // Requested again when they change, or by the next connection.
                 self.generation = Some(0);
                 Ok(Outcome::Done)
             }
@@ -256,29 +259,31 @@ impl Instance {
         }
     }
 
-    /// Has the kernel looked at again by the next [`Instance::mirror`].
+    /// Makes the next [`Instance::mirror`] check the kernel's tables again.
     pub fn recheck(&mut self) {
         self.needs_mirror = true;
     }
 
-    /// Whether the kernel may have to be changed.
+    /// Whether the kernel may need a change.
     #[must_use]
     pub fn needs_mirror(&self) -> bool {
         self.needs_mirror
     }
 
-    /// Changes the kernel's tables by the daemon's list, but not too often. `keeps`: what was never listed stays.
+    /// Changes the kernel's tables to match the daemon's list, with a minimum interval. `keeps`: entries never listed
+    /// stay.
     pub fn mirror(&mut self, netlink: &mut Netlink, now: Instant, keeps: bool) {
         let is_early = self.mirrored_at.is_some_and(|at| now.saturating_duration_since(at) < LIST_INTERVAL);
         if !self.needs_mirror || is_early {
             return;
         }
-        (self.needs_mirror, self.mirrored_at) = (false, Some(now));
+        self.needs_mirror = false;
+        self.mirrored_at = Some(now);
         let acts = self.listed.plan(&self.tables, keeps);
         for act in acts {
             debug!(vni = self.port.vni, ?act, "local");
             match self.act(netlink, act) {
-                // Somebody was faster: the notification says what there is.
+                // Another process was faster: a notification gives the current state.
                 Ok(()) | Err(Errno::EXIST | Errno::NOENT) => {}
                 Err(error) => {
                     warn!(vni = self.port.vni, ?act, "the kernel refuses a local address: {error}");
@@ -297,7 +302,7 @@ impl Instance {
     }
 }
 
-/// Whether an entry is one that the agent may have put there.
+/// Whether the agent may have made the entry.
 fn concerns_locals(fact: &Fact) -> bool {
     match fact {
         Fact::Place(_, place) => *place != Place::Tunnel,

@@ -1,8 +1,8 @@
 //! FRR as the control plane of netvale's VXLAN ports (EVPN, RFC 7432 and 8365).
 //!
-//! FRR's zebra knows VXLAN by the kernel's devices only. So this crate's *agent* makes some for each VXLAN port that
-//! has EVPN: a bridge, a VXLAN device and a port for local addresses. They carry no traffic; they are a *mirror*, in
-//! which zebra sees what the daemon knows, and the agent what zebra knows:
+//! FRR's zebra knows VXLAN only through the kernel's devices. So this crate's *agent* makes devices for each VXLAN port
+//! with EVPN: a bridge, a VXLAN device and a port for local addresses. They carry no traffic; they are a *mirror*,
+//! which shows zebra the daemon's state, and the agent zebra's state:
 //!
 //! ```text
 //!                       the kernel's mirror of VNI 100
@@ -16,15 +16,15 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`entry`] | what the kernel says of a MAC address, a VTEP or a neighbour |
+//! | [`entry`] | a MAC address, a VTEP or a neighbour in the kernel's tables |
 //! | [`devices`] | the devices of a mirror: made, continued, removed |
-//! | [`tables`] | what the kernel's tables hold for one VNI |
-//! | [`feed`] | what the daemon was told of them, and withdrawals that are held |
-//! | [`listed`] | local addresses as the daemon lists them, and what has to change in the kernel |
+//! | [`tables`] | the kernel's tables for one VNI |
+//! | [`feed`] | the entries sent to the daemon, and held withdrawals |
+//! | [`listed`] | local addresses as listed by the daemon, and the resulting changes to the kernel |
 //! | [`session`] | the connection to the daemon |
 //! | [`instance`] | one VNI: all of these together |
 //! | [`agent`] | the loop |
-//! | [`report`] | what there is, for people and scripts |
+//! | [`report`] | the status, for people and scripts |
 #![forbid(unsafe_code)]
 
 pub mod agent;
@@ -39,18 +39,18 @@ pub mod tables;
 
 use std::time::Duration;
 
-/// UDP port of the mirror's VXLAN devices: another than VXLAN's own, whose socket is the daemon's.
+/// UDP port of the mirror's VXLAN devices: not VXLAN's own, which belongs to the daemon's socket.
 pub const MIRROR_UDP_PORT: u16 = 14_789;
-/// How long what is withdrawn together with its VTEP is kept all the same.
+/// How long entries withdrawn together with their VTEP are kept.
 pub const HOLD: Duration = Duration::from_secs(30);
 
-/// Most VNIs with EVPN.
+/// Maximum number of VNIs with EVPN.
 pub const MAX_INSTANCES: usize = 4096;
-/// Most MAC addresses of a VNI, local and remote ones each; those beyond are not taken.
+/// Maximum MAC addresses of a VNI, local and remote each; further ones are ignored.
 pub const MAX_ADDRESSES: usize = 1 << 18;
-/// Most IP addresses of a VNI, local and remote ones each.
+/// Maximum IP addresses of a VNI, local and remote each.
 pub const MAX_NEIGHBORS: usize = 1 << 18;
-/// Most VTEPs on the flood list of a VNI.
+/// Maximum VTEPs on the flood list of a VNI.
 pub const MAX_VTEPS: usize = 4096;
-/// Most IP addresses of one local MAC address.
+/// Maximum IP addresses of one local MAC address.
 pub const MAX_IPS_OF_ADDRESS: usize = 256;

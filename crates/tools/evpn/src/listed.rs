@@ -1,8 +1,7 @@
-//! The local addresses of a VNI as the daemon lists them, and what has to change in the kernel so that it has them,
-//! too. Pure.
+//! The local addresses of a VNI as listed by the daemon, and the changes that bring the kernel's tables in line. Pure.
 //!
-//! BGP decides who has an address: one that zebra has made remote is local again only when the daemon has seen a frame
-//! from it since then, and so lists it again.
+//! BGP decides the place of an address: one that zebra has made remote becomes local again only after the daemon has
+//! seen a frame from it since, and so lists it again.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
@@ -16,51 +15,51 @@ use crate::{MAX_ADDRESSES, MAX_IPS_OF_ADDRESS, MAX_NEIGHBORS};
 /// A change of the kernel's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Act {
-    /// The IP address is nobody's here any more.
+    /// Removes a local address's IP address.
     RemoveNeighbor(IpAddr),
-    /// The address is not local any more.
+    /// Removes a local address.
     RemoveAddress(Mac),
-    /// The address is local.
+    /// Adds a local address.
     AddAddress {
         /// The address.
         mac: Mac,
-        /// Whether it is announced as one that does not move.
+        /// Whether it is announced as sticky.
         sticky: bool,
         /// Whether it may have been remote before.
         moves: bool,
     },
-    /// The IP address is that of a local address, and whether it is a router.
+    /// Adds an IP address of a local address; a router or not.
     AddNeighbor(IpAddr, Mac, bool),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Address {
-    /// Its IP addresses, and whether it is a router with each.
+    /// Its IP addresses, each with whether it is a router.
     ips: BTreeMap<IpAddr, bool>,
     sticky: bool,
 }
 
-/// What the daemon lists.
+/// The daemon's list.
 #[derive(Debug, Default)]
 pub struct Listed {
     addresses: HashMap<Mac, Address>,
     owners: HashMap<IpAddr, Mac>,
-    /// IP addresses that zebra has given to another address: they are not claimed again as long as only the list of
-    /// before says so.
+    /// IP addresses that zebra has given to another address: they are not claimed again while only the previous list
+    /// contains them.
     lost: HashMap<IpAddr, Mac>,
-    /// What this daemon has listed and does not list any more.
+    /// Addresses that this daemon has listed before and does not list any more.
     dropped: HashSet<Mac>,
     is_given: bool,
 }
 
 impl Listed {
-    /// Takes a new list. It must have been asked for after the daemon was told of all remote addresses.
+    /// Applies a new list. It must have been requested after the daemon received all remote addresses.
     pub fn take(&mut self, list: Vec<LocalAddress>) {
         let mut fresh = Listed { is_given: true, lost: std::mem::take(&mut self.lost), ..Listed::default() };
         for one in list.into_iter().filter(|one| is_station(one.mac)).take(MAX_ADDRESSES) {
             let mut address = Address { sticky: one.sticky, ..Address::default() };
             for ip in one.ips.into_iter().filter(|ip| is_host(*ip)).take(MAX_IPS_OF_ADDRESS) {
-                // Who says that an IP address is theirs first has it; the daemon lists each once.
+                // The first address to claim an IP address gets it; the daemon lists each once.
                 let is_free = fresh.owners.len() < MAX_NEIGHBORS && !fresh.owners.contains_key(&ip);
                 if is_free {
                     fresh.owners.insert(ip, one.mac);
@@ -70,14 +69,14 @@ impl Listed {
             fresh.addresses.insert(one.mac, address);
         }
         fresh.lost.retain(|ip, mac| fresh.owners.get(ip) == Some(mac));
-        // An address that comes brings its IP addresses.
+        // A newly listed address brings its IP addresses.
         fresh.lost.retain(|_, mac| self.addresses.contains_key(mac));
         let before = std::mem::take(&mut self.dropped).into_iter().chain(self.addresses.keys().copied());
         fresh.dropped = before.filter(|mac| !fresh.addresses.contains_key(mac)).take(MAX_ADDRESSES).collect();
         *self = fresh;
     }
 
-    /// Notes what zebra has done: what it has made remote is not local until the next list.
+    /// Records zebra's changes: an address that it has made remote is not local until the next list.
     pub fn note(&mut self, key: Key, tables: &Tables) {
         match key {
             Key::Address(mac) if tables.remote(mac).is_some() => {
@@ -88,7 +87,7 @@ impl Listed {
                     self.lost.insert(ip, *mac);
                 }
             }
-            // It is nobody's any more: a station that says to have it may be believed.
+            // It has no owner any more: a station that claims it may be believed.
             Key::Neighbor(ip) if tables.neighbor(ip).is_none() => {
                 self.lost.remove(&ip);
             }
@@ -96,7 +95,7 @@ impl Listed {
         }
     }
 
-    /// Forgets the list: the daemon is another one.
+    /// Forgets the list after a change of daemon.
     pub fn forget(&mut self) {
         *self = Listed::default();
     }
@@ -107,13 +106,13 @@ impl Listed {
         self.addresses.len()
     }
 
-    /// Whether there are none.
+    /// Whether the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.addresses.is_empty()
     }
 
-    /// What has to change in the kernel. `keeps`: what was never listed stays, since the daemon may have just started.
+    /// The changes to the kernel. `keeps`: entries never listed stay, since the daemon may have just started.
     #[must_use]
     pub fn plan(&self, tables: &Tables, keeps: bool) -> Vec<Act> {
         if !self.is_given {
@@ -126,7 +125,7 @@ impl Listed {
         let gone = tables.local_neighbors().filter(|(ip, mac)| !self.has(*ip, *mac) && !is_kept(mac));
         acts.extend(gone.map(|(ip, _)| Act::RemoveNeighbor(ip)));
         for (mac, address) in &self.addresses {
-            // A bridge that has just been told of a remote address, whose VTEP is not known yet: the rest is on its
+            // The bridge already has a remote address whose VTEP is not known yet: the VXLAN device's entry is on its
             // way.
             let is_coming = tables.is_known(*mac) && !tables.is_local(*mac) && tables.remote(*mac).is_none();
             if !tables.is_local_as(*mac, address.sticky) && !is_coming {
@@ -135,7 +134,7 @@ impl Listed {
             let missing = address.ips.iter().filter(|(ip, router)| self.is_missing(**ip, *mac, **router, tables));
             acts.extend(missing.map(|(ip, router)| Act::AddNeighbor(*ip, *mac, *router)));
         }
-        // zebra wants to know an address before its neighbours, and to lose the neighbours first.
+        // zebra must learn an address before its neighbours, and lose the neighbours first.
         acts.sort_unstable();
         acts
     }

@@ -1,4 +1,4 @@
-//! What there is, for people and scripts: a *status* of each VNI, read from the kernel alone.
+//! For people and scripts: the *status* of each VNI, read from the kernel alone.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,10 +12,10 @@ use crate::devices::{self, Device, Devices, Kind};
 use crate::entry::Entry;
 use crate::tables::{Remote, Tables};
 
-/// A VNI.
+/// The status of a VNI.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Status {
-    /// Its number.
+    /// The VNI.
     pub vni: u32,
     /// Its VTEP address.
     pub local: Option<IpAddr>,
@@ -27,7 +27,7 @@ pub struct Status {
     pub locals: Vec<LocalStatus>,
     /// Addresses that zebra has learned.
     pub remotes: Vec<RemoteStatus>,
-    /// Number of entries of zebra's that are beyond the limits, and are not taken.
+    /// Number of zebra's entries beyond the limits, which are ignored.
     pub beyond: u64,
 }
 
@@ -45,9 +45,9 @@ pub struct LocalStatus {
 pub struct RemoteStatus {
     /// The address.
     pub mac: Mac,
-    /// The VTEP behind which it is.
+    /// Its VTEP.
     pub vtep: IpAddr,
-    /// Whether it is announced as one that does not move.
+    /// Whether it is announced as sticky.
     pub sticky: bool,
     /// Its IP addresses.
     pub ips: Vec<IpAddr>,
@@ -64,7 +64,7 @@ pub fn read() -> Result<Vec<Status>, AgentError> {
     Ok(devices.iter().filter_map(|device| status(device, &devices, &all)).collect())
 }
 
-/// The status of the VNI of that VXLAN device.
+/// The status of a VXLAN device's VNI.
 fn status(tunnel: &Device, devices: &[Device], all: &[Entry]) -> Option<Status> {
     let Kind::Tunnel { vni, local, .. } = tunnel.kind else { return None };
     let [bridge, _, locals, _] = devices::names(vni);

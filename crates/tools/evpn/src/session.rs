@@ -1,4 +1,4 @@
-//! The connection to the daemon: requests, and notifications that come between their answers.
+//! The connection to the daemon: requests, and notifications between their answers.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -20,22 +20,22 @@ use thiserror::Error;
 
 use crate::feed::Change;
 
-/// Longest answer in bytes.
+/// Maximum bytes of an answer.
 const MAX_LINE: usize = 64 << 20;
 /// Time limit of a request.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Most ports whose notifications are remembered.
+/// Maximum number of ports whose notifications are remembered.
 const MAX_CHANGED: usize = 2 * crate::MAX_INSTANCES;
-/// Most items of a request, so that the daemon's other work does not wait for long.
+/// Maximum items of a request, so that the daemon's other work does not wait for long.
 pub const MAX_ITEMS: usize = 1000;
-/// The same of the one that replaces what was told before: what is not in it goes, if only until the next request. Its
-/// line has less than 4 MiB.
+/// Maximum items of the request that replaces all earlier ones: entries not in it are removed, if only until the next
+/// request. Its line has less than 4 MiB.
 pub const MAX_ITEMS_REPLACED: usize = 30_000;
 
-/// Why there is no answer.
+/// Errors of a request.
 #[derive(Debug, Error)]
 pub enum SessionError {
-    /// Nobody answers there.
+    /// No daemon answers there.
     #[error("no daemon answers at {socket}: {source}")]
     Connect {
         /// The control socket.
@@ -43,26 +43,26 @@ pub enum SessionError {
         /// The cause.
         source: io::Error,
     },
-    /// Somebody else could answer there.
+    /// The socket may belong to another user.
     #[error("{0} was made by another user")]
     Foreign(PathBuf),
     /// The connection has ended, or there was no answer in time.
     #[error("the connection to the daemon is lost: {0}")]
     Lost(#[from] io::Error),
-    /// The daemon says no.
+    /// The daemon refused.
     #[error("the daemon refuses {method}: {error}")]
     Refused {
-        /// What was asked for.
+        /// The request's method.
         method: &'static str,
         /// Its reason.
         error: RpcError,
     },
-    /// The answer cannot be read.
+    /// The answer is malformed.
     #[error("the daemon's answer to {method} cannot be read: {detail}")]
     Protocol {
-        /// What was asked for.
+        /// The request's method.
         method: &'static str,
-        /// What is wrong.
+        /// The mistake in it.
         detail: String,
     },
 }
@@ -78,12 +78,12 @@ pub struct EvpnPort {
     pub local: IpAddr,
     /// Its UDP port.
     pub udp_port: u16,
-    /// Which tunnel it is: another one of that name has another number.
+    /// Number of its tunnel: a new tunnel of the same name has another number.
     pub tunnel: u64,
 }
 
 impl EvpnPort {
-    /// Whether the other one is the same, or one in its place.
+    /// Whether the other one is the same port, or one in its place.
     #[must_use]
     pub fn is_like(&self, other: &EvpnPort) -> bool {
         *self == EvpnPort { tunnel: self.tunnel, ..other.clone() }
@@ -128,7 +128,7 @@ struct Changed {
     generation: u64,
 }
 
-/// A connection. After an error other than a refusal it is of no more use.
+/// A connection. Unusable after any error but a refusal.
 #[derive(Debug)]
 pub struct Session {
     stream: UnixStream,
@@ -138,7 +138,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Connects to the daemon whose sockets are in that folder.
+    /// Connects to the daemon with sockets in that folder.
     ///
     /// # Errors
     /// [`SessionError::Connect`] or [`SessionError::Foreign`].
@@ -155,7 +155,7 @@ impl Session {
         Ok(Session { stream, lines: Lines::new(MAX_LINE), last_id: 0, changed: BTreeMap::new() })
     }
 
-    /// The ports that have EVPN, by name.
+    /// The ports with EVPN, by name.
     ///
     /// # Errors
     /// [`SessionError`]
@@ -166,7 +166,7 @@ impl Session {
         Ok(ports)
     }
 
-    /// The local addresses of a port's VNI; once they change, [`Session::changed`] has the port.
+    /// The local addresses of a port's VNI; once they change, [`Session::changed`] contains the port.
     ///
     /// # Errors
     /// [`SessionError`]
@@ -175,8 +175,7 @@ impl Session {
         self.call("vxlan.local", &VxlanLocalParams { port: port.to_owned(), watch: true, since })
     }
 
-    /// Tells the daemon of changes, at most [`MAX_ITEMS`] of them: all are made, or none. `replace`: what it was told
-    /// before is forgotten.
+    /// Sends the daemon at most [`MAX_ITEMS`] changes: all are applied, or none. `replace`: earlier ones are forgotten.
     ///
     /// # Errors
     /// [`SessionError`]
@@ -184,7 +183,7 @@ impl Session {
         self.call::<Value>("vxlan.set", &set_of(port, replace, changes)).map(drop)
     }
 
-    /// Reads notifications that have come, without waiting.
+    /// Reads pending notifications without waiting.
     ///
     /// # Errors
     /// [`SessionError`] if the connection has ended.
@@ -202,7 +201,7 @@ impl Session {
         Ok(())
     }
 
-    /// The ports whose local addresses have changed since they were asked for.
+    /// The ports whose local addresses have changed since they were last requested.
     #[must_use]
     pub fn changed(&self) -> &BTreeMap<String, u64> {
         &self.changed
@@ -303,7 +302,7 @@ fn set_of(port: &str, replace: bool, changes: &[Change]) -> VxlanSetParams {
         match *change {
             Change::Flood(vtep) => set.flood.add.push(vtep),
             Change::Unflood(vtep) => set.flood.remove.push(vtep),
-            // The kernel does not tell sequence numbers; they are BGP's business.
+            // The kernel does not expose sequence numbers; they are BGP's business.
             Change::Address(mac, vtep, sticky) => {
                 set.addresses.add.push(VxlanAddress { mac, vtep, sticky, sequence: 0 })
             }

@@ -1,5 +1,5 @@
-//! What the kernel's tables hold for one VNI, kept up by its notifications. A *key* is what a table has at most one
-//! entry for. Pure.
+//! The kernel's tables for one VNI, kept current by its notifications. A *key* identifies the at most one entry that a
+//! table has for it. Pure.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -8,39 +8,39 @@ use netvale_control::types::Mac;
 
 use crate::{MAX_ADDRESSES, MAX_NEIGHBORS, MAX_VTEPS};
 
-/// Behind which port of the mirror's bridge an address is.
+/// The port of the mirror's bridge that an address is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// The VXLAN device: zebra says it is remote.
+    /// The VXLAN device: zebra reports it as remote.
     Tunnel,
-    /// The port for local addresses: the agent has put it there.
+    /// The port for local addresses: the agent put it there.
     Local {
-        /// Whether it is announced as one that does not move.
+        /// Whether it is announced as sticky.
         sticky: bool,
     },
 }
 
-/// A remote address as zebra has given it to the VXLAN device.
+/// A remote address as given to the VXLAN device by zebra.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {
-    /// The VTEP behind which it is.
+    /// Its VTEP.
     pub vtep: IpAddr,
-    /// Whether it is announced as one that does not move.
+    /// Whether it is announced as sticky.
     pub sticky: bool,
 }
 
-/// Whose an IP address is.
+/// The owner of an IP address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neighbor {
     /// The MAC address.
     pub mac: Mac,
-    /// Whether zebra says that it is remote.
+    /// Whether zebra reports it as remote.
     pub remote: bool,
     /// Whether it is a router.
     pub router: bool,
 }
 
-/// What a table has an entry for.
+/// The key of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
     /// A VTEP of the flood list.
@@ -54,19 +54,20 @@ pub enum Key {
 /// One entry, without its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fact {
-    /// The bridge has an address behind a port.
+    /// The bridge has an address on a port.
     Place(Mac, Place),
     /// The VXLAN device has an address behind a VTEP.
     Remote(Mac, Remote),
     /// The VXLAN device floods to a VTEP.
     Flood(IpAddr),
-    /// An IP address is a MAC address's; none: not any more.
+    /// An IP address belongs to a MAC address; `None`: not any more.
     Neighbor(IpAddr, Option<Neighbor>),
 }
 
 /// The tables of one VNI.
 ///
-/// The VXLAN device keeps its entry of an address that has become local; the bridge's says where it really is. So an
+/// The VXLAN device keeps its entry of an address that has become local; the bridge's entry gives its actual place. So
+/// an address is remote if both say so.
 /// address is remote if both say so.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tables {
@@ -74,13 +75,13 @@ pub struct Tables {
     remotes: HashMap<Mac, Remote>,
     flood: BTreeSet<IpAddr>,
     neighbors: HashMap<IpAddr, Neighbor>,
-    /// How many of these entries each VTEP has.
+    /// Number of these entries for each VTEP.
     vteps: HashMap<IpAddr, usize>,
     refused: u64,
 }
 
 impl Tables {
-    /// Takes an entry in. Returns what may have changed.
+    /// Applies an entry. Returns the key that may have changed.
     pub fn put(&mut self, fact: Fact) -> Option<Key> {
         match fact {
             Fact::Place(mac, place) => {
@@ -101,7 +102,7 @@ impl Tables {
         }
     }
 
-    /// Takes an entry out, if it is still that one. Returns what has changed.
+    /// Removes an entry, unless it has changed since. Returns the key that has changed.
     pub fn take(&mut self, fact: Fact) -> Option<Key> {
         match fact {
             Fact::Place(mac, place) => {
@@ -121,10 +122,10 @@ impl Tables {
         }
     }
 
-    /// Takes in all that was read. `is_whole`: what is not among it is gone; otherwise it may have been left out, and
-    /// stays.
+    /// Applies a reading of the tables. `is_whole`: entries missing from it are gone; otherwise they may have been
+    /// omitted, and stay.
     pub fn read(&mut self, facts: Vec<Fact>, is_whole: bool) {
-        // If there are too many, those that were there before stay.
+        // If the entries exceed the limits, earlier ones stay.
         let (before, new): (Vec<Fact>, Vec<Fact>) = facts.into_iter().partition(|fact| self.has_like(fact));
         if is_whole {
             *self = Tables::default();
@@ -136,7 +137,7 @@ impl Tables {
     fn put_remote(&mut self, mac: Mac, remote: Remote) -> Option<Key> {
         let is_known = self.remotes.contains_key(&mac);
         if self.room((is_known || self.remotes.len() < MAX_ADDRESSES) && self.has_room_for(remote.vtep)).is_none() {
-            // Where it was, it is not any more: frames for it go to all.
+            // It has left its former VTEP: frames for it are flooded.
             return is_known.then(|| self.drop_remote(mac)).map(|()| Key::Address(mac));
         }
         let before = self.remotes.insert(mac, remote);
@@ -164,7 +165,7 @@ impl Tables {
         }
     }
 
-    /// The daemon's limit is of all VTEPs, whether they get what goes to all or not.
+    /// The daemon's limit counts all VTEPs, on the flood list or not.
     fn has_room_for(&self, vtep: IpAddr) -> bool {
         self.vteps.len() < MAX_VTEPS || self.vteps.contains_key(&vtep)
     }
@@ -178,7 +179,7 @@ impl Tables {
             && self.neighbors.len() < MAX_NEIGHBORS * 2
     }
 
-    /// Whether an entry for the same is there.
+    /// Whether an entry with the same key exists.
     #[must_use]
     pub fn has_like(&self, fact: &Fact) -> bool {
         match fact {
@@ -194,37 +195,37 @@ impl Tables {
         there_is.then_some(())
     }
 
-    /// Where an address is if it is remote.
+    /// The place of an address, if remote.
     #[must_use]
     pub fn remote(&self, mac: Mac) -> Option<Remote> {
         self.remotes.get(&mac).copied().filter(|_| self.places.get(&mac) == Some(&Place::Tunnel))
     }
 
-    /// Whether the mirror has it as a local one.
+    /// Whether the mirror has it as a local address.
     #[must_use]
     pub fn is_local(&self, mac: Mac) -> bool {
         matches!(self.places.get(&mac), Some(Place::Local { .. }))
     }
 
-    /// The same, as one that does not move or as one that may.
+    /// Whether the mirror has it as a local address, sticky or not as given.
     #[must_use]
     pub fn is_local_as(&self, mac: Mac, sticky: bool) -> bool {
         self.places.get(&mac) == Some(&Place::Local { sticky })
     }
 
-    /// Whether a bridge's entry of any kind is known for it.
+    /// Whether the bridge has any entry for it.
     #[must_use]
     pub fn is_known(&self, mac: Mac) -> bool {
         self.places.contains_key(&mac)
     }
 
-    /// Whether frames for all go there.
+    /// Whether frames are flooded to it.
     #[must_use]
     pub fn floods_to(&self, vtep: IpAddr) -> bool {
         self.flood.contains(&vtep)
     }
 
-    /// Whose an IP address is.
+    /// The owner of an IP address.
     #[must_use]
     pub fn neighbor(&self, ip: IpAddr) -> Option<Neighbor> {
         self.neighbors.get(&ip).copied()
@@ -235,7 +236,7 @@ impl Tables {
         self.places.iter().filter(|(_, place)| matches!(place, Place::Local { .. })).map(|(mac, _)| *mac)
     }
 
-    /// The IP addresses of local ones.
+    /// The IP addresses of local addresses.
     pub fn local_neighbors(&self) -> impl Iterator<Item = (IpAddr, Mac)> {
         self.neighbors.iter().filter(|(_, n)| !n.remote).map(|(ip, n)| (*ip, n.mac))
     }
@@ -245,7 +246,7 @@ impl Tables {
         self.remotes.keys().filter_map(|mac| Some((*mac, self.remote(*mac)?)))
     }
 
-    /// The IP addresses and whose they are.
+    /// The IP addresses with their owners.
     pub fn neighbors(&self) -> impl Iterator<Item = (IpAddr, Neighbor)> {
         self.neighbors.iter().map(|(ip, neighbor)| (*ip, *neighbor))
     }
@@ -255,14 +256,14 @@ impl Tables {
         self.flood.iter().copied()
     }
 
-    /// All that an entry is known for.
+    /// The keys of all entries.
     pub fn keys(&self) -> impl Iterator<Item = Key> {
         let addresses = self.places.keys().copied().map(Key::Address);
         let neighbors = self.neighbors.keys().copied().map(Key::Neighbor);
         self.flood.iter().copied().map(Key::Vtep).chain(addresses).chain(neighbors)
     }
 
-    /// Entries that were not taken since there was no room.
+    /// Number of entries refused for lack of room.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
@@ -295,8 +296,8 @@ mod tests {
         assert_eq!((tables.remote(MAC), tables.is_local(MAC)), (Some(remote(3)), false));
     }
 
-    /// Objective: what is taken out must be what is there: a late notification of an earlier place changes nothing.
-    /// What is the same changes nothing.
+    /// Objective: removal takes the current entry: a late notification of an earlier place changes nothing. An
+    /// identical entry changes nothing.
     #[test]
     fn late() {
         let mut tables = Tables::default();
@@ -310,7 +311,7 @@ mod tests {
         assert_eq!(tables.remote(MAC), None);
     }
 
-    /// Objective: there is a limit, and what is beyond it is counted; what is there can still change.
+    /// Objective: entries beyond the limit are counted; existing ones can still change.
     #[test]
     fn bounded() {
         let mut tables = Tables::default();
@@ -324,8 +325,8 @@ mod tests {
         assert!(tables.put(Fact::Flood(vtep(MAX_VTEPS))).is_some());
     }
 
-    /// Objective: what was read replaces what was known, but only if nothing can have been left out; what there was no
-    /// room for is counted anew.
+    /// Objective: a reading replaces the known entries only if none can be missing from it; entries without room are
+    /// counted anew.
     #[test]
     fn read() {
         let mut tables = Tables::default();
@@ -346,8 +347,8 @@ mod tests {
         assert_eq!(tables.flood().count(), 0);
     }
 
-    /// Objective: the limit of VTEPs counts those of addresses, too, each once; an address that moves to one beyond it
-    /// is nowhere.
+    /// Objective: the limit of VTEPs includes those of addresses, each once; an address that moves to one beyond the
+    /// limit has no place.
     #[test]
     fn vteps() {
         let mut tables = Tables::default();
@@ -362,7 +363,7 @@ mod tests {
         assert_eq!((tables.remote(mac(0)), tables.refused(), tables.has_room()), (None, 2, true));
         assert!(tables.put(Fact::Remote(mac(0), at(MAX_VTEPS))).is_some());
         assert!(!tables.has_room());
-        // Both entries of a VTEP have to go.
+        // Both entries of a VTEP must be removed.
         tables.take(Fact::Remote(mac(1), at(1)));
         assert!(!tables.has_room());
         tables.take(Fact::Flood(at(1).vtep));

@@ -1,8 +1,8 @@
-//! Rtnetlink sockets (rtnetlink(7)) in the calling thread's network namespace: a *netlink* is one for requests and
-//! dumps, *events* are one for notifications. That some were lost is what a *read* of them says.
+//! Rtnetlink sockets (rtnetlink(7)) in the calling thread's network namespace: a *netlink* for requests and dumps,
+//! *events* for notifications. A *read* of events reports whether some were lost.
 //!
-//! Messages of other senders than the kernel, answers to earlier requests, and messages of kinds that are not known are
-//! passed over: newer kernels send more than is asked for.
+//! Messages from senders other than the kernel, answers to earlier requests, and messages of unknown kinds are skipped:
+//! newer kernels send more than requested.
 #![forbid(unsafe_code)]
 
 use std::io::IoSliceMut;
@@ -18,25 +18,25 @@ use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
-/// Longest datagram: above the kernel's own limit of a part of a dump, 32 KiB.
+/// Maximum datagram: above the kernel's own limit for a part of a dump, 32 KiB.
 const LONGEST: usize = 64 * 1024;
-/// Memory for notifications that were not read yet; those of some 100,000 addresses.
+/// Receive buffer for unread notifications, in bytes; holds those of some 100,000 addresses.
 const QUEUE: usize = 64 << 20;
 /// `RTMGRP_LINK` and `RTMGRP_NEIGH` of linux/rtnetlink.h.
 const GROUPS: u32 = 0x1 | 0x4;
-/// `NLM_F_DUMP_INTR`: what is dumped changed meanwhile.
+/// `NLM_F_DUMP_INTR`: the table changed during its dump.
 const INTERRUPTED: u16 = 0x10;
-/// How often a dump is begun again that does not fit together.
+/// Maximum number of attempts at a consistent dump.
 pub const ATTEMPTS: usize = 5;
 
-/// How a request deals with what is there already.
+/// A request's handling of existing objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// It is about something that is there.
+    /// Changes an existing object.
     Change,
-    /// Nothing may be there.
+    /// Fails if the object exists.
     New,
-    /// What is there is replaced.
+    /// Replaces an existing object.
     Replace,
 }
 
@@ -60,7 +60,7 @@ impl Netlink {
     /// Sends a request and waits for its acknowledgement.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn request(&mut self, request: RouteNetlinkMessage, mode: Mode) -> rustix::io::Result<()> {
         let flags = match mode {
             Mode::Change => 0,
@@ -71,10 +71,10 @@ impl Netlink {
         self.answers(&mut |_| {}).map(drop)
     }
 
-    /// Asks for one thing; `each` gets the answers.
+    /// Requests a single object; `each` receives the answers.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn ask(
         &mut self,
         request: RouteNetlinkMessage,
@@ -84,11 +84,11 @@ impl Netlink {
         self.answers(each).map(drop)
     }
 
-    /// Asks for all of a table; `each` gets the parts. Returns whether they fit together: if the table was changed
+    /// Dumps a whole table; `each` receives the parts. Returns whether they are consistent: if the table changed
     /// meanwhile, some may be missing.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn dump(
         &mut self,
         request: RouteNetlinkMessage,
@@ -101,7 +101,8 @@ impl Netlink {
     fn send(&mut self, request: RouteNetlinkMessage, flags: u16) -> rustix::io::Result<()> {
         self.number = self.number.wrapping_add(1);
         let mut header = NetlinkHeader::default();
-        (header.flags, header.sequence_number) = (NLM_F_REQUEST | flags, self.number);
+        header.flags = NLM_F_REQUEST | flags;
+        header.sequence_number = self.number;
         let mut message = NetlinkMessage::new(header, NetlinkPayload::from(request));
         message.finalize();
         let mut bytes = vec![0; message.buffer_len()];
@@ -109,14 +110,14 @@ impl Netlink {
         rustix::net::send(&self.fd, &bytes, SendFlags::empty()).map(drop)
     }
 
-    /// Reads answers to the last one. Returns whether the kernel says that they do not fit together.
+    /// Reads the answers to the last request. Returns whether the kernel reports them as inconsistent.
     fn answers(&mut self, each: &mut dyn FnMut(RouteNetlinkMessage)) -> rustix::io::Result<bool> {
         let mut interrupted = false;
         loop {
             let Some(length) = receive(&self.fd, &mut self.place, RecvFlags::empty())? else { continue };
             let mut messages = Messages(self.place.get(..length).unwrap_or(&[]));
             while let Some(message) = messages.next()? {
-                // An answer to an earlier request that was given up.
+                // An answer to an earlier, abandoned request.
                 if message.header.sequence_number != self.number {
                     continue;
                 }
@@ -143,12 +144,12 @@ pub struct Events {
     place: Vec<u8>,
 }
 
-/// What became of reading notifications.
+/// The result of reading notifications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
     /// All were read.
     All,
-    /// Some were lost: the tables have to be read anew.
+    /// Some were lost: the tables must be read again.
     Lost,
 }
 
@@ -159,7 +160,7 @@ impl Events {
     /// Whatever socket(2) and bind(2) return.
     pub fn open() -> rustix::io::Result<Events> {
         let fd = socket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
-        // The first takes a right; without it, the second sets what is permitted.
+        // The first call takes a privilege; without it, the second sets the permitted size.
         if sockopt::set_socket_recv_buffer_size_force(&fd, QUEUE).is_err() {
             sockopt::set_socket_recv_buffer_size(&fd, QUEUE)?;
         }
@@ -190,7 +191,7 @@ impl Events {
         Ok(Read::All)
     }
 
-    /// Whether there are some that were not read yet.
+    /// Whether unread notifications exist.
     ///
     /// # Errors
     /// Whatever poll(2) returns.
@@ -200,7 +201,7 @@ impl Events {
             .map(|n| n > 0)
     }
 
-    /// Throws away what has not been read.
+    /// Discards unread notifications.
     pub fn discard(&mut self) {
         while !matches!(receive(&self.fd, &mut self.place, RecvFlags::DONTWAIT), Err(Errno::AGAIN)) {}
     }
@@ -217,7 +218,7 @@ fn socket(flags: SocketFlags) -> rustix::io::Result<OwnedFd> {
     rustix::net::socket_with(rustix::net::AddressFamily::NETLINK, SocketType::RAW, flags, None)
 }
 
-/// Receives a datagram; none if it is not the kernel's.
+/// Receives a datagram; `None` if it is not the kernel's.
 fn receive(fd: &OwnedFd, place: &mut [u8], flags: RecvFlags) -> rustix::io::Result<Option<usize>> {
     let mut iov = [IoSliceMut::new(place)];
     let got =
@@ -229,15 +230,15 @@ fn receive(fd: &OwnedFd, place: &mut [u8], flags: RecvFlags) -> rustix::io::Resu
     Ok(sender.filter(|sender| sender.pid() == 0).map(|_| got.bytes))
 }
 
-/// The messages of a datagram, one after another.
+/// The messages of a datagram, in order.
 #[derive(Debug)]
 pub struct Messages<'a>(pub &'a [u8]);
 
 impl Messages<'_> {
-    /// Reads the next one; none after the last.
+    /// Reads the next message; `None` after the last.
     ///
     /// # Errors
-    /// `EPROTO` if it is malformed. What follows is not read then.
+    /// `EPROTO` if it is malformed. The rest of the datagram is then not read.
     #[expect(clippy::should_implement_trait, reason = "it can fail")]
     pub fn next(&mut self) -> rustix::io::Result<Option<NetlinkMessage<RouteNetlinkMessage>>> {
         while !self.0.is_empty() {
@@ -245,7 +246,7 @@ impl Messages<'_> {
             let length = usize::try_from(length).map_err(|_| Errno::PROTO)?;
             let one = self.0.get(..length).filter(|one| one.len() >= 16).ok_or(Errno::PROTO)?;
             self.0 = self.0.get(length.next_multiple_of(4)..).unwrap_or(&[]);
-            // Kinds of messages that the parser does not know are passed over.
+            // Kinds of messages unknown to the parser are skipped.
             if let Ok(message) = NetlinkMessage::deserialize(one) {
                 return Ok(Some(message));
             }

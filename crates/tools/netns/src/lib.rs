@@ -1,11 +1,11 @@
-//! Network namespaces, as a client uses them with its own rights: it makes a TAP and moves it there, and sets addresses
-//! and routes. The daemon enters none.
+//! Network namespaces, for a client with its own privileges: it makes a TAP, moves it there, and sets addresses and
+//! routes. The daemon enters no namespace.
 //!
-//! A TAP is made in another namespace than the one it is for: the descriptors of its queues keep the namespace alive in
-//! which they were opened, and would keep a container's from ending.
+//! A TAP is made outside its target namespace: the descriptors of its queues keep alive the namespace in which they
+//! were opened, and would keep a container's from ending.
 //!
-//! A namespace that belongs to a user namespace below the caller's is reached through that one: an unprivileged user
-//! may do so to namespaces of their own. The kernel lets only a process with a single thread change its user namespace.
+//! A namespace that belongs to a user namespace below the caller's is reached through the latter: an unprivileged user
+//! may do so for their own namespaces. The kernel lets only a single-threaded process change its user namespace.
 #![allow(unsafe_code)]
 
 pub mod netlink;
@@ -22,21 +22,21 @@ use crate::netlink::Netlink;
 
 /// `NS_GET_USERNS` of linux/nsfs.h.
 const NS_GET_USERNS: libc::Ioctl = 0xb701;
-/// The name under which a TAP is made, until it is moved; the kernel puts a number in.
+/// The name of a TAP until it is moved; the kernel fills in a number.
 const INTERIM: &str = "nvtap%d";
 
-/// Why a namespace cannot be used.
+/// Errors of using a namespace.
 #[derive(Debug, Error)]
 pub enum NetnsError {
-    /// There is no such file or process.
+    /// The file or process does not exist.
     #[error("no network namespace {place}: {source}")]
     Open {
-        /// What was looked for.
+        /// The path or process.
         place: String,
         /// The kernel's error.
         source: Errno,
     },
-    /// It cannot be entered.
+    /// The namespace cannot be entered.
     #[error("cannot enter the network namespace {place}: {source}{}", hint(*.source))]
     Enter {
         /// The namespace.
@@ -54,7 +54,7 @@ pub enum NetnsError {
         /// The kernel's error.
         source: Errno,
     },
-    /// No thread can be started.
+    /// A thread cannot be started.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
     /// The TAP cannot be made.
@@ -79,10 +79,10 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Opens a namespace by a path, such as `/run/netns/web`, or by the number of a process in it.
+    /// Opens a namespace by path, such as `/run/netns/web`, or by the number of a process in it.
     ///
     /// # Errors
-    /// [`NetnsError::Open`] if there is none.
+    /// [`NetnsError::Open`] if it does not exist.
     pub fn open(place: &str) -> Result<Namespace, NetnsError> {
         let is_number = !place.is_empty() && place.bytes().all(|b| b.is_ascii_digit());
         let place = if is_number { format!("/proc/{place}/ns/net") } else { place.to_owned() };
@@ -106,7 +106,7 @@ impl Namespace {
         own.is_ok() && own == rustix::fs::fstat(&self.file).map(inode)
     }
 
-    /// Moves the calling thread there, for good.
+    /// Moves the calling thread there permanently.
     fn enter(&self) -> Result<(), NetnsError> {
         let entered = move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network));
         entered.map_err(|source| NetnsError::Enter { place: self.place.clone(), source })
@@ -116,27 +116,27 @@ impl Namespace {
     fn enter_owner(&self) -> rustix::io::Result<()> {
         let owner = self.owner()?;
         match move_into_link_name_space(owner.as_fd(), Some(LinkNameSpaceType::User)) {
-            // It is there already, and lacks the right in it.
+            // The process is already there, and lacks the privilege in it.
             Err(Errno::INVAL) => Err(Errno::PERM),
             done => done,
         }
     }
 
-    /// The user namespace that it belongs to; `EPERM` if that is not below the caller's.
+    /// The user namespace that owns it; `EPERM` if that is not below the caller's.
     fn owner(&self) -> rustix::io::Result<OwnedFd> {
-        // SAFETY: the request takes no argument, and fails for a file that is no namespace.
+        // SAFETY: the request takes no argument, and fails for a file other than a namespace.
         let fd = unsafe { libc::ioctl(self.file.as_raw_fd(), NS_GET_USERNS) };
         if fd < 0 {
             return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::PERM));
         }
-        // SAFETY: the request made this descriptor, and nobody else knows it.
+        // SAFETY: the request made this descriptor, and no other code has it.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// Does something there, on a thread of its own.
+    /// Runs `work` there, on a thread of its own.
     ///
     /// # Errors
-    /// [`NetnsError`] if the namespace cannot be entered; nothing has been done then.
+    /// [`NetnsError`] if the namespace cannot be entered; `work` has then not run.
     pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, NetnsError> {
         let there = || self.enter().map(|()| work());
         std::thread::scope(|scope| {
@@ -146,8 +146,8 @@ impl Namespace {
     }
 }
 
-/// Makes a TAP and moves it to the namespace, with the name that the options say. It takes the right to configure
-/// networks here and there.
+/// Makes a TAP and moves it to the namespace, under the name in the options. Takes the privilege to configure networks
+/// both here and there.
 ///
 /// # Errors
 /// [`NetnsError`] if the TAP cannot be made or moved.
@@ -157,12 +157,13 @@ pub fn make_tap(namespace: &Namespace, options: &TapOptions) -> Result<Tap, Netn
         let link = netlink.link(tap.name())?;
         netlink.hand_to(link.index, namespace.file.as_fd(), &options.name)
     });
-    let (place, name) = (namespace.place.clone(), options.name.clone());
+    let place = namespace.place.clone();
+    let name = options.name.clone();
     moved.map(|()| tap).map_err(|source| NetnsError::Move { place, name, source })
 }
 
-/// The same for a user without that right here: first, this process joins the user namespace that the network namespace
-/// belongs to, and gets a network namespace of its own there.
+/// As [`make_tap`], for a user without that privilege here: first, this process joins the user namespace that owns the
+/// network namespace, and gets a new network namespace there.
 ///
 /// # Errors
 /// As [`make_tap`].

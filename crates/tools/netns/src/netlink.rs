@@ -1,8 +1,8 @@
-//! What is asked of the kernel about interfaces, addresses and routes (rtnetlink(7)), in the calling thread's network
+//! Requests to the kernel about interfaces, addresses and routes (rtnetlink(7)), in the calling thread's network
 //! namespace.
 //!
-//! A *netlink* is a socket for such questions, a *link* what the kernel says of an interface, a *prefix* an address
-//! with the length of its network's.
+//! A *netlink* is a socket for such requests, a *link* the kernel's description of an interface, a *prefix* an address
+//! with the length of its network's prefix.
 
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -19,7 +19,7 @@ use rustix::io::Errno;
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Its number.
+    /// Interface index.
     pub index: u32,
     /// Its Ethernet address.
     pub mac: Option<[u8; 6]>,
@@ -29,7 +29,7 @@ pub struct Link {
     pub is_up: bool,
 }
 
-/// An address with the length of its network's prefix in bits.
+/// An address with the length of its network's prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Prefix {
     /// The address.
@@ -41,9 +41,9 @@ pub struct Prefix {
 /// A route through an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Where to; the length 0 is the default route.
+    /// Destination; the length 0 is the default route.
     pub to: Prefix,
-    /// The next hop; none if it is on the link.
+    /// The next hop; `None` if the destination is on the link.
     pub gateway: Option<IpAddr>,
     /// MTU of the route.
     pub mtu: Option<u32>,
@@ -51,11 +51,11 @@ pub struct Route {
     pub advmss: Option<u32>,
     /// Its metric.
     pub priority: Option<u32>,
-    /// Its table; none is the main one.
+    /// Its table; `None` is the main table.
     pub table: Option<u32>,
 }
 
-/// A socket for questions and requests.
+/// A socket for requests.
 #[derive(Debug)]
 pub struct Netlink(Socket);
 
@@ -68,10 +68,10 @@ impl Netlink {
         Socket::open().map(Netlink)
     }
 
-    /// Finds an interface by its name.
+    /// Finds an interface by name.
     ///
     /// # Errors
-    /// `ENODEV` if there is none.
+    /// `ENODEV` if it does not exist.
     pub fn link(&mut self, name: &str) -> rustix::io::Result<Link> {
         let mut message = LinkMessage::default();
         message.attributes.push(LinkAttribute::IfName(name.to_owned()));
@@ -81,10 +81,10 @@ impl Netlink {
         link.ok_or(Errno::NODEV)
     }
 
-    /// Moves an interface to another namespace, with another name.
+    /// Moves an interface to another namespace and renames it.
     ///
     /// # Errors
-    /// `EEXIST` if it has one of that name.
+    /// `EEXIST` if the name exists there.
     pub fn hand_to(&mut self, index: u32, namespace: BorrowedFd<'_>, name: &str) -> rustix::io::Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = index;
@@ -96,22 +96,24 @@ impl Netlink {
     /// Brings an interface up.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn bring_up(&mut self, index: u32) -> rustix::io::Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = index;
-        (message.header.flags, message.header.change_mask) = (LinkFlags::Up, LinkFlags::Up);
+        message.header.flags = LinkFlags::Up;
+        message.header.change_mask = LinkFlags::Up;
         self.0.request(RouteNetlinkMessage::SetLink(message), Mode::Change)
     }
 
-    /// Gives an interface an address. It is valid immediately, without a search for others that have it.
+    /// Adds an address to an interface. It is valid immediately, without duplicate address detection.
     ///
     /// # Errors
-    /// `EEXIST` if it has the address.
+    /// `EEXIST` if the interface already has the address.
     pub fn add_address(&mut self, index: u32, own: Prefix) -> rustix::io::Result<()> {
         let mut message = AddressMessage::default();
         message.header.family = family(own.address);
-        (message.header.prefix_len, message.header.index) = (own.length, index);
+        message.header.prefix_len = own.length;
+        message.header.index = index;
         message.attributes.push(AddressAttribute::Local(own.address));
         message.attributes.push(AddressAttribute::Address(own.address));
         match own.address {
@@ -128,7 +130,7 @@ impl Netlink {
     /// The addresses of an interface.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn addresses(&mut self, index: u32) -> rustix::io::Result<Vec<Prefix>> {
         let all = RouteNetlinkMessage::GetAddress(AddressMessage::default());
         self.dump(&all, |answer| address_of(answer, index))
@@ -137,7 +139,7 @@ impl Netlink {
     /// Adds a route through an interface.
     ///
     /// # Errors
-    /// `EEXIST` if there is such a route, `ENETUNREACH` if the gateway is not on the link.
+    /// `EEXIST` if the route exists, `ENETUNREACH` if the gateway is not on the link.
     pub fn add_route(&mut self, index: u32, route: &Route) -> rustix::io::Result<()> {
         let message = route_message(index, route);
         self.0.request(RouteNetlinkMessage::NewRoute(message), Mode::New)
@@ -146,13 +148,13 @@ impl Netlink {
     /// Destinations and gateways of the routes through an interface.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn routes(&mut self, index: u32) -> rustix::io::Result<Vec<(Prefix, Option<IpAddr>)>> {
         let all = RouteNetlinkMessage::GetRoute(RouteMessage::default());
         self.dump(&all, |answer| route_of(answer, index))
     }
 
-    /// Reads a table; again, if it was changed meanwhile, so that some may be missing.
+    /// Dumps a table, and retries if it changed meanwhile and entries may be missing.
     fn dump<T>(
         &mut self,
         all: &RouteNetlinkMessage,
@@ -185,7 +187,7 @@ fn found(answer: RouteNetlinkMessage) -> Option<Link> {
 
 fn address_of(answer: &RouteNetlinkMessage, index: u32) -> Option<Prefix> {
     let RouteNetlinkMessage::NewAddress(message) = answer else { return None };
-    // Of IPv4 the local address; of IPv6 there is but one.
+    // For IPv4 the local address; IPv6 has only one.
     let local =
         message.attributes.iter().find_map(|a| if let AddressAttribute::Local(ip) = a { Some(*ip) } else { None });
     let any =
@@ -201,7 +203,9 @@ fn route_of(answer: &RouteNetlinkMessage, index: u32) -> Option<(Prefix, Option<
         AddressFamily::Inet6 => [0u8; 16].into(),
         _ => return None,
     };
-    let (mut to, mut gateway, mut is_ours) = (any, None, false);
+    let mut to = any;
+    let mut gateway = None;
+    let mut is_ours = false;
     for attribute in &message.attributes {
         match attribute {
             RouteAttribute::Destination(address) => to = ip(address)?,

@@ -1,5 +1,4 @@
-//! The *daemon* as one who asks it again and again sees it: a control connection that is made anew when the daemon was
-//! replaced.
+//! The *daemon* as a repeated client sees it: a control connection, renewed when the daemon was replaced.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,7 +8,7 @@ use netvale_control::client::{Client, ClientError};
 /// Time limit of a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The daemon of a run directory, which need not run yet.
+/// The daemon of a run directory; it need not run yet.
 #[derive(Debug)]
 pub struct Daemon {
     run_dir: PathBuf,
@@ -17,16 +16,17 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// The daemon with that run directory.
+    /// The daemon of that run directory.
     #[must_use]
     pub fn new(run_dir: PathBuf) -> Daemon {
         Daemon { run_dir, client: None }
     }
 
-    /// Asks one question: `daemon.ask(Client::all_stats)`. It is asked once more if the connection has ended, as it has
-    /// with a daemon that was replaced.
+    /// Asks one question: `daemon.ask(Client::all_stats)`. Retries once if the connection has ended, as it does when
+    /// the daemon is replaced.
     ///
     /// # Errors
+    /// The daemon does not answer, or refuses to.
     /// The daemon does not answer, or refuses to.
     pub fn ask<T>(&mut self, question: impl Fn(&mut Client) -> Result<T, ClientError>) -> Result<T, ClientError> {
         if let Some(mut client) = self.client.take() {
@@ -50,7 +50,7 @@ impl Daemon {
     }
 }
 
-/// A control connection whose requests have a time limit.
+/// Opens a control connection whose requests have a time limit.
 ///
 /// # Errors
 /// No daemon answers.

@@ -10,14 +10,14 @@ use crate::source::Source;
 /// Path of the page.
 pub const PATH: &str = "/metrics";
 
-/// What a browser sees that was given the address alone.
+/// The page at `/`, for a browser given the bare address.
 const ROOT: &str =
     "<!doctype html><title>netvale</title><p>netvale: <a href=\"/metrics\">/metrics</a> for Prometheus</p>\n";
 
-/// Serves the page, and where it is.
+/// Serves the page, and at `/` a link to it.
 #[derive(Debug)]
 pub struct MetricsPage {
-    /// What it is called.
+    /// Its host names.
     pub hosts: ServerNames,
     /// All counters.
     pub source: Source,
@@ -38,7 +38,7 @@ impl Handler for MetricsPage {
         let format = Format::accepted(head.all("accept"));
         match self.source.figures() {
             Ok(figures) => Answer::page(format.content_type(), figures.text(format)),
-            // The log has the reason, which is not for everybody who can connect.
+            // The reason is logged, not shown to every client.
             Err(_) => Answer::only(Status::Unavailable, "the daemon does not answer"),
         }
     }

@@ -1,8 +1,8 @@
-//! The *source* of all counters: the daemon, asked for them. A request's *outcome* is the daemon's *figures*, or why
-//! there are none.
+//! The *source* of all counters: the daemon. A request's *outcome* is the daemon's *figures*, or the reason for their
+//! absence.
 //!
-//! Those who ask while another one's request is answered, or shortly after, get the same answer: however often somebody
-//! asks, the daemon is asked ten times a second at most.
+//! Clients that ask during another's request, or shortly after, get the same answer: however often they ask, the daemon
+//! serves at most ten requests a second.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -14,10 +14,10 @@ use netvale_control::types::AllStats;
 use crate::daemon::Daemon;
 use crate::metrics::format::Format;
 
-/// How old an answer may be.
+/// Maximum age of an answer.
 pub const FRESH: Duration = Duration::from_millis(100);
 
-/// An answer of the daemon's, and the texts that were made of it.
+/// An answer of the daemon, and the texts made from it.
 #[derive(Debug, Default)]
 pub struct Figures {
     stats: Arc<AllStats>,
@@ -32,16 +32,16 @@ impl Figures {
         &self.stats
     }
 
-    /// Its text, which is made once.
+    /// Its text in a format, made once.
     pub fn text(&self, format: Format) -> Arc<str> {
         let [open, own] = &self.texts;
         let known = if format == Format::OpenMetrics { open } else { own };
         Arc::clone(known.get_or_init(|| format.encode(&self.stats).into()))
     }
 
-    /// The answer as the daemon sent it, as JSON; made once, too.
+    /// The answer as JSON, as the daemon sent it; also made once.
     pub fn json(&self) -> Arc<str> {
-        // Numbers, strings and lists of them can always be written.
+        // Numbers, strings and lists of them always serialize.
         let encode = || serde_json::to_string(&*self.stats).unwrap_or_default().into();
         Arc::clone(self.json.get_or_init(encode))
     }
@@ -53,10 +53,10 @@ impl From<AllStats> for Figures {
     }
 }
 
-/// A daemon's answer, or why there is none.
+/// The daemon's figures, or the error.
 pub type Outcome = Result<Arc<Figures>, Arc<ClientError>>;
 
-/// Where figures come from.
+/// The source of figures.
 #[derive(Debug)]
 pub struct Source {
     state: Mutex<State>,
@@ -69,13 +69,13 @@ struct State {
 }
 
 impl Source {
-    /// The daemon with that run directory, which need not run yet.
+    /// The daemon of that run directory; it need not run yet.
     #[must_use]
     pub fn new(run_dir: PathBuf) -> Source {
         Source { state: Mutex::new(State { daemon: Daemon::new(run_dir), last: None }) }
     }
 
-    /// The daemon's figures of now.
+    /// The daemon's current figures.
     ///
     /// # Errors
     /// The daemon does not answer, or refuses to.

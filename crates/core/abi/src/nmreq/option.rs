@@ -3,15 +3,15 @@
 use super::NmreqPoolsInfo;
 use crate::layout::assert_layout;
 
-/// `struct nmreq_option`, 24 bytes: what every option begins with.
+/// `struct nmreq_option`, 24 bytes: the start of every option.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NmreqOption {
     /// Address of the next option, 0 at the end. Written by the application.
     pub nro_next: u64,
-    /// `NETMAP_REQ_OPT_*`: which option this is. Written by the application.
+    /// `NETMAP_REQ_OPT_*`: the type of the option. Written by the application.
     pub nro_reqtype: u32,
-    /// 0 when the option was taken, else an errno: `EOPNOTSUPP` for an unknown one, `EINVAL` for each of two alike.
+    /// 0 if the option was accepted, else an errno: `EOPNOTSUPP` for an unknown one, `EINVAL` for each of two alike.
     /// Written by the host.
     pub nro_status: u32,
     /// Bytes of the option, for those of variable size; 0 for the others. Written by the application.
@@ -26,7 +26,7 @@ pub const NETMAP_REQ_OPT_EXTMEM: u32 = 1;
 pub const NETMAP_REQ_OPT_SYNC_KLOOP_EVENTFDS: u32 = 2;
 /// Go to CSB mode: [`NmreqOptCsb`].
 pub const NETMAP_REQ_OPT_CSB: u32 = 3;
-/// How the sync loop works: [`NmreqOptSyncKloopMode`].
+/// Modes of the sync loop: [`NmreqOptSyncKloopMode`].
 pub const NETMAP_REQ_OPT_SYNC_KLOOP_MODE: u32 = 4;
 /// Frames at an offset in their buffers: [`NmreqOptOffsets`].
 pub const NETMAP_REQ_OPT_OFFSETS: u32 = 5;
@@ -39,7 +39,7 @@ pub struct NmreqOptExtmem {
     pub nro_opt: NmreqOption,
     /// Address of the memory.
     pub nro_usrptr: u64,
-    /// Its size, and how it shall be divided; 0 for defaults.
+    /// Its size, and its division into pools; 0 for defaults.
     pub nro_info: NmreqPoolsInfo,
 }
 
@@ -59,7 +59,7 @@ pub struct NmreqOptCsb {
 
 assert_layout!(NmreqOptCsb, size 40, { nro_opt: 0, csb_atok: 24, csb_ktoa: 32 });
 
-/// `struct nmreq_opt_offsets`, 56 bytes. Written by the application; the host writes back what it uses.
+/// `struct nmreq_opt_offsets`, 56 bytes. Written by the application; the host writes back the values in use.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NmreqOptOffsets {
@@ -69,9 +69,9 @@ pub struct NmreqOptOffsets {
     pub nro_max_offset: u64,
     /// Offset written to all slots at registration, bytes.
     pub nro_initial_offset: u64,
-    /// How many low bits of a slot's `ptr` hold the offset; 0 for all.
+    /// Number of low bits of a slot's `ptr` that hold the offset; 0 for all.
     pub nro_offset_bits: u32,
-    /// Alignment of frames that the application keeps on tx, bytes; 0 for none.
+    /// Alignment that the application keeps for tx frames, bytes; 0 for none.
     pub nro_tx_align: u32,
     /// Least distance between the offsets of two frames that share a buffer, bytes.
     pub nro_min_gap: u64,

@@ -1,4 +1,4 @@
-//! Layouts of right and of wrong sizes.
+//! Layouts of valid and invalid sizes.
 
 use super::*;
 use proptest::prelude::*;
@@ -23,8 +23,8 @@ proptest! {
 
 proptest! {
     #![proptest_config(crate::test_config())]
-    /// Objective: a device's memory is a power of two, begins with a page for its header, and has at least the buffers
-    /// asked for.
+    /// Objective: a device's memory is a power of two, begins with a page for its header, and has at least the
+    /// requested buffers.
     #[test]
     fn devices(rings in 1u32..64, slots in 2u32..3000, buf in 1u32..40) {
         let asked = RegionSizes::for_port(rings, slots, buf * 64, 0, 7);
@@ -38,7 +38,7 @@ proptest! {
     }
 }
 
-/// Objective: sizes the ABI cannot express are refused by name.
+/// Objective: sizes that the ABI cannot express are refused by name.
 #[test]
 fn bad_sizes_are_refused() {
     let ok = RegionSizes::for_port(2, 8, 2112, 0, 0);
@@ -56,10 +56,10 @@ fn bad_sizes_are_refused() {
     assert!(matches!(with(&|s| s.bufs = PoolSize { num: u32::MAX, size: 65_536 }), Err(LayoutError::TooLarge(_))));
 }
 
-/// Sizes at which something could overflow, and the smallest that are legal.
+/// Sizes at which an overflow could occur, and the smallest legal ones.
 const EDGES: [u32; 12] = [0, 1, 2, 3, 64, 288, 4096, 65_536, 1 << 20, 1 << 31, u32::MAX / 64 * 64, u32::MAX];
 
-/// What a layout says, in numbers that cannot overflow.
+/// Whether a layout is sound, computed in numbers that cannot overflow.
 fn is_sound(l: &Layout) -> bool {
     let pool = |at: u64, p: PoolSize| u128::from(at) + u128::from(p.num) * u128::from(p.size);
     let csb = |at: u64| u128::from(at) + 64 * u128::from(l.csb_entries);
@@ -75,13 +75,14 @@ fn is_sound(l: &Layout) -> bool {
     disjoint && parts[4].1 <= u128::from(l.total) && l.total <= MAX_REGION && l.total.is_multiple_of(PAGE)
 }
 
-/// Objective: of all sizes at the boundaries, in all combinations and all kinds of regions, each is refused or laid out
-/// without overlap inside the region; nothing overflows, which would end this test.
+/// Objective: each combination of boundary sizes, in all kinds of regions, is refused or laid out without overlap
+/// inside the region; an overflow would end this test.
 #[test]
 #[cfg_attr(miri, ignore = "too many for Miri")]
 fn no_overflow() {
     let rooms = [0, PAGE, PAGE + 1, 1 << 30, MAX_REGION, MAX_REGION + PAGE, u64::MAX - PAGE + 1, u64::MAX];
-    let (mut laid, mut refused) = (0u64, 0u64);
+    let mut laid = 0u64;
+    let mut refused = 0u64;
     let mut all = |result: Result<Layout, LayoutError>| match result {
         Ok(l) => {
             assert!(is_sound(&l), "{l:?}");
@@ -103,8 +104,8 @@ fn no_overflow() {
     assert!(laid > 1000 && refused > laid, "{laid} laid out, {refused} refused");
 }
 
-/// Objective: no number of rings, slots, pipes and extra buffers overflows; and offsets of objects that do not exist
-/// lie behind the region, or nowhere.
+/// Objective: no number of rings, slots, pipes and extra buffers overflows; offsets of objects that do not exist lie
+/// behind the region, or in no mapping.
 #[test]
 #[cfg_attr(miri, ignore = "too many for Miri")]
 fn no_overflow_for_ports() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::sealed::Mode;
 use super::{Away, Lent, One};
 
-/// A worker's own handle to a cell, for staying inside from one call to another: from taking a batch to releasing it.
+/// A worker's handle to a cell, for staying inside across calls: from taking a batch to releasing it.
 ///
 /// A reference ends when the worker leaves:
 ///
@@ -29,10 +29,10 @@ impl<T> Borrower<T> {
         Borrower { lent, inside: false }
     }
 
-    /// Enters, and stays until [`Borrower::leave`]; does not wait.
+    /// Enters, without waiting, and stays until [`Borrower::leave`].
     ///
     /// # Errors
-    /// [`Away`] if there is no content, or somebody who excludes the worker is inside.
+    /// [`Away`] if there is no content, or an excluding thread is inside.
     #[inline]
     pub fn enter(&mut self) -> Result<&mut T, Away> {
         if !self.inside {
@@ -45,13 +45,12 @@ impl<T> Borrower<T> {
     /// The content, if the handle is inside.
     #[inline]
     pub fn content(&mut self) -> Option<&mut T> {
-        // SAFETY: `inside` says that this handle, which is borrowed exclusively, was counted in `users`, which keeps
-        // everybody else out until `leave`; that takes the handle exclusively, so that this reference has ended by
-        // then.
+        // SAFETY: `inside` says that this handle, borrowed exclusively, is counted in `users`, which keeps all other
+        // threads out until `leave`; that takes the handle exclusively, so this reference has ended by then.
         if self.inside { unsafe { (*self.lent.content.get()).as_mut() } } else { None }
     }
 
-    /// Leaves. Nothing happens if it is not inside.
+    /// Leaves, if inside.
     #[inline]
     pub fn leave(&mut self) {
         if std::mem::take(&mut self.inside) {

@@ -1,4 +1,4 @@
-//! A reference, either a plain one or one to a lent content.
+//! A plain reference, or a reference to a lent content.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -8,10 +8,9 @@ use std::ptr::NonNull;
 use super::sealed::Mode;
 use super::{Guard, Lent, Many};
 
-/// Something to use for a while: a value that nobody takes away, or a lent content that the worker keeps until this is
-/// dropped.
+/// A value to use for a while: a plain reference, or a lent content that the worker keeps until this is dropped.
 ///
-/// Using it costs the same for both. A lent content cannot be used any longer than that:
+/// Using it costs the same for both. A lent content cannot outlive the loan:
 ///
 /// ```compile_fail,E0505
 /// use netvale_mem::lent::{Lent, Loan, Many};
@@ -22,7 +21,7 @@ use super::{Guard, Lent, Many};
 /// assert_eq!(*content, 1);
 /// ```
 ///
-/// And nothing is lent to a thread that must not have it:
+/// And the loan cannot move to a thread that must not have the content:
 ///
 /// ```compile_fail,E0277
 /// use netvale_mem::lent::Loan;
@@ -32,7 +31,7 @@ use super::{Guard, Lent, Many};
 /// ```
 #[derive(Debug)]
 pub struct Loan<'a, T> {
-    /// Not a reference, as what it points to may be gone before the loan has been dropped to the end.
+    /// Not a reference, as its target may be gone before the drop of the loan ends.
     content: NonNull<T>,
     /// The cell, if the content is lent.
     lent: Option<&'a Lent<T, Many>>,
@@ -41,7 +40,7 @@ pub struct Loan<'a, T> {
 }
 
 // SAFETY: it gives shared references, which need `Sync`, and leaves the cell, which is one atomic instruction and drops
-// nothing.
+// no content.
 unsafe impl<T: Send + Sync> Send for Loan<'_, T> {}
 
 impl<'a, T> From<&'a T> for Loan<'a, T> {
@@ -54,7 +53,8 @@ impl<'a, T> From<&'a T> for Loan<'a, T> {
 impl<'a, T> From<Guard<'a, T, Many>> for Loan<'a, T> {
     #[inline]
     fn from(guard: Guard<'a, T, Many>) -> Self {
-        let (content, lent) = (NonNull::from(&*guard), guard.lent);
+        let content = NonNull::from(&*guard);
+        let lent = guard.lent;
         // The loan leaves in place of the guard.
         std::mem::forget(guard);
         Loan { content, lent: Some(lent), reference: PhantomData }
@@ -67,8 +67,8 @@ impl<T> Deref for Loan<'_, T> {
     #[inline]
     fn deref(&self) -> &T {
         // SAFETY: made from a reference that outlives the loan, or from a guard whose place in `users` the loan took
-        // over: until it is dropped the control thread, who alone replaces the content, stays out, and other workers
-        // have shared references.
+        // over: until it is dropped, the control thread, the only one to replace the content, stays out, and other
+        // workers hold shared references.
         unsafe { self.content.as_ref() }
     }
 }

@@ -3,10 +3,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
-/// Long enough for a limit to pass, short enough to wait for it.
+/// Long enough to exceed a limit, short enough to wait for.
 const SHORT: Duration = Duration::from_millis(5);
 
-/// Counts how often a content was dropped.
+/// Counts the drops of a content.
 struct Content(Arc<AtomicU64>);
 
 impl Drop for Content {
@@ -15,7 +15,7 @@ impl Drop for Content {
     }
 }
 
-/// Objective: workers find a content from when it is put in until it is taken out, and nothing before and after.
+/// Objective: workers find a content from its putting in until its taking out, and an empty cell before and after.
 #[test]
 fn put_and_take() {
     let lent = Lent::<u32>::default();
@@ -32,7 +32,8 @@ fn put_and_take() {
 #[test]
 fn a_borrower_stays() {
     let lent = Arc::new(Lent::with(1));
-    let (mut one, mut other) = (Borrower::new(Arc::clone(&lent)), Borrower::new(Arc::clone(&lent)));
+    let mut one = Borrower::new(Arc::clone(&lent));
+    let mut other = Borrower::new(Arc::clone(&lent));
     assert_eq!(one.content(), None);
     *one.enter().unwrap() += 1;
     assert_eq!((one.enter().copied(), one.content().copied(), one.is_inside()), (Ok(2), Some(2), true));
@@ -44,12 +45,13 @@ fn a_borrower_stays() {
     assert_eq!(lent.take(), Ok(Some(2)));
 }
 
-/// Objective: a loan leaves in place of the guard it was made from, once, wherever it is dropped; one of a plain
-/// reference has nothing to leave.
+/// Objective: a loan leaves in place of its guard, once, wherever it is dropped; a loan of a plain reference leaves
+/// nothing.
 #[test]
 fn a_loan_stays() {
     let lent = Lent::<u32, Many>::with(1);
-    let (loan, own) = (Loan::from(lent.enter().unwrap()), 2);
+    let loan = Loan::from(lent.enter().unwrap());
+    let own = 2;
     assert_eq!((*loan, *Loan::from(&own)), (1, 2));
     assert_eq!(lent.take_within(SHORT), Err(InUse));
     std::thread::scope(|s| s.spawn(move || drop(loan)).join().unwrap());
@@ -59,7 +61,7 @@ fn a_loan_stays() {
     assert_eq!(lent.take(), Ok(Some(3)));
 }
 
-/// Objective: a worker waits only for a moment for the control thread, and reports that there may be a content.
+/// Objective: a worker waits only briefly for the control thread, and reports that a content may be present.
 #[test]
 fn the_control_thread_stays() {
     let lent = Lent::<u32>::with(1);
@@ -78,7 +80,8 @@ fn the_control_thread_stays() {
 #[test]
 fn many() {
     let lent = Lent::<u32, Many>::with(1);
-    let (one, other) = (lent.enter().unwrap(), lent.enter().unwrap());
+    let one = lent.enter().unwrap();
+    let other = lent.enter().unwrap();
     assert_eq!((*one, *other), (1, 1));
     drop(one);
     assert_eq!(lent.control_within(SHORT, 0).map(|_| ()), Err(InUse));
@@ -87,11 +90,12 @@ fn many() {
     assert_eq!(lent.take(), Ok(Some(1)));
 }
 
-/// Objective: a content that could not be taken out within the limit is used by no later thread, and dropped by the
-/// next one: a worker.
+/// Objective: a content that could not be taken out within the limit is not used again; the next thread, a worker,
+/// drops it.
 #[test]
 fn a_worker_drops_what_is_retired() {
-    let (lent, dropped) = (Arc::new(Lent::<_>::default()), Arc::<AtomicU64>::default());
+    let lent = Arc::new(Lent::<_>::default());
+    let dropped = Arc::<AtomicU64>::default();
     lent.put(Content(Arc::clone(&dropped))).unwrap();
     let mut worker = Borrower::new(Arc::clone(&lent));
     worker.enter().unwrap();
@@ -104,10 +108,11 @@ fn a_worker_drops_what_is_retired() {
     assert!(worker.enter().is_ok(), "the next one is as good as new");
 }
 
-/// Objective: the same in mode `Many`, where the control thread is the next one.
+/// Objective: the same in mode `Many`, with the control thread as the next one.
 #[test]
 fn the_control_thread_drops_what_is_retired() {
-    let (lent, dropped) = (Lent::<_, Many>::default(), Arc::<AtomicU64>::default());
+    let lent = Lent::<_, Many>::default();
+    let dropped = Arc::<AtomicU64>::default();
     lent.put(Content(Arc::clone(&dropped))).unwrap();
     let worker = lent.enter().unwrap();
     assert!(lent.take_within(SHORT).is_err());
@@ -121,7 +126,7 @@ fn the_control_thread_drops_what_is_retired() {
     assert!(lent.enter().is_ok());
 }
 
-/// A count that two threads must not change together, and whether it is still to be used.
+/// A count that two threads must not change together, and whether it is still valid.
 struct Tally {
     count: u64,
     total: Arc<AtomicU64>,
@@ -141,14 +146,17 @@ impl Drop for Tally {
     }
 }
 
-/// Objective: under full use by workers of both kinds, a content is taken away and put back 10,000 times: no work done
-/// on it is lost, nobody uses it outside, nobody waits forever, and the control thread never longer than a batch takes
+/// Objective: under full use by workers of both kinds, a content is taken out and put back 10,000 times: no work on it
+/// is lost, it is not used outside, no thread waits forever, and the control thread never longer than a batch takes
 /// (with room for a busy machine).
 #[test]
 fn taken_away_and_put_back() {
     let rounds = if cfg!(miri) { 50 } else { 10_000 };
-    let (lent, total, stop) = (Arc::new(Lent::<Tally>::default()), Arc::<AtomicU64>::default(), AtomicBool::new(false));
-    let (done, mut longest) = (AtomicU64::new(0), Duration::ZERO);
+    let lent = Arc::new(Lent::<Tally>::default());
+    let total = Arc::<AtomicU64>::default();
+    let stop = AtomicBool::new(false);
+    let done = AtomicU64::new(0);
+    let mut longest = Duration::ZERO;
     std::thread::scope(|s| {
         s.spawn(|| {
             let mut worker = Borrower::new(Arc::clone(&lent));
@@ -189,11 +197,13 @@ fn taken_away_and_put_back() {
     assert!(done.load(Ordering::Relaxed) > 0 && longest < LIMIT, "{longest:?}");
 }
 
-/// Objective: the same where workers are inside together.
+/// Objective: the same with several workers inside together.
 #[test]
 fn taken_away_from_many() {
     let rounds = if cfg!(miri) { 50 } else { 10_000 };
-    let (lent, stop, done) = (Lent::<_, Many>::default(), AtomicBool::new(false), AtomicU64::new(0));
+    let lent = Lent::<_, Many>::default();
+    let stop = AtomicBool::new(false);
+    let done = AtomicU64::new(0);
     let total = std::thread::scope(|s| {
         for _ in 0..2 {
             s.spawn(|| {

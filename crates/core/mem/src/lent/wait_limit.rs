@@ -14,7 +14,7 @@ const YIELDS: u32 = 128;
 #[cfg(not(loom))]
 const NAP: Duration = Duration::from_micros(50);
 
-/// A wait that is under way, and its limit.
+/// A wait in progress, and its limit.
 pub(super) struct WaitLimit {
     looks: u32,
     #[cfg(not(loom))]
@@ -40,7 +40,7 @@ impl WaitLimit {
         self.until = Instant::now() + limit;
     }
 
-    /// Waits for a moment. Returns whether the limit is not reached.
+    /// Pauses briefly. Returns whether the limit is not reached yet.
     pub(super) fn pause(&mut self) -> bool {
         self.looks = self.looks.saturating_add(1);
         match self.looks {
@@ -53,7 +53,7 @@ impl WaitLimit {
     }
 }
 
-/// The models have no clock: the limit is some polls.
+/// The models have no clock: the limit is a number of polls.
 #[cfg(loom)]
 impl WaitLimit {
     pub(super) fn of_worker(_limit: Duration) -> Self {
@@ -68,7 +68,7 @@ impl WaitLimit {
 
     pub(super) fn pause(&mut self) -> bool {
         self.looks += 1;
-        // A thread that yields is not run before others that can: limits would never pass.
+        // A yielding thread does not run before others that can: limits would never pass.
         if self.looks > 2 {
             loom::thread::yield_now();
         }

@@ -1,7 +1,7 @@
-//! Regions and ports that go on in another process, with the memory and the descriptors of the one before.
+//! Regions and ports continued in another process, with the memory and the descriptors of the previous one.
 //!
-//! What rings hold, and how far they have come, is in the memory itself, which applications can write: it is checked
-//! when it is used, as ever. What only the host knew is a [`RegionState`].
+//! The contents and indices of rings are in the memory itself, which applications can write: they are checked on use,
+//! as always. The host's private knowledge is a [`RegionState`].
 
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -16,7 +16,7 @@ use crate::layout::{Layout, RESERVED_BUFS, RegionSizes};
 use crate::mapping::Mapping;
 use crate::pool::Pool;
 
-/// What another process must know to continue a region.
+/// State for continuing a region in another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionState {
     /// The sizes of its pools.
@@ -25,17 +25,17 @@ pub struct RegionState {
     pub huge: bool,
     /// Offset and length in bytes of its part of a client's file, if it lies in one.
     pub file: Option<(u64, u64)>,
-    /// The buffers that are used. `None`: nobody knows, so that none of them is handed out before its port is gone.
+    /// The used buffers. `None`: unknown; then no buffer is handed out before its port is gone.
     pub used_bufs: Option<Vec<Range<u32>>>,
-    /// Its memory: one file, or the client's and that with what is not the client's.
+    /// Its memory: one file, or the client's file and the file of the rest.
     pub memory: Vec<Fd>,
 }
 
 impl Region {
-    /// What another process must know to continue it.
+    /// Saves the state for continuing it in another process.
     ///
     /// # Errors
-    /// When the process is out of descriptors.
+    /// The system error if the process is out of descriptors.
     pub fn save(&self) -> std::io::Result<RegionState> {
         let pools_len = |apart: &Apart| (apart.offset, self.layout.csb_atok);
         let files = self.fd.iter().chain(self.apart.as_ref().map(|apart| &apart.csb));
@@ -48,11 +48,11 @@ impl Region {
         })
     }
 
-    /// Restores a region of another process. Its ports and applications are continued next ([`Region::continue_port`],
+    /// Restores another process's region. Its ports and applications are continued next ([`Region::continue_port`],
     /// [`PortMem::continue_binding`]).
     ///
     /// # Errors
-    /// [`RegionError`] if the memory is not what the state says.
+    /// [`RegionError`] if the memory does not match the state.
     pub fn restore(state: RegionState) -> Result<Arc<Region>, RegionError> {
         let layout = match state.file {
             None => Layout::new(state.sizes)?,
@@ -85,11 +85,11 @@ impl Region {
         Ok(this)
     }
 
-    /// Continues a port whose rings are those from `first` on; the last `host` of each direction are host rings. Their
-    /// contents stay as they are.
+    /// Continues a port whose rings start at `first`; the last `host` of each direction are host rings. Their contents
+    /// stay unchanged.
     ///
     /// # Errors
-    /// [`RegionError`] if the region has no such rings, or another port has one of them.
+    /// [`RegionError`] if the region has no such rings, or another port owns one of them.
     pub fn continue_port(
         self: &Arc<Self>,
         shape: PortShape,
@@ -131,8 +131,8 @@ mod tests {
 
     const SHAPE: PortShape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: 8, rx_slots: 8 };
 
-    /// Objective: in a region that is continued, a port has its slots, indices and extra buffers as before, nothing of
-    /// them is handed out again, and all of it is free once the port is gone.
+    /// Objective: in a continued region, a port keeps its slots, indices and extra buffers; they are not handed out
+    /// again, and all are free once the port is gone.
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no memfd")]
     fn goes_on() {
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(after.free(), region().free());
     }
 
-    /// Objective: where nobody knows which buffers are free, none is handed out until a port returns its own.
+    /// Objective: while the free buffers are unknown, no buffer is handed out until a port returns its own.
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no memfd")]
     fn unknown_buffers() {
@@ -174,7 +174,8 @@ mod tests {
         assert!(after.port(SHAPE).is_ok());
     }
 
-    /// Objective: memory that is not what the state says, rings and shapes that the region does not have, are refused.
+    /// Objective: memory that does not match the state, and rings and shapes that the region does not have, are
+    /// refused.
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no memfd")]
     fn forged() {

@@ -26,7 +26,7 @@ pub struct PortMem {
 }
 
 impl PortMem {
-    /// The region it lies in.
+    /// Its region.
     pub fn region(&self) -> &Arc<Region> {
         &self.region
     }
@@ -46,7 +46,7 @@ impl PortMem {
         self.ids.start
     }
 
-    /// Makes its rings, those of them with buffers that are used.
+    /// Creates its rings, with buffers for the used ones.
     pub(super) fn with_fresh_rings(mut self, used: &RingRanges) -> Result<PortMem, RegionError> {
         let shape = self.shape;
         for (k, id) in (0..).zip(self.ids.clone()) {
@@ -59,9 +59,9 @@ impl PortMem {
         Ok(self)
     }
 
-    /// Renews the rings for a new application, while the application with `other`'s rings in the same region goes on:
-    /// these rings then name no buffer that `other`'s name. Buffers that these rings name already stay, each once,
-    /// since the other application may hold some that no ring names.
+    /// Renews the rings for a new application, while the application with `other`'s rings in the same region continues:
+    /// afterwards these rings name no buffer that `other`'s name. Buffers that these rings already name stay, each
+    /// once, since the other application may hold some that no ring names.
     pub fn renew_beside(&self, other: &PortMem) {
         let num = self.region.layout.sizes.bufs.num;
         let sides = |mem: &PortMem| -> Vec<RingSide> { mem.tx.iter().chain(&mem.rx).cloned().collect() };
@@ -77,16 +77,17 @@ impl PortMem {
             let rx = k >= self.tx.len();
             let (index, tail) = if rx { (k - self.tx.len(), 0) } else { (k, side.ring.num_slots() - 1) };
             side.ring.init_header(index as u16, rx, tail);
-            // Buffer 0 if none is left: there are as many as slots, unless extra buffers were swapped in and lost.
+            // Buffer 0 if none is left: the buffers suffice for the slots, unless extra buffers were swapped in and
+            // lost.
             (0..side.ring.num_slots()).for_each(|i| side.ring.set_slot_word(i, bufs.next().unwrap_or(0), 0, 0));
             side.csb.reset(tail);
         }
     }
 
-    /// Makes these rings new, and gives each slot a buffer. They have none now.
+    /// Renews these rings, which have no buffers, and gives each slot one.
     ///
     /// # Errors
-    /// [`RegionError::Exhausted`] when the region has too few.
+    /// [`RegionError::Exhausted`] if the region has too few.
     pub fn furnish(self: &Arc<Self>, rings: RingRanges) -> Result<Furnished, RegionError> {
         let mem = Arc::clone(self);
         self.region.touch(move || mem.furnish_here(rings))?
@@ -104,10 +105,10 @@ impl PortMem {
         Ok(furnished)
     }
 
-    /// Makes a tx ring new that has buffers.
+    /// Renews a tx ring that has buffers.
     ///
     /// # Errors
-    /// [`RegionError::Slow`].
+    /// [`RegionError::Slow`] if the memory holds up the thread that touches it.
     pub fn renew_tx(&self, i: u32) -> Result<(), RegionError> {
         let Some(side) = self.tx.get(i as usize).cloned() else { return Ok(()) };
         self.region.touch(move || {
@@ -121,7 +122,7 @@ impl PortMem {
     /// 0), with up to `extra` extra buffers.
     ///
     /// # Errors
-    /// [`RegionError::Exhausted`] when the region has no `netmap_if` left, or none large enough.
+    /// [`RegionError::Exhausted`] if the region has no `netmap_if` left, or none large enough.
     pub fn bind(
         self: &Arc<Self>,
         name: &str,
@@ -152,7 +153,7 @@ impl PortMem {
         field(offset_of!(NetmapIf, ni_tx_rings), self.shape.tx_rings - self.host.0);
         field(offset_of!(NetmapIf, ni_rx_rings), self.shape.rx_rings - self.host.1);
         field(offset_of!(NetmapIf, ni_bufs_head), head);
-        // netmap reports at least one host ring each way; where there is none, it has offset 0: not bound.
+        // netmap reports at least one host ring each way; a missing one has offset 0: not bound.
         field(offset_of!(NetmapIf, ni_host_tx_rings), self.host.0.max(1));
         field(offset_of!(NetmapIf, ni_host_rx_rings), self.host.1.max(1));
         let missing = |host: u32| if host == 0 { Some(0) } else { None };
@@ -160,7 +161,8 @@ impl PortMem {
             Some(side) if range.contains(&i) => side.ring.place().ring.wrapping_sub(at),
             _ => 0,
         };
-        let (n_tx, n_rx) = (self.shape.tx_rings, self.shape.rx_rings);
+        let n_tx = self.shape.tx_rings;
+        let n_rx = self.shape.rx_rings;
         let tx_offsets = (0..n_tx).map(|i| bound(&self.tx, i, &tx));
         let rx_offsets = (0..n_rx).map(|i| bound(&self.rx, i, &rx));
         let all = tx_offsets.chain(missing(self.host.0)).chain(rx_offsets).chain(missing(self.host.1));
@@ -173,7 +175,7 @@ impl PortMem {
     /// Continues an application's `netmap_if`, which is the object `index` and had `extra_bufs` extra buffers.
     ///
     /// # Errors
-    /// [`RegionError::Exhausted`] if there is no such object, or another application has it.
+    /// [`RegionError::Exhausted`] if there is no such object, or another application uses it.
     pub fn continue_binding(&self, index: u32, extra_bufs: u32) -> Result<Binding, RegionError> {
         let mut pools = self.region.pools();
         if !pools.ifs.take_this(index) {
@@ -185,7 +187,7 @@ impl PortMem {
     }
 }
 
-/// Rings of a port that have buffers, which go back to the region when this is dropped.
+/// Rings of a port with buffers, which go back to the region when this is dropped.
 #[derive(Debug)]
 pub struct Furnished {
     mem: Arc<PortMem>,
@@ -193,7 +195,7 @@ pub struct Furnished {
 }
 
 impl Furnished {
-    /// Rings that have buffers already.
+    /// Takes over rings that already have buffers.
     pub fn of(mem: &Arc<PortMem>, rings: RingRanges) -> Furnished {
         Furnished { mem: Arc::clone(mem), rings }
     }
@@ -218,7 +220,7 @@ impl Drop for Furnished {
     }
 }
 
-/// Returns a ring's buffers. The application can write the slots: those that it swapped in are returned, each once.
+/// Returns a ring's buffers. The application can write the slots: buffers that it swapped in are returned, each once.
 fn give_back(region: &Region, side: &RingSide) {
     let bufs: Vec<_> = (0..side.ring.num_slots()).map(|i| side.ring.slot_word(i).buf_idx).collect();
     region.give_bufs(bufs);

@@ -12,7 +12,7 @@ fn region() -> Arc<Region> {
     Region::private(RegionSizes::for_port(3, 8, 128, 1, 6)).unwrap()
 }
 
-/// Objective: a port's objects come from the pools and all go back on drop.
+/// Objective: a port's objects come from the pools, and all return on drop.
 #[test]
 fn ports_come_and_go() {
     let r = region();
@@ -31,8 +31,8 @@ fn ports_come_and_go() {
     }
 }
 
-/// Objective: an application that scribbles over slots and the extra list cannot free what is not its own twice, nor
-/// loop the host; the region still works afterwards.
+/// Objective: an application that scribbles over slots and the extra list cannot free foreign buffers or any buffer
+/// twice, nor loop the host; the region still works afterwards.
 #[test]
 fn scribbled_indices() {
     let r = region();
@@ -50,7 +50,7 @@ fn scribbled_indices() {
     assert!(r.pools().bufs.take().is_some());
 }
 
-/// Objective: what the region cannot hold is refused by name and nothing leaks.
+/// Objective: requests that exceed the region are refused by name, without leaks.
 #[test]
 fn exhaustion_is_named() {
     let r = region();
@@ -62,12 +62,13 @@ fn exhaustion_is_named() {
     assert_eq!(r.free(), free);
 }
 
-/// Objective: an application whose rings are renewed while another goes on gets a buffer for each slot, and none that
-/// the other one has, whatever both had swapped, and whatever it had written into its slots.
+/// Objective: an application whose rings are renewed while another continues gets a buffer for each slot, none of them
+/// the other's, whatever both swapped or wrote into their slots.
 #[test]
 fn renewed_beside_another() {
     let r = region();
-    let (ours, other) = (r.port(SHAPE).unwrap(), r.port(PortShape { rx_rings: 0, ..SHAPE }).unwrap());
+    let ours = r.port(SHAPE).unwrap();
+    let other = r.port(PortShape { rx_rings: 0, ..SHAPE }).unwrap();
     let swapped = ours.tx[0].ring.slot(3).buf_idx;
     ours.tx[0].ring.set_slot_word(3, other.tx[1].ring.slot(0).buf_idx, 60, 0);
     other.tx[1].ring.set_slot_word(0, swapped, 60, 0);

@@ -1,5 +1,5 @@
-//! Leases of small rings by exhaustion: every sequence of what producers and the receiver can do, with every `head`
-//! that a receiver can write.
+//! Leases of small rings by exhaustion: every sequence of producer and receiver steps, with every `head` that a
+//! receiver can write.
 #![cfg(all(not(loom), not(miri)))]
 
 use netvale_mem::lease::{BadHead, Lease, Leases};
@@ -7,18 +7,18 @@ use netvale_mem::lease::{BadHead, Lease, Leases};
 /// Steps of a sequence.
 const DEPTH: usize = 6;
 
-/// What happens next.
+/// One step.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A producer wants this many slots, while the receiver's head is at the second number.
+    /// A producer wants this many slots, with the receiver's head at the second number.
     Reserve(u32, u32),
-    /// The lease of this age is completed.
+    /// Completes the lease of this age.
     Complete(usize),
-    /// All slots of the lease of this age but that number are given back.
+    /// Gives back all but the first this many slots of the lease of this age.
     GiveBack(usize, u32),
 }
 
-/// The same in plain numbers, which count slots from the beginning and never wrap.
+/// The same in plain numbers, which count slots from the start and never wrap.
 #[derive(Default)]
 struct Model {
     consumed: u64,
@@ -29,7 +29,7 @@ struct Model {
 }
 
 impl Model {
-    /// What [`Leases::reserve`] must say: a number of slots, or that the head is bad.
+    /// The expected result of [`Leases::reserve`]: a number of slots, or a bad head.
     fn reserve(&mut self, n: u64, want: u64, head: u64) -> Result<u64, ()> {
         let room = |consumed: u64, reserved: u64| n - 1 - (reserved - consumed);
         if room(self.consumed, self.reserved) < want {
@@ -44,7 +44,7 @@ impl Model {
         Ok(count)
     }
 
-    /// Returns how many slots are left; all of them if there is a lease behind that one.
+    /// Returns how many slots are left; all of them if a lease follows.
     fn give_back(&mut self, which: usize, used: u64) -> u64 {
         let (count, _) = self.open[which];
         if which + 1 < self.open.len() || used >= count {
@@ -67,9 +67,11 @@ impl Model {
     }
 }
 
-/// Carries out a sequence in both. Returns whether all of it could be.
+/// Runs a sequence in both. Returns whether all of it was possible.
 fn run(n: u32, steps: &[Step]) -> bool {
-    let (leases, mut model, mut held) = (Leases::new(n), Model::default(), Vec::<Option<Lease>>::new());
+    let leases = Leases::new(n);
+    let mut model = Model::default();
+    let mut held = Vec::<Option<Lease>>::new();
     for &step in steps {
         match step {
             Step::Reserve(want, head) => {
@@ -99,9 +101,8 @@ fn run(n: u32, steps: &[Step]) -> bool {
     true
 }
 
-/// Objective: in rings of two to four slots, producers get as many slots as are free and no more, whatever they ask
-/// for, whatever head the receiver writes and in whatever order leases are completed; a head is bad exactly if it is
-/// not among the slots that the receiver has.
+/// Objective: in rings of two to four slots, producers get all free slots that they ask for and no more, with any head
+/// of the receiver and any order of completion; a head is bad exactly if it is outside the receiver's slots.
 #[test]
 fn leases() {
     let mut ran = 0u64;
@@ -114,7 +115,8 @@ fn leases() {
         for k in 0..all.len().pow(DEPTH as u32) {
             let mut rest = k;
             for step in &mut steps {
-                (*step, rest) = (all[rest % all.len()], rest / all.len());
+                *step = all[rest % all.len()];
+                rest /= all.len();
             }
             ran += u64::from(run(n, &steps));
         }

@@ -8,10 +8,10 @@ use loom::thread;
 use netvale_mem::lease::Leases;
 use netvale_mem::notify::{arm, disarm, wanted};
 
-/// Objective: a sleeper that armed and found no news is always rung for the news that follow: no lost wake-up.
+/// Objective: a sleeper that armed and found no news is always woken for later news: no lost wake-up.
 ///
-/// Steps: one thread publishes, checks `need_kick`, rings; the other arms, re-checks, and would sleep. Sleeping without
-/// news and without a ring at the end of both is the lost wake-up.
+/// Steps: one thread publishes, checks `need_kick`, rings; the other arms, re-checks, and would sleep. A sleeper that
+/// at the end has neither news nor a ring has lost a wake-up.
 #[test]
 fn no_lost_wake_up() {
     loom::model(|| {
@@ -19,7 +19,9 @@ fn no_lost_wake_up() {
         let need_kick = Arc::new(AtomicU32::new(0));
         let rung = Arc::new(AtomicU32::new(0));
         let waker = {
-            let (news, need_kick, rung) = (news.clone(), need_kick.clone(), rung.clone());
+            let news = news.clone();
+            let need_kick = need_kick.clone();
+            let rung = rung.clone();
             thread::spawn(move || {
                 news.store(1, Ordering::Release);
                 if wanted(&need_kick) {
@@ -45,7 +47,9 @@ fn no_lost_wake_up_twice() {
         let need_kick = Arc::new(AtomicU32::new(0));
         let rung = Arc::new(AtomicU32::new(0));
         let waker = {
-            let (news, need_kick, rung) = (news.clone(), need_kick.clone(), rung.clone());
+            let news = news.clone();
+            let need_kick = need_kick.clone();
+            let rung = rung.clone();
             thread::spawn(move || {
                 for n in 1..=2 {
                     news.store(n, Ordering::Release);
@@ -55,7 +59,7 @@ fn no_lost_wake_up_twice() {
                 }
             })
         };
-        // First look, awake; then sleep for what is newer.
+        // First look, awake; then sleeps for newer values.
         let seen = news.load(Ordering::Acquire);
         arm(&need_kick);
         let asleep = news.load(Ordering::Acquire) == seen;
@@ -65,14 +69,16 @@ fn no_lost_wake_up_twice() {
     });
 }
 
-/// Objective: a ring that is drained takes no news with it: a sleeper that was woken, stops asking, drains its bell,
-/// looks, and goes to sleep again has seen all news by then, or is rung.
+/// Objective: draining a doorbell loses no news: a sleeper that wakes, disarms, drains its doorbell, looks, and sleeps
+/// again has seen all news by then, or is woken.
 #[test]
 fn nothing_is_drained_away() {
     loom::model(|| {
         let [news, need_kick, bell] = [(); 3].map(|()| Arc::new(AtomicU32::new(0)));
         let waker = {
-            let (news, need_kick, bell) = (news.clone(), need_kick.clone(), bell.clone());
+            let news = news.clone();
+            let need_kick = need_kick.clone();
+            let bell = bell.clone();
             thread::spawn(move || {
                 for n in 1..=2 {
                     news.store(n, Ordering::Release);
@@ -94,11 +100,11 @@ fn nothing_is_drained_away() {
     });
 }
 
-/// Objective: with two producers, everything completed becomes visible, positions only grow, and no two publications
+/// Objective: with two producers, all completed slots become visible, positions only grow, and no two publications
 /// overlap.
 ///
-/// Steps: two threads each lease one slot and complete it; afterwards both slots are visible, the last publication says
-/// so.
+/// Steps: two threads each lease one slot and complete it; afterwards both slots are visible, as the last publication
+/// says.
 #[test]
 fn leases_publish_everything_in_order() {
     loom::model(|| {
@@ -113,7 +119,8 @@ fn leases_publish_everything_in_order() {
             });
         };
         let other = {
-            let (leases, visible) = (leases.clone(), visible.clone());
+            let leases = leases.clone();
+            let visible = visible.clone();
             thread::spawn(move || produce(leases, visible))
         };
         produce(leases.clone(), visible.clone());
@@ -123,11 +130,10 @@ fn leases_publish_everything_in_order() {
     });
 }
 
-/// Objective: a worker whose frames found no room, and that asked to be told, is told: it never sleeps while there is
-/// room and nobody rings.
+/// Objective: a worker that waits for room and asked for a wake-up gets one: it never sleeps on while there is room.
 ///
-/// Steps: the ring is full; the receiver releases a slot and rings if it was asked; the worker asks, tries once more,
-/// and would sleep.
+/// Steps: the ring is full; the receiver releases a slot and rings if asked; the worker asks, tries once more, and
+/// would sleep.
 #[test]
 fn a_worker_that_waits_for_room_is_told() {
     loom::model(|| {
@@ -159,8 +165,8 @@ fn a_worker_that_waits_for_room_is_told() {
     });
 }
 
-/// Objective: the same when one producer takes the steps for two rings at a time, holding both, and the other completes
-/// in them one by one in the other order.
+/// Objective: the same if one producer takes each step for two rings, holding both, and the other completes leases in
+/// them one by one in the other order.
 ///
 /// Steps: both lease a slot in each of two rings; one stages, the other completes; afterwards both slots of both rings
 /// are visible.

@@ -1,7 +1,7 @@
 //! Every interleaving of workers and the control thread at a lent queue, by loom:
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p netvale-mem --test it loom_lent`.
 //!
-//! The contents are loom's cells: it reports two threads that use one without an order between them.
+//! The contents are loom's cells: loom reports two threads that use one without an order between them.
 #![cfg(loom)]
 #![allow(unsafe_code)]
 
@@ -12,15 +12,15 @@ use loom::thread;
 use netvale_mem::lent::{Away, Borrower, InUse, Lent, Loan, Many, One};
 use std::sync::atomic::AtomicU32 as StdAtomicU32;
 
-/// A queue: what was done at it, where loom sees who is at it.
+/// A queue that records its uses in a loom cell.
 struct Queue {
     work: UnsafeCell<u32>,
-    /// Stepped on while somebody is at it, so that others get a turn meanwhile.
+    /// Incremented during each use, which gives other threads a turn.
     steps: AtomicU32,
     dropped: Arc<AtomicU32>,
 }
 
-// SAFETY: the models are about who is at the cell; loom finds out if two are.
+// SAFETY: the models test exclusion at the cell; loom reports two users.
 unsafe impl Sync for Queue {}
 
 impl Queue {
@@ -29,14 +29,14 @@ impl Queue {
     }
 
     fn change(&self) {
-        // SAFETY: loom checks that nobody else is at it.
+        // SAFETY: loom checks that no other thread uses it.
         self.work.with_mut(|n| unsafe { *n += 1 });
         self.steps.store(1, Ordering::Relaxed);
         self.steps.store(2, Ordering::Relaxed);
     }
 
     fn look(&self) -> u32 {
-        // SAFETY: loom checks that nobody changes it meanwhile.
+        // SAFETY: loom checks that no thread changes it meanwhile.
         let work = self.work.with(|n| unsafe { *n });
         self.steps.store(3, Ordering::Relaxed);
         work
@@ -50,7 +50,7 @@ impl Drop for Queue {
     }
 }
 
-/// What became of a model's control thread: a model in which it never waited too long shows nothing.
+/// Outcomes of a model's control thread: a model in which it never waits too long proves nothing.
 #[derive(Default)]
 struct Outcomes {
     got_in: StdAtomicU32,
@@ -82,7 +82,7 @@ where
     (std::sync::Arc::new(Lent::with(Queue::new(&dropped))), dropped)
 }
 
-/// Objective: two workers in mode `One` are never at the queue together, whether they stay or look in.
+/// Objective: two workers in mode `One` never use the queue together, whether they stay or visit.
 #[test]
 fn one_worker_at_a_time() {
     loom::model(|| {
@@ -101,8 +101,8 @@ fn one_worker_at_a_time() {
     });
 }
 
-/// Objective: the control thread takes the queue out and puts another one in while a worker stays at it from call to
-/// call: neither is at it with the other, and what was done is seen.
+/// Objective: the control thread takes the queue out and puts another one in while a worker stays inside across calls:
+/// the two never use it together, and see each other's work.
 #[test]
 fn control_changes_it() {
     let outcomes = std::sync::Arc::new(Outcomes::default());
@@ -136,8 +136,8 @@ fn control_changes_it() {
     });
 }
 
-/// Objective: a queue whose worker does not leave in time is retired: a worker that comes after `take` gave up never
-/// uses it, it is dropped exactly once, and the queue put in afterwards is used.
+/// Objective: a queue whose worker does not leave in time is retired: a worker that enters after `take` gave up never
+/// uses it, it is dropped exactly once, and the next queue is used.
 #[test]
 fn retired_while_a_worker_is_inside() {
     let outcomes = std::sync::Arc::new(Outcomes::default());
@@ -165,8 +165,8 @@ fn retired_while_a_worker_is_inside() {
     });
 }
 
-/// Objective: in mode `Many` two workers look at the queue together, and the control thread changes it only when both
-/// have left.
+/// Objective: in mode `Many` two workers use the queue together, and the control thread changes it only after both
+/// left.
 #[test]
 fn many_workers() {
     loom::model(|| {
@@ -187,8 +187,8 @@ fn many_workers() {
     });
 }
 
-/// Objective: two workers that find a retired queue in mode `Many` drop it once, and not while the other one, or the
-/// late one, is at it.
+/// Objective: two workers that find a retired queue in mode `Many` drop it once, and not while the other, or the late
+/// one, uses it.
 #[test]
 fn retired_from_many() {
     let outcomes = std::sync::Arc::new(Outcomes::default());
@@ -211,9 +211,8 @@ fn retired_from_many() {
     });
 }
 
-/// Objective: a worker that only looks in, as when it arms a queue before it sleeps, is not at it with the control
-/// thread that takes it out, and has looked in either before or not at all. A queue that it leaves too late is dropped
-/// once.
+/// Objective: a visiting worker, as one that arms a queue before it sleeps, never uses it together with the control
+/// thread that takes it out: it visits before, or not at all. A queue that it leaves too late is dropped once.
 #[test]
 fn looking_in() {
     let outcomes = std::sync::Arc::new(Outcomes::default());
@@ -234,8 +233,7 @@ fn looking_in() {
     });
 }
 
-/// Objective: two control threads: one changes the queue in place, the other takes it out; neither is at it with the
-/// other.
+/// Objective: of two control threads, one changes the queue in place and the other takes it out, never together.
 #[test]
 fn two_control_threads() {
     loom::model(|| {
@@ -252,7 +250,7 @@ fn two_control_threads() {
     });
 }
 
-/// Objective: a worker that hands its stay on, as a loan, is at the queue until that is dropped, and leaves once.
+/// Objective: a worker that turns its stay into a loan is inside until that is dropped, and leaves once.
 #[test]
 fn on_loan() {
     let outcomes = std::sync::Arc::new(Outcomes::default());

@@ -1,4 +1,4 @@
-//! Memory that others can write, and by which they wake each other.
+//! Memory that others can write, and the wake-ups between its users.
 
 mod exhaustive;
 mod loom;

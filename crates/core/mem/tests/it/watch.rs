@@ -1,5 +1,5 @@
-//! What becomes of an access to memory that somebody took away: in mappings that are watched, and in others. A program
-//! of its own, as the handler of a signal is the whole process's.
+//! Accesses to memory that was taken away, in watched and other mappings. A separate program, as a signal handler
+//! belongs to the whole process.
 #![cfg(all(not(loom), not(miri)))]
 #![allow(unsafe_code)]
 
@@ -14,9 +14,9 @@ use netvale_mem::watch::losses;
 use rustix::fs::FallocateFlags;
 
 const PAGE: usize = 4096;
-/// More than fit the first blocks of the list.
+/// More than the first blocks of the list hold.
 const MANY: usize = 3000;
-/// Those whose files are cut short: at the ends of blocks, and in the middle.
+/// Mappings whose files are truncated: at the ends of blocks, and in the middle.
 const CUT: [usize; 6] = [0, 255, 256, 1023, 1024, MANY - 1];
 
 fn file(pages: usize) -> OwnedFd {
@@ -26,7 +26,7 @@ fn file(pages: usize) -> OwnedFd {
 }
 
 fn peek(map: &Mapping) -> u64 {
-    // SAFETY: inside the mapping, whose memory may be gone: that is what is tested.
+    // SAFETY: inside the mapping, whose memory may be gone: the object of the test.
     unsafe { map.start().cast::<u64>().as_ptr().read_volatile() }
 }
 
@@ -37,12 +37,12 @@ fn readable(fault: &Fault) -> bool {
 
 static BEFORE: AtomicUsize = AtomicUsize::new(0);
 
-/// The handler that is there first: it mends the page in its own way.
+/// The earlier handler: it repairs the page in its own way.
 ///
 /// # Safety
-/// Called by the kernel, for a fault of this test's.
+/// Called only by the kernel, for a fault of this test.
 unsafe extern "C" fn before(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: the kernel's structure; the page at which the test looks.
+    // SAFETY: the kernel's structure; the page that the test reads.
     unsafe {
         let page = ((*info).si_addr() as usize & !(PAGE - 1)) as *mut libc::c_void;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
@@ -51,11 +51,11 @@ unsafe extern "C" fn before(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut 
     BEFORE.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Installs it before anything is watched, whichever test comes first.
+/// Installs it before any watch, whichever test comes first.
 fn be_first() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: zeros are a valid sigaction, and the handler does what a handler may.
+        // SAFETY: zeros are a valid sigaction, and the handler calls only functions allowed in one.
         unsafe {
             let mut action = std::mem::zeroed::<libc::sigaction>();
             action.sa_sigaction = before as *const () as usize;
@@ -65,12 +65,13 @@ fn be_first() {
     });
 }
 
-/// Objective: thousands of mappings are watched, each of them on its own: one whose file is cut short shows zeros, is
-/// damaged, and is put down to its peer; no other is. A loss elsewhere is for the handler that was there before.
+/// Objective: thousands of mappings are watched independently: a truncated one reads as zeros, is damaged, and is
+/// blamed on its peer; the others are not. A loss elsewhere goes to the earlier handler.
 #[test]
 fn many_mappings_and_the_handler_before() {
     be_first();
-    let (common, cut) = (file(2), CUT.map(|i| (i, file(2))));
+    let common = file(2);
+    let cut = CUT.map(|i| (i, file(2)));
     let files: Vec<_> = (0..MANY).map(|i| cut.iter().find(|(k, _)| *k == i).map_or(&common, |(_, fd)| fd)).collect();
     let fault = Fault::new().unwrap();
     let map = |fd: &OwnedFd| Mapping::of_peer(fd.as_fd(), 0, 2 * PAGE).unwrap();
@@ -88,7 +89,7 @@ fn many_mappings_and_the_handler_before() {
         assert_eq!(fault.reason().as_deref(), Some(LOST));
     }
     assert_eq!(maps.iter().filter(|map| map.is_damaged()).count(), CUT.len());
-    // Places are used again, and know nothing of who was there before.
+    // Places are reused, without traces of their earlier use.
     drop(maps);
     let again: Vec<_> = files[1..200].iter().map(|fd| map(fd).watched()).collect();
     assert!(again.iter().all(|map| !map.is_damaged() && peek(map) == 7));
@@ -99,7 +100,7 @@ fn many_mappings_and_the_handler_before() {
     assert_eq!((peek(&unwatched), BEFORE.load(Ordering::Relaxed)), (0, 1));
 }
 
-/// Objective: a part that begins and ends within pages is mapped with them, and its bytes are those of the file.
+/// Objective: a part that begins and ends within pages is mapped with them, and has the bytes of the file.
 #[test]
 fn parts() {
     be_first();
@@ -114,7 +115,7 @@ fn parts() {
     assert!(Mapping::of_peer(fd.as_fd(), u64::MAX, 5).is_err());
 }
 
-/// Bytes of a huge page, and how many of them are free.
+/// Bytes of a huge page, and the number of free ones.
 const HUGE: u64 = 2 << 20;
 fn free_huge_pages() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap();
@@ -122,8 +123,8 @@ fn free_huge_pages() -> u64 {
     line.and_then(|n| n.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Objective: a hole punched into sealed memory with huge pages, none of which is free any more, costs the peer its
-/// memory and us nothing.
+/// Objective: a hole punched into sealed memory of huge pages, with no free one left, costs the peer its memory and
+/// this process nothing.
 #[test]
 fn huge_pages_given_back() {
     be_first();
@@ -132,9 +133,10 @@ fn huge_pages_given_back() {
         eprintln!("needs a free huge page (vm.nr_hugepages)");
         return;
     }
-    let (map, fault) = (map.watched(), Fault::new().unwrap());
+    let map = map.watched();
+    let fault = Fault::new().unwrap();
     map.blame(&fault);
-    // It was set aside for this file until it is used.
+    // It stays reserved for this file until it is used.
     assert_eq!((peek(&map), map.is_damaged()), (0, false));
     rustix::fs::fallocate(&fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, HUGE).unwrap();
     let _others = sealed_memfd("netvale-test", free_huge_pages() * HUGE, Pages::PreferHuge).unwrap();

@@ -1,23 +1,23 @@
-//! Instructions one by one: what each does, and why it is refused.
+//! Decodes instructions one by one: the meaning of each, and the reasons to refuse it.
 
 use super::{CELLS, Insn};
 
-/// From here on, offsets of loads stand for what Linux's kernel knows of a frame besides its bytes: `SKF_AD_OFF`.
+/// From here on, offsets of loads stand for metadata of Linux's kernel instead of bytes: `SKF_AD_OFF`.
 const ANCILLARY: u32 = 0xffff_f000;
 
 /// Why a program is refused. Instructions are counted from 0, as `tcpdump -d` counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unverified {
-    /// No instruction.
+    /// The program has no instructions.
     #[error("a filter has at least one instruction")]
     Empty,
     /// More instructions than [`super::MAX_INSNS`].
     #[error("a filter has at most {} instructions, and this one has {len}", super::MAX_INSNS)]
     TooLong {
-        /// How many it has.
+        /// Number of instructions.
         len: usize,
     },
-    /// A code that stands for nothing.
+    /// An unknown code.
     #[error("instruction {at}: no instruction has the code {code:#x}")]
     UnknownCode {
         /// The instruction's number.
@@ -37,12 +37,12 @@ pub enum Unverified {
         /// The instruction's number.
         at: usize,
     },
-    /// A shift by a constant that leaves nothing of a word.
+    /// A shift by a constant of the word's size or more.
     #[error("instruction {at} shifts a word of 32 bits by {by} bits")]
     ShiftTooFar {
         /// The instruction's number.
         at: usize,
-        /// By how many bits.
+        /// Number of bits.
         by: u32,
     },
     /// A cell that the scratch memory does not have.
@@ -53,7 +53,7 @@ pub enum Unverified {
         /// The cell's number.
         cell: u32,
     },
-    /// A load from a cell that is not written on each way to the load.
+    /// A load from a cell that is not written on every path to the load.
     #[error("instruction {at} reads cell {cell} of the scratch memory, which may not have been written by then")]
     UnwrittenCell {
         /// The instruction's number.
@@ -61,7 +61,7 @@ pub enum Unverified {
         /// The cell's number.
         cell: u8,
     },
-    /// A load of what is no byte of the frame, an extension of Linux's kernel.
+    /// A load of kernel metadata, an extension of Linux.
     #[error("instruction {at} loads {} (at {offset:#x}), which is no part of a frame", ancillary_name(*offset))]
     Ancillary {
         /// The instruction's number.
@@ -77,7 +77,7 @@ pub enum Unverified {
     },
 }
 
-/// What a load at `offset` stands for, by the names of `SKF_AD_*` in linux/filter.h.
+/// The meaning of a load at `offset`, by the names of `SKF_AD_*` in linux/filter.h.
 fn ancillary_name(offset: u32) -> &'static str {
     match offset.wrapping_sub(ANCILLARY) {
         0 => "the protocol",
@@ -99,8 +99,8 @@ fn ancillary_name(offset: u32) -> &'static str {
     }
 }
 
-/// A decoded instruction. Words, halfwords and bytes are big-endian, as on the wire. Targets of jumps are numbers of
-/// instructions, all of which exist, and cells exist.
+/// A decoded instruction. Words, halfwords and bytes are big-endian, as on the wire. Jump targets are numbers of
+/// existing instructions, and cells exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
     /// A = four bytes of the frame at a fixed place.
@@ -143,11 +143,11 @@ pub(super) enum Op {
     ToX,
     /// A = X.
     ToA,
-    /// On to an instruction.
+    /// Jumps to an instruction.
     Jump(u16),
-    /// Compares A with a constant and goes on accordingly.
+    /// Compares A with a constant and jumps accordingly.
     If { test: Test, k: u32, yes: u16, no: u16 },
-    /// Compares A with X and goes on accordingly.
+    /// Compares A with X and jumps accordingly.
     IfX { test: Test, yes: u16, no: u16 },
     /// Ends with a constant.
     Return(u32),
@@ -164,7 +164,7 @@ pub(super) enum Op {
 // A program of ten instructions lies in two cache lines.
 const _: () = assert!(size_of::<Op>() == 12);
 
-/// How two words are combined.
+/// Operations on two words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Alu {
     Add,
@@ -179,10 +179,10 @@ pub(super) enum Alu {
     Shr,
 }
 
-/// How two words are compared.
+/// Comparisons of two words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Test {
-    /// The first is the second.
+    /// The first equals the second.
     Eq,
     /// The first is greater.
     Gt,
@@ -192,7 +192,7 @@ pub(super) enum Test {
     Set,
 }
 
-/// Decodes all instructions of a program; each by itself is then right, and the last one is a return.
+/// Decodes all instructions of a program; each by itself is then valid, and the last one is a return.
 pub(super) fn decode(insns: &[Insn]) -> Result<Vec<Op>, Unverified> {
     let ops: Vec<Op> =
         insns.iter().enumerate().map(|(at, insn)| decode_one(at, insn, insns.len())).collect::<Result<_, _>>()?;
@@ -233,7 +233,7 @@ fn decode_one(at: usize, insn: &Insn, len: usize) -> Result<Op, Unverified> {
     })
 }
 
-/// Whether an instruction of arithmetic or a jump takes X in place of its constant.
+/// Flag of arithmetic and jumps that take X instead of the constant.
 const WITH_X: u16 = 8;
 
 fn arithmetic(at: usize, code: u16, k: u32) -> Result<Op, Unverified> {
@@ -266,11 +266,12 @@ fn conditional(at: usize, insn: &Insn, len: usize) -> Result<Op, Unverified> {
         0x40 => Test::Set,
         _ => return Err(Unverified::UnknownCode { at, code: insn.code }),
     };
-    let (yes, no) = (target(at, insn.jt.into(), len)?, target(at, insn.jf.into(), len)?);
+    let yes = target(at, insn.jt.into(), len)?;
+    let no = target(at, insn.jf.into(), len)?;
     Ok(if insn.code & WITH_X != 0 { Op::IfX { test, yes, no } } else { Op::If { test, k: insn.k, yes, no } })
 }
 
-/// The instruction that a jump over `over` instructions leads to, in a program of `len`.
+/// The target of a jump over `over` instructions, in a program of `len`.
 fn target(at: usize, over: u32, len: usize) -> Result<u16, Unverified> {
     let target = usize::try_from(over).ok().and_then(|over| over.checked_add(at + 1)).filter(|&target| target < len);
     target.and_then(|target| u16::try_from(target).ok()).ok_or(Unverified::JumpOut { at })
@@ -281,8 +282,8 @@ fn cell(at: usize, k: u32) -> Result<u8, Unverified> {
     cell.ok_or(Unverified::NoSuchCell { at, cell: k })
 }
 
-/// A fixed place in the frame. A frame has no byte at so high a place anyway; but the kernel would load something else
-/// there, and a program that is meant for it would silently mean another thing here.
+/// A fixed offset in the frame. No frame has a byte at so high an offset; but the kernel would load metadata there, and
+/// a program written for it would silently mean something else here.
 fn place(at: usize, k: u32) -> Result<u32, Unverified> {
     if k < ANCILLARY { Ok(k) } else { Err(Unverified::Ancillary { at, offset: k }) }
 }

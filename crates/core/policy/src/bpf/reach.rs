@@ -1,16 +1,15 @@
 //! How far into a frame a program can look.
 //!
-//! One pass over the instructions, in which each way is followed with the most that each register can hold. libpcap's
-//! programs look at fixed places, and past an IPv4 header, which has at most 60 bytes: for nearly all of them there is
-//! a limit, and it is low.
+//! One pass over the instructions follows each path with the maximum of each register. libpcap's programs read at fixed
+//! offsets, and past an IPv4 header of at most 60 bytes: nearly all of them have a limit, and it is low.
 
 use super::CELLS;
 use super::decode::{Alu, Op};
 
-/// The most that a register or cell can hold. `u32::MAX` says nothing.
+/// The maximum of a register or cell. `u32::MAX`: unknown.
 type Most = u32;
 
-/// What is known when the program has come to an instruction.
+/// Knowledge on arrival at an instruction.
 #[derive(Clone, Copy, Default)]
 struct Known {
     a: Most,
@@ -18,9 +17,9 @@ struct Known {
     cells: [Most; CELLS],
 }
 
-/// The number of first bytes of a frame in which all loads lie that lie in the frame, or `None` if any may be loaded.
+/// The number of a frame's first bytes that contains all loads within the frame, or `None` if any byte may be loaded.
 pub(super) fn reach(ops: &[Op]) -> Option<u32> {
-    // None: no way leads there, as far as was seen. All ways to an instruction have been seen when it is its turn.
+    // None: no path seen leads there. All paths to an instruction have been seen before its turn.
     let mut known: Vec<Option<Known>> = vec![None; ops.len()];
     arrive(&mut known, 0, Known::default());
     let mut reach = 0;
@@ -43,14 +42,14 @@ pub(super) fn reach(ops: &[Op]) -> Option<u32> {
     Some(reach)
 }
 
-/// Adds what is known on one way to what is known on all others to the instruction.
+/// Merges the knowledge on one path to an instruction with that of the others.
 fn arrive(known: &mut [Option<Known>], at: usize, here: Known) {
     if let Some(there) = known.get_mut(at) {
         *there = Some(there.map_or(here, |there| there.or(here)));
     }
 }
 
-/// Where the load ends that `op` makes, 0 if it makes none; `None` if it can be anywhere.
+/// End of the load that `op` makes, 0 without one; `None` if it can be anywhere.
 fn end_of_load(op: &Op, x: Most) -> Option<u32> {
     match *op {
         // No frame is so long that a load past the last number lies in it: such loads end the program.
@@ -65,7 +64,7 @@ fn end_of_load(op: &Op, x: Most) -> Option<u32> {
 }
 
 impl Known {
-    /// What is known where two ways meet.
+    /// Merges the knowledge of two paths.
     fn or(mut self, other: Known) -> Known {
         self.a = self.a.max(other.a);
         self.x = self.x.max(other.x);
@@ -75,7 +74,7 @@ impl Known {
         self
     }
 
-    /// What is known after an instruction that is no jump.
+    /// Updates the knowledge by an instruction other than a jump.
     fn step(&mut self, op: &Op) {
         match *op {
             Op::Half(_) | Op::HalfX(_) => self.a = u16::MAX.into(),
@@ -103,7 +102,7 @@ impl Known {
     }
 }
 
-/// The most that comes of a number of at most `a` and the constant `k`.
+/// The maximum result for a number of at most `a` and the constant `k`.
 fn combine_constant(alu: Alu, a: Most, k: u32) -> Most {
     match alu {
         Alu::Div => a.checked_div(k).unwrap_or(a),
@@ -114,7 +113,7 @@ fn combine_constant(alu: Alu, a: Most, k: u32) -> Most {
     }
 }
 
-/// The most that comes of two numbers of at most `a` and `b`. Where a sum or product may overflow it may be anything.
+/// The maximum result for two numbers of at most `a` and `b`: unknown if a sum or product may overflow.
 fn combine(alu: Alu, a: Most, b: Most) -> Most {
     match alu {
         Alu::Add => a.saturating_add(b),
@@ -135,7 +134,7 @@ mod tests {
     const ALL: [Alu; 10] =
         [Alu::Add, Alu::Sub, Alu::Mul, Alu::Div, Alu::Rem, Alu::And, Alu::Or, Alu::Xor, Alu::Shl, Alu::Shr];
 
-    /// A limit, and a number that it does not exceed; small and large ones are as likely.
+    /// A limit, and a number within it; small and large ones are equally likely.
     fn limited() -> impl Strategy<Value = (Most, u32)> {
         (any::<u32>(), any::<u32>(), 0..32_u32).prop_map(|(most, value, less)| {
             let most = most >> less;
@@ -146,7 +145,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 
-        /// Objective: no result of arithmetic is above the limit that follows from its operands' limits.
+        /// Objective: no result of arithmetic exceeds the limit derived from its operands' limits.
         #[test]
         fn limits_hold(alu in select(ALL.to_vec()), (most_a, a) in limited(), (most_b, b) in limited()) {
             if let Ok(result) = alu.apply(a, b) {

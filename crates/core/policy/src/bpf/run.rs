@@ -3,20 +3,20 @@
 use super::decode::{Alu, Op, Test};
 use super::{Beyond, CELLS};
 
-/// Why a program stops where it is.
+/// The reason why a program stops early.
 pub(super) enum Stop {
-    /// With 0: a load past the frame's end, a division by zero.
+    /// Ends with 0: a load past the frame's end, a division by zero.
     Zero,
-    /// The load lies in the frame, but in a part that was not given.
+    /// The load lies in the frame, but in a part that was not passed.
     Beyond,
 }
 
-/// What a program looks at.
+/// The frame as a program reads it.
 trait Frame: Copy {
-    /// `N` bytes at a place.
+    /// `N` bytes at an offset.
     fn load<const N: usize>(self, at: u32) -> Result<[u8; N], Stop>;
 
-    /// Bytes of the whole frame.
+    /// Length of the whole frame in bytes.
     fn len(self) -> u32;
 
     /// `N` bytes at the sum of two numbers; a sum of more than 32 bits is past any frame's end.
@@ -26,7 +26,7 @@ trait Frame: Copy {
     }
 }
 
-/// A frame of which the first bytes are known.
+/// A frame with known first bytes.
 #[derive(Clone, Copy)]
 struct Beginning<'a> {
     head: &'a [u8],
@@ -46,7 +46,7 @@ impl Frame for Beginning<'_> {
     }
 }
 
-/// A frame that lies in two parts.
+/// A frame in two parts.
 #[derive(Clone, Copy)]
 struct TwoParts<'a>(&'a [u8], &'a [u8]);
 
@@ -67,7 +67,7 @@ impl Frame for TwoParts<'_> {
 }
 
 impl Beginning<'_> {
-    /// Why there is no load that ends at `end`.
+    /// The reason why a load that ends at `end` fails.
     #[cold]
     fn missing(self, end: u64) -> Stop {
         if end > u64::from(self.len) { Stop::Zero } else { Stop::Beyond }
@@ -85,14 +85,16 @@ pub(super) fn run(ops: &[Op], head: &[u8], len: u32) -> Result<u32, Beyond> {
     }
 }
 
-/// The same for a frame that lies in two parts.
+/// The same for a frame in two parts.
 pub(super) fn run_parts(ops: &[Op], first: &[u8], second: &[u8]) -> u32 {
-    // All of it is there: nothing lies beyond.
+    // Both parts are complete: nothing lies beyond.
     steps(ops, TwoParts(first, second)).unwrap_or(0)
 }
 
 fn steps(ops: &[Op], frame: impl Frame) -> Result<u32, Stop> {
-    let (mut a, mut x, mut cells) = (0_u32, 0_u32, [0_u32; CELLS]);
+    let mut a = 0_u32;
+    let mut x = 0_u32;
+    let mut cells = [0_u32; CELLS];
     let mut at = 0_usize;
     // A verified program never runs out of instructions.
     while let Some(op) = ops.get(at) {
@@ -142,10 +144,10 @@ fn steps(ops: &[Op], frame: impl Frame) -> Result<u32, Stop> {
     Ok(0)
 }
 
-/// Where a comparison leads.
+/// The target of a comparison.
 ///
-/// Neither way is cold; but as long as the compiler takes both for likely it selects the target without a branch, and
-/// then each instruction waits for the bytes that the one before it loads. A branch is predicted instead.
+/// Neither branch is cold; but if the compiler takes both for likely, it selects the target without a branch, and then
+/// each instruction waits for the bytes that the one before it loads. A branch is predicted instead.
 #[inline(always)]
 fn way(holds: bool, yes: u16, no: u16) -> usize {
     if holds {
@@ -186,8 +188,8 @@ impl Alu {
     }
 }
 
-/// Makes one step of a load and the comparison after it, of which filters mostly consist. The comparison stays where
-/// it is as well, for jumps that lead to it.
+/// Fuses a load and the comparison after it, the bulk of most filters, into one step. The comparison also stays in
+/// place, for jumps to it.
 pub(super) fn fuse(ops: &mut [Op]) {
     for at in 1..ops.len() {
         if let Some([load, test]) = ops.get_mut(at - 1..=at).and_then(|pair| <&mut [Op; 2]>::try_from(pair).ok()) {

@@ -1,4 +1,4 @@
-//! Whether each cell of the scratch memory is written before it is read.
+//! Checks that each cell of the scratch memory is written before it is read.
 
 use super::Unverified;
 use super::decode::Op;
@@ -6,12 +6,12 @@ use super::decode::Op;
 /// A set of cells, one bit each.
 type Cells = u16;
 
-/// Refuses a program in which an instruction reads a cell that some way to it leaves unwritten.
+/// Refuses a program in which an instruction reads a cell that some path to it leaves unwritten.
 ///
-/// All jumps lead forward, so that one pass over the instructions has seen each way to an instruction before it comes
-/// to the instruction itself.
+/// All jumps lead forward: one pass over the instructions sees every path to an instruction before the instruction
+/// itself.
 pub(super) fn check(ops: &[Op]) -> Result<(), Unverified> {
-    // For each instruction, the cells that are written on each jump to it.
+    // For each instruction, the cells written on every jump to it.
     let mut jumped = vec![Cells::MAX; ops.len()];
     let mut written: Cells = 0;
     for (at, op) in ops.iter().enumerate() {
@@ -23,15 +23,15 @@ pub(super) fn check(ops: &[Op]) -> Result<(), Unverified> {
             }
             Op::Jump(to) => leave(&mut jumped, &mut written, [to, to]),
             Op::If { yes, no, .. } | Op::IfX { yes, no, .. } => leave(&mut jumped, &mut written, [yes, no]),
-            // The kernel looks at what follows a return as if the return could be passed, and refuses a few programs
-            // more for it. What is taken here has to be taken there as well.
+            // The kernel treats the instruction after a return as reachable, and so refuses a few programs more.
+            // Programs accepted here must be accepted there, too.
             _ => {}
         }
     }
     Ok(())
 }
 
-/// A jump takes what is written along to both of its targets; nothing comes from it to the next instruction.
+/// A jump passes the written cells to both of its targets, and nothing to the next instruction.
 fn leave(jumped: &mut [Cells], written: &mut Cells, targets: [u16; 2]) {
     for target in targets {
         if let Some(cells) = jumped.get_mut(usize::from(target)) {

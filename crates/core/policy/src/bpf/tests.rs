@@ -1,6 +1,6 @@
 use super::{Beyond, Insn, MAX_INSNS, Program, Unparsed, Unverified};
 
-/// Returns everything.
+/// Returns the whole frame.
 const RETURN: Insn = insn(0x06, 0, 0, u32::MAX);
 /// Returns A.
 const RETURN_A: Insn = insn(0x16, 0, 0, 0);
@@ -15,13 +15,13 @@ fn refusal(insns: &[Insn]) -> Unverified {
     Program::verify(insns).expect_err("has to be refused")
 }
 
-/// What a program of these instructions and a return of A leaves in A.
+/// The value of A after these instructions.
 fn result(insns: &[Insn], frame: &[u8]) -> u32 {
     let insns = [insns, &[RETURN_A]].concat();
     Program::verify(&insns).unwrap().run(frame, frame.len() as u32).unwrap()
 }
 
-/// Objective: everything on the list in bpf_check_classic of Linux's kernel is refused, each for its own reason.
+/// Objective: everything that bpf_check_classic of Linux's kernel lists is refused, each with its own reason.
 #[test]
 fn each_refusal_has_its_reason() {
     let many = vec![RETURN; MAX_INSNS + 1];
@@ -52,7 +52,7 @@ fn each_refusal_has_its_reason() {
     assert_eq!(refusal(&[RETURN, insn(0x87, 0, 0, 0)]), Unverified::NoReturn { at: 1 });
 }
 
-/// Objective: a refusal is a sentence that names the instruction and what is wrong with it.
+/// Objective: a refusal is a sentence that names the instruction and its fault.
 #[test]
 fn refusals_are_sentences() {
     let vlan = refusal(&[RETURN, insn(0x30, 0, 0, 0xffff_f02c), RETURN]).to_string();
@@ -64,13 +64,14 @@ fn refusals_are_sentences() {
     assert_eq!(cell, "instruction 0 reads cell 3 of the scratch memory, which may not have been written by then");
 }
 
-/// Objective: a cell has to be written on each way to where it is read, not on one of them only.
+/// Objective: a cell must be written on every path to its load.
 ///
-/// Steps: a jump around the store; a store on both ways; a return before the load, which the
-/// kernel takes for a way to it.
+/// Steps: a jump around the store; a store on both paths; a return before the load, which the kernel takes for a path
+/// to it.
 #[test]
 fn cells_are_written_on_each_way_to_where_they_are_read() {
-    let (store, load) = (insn(0x02, 0, 0, 7), insn(0x60, 0, 0, 7));
+    let store = insn(0x02, 0, 0, 7);
+    let load = insn(0x60, 0, 0, 7);
     let around = [insn(0x15, 1, 0, 0), store, load, RETURN_A];
     assert_eq!(refusal(&around), Unverified::UnwrittenCell { at: 2, cell: 7 });
     let both = [insn(0x15, 0, 2, 0), store, insn(0x05, 0, 0, 1), store, load, RETURN_A];
@@ -80,7 +81,7 @@ fn cells_are_written_on_each_way_to_where_they_are_read() {
     assert!(Program::verify(&[insn(0x05, 0, 0, 1), load, RETURN]).is_ok(), "nothing leads to the load");
 }
 
-/// Objective: arithmetic is that of words of 32 bits, and never fails: it wraps, shifts away, or ends the program.
+/// Objective: arithmetic uses 32-bit words and never fails: it wraps, shifts away, or ends the program.
 #[test]
 fn arithmetic_wraps_or_ends() {
     let constants = |a, x| [insn(0x00, 0, 0, a), insn(0x01, 0, 0, x)];
@@ -106,7 +107,8 @@ fn arithmetic_wraps_or_ends() {
     assert_eq!(result(&ends, &[]), 0, "nothing is done after a division by zero");
 }
 
-/// Objective: a load in the frame but behind its head asks for more; one past the frame's end ends the program with 0.
+/// Objective: a load in the frame but behind its head asks for more; a load past the frame's end ends the program with
+/// 0.
 #[test]
 fn loads_ask_for_more_only_within_the_frame() {
     let word_at = |k| Program::verify(&[insn(0x20, 0, 0, k), RETURN]).unwrap();
@@ -121,8 +123,8 @@ fn loads_ask_for_more_only_within_the_frame() {
     assert_eq!(Program::verify(&overflow).unwrap().run(&head, u32::MAX), Ok(0), "X and k are not added modulo 2^32");
 }
 
-/// Objective: of a frame in two parts a program says what it says of the whole, wherever it is parted: within a load,
-/// too.
+/// Objective: a program returns the same for a frame in two parts as for the whole, wherever it is split, even within a
+/// load.
 #[test]
 fn parts_are_as_the_whole() {
     let programs = [
@@ -146,7 +148,7 @@ fn parts_are_as_the_whole() {
     }
 }
 
-/// Objective: a load and a comparison are the same in one step as in two, also for a jump that leads between them.
+/// Objective: a load and a comparison give the same in one step as in two, also for a jump between them.
 #[test]
 fn a_jump_may_lead_between_a_load_and_its_comparison() {
     let insns = [
@@ -164,11 +166,12 @@ fn a_jump_may_lead_between_a_load_and_its_comparison() {
     assert_eq!(program.run(&[2, 0, 8, 0], 4), Ok(9));
 }
 
-/// Objective: the reach is that of the loads that may be made, and only said where the program limits it.
+/// Objective: the reach is that of the possible loads, and given only if the program limits it.
 #[test]
 fn the_reach_covers_fixed_places_and_ip_headers() {
     let reach = |insns: &[Insn]| Program::verify(&[insns, &[RETURN]].concat()).unwrap().reach();
-    let (header, port) = (insn(0xb1, 0, 0, 14), insn(0x48, 0, 0, 16));
+    let header = insn(0xb1, 0, 0, 14);
+    let port = insn(0x48, 0, 0, 16);
     assert_eq!(Program::parse(IP).unwrap().reach(), Some(14));
     assert_eq!(reach(&[]), Some(0));
     assert_eq!(reach(&[header]), Some(15));
@@ -182,7 +185,7 @@ fn the_reach_covers_fixed_places_and_ip_headers() {
     assert_eq!(reach(&two_ways), Some(60 + 18), "the greater of two ways counts");
 }
 
-/// Objective: a program prints as text that reads as the same program; line ends and commas are one.
+/// Objective: a printed program reads back as the same program; line ends and commas are equivalent.
 #[test]
 fn text_goes_both_ways() {
     let program = Program::parse(IP).unwrap();
@@ -195,7 +198,7 @@ fn text_goes_both_ways() {
     }
 }
 
-/// Objective: what is wrong in a text is named.
+/// Objective: an error in a text is named.
 #[test]
 fn wrong_text_is_named() {
     let no_number = |word: &str| Unparsed::NoNumber { word: word.into() };

@@ -1,47 +1,47 @@
-//! Programs as text: `tcpdump -ddd` prints a number of instructions and then four numbers for each, a line apiece; `tc`
-//! takes the same with commas for line ends (tc-bpf(8), `bytecode`).
+//! Programs as text: `tcpdump -ddd` prints the number of instructions and then four numbers for each, one per line;
+//! `tc` takes the same with commas for line ends (tc-bpf(8), `bytecode`).
 
 use core::fmt;
 use core::str::FromStr;
 
 use super::{Insn, Program, Unverified};
 
-/// Why a text is no program.
+/// Why a text is not a program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unparsed {
-    /// Not a word in the text.
+    /// The text is empty.
     #[error("a filter is the number of its instructions and then each of them, as `tcpdump -ddd` prints it")]
     Empty,
-    /// Something else than a number, or a number that is too large where it stands.
+    /// A word that is not a number, or too large for its place.
     #[error("{word:?} is no number, or one that is too large where it stands")]
     NoNumber {
-        /// What stands there.
+        /// The word.
         word: String,
     },
-    /// An instruction that ends too early.
+    /// An incomplete instruction.
     #[error("instruction {at} has fewer than four numbers: code, jt, jf and k")]
     Unfinished {
         /// The instruction's number, counted from 0.
         at: usize,
     },
-    /// More instructions, or fewer, than the text begins with.
+    /// The number of instructions differs from the announced one.
     #[error("the filter says that it has {announced} instructions, and it has {found}")]
     Count {
-        /// The number at the beginning.
+        /// The announced number.
         announced: usize,
         /// The number of instructions.
         found: usize,
     },
-    /// A text that is right, of a program that is not.
+    /// A valid text of an invalid program.
     #[error(transparent)]
     Unverified(#[from] Unverified),
 }
 
 impl Program {
-    /// Reads a program from decimal numbers with commas or blanks, line ends too, between them.
+    /// Reads a program from decimal numbers separated by commas or blanks, including line ends.
     ///
     /// # Errors
-    /// The text is no program, or one that [`Program::verify`] refuses.
+    /// [`Unparsed`] if the text is not a program, or [`Program::verify`] refuses it.
     pub fn parse(text: &str) -> Result<Program, Unparsed> {
         let mut words = text.split(|c: char| c == ',' || c.is_ascii_whitespace()).filter(|word| !word.is_empty());
         let announced = number(words.next().ok_or(Unparsed::Empty)?)?;
@@ -56,7 +56,7 @@ impl Program {
     }
 }
 
-/// The instruction that begins with `code` and goes on with the next three words.
+/// The instruction with the given `code`, completed by the next three words.
 fn insn<'a>(at: usize, code: &str, words: &mut impl Iterator<Item = &'a str>) -> Result<Insn, Unparsed> {
     let mut next = || words.next().ok_or(Unparsed::Unfinished { at });
     Ok(Insn { code: number(code)?, jt: number(next()?)?, jf: number(next()?)?, k: number(next()?)? })
@@ -74,7 +74,7 @@ impl FromStr for Program {
     }
 }
 
-/// One line, as `tc` takes it: what [`Program::parse`] reads.
+/// One line in the format of `tc`, which [`Program::parse`] reads.
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.insns.len())?;

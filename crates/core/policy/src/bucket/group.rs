@@ -1,31 +1,30 @@
-//! A rate that several senders share, fairly among those that wait.
+//! A rate shared by several senders, fairly among those that wait.
 //!
-//! Each has its own count of what it was served. Who waits is not overtaken by more than a little: a sender may be
-//! ahead of the one that got least, of those that wait now, by [`AHEAD`] bytes. Who does not want its part leaves it to
-//! the others.
+//! Each member has its own count of bytes served. A sender may be ahead of the waiting member with the least service by
+//! at most [`AHEAD`] bytes. A share that its member does not use goes to the others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::{Bucket, Limit, PARTS, Weight};
 
-/// Members of a group.
+/// Maximum number of members of a group.
 pub const MEMBERS: usize = 256;
 /// Bytes by which a member may be ahead: two of the longest frames.
 const AHEAD: u64 = 128 << 10;
-/// For how long the rate of the group what a member did not get stays its own, in nanoseconds, though it did not wait
-/// all the time: a sender whose queue is empty until the next answers come has not given up its part.
+/// Time in nanoseconds, at the group's rate, for which a member keeps an unused share: a sender whose queue is empty
+/// until the next answers arrive has not given it up.
 const CREDIT: f64 = 1e8;
-/// Who does not ask again within this time, in nanoseconds, does not wait any more.
+/// A member that does not ask again within this time, in nanoseconds, no longer waits.
 const PATIENCE: u64 = 50_000_000;
-/// How long a member that is too far ahead waits, in nanoseconds.
+/// Wait of a member that is too far ahead, in nanoseconds.
 const PAUSE: u64 = 100_000;
 
 #[derive(Debug, Default)]
 struct Member {
     is_there: AtomicBool,
     served: AtomicU64,
-    /// Until when it waits; 0: it does not.
+    /// End of its wait; 0: it does not wait.
     waits_until: AtomicU64,
 }
 
@@ -33,13 +32,13 @@ struct Member {
 #[derive(Debug)]
 pub struct Group {
     limit: Limit,
-    /// Bytes by which a member that comes back may be behind.
+    /// Bytes by which a returning member may be behind.
     credit: u64,
     bucket: Bucket,
     members: Box<[Member]>,
 }
 
-/// A member's part of a group.
+/// A member's share of a group.
 #[derive(Debug)]
 pub struct Share {
     group: Arc<Group>,
@@ -63,7 +62,7 @@ impl Group {
         Arc::new(Group { limit, credit, bucket: Bucket::default(), members })
     }
 
-    /// Adds a member; `None` if there are [`MEMBERS`].
+    /// Adds a member; `None` if there are already [`MEMBERS`].
     #[must_use]
     pub fn join(self: &Arc<Group>) -> Option<Share> {
         let is_free = |member: &Member| !member.is_there.swap(true, Ordering::Acquire);
@@ -71,7 +70,7 @@ impl Group {
         Some(Share { group: Arc::clone(self), number })
     }
 
-    /// What the member got that got least, of those that wait at `now`, besides that one.
+    /// The least service of the members that wait at `now`, except `besides`.
     fn least(&self, now: u64, besides: usize) -> Option<u64> {
         let others = self.members.iter().enumerate().filter(|(number, _)| *number != besides);
         let waiting = others.filter(|(_, member)| member.waits_until.load(Ordering::Relaxed) > now);
@@ -84,14 +83,15 @@ impl Share {
         &self.group.members[self.number]
     }
 
-    /// How many of the frames of these weights, in order, may pass at `now` (nanoseconds). If not all, this member
+    /// Number of frames of these weights, in order, that may pass at `now` (nanoseconds). If not all may, this member
     /// waits.
     pub fn may(&self, now: u64, weights: impl Iterator<Item = Weight> + Clone) -> usize {
-        let (group, me) = (&*self.group, self.me());
+        let group = &*self.group;
+        let me = self.me();
         let wanted = weights.clone().count();
         let mut may = group.bucket.may(&group.limit, now, weights.clone());
         if let Some(least) = group.least(now, self.number) {
-            // A long time without frames is no credit.
+            // A long time without frames gives no further credit.
             let served = me.served.load(Ordering::Relaxed).max(least.saturating_sub(group.credit));
             me.served.store(served, Ordering::Relaxed);
             may = may.min(within(weights, (least + AHEAD).saturating_sub(served)));
@@ -101,14 +101,14 @@ impl Share {
         may
     }
 
-    /// Takes the tokens of frames that pass.
+    /// Takes the tokens of passing frames.
     pub fn charge(&self, now: u64, weights: impl Iterator<Item = Weight> + Clone) {
         let bytes = weights.clone().map(|weight| u64::from(weight.bytes)).sum();
         self.me().served.fetch_add(bytes, Ordering::Relaxed);
         self.group.bucket.charge(&self.group.limit, now, weights);
     }
 
-    /// How long it takes from `now` until a frame may pass, in nanoseconds.
+    /// Time from `now` until a frame may pass, in nanoseconds.
     #[must_use]
     pub fn wait(&self, now: u64) -> u64 {
         let served = self.me().served.load(Ordering::Relaxed);
@@ -117,7 +117,7 @@ impl Share {
     }
 }
 
-/// How many frames begin within that many bytes.
+/// Number of frames that begin within `bytes` bytes.
 fn within(weights: impl Iterator<Item = Weight>, bytes: u64) -> usize {
     let mut sum = 0;
     let begins = |weight: &Weight| {
@@ -134,12 +134,13 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// Members that want to send frames of that length all the time, asked in an order that favours the first, for ten
-    /// seconds; bytes that each got.
+    /// Runs members that always want to send frames of these lengths, asked in an order that favours the first, for ten
+    /// seconds; returns the bytes of each.
     fn compete(lens: &[usize], rate: u64) -> Vec<u64> {
         let group = Group::new(Limit::bits(rate, 128 << 10));
         let shares: Vec<_> = lens.iter().map(|_| group.join().unwrap()).collect();
-        let (mut now, mut got) = (0, vec![0; lens.len()]);
+        let mut now = 0;
+        let mut got = vec![0; lens.len()];
         while now < 10 * SECOND {
             for ((share, &len), got) in shares.iter().zip(lens).zip(&mut got) {
                 let frames = || std::iter::repeat_n(Weight::frame(len), 256);
@@ -152,7 +153,7 @@ mod tests {
         got
     }
 
-    /// Objective: members that always want to send get equal parts, within 5 %, whatever their frames' lengths and
+    /// Objective: members that always want to send get equal shares, within 5 %, whatever their frames' lengths and
     /// their turn, and together the rate.
     #[test]
     fn fair() {
@@ -160,20 +161,24 @@ mod tests {
             [(&[1500, 1500][..], 10_000_000), (&[60, 1500, 65_000], 1_000_000_000), (&[9000; 5], 100_000_000)]
         {
             let got = compete(lens, rate);
-            let (sum, mean) = (got.iter().sum::<u64>(), got.iter().sum::<u64>() as f64 / got.len() as f64);
+            let sum = got.iter().sum::<u64>();
+            let mean = got.iter().sum::<u64>() as f64 / got.len() as f64;
             assert!(got.iter().all(|&part| (part as f64 / mean - 1.0).abs() < 0.05), "{got:?}");
             let expected = rate / 8 * 10;
             assert!(sum.abs_diff(expected) < expected / 20, "{sum} of {expected}");
         }
     }
 
-    /// Objective: who has nothing to send leaves its part to the others; who begins later gets an equal part from then
-    /// on, and nothing for the time before.
+    /// Objective: a member with nothing to send leaves its share to the others; one that starts later gets an equal
+    /// share from then on, and nothing for the time before.
     #[test]
     fn parts_that_nobody_wants() {
         let group = Group::new(Limit::bits(80_000_000, 128 << 10));
-        let (a, b, _idle) = (group.join().unwrap(), group.join().unwrap(), group.join().unwrap());
-        let (mut now, mut got) = (0, [0u64; 2]);
+        let a = group.join().unwrap();
+        let b = group.join().unwrap();
+        let _idle = group.join().unwrap();
+        let mut now = 0;
+        let mut got = [0u64; 2];
         while now < 4 * SECOND {
             let active = if now < 2 * SECOND { &[&a][..] } else { &[&a, &b][..] };
             for (share, got) in active.iter().zip(&mut got) {
@@ -187,7 +192,7 @@ mod tests {
         assert!(got[0].abs_diff(30_000_000) < 1_500_000 && got[1].abs_diff(10_000_000) < 1_000_000, "{got:?}");
     }
 
-    /// Objective: a member that leaves makes room for another one, and no one waits for it.
+    /// Objective: a member that leaves makes room for another one, and no member waits for it.
     #[test]
     fn members_come_and_go() {
         let group = Group::new(Limit::bits(1_000_000, 1000));

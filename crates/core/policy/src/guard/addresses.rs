@@ -1,4 +1,5 @@
-//! The addresses that a port may use, as an administrator writes them; a prefix stands for all that begin with it.
+//! The addresses that a port may use, as an administrator writes them; a prefix covers all addresses that begin with
+//! it.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,17 +7,17 @@ use std::str::FromStr;
 
 use netvale_wire::MacAddr;
 
-/// IP addresses that start with the same bits; an address alone is a prefix of its whole length.
+/// IP addresses that start with the same bits; a single address is a prefix of full length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Prefix {
     addr: IpAddr,
     len: u8,
 }
 
-/// The text or the values are not addresses of a port.
+/// Why a text or values are not addresses of a port.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadAddresses {
-    /// Neither kind of address.
+    /// Neither a MAC nor an IP address.
     #[error("`{0}` is no address: write a MAC address, an IP address or a prefix such as 10.1.0.0/24")]
     NotAnAddress(String),
     /// A group's MAC address, or zero.
@@ -25,21 +26,20 @@ pub enum BadAddresses {
     /// A group's IP address.
     #[error("no host sends from the group address {0}: give an address of one host")]
     NotAHost(IpAddr),
-    /// A prefix whose bits past its length are not all zero. One that was meant as an address would allow a whole
-    /// network.
+    /// A prefix with bits set beyond its length. If meant as an address, it would allow a whole network.
     #[error("{addr}/{len} is an address within a prefix: write {addr} for the address or {prefix} for the prefix")]
     HostBits {
-        /// The address given.
+        /// The given address.
         addr: IpAddr,
-        /// The length given, in bits.
+        /// The given length, in bits.
         len: u8,
-        /// The prefix that it lies in.
+        /// The prefix that contains it.
         prefix: Prefix,
     },
-    /// More MAC addresses than are kept.
+    /// More than [`Addresses::MAX_MACS`] MAC addresses.
     #[error("a port can have no more than {} MAC addresses: list fewer", Addresses::MAX_MACS)]
     TooManyMacs,
-    /// More prefixes than are kept.
+    /// More than [`Addresses::MAX_PREFIXES`] IP addresses and prefixes.
     #[error(
         "a port can have no more than {} IP addresses and prefixes: list fewer, or shorter prefixes",
         Addresses::MAX_PREFIXES
@@ -48,7 +48,7 @@ pub enum BadAddresses {
 }
 
 impl Prefix {
-    /// The addresses that share the first `len` bits of `addr`, whose other bits are zero.
+    /// The addresses that share the first `len` bits of `addr`; its other bits must be zero.
     pub fn new(addr: IpAddr, len: u8) -> Result<Self, BadAddresses> {
         let bits = if addr.is_ipv4() { 32 } else { 128 };
         if len > bits {
@@ -96,7 +96,7 @@ impl From<IpAddr> for Prefix {
 impl FromStr for Prefix {
     type Err = BadAddresses;
 
-    /// Reads an address, or an address and a length with `/` between them.
+    /// Reads an address, or a prefix as `ADDRESS/LENGTH`.
     fn from_str(text: &str) -> Result<Self, BadAddresses> {
         let wrong = || BadAddresses::NotAnAddress(text.into());
         let (addr, len) = text.split_once('/').map_or((text, None), |(addr, len)| (addr, Some(len)));
@@ -119,7 +119,7 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// The addresses of a port: from which it may send.
+/// The addresses that a port may send from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
     macs: Vec<MacAddr>,
@@ -127,9 +127,9 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// The most MAC addresses.
+    /// Maximum number of MAC addresses.
     pub const MAX_MACS: usize = 64;
-    /// The most IP addresses and prefixes, of both versions together.
+    /// Maximum number of IP addresses and prefixes, of both versions together.
     pub const MAX_PREFIXES: usize = 64;
 
     /// No addresses.
@@ -137,7 +137,7 @@ impl Addresses {
         Self::default()
     }
 
-    /// Adds a MAC address. One that is there is not added again.
+    /// Adds a MAC address. Duplicates are ignored.
     pub fn add_mac(&mut self, mac: MacAddr) -> Result<(), BadAddresses> {
         if mac.is_multicast() || mac.is_zero() {
             return Err(BadAddresses::NotAStation(mac));
@@ -145,17 +145,17 @@ impl Addresses {
         add(&mut self.macs, mac, Self::MAX_MACS).ok_or(BadAddresses::TooManyMacs)
     }
 
-    /// Adds IP addresses. A prefix that is there is not added again.
+    /// Adds IP addresses. Duplicate prefixes are ignored.
     pub fn add_prefix(&mut self, prefix: Prefix) -> Result<(), BadAddresses> {
         add(&mut self.prefixes, prefix, Self::MAX_PREFIXES).ok_or(BadAddresses::TooManyPrefixes)
     }
 
-    /// The MAC addresses, in the order in which they were added.
+    /// The MAC addresses, in the order of their addition.
     pub fn macs(&self) -> &[MacAddr] {
         &self.macs
     }
 
-    /// The IP addresses, in the order in which they were added.
+    /// The IP addresses, in the order of their addition.
     pub fn prefixes(&self) -> &[Prefix] {
         &self.prefixes
     }
@@ -168,7 +168,7 @@ fn add<T: PartialEq>(list: &mut Vec<T>, item: T, max: usize) -> Option<()> {
     Some(())
 }
 
-/// The words of `text`, which commas or blanks part.
+/// The words of `text`, separated by commas or blanks.
 pub(super) fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| c == ',' || c.is_whitespace()).filter(|word| !word.is_empty())
 }
@@ -176,8 +176,8 @@ pub(super) fn words(text: &str) -> impl Iterator<Item = &str> {
 impl FromStr for Addresses {
     type Err = BadAddresses;
 
-    /// Reads MAC addresses, IP addresses and prefixes in any order, with commas or blanks between them. No text can be
-    /// taken for both kinds: an IPv6 address has seven colons, or two in a row.
+    /// Reads MAC addresses, IP addresses and prefixes in any order, separated by commas or blanks. No text fits both
+    /// kinds: an IPv6 address has seven colons, or two in a row.
     fn from_str(text: &str) -> Result<Self, BadAddresses> {
         let mut addresses = Self::new();
         for word in words(text) {
@@ -191,7 +191,7 @@ impl FromStr for Addresses {
 }
 
 impl fmt::Display for Addresses {
-    /// MAC addresses, then IP addresses, with `, ` between them.
+    /// MAC addresses, then IP addresses, separated by `, `.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut between = "";
         for mac in &self.macs {

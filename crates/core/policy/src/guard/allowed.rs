@@ -1,4 +1,4 @@
-//! The addresses of a port in the form in which they are compared.
+//! A port's addresses in the form for comparison.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -6,7 +6,7 @@ use netvale_wire::MacAddr;
 
 use super::addresses::{Addresses, mask32, mask128};
 
-/// Addresses, and what to compare of them.
+/// Addresses, and the rules for comparing them.
 #[derive(Clone, Debug)]
 pub(super) struct Allowed {
     macs: Box<[u64]>,
@@ -17,7 +17,8 @@ pub(super) struct Allowed {
 
 impl Allowed {
     pub fn of(addresses: &Addresses) -> Self {
-        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        let mut v4 = Vec::new();
+        let mut v6 = Vec::new();
         for prefix in addresses.prefixes() {
             match prefix.addr() {
                 IpAddr::V4(addr) => v4.push((addr.to_bits(), mask32(prefix.len()))),
@@ -46,13 +47,13 @@ impl Allowed {
         self.v6.iter().any(|&(first, mask)| addr.to_bits() & mask == first)
     }
 
-    /// Whether `mac` is listed, or is `otherwise` if no MAC address is.
+    /// Whether `mac` is listed; without any listed MAC address, whether it equals `otherwise`.
     pub fn mac_if_any(&self, mac: MacAddr, otherwise: MacAddr) -> bool {
         if self.macs.is_empty() { mac == otherwise } else { self.mac(mac) }
     }
 
-    /// Whether `addr` is listed, or no IP address is. An address of the other version counts: a port of which only IPv6
-    /// addresses are listed has no IPv4 address.
+    /// Whether `addr` is listed, or no IP address is. Addresses of the other version count: a port with only IPv6
+    /// addresses listed has no IPv4 address.
     pub fn v4_if_any(&self, addr: Ipv4Addr) -> bool {
         self.no_ip() || self.v4(addr)
     }

@@ -1,4 +1,4 @@
-//! Which checks a guard makes, and their words.
+//! A guard's checks, and their words.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ pub enum Check {
     Ip,
     /// Senders of ARP and RARP.
     Arp,
-    /// Senders of neighbour discovery, and what they say.
+    /// Senders of neighbour discovery, and their claims.
     Nd,
     /// No DHCP server.
     Dhcp,
@@ -26,7 +26,7 @@ impl Check {
     /// All checks, in the order in which they are printed.
     pub const ALL: [Self; 6] = [Self::Mac, Self::Ip, Self::Arp, Self::Nd, Self::Dhcp, Self::Ra];
 
-    /// The word for it.
+    /// Its word.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Mac => "mac",
@@ -38,7 +38,7 @@ impl Check {
         }
     }
 
-    /// What a frame does that does not pass.
+    /// The violation that it reports.
     pub const fn violation(self) -> Violation {
         match self {
             Self::Mac => Violation::SpoofedMac,
@@ -55,26 +55,26 @@ impl Check {
     }
 }
 
-/// A set of checks, of one at least.
+/// A non-empty set of checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Checks(u8);
 
-/// The text names no set of checks.
+/// Why a text is not a set of checks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadChecks {
-    /// No word at all.
+    /// The text has no words.
     #[error("no check is named: write `all`, or some of `mac`, `ip`, `arp`, `nd`, `dhcp` and `ra`")]
     Empty,
-    /// A word that is no check's.
+    /// An unknown word.
     #[error("`{0}` is no check: write `all`, or some of `mac`, `ip`, `arp`, `nd`, `dhcp` and `ra`")]
     Unknown(String),
 }
 
 impl Checks {
-    /// Every check.
+    /// All checks.
     pub const ALL: Self = Self((1 << Check::ALL.len()) - 1);
 
-    /// The set with `check` in it.
+    /// The set with `check` added.
     #[must_use]
     pub const fn with(self, check: Check) -> Self {
         Self(self.0 | check.bit())
@@ -102,7 +102,7 @@ impl From<Check> for Checks {
 impl FromStr for Checks {
     type Err = BadChecks;
 
-    /// Reads words with commas or blanks between them.
+    /// Reads words separated by commas or blanks.
     fn from_str(text: &str) -> Result<Self, BadChecks> {
         let mut bits = 0;
         for word in super::addresses::words(text) {
@@ -119,7 +119,7 @@ impl FromStr for Checks {
 }
 
 impl fmt::Display for Checks {
-    /// `all`, or the words in the order of [`Check::ALL`] with commas between them.
+    /// `all`, or the words in the order of [`Check::ALL`], separated by commas.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == Self::ALL {
             return out.write_str("all");
@@ -155,7 +155,7 @@ mod tests {
         }
     }
 
-    /// Objective: no word and wrong words are refused, and the wrong word is named.
+    /// Objective: an empty text and wrong words are refused, and the wrong word is named.
     #[test]
     fn other_words_are_refused() {
         assert_eq!("".parse::<Checks>(), Err(BadChecks::Empty));

@@ -1,4 +1,4 @@
-//! IPv6 neighbour discovery (RFC 4861): who says that which address is where.
+//! IPv6 neighbour discovery (RFC 4861): claims of addresses.
 
 use std::net::Ipv6Addr;
 
@@ -16,15 +16,15 @@ const REDIRECT: u8 = 137;
 /// Reports and "done" of multicast listener discovery (RFC 2710 §3.1, RFC 3810 §5.2).
 const MLD: [u8; 3] = [131, 132, 143];
 
-/// Options that say at which MAC address the sender, or the target, is.
+/// Options with the MAC address of the sender, or of the target.
 const SOURCE_LINK_LAYER: u8 = 1;
 const TARGET_LINK_LAYER: u8 = 2;
 
-/// Where the target address of a neighbour message is.
+/// Bytes of a neighbour message that hold the target address.
 const TARGET: std::ops::Range<usize> = 8..24;
 
-/// The type of the ICMPv6 message that `upper` starts with: `None` if it is none, `Some(None)` if it is one whose type
-/// is not here.
+/// The type of the ICMPv6 message that `upper` starts with: `None` if it is not one, `Some(None)` if its type is not
+/// visible.
 fn icmp_type(upper: &Upper<'_>) -> Option<Option<u8>> {
     match upper {
         Upper::Start { protocol: ICMPV6, bytes, .. } => Some(bytes.first().copied()),
@@ -49,8 +49,7 @@ pub(super) fn may_be_a_routers(upper: &Upper<'_>) -> bool {
     matches!(icmp_type(upper), Some(None | Some(ROUTER_ADVERTISEMENT | REDIRECT)))
 }
 
-/// Whether a packet from the Ethernet address `source` is no neighbour discovery, or one that claims only what is
-/// allowed.
+/// Whether a packet from the Ethernet address `source` is not neighbour discovery, or claims only allowed addresses.
 pub(super) fn is_honest(packet: &V6<'_>, source: Option<MacAddr>, allowed: &Allowed) -> bool {
     let kind = match icmp_type(&packet.upper) {
         None => return true,
@@ -60,8 +59,7 @@ pub(super) fn is_honest(packet: &V6<'_>, source: Option<MacAddr>, allowed: &Allo
     let Some(fixed) = fixed_len(kind) else {
         return true;
     };
-    // RFC 6980 §5: neighbour discovery is never in fragments. What lies beyond the bytes given may be an option that
-    // lies.
+    // RFC 6980 §5: neighbour discovery is never fragmented. Bytes beyond those given may be a false option.
     let Upper::Start { bytes, whole: true, fragment: false, .. } = packet.upper else {
         return false;
     };
@@ -85,7 +83,7 @@ fn fixed_len(kind: u8) -> Option<usize> {
     }
 }
 
-/// Receivers note where the sender is (RFC 4861 §6.2.6, §7.2.3). One that has no address yet must not say where it is.
+/// Receivers note the sender's address (RFC 4861 §6.2.6, §7.2.3). A sender without an address must not state one.
 fn is_sender_honest(src: Ipv6Addr, kind: u8, mut options: &[u8], allowed: &Allowed) -> bool {
     if !src.is_unspecified() {
         return allowed.v6_if_any(src);
@@ -99,7 +97,7 @@ fn is_target_allowed(bytes: &[u8], allowed: &Allowed) -> bool {
     target.is_some_and(|&target| allowed.v6_if_any(target.into()))
 }
 
-/// Whether the options can be read to their end and name only MAC addresses that are the port's.
+/// Whether the options are readable to their end and name only the port's MAC addresses.
 fn are_options_honest(mut options: &[u8], source: MacAddr, allowed: &Allowed) -> bool {
     while !options.is_empty() {
         let Some(option) = next_option(&mut options) else {
@@ -124,7 +122,7 @@ struct Opt<'a> {
     body: &'a [u8],
 }
 
-/// Takes the first option off `options`; `None` if none is left or it cannot be read. Its length is in units of 8 bytes
+/// Takes the first option off `options`; `None` if none is left or it is unreadable. Its length is in units of 8 bytes
 /// and not zero (RFC 4861 §4.6).
 fn next_option<'a>(options: &mut &'a [u8]) -> Option<Opt<'a>> {
     let [kind, units, ..] = **options else {

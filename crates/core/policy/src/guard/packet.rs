@@ -1,10 +1,10 @@
-//! Finds what the checks look at, in bytes that may be cut anywhere and were chosen to mislead.
+//! Finds the fields for the checks, in bytes that may be cut anywhere and were chosen to mislead.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use netvale_wire::{MacAddr, ethernet, ipv4, ipv6, layers};
 
-/// EtherTypes start here; less is the length of an 802.3 frame (IEEE 802.3 §3.2.6).
+/// EtherTypes start here; smaller values are the length of an 802.3 frame (IEEE 802.3 §3.2.6).
 const MIN_ETHERTYPE: u16 = 0x0600;
 /// An LLC/SNAP header up to its organisation code (IEEE 802 §9.5): both access points, "unnumbered information".
 const SNAP: [u8; 3] = [0xaa, 0xaa, 0x03];
@@ -15,9 +15,9 @@ const SNAP_CODES: [[u8; 3]; 2] = [[0, 0, 0], [0, 0, 0xf8]];
 pub(super) const ICMPV6: u8 = 58;
 /// The IPv6 fragment header.
 const FRAGMENT: u8 = 44;
-/// The authentication header, whose length has a unit of its own.
+/// The authentication header, whose length has its own unit.
 const AUTHENTICATION: u8 = 51;
-/// Bits of the fragment fields that count from where the payload is: IPv4 in units, IPv6 in the place of its unit.
+/// Bits of the fragment fields with the payload's offset: IPv4 in units of 8 bytes, IPv6 in bytes.
 const V4_FRAGMENT_OFFSET: u16 = 0x1fff;
 const V6_FRAGMENT_OFFSET: u16 = 0xfff8;
 
@@ -27,8 +27,8 @@ pub(super) fn source(head: &[u8]) -> Option<MacAddr> {
     ethernet::Header::parse(head).ok().map(|header| header.src())
 }
 
-/// The network protocol and where its header starts, past two tags and an LLC/SNAP header. `None` if something may hide
-/// there that cannot be seen.
+/// The network protocol and the offset of its header, past two tags and an LLC/SNAP header. `None` if something unseen
+/// may hide there.
 pub(super) fn network(head: &[u8]) -> Option<(u16, usize)> {
     let (ethertype, l3) = ethernet::network(head).ok()?;
     let (ethertype, l3) =
@@ -36,8 +36,8 @@ pub(super) fn network(head: &[u8]) -> Option<(u16, usize)> {
     (ethertype != ethernet::VLAN && ethertype != ethernet::SERVICE_VLAN).then_some((ethertype, l3))
 }
 
-/// The EtherType in a SNAP header at the start of `llc`, or `length` if there is another header. The lowest bits of the
-/// access points do not tell which header it is.
+/// The EtherType in a SNAP header at the start of `llc`, or `length` for another header. The lowest bits of the access
+/// points do not affect which header it is.
 fn past_snap(llc: &[u8], length: u16, l3: usize) -> Option<(u16, usize)> {
     let other = (length, l3);
     let Some(&[dsap, ssap, control, a, b, c, high, low]) = llc.first_chunk() else {
@@ -48,22 +48,22 @@ fn past_snap(llc: &[u8], length: u16, l3: usize) -> Option<(u16, usize)> {
     Some(if snap { (u16::from_be_bytes([high, low]), l3 + 8) } else { other })
 }
 
-/// What an IP packet carries.
+/// An IP packet's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Upper<'a> {
     /// The start of an upper layer's message.
     Start {
         protocol: u8,
-        /// Its bytes, as far as they are known.
+        /// Its known bytes.
         bytes: &'a [u8],
-        /// Whether these are all bytes that it has in this packet.
+        /// Whether these are all of its bytes in this packet.
         whole: bool,
-        /// Whether (IPv6) there is a fragment header.
+        /// Whether there is a fragment header (IPv6).
         fragment: bool,
     },
-    /// A fragment other than the first. Its datagram is judged by the first: without that, it is never put together.
+    /// A fragment other than the first. The first decides for its datagram: without that, it is never reassembled.
     Rest,
-    /// It cannot be told.
+    /// Unknown.
     Hidden,
 }
 
@@ -72,9 +72,9 @@ pub(super) enum Upper<'a> {
 pub(super) enum Ports {
     /// Source and destination.
     Are(u16, u16),
-    /// It is UDP, or may be, but its ports are not here.
+    /// UDP, or possibly UDP, but its ports are not visible.
     Hidden,
-    /// It is not UDP, or the fragment before this one said.
+    /// Not UDP, or a later fragment, which the first decided.
     None,
 }
 
@@ -99,14 +99,14 @@ pub(super) struct V4<'a> {
 }
 
 impl<'a> V4<'a> {
-    /// Reads the packet that `bytes` starts with, unless its header cannot be read.
+    /// Reads the packet that `bytes` starts with, unless its header is unreadable.
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let header = ipv4::Header::parse(bytes).ok()?;
         let fragment = u16::from_be_bytes([*bytes.get(6)?, *bytes.get(7)?]);
         let upper = if fragment & V4_FRAGMENT_OFFSET != 0 {
             Upper::Rest
         } else {
-            // What follows the packet in the frame is padding, which must not pass for the ports of a short fragment.
+            // Bytes behind the packet are padding, which must not pass for the ports of a short fragment.
             let total = usize::from(header.total_len());
             let payload = bytes.get(header.header_len()..total.min(bytes.len())).unwrap_or_default();
             Upper::Start { protocol: header.protocol(), bytes: payload, whole: total <= bytes.len(), fragment: false }
@@ -122,11 +122,11 @@ pub(super) struct V6<'a> {
 }
 
 impl<'a> V6<'a> {
-    /// Reads the packet that `bytes` starts with, of which the frame has `len`, unless its header cannot be read.
+    /// Reads the packet that `bytes` starts with, of which the frame has `len` bytes, unless its header is unreadable.
     pub fn parse(bytes: &'a [u8], len: usize) -> Option<Self> {
         let header = ipv6::Header::parse(bytes).ok()?;
         let end = match usize::from(header.payload_len()) {
-            // A jumbogram (RFC 2675 §3), which ends with the frame; a host drops what says so wrongly.
+            // A jumbogram (RFC 2675 §3), which ends with the frame; a host drops packets that claim so wrongly.
             0 => len,
             payload => ipv6::HEADER_LEN + payload,
         };
@@ -136,8 +136,7 @@ impl<'a> V6<'a> {
     }
 }
 
-/// Walks the extension headers. Unlike [`ipv6::upper`] this stops at a fragment that is not the first, since what
-/// follows there is no header.
+/// Walks the extension headers. Unlike [`ipv6::upper`] this stops at a later fragment, which continues with payload.
 fn walk(packet: &[u8], mut next: u8, whole: bool) -> Upper<'_> {
     let mut rest = packet.get(ipv6::HEADER_LEN..).unwrap_or_default();
     let mut fragment = false;
@@ -160,18 +159,19 @@ fn walk(packet: &[u8], mut next: u8, whole: bool) -> Upper<'_> {
         let Some(after) = rest.get(extension_len(next, units)..) else {
             return Upper::Hidden;
         };
-        (next, rest) = (following, after);
+        next = following;
+        rest = after;
     }
     Upper::Hidden
 }
 
-/// The extension headers that have a next header (RFC 7045 §4 without ESP, which hides what follows from all but its
+/// Whether an extension header has a next header (RFC 7045 §4 without ESP, which hides the rest from all but its
 /// receiver).
 fn is_extension(next: u8) -> bool {
     matches!(next, 0 | 43 | FRAGMENT | AUTHENTICATION | 60 | 135 | 139 | 140)
 }
 
-/// Bytes of an extension header of the kind `next` that gives its length as `units` (RFC 8200 §4, RFC 4302 §2.2).
+/// Length in bytes of an extension header of kind `next`, given as `units` (RFC 8200 §4, RFC 4302 §2.2).
 fn extension_len(next: u8, units: u8) -> usize {
     match next {
         FRAGMENT => 8,

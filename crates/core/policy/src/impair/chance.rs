@@ -5,16 +5,16 @@ use rand_pcg::rand_core::Rng;
 
 use super::spec;
 
-/// A sequence of numbers from 0 to `u32::MAX`, each of which has something of the one before.
+/// A sequence of numbers from 0 to `u32::MAX`, each correlated with the one before.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     last: u32,
-    /// How much of the last number the next one has, as a part of 2^32. 0 for none, which costs nothing.
+    /// The part of the last number in the next one, in units of 2^-32. 0: independent, which costs nothing.
     rho: u64,
 }
 
 impl Source {
-    /// A sequence with this correlation, which starts anywhere.
+    /// A sequence with this correlation and a random start.
     pub fn new(correlation: crate::units::Share, rng: &mut Pcg32) -> Self {
         let rho = match correlation.raw() {
             0 => 0,
@@ -30,14 +30,14 @@ impl Source {
         if self.rho == 0 {
             return fresh;
         }
-        // At most (2^32 - 1) * 2^32, so that nothing is lost before the shift and the result fits.
+        // At most (2^32 - 1) * 2^32: nothing is lost before the shift, and the result fits.
         let mixed = u64::from(fresh) * ((1 << 32) - self.rho) + u64::from(self.last) * self.rho;
         self.last = (mixed >> 32) as u32;
         self.last
     }
 }
 
-/// Something that happens to a share of the frames.
+/// An event that hits a share of the frames.
 #[derive(Clone, Debug)]
 pub(super) struct Event {
     share: u32,
@@ -45,19 +45,19 @@ pub(super) struct Event {
 }
 
 impl Event {
-    /// An event of this chance.
+    /// An event with this chance.
     pub fn new(chance: spec::Chance, rng: &mut Pcg32) -> Self {
         Self { share: chance.share.raw(), source: Source::new(chance.correlation, rng) }
     }
 
-    /// Whether it happens to this frame.
+    /// Whether it hits this frame.
     #[inline]
     pub fn happens(&mut self, rng: &mut Pcg32) -> bool {
         self.share != 0 && self.share >= self.source.draw(rng)
     }
 }
 
-/// Whether something of chance `share` happens, whatever happened before.
+/// Whether an independent event of chance `share` happens.
 #[inline]
 pub(super) fn happens(share: u32, rng: &mut Pcg32) -> bool {
     share != 0 && share >= rng.next_u32()

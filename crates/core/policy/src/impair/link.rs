@@ -1,4 +1,4 @@
-//! How long frames take to be sent, and wait to be.
+//! Transmission times of frames, and their waits.
 
 use super::spec;
 
@@ -12,16 +12,16 @@ pub(super) struct Link {
     overhead: i32,
     cell: u32,
     cell_overhead: i32,
-    /// How long a frame may wait, in nanoseconds, which is how long the bytes of the queue take.
+    /// Limit of a frame's wait in nanoseconds: the transmission time of the queue's bytes.
     queue: Option<u64>,
-    /// When the last frame is sent.
+    /// When the last frame has been sent.
     free: u64,
-    /// What of a bit's time, in 1 / `rate` nanoseconds, is left over from the last frame.
+    /// Remainder of the last frame's time, in 1 / `rate` nanoseconds.
     rest: u64,
 }
 
 impl Link {
-    /// A link on which nothing is being sent.
+    /// An idle link.
     pub fn new(spec: spec::Link) -> Self {
         let rate = spec.rate.bits().max(1);
         let queue = spec.queue.map(|queue| {
@@ -32,13 +32,13 @@ impl Link {
         Self { rate, overhead, cell, cell_overhead, queue, free: 0, rest: 0 }
     }
 
-    /// Whether more bytes wait than the queue holds. A queue overflows by one frame, so that one of no bytes works.
+    /// Whether more bytes wait than the queue holds. A queue may overflow by one frame, so one of no bytes works.
     #[inline]
     pub fn is_full(&self, now: u64) -> bool {
         self.queue.is_some_and(|queue| self.free.saturating_sub(now) > queue)
     }
 
-    /// Takes a frame of `len` bytes. How long it takes to be sent, and when that has been done.
+    /// Takes a frame of `len` bytes. Returns its transmission time, and when it has been sent.
     #[inline]
     pub fn send(&mut self, now: u64, len: u32) -> (u64, u64) {
         let time = self.time(self.bytes(len));
@@ -46,7 +46,7 @@ impl Link {
         (time, self.free)
     }
 
-    /// How many bytes a frame of `len` bytes is on the link.
+    /// Bytes on the link of a frame of `len` bytes.
     #[inline]
     fn bytes(&self, len: u32) -> u64 {
         let bytes = u64::from(len).saturating_add_signed(i64::from(self.overhead));
@@ -57,7 +57,7 @@ impl Link {
         bytes.div_ceil(u64::from(self.cell)).saturating_mul(cell)
     }
 
-    /// How long `bytes` take, in nanoseconds. What is left of one is added to the next frame's time.
+    /// Transmission time of `bytes`, in nanoseconds. The remainder counts towards the next frame's time.
     #[inline]
     fn time(&mut self, bytes: u64) -> u64 {
         let parts = bytes.checked_mul(8 * NANOS).and_then(|parts| parts.checked_add(self.rest));
@@ -66,7 +66,7 @@ impl Link {
         parts / self.rate
     }
 
-    /// The same for what 64 bits do not hold.
+    /// The same for times beyond 64 bits of intermediate results.
     #[cold]
     fn long_time(&mut self, bytes: u64) -> u64 {
         let rate = u128::from(self.rate);
@@ -85,7 +85,7 @@ mod tests {
         Link::new(spec::Link { rate: Rate::from_bits(rate), overhead, cell, cell_overhead, queue: None })
     }
 
-    /// Objective: overheads and cells count as in netem, for ATM as tc-netem(8) has it: 53 bytes for each 48.
+    /// Objective: overheads and cells count as in netem, for ATM as in tc-netem(8): 53 bytes for each 48.
     #[test]
     fn bytes_on_the_link() {
         assert_eq!(link(1, 0, 0, 0).bytes(1500), 1500);
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(link(1, 0, 48, -50).bytes(49), 0);
     }
 
-    /// Objective: frames whose time is no whole number of nanoseconds take the right time together.
+    /// Objective: frames whose time is not a whole number of nanoseconds take the right total time.
     #[test]
     fn no_time_is_lost() {
         let mut link = link(10_000_000_000, 0, 0, 0);
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(link.free, 256);
     }
 
-    /// Objective: times that 64 bits do not hold are the longest there are.
+    /// Objective: times beyond 64 bits saturate.
     #[test]
     fn long_times() {
         let mut link = link(1, i32::MAX, 1, i32::MAX);
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(fast.send(0, u32::MAX).0, 2);
     }
 
-    /// Objective: a queue of some bytes refuses what would wait for longer than they take.
+    /// Objective: a queue refuses frames that would wait longer than its bytes take.
     #[test]
     fn queue_ends() {
         let queue = Some(Size::from_bytes(3000));

@@ -1,4 +1,4 @@
-//! Which frames are lost.
+//! Chooses the frames that are lost.
 //!
 //! The models of bursts are those of S. Salsano, F. Ludovici and A. Ordine, "Definition of a general and intuitive loss
 //! model for packet networks and its implementation in the Netem module in the Linux kernel".
@@ -9,7 +9,7 @@ use rand_pcg::rand_core::Rng;
 use super::chance::{self, Event};
 use super::spec;
 
-/// What loses frames, and its state.
+/// A loss model, and its state.
 #[derive(Clone, Debug)]
 pub(super) enum Loss {
     Random(Event),
@@ -19,7 +19,7 @@ pub(super) enum Loss {
 }
 
 impl Loss {
-    /// What `spec` asks for, in its first state.
+    /// The model of `spec`, in its first state.
     pub fn new(spec: spec::Loss, rng: &mut Pcg32) -> Self {
         match spec {
             spec::Loss::Random(chance) => Self::Random(Event::new(chance, rng)),
@@ -41,7 +41,7 @@ impl Loss {
     }
 }
 
-/// A state of the chain, by what happens to frames in it.
+/// A state of the chain, named by the fate of its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// 1: frames arrive.
@@ -62,9 +62,9 @@ pub(super) struct FourStates {
 }
 
 impl FourStates {
-    /// Goes on to the next state by the random number `drawn`. Whether a frame is lost there.
+    /// Moves to the next state by the random number `drawn`. Returns whether a frame is lost there.
     fn takes(&mut self, drawn: u32) -> bool {
-        // Chances of two ways out of a state that sum up to more than all leave less of the second.
+        // If the chances of two exits of a state sum up to more than 1, the second gets less.
         let below =
             |first: crate::units::Share, second: crate::units::Share| drawn < first.raw().saturating_add(second.raw());
         let none = crate::units::Share::NONE;
@@ -90,7 +90,8 @@ pub(super) struct Elliott {
 }
 
 impl Elliott {
-    /// Goes on to the next state. Whether the frame is lost, which depends on the state before, as in the kernel.
+    /// Moves to the next state. Returns whether the frame is lost, which depends on the previous state, as in the
+    /// kernel.
     fn takes(&mut self, rng: &mut Pcg32) -> bool {
         let chances = &self.chances;
         let (leave, lose) = if self.bad { (chances.r, chances.bad) } else { (chances.p, chances.good) };
@@ -99,15 +100,15 @@ impl Elliott {
     }
 }
 
-/// Wrong bits, any of which loses its frame.
+/// Bit errors, any of which loses its frame.
 ///
-/// What is drawn is how many bits are right until the next one is wrong, so that a frame that arrives costs a
-/// subtraction whatever its length is.
+/// The number of correct bits until the next error is drawn: a frame that arrives then costs a subtraction, whatever
+/// its length.
 #[derive(Clone, Debug)]
 pub(super) struct BitErrors {
-    /// Bits that are right before the next one that is wrong.
+    /// Correct bits before the next error.
     right: u64,
-    /// 1 / ln(1 - share of wrong bits), or `None` if there are no wrong bits.
+    /// 1 / ln(1 - share of wrong bits), or `None` without bit errors.
     scale: Option<f64>,
 }
 
@@ -123,7 +124,7 @@ impl BitErrors {
         let bits = u64::from(len) * 8;
         let lost = self.scale.is_some() && self.right < bits;
         if lost {
-            // Chances do not remember: what follows the frame is as if it were the start.
+            // Errors are independent: the bits after the frame start afresh.
             self.draw(rng);
         } else {
             self.right = self.right.saturating_sub(bits);
@@ -131,10 +132,10 @@ impl BitErrors {
         lost
     }
 
-    /// Draws how many bits are right, of the geometric distribution, by inversion.
+    /// Draws the number of correct bits, from the geometric distribution, by inversion.
     fn draw(&mut self, rng: &mut Pcg32) {
         if let Some(scale) = self.scale {
-            // Above 0 and at most 1, of which 53 bits fit exactly.
+            // Above 0 and at most 1; its 53 bits are exact.
             let uniform = ((rng.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
             self.right = (libm::log(uniform) * scale) as u64;
         }

@@ -1,4 +1,4 @@
-//! The model of a bad link, which says of each frame what its fate is: lost, or sent, and when.
+//! The model of a bad link, which decides the fate of each frame: lost, or sent at a time.
 
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -10,27 +10,27 @@ use super::link::Link;
 use super::loss::Loss;
 use super::spec;
 
-/// What becomes of a frame.
+/// The fate of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It does not arrive.
     Lost,
     /// It arrives.
     Sent {
-        /// When, by the clock that the model is told. Never before the frame came, but maybe before frames that came
-        /// earlier.
+        /// Its arrival time, by the model's clock. Never before the frame entered, but possibly before earlier frames
+        /// arrive.
         due_ns: u64,
-        /// It arrives twice: what becomes of the second one is what [`Model::copy`] says.
+        /// Whether it arrives twice: [`Model::copy`] decides the fate of the second one.
         again: bool,
-        /// It arrives with this bit inverted. Bit 0 is the lowest one of the first byte.
+        /// The bit that arrives inverted, if any. Bit 0 is the lowest one of the first byte.
         flip: Option<u32>,
     },
 }
 
-/// Decides about frames as a [`Spec`] asks.
+/// Decides about frames by a [`Spec`].
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// The delay of each frame, if there is nothing else: such a frame needs no chance.
+    /// The delay of each frame, if that is the only setting: such a frame needs no random number.
     plain: Option<u64>,
     rng: Pcg32,
     duplicate: Option<Event>,
@@ -41,13 +41,13 @@ pub struct Model {
     /// Whether frames wait for earlier ones.
     ordered: bool,
     link: Option<Link>,
-    /// When the last of the frames so far is due.
+    /// Arrival time of the last frame so far.
     last: u64,
 }
 
 impl Model {
-    /// A model of what `spec` asks for. `seed` says where chances start if `spec` does not: the same fates follow from
-    /// the same seed, on any machine.
+    /// Creates the model of `spec`. `seed` starts the random sequence unless `spec` does: the same seed gives the same
+    /// fates on any machine.
     ///
     /// The first model of a `distribution` makes its table, which takes about a millisecond.
     pub fn new(spec: &Spec, seed: u64) -> Self {
@@ -67,11 +67,10 @@ impl Model {
         }
     }
 
-    /// What becomes of the frame of `len` bytes that comes now, at `now_ns`.
+    /// Decides the fate of a frame of `len` bytes that arrives at `now_ns`.
     ///
-    /// To be asked once for each frame, in order, and only of frames that there is room for: a frame that is asked of
-    /// has its time on the link. The clock may start anywhere. Should it go back, frames that follow others, on a link
-    /// or in order, still do.
+    /// Call it once for each frame, in order, and only for frames with room: each call takes the frame's time on the
+    /// link. The clock may start anywhere. If it goes back, frames that follow others, on a link or in order, still do.
     #[inline]
     pub fn decide(&mut self, now_ns: u64, len: u32) -> Fate {
         match self.plain {
@@ -80,17 +79,17 @@ impl Model {
         }
     }
 
-    /// What becomes of the copy of a frame of which [`decide`](Self::decide) just said that it arrives again.
+    /// Decides the fate of a frame's copy, after [`decide`](Self::decide) returned `again`.
     ///
-    /// As in the kernel, a copy is a frame of its own, which may be lost or damaged and takes its own time, but never
-    /// comes again.
+    /// As in the kernel, a copy is a frame of its own, which may be lost or damaged and takes its own time, but is
+    /// never duplicated.
     pub fn copy(&mut self, now_ns: u64, len: u32) -> Fate {
         if self.is_lost(len) { Fate::Lost } else { self.send(now_ns, len, false) }
     }
 
     fn chances(&mut self, now: u64, len: u32) -> Fate {
         let again = self.duplicate.as_mut().is_some_and(|event| event.happens(&mut self.rng));
-        // Of a frame that comes twice but is lost, one is left.
+        // Of a frame that is both duplicated and lost, one is left.
         match (self.is_lost(len), again) {
             (true, false) => Fate::Lost,
             (true, true) => self.send(now, len, false),
@@ -113,14 +112,14 @@ impl Model {
         Fate::Sent { due_ns: self.due(now, len), again, flip }
     }
 
-    /// Any bit of a frame of `len` bytes.
+    /// A random bit of a frame of `len` bytes.
     fn bit(&mut self, len: u32) -> Option<u32> {
         let bits = len.saturating_mul(8);
         let drawn = (u64::from(self.rng.next_u32()) * u64::from(bits)) >> 32;
         (bits > 0).then_some(drawn as u32)
     }
 
-    /// When the frame is due.
+    /// The frame's arrival time.
     #[inline]
     fn due(&mut self, now: u64, len: u32) -> u64 {
         if self.reorder.as_mut().is_some_and(|reorder| reorder.overtakes(&mut self.rng)) {
@@ -140,7 +139,7 @@ impl Model {
     }
 }
 
-/// The delay of each frame, if `spec` asks for nothing else.
+/// The delay of each frame, if `spec` has no other setting.
 fn plain(spec: &Spec) -> Option<u64> {
     let delay = spec.delay.unwrap_or_default();
     let chances = spec.loss.is_some() || spec.duplicate.is_some() || spec.corrupt.is_some() || spec.reorder.is_some();
@@ -148,19 +147,19 @@ fn plain(spec: &Spec) -> Option<u64> {
     (same && !chances && spec.link.is_none()).then_some(delay.mean.nanos())
 }
 
-/// When a frame is due that takes `time` to be sent, as netem has it: the delay runs while frames before it, the last
-/// of which is due at `last`, are sent.
+/// Arrival time of a frame with transmission time `time`, as in netem: the delay runs while the frames before it, the
+/// last of which is due at `last`, are sent.
 #[inline]
 fn behind(now: u64, delay: i64, time: u64, last: u64) -> u64 {
     let start = now.saturating_add_signed(delay);
-    // With frames before it, a frame whose delay is over waits for the last of them. The delay may be below 0, which
-    // only without them makes up for time that the frame takes.
+    // With frames before it, a frame whose delay is over waits for the last of them. The delay may be below 0; only
+    // without frames before it does that offset the transmission time.
     let start = if last > now { start.max(last) } else { start };
     start.saturating_add(time).max(now)
 }
 
-/// When a frame is due that is `sent` after `time`, as tlem has it: the delay runs from then on, and the frame keeps
-/// its distance from the one before.
+/// Arrival time of a frame `sent` after `time`, as in tlem: the delay runs from then on, and the frame keeps its
+/// distance from the one before.
 #[inline]
 fn in_order(sent: u64, delay: i64, time: u64, last: u64) -> u64 {
     sent.saturating_add_signed(delay.max(0)).max(last.saturating_add(time))
@@ -187,7 +186,7 @@ impl Delay {
         }
     }
 
-    /// The next delay, in nanoseconds. Below 0 if the jitter is more than the mean.
+    /// The next delay, in nanoseconds. Below 0 if the jitter exceeds the mean.
     #[inline]
     fn draw(&mut self, rng: &mut Pcg32) -> i64 {
         if self.jitter == 0 {
@@ -198,7 +197,7 @@ impl Delay {
             let range = u128::from(drawn) * (self.jitter as u128 * 2);
             return self.mean - self.jitter + (range >> 32) as i64;
         };
-        // In two parts, as the product may not fit.
+        // In two parts, as the product may overflow.
         let entry = curve::pick(table, drawn);
         let high = (self.jitter / curve::SCALE).saturating_mul(entry);
         let low = (self.jitter % curve::SCALE * entry + curve::SCALE / 2).div_euclid(curve::SCALE);
@@ -211,7 +210,7 @@ impl Delay {
 struct Reorder {
     event: Event,
     gap: u32,
-    /// Frames since the last one that did.
+    /// Frames since the last overtaking.
     behind: u32,
 }
 

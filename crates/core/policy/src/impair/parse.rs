@@ -7,41 +7,41 @@ use super::Spec;
 use super::spec::{BitErrors, Chance, Delay, Elliott, FourStates, Link, Loss, Reorder, Shape};
 use crate::units::{self, Decimal, Rate, Share, Size, Time};
 
-/// Why words ask for nothing that can be done.
+/// Why words are not a valid specification.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A word that is not known here.
+    /// An unknown word.
     #[error(
         "{0:?} is no word of a link: there are delay, distribution, ordered, loss, duplicate, corrupt, reorder, gap, \
          rate, queue, limit, bytes and seed"
     )]
     Unknown(String),
-    /// A word of netem's that is not done here.
+    /// A word of netem's that is not supported here.
     #[error("{0:?} is a word of netem's that netvale does not have")]
     Unsupported(String),
-    /// A word that was there before.
+    /// A repeated word.
     #[error("{0} is there twice")]
     Twice(&'static str),
     /// A word without its value.
     #[error("{0} lacks its value")]
     Missing(&'static str),
-    /// A word with a value that it cannot have.
+    /// A word with an invalid value.
     #[error("{word}: {reason}")]
     Value {
         /// The word.
         word: &'static str,
-        /// What is wrong with its value.
+        /// The fault of its value.
         reason: units::Error,
     },
-    /// A word that has no meaning without another.
+    /// A word without meaning unless another is present.
     #[error("{word} needs {other}")]
     Needs {
         /// The word.
         word: &'static str,
-        /// What it needs.
+        /// The other word.
         other: &'static str,
     },
-    /// A word that says the opposite of another.
+    /// A word that contradicts another.
     #[error("{word} contradicts {other}")]
     Contradicts {
         /// The word.
@@ -67,7 +67,7 @@ impl FromStr for Spec {
     }
 }
 
-/// Words that are still to be read.
+/// The words yet to be read.
 struct Words<'a>(Peekable<SplitWhitespace<'a>>);
 
 impl Words<'_> {
@@ -77,7 +77,7 @@ impl Words<'_> {
         text.parse().map_err(|reason| Error::Value { word, reason })
     }
 
-    /// Whether the next word is a number, and so a further value of the word before.
+    /// Whether the next word is a number, and thus a further value of the previous word.
     fn goes_on(&mut self) -> bool {
         let is_number = |text: &&str| text.starts_with(|first: char| first.is_ascii_digit() || "-.".contains(first));
         self.0.peek().is_some_and(is_number)
@@ -148,7 +148,7 @@ impl Words<'_> {
     }
 }
 
-/// What has been read so far. What needs what is seen to in the end, as words come in any order.
+/// The words read so far. Words come in any order, so their dependencies are checked at the end.
 #[derive(Default)]
 struct Draft {
     delay: Option<Delay>,
@@ -167,7 +167,7 @@ struct Draft {
 }
 
 impl Draft {
-    /// Reads `word` and its values, which come next.
+    /// Reads `word` and the values that follow it.
     fn read(&mut self, word: &str, words: &mut Words<'_>) -> Result<(), Error> {
         match word {
             "delay" | "latency" => once(&mut self.delay, "delay", words.delay()?),
@@ -204,7 +204,7 @@ impl Draft {
         .and_then(Spec::with_room)
     }
 
-    /// The delay, with its shape, which needs something to shape.
+    /// The delay with its shape; a shape alone is refused.
     fn delay(&self) -> Result<Option<Delay>, Error> {
         let Some(delay) = self.delay else {
             return match (self.shape, self.ordered) {
@@ -220,7 +220,7 @@ impl Draft {
         Ok(Some(Delay { shape: self.shape.unwrap_or_default(), ordered: self.ordered.is_some(), ..delay }))
     }
 
-    /// Which frames overtake others, for which the others must be late.
+    /// The overtaking frames; requires a delay for the others.
     fn reorder(&self) -> Result<Option<Reorder>, Error> {
         let Some(chance) = self.reorder else {
             return match self.gap {
@@ -246,7 +246,7 @@ impl Draft {
 }
 
 impl Spec {
-    /// This, if there is room for frames.
+    /// Returns this unless it has no room for frames.
     fn with_room(self) -> Result<Self, Error> {
         match (self.limit, self.bytes.bytes()) {
             (0, _) => Err(Error::Zero("limit")),
@@ -256,7 +256,7 @@ impl Spec {
     }
 }
 
-/// Sets what `word` says, unless it was said before.
+/// Sets the value of `word`, unless already set.
 fn once<T>(place: &mut Option<T>, word: &'static str, value: T) -> Result<(), Error> {
     match place.replace(value) {
         None => Ok(()),
@@ -312,7 +312,7 @@ mod tests {
         text.parse::<Spec>().unwrap_err().to_string()
     }
 
-    /// Objective: words in any order and writing are shown in one.
+    /// Objective: words in any order and case are shown in one form.
     #[test]
     fn canonical_words() {
         for (text, words) in [
@@ -345,7 +345,7 @@ mod tests {
         }
     }
 
-    /// Objective: what cannot be done is refused by the name of the word that it is about.
+    /// Objective: unsupported requests are refused by the name of the word at fault.
     #[test]
     fn refusals() {
         for (text, sentence) in [

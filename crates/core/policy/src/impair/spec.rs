@@ -1,20 +1,20 @@
-//! What is asked of a link, as data and as canonical words.
+//! The settings of a link, as data and as canonical words.
 
 use core::fmt;
 
 use crate::units::{Rate, Share, Size, Time};
 
-/// How many frames may be under way if `limit` does not say. With netem's 1000, who asks for 50 ms of delay loses
-/// frames from 240 Mbit/s on; what is under way is bounded in bytes here, too.
+/// Frames in flight without a `limit`. netem's 1000 would lose frames of a 50 ms delay from 240 Mbit/s on; bytes in
+/// flight are bounded here, too.
 pub const DEFAULT_LIMIT: u32 = 100_000;
 
-/// How many bytes of frames may be under way if `bytes` does not say: enough for 50 ms at 10 Gbit/s.
+/// Bytes in flight without `bytes`: enough for 50 ms at 10 Gbit/s.
 pub const DEFAULT_BYTES: Size = Size::from_bytes(64 << 20);
 
-/// What is asked of a link.
+/// The settings of a link.
 ///
-/// Read from words such as `delay 70ms 10ms loss 1%` (see [the module](super)), shown in the same words, and nothing
-/// at all by default.
+/// Read from words such as `delay 70ms 10ms loss 1%` (see [the module](super)), shown in the same words; empty by
+/// default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
     pub(super) delay: Option<Delay>,
@@ -38,20 +38,19 @@ pub(super) struct Delay {
     pub ordered: bool,
 }
 
-/// How delays spread around their mean.
+/// The spread of delays around their mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// All alike, from the mean less the jitter to the mean and the jitter.
+    /// Evenly spread, from mean - jitter to mean + jitter.
     #[default]
     Uniform,
-    /// As a bell, whose standard deviation is the jitter.
+    /// A bell curve, with the jitter as its standard deviation.
     Normal,
     /// With a long tail.
     Pareto,
     /// A quarter normal, three quarters Pareto.
     ParetoNormal,
-    /// From the mean less the jitter on, each delay less likely than the one before. The jitter is the standard
-    /// deviation.
+    /// From mean - jitter on, with exponentially falling probability. The jitter is the standard deviation.
     Exponential,
 }
 
@@ -70,14 +69,14 @@ impl Shape {
     }
 }
 
-/// A share of the frames, and how much whether one is among them is like the last.
+/// A share of the frames, and the correlation of consecutive decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Chance {
     pub share: Share,
     pub correlation: Share,
 }
 
-/// `loss`, of one kind.
+/// `loss`, by its model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Loss {
     Random(Chance),
@@ -86,8 +85,8 @@ pub(super) enum Loss {
     Bits(BitErrors),
 }
 
-/// Chances to go from one state to another. 1: frames arrive, 2: frames arrive within a burst of losses, 3: frames are
-/// lost in a burst, 4: a frame is lost alone, after which 1 follows.
+/// Transition chances. 1: frames arrive, 2: frames arrive within a burst of losses, 3: frames are lost in a burst, 4: a
+/// frame is lost alone, after which 1 follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FourStates {
     pub p13: Share,
@@ -98,7 +97,7 @@ pub(super) struct FourStates {
 }
 
 impl FourStates {
-    /// With tc's defaults, by which each frame has the same chance to be lost.
+    /// Uses tc's defaults, with which each frame has the same chance of loss.
     pub fn new(p13: Share) -> Self {
         Self { p13, p31: p13.rest(), p32: Share::NONE, p23: Share::ALL, p14: Share::NONE }
     }
@@ -107,24 +106,24 @@ impl FourStates {
 /// Chances of the model of Gilbert and Elliott.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Elliott {
-    /// To go from good to bad.
+    /// From good to bad.
     pub p: Share,
-    /// To go from bad to good.
+    /// From bad to good.
     pub r: Share,
-    /// To lose a frame while bad, which the paper calls 1-h.
+    /// Loss of a frame while bad, 1-h in the paper.
     pub bad: Share,
-    /// To lose a frame while good, which the paper calls 1-k.
+    /// Loss of a frame while good, 1-k in the paper.
     pub good: Share,
 }
 
 impl Elliott {
-    /// With tc's defaults, by which each frame has the same chance to be lost.
+    /// Uses tc's defaults, with which each frame has the same chance of loss.
     pub fn new(p: Share) -> Self {
         Self { p, r: p.rest(), bad: Share::ALL, good: Share::NONE }
     }
 }
 
-/// How many of 10^18 bits are wrong.
+/// Wrong bits in 10^18.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BitErrors(pub u64);
 
@@ -145,13 +144,13 @@ pub(super) struct Reorder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Link {
     pub rate: Rate,
-    /// Bytes that each frame has besides its own, or (below 0) has not.
+    /// Bytes added to each frame, or (below 0) subtracted.
     pub overhead: i32,
     /// Bytes of the cells that frames are cut into, or 0 for none.
     pub cell: u32,
-    /// Bytes that each cell has besides its own, or has not.
+    /// Bytes added to each cell, or subtracted.
     pub cell_overhead: i32,
-    /// Bytes that may wait, if there is an end to them.
+    /// Limit of waiting bytes, if any.
     pub queue: Option<Size>,
 }
 
@@ -172,25 +171,24 @@ impl Default for Spec {
 }
 
 impl Spec {
-    /// How many frames may be under way. For who keeps the frames: a [`Model`](super::Model) does not know how many
-    /// there are.
+    /// Limit of frames in flight, for the owner of the frames: a [`Model`](super::Model) does not count them.
     pub fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// How many bytes of frames may be under way. For who keeps the frames, as [`limit`](Self::limit) is.
+    /// Limit of bytes in flight, for the owner of the frames, like [`limit`](Self::limit).
     pub fn bytes(&self) -> Size {
         self.bytes
     }
 
-    /// Where the chances start, if the user says.
+    /// The user's seed, if set.
     pub fn seed(&self) -> Option<u64> {
         self.seed
     }
 }
 
 impl fmt::Display for Spec {
-    /// Shows the canonical words, which are read as this again.
+    /// Shows the canonical words, which read back as this value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut words = Words { f, started: false };
         if self.limit != DEFAULT_LIMIT {
@@ -209,7 +207,7 @@ impl fmt::Display for Spec {
     }
 }
 
-/// Puts spaces between parts.
+/// Separates parts by spaces.
 struct Words<'a, 'f> {
     f: &'a mut fmt::Formatter<'f>,
     started: bool,
@@ -271,7 +269,7 @@ impl fmt::Display for Loss {
     }
 }
 
-/// Shows shares as far as the last one that is not its default.
+/// Shows shares up to the last one that differs from its default.
 fn further_shares(f: &mut fmt::Formatter<'_>, shares: &[(Share, Share)]) -> fmt::Result {
     let shown = shares.iter().rposition(|(share, default)| share != default).map_or(0, |last| last + 1);
     shares[..shown].iter().try_for_each(|(share, _)| write!(f, " {share}"))
@@ -279,7 +277,8 @@ fn further_shares(f: &mut fmt::Formatter<'_>, shares: &[(Share, Share)]) -> fmt:
 
 impl fmt::Display for BitErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (mut digits, mut places) = (self.0, 18);
+        let mut digits = self.0;
+        let mut places = 18;
         while places > 0 && digits.is_multiple_of(10) {
             digits /= 10;
             places -= 1;

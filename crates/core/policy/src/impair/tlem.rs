@@ -1,51 +1,51 @@
 //! The options of netmap's link emulator, tlem.
 //!
-//! What follows `-D`, `-B`, `-L` and `-Q` of `apps/tlem/tlem.c` is read as tlem documents it, and said as a [`Spec`]:
+//! Reads the values of `-D`, `-B`, `-L` and `-Q` of `apps/tlem/tlem.c`, as tlem documents them, into a [`Spec`]:
 //!
-//! | option | values | unit | said as |
+//! | option | values | unit | equivalent |
 //! |---|---|---|---|
 //! | `-D` | `[constant,]T` | seconds | `delay T` |
 //! | | `uniform,MIN,MAX` | | `delay MEAN JITTER ordered` |
 //! | | `exp,AVG,MIN` | | `delay AVG JITTER distribution exponential ordered` |
 //! | `-B` | `[constant,]RATE` | bits per second | `rate RATE` |
-//! | | `ether,RATE` | | `rate RATE 24`: frames have framing and checksum besides their bytes |
+//! | | `ether,RATE` | | `rate RATE 24`: adds framing and checksum to each frame |
 //! | `-L` | `[plr,]PART` | share of frames, up to 1 | `loss PERCENT` |
 //! | | `ber,PART` | share of bits, up to 1 | `loss ber PART` |
 //! | `-Q` | `SIZE` | bytes, 50000 by default | `queue SIZE`, with a rate |
 //!
-//! An option that is given once is for both directions; given twice, the second is for the way back. tlem has a limit
-//! of bytes and none of frames, and so have these specs.
+//! An option given once applies to both directions; given twice, the second applies to the way back. tlem limits bytes
+//! but not frames, and so do these specs.
 
 use super::Spec;
 use super::spec::{BitErrors, Chance, DEFAULT_BYTES, Delay, Link, Loss, Shape};
 use crate::units::{self, Decimal, Rate, Share, Size, Time};
 
-/// What a frame of Ethernet has besides its bytes: preamble and gap (20 bytes), and the checksum.
+/// Bytes that Ethernet adds to a frame: preamble and gap (20 bytes), and the checksum.
 const FRAMING: i32 = 24;
 
 /// Bytes that wait for the rate unless `-Q` says otherwise.
 const DEFAULT_QUEUE: Size = Size::from_bytes(50_000);
 
-/// Why options ask for nothing that can be done.
+/// Why options are not a valid specification.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// An option that is not of the link, or not known.
+    /// An option that does not concern the link, or an unknown one.
     #[error("{0:?} is no option of a link: there are -D, -B, -L and -Q")]
     Unknown(String),
     /// An option without its value.
     #[error("{0} lacks its value")]
     Missing(String),
-    /// An option that is there for more than two directions.
+    /// An option given for more than two directions.
     #[error("{0} is there more than twice")]
     TooOften(&'static str),
-    /// An option with a value that it cannot have.
+    /// An option with an invalid value.
     #[error("{option} {value}: expected {expected}")]
     Value {
         /// The option.
         option: &'static str,
         /// Its value.
         value: String,
-        /// What it can have instead.
+        /// The expected value.
         expected: &'static str,
     },
 }
@@ -53,20 +53,20 @@ pub enum Error {
 /// The options of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options<'a> {
-    /// What follows `-D`.
+    /// The value of `-D`.
     pub delay: Option<&'a str>,
-    /// What follows `-B`.
+    /// The value of `-B`.
     pub bandwidth: Option<&'a str>,
-    /// What follows `-L`.
+    /// The value of `-L`.
     pub loss: Option<&'a str>,
-    /// What follows `-Q`.
+    /// The value of `-Q`.
     pub queue: Option<&'a str>,
 }
 
-/// Where options keep the value of one of them.
+/// Accessor of one option's value.
 type Place<'a> = for<'o> fn(&'o mut Options<'a>) -> &'o mut Option<&'a str>;
 
-/// Reads the words of a command line, such as `-D 20ms -B 10m -B 1m`. What each of the two directions asks for.
+/// Reads the words of a command line, such as `-D 20ms -B 10m -B 1m`. Returns the settings of both directions.
 pub fn directions<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<[Spec; 2], Error> {
     let mut both = [Options::default(); 2];
     let mut words = words.into_iter();
@@ -90,7 +90,7 @@ pub fn directions<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<[Spec;
 }
 
 impl Options<'_> {
-    /// These, and `others` where these say nothing.
+    /// These options, completed by `others`.
     fn or(self, others: Self) -> Self {
         Self {
             delay: self.delay.or(others.delay),
@@ -100,7 +100,7 @@ impl Options<'_> {
         }
     }
 
-    /// What these ask for.
+    /// The specification of these options.
     pub fn spec(self) -> Result<Spec, Error> {
         let delay = self.delay.map(delay).transpose()?;
         let queue = self.queue.map(queue).transpose()?.filter(|queue| queue.bytes() != 0).unwrap_or(DEFAULT_QUEUE);
@@ -112,9 +112,9 @@ impl Options<'_> {
     }
 }
 
-/// How many bytes may be under way. With a rate as many as can be, as tlem counts them: what comes at the rate within
-/// the longest delay and a millisecond, and the queue. The default at least, and without a rate, for which tlem takes
-/// as much memory as 200 Gbit/s need.
+/// Bytes in flight. With a rate, the maximum possible, as tlem computes it: the bytes at that rate within the longest
+/// delay plus a millisecond, and the queue. At least the default, and exactly that without a rate, for which tlem
+/// reserves memory for 200 Gbit/s.
 fn room(delay: Delay, link: Option<Link>) -> Size {
     let spread = if delay.shape == Shape::Exponential { 3 } else { 1 };
     let longest = delay.mean.nanos().saturating_add(delay.jitter.nanos().saturating_mul(spread));
@@ -140,12 +140,14 @@ fn delay(value: &str) -> Result<Delay, Error> {
     match split(value)[..] {
         [text] | ["const" | "constant", text] => Ok(Delay { mean: Time::from_nanos(time(text)?), ..Delay::default() }),
         ["uniform", min, max] => {
-            let (min, max) = (time(min)?, time(max)?);
+            let min = time(min)?;
+            let max = time(max)?;
             let range = max.checked_sub(min).ok_or_else(wrong)?;
             Ok(jittered(min + range / 2, range / 2, Shape::Uniform))
         }
         ["exp", average, min] => {
-            let (average, min) = (time(average)?, time(min)?);
+            let average = time(average)?;
+            let min = time(min)?;
             let jitter = average.checked_sub(min).ok_or_else(wrong)?;
             Ok(jittered(average, jitter, if jitter == 0 { Shape::Uniform } else { Shape::Exponential }))
         }
@@ -188,7 +190,7 @@ fn split(value: &str) -> Vec<&str> {
     value.split([' ', '\t', '\r', '\n', ',']).filter(|part| !part.is_empty()).collect()
 }
 
-/// What a number can be followed by: a unit, and then a tail that says nothing more.
+/// The possible suffixes of a number: a unit, and then a tail without meaning.
 struct Kind {
     units: [(&'static str, u64); 4],
     tails: &'static [&'static str],
@@ -215,7 +217,7 @@ fn number(text: &str, kind: &Kind) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// What the first direction of `words` asks for, without the limit that tlem does not have.
+    /// The specification of the first direction of `words`, without the limit that tlem lacks.
     fn said(words: &str) -> String {
         let [there, _] = directions(words.split(' ')).unwrap();
         assert_eq!(there.to_string().parse(), Ok(there.clone()));
@@ -226,7 +228,7 @@ mod tests {
         directions(words.split(' ')).unwrap_err().to_string()
     }
 
-    /// Objective: each kind of each option says what tlem does.
+    /// Objective: each kind of each option has tlem's meaning.
     #[test]
     fn options_as_words() {
         for (options, words) in [
@@ -248,14 +250,14 @@ mod tests {
         }
     }
 
-    /// Objective: with a rate and a delay there is room for what is under way in between.
+    /// Objective: a rate and a delay leave room for the bytes in flight between them.
     #[test]
     fn room_for_rate_and_delay() {
         assert_eq!(said("-D 1 -B 10g"), "bytes 1251300000b delay 1s rate 10gbit queue 50000b");
         assert_eq!(said("-D 1"), "delay 1s");
     }
 
-    /// Objective: an option serves both directions unless it is given for each.
+    /// Objective: an option applies to both directions unless given for each.
     #[test]
     fn two_directions() {
         let both = directions("-D 20ms -B 10m -B 1m -Q 9k".split(' ')).unwrap().map(|spec| spec.to_string());
@@ -264,7 +266,7 @@ mod tests {
         assert!(back.ends_with("delay 20ms rate 1mbit queue 9kb"), "{back}");
     }
 
-    /// Objective: what tlem does not have is refused by name, with what it has.
+    /// Objective: values unknown to tlem are refused by name, with the known ones.
     #[test]
     fn refusals() {
         assert_eq!(refused("-i eth0"), "\"-i\" is no option of a link: there are -D, -B, -L and -Q");

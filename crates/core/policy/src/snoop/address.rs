@@ -19,7 +19,7 @@ impl Family {
         if addr.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 
-    /// The family whose groups have a MAC address like `mac`.
+    /// The family whose groups use MAC addresses like `mac`.
     #[inline]
     pub fn of_mac(mac: MacAddr) -> Option<Self> {
         match mac.0 {
@@ -30,7 +30,7 @@ impl Family {
     }
 }
 
-/// The MAC address that frames for `group` have.
+/// The MAC address of frames for `group`.
 pub(super) fn mac_of(group: IpAddr) -> MacAddr {
     match group {
         IpAddr::V4(group) => {
@@ -51,7 +51,7 @@ pub(super) fn is_flooded(mac: MacAddr) -> bool {
     matches!(mac.0, [0x01, 0x00, 0x5e, 0, 0, _] | [0x33, 0x33, 0, 0, 0, 1])
 }
 
-/// Whether it is worth noting who joins `group`: not if its frames go everywhere, or (IPv6) not out of the host.
+/// Whether joins of `group` are recorded: not if its frames go everywhere, or (IPv6) never leave the host.
 pub(super) fn is_snooped(group: IpAddr) -> bool {
     let scope = match group {
         IpAddr::V4(_) => None,
@@ -74,7 +74,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Objective: groups have the MAC addresses that the RFCs give, and those are told from others.
+    /// Objective: groups have the MAC addresses that the RFCs give, and these are recognised.
     #[test]
     fn groups_have_mac_addresses() {
         for (group, mac, family) in [
@@ -93,7 +93,7 @@ mod tests {
         }
     }
 
-    /// Objective: which groups are kept apart.
+    /// Objective: some groups are not forwarded separately.
     #[test]
     fn some_groups_are_not_snooped() {
         for group in

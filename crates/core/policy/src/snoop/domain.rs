@@ -1,4 +1,4 @@
-//! One family in one VLAN: who queries, and where routers are.
+//! One family in one VLAN: its querier and its routers.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -7,28 +7,28 @@ use super::message::HeardQuery;
 use super::settings::Settings;
 use super::timers::Timers;
 
-/// Queries, and who is known by them.
+/// Queriers and routers of a family in a VLAN.
 #[derive(Debug)]
 pub(super) struct Domain {
-    /// The address that this switch queries from.
+    /// The source address of this switch's queries.
     own_addr: IpAddr,
     /// The general queries of this switch, if it queries.
     own: Option<Own>,
-    /// Who queries instead.
+    /// The other querier, if one has taken over.
     other: Option<Other>,
-    /// From when on hosts have had the time to answer.
+    /// When hosts have had the time to answer.
     settled_at: u64,
     active: bool,
     /// Ports behind which routers were heard.
     pub routers: Timers,
-    /// Ports that joined more groups than are kept.
+    /// Ports with more groups than are recorded.
     pub overflowing: Timers,
 }
 
 #[derive(Debug)]
 struct Own {
     next: u64,
-    /// Queries left that follow each other more quickly.
+    /// Number of queries left at the shorter startup interval.
     startup_left: u8,
 }
 
@@ -45,8 +45,8 @@ struct Other {
 }
 
 impl Domain {
-    /// A domain of which nothing is known. Linux, too, waits for the answers to the first query before it keeps groups
-    /// apart.
+    /// A domain without any knowledge. Like Linux, it waits for the answers to the first query before groups are
+    /// forwarded separately.
     pub fn start(now_ns: u64, family: Family, settings: &Settings) -> Self {
         let own_addr = match family {
             Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
@@ -63,23 +63,23 @@ impl Domain {
         }
     }
 
-    /// Whether groups are kept apart.
+    /// Whether groups are forwarded separately.
     pub fn is_active(&self) -> bool {
         self.active
     }
 
-    /// Whether it is this switch that queries.
+    /// Whether this switch is the querier.
     pub fn is_asking(&self) -> bool {
         self.own.is_some() && self.other.is_none()
     }
 
-    /// Who queries, if it is another.
+    /// The querier, if it is another.
     pub fn querier(&self) -> Option<IpAddr> {
         self.other.as_ref().map(|other| other.addr)
     }
 
-    /// Hears a general query. The lowest address wins (RFC 2236 §3, RFC 3810 §7.6.2); one who has none loses against
-    /// all but another, of whom the last stays.
+    /// Handles a general query. The lowest address wins (RFC 2236 §3, RFC 3810 §7.6.2); a querier without an address
+    /// loses to all others, and replaces another without one.
     pub fn elect(&mut self, now_ns: u64, query: &HeardQuery, settings: &Settings) {
         let holder = match &self.other {
             Some(other) => Some(other.addr),
@@ -97,7 +97,7 @@ impl Domain {
         self.other = Some(Other { addr: query.source, until });
     }
 
-    /// Whether it is time for a general query, of which there is then one less to send.
+    /// Whether a general query is due; counts it as sent.
     pub fn take_general_query(&mut self, now_ns: u64, settings: &Settings) -> bool {
         let asking = self.is_asking();
         let Some(own) = self.own.as_mut().filter(|own| asking && own.next <= now_ns) else {
@@ -110,7 +110,7 @@ impl Domain {
         true
     }
 
-    /// Forgets what is over. Returns whether frames go elsewhere now.
+    /// Ends what has expired. Returns whether frames have other destinations now.
     pub fn expire(&mut self, now_ns: u64, settings: &Settings) -> bool {
         if self.other.as_ref().is_some_and(|other| other.until <= now_ns) {
             self.other = None;
@@ -122,7 +122,7 @@ impl Domain {
         turned | ports
     }
 
-    /// When there is next something to do.
+    /// When there is next work.
     pub fn next(&self) -> u64 {
         let query = self.own.as_ref().filter(|_| self.is_asking()).map(|own| own.next);
         let other = self.other.as_ref().map(|other| other.until);
@@ -133,7 +133,7 @@ impl Domain {
     }
 }
 
-/// Addresses in the order in which they win.
+/// The order in which addresses win.
 fn rank(addr: IpAddr) -> (bool, IpAddr) {
     (addr.is_unspecified(), addr)
 }

@@ -1,4 +1,4 @@
-//! Messages of IGMP, MLD and PIM, as they are heard.
+//! Messages of IGMP, MLD and PIM.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,7 +11,7 @@ use super::address::Family;
 pub(super) const IGMP: u8 = 2;
 pub(super) const ICMPV6: u8 = 58;
 const PIM: u8 = 103;
-/// The IPv6 hop-by-hop header, which all of MLD has for its router alert.
+/// The IPv6 hop-by-hop header, present in all of MLD for its router alert.
 const HOP_BY_HOP: u8 = 0;
 
 /// Types of IGMP (RFC 1112, RFC 2236, RFC 3376 §4) and of multicast router discovery (RFC 4286 §3.1).
@@ -37,15 +37,14 @@ mod mld {
 const PIM_HELLO: u8 = 0x20;
 /// "Do not lower timers", among the flags of a query (RFC 3376 §4.1.5).
 const SUPPRESS: u8 = 8;
-/// What a query of IGMPv1, which has no such field, means (RFC 2236 §4).
+/// The response time of an IGMPv1 query, which has no such field (RFC 2236 §4).
 const V1_RESPONSE_NS: u64 = 10_000_000_000;
 
 /// Whether the frame that starts with `head` may be a message for [`super::Snoop::observe`]: IGMP, MLD or a hello of
-/// PIM, to a group. A cheap test for each frame, which looks at the first 86 bytes at most and says yes to some that
-/// are none.
+/// PIM, to a group. A cheap test for each frame: it reads at most the first 86 bytes and has false positives.
 #[inline]
 pub fn is_control(head: &[u8]) -> bool {
-    // A message to one host only tells the switch nothing.
+    // A message to one host tells the switch nothing.
     if head.first().is_none_or(|byte| byte & 1 == 0) {
         return false;
     }
@@ -72,7 +71,7 @@ fn is_control_v6(packet: &[u8]) -> bool {
 pub(super) enum Control<'a> {
     Query(HeardQuery),
     Report(Report<'a>),
-    /// A router is there.
+    /// A router's hello.
     Hello(Family),
     Other,
 }
@@ -80,14 +79,14 @@ pub(super) enum Control<'a> {
 /// A query.
 pub(super) struct HeardQuery {
     pub source: IpAddr,
-    /// The group asked for, or all.
+    /// The queried group, or all.
     pub group: Option<IpAddr>,
     pub max_response_ns: u64,
-    /// Whether members that do not answer are gone.
+    /// Whether members expire without an answer.
     pub lowers_timers: bool,
 }
 
-/// What a host says of a group.
+/// A host's message about a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Join(IpAddr),
@@ -96,7 +95,7 @@ pub(super) enum Change {
     Ask(IpAddr),
 }
 
-/// What a host says, group by group.
+/// A host's report, group by group.
 pub(super) enum Report<'a> {
     One(Option<Change>),
     Records(Records<'a>),
@@ -113,7 +112,7 @@ impl Iterator for Report<'_> {
     }
 }
 
-/// Reads the frame. A message that does not end in it, has a wrong checksum or says what it cannot is malformed.
+/// Reads the frame. A message that is truncated, has a wrong checksum or an impossible value is malformed.
 pub(super) fn parse(frame: &[u8]) -> Result<Control<'_>, Malformed> {
     let layers = Layers::parse(frame)?;
     let Some(ip) = layers.ip else {
@@ -124,7 +123,7 @@ pub(super) fn parse(frame: &[u8]) -> Result<Control<'_>, Malformed> {
     }
     let end = layers.l3 + packet_len(frame.get(layers.l3..).unwrap_or_default(), ip.src)?;
     let message = frame.get(ip.l4..end).ok_or(Malformed::Truncated)?;
-    // No message is so long that it would have to be in fragments, and a switch does not put them together.
+    // No message is long enough for fragments, and a switch does not reassemble them.
     if ip.fragment || !ip.dst.is_multicast() {
         return Err(Malformed::BadField);
     }
@@ -136,7 +135,7 @@ pub(super) fn parse(frame: &[u8]) -> Result<Control<'_>, Malformed> {
     }
 }
 
-/// Bytes of the packet that starts with a right IP header.
+/// Length in bytes of the packet that starts with a valid IP header.
 fn packet_len(packet: &[u8], src: IpAddr) -> Result<usize, Malformed> {
     if src.is_ipv6() {
         return Ok(ipv6::HEADER_LEN + usize::from(ipv6::Header::parse(packet)?.payload_len()));
@@ -146,7 +145,7 @@ fn packet_len(packet: &[u8], src: IpAddr) -> Result<usize, Malformed> {
     (sum.fold() == 0xffff).then_some(header.total_len().into()).ok_or(Malformed::BadField)
 }
 
-/// Whether `message` sums up, behind a pseudo header with IPv6.
+/// Checks the sum of `message`, including a pseudo header with IPv6.
 fn check_sum(message: &[u8], ip: &Ip) -> Result<(), Malformed> {
     let before = match (ip.src, ip.dst) {
         (IpAddr::V6(src), IpAddr::V6(dst)) => checksum::pseudo_v6(src, dst, ip.protocol, message.len() as u32),
@@ -165,7 +164,7 @@ fn pim<'a>(message: &[u8], ip: &Ip) -> Result<Control<'a>, Malformed> {
 
 fn igmp<'a>(message: &'a [u8], ip: &Ip) -> Result<Control<'a>, Malformed> {
     check_sum(message, ip)?;
-    // The shortest messages of all types have 8 bytes (RFC 2236 §2); router discovery's have too.
+    // The shortest messages of all types have 8 bytes (RFC 2236 §2), also those of router discovery.
     let &[kind, _, _, _, a, b, c, d] = message.first_chunk().ok_or(Malformed::Truncated)?;
     let group = Ipv4Addr::from([a, b, c, d]);
     let one = |change: fn(IpAddr) -> Change| match group.is_multicast() {
@@ -231,7 +230,7 @@ fn mld_query<'a>(message: &[u8], group: Ipv6Addr, ip: &Ip) -> Result<Control<'a>
     query(ip, group.into(), u64::from(milliseconds) * 1_000_000, flags, sources)
 }
 
-/// A query for all groups goes to all hosts; lest one that only some hear keep others from asking.
+/// A query for all groups must go to all hosts; a query that only some hear could keep others from sending theirs.
 fn query<'a>(ip: &Ip, group: IpAddr, response: u64, flags: u8, sources: u16) -> Result<Control<'a>, Malformed> {
     let all_hosts = match ip.dst {
         IpAddr::V4(dst) => dst == Ipv4Addr::new(224, 0, 0, 1),
@@ -258,7 +257,7 @@ pub(super) fn decode16(code: u16) -> u32 {
     if code < 0x8000 { code } else { (code & 0xfff | 0x1000) << ((code >> 12 & 7) + 3) }
 }
 
-/// The records of a report of IGMPv3 or MLDv2 (RFC 3376 §4.2, RFC 3810 §5.2), all of which are there.
+/// The records of a report of IGMPv3 or MLDv2 (RFC 3376 §4.2, RFC 3810 §5.2), all complete.
 #[derive(Clone)]
 pub(super) struct Records<'a> {
     rest: &'a [u8],
@@ -274,7 +273,7 @@ pub(super) struct Record {
 }
 
 impl<'a> Records<'a> {
-    /// The records of `message`. One that is cut makes all of them malformed.
+    /// The records of `message`. A truncated record makes all of them malformed.
     fn parse(message: &'a [u8], family: Family) -> Result<Self, Malformed> {
         let &[_, _, _, _, _, _, high, low] = message.first_chunk().ok_or(Malformed::Truncated)?;
         let left = u16::from_be_bytes([high, low]);
@@ -306,8 +305,8 @@ impl Iterator for Records<'_> {
 }
 
 impl Record {
-    /// What it means for the group as a whole. A host that names the sources that it wants wants the group; one that
-    /// names none does not. Who blocks sources may have none left, or may still want all others.
+    /// Its meaning for the group as a whole. A host that names wanted sources wants the group; one that names none does
+    /// not. A host that blocks sources may have none left, or may still want all others.
     fn change(&self) -> Option<Change> {
         match (self.kind, self.sources) {
             (1 | 3, 0) => Some(Change::Leave(self.group)),

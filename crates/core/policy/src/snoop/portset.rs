@@ -9,10 +9,10 @@ const WORDS: usize = 4;
 pub struct PortSet([u64; WORDS]);
 
 impl PortSet {
-    /// No port.
+    /// The empty set.
     pub const EMPTY: Self = Self([0; WORDS]);
 
-    /// Adds `port`, or takes it out.
+    /// Adds `port`, or removes it.
     pub fn set(&mut self, port: u8, member: bool) {
         let (word, bit) = place(port);
         if member {
@@ -41,13 +41,13 @@ impl PortSet {
         &self.0
     }
 
-    /// Whether no port is in the set.
+    /// Whether the set is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         *self == Self::EMPTY
     }
 
-    /// How many ports are in the set.
+    /// Number of ports in the set.
     pub fn len(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
@@ -86,7 +86,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     proptest! {
-        /// Objective: a set of ports does what a set of numbers does.
+        /// Objective: a set of ports behaves like a set of numbers.
         #[test]
         fn a_set_of_ports_is_a_set(first: BTreeSet<u8>, second: BTreeSet<u8>, port: u8, member: bool) {
             let mut set: PortSet = first.iter().copied().collect();
@@ -99,7 +99,7 @@ mod tests {
         }
     }
 
-    /// Objective: the words are the ones that a switch reads, and a set prints its ports.
+    /// Objective: the words have the layout that a switch reads, and a set prints its ports.
     #[test]
     fn the_first_and_last_port_are_where_they_belong() {
         let set: PortSet = [0, 63, 64, 254].into_iter().collect();

@@ -13,14 +13,14 @@ const SECOND: u64 = 1000 * MILLISECOND;
 
 /// The longest query: MLDv2 behind a hop-by-hop header.
 const MAX_LEN: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN + HOP_BY_HOP.len() + 28;
-/// The option that makes routers look at the packet: of IPv4 (RFC 2113), and of IPv6 (RFC 2711) in a header in front of
+/// The option that makes routers examine the packet: of IPv4 (RFC 2113), and of IPv6 (RFC 2711) in a header in front of
 /// ICMPv6, padded.
 const ROUTER_ALERT: [u8; 4] = [0x94, 4, 0, 0];
 const HOP_BY_HOP: [u8; 8] = [ICMPV6, 0, 5, 2, 0, 0, 1, 0];
 /// Types of queries.
 const IGMP_QUERY: u8 = 0x11;
 const MLD_QUERY: u8 = 130;
-/// "Robustness": how many losses in a row do no harm (RFC 3376 §8.1), as in Linux.
+/// "Robustness": number of tolerated losses in a row (RFC 3376 §8.1), as in Linux.
 const ROBUSTNESS: u8 = 2;
 /// "Internetwork control", which RFC 3376 §4 asks for.
 const TOS: u8 = 0xc0;
@@ -36,7 +36,7 @@ pub struct Query {
     len: usize,
 }
 
-/// What a query says.
+/// The contents of a query.
 struct Asked {
     group: Option<IpAddr>,
     response_ns: u64,
@@ -48,13 +48,13 @@ impl Query {
         self.bytes.get(..self.len).unwrap_or_default()
     }
 
-    /// Asks for all groups.
+    /// A query for all groups.
     pub(super) fn general(settings: &Settings, vlan: u16, family: Family) -> Self {
         let asked = Asked { group: None, response_ns: settings.query_response_interval_ns };
         Self::build(settings, vlan, None, family, &asked)
     }
 
-    /// Asks whether anyone behind `port` wants `group`.
+    /// A query whether any host behind `port` wants `group`.
     pub(super) fn specific(settings: &Settings, vlan: u16, port: u8, group: IpAddr) -> Self {
         let asked = Asked { group: Some(group), response_ns: settings.last_member_interval_ns };
         Self::build(settings, vlan, Some(port), Family::of(group), &asked)
@@ -97,7 +97,7 @@ fn build_v4(frame: &mut [u8; MAX_LEN], settings: &Settings, asked: &Asked) -> Re
     Ok(ethernet::HEADER_LEN + HEADER_LEN + len)
 }
 
-/// The message and how many of its bytes there are.
+/// The message and its length in bytes.
 fn igmp(settings: &Settings, asked: &Asked, group: Ipv4Addr) -> ([u8; 12], usize) {
     let tenths = asked.response_ns / (100 * MILLISECOND);
     let [a, b, c, d] = group.octets();
@@ -135,7 +135,7 @@ fn build_v6(frame: &mut [u8; MAX_LEN], settings: &Settings, asked: &Asked) -> Re
     Ok(ethernet::HEADER_LEN + ipv6::HEADER_LEN + HOP_BY_HOP.len() + len)
 }
 
-/// The message without its checksum, and how many of its bytes there are.
+/// The message without its checksum, and its length in bytes.
 fn mld(settings: &Settings, asked: &Asked, group: Ipv6Addr) -> ([u8; 28], usize) {
     let milliseconds = asked.response_ns / MILLISECOND;
     let (code, len) = match settings.mld {
@@ -165,7 +165,7 @@ fn store(bytes: &mut [u8], at: usize, part: &[u8]) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// A number as a byte: itself below 128, else a floating point number rounded down (RFC 3376 §4.1.1).
+/// Encodes a number as a byte: itself below 128, else a floating point number rounded down (RFC 3376 §4.1.1).
 fn code8(value: u64) -> u8 {
     match value {
         0..128 => value as u8,
@@ -196,7 +196,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Objective: a number is read back with the precision that its encoding has, and never as more.
+        /// Objective: a number reads back with the precision of its encoding, and never larger.
         #[test]
         fn numbers_are_encoded(value in 0u64..1 << 26) {
             let read = u64::from(decode8(code8(value)));

@@ -1,4 +1,4 @@
-//! How a switch snoops: settings, versions of its queries, and what is said of multicast and of a router behind a port.
+//! Multicast settings of a switch and of its ports, such as a router behind one, and versions of queries.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use netvale_wire::MacAddr;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// The version of IGMP in which a switch queries. Reports of all versions are understood.
+/// The IGMP version of a switch's queries. Reports of all versions are understood.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IgmpVersion {
     /// RFC 2236.
@@ -17,7 +17,7 @@ pub enum IgmpVersion {
     V3,
 }
 
-/// The version of MLD in which a switch queries. Reports of both are understood.
+/// The MLD version of a switch's queries. Reports of both are understood.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MldVersion {
     /// RFC 2710.
@@ -27,12 +27,12 @@ pub enum MldVersion {
     V2,
 }
 
-/// Whether a multicast router is behind a port, as iproute2's `mcast_router` says it.
+/// Whether a multicast router is behind a port, in the words of iproute2's `mcast_router`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Router {
     /// `0`: never. Queries from there are refused, too.
     Never,
-    /// `1`: if one is heard there.
+    /// `1`: if one is heard.
     #[default]
     Learned,
     /// `2`: always.
@@ -67,56 +67,56 @@ impl fmt::Display for Router {
     }
 }
 
-/// What a port's operator says of groups.
+/// A port's multicast settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Multicast {
-    /// Whether the port gets only the groups that somebody behind it wants.
+    /// Whether the port gets only groups with members behind it.
     pub snooping: bool,
-    /// Whether the switch queries while nobody else does.
+    /// Whether the switch queries in the absence of another querier.
     pub querier: bool,
     /// Whether a router is behind it.
     pub router: Router,
-    /// Whether a leave is believed without asking.
+    /// Whether a leave ends the membership without a query.
     pub fast_leave: bool,
 }
 
 impl Multicast {
-    /// Whether its switch has to know who wants which groups.
+    /// Whether its switch must know the members of groups.
     pub fn needs_groups(&self) -> bool {
         self.snooping || self.querier
     }
 }
 
-/// How a switch snoops. [`Settings::new`] has the Linux bridge's defaults; times are in ns.
+/// A switch's snooping settings. [`Settings::new`] has the Linux bridge's defaults; times are in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The address that queries come from.
+    /// The source address of queries.
     pub mac: MacAddr,
-    /// Whether the switch queries while no one else does (`mcast_querier`).
+    /// Whether the switch queries in the absence of another querier (`mcast_querier`).
     pub querier: bool,
-    /// In which version of IGMP (`mcast_igmp_version`).
+    /// The IGMP version of queries (`mcast_igmp_version`).
     pub igmp: IgmpVersion,
-    /// In which version of MLD (`mcast_mld_version`).
+    /// The MLD version of queries (`mcast_mld_version`).
     pub mld: MldVersion,
-    /// Between two general queries (`mcast_query_interval`); one second at least.
+    /// Interval of general queries (`mcast_query_interval`); at least one second.
     pub query_interval_ns: u64,
-    /// How long hosts may take to answer one (`mcast_query_response_interval`).
+    /// Time for hosts to answer one (`mcast_query_response_interval`).
     pub query_response_interval_ns: u64,
-    /// Between the first general queries (`mcast_startup_query_interval`); one second at least.
+    /// Interval of the first general queries (`mcast_startup_query_interval`); at least one second.
     pub startup_query_interval_ns: u64,
-    /// How many of those there are (`mcast_startup_query_count`).
+    /// Number of these (`mcast_startup_query_count`).
     pub startup_query_count: u8,
-    /// Between two queries after a host has left a group (`mcast_last_member_interval`); a tenth of a second at least.
+    /// Interval of queries after a leave (`mcast_last_member_interval`); at least a tenth of a second.
     pub last_member_interval_ns: u64,
-    /// How many of those there are (`mcast_last_member_count`).
+    /// Number of these (`mcast_last_member_count`).
     pub last_member_count: u8,
-    /// After which a member that is not heard of is forgotten (`mcast_membership_interval`).
+    /// Time after which a silent member expires (`mcast_membership_interval`).
     pub membership_interval_ns: u64,
-    /// After which another querier, or a router, is forgotten (`mcast_querier_interval`).
+    /// Time after which another querier, or a router, expires (`mcast_querier_interval`).
     pub other_querier_interval_ns: u64,
-    /// The most groups in all VLANs (`mcast_hash_max`).
+    /// Limit of groups in all VLANs (`mcast_hash_max`).
     pub max_groups: usize,
-    /// The most groups of which one port can be a member, in all VLANs.
+    /// Limit of one port's groups, in all VLANs.
     pub per_port: usize,
 }
 
@@ -141,7 +141,7 @@ impl Settings {
         }
     }
 
-    /// The same with no interval so short that queries would be a flood, as Linux clamps them.
+    /// The same with intervals long enough to avoid a flood of queries, clamped as in Linux.
     pub(super) fn clamped(self) -> Self {
         Self {
             query_interval_ns: self.query_interval_ns.max(SECOND),
@@ -156,7 +156,7 @@ impl Settings {
 mod tests {
     use super::*;
 
-    /// Objective: the words of `mcast_router` read back as they print; the temporary kind of Linux is no setting here.
+    /// Objective: the words of `mcast_router` read back as they print; Linux's temporary kind is not a setting here.
     #[test]
     fn words_of_routers() {
         for router in [Router::Never, Router::Learned, Router::Always] {

@@ -1,4 +1,4 @@
-//! Who is a member of what, until when.
+//! Memberships and their expiry.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -6,16 +6,15 @@ use std::net::IpAddr;
 use super::settings::Settings;
 use super::{Membership, PortSet};
 
-/// A VLAN and a group. Groups that share a MAC address are told apart here, so that leaving one is not leaving the
-/// other.
+/// A VLAN and a group. Groups that share a MAC address are distinct here: leaving one is not leaving the other.
 pub(super) type Key = (u16, IpAddr);
 
-/// What became of a join.
+/// The outcome of a join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Joined {
     Anew,
     Again,
-    /// There are too many groups, or the port is a member of too many.
+    /// There are too many groups, or the port has too many.
     Refused,
 }
 
@@ -23,9 +22,9 @@ pub(super) enum Joined {
 #[derive(Debug)]
 pub(super) struct Table {
     groups: BTreeMap<Key, Vec<Member>>,
-    /// Of how many groups each port is a member.
+    /// Number of groups of each port.
     per_port: [usize; 256],
-    /// Questions to send, by time: one for each member that may have left.
+    /// Queries to send, by time: one for each member that may have left.
     questions: BTreeSet<(u64, Key, u8)>,
     /// No membership ends before this.
     wake: u64,
@@ -39,7 +38,7 @@ pub(super) struct Table {
 struct Member {
     port: u8,
     expires: u64,
-    /// When to ask next whether it is still there, if it may not be, and how many times.
+    /// When to query next, if the member may have left, and how many times.
     ask_at: u64,
     asks_left: u8,
 }
@@ -76,7 +75,7 @@ impl Table {
         Joined::Anew
     }
 
-    /// `port` is no member any more. Returns whether it was one.
+    /// Ends the membership of `port`. Returns whether it was a member.
     pub fn leave(&mut self, key: Key, port: u8) -> bool {
         let Some(members) = self.groups.get_mut(&key) else {
             return false;
@@ -93,8 +92,8 @@ impl Table {
         true
     }
 
-    /// `port` may be no member any more: asks some times, and lets the membership end if nobody answers. While that
-    /// goes on another leave changes nothing.
+    /// Handles a leave that may not be the last member's: queries some times, and ends the membership if there is no
+    /// answer. Further leaves meanwhile change nothing.
     pub fn question(&mut self, now_ns: u64, key: Key, port: u8) {
         let Some(member) = self.groups.get_mut(&key).and_then(|members| find(members, port)) else {
             return;
@@ -104,12 +103,13 @@ impl Table {
         }
         let until = now_ns.saturating_add(self.interval.saturating_mul(self.count.into()));
         member.expires = member.expires.min(until);
-        (member.ask_at, member.asks_left) = (now_ns, self.count);
+        member.ask_at = now_ns;
+        member.asks_left = self.count;
         self.wake = self.wake.min(member.expires);
         self.questions.insert((now_ns, key, port));
     }
 
-    /// A question that is due.
+    /// Takes a query that is due.
     pub fn take_question(&mut self, now_ns: u64) -> Option<(Key, u8)> {
         let &(at, key, port) = self.questions.first().filter(|question| question.0 <= now_ns)?;
         self.questions.remove(&(at, key, port));
@@ -123,7 +123,7 @@ impl Table {
         Some((key, port))
     }
 
-    /// All memberships of a group end at `until` unless they are renewed.
+    /// Ends all memberships of a group at `until` unless renewed.
     pub fn lower(&mut self, key: Key, until: u64) {
         for member in self.groups.get_mut(&key).into_iter().flatten() {
             member.expires = member.expires.min(until);
@@ -131,7 +131,7 @@ impl Table {
         }
     }
 
-    /// Ends the memberships whose time is over. Returns whether there were any.
+    /// Ends expired memberships. Returns whether there were any.
     pub fn expire(&mut self, now_ns: u64) -> bool {
         if now_ns < self.wake {
             return false;
@@ -142,14 +142,15 @@ impl Table {
         ended
     }
 
-    /// Ends the memberships that are not to be kept. Returns whether there were any.
+    /// Ends the memberships that `keep` rejects. Returns whether there were any.
     pub fn retain(&mut self, keep: impl Fn(&Key, u8) -> bool) -> bool {
         self.keep(|key, member| keep(key, member.port))
     }
 
     fn keep(&mut self, keep: impl Fn(&Key, &Member) -> bool) -> bool {
         let mut ended = false;
-        let (questions, per_port) = (&mut self.questions, &mut self.per_port);
+        let questions = &mut self.questions;
+        let per_port = &mut self.per_port;
         self.groups.retain(|key, members| {
             members.retain_mut(|member| {
                 let stays = keep(key, member);
@@ -165,7 +166,7 @@ impl Table {
         ended
     }
 
-    /// When there is next something to do.
+    /// When there is next work.
     pub fn next(&self) -> u64 {
         self.questions.first().map_or(self.wake, |question| question.0.min(self.wake))
     }
@@ -192,7 +193,7 @@ fn find(members: &mut [Member], port: u8) -> Option<&mut Member> {
     members.iter_mut().find(|member| member.port == port)
 }
 
-/// Nothing is to be asked of `member` any more, so that no question is left of one that comes and goes.
+/// Cancels the query about `member`: a member that comes and goes leaves no query behind.
 fn forget_question(questions: &mut BTreeSet<(u64, Key, u8)>, key: Key, member: &mut Member) {
     if member.asks_left > 0 {
         questions.remove(&(member.ask_at, key, member.port));

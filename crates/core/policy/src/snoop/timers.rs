@@ -1,15 +1,15 @@
-//! Ports that are something for a time.
+//! Ports with a property for a limited time.
 
 use super::PortSet;
 
-/// For each port in a set, when it leaves it.
+/// A set of ports, each with its end.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     ends: Vec<(u8, u64)>,
 }
 
 impl Timers {
-    /// Puts `port` in until `end`, or leaves it in until then. Returns whether it is new.
+    /// Adds `port` until `end`, or extends it until then. Returns whether it is new.
     pub fn set(&mut self, port: u8, end: u64) -> bool {
         match self.ends.iter_mut().find(|(other, _)| *other == port) {
             Some(entry) => {
@@ -23,12 +23,12 @@ impl Timers {
         }
     }
 
-    /// Takes `port` out. Returns whether it was in.
+    /// Removes `port`. Returns whether it was present.
     pub fn remove(&mut self, port: u8) -> bool {
         self.retain(|other, _| other != port)
     }
 
-    /// Takes out the ports whose time is over. Returns whether there were any.
+    /// Removes expired ports. Returns whether there were any.
     pub fn expire(&mut self, now_ns: u64) -> bool {
         self.retain(|_, end| end > now_ns)
     }
@@ -39,7 +39,7 @@ impl Timers {
         self.ends.len() != before
     }
 
-    /// When the first port leaves.
+    /// When the first port expires.
     pub fn next(&self) -> u64 {
         self.ends.iter().map(|&(_, end)| end).min().unwrap_or(u64::MAX)
     }

@@ -1,4 +1,4 @@
-//! Frames that a guarded port may and may not send, check by check, and what cutting and wrapping them does.
+//! Frames that a guarded port may and may not send, check by check, also cut and wrapped.
 
 mod frames;
 
@@ -11,12 +11,12 @@ fn guard(checks: &str) -> Guard {
     Guard::new(checks.parse().unwrap(), GUARDED.parse().unwrap()).unwrap()
 }
 
-/// What `guard` says of a frame of which a switch copied the start.
+/// The verdict of `guard` on a frame of which a switch copied the start.
 fn verdict(guard: &Guard, frame: &[u8]) -> Result<(), Violation> {
     guard.check(&frame[..frame.len().min(guard.head_len())], frame.len())
 }
 
-/// Says of each frame, by name, whether it passes the checks named: all others are the violation.
+/// Checks each frame, by name, for its expected verdict: to pass, or the violation.
 fn table(checks: &str, violation: Violation, rows: &[(&str, bool, Vec<u8>)]) {
     let guard = guard(checks);
     for (name, passes, frame) in rows {
@@ -25,7 +25,7 @@ fn table(checks: &str, violation: Violation, rows: &[(&str, bool, Vec<u8>)]) {
     }
 }
 
-/// Objective: contradictions are named when a guard is made; checks that need no addresses work without.
+/// Objective: contradictions are named when a guard is made; checks without addresses work without them.
 #[test]
 fn checks_need_their_addresses() {
     let made = |checks: &str, addresses: &str| {
@@ -44,7 +44,7 @@ fn checks_need_their_addresses() {
     assert!(sentence.starts_with("the check `arp` has nothing to compare with"), "{sentence}");
 }
 
-/// Objective: names of violations are the names of counters, each once.
+/// Objective: violations have the names of counters, each unique.
 #[test]
 fn violations_have_names() {
     let names = Violation::ALL.map(Violation::name);
@@ -52,7 +52,7 @@ fn violations_have_names() {
     assert_eq!(Violation::RogueRa.to_string(), "rogue-ra");
 }
 
-/// Objective: `mac` looks at the source and at nothing else, and needs no more than a header.
+/// Objective: `mac` checks only the source, and needs only a header.
 #[test]
 fn mac_is_the_source() {
     let guard = guard("mac");
@@ -67,7 +67,7 @@ fn mac_is_the_source() {
     assert!((0..=255).all(|n| guard.check(&ethernet([2, 0, 0, 0, 0, n], 0, &[]), 60).is_ok() == (1..=64).contains(&n)));
 }
 
-/// Objective: ARP and RARP say only what the port has.
+/// Objective: ARP and RARP may claim only the port's addresses.
 #[test]
 fn arp_is_the_ports() {
     let own = |packet: Vec<u8>| ethernet(OWN, ARP, &packet);
@@ -105,7 +105,7 @@ fn arp_compares_what_is_listed() {
     assert!(!by("2001:db8::5", alien("10.0.0.5")), "a port with IPv6 addresses only");
 }
 
-/// Objective: IP sources are the port's, but for those who have none yet.
+/// Objective: IP sources are the port's, except for hosts without an address.
 #[test]
 fn ip_sources_are_the_ports() {
     let solicitation = neighbor(135, "2001:db8::5", &[]);
@@ -144,7 +144,7 @@ fn ip_sources_are_the_ports() {
     assert_eq!(verdict(&v4_only, &udp6("fe80::1", (1, 2))), Err(Violation::SpoofedIp), "nothing is implied");
 }
 
-/// Objective: no DHCP server is behind the port, in whatever it wraps its ports.
+/// Objective: messages of a DHCP server are refused, however its ports are wrapped.
 #[test]
 fn no_dhcp_server_is_there() {
     let server = udp((67, 68));
@@ -191,7 +191,7 @@ fn no_dhcp_server_is_there() {
     );
 }
 
-/// Objective: no router is behind the port, whatever it puts in front (RFC 6105, RFC 7113).
+/// Objective: messages of a router are refused, whatever is put in front (RFC 6105, RFC 7113).
 #[test]
 fn no_router_is_there() {
     let advertisement = icmp6(134, &[0; 12]);
@@ -227,11 +227,12 @@ fn no_router_is_there() {
     );
 }
 
-/// Objective: neighbour discovery says only what the port has (RFC 4861), in one piece (RFC 6980).
+/// Objective: neighbour discovery may claim only the port's addresses (RFC 4861), in one piece (RFC 6980).
 #[test]
 fn neighbours_are_the_ports() {
     let from = |src: &str, message: Vec<u8>| ipv6(src, 58, &message);
-    let (source, target) = (link_layer(1, OWN), link_layer(2, OWN));
+    let source = link_layer(1, OWN);
+    let target = link_layer(2, OWN);
     let alien = link_layer(1, ALIEN);
     let nonce = [14, 1, 1, 2, 3, 4, 5, 6];
     let long = [&[24, 20][..], &[0; 158], &source].concat();
@@ -303,7 +304,7 @@ fn neighbours_are_the_ports() {
     assert_eq!(verdict(&by_mac, &from("::1", neighbor(136, "::2", &target))), Ok(()));
 }
 
-/// A frame for each violation, with the check that it is one of.
+/// A frame for each violation, with its check.
 fn violations() -> Vec<(&'static str, Violation, Vec<u8>)> {
     vec![
         ("mac", Violation::SpoofedMac, ethernet(ALIEN, V4, &udp4("10.0.0.5", (1, 2))[14..])),
@@ -325,7 +326,7 @@ fn violations() -> Vec<(&'static str, Violation, Vec<u8>)> {
     ]
 }
 
-/// The same frames in what checks look past: one and two tags, and LLC/SNAP.
+/// The same frames in wrappers that checks look past: one and two tags, and LLC/SNAP.
 fn wrapped(frame: &[u8]) -> [Vec<u8>; 7] {
     [
         frame.to_vec(),
@@ -338,7 +339,7 @@ fn wrapped(frame: &[u8]) -> [Vec<u8>; 7] {
     ]
 }
 
-/// Objective: tags and LLC/SNAP hide no violation, nor do they make one.
+/// Objective: tags and LLC/SNAP neither hide nor cause a violation.
 #[test]
 fn what_is_wrapped_is_found() {
     for (checks, violation, frame) in violations() {
@@ -353,7 +354,7 @@ fn what_is_wrapped_is_found() {
     }
 }
 
-/// Objective: what is behind a third tag is unknown, and therefore refused by any check but `mac`.
+/// Objective: content behind a third tag is unknown, and therefore refused by any check but `mac`.
 #[test]
 fn a_third_tag_is_refused() {
     let good = udp4("10.0.0.5", (68, 67));
@@ -367,7 +368,7 @@ fn a_third_tag_is_refused() {
     }
 }
 
-/// Objective: 802.3 frames with other headers than SNAP's are let through.
+/// Objective: 802.3 frames with other headers than SNAP pass.
 #[test]
 fn other_802_3_frames_pass() {
     let bpdu = ethernet(OWN, 38, &[&[0x42, 0x42, 3], &[0; 43][..]].concat());
@@ -378,7 +379,7 @@ fn other_802_3_frames_pass() {
     assert!(verdict(&guard("all"), &appletalk[..19]).is_err(), "cut within what may be SNAP");
 }
 
-/// Objective: a violation stays one wherever it is cut, whether the frame ends there or the copy of its start.
+/// Objective: a violation stays one wherever the frame, or the copy of its start, is cut.
 #[test]
 fn cutting_hides_nothing() {
     for (checks, violation, frame) in violations() {
@@ -393,7 +394,7 @@ fn cutting_hides_nothing() {
     }
 }
 
-/// Objective: long frames of which only the start is given pass as they would whole.
+/// Objective: the start of a long frame gets the same verdict as the whole.
 #[test]
 fn starts_of_long_frames_are_enough() {
     let guard = guard("all");
@@ -414,15 +415,14 @@ fn any_checks() -> impl Strategy<Value = Checks> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// Objective: any bytes get an answer.
+    /// Objective: any bytes get a verdict.
     #[test]
     fn any_bytes_get_an_answer(checks in any_checks(), head in prop::collection::vec(any::<u8>(), 0..256), len: u16) {
         let guard = Guard::new(checks, GUARDED.parse().unwrap()).unwrap();
         let _ = guard.check(&head, len.into());
     }
 
-    /// Objective: damaged frames get an answer, and one that is refused cut is not let through because of another
-    /// check.
+    /// Objective: damaged frames get a verdict, and a frame refused when cut is not passed because of another check.
     #[test]
     fn damaged_frames_get_an_answer(
         which in 0usize..12, wrap in 0usize..7, damage in prop::collection::vec((0usize..120, any::<u8>()), 0..4),
@@ -441,7 +441,7 @@ proptest! {
         }
     }
 
-    /// Objective: sources of IP are judged as by comparing bits one by one.
+    /// Objective: IP sources are judged as by comparing bits one by one.
     #[test]
     fn sources_are_compared(first: u32, len in 0u8..=32, src: u32) {
         let prefix = format!("{}/{len}", std::net::Ipv4Addr::from(first));

@@ -15,7 +15,7 @@ fn losses(words: &str) -> Vec<bool> {
     fates(words).map(|fate| fate == Fate::Lost).collect()
 }
 
-/// Times of frames of which none is lost.
+/// Arrival times of frames without loss.
 fn dues(words: &str) -> Vec<f64> {
     fates(words).map(due).map(|due| due as f64).collect()
 }
@@ -40,15 +40,16 @@ fn deviation(values: &[f64]) -> f64 {
     (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64).sqrt()
 }
 
-/// How much each value is like the one before, from -1 to 1.
+/// Correlation of each value with the one before, from -1 to 1.
 fn autocorrelation(values: &[f64]) -> f64 {
-    let (mean, deviation) = (mean(values), deviation(values));
+    let mean = mean(values);
+    let deviation = deviation(values);
     let products: f64 = values.windows(2).map(|pair| (pair[0] - mean) * (pair[1] - mean)).sum();
     products / (values.len() - 1) as f64 / deviation.powi(2)
 }
 
-/// Asserts that `found` of the frames are within 3 standard deviations of the share that is `expected`. Chances of
-/// frames that are alike count for fewer: `alike` says how many there are to one that counts.
+/// Asserts that `found` of the frames are within 3 standard deviations of the `expected` share. Correlated frames count
+/// for fewer: `alike` of them count as one.
 fn assert_share(found: usize, expected: f64, alike: f64) {
     let found = found as f64 / FRAMES as f64;
     let sigma = (expected * (1.0 - expected) * alike / FRAMES as f64).sqrt();
@@ -59,13 +60,13 @@ fn assert_near(value: f64, expected: f64, tolerance: f64) {
     assert!((value - expected).abs() <= tolerance * expected.abs(), "{value} for {expected}");
 }
 
-/// How long losses in a row are, on average.
+/// Average length of runs of losses.
 fn burst(losses: &[bool]) -> f64 {
     let starts = losses.windows(2).filter(|pair| !pair[0] && pair[1]).count();
     count(losses) as f64 / starts as f64
 }
 
-/// Objective: random losses are as many as asked for, each alone.
+/// Objective: random losses have the configured rate, each independent.
 #[test]
 fn random_loss() {
     for percent in [0.1, 1.0, 30.0] {
@@ -77,18 +78,19 @@ fn random_loss() {
     assert_eq!(count(&losses("loss 100%")), FRAMES);
 }
 
-/// Objective: losses of the model of Gilbert and Elliott are as many, and in bursts as long, as its theory has them.
+/// Objective: losses of the model of Gilbert and Elliott have the rate and the burst lengths of its theory.
 #[test]
 fn gemodel_loss() {
-    let (p, r) = (0.01, 0.25);
+    let p = 0.01;
+    let r = 0.25;
     let correlation: f64 = 1.0 - p - r;
     let alike = (1.0 + correlation) / (1.0 - correlation);
     let bad = p / (p + r);
-    // Gilbert's model: all frames are lost while it is bad, which it is for 1/r of them.
+    // Gilbert's model: all frames are lost in the bad state, which lasts for 1/r frames.
     let gilbert = losses("loss gemodel 1% 25%");
     assert_share(count(&gilbert), bad, alike);
     assert_near(burst(&gilbert), 1.0 / r, 0.03);
-    // With one chance alone, frames are lost by it.
+    // With a single chance, frames are lost by it.
     let alone = losses("loss gemodel 10%");
     assert_share(count(&alone), 0.1, 1.0);
     assert_near(burst(&alone), 1.0 / 0.9, 0.01);
@@ -97,22 +99,27 @@ fn gemodel_loss() {
     assert_share(count(&both), bad * 0.7 + (1.0 - bad) * 0.005, alike);
 }
 
-/// Objective: losses of the chain of four states are as many as its stationary state has them.
+/// Objective: losses of the chain of four states have the rate of its stationary state.
 #[test]
 fn state_loss() {
-    let (p13, p31, p32, p23, p14) = (0.01, 0.3, 0.2, 0.4, 0.02);
+    let p13 = 0.01;
+    let p31 = 0.3;
+    let p32 = 0.2;
+    let p23 = 0.4;
+    let p14 = 0.02;
     let losses = losses("loss state 1% 30% 20% 40% 2%");
-    // What goes from 1 to 3 comes back, and so does what goes from 3 to 2 and from 1 to 4.
+    // The chain returns from 3 to 1 as often as it goes from 1 to 3, and likewise for 3 and 2, and for 1 and 4.
     let three = p13 / p31;
-    let (two, four) = (three * p32 / p23, p14);
+    let two = three * p32 / p23;
+    let four = p14;
     assert_share(count(&losses), (three + four) / (1.0 + two + three + four), 4.0);
-    // With one chance alone, frames are lost by it.
+    // With a single chance, frames are lost by it.
     let alone = self::losses("loss state 10%");
     assert_share(count(&alone), 0.1, 1.0);
     assert_near(burst(&alone), 1.0 / 0.9, 0.01);
 }
 
-/// Objective: bit errors lose frames by their length.
+/// Objective: bit errors lose frames in proportion to their length.
 #[test]
 fn bit_error_loss() {
     assert_share(count(&losses("loss ber 1e-5")), 1.0 - (1.0 - 1e-5_f64).powi(12_000), 1.0);
@@ -122,7 +129,7 @@ fn bit_error_loss() {
     assert_eq!(model.decide(0, 0), Fate::Sent { due_ns: 0, again: false, flip: None });
 }
 
-/// Objective: delays have the mean and the deviation of their distribution, and stay within its ends.
+/// Objective: delays have the mean and the deviation of their distribution, and stay within its bounds.
 #[test]
 fn delay_distributions() {
     let pareto = pareto_moments();
@@ -140,8 +147,8 @@ fn delay_distributions() {
     assert!(dues("delay 100ms 10ms distribution exponential").iter().all(|delay| *delay >= 90e6));
 }
 
-/// Mean and deviation of a Pareto delay, in units of the jitter: of 4/3 (u^(-1/3) - 3/2) for u from 0 to 1, but not
-/// more than 4, which it is at u = (2/9)^3.
+/// Mean and deviation of a Pareto delay, in units of the jitter: of 4/3 (u^(-1/3) - 3/2) for u from 0 to 1, cut off at
+/// 4, its value at u = (2/9)^3.
 fn pareto_moments() -> (f64, f64) {
     let cut = (2.0_f64 / 9.0).powi(3);
     // Integrals of u^(-1/3) and of u^(-2/3) from the cut to 1.
@@ -152,7 +159,7 @@ fn pareto_moments() -> (f64, f64) {
     (mean, (square - mean * mean).sqrt())
 }
 
-/// Objective: a delay that is Pareto-normal is a quarter normal and three quarters Pareto, for each random number.
+/// Objective: a Pareto-normal delay is a quarter normal and three quarters Pareto, for each random number.
 #[test]
 fn paretonormal_is_a_mixture() {
     let of = |shape: &str| dues(&format!("delay 100ms 10ms distribution {shape}"));
@@ -161,7 +168,7 @@ fn paretonormal_is_a_mixture() {
     }
 }
 
-/// Objective: each delay is as much like the last one as asked for.
+/// Objective: consecutive delays have the configured correlation.
 #[test]
 fn correlated_delays() {
     for (percent, shape) in [(0, ""), (25, ""), (75, ""), (50, "distribution normal")] {
@@ -172,10 +179,12 @@ fn correlated_delays() {
     assert!(same.iter().all(|delay| *delay == same[0]));
 }
 
-/// Objective: as many frames come twice, or damaged in any of their bits, as asked for.
+/// Objective: duplicates, and frames with a damaged bit anywhere, have the configured rates.
 #[test]
 fn duplicates_and_damage() {
-    let (mut twice, mut damaged, mut parts) = (0, 0, [0_u32; 8]);
+    let mut twice = 0;
+    let mut damaged = 0;
+    let mut parts = [0_u32; 8];
     for fate in fates("duplicate 2% corrupt 5%") {
         let Fate::Sent { again, flip, .. } = fate else { panic!("a link that loses nothing has lost a frame") };
         twice += usize::from(again);
@@ -189,7 +198,7 @@ fn duplicates_and_damage() {
     assert!(parts.iter().all(|part| (5_950..6_550).contains(part)), "{parts:?}");
 }
 
-/// Objective: a frame that is to come twice and to be lost comes once, as in the kernel, and copies may be lost, too.
+/// Objective: a frame that is both duplicated and lost arrives once, as in the kernel, and copies may be lost, too.
 #[test]
 fn lost_duplicates() {
     let fates: Vec<Fate> = fates("duplicate 100% loss 30%").collect();
@@ -202,18 +211,18 @@ fn lost_duplicates() {
     assert_share(copies.iter().filter(|fate| **fate == Fate::Lost).count(), 0.3, 1.0);
 }
 
-/// Objective: as many frames skip the delay as asked for, at most each `gap`-th of them.
+/// Objective: the configured share of frames skips the delay, at most each `gap`-th of them.
 #[test]
 fn reordered_frames() {
     let skipped = |words: &str| -> Vec<bool> { fates(words).map(|fate| due(fate) == 0).collect() };
     assert_share(count(&skipped("delay 10ms reorder 25%")), 0.25, 1.0);
     let fifth = skipped("delay 10ms reorder 100% gap 5");
     assert!(fifth.iter().enumerate().all(|(frame, skips)| *skips == (frame % 5 == 4)));
-    // Four frames may not. Of those after them each second does: the second one, on average.
+    // Four frames may not skip it. Of those after them each second does: the second one, on average.
     assert_share(count(&skipped("delay 10ms reorder 50% gap 5")), 1.0 / 6.0, 1.0);
 }
 
-/// Objective: frames of 1500 bytes are 1.2 ms apart at 10 Mbit/s, however early they come, and in order.
+/// Objective: frames of 1500 bytes are 1.2 ms apart at 10 Mbit/s, however early they arrive, and in order.
 #[test]
 fn rate_spaces_frames() {
     for (words, first) in [("rate 10mbit", 1_200_000), ("rate 10mbit delay 70ms", 71_200_000)] {
@@ -221,7 +230,7 @@ fn rate_spaces_frames() {
         let dues: Vec<u64> = (0..100).map(|_| due(model.decide(0, 1500))).collect();
         assert_eq!(dues[0], first);
         assert!(dues.windows(2).all(|pair| pair[1] - pair[0] == 1_200_000));
-        // A frame after a pause has the link for itself.
+        // A frame after a pause has the link to itself.
         assert_eq!(due(model.decide(1_000_000_000, 1500)), 1_000_000_000 + first);
     }
     let mut jittered = Model::new(&"rate 10mbit delay 10ms 5ms".parse().unwrap(), 1);
@@ -229,7 +238,7 @@ fn rate_spaces_frames() {
     assert!(dues.windows(2).all(|pair| pair[1] - pair[0] >= 1_200_000));
 }
 
-/// Objective: what waits beyond the queue is lost, so that the rate is all that gets through.
+/// Objective: frames beyond the queue are lost, and the rest passes at the rate.
 #[test]
 fn queue_loses_what_is_too_much() {
     let mut model = Model::new(&"rate 10mbit delay 50ms queue 15000".parse().unwrap(), 1);
@@ -238,21 +247,22 @@ fn queue_loses_what_is_too_much() {
     assert!((833..=833 + 12).contains(&sent), "{sent}");
 }
 
-/// Objective: jitter lets frames overtake others, unless they are ordered, by which no frame is earlier.
+/// Objective: jitter lets frames overtake others; ordered frames never do.
 #[test]
 fn ordered_delays() {
     let dues = |words: &str| -> Vec<u64> {
         let mut model = Model::new(&words.parse().unwrap(), 1);
         (0..10_000).map(|frame| due(model.decide(frame * 1000, 60))).collect()
     };
-    let (free, ordered) = (dues("delay 10ms 5ms"), dues("delay 10ms 5ms ordered"));
+    let free = dues("delay 10ms 5ms");
+    let ordered = dues("delay 10ms 5ms ordered");
     assert!(!free.is_sorted());
     assert!(ordered.is_sorted());
     assert!(free.iter().zip(&ordered).all(|(free, ordered)| free <= ordered));
     assert!(dues("delay 10ms 5ms ordered rate 1gbit").windows(2).all(|pair| pair[1] - pair[0] >= 480));
 }
 
-/// Objective: fates follow from the seed, and from the spec's own if there is one.
+/// Objective: the seed determines the fates, the specification's own first.
 #[test]
 fn seeds() {
     let fates = |words: &str, seed| -> Vec<Fate> {
@@ -265,7 +275,7 @@ fn seeds() {
     assert_eq!(fates(&format!("{words} seed 1"), 2), fates(words, 1));
 }
 
-/// Objective: a seed has the same fates on each machine and in each version, which a report of a failure relies on.
+/// Objective: a seed has the same fates on every machine and in every version: reports of failures rely on it.
 #[test]
 fn known_fates() {
     let mut model = Model::new(&"delay 10ms 1ms distribution normal loss 20%".parse().unwrap(), 42);
@@ -276,7 +286,7 @@ fn known_fates() {
     assert_eq!(dues.collect::<Vec<u64>>(), [0, 9_648_071, 11_016_602, 11_389_160, 8_960_571, 9_656_494]);
 }
 
-/// A number, with the ends of what there is more often than by chance.
+/// A number, with a preference for extremes.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![any::<u64>(), 0..10_u64, Just(u64::MAX), Just(i64::MAX as u64), 0..1_000_000_000_u64]
 }
@@ -326,7 +336,7 @@ fn room() -> impl Strategy<Value = String> {
         .prop_map(|(limit, bytes, seed)| format!("limit {limit} bytes {bytes} seed {seed}"))
 }
 
-/// Words that ask for anything at all.
+/// Words with arbitrary requests.
 fn words() -> impl Strategy<Value = String> {
     let part = |part: BoxedStrategy<String>| prop::option::of(part).prop_map(Option::unwrap_or_default);
     let delays = (part(delay().boxed()), part(loss().boxed()), part(rate().boxed()));
@@ -335,14 +345,14 @@ fn words() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Objective: what is shown of a spec is read as the same spec.
+    /// Objective: a shown specification reads back as the same.
     #[test]
     fn round_trip(words in words()) {
         let spec: Spec = words.parse().unwrap();
         prop_assert_eq!(spec.to_string().parse::<Spec>(), Ok(spec));
     }
 
-    /// Objective: no numbers make a model panic, have frames sent before they came, or flip bits that are not there.
+    /// Objective: no numbers make a model panic, deliver frames before they were sent, or flip missing bits.
     #[test]
     fn hostile_numbers(
         words in words(),
@@ -360,7 +370,7 @@ proptest! {
         }
     }
 
-    /// Objective: texts of the right words in the wrong places are refused or shown, and never make reading panic.
+    /// Objective: texts of the right words in wrong places are refused or shown, and never cause a panic.
     #[test]
     fn any_words(
         text in "((delay|loss|rate|reorder|gap|distribution|limit|state|ber|ordered|normal|-?[0-9]{1,3}(ms|%|e9)?) ?){0,8}"

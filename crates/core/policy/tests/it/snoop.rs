@@ -1,4 +1,4 @@
-//! Snooping against tables of who gets what when, by messages that hosts, queriers and routers send.
+//! Snooping against tables of destinations over time, with messages of hosts, queriers and routers.
 
 mod messages;
 mod model;
@@ -29,14 +29,14 @@ fn querying() -> Snoop {
     snoop
 }
 
-/// Gives `snoop` a frame that a switch would give it, in VLAN 0.
+/// Passes `snoop` a frame, as a switch would, in VLAN 0.
 fn hear(snoop: &mut Snoop, now_ns: u64, port: u8, frame: &[u8]) -> (Message, bool) {
     assert!(is_control(frame), "{frame:02x?}");
     let observed = snoop.observe(now_ns, 0, port, frame);
     (observed.message, observed.changed)
 }
 
-/// Where frames for `group` go: a port's number each, or all ports.
+/// Destinations of frames for `group`: port numbers, or all ports.
 fn ports(snoop: &Snoop, group: &str) -> Option<Vec<u8>> {
     let mac = MacAddr(group_mac(ip(group)));
     let members = snoop.members(0, mac).map(|ports| ports.iter().collect());
@@ -44,8 +44,8 @@ fn ports(snoop: &Snoop, group: &str) -> Option<Vec<u8>> {
     members
 }
 
-/// Objective: every kind of report joins and leaves as its RFC says. Steps: each record, to one port that is not a
-/// member yet and one that is and whose leaves are believed.
+/// Objective: every kind of report joins and leaves as in its RFC. Steps: each record, to a port that is not a member
+/// yet, and to a member with fast leave.
 #[test]
 fn reports_join_and_leave() {
     let kinds = [(IS_INCLUDE, 0), (IS_INCLUDE, 1), (IS_EXCLUDE, 0), (IS_EXCLUDE, 2), (TO_INCLUDE, 0), (TO_INCLUDE, 3)];
@@ -68,7 +68,7 @@ fn reports_join_and_leave() {
     }
 }
 
-/// Objective: all records of a report count, and none of a report that is cut.
+/// Objective: all records of a report count, but none of a truncated report.
 #[test]
 fn a_report_has_many_records() {
     let mut snoop = settled();
@@ -87,7 +87,7 @@ fn a_report_has_many_records() {
     assert_eq!((snoop.counters().reports, snoop.counters().malformed), (2, 1));
 }
 
-/// Objective: what always goes everywhere does (RFC 4541 §2.1.2, §3), and what nobody joined goes to routers.
+/// Objective: groups that must be flooded are (RFC 4541 §2.1.2, §3), and groups without members go to routers.
 #[test]
 fn some_groups_go_everywhere() {
     let mut snoop = settled();
@@ -104,8 +104,8 @@ fn some_groups_go_everywhere() {
     assert_eq!(snoop.memberships().count(), 0);
 }
 
-/// Objective: groups are kept apart from when a querier is known and hosts had time to answer it, to when it is
-/// forgotten.
+/// Objective: groups are forwarded separately from the time that a querier is known and hosts had time to answer it,
+/// until it expires.
 #[test]
 fn groups_are_kept_apart_while_there_is_a_querier() {
     let mut snoop = Snoop::new(Settings::new(SWITCH));
@@ -125,7 +125,7 @@ fn groups_are_kept_apart_while_there_is_a_querier() {
     assert_eq!(ports(&snoop, "239.1.1.1"), None);
 }
 
-/// Objective: a member is forgotten after the membership interval, and a report in between starts it anew.
+/// Objective: a member expires after the membership interval, and a report in between restarts it.
 #[test]
 fn members_are_forgotten() {
     let mut snoop = querying();
@@ -142,7 +142,7 @@ fn members_are_forgotten() {
     assert_eq!(ports(&snoop, "239.1.1.1"), Some(vec![]));
 }
 
-/// Objective: the querier asks twice after a leave, only the port that left, and forgets it if nobody answers.
+/// Objective: after a leave, the querier queries twice, only at that port, and ends the membership without an answer.
 #[test]
 fn a_querier_asks_after_a_leave() {
     for group in ["239.1.1.1", "ff05::1:1"] {
@@ -162,7 +162,7 @@ fn a_querier_asks_after_a_leave() {
     }
 }
 
-/// Objective: an answer in time keeps the port a member for the whole interval, and ends the asking.
+/// Objective: an answer in time keeps the port a member for the whole interval, and ends the queries.
 #[test]
 fn an_answer_keeps_a_member() {
     let mut snoop = querying();
@@ -177,7 +177,7 @@ fn an_answer_keeps_a_member() {
     assert_eq!(snoop.memberships().next().unwrap().expires_ns, 280 * SECOND);
 }
 
-/// Objective: leaves are believed without asking where there is one host, and left to the querier where it is another.
+/// Objective: with fast leave, a leave ends the membership without a query; otherwise it is left to the other querier.
 #[test]
 fn others_leave_with_the_querier() {
     let mut snoop = settled();
@@ -196,7 +196,7 @@ fn others_leave_with_the_querier() {
     assert_eq!(ports(&snoop, "239.1.1.1"), Some(vec![3, 9]));
 }
 
-/// Objective: a query that leaves members no time to answer does not throw them out.
+/// Objective: a query that leaves members no time to answer does not end memberships.
 #[test]
 fn a_hasty_query_throws_nobody_out() {
     let mut snoop = settled();
@@ -213,7 +213,7 @@ fn a_hasty_query_throws_nobody_out() {
     assert!(!snoop.tick(100 * SECOND).changed);
 }
 
-/// Objective: the lowest address queries (RFC 2236 §3, RFC 3810 §7.6.2), and one is forgotten in time.
+/// Objective: the lowest address is the querier (RFC 2236 §3, RFC 3810 §7.6.2), and a silent one expires.
 #[test]
 fn the_lowest_address_is_the_querier() {
     let mut snoop = Snoop::new(Settings::new(SWITCH));
@@ -230,7 +230,7 @@ fn the_lowest_address_is_the_querier() {
     assert_eq!(snoop.querier(0, Family::V4), None);
 }
 
-/// Objective: routers are where queries and hellos come from, for a time, and where the configuration says.
+/// Objective: routers are recognised by queries and hellos, for a time, and by the configuration.
 #[test]
 fn routers_get_all_groups() {
     let mut snoop = querying();
@@ -253,7 +253,7 @@ fn routers_get_all_groups() {
     assert_eq!(snoop.counters().hellos, 3);
 }
 
-/// Objective: a port that may have no router behind it becomes no router's and no querier's, and stops being one.
+/// Objective: a port without routers never becomes a router's or a querier's, and stops being one.
 #[test]
 fn some_ports_have_no_routers() {
     let mut snoop = settled();
@@ -266,7 +266,7 @@ fn some_ports_have_no_routers() {
     assert_eq!(snoop.counters().refused_queries, 1);
 }
 
-/// Objective: groups whose addresses share a MAC address share frames, but are left one by one.
+/// Objective: groups with a shared MAC address share frames, but are left one by one.
 #[test]
 fn groups_that_share_a_mac_address_share_frames() {
     let mut snoop = settled();
@@ -281,7 +281,7 @@ fn groups_that_share_a_mac_address_share_frames() {
     assert_eq!(ports(&snoop, "239.1.1.1"), Some(vec![2, 9]));
 }
 
-/// Objective: VLANs do not mix, and can be forgotten; so can ports.
+/// Objective: VLANs are separate, and can be removed; so can ports.
 #[test]
 fn vlans_and_ports_are_forgotten() {
     let mut snoop = Snoop::new(Settings { querier: true, ..Settings::new(SWITCH) });
@@ -299,9 +299,8 @@ fn vlans_and_ports_are_forgotten() {
     assert_eq!((snoop.members(5, mac), snoop.members(6, mac)), (None, set(&[1])));
 }
 
-/// Objective: a port that joins too many groups gets all of them, and no other port loses or gets anything by it.
-/// Steps: a hostile port joins 3000 groups; another joins one of those and one new, which is the last that the table
-/// holds.
+/// Objective: a port that joins too many groups gets all of them, without effect on other ports. Steps: a hostile port
+/// joins 3000 groups; another joins one of those and one new, the last that the table holds.
 #[test]
 fn joins_are_limited() {
     let settings = Settings { querier: true, max_groups: 101, per_port: 100, ..Settings::new(SWITCH) };
@@ -327,7 +326,7 @@ fn joins_are_limited() {
     assert_eq!(ports(&snoop, "239.8.8.8"), Some(vec![]));
 }
 
-/// Objective: a host that joins and leaves without end has one question at most waiting for it.
+/// Objective: a host that joins and leaves endlessly has at most one pending query.
 #[test]
 fn questions_do_not_pile_up() {
     let mut snoop = querying();
@@ -339,7 +338,7 @@ fn questions_do_not_pile_up() {
     assert_eq!(sent, 1);
 }
 
-/// Objective: nothing is asked of a member that is gone, whether its leave was believed or its port left the switch.
+/// Objective: a member that has gone is not queried, whether by fast leave or with its port.
 #[test]
 fn who_is_gone_is_not_asked() {
     let believed = |snoop: &mut Snoop| {

@@ -1,4 +1,4 @@
-//! The far end of a link: decides about frames, and hands out those whose time has come.
+//! The far end of a link: decides about frames, and hands out those that are due.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -16,35 +16,39 @@ use super::{Current, Shared, until};
 use crate::batch::{BATCH, MAX_FRAME};
 use crate::{Batch, DropReason, Ingress, RingCounters};
 
-/// Frames that are decided about in a pass, at most: others wait for the worker, too.
+/// Frames decided about in one pass, at most: the worker has other work, too.
 const MOST_DECIDED: usize = 2 * BATCH;
 
-/// The ingress from which a link's frames come.
+/// The ingress at the far end of a link.
 pub struct LinkEnd {
     shared: Arc<Shared>,
     readers: Vec<Reader>,
     model: Option<Model>,
-    /// Frames that may be under way, and as many as there ever is room for.
+    /// Limit of frames in flight, and its upper bound.
     most: usize,
     room: usize,
-    /// The last change of the settings that is known here.
+    /// The last change of the settings seen here.
     changes: u32,
     schedule: Schedule,
-    /// What the batch holds.
+    /// The frames in the batch.
     taken: Vec<UnderWay>,
-    /// A damaged frame of the batch.
+    /// The damaged frame of the batch.
     damaged: Box<[u8]>,
     is_hurried: bool,
 }
 
 impl LinkEnd {
-    /// The far end of a link under which `room` frames may be under way. `None` if there is no memory.
+    /// Creates the far end of a link with at most `room` frames in flight. `None` if there is no memory.
     pub(super) fn new(shared: Arc<Shared>, room: usize) -> Option<LinkEnd> {
         let readers = shared.lanes.iter().map(|_| Reader::default()).collect();
         let damaged = vec![0; MAX_FRAME].into_boxed_slice();
-        let (taken, schedule) = (Vec::with_capacity(BATCH), Schedule::new(room)?);
+        let taken = Vec::with_capacity(BATCH);
+        let schedule = Schedule::new(room)?;
         let current = shared.current.load_full();
-        let (model, most, changes, is_hurried) = (None, 0, 0, false);
+        let model = None;
+        let most = 0;
+        let changes = 0;
+        let is_hurried = false;
         let mut end = LinkEnd { shared, readers, model, most, room, changes, schedule, taken, damaged, is_hurried };
         end.adopt(&current);
         Some(end)
@@ -55,7 +59,7 @@ impl LinkEnd {
         self.most = current.settings.frames().min(self.room);
     }
 
-    /// Takes over settings that have changed.
+    /// Takes over changed settings.
     #[cold]
     fn look_at_settings(&mut self, changes: u32) {
         let current = self.shared.current.load_full();
@@ -63,16 +67,17 @@ impl LinkEnd {
         self.adopt(&current);
     }
 
-    /// The frame that came first among those that were not decided about.
+    /// The undecided frame that arrived first.
     fn earliest(&mut self) -> Option<(usize, Found)> {
         let lanes = self.shared.lanes.iter().zip(&mut self.readers).enumerate();
         let found = lanes.filter_map(|(number, (lane, reader))| Some((number, reader.peek(lane)?)));
         found.min_by_key(|(_, found)| found.arrived)
     }
 
-    /// Decides about the frames that have come.
+    /// Decides about new frames.
     fn decide(&mut self) {
-        let (mut lost, mut full) = (0, 0);
+        let mut lost = 0;
+        let mut full = 0;
         for _ in 0..MOST_DECIDED {
             let Some((number, found)) = self.earliest() else { break };
             let has_room = self.schedule.len() < self.most;
@@ -103,13 +108,14 @@ impl LinkEnd {
 
     fn send(&mut self, number: usize, found: &Found, due: u64, flip: Option<u32>) {
         let Found { position, size, len, .. } = *found;
-        let (lane, size) = (number as u16, size as u32);
-        // What is damaged of a later frame's headers is damaged of the segment's.
+        let lane = number as u16;
+        let size = size as u32;
+        // Damage to the headers of a later frame becomes damage to the segment's headers.
         let flip = flip.and_then(|flip| flip.checked_rem(len * 8)).unwrap_or(NO_FLIP);
         self.schedule.push(UnderWay { due, lane, position, size, flip });
     }
 
-    /// Sends a frame's duplicate, if it is not lost. Returns whether it is under way.
+    /// Schedules a frame's duplicate, unless it is lost. Returns whether it is in flight.
     fn send_again(&mut self, number: usize, found: &Found) -> bool {
         let fate = self.model.as_mut().map(|model| model.copy(found.arrived, found.on_wire));
         let Some(Fate::Sent { due_ns, flip, .. }) = fate.filter(|_| self.schedule.len() < self.most) else {
@@ -119,18 +125,18 @@ impl LinkEnd {
         true
     }
 
-    /// Frames and bytes are not under way any more.
+    /// Subtracts frames and bytes that are no longer in flight.
     fn forget(&self, frames: u64, bytes: u64) {
         self.shared.frames.fetch_sub(frames, Ordering::Relaxed);
         self.shared.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Whether frames need not wait for their time.
+    /// Whether frames pass without delay.
     fn is_flushed(&self) -> bool {
         self.is_hurried || self.shared.is_flushed.load(Ordering::Relaxed)
     }
 
-    /// How long the next frame waits for the link's rate.
+    /// How long the link's rate delays the next frame.
     fn slowed(&self, now: u64) -> u64 {
         let current = self.shared.current.load();
         let buckets = current.settings.rates.iter().zip(&self.shared.buckets);
@@ -143,7 +149,7 @@ impl LinkEnd {
         buckets.for_each(|(limit, bucket)| bucket.charge(limit, now, [weight].into_iter()));
     }
 
-    /// Adds the frame that is due next to a batch. False if the batch has no room for it.
+    /// Adds the next due frame to a batch. Returns false if the batch has no room for it.
     ///
     /// # Safety
     /// As [`Ingress::take`].
@@ -157,15 +163,14 @@ impl LinkEnd {
             if std::mem::replace(has_damaged, true) {
                 return false;
             }
-            // SAFETY: `len` bytes of the lane, at most as many as there is room for; the two are different memory.
+            // SAFETY: `len` bytes of the lane, at most the capacity of `damaged`; the two do not overlap.
             unsafe { netvale_mem::copy::copy_bytes(at, self.damaged.as_mut_ptr(), len as usize) };
             if let Some(byte) = self.damaged.get_mut((frame.flip / 8) as usize) {
                 *byte ^= 1 << (frame.flip % 8);
             }
             at = self.damaged.as_ptr();
         }
-        // SAFETY: bytes of a lane that are given back, and of a damaged frame that is overwritten, only after
-        // `release`.
+        // SAFETY: bytes of a lane, given back only after `release`, or of the damaged frame, overwritten only after it.
         if !unsafe { batch.push(at, len) } {
             return false;
         }
@@ -189,7 +194,8 @@ impl Ingress for LinkEnd {
         if self.schedule.next().is_none() {
             return;
         }
-        let (now, mut has_damaged) = (self.shared.now(), false);
+        let now = self.shared.now();
+        let mut has_damaged = false;
         while let Some(&next) = self.schedule.next() {
             let may = self.is_flushed() || next.due <= now && self.slowed(now) == 0;
             // SAFETY: this method's own contract.
@@ -203,14 +209,16 @@ impl Ingress for LinkEnd {
     }
 
     fn release(&mut self) {
-        let (mut frames, mut bytes) = (0, 0);
+        let mut frames = 0;
+        let mut bytes = 0;
         for frame in self.taken.drain(..) {
             let number = usize::from(frame.lane);
             let (Some(lane), Some(reader)) = (self.shared.lanes.get(number), self.readers.get_mut(number)) else {
                 continue;
             };
             if reader.done(lane, frame.position) {
-                (frames, bytes) = (frames + 1, bytes + u64::from(frame.size));
+                frames += 1;
+                bytes += u64::from(frame.size);
             }
         }
         if frames > 0 {

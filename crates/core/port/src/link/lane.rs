@@ -1,7 +1,7 @@
 //! A lane: a ring of bytes with one writer at a time and one reader.
 //!
-//! Frames lie in it one behind the other, each whole, behind a record of what is known about it. The writer's bytes
-//! become the reader's with `tail`, and the writer's again with `head`. No other process has this memory.
+//! Frames lie in it one behind the other, each contiguous and behind a record that describes it. Advancing `tail`
+//! passes the writer's bytes to the reader, advancing `head` gives them back. No other process maps this memory.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -14,29 +14,29 @@ use netvale_wire::offload::Offload;
 use crate::Batch;
 use crate::batch::{MAX_FRAME, weight};
 
-/// What stands before each frame.
+/// The record in front of each frame.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Record {
-    /// Bytes to the next record.
+    /// Offset of the next record from this one, in bytes.
     size: u32,
-    /// Bytes of the frame, or [`GAP`].
+    /// Length of the frame in bytes, or [`GAP`].
     len: u32,
     arrived: u64,
-    /// How often it is still to be handed out.
+    /// Number of times it is still to be handed out.
     uses: u16,
-    /// Whether its source address is not to be learned.
+    /// Whether its source address must not be learned.
     no_learn: bool,
     offload: Offload,
 }
 
-/// The length of what fills the end of the ring where no frame fits: only `size` and `len` are there.
+/// The length in the gap that fills the end of the ring where no frame fits: a gap has only `size` and `len`.
 const GAP: u32 = u32::MAX;
 const ALIGN: u64 = 8;
 const HEADER: u64 = size_of::<Record>() as u64;
-/// What a frame takes in a ring, at least: one with nothing behind its Ethernet header.
+/// Least bytes of a frame in a ring: one with nothing behind its Ethernet header.
 pub(super) const LEAST_FRAME: u64 = (HEADER + 14).next_multiple_of(ALIGN);
-/// The least and the most bytes of a ring: one frame of any length fits, and positions in it fit `size`.
+/// Bounds of a ring's size in bytes: one frame of any length fits, and offsets fit `size`.
 const LEAST: u64 = 2 * (MAX_FRAME as u64 + HEADER);
 const MOST: u64 = 1 << 31;
 
@@ -44,7 +44,7 @@ thread_local! {
     static OWN: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// The number of the lane that this thread tries first.
+/// The lane that this thread tries first.
 pub(super) fn own() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     OWN.with(|own| {
@@ -58,32 +58,32 @@ pub(super) fn own() -> usize {
 pub(super) struct Lane {
     memory: NonNull<u8>,
     capacity: u64,
-    /// Where the next record begins, of the bytes of all laps.
+    /// Position of the next record; positions count bytes over all laps.
     tail: AtomicU64,
-    /// Where the oldest record begins that the reader still needs.
+    /// Position of the oldest record that the reader still needs.
     head: AtomicU64,
     is_written: AtomicBool,
 }
 
-// SAFETY: `memory` is this value's own. Its bytes from `tail` to `head` belong to who set `is_written`, those from
-// `head` to `tail` to the reader, of which there is one (`Reader` is neither made twice nor cloned).
+// SAFETY: `memory` is this value's own. Its bytes from `tail` to `head` belong to the thread that set `is_written`,
+// those from `head` to `tail` to the reader, of which there is one (`Reader` is neither made twice nor cloned).
 unsafe impl Send for Lane {}
 // SAFETY: as above.
 unsafe impl Sync for Lane {}
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout, and referred to by nobody any more.
+        // SAFETY: allocated in `new` with this layout; no reference to it is left.
         unsafe { dealloc(self.memory.as_ptr(), layout(self.capacity)) };
     }
 }
 
 fn layout(capacity: u64) -> Layout {
-    // MOST is far below what a layout may have, and ALIGN is a power of two.
+    // MOST is far below the limit of a layout, and ALIGN is a power of two.
     Layout::from_size_align(capacity as usize, ALIGN as usize).unwrap_or(Layout::new::<u64>())
 }
 
-/// What was put into a lane, for [`Writer::publish`].
+/// Bytes put into a lane, for [`Writer::publish`].
 pub(super) struct Put {
     pub(super) frames: usize,
     pub(super) bytes: u64,
@@ -100,13 +100,12 @@ impl Drop for Writer<'_> {
 }
 
 impl Lane {
-    /// Bytes of a ring that is asked to have that many.
+    /// Size of a ring for a request of `bytes`.
     pub(super) fn capacity_for(bytes: u64) -> u64 {
         bytes.clamp(LEAST, MOST).next_multiple_of(ALIGN)
     }
 
-    /// Makes a ring of about that many bytes; `None` if there is no memory. Pages are taken only when they are first
-    /// written.
+    /// Creates a ring of about `bytes` bytes; `None` if there is no memory. Pages are allocated on first write.
     pub(super) fn new(bytes: u64) -> Option<Lane> {
         let capacity = Self::capacity_for(bytes);
         // SAFETY: the layout's size is not 0.
@@ -115,12 +114,12 @@ impl Lane {
         Some(Lane { memory, capacity, tail, head, is_written })
     }
 
-    /// Whether a thread has the right to write.
+    /// Whether a thread holds the right to write.
     pub(super) fn is_written(&self) -> bool {
         self.is_written.load(Ordering::Relaxed)
     }
 
-    /// The right to write, unless another thread has it.
+    /// Takes the right to write, unless another thread holds it.
     pub(super) fn write(&self) -> Option<Writer<'_>> {
         (!self.is_written.swap(true, Ordering::Acquire)).then_some(Writer(self))
     }
@@ -147,11 +146,12 @@ impl Lane {
 }
 
 impl Writer<'_> {
-    /// Copies frames behind the last ones, as long as there is room and they have at most `room` bytes with their
-    /// records. The reader sees them once they are [published](Writer::publish).
+    /// Copies frames behind the previous ones, as long as the lane has room and their total with records is at most
+    /// `room` bytes. The reader sees them once they are [published](Writer::publish).
     pub(super) fn put(&mut self, batch: &Batch, picks: &[u16], now: u64, room: u64) -> Put {
         let lane = self.0;
-        let (mut at, head) = (lane.tail.load(Ordering::Relaxed), lane.head.load(Ordering::Acquire));
+        let mut at = lane.tail.load(Ordering::Relaxed);
+        let head = lane.head.load(Ordering::Acquire);
         let mut put = Put { frames: 0, bytes: 0, tail: at };
         for &pick in picks {
             let Some(frame) = batch.get(pick.into()) else { break };
@@ -169,9 +169,9 @@ impl Writer<'_> {
                 no_learn: frame.no_learn(),
                 offload: frame.offload(),
             };
-            // SAFETY: the bytes up to `at + gap + size` are free, as was just seen, and this value alone may write
-            // them; neither the gap, which ends with the ring, nor the record, which then begins with it, reaches past
-            // its end.
+            // SAFETY: the bytes up to `at + gap + size` are free, as checked above, and only this value may write them;
+            // neither the gap, which ends with the ring, nor the record, which then begins with it, reaches past its
+            // end.
             unsafe {
                 if gap > 0 {
                     lane.at(at).cast::<[u32; 2]>().write([gap as u32, GAP]);
@@ -181,13 +181,14 @@ impl Writer<'_> {
                 frame.copy_out_raw(0, to.add(HEADER as usize), frame.len());
             }
             at += gap + size;
-            (put.frames, put.bytes) = (put.frames + 1, put.bytes + size);
+            put.frames += 1;
+            put.bytes += size;
         }
         put.tail = at;
         put
     }
 
-    /// Gives the reader what was put.
+    /// Passes the frames to the reader.
     pub(super) fn publish(self, put: &Put) {
         self.0.tail.store(put.tail, Ordering::Release);
     }
@@ -199,38 +200,38 @@ pub(super) struct Found {
     pub(super) position: u64,
     pub(super) arrived: u64,
     pub(super) len: u32,
-    /// Bytes of all frames that it becomes.
+    /// Bytes on the wire of all frames that it is cut into.
     pub(super) on_wire: u32,
-    /// Bytes that it takes, with its record.
+    /// Bytes in the lane, including its record.
     pub(super) size: u64,
 }
 
-/// Where a frame lies, and what goes with it.
+/// A frame's place in a lane, and its marks.
 pub(super) struct Placed {
     pub(super) at: *const u8,
     pub(super) len: u32,
-    /// What is left to do on it.
+    /// The offload pending on it.
     pub(super) offload: Offload,
-    /// Whether its source address is not to be learned.
+    /// Whether its source address must not be learned.
     pub(super) no_learn: bool,
 }
 
-/// The reader's side of a lane. There is one for each.
+/// The reader's side of a lane; one for each lane.
 #[derive(Default)]
 pub(super) struct Reader {
-    /// The next record to be found.
+    /// Position of the next record to read.
     next: u64,
-    /// The oldest one that is still needed.
+    /// Position of the oldest record still needed.
     oldest: u64,
 }
 
 impl Reader {
-    /// Whether there are frames that were not found yet.
+    /// Whether there are unread frames.
     pub(super) fn has_news(&self, lane: &Lane) -> bool {
         self.next != lane.tail.load(Ordering::Acquire)
     }
 
-    /// The next frame. It stays the next one until it is [taken](Reader::take).
+    /// The next frame. It stays next until it is [taken](Reader::take).
     pub(super) fn peek(&mut self, lane: &Lane) -> Option<Found> {
         while self.has_news(lane) {
             // SAFETY: records from `next` to the tail are complete, and belong to the reader.
@@ -246,7 +247,7 @@ impl Reader {
         None
     }
 
-    /// Goes on behind a frame that was found, which is to be handed out `uses` times.
+    /// Steps past a frame, which will be handed out `uses` times.
     pub(super) fn take(&mut self, lane: &Lane, found: &Found, uses: u16) {
         self.next = found.position + found.size;
         // SAFETY: the record belongs to the reader until `oldest` has passed it.
@@ -256,7 +257,7 @@ impl Reader {
         }
     }
 
-    /// A frame's place. Its bytes stay until it is [done with](Reader::done).
+    /// A frame's place. Its bytes stay valid until it is [done](Reader::done).
     pub(super) fn frame(&self, lane: &Lane, position: u64) -> Placed {
         // SAFETY: as in `take`.
         let record = unsafe { lane.record(position) };
@@ -267,7 +268,7 @@ impl Reader {
         record.map_or(none, placed)
     }
 
-    /// A frame was handed out, or will not be: once less is to be done. Returns whether it was the last time.
+    /// Counts one use of a frame, handed out or given up. Returns whether it was the last.
     pub(super) fn done(&mut self, lane: &Lane, position: u64) -> bool {
         // SAFETY: as in `take`.
         let left = unsafe {
@@ -281,7 +282,7 @@ impl Reader {
         left == 0
     }
 
-    /// Gives the oldest records back that are not needed any more.
+    /// Gives back the oldest records that are no longer needed.
     fn give_back(&mut self, lane: &Lane) {
         while self.oldest < self.next {
             // SAFETY: records from the oldest to the next one belong to the reader.

@@ -1,25 +1,25 @@
-//! Frames under way, in the order in which they arrive.
+//! Frames in flight, in the order of their arrival times.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
 
-/// A frame that is under way.
+/// A frame in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct UnderWay {
-    /// When it arrives.
+    /// Its arrival time.
     pub(super) due: u64,
-    /// The number of its lane, its place there, and the bytes that it takes.
+    /// Its lane, its position there, and its bytes in the lane.
     pub(super) lane: u16,
     pub(super) position: u64,
     pub(super) size: u32,
-    /// The bit that arrives inverted, or [`NO_FLIP`].
+    /// The bit to invert on arrival, or [`NO_FLIP`].
     pub(super) flip: u32,
 }
 
-/// Nothing is damaged.
+/// No damage.
 pub(super) const NO_FLIP: u32 = u32::MAX;
 
-/// By arrival.
+/// A frame ordered by arrival time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Early(Reverse<(u64, u64)>, UnderWay);
 
@@ -35,11 +35,11 @@ impl PartialOrd for Early {
     }
 }
 
-/// Frames under way. Those that overtake nobody, nearly all, are in a queue; the others in a heap.
+/// Frames in flight. Nearly all overtake no other frame and are in a queue; the rest is in a heap.
 pub(super) struct Schedule {
     queue: VecDeque<UnderWay>,
     others: BinaryHeap<Early>,
-    /// Frames that arrive together do so in the order in which they came.
+    /// Sequence number: frames of the same arrival time keep their order.
     count: u64,
 }
 
@@ -47,9 +47,10 @@ impl Schedule {
     /// Bytes of memory for each frame: it may be in either place.
     pub(super) const BYTES: u64 = (size_of::<UnderWay>() + size_of::<Early>()) as u64;
 
-    /// Has room for that many frames, and allocates nothing later. `None` if there is no memory.
+    /// Creates a schedule with room for `frames`, the only allocation. `None` if there is no memory.
     pub(super) fn new(frames: usize) -> Option<Schedule> {
-        let (mut queue, mut others) = (VecDeque::new(), BinaryHeap::new());
+        let mut queue = VecDeque::new();
+        let mut others = BinaryHeap::new();
         queue.try_reserve_exact(frames).ok()?;
         others.try_reserve_exact(frames).ok()?;
         Some(Schedule { queue, others, count: 0 })
@@ -77,7 +78,7 @@ impl Schedule {
         }
     }
 
-    /// Takes it out.
+    /// Removes the frame that arrives next.
     pub(super) fn pop(&mut self) -> Option<UnderWay> {
         match (self.queue.front(), self.others.peek()) {
             (Some(first), Some(Early(_, other))) if other.due < first.due => {
@@ -95,8 +96,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Objective: frames leave by their time, whatever the order in which they came; those of the same time and the
-        /// same place keep their order.
+        /// Objective: frames leave by their time, whatever their order of entry; those of the same time and place keep
+        /// their order.
         #[test]
         fn by_time(dues in proptest::collection::vec(0u64..20, 0..100)) {
             let mut schedule = Schedule::new(100).unwrap();

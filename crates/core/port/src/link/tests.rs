@@ -1,4 +1,4 @@
-//! A link against what it is told: order, times, losses, bounds.
+//! A link against its settings: order, times, losses, bounds.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,13 +24,15 @@ fn frames(count: u16, len: usize) -> Vec<Vec<u8>> {
     (0..count).map(|n| [n.to_be_bytes().repeat(7), vec![n as u8; len.saturating_sub(14)]].concat()).collect()
 }
 
-/// Takes everything until nothing is under way; a time at which each frame had come.
+/// Takes frames until nothing is in flight, with the time by which each had arrived.
 fn drain(link: &Link, source: &mut Source<LinkEnd>) -> Vec<(Vec<u8>, Instant)> {
-    let (mut got, mut spare, begun) = (Vec::new(), Box::default(), Instant::now());
+    let mut got = Vec::new();
+    let mut spare = Box::default();
+    let begun = Instant::now();
     while link.under_way() > 0 {
         assert!(begun.elapsed() < Duration::from_secs(30), "frames stay");
         let taken = bytes(source.take(&mut spare));
-        // Not before: the thread may have waited for its CPU until they came.
+        // Taken late on purpose: the thread may have waited for its CPU until the frames came.
         let now = Instant::now();
         got.extend(taken.into_iter().map(|frame| (frame, now)));
         source.release(&mut spare);
@@ -38,7 +40,7 @@ fn drain(link: &Link, source: &mut Source<LinkEnd>) -> Vec<(Vec<u8>, Instant)> {
     got
 }
 
-/// Objective: frames come after their delay and not before, in order, byte for byte; the end says how long to sleep.
+/// Objective: frames arrive after their delay and not before, in order, byte for byte; the end gives the time to sleep.
 #[test]
 fn delay() {
     let (link, mut source) = link("delay 20ms");
@@ -68,7 +70,7 @@ fn wakes() {
     assert!(source.arm(), "there are news");
 }
 
-/// Objective: what is lost is counted by name, and its room is free again; the rest arrives.
+/// Objective: lost frames are counted by name, and their room is free again; the rest arrives.
 #[test]
 fn loss() {
     let (link, mut source) = link("loss 50% seed 3");
@@ -84,7 +86,8 @@ fn loss() {
     assert_eq!(link.shared.used.load(Ordering::Relaxed), 0);
 }
 
-/// Objective: duplicates come twice, damage is one bit of one of them, reordered frames come too; nothing else changes.
+/// Objective: duplicates arrive twice, damage is one bit of one of them, reordered frames arrive too; nothing else
+/// changes.
 #[test]
 fn duplicates_and_damage() {
     let (link, mut source) = link("duplicate 100% corrupt 50% seed 5");
@@ -103,7 +106,8 @@ fn duplicates_and_damage() {
     assert_eq!(link.shared.used.load(Ordering::Relaxed), 0);
 }
 
-/// Objective: more than may be under way is dropped by name, in bytes and in frames, and none of what is under way.
+/// Objective: frames beyond the limits in flight, in bytes or in frames, are dropped by name; no frame in flight is
+/// dropped.
 #[test]
 fn bounds() {
     let (link, mut source) = link("delay 50ms limit 30");
@@ -116,7 +120,7 @@ fn bounds() {
     assert_eq!(link.counters().drops(DropReason::LinkFull), 27);
 }
 
-/// Objective: frames of any length pass the end of the ring of bytes again and again, from several threads at the same
+/// Objective: frames of any length wrap around the ring of bytes again and again, from several threads at the same
 /// time, each whole and each once.
 #[test]
 fn threads() {
@@ -134,7 +138,8 @@ fn threads() {
                 })
             })
             .collect();
-        let (mut got, mut spare) = (0u64, Box::default());
+        let mut got = 0u64;
+        let mut spare = Box::default();
         while !senders.iter().all(std::thread::ScopedJoinHandle::is_finished) || link.under_way() > 0 {
             for frame in bytes(source.take(&mut spare)) {
                 assert!(frame.iter().all(|byte| *byte == frame[0]) && frame.len() >= 20);
@@ -149,15 +154,17 @@ fn threads() {
     assert_eq!(link.shared.used.load(Ordering::Relaxed), 0);
 }
 
-/// Objective: a link that is only slow lets pass directly what it may, keeps the rest in order, and says how long it
-/// lasts; a full one lets its senders wait.
+/// Objective: a link with nothing but a rate passes allowed frames directly, keeps the rest in order, and says how long
+/// they wait; a full one lets its senders wait.
 #[test]
 fn slow() {
     let rates = vec![Limit::bits(8_000_000, 5000)];
     let (to, from) = crate::loopback::loopback(10_000).unwrap();
     let slow = LinkSettings { impair: None, rates, bytes: 1 << 20, frames: None, seed: 0 };
     let (link, end) = Link::new(slow, 1, Some(Arc::new(to)), Arc::default()).unwrap();
-    let (mut source, mut direct, mut spare) = (Source::new(Box::new(end)), Source::new(Box::new(from)), Box::default());
+    let mut source = Source::new(Box::new(end));
+    let mut direct = Source::new(Box::new(from));
+    let mut spare = Box::default();
     let sent = frames(40, 1000);
     let begun = Instant::now();
     assert_eq!(deliver(&*link, &sent, |_| {}), 40);
@@ -175,8 +182,8 @@ fn slow() {
     assert!(flushed.elapsed() < Duration::from_secs(1));
 }
 
-/// Objective: all that a link can come to need is known from the beginning: more frames than there are bytes for need
-/// nothing, other settings have no more than there is, and those that need more are told apart.
+/// Objective: a link knows all its memory from the start: frames beyond the bytes allowed need no more, other settings
+/// get no more, and settings that need more are recognised.
 #[test]
 fn memory() {
     let bytes = 1 << 20;
@@ -197,7 +204,7 @@ fn memory() {
     assert_eq!((drain(&link, &mut source).len(), link.memory()), (100, before));
 }
 
-/// Objective: a segment takes a link's time for all frames that it becomes, with their headers.
+/// Objective: a segment takes a link's time for all frames that it is cut into, with their headers.
 #[test]
 fn segments() {
     let (link, mut source) = link("rate 800kbit");
@@ -210,12 +217,13 @@ fn segments() {
     assert!(got[2].1.duration_since(begun) >= Duration::from_micros(36_480));
 }
 
-/// Objective: the marks of a frame come out of the link with it.
+/// Objective: a frame's marks cross the link with it.
 #[test]
 fn marks() {
     let (link, mut source) = link("delay 1us");
     assert_eq!(deliver(&*link, &frames(4, 60), Batch::set_no_learn), 4);
-    let (mut spare, mut got) = (Box::default(), Vec::new());
+    let mut spare = Box::default();
+    let mut got = Vec::new();
     while link.under_way() > 0 {
         let batch = source.take(&mut spare);
         got.extend((0..batch.len()).filter_map(|i| Some(batch.get(i)?.no_learn())));
@@ -224,8 +232,8 @@ fn marks() {
     assert_eq!(got, [false, false, true, false]);
 }
 
-/// Objective: a reader that is done with frames immediately never sees fewer of them than it has: the books are even
-/// when all have come, and never show more than there can be.
+/// Objective: a reader that finishes frames immediately never sees its count fall below what it holds; the counts
+/// balance once all frames have arrived, and never exceed the limits.
 #[test]
 fn books() {
     let (link, mut source) = link("loss 100%");
@@ -242,7 +250,7 @@ fn books() {
     assert_eq!(link.counters().drops(DropReason::LinkLoss), 20_000);
 }
 
-/// Objective: frames that are put when the far end is gone are counted once the link is.
+/// Objective: frames delivered after the far end has gone are counted once the link goes.
 #[test]
 fn left() {
     let (link, source) = link("delay 1ms");

@@ -9,15 +9,15 @@ use crate::batch::Batch;
 
 /// Room for frames in a ring, and the frames it was reserved for ([`crate::Egress::reserve`]).
 ///
-/// A pass takes each step for all destinations of a batch before the next, so that the full fences
-/// ([`netvale_mem::notify::full_fence`]) between them are paid for once a batch, and cache lines that other cores hold
-/// are on their way at the same time:
+/// A pass takes each step for all destinations of a batch before the next step: the full fences
+/// ([`netvale_mem::notify::full_fence`]) between steps are then paid for once a batch, and cache lines in other cores
+/// are fetched in parallel:
 ///
 /// ```text
 ///  reserve ─► fill ─► fence ─► publish ─► fence ─► kick_and_stop ─► fence ─► look_after
 /// ```
 ///
-/// The ring takes no other frames there, and the batch stays unchanged until then:
+/// The ring takes no other frames in that room, and the batch stays unchanged until then:
 ///
 /// ```compile_fail,E0502
 /// # use netvale_port::{Batch, Egress, Source};
@@ -36,7 +36,7 @@ use crate::batch::Batch;
 /// ```
 ///
 /// A lent ring stays lent until the reservation is dropped. A reservation that is dropped early takes its remaining
-/// steps: the ring goes on, and slots that were not filled arrive empty.
+/// steps: the ring keeps working, and slots that were not filled arrive empty.
 #[must_use = "room that is not filled costs the receiver empty slots"]
 pub struct Reservation<'b> {
     egress: Loan<'b, RingEgress>,
@@ -60,15 +60,15 @@ enum Step {
 }
 
 impl<'b> Reservation<'b> {
-    /// Creates a reservation. `lease` has one slot for each of the first picks, none for the others; all frames can be
-    /// copied unchanged.
+    /// Creates a reservation. `lease` has one slot for each of the first picks, and no slots for the others; all frames
+    /// can be copied unchanged.
     #[inline]
     pub(super) fn new(egress: Loan<'b, RingEgress>, batch: &'b Batch, picks: &'b [u16], lease: Option<Lease>) -> Self {
         let room = lease.as_ref().map_or(0, |lease| lease.count as usize);
         Reservation { egress, batch, picks, room, step: lease.map_or(Step::Done, Step::Reserved) }
     }
 
-    /// The picks it was made for, and how many of them, from the first on, found room.
+    /// The picks of the reservation, and how many of them, from the first on, found room.
     #[inline]
     pub fn picks(&self) -> (&'b [u16], usize) {
         (self.picks, self.room)
@@ -91,7 +91,7 @@ impl<'b> Reservation<'b> {
         }
     }
 
-    /// Shows the receiver everything that is filled, unless another thread does. A full fence must follow.
+    /// Shows the receiver all filled slots, unless another thread does. A full fence must follow.
     #[inline]
     pub fn publish(&mut self) {
         if let Step::Filled = self.step {
@@ -99,7 +99,7 @@ impl<'b> Reservation<'b> {
         }
     }
 
-    /// Kicks the receiver if it asked for it, and lets others publish. A full fence must follow.
+    /// Kicks the receiver if it asked for it, and lets other threads publish. A full fence must follow.
     #[inline]
     pub fn kick_and_stop(&mut self) {
         if let Step::Published = self.step {
@@ -108,7 +108,7 @@ impl<'b> Reservation<'b> {
         }
     }
 
-    /// Publishes what others filled in between. This is the last step.
+    /// Publishes slots that others filled in between. The last step.
     #[inline]
     pub fn look_after(&mut self) {
         if let Step::Kicked = self.step {

@@ -11,8 +11,8 @@ use netvale_mem::{PortShape, Region};
 use super::RingEgress;
 use crate::tests::deliver;
 
-/// Objective: a frame of as many bytes as the longest buffer has, which no slot's length of 16 bits can say, arrives in
-/// two slots with all of its bytes; one that is a byte shorter in one. So it is with a header in front.
+/// Objective: a frame as long as the longest buffer, too long for a slot's 16-bit length, arrives complete in two
+/// slots; one a byte shorter arrives in one. The same holds with a header in front.
 #[test]
 fn as_long_as_a_buffer() {
     for hdr_len in [0, 10, 12] {
@@ -25,7 +25,8 @@ fn as_long_as_a_buffer() {
             let host = HostRx::new(mem.rx[0].clone(), Doorbell::new().unwrap());
             let egress = RingEgress::new(Arc::clone(&mem), host, hdr_len, Arc::default());
             assert_eq!(deliver(&egress, std::slice::from_ref(&frame), |_| {}), 1);
-            let (ring, csb) = (&mem.rx[0].ring, &mem.rx[0].csb);
+            let ring = &mem.rx[0].ring;
+            let csb = &mem.rx[0].csb;
             assert_eq!(csb.hwtail(), slots, "{len} bytes behind {hdr_len}");
             let mut came = Vec::new();
             for i in 0..slots {

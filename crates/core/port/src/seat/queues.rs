@@ -1,4 +1,4 @@
-//! Queues in seats, as a switch sees them. Between two peers, workers find an empty seat.
+//! Queues in seats, from a switch's view. Between two peers, workers find an empty seat.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,13 +11,13 @@ use crate::{Batch, DropReason, Egress, Ingress, RingCounters, Scratch};
 
 /// A queue whose peer receives. Only one worker at a time uses it.
 pub trait ToPeer: Send {
-    /// Like [`Egress::deliver`]; `None` if no frames pass.
+    /// Like [`Egress::deliver`]; `None` if the queue is disabled.
     fn deliver(&mut self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> Option<usize>;
 }
 
-/// A seat of a queue that a peer sends on: the queue in it is the switch's ingress.
+/// A seat of a sending peer's queue: the queue in it is the switch's ingress.
 pub struct SeatIngress<Q: Ingress> {
-    /// Borrows the queue while frames of it are in a batch.
+    /// Borrows the queue while its frames are in a batch.
     queue: Borrower<Q>,
     seat: Arc<Seat<Q>>,
 }
@@ -30,7 +30,7 @@ impl<Q: Ingress> SeatIngress<Q> {
 }
 
 impl<Q: Ingress> Ingress for SeatIngress<Q> {
-    // SAFETY: frames lie where the queue keeps them, which stays in the seat as long as this thread is inside: until
+    // SAFETY: frames lie where the queue keeps them, and the queue stays in the seat while this thread is inside: until
     // `release`.
     #[inline]
     unsafe fn take(&mut self, batch: &mut Batch) {
@@ -38,7 +38,7 @@ impl<Q: Ingress> Ingress for SeatIngress<Q> {
         // SAFETY: the caller's contract; the queue is neither released nor dropped before `release`.
         unsafe { queue.take(batch) };
         if batch.is_empty() {
-            // Nobody releases an empty batch, but the slots of dropped frames must go back, too.
+            // An empty batch is never released, but the slots of dropped frames must go back, too.
             self.release();
         }
     }
@@ -83,7 +83,7 @@ impl<Q: Ingress> Drop for SeatIngress<Q> {
     }
 }
 
-/// A seat of a queue that a peer receives on, as a switch's egress.
+/// A seat of a receiving peer's queue, as a switch's egress.
 pub struct SeatEgress<Q>(pub Arc<Seat<Q>>);
 
 impl<Q: ToPeer> Egress for SeatEgress<Q> {
@@ -91,7 +91,7 @@ impl<Q: ToPeer> Egress for SeatEgress<Q> {
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
         let done = match self.0.queue.enter() {
             Ok(mut queue) => queue.deliver(batch, picks, scratch),
-            // A change takes longer only on a busy machine: frames for a lossless port wait for its end.
+            // A change takes long only on a busy machine: frames for a lossless port wait for its end.
             Err(Away::Busy) => Some(0),
             Err(Away::Empty) => None,
         };

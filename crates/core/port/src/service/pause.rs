@@ -1,4 +1,4 @@
-//! A service's thread pauses and says what another process needs to continue its peer, or it goes on itself.
+//! A pause of a service's thread: it hands over the state to continue its peer, or resumes.
 
 use std::any::Any;
 use std::os::fd::AsFd;
@@ -10,10 +10,10 @@ use netvale_mem::notify::{Doorbell, nap};
 
 use crate::listener::Claim;
 
-/// Upper bound on waiting until the thread pauses: on a loaded machine it may not run for a while.
+/// Limit of the wait for the pause: on a loaded machine the thread may not run for a while.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// What the thread says; the protocol knows what it is.
+/// The thread's state for a successor; the protocol knows its type.
 pub type Said = Box<dyn Any + Send>;
 
 /// A request to pause.
@@ -23,48 +23,49 @@ pub struct Pause {
 }
 
 impl Pause {
-    /// Says what the successor needs, and waits until this process is to go on after all.
+    /// Passes the successor's state, and waits until this process is to resume after all.
     pub fn with(self, said: Said) {
         self.give(Some(said));
     }
 
     pub(super) fn give(self, said: Option<Said>) {
         if self.said.try_send(said).is_ok() {
-            // Nothing is ever sent: the sender is gone when the service goes on.
+            // The channel carries no message: the sender is dropped when the service resumes.
             let _ = self.resume.recv();
         }
     }
 }
 
-/// A service that pauses until this is dropped.
+/// A paused service; resumes when dropped.
 pub struct Paused {
-    /// What the protocol said of the connected peer; `None` if there is none.
+    /// The protocol's state of the connected peer; `None` without a peer.
     pub said: Option<Said>,
-    /// What is this process's from then on.
+    /// The file to claim for this process then.
     claim: Option<Claim>,
     _resume: SyncSender<()>,
 }
 
 impl Paused {
-    /// Takes what the protocol said, which is a `T`; `None` if there is no peer.
+    /// Takes the protocol's state, a `T`; `None` without a peer.
     pub fn take<T: 'static>(&mut self) -> Option<T> {
         self.said.take()?.downcast().ok().map(|said| *said)
     }
 }
 
-/// What a thread waits for before it begins.
+/// The signal that a thread waits for before it starts.
 pub(super) struct Turn(Receiver<()>);
 
 impl Turn {
-    /// Waits.
+    /// Waits for the signal.
     pub(super) fn wait(self) {
-        // Nothing is ever sent.
+        // The channel carries no message.
         let _ = self.0.recv();
     }
 }
 
 impl Paused {
-    /// A thread that is to begin once the second part is dropped, which also makes `claim` this process's.
+    /// Creates the wait of a thread, which ends when the second part is dropped; that also claims the file for this
+    /// process.
     pub(super) fn before_begin(claim: Option<Claim>) -> (Turn, Paused) {
         let (_resume, resumed) = mpsc::sync_channel(1);
         (Turn(resumed), Paused { said: None, claim, _resume })
@@ -84,9 +85,9 @@ struct Pending {
     until: Instant,
 }
 
-/// Where a service is asked to pause.
+/// The pause requests of a service.
 pub(super) struct Pauses {
-    /// Readable while it is asked to.
+    /// Readable while a pause is requested.
     pub(super) bell: Doorbell,
     asked: Mutex<Option<Pause>>,
     pending: Mutex<Option<Pending>>,
@@ -97,22 +98,23 @@ impl Pauses {
         Ok(Pauses { bell: Doorbell::new()?, asked: Mutex::default(), pending: Mutex::default() })
     }
 
-    /// Asks the thread to pause, without waiting for it. Many threads so pause in the time of one.
+    /// Asks the thread to pause, without waiting: many threads then pause in the time of one.
     pub(super) fn ask(&self) {
-        let ((said, answer), (sender, resume)) = (mpsc::sync_channel(1), mpsc::sync_channel(1));
+        let (said, answer) = mpsc::sync_channel(1);
+        let (sender, resume) = mpsc::sync_channel(1);
         *lock(&self.asked) = Some(Pause { said, resume });
         *lock(&self.pending) = Some(Pending { answer, resume: sender, until: Instant::now() + LIMIT });
         self.bell.ring();
     }
 
-    /// Takes back what was asked, unless it has been [waited](Pauses::wait) for.
+    /// Withdraws the request, unless it has been [waited](Pauses::wait) for.
     pub(super) fn forget(&self) {
         if lock(&self.pending).take().is_some() {
             self.take();
         }
     }
 
-    /// Waits for the thread to pause, which is asked to if it has not been. `None` if it does not within a time limit.
+    /// Waits for the thread to pause, and asks first if needed. `None` if it does not within the limit.
     pub(super) fn wait(&self) -> Option<Paused> {
         if lock(&self.pending).is_none() {
             self.ask();
@@ -125,7 +127,7 @@ impl Pauses {
         Some(Paused { said: said.ok()?, claim: None, _resume: resume })
     }
 
-    /// The request, if there is one.
+    /// Takes the pending request.
     pub(super) fn take(&self) -> Option<Pause> {
         if !nap(self.bell.as_fd(), Duration::ZERO) {
             return None;
@@ -146,7 +148,7 @@ mod tests {
     use super::super::{Peer, Protocol, Service};
     use super::*;
 
-    /// Nobody ever comes.
+    /// A protocol without peers.
     struct Alone;
 
     impl Protocol for Alone {
@@ -165,8 +167,8 @@ mod tests {
         }
     }
 
-    /// Objective: threads that are asked beforehand pause, and those that are not waited for after all go on and can
-    /// be asked again; so can those that are not asked beforehand.
+    /// Objective: threads asked beforehand pause; those not waited for resume and can be asked again, as can those not
+    /// asked beforehand.
     #[test]
     fn asked_beforehand() {
         let services = ["a", "b"].map(|name| Service::start("test", name, None, Alone).unwrap());

@@ -1,4 +1,4 @@
-//! Variants against a simple model: bytes, what is left to do on them, whose memory they are in, how much there is.
+//! Variants against a simple model: bytes, pending offloads, memory, limits.
 
 use netvale_wire::offload::GsoKind;
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ const RETAGS: [Retag; 4] = [
     Retag { strip: true, push: Some(TAGS[1]) },
 ];
 
-/// What a variant should be.
+/// The expected variant.
 fn retagged(frame: &[u8], retag: Retag) -> Vec<u8> {
     let rest = if retag.strip { &frame[ADDRESSES + TAG..] } else { &frame[ADDRESSES..] };
     [&frame[..ADDRESSES], retag.push.as_ref().map_or(&[][..], |tag| tag), rest].concat()
@@ -36,7 +36,7 @@ fn batch(frames: &[Vec<u8>], cut: usize) -> Batch {
     batch
 }
 
-/// Makes a variant of each frame, which is expected to be possible.
+/// Makes a variant of each frame; all must succeed.
 fn variants(frames: &Batch, retag: Retag, want: usize) -> Vec<Vec<u8>> {
     let mut stage = Stage::new();
     // SAFETY: the stage ends here, before the frames.
@@ -48,8 +48,8 @@ fn variants(frames: &Batch, retag: Retag, want: usize) -> Vec<Vec<u8>> {
     bytes(stage.variants())
 }
 
-/// Objective: whatever a frame's length, however it is cut and however many of its bytes are copied, each variant has
-/// exactly the bytes that it should have, and its head is the beginning of it.
+/// Objective: for frames of any length, cut into any pieces, and with any number of bytes copied, each variant has
+/// exactly the expected bytes and begins with its head.
 #[test]
 fn bytes_of_variants() {
     for len in [16, 17, 20, 59, 60, 64, 65, 128, HEAD - 1, HEAD, HEAD + 1, HEAD + TAG, 300, 1514, 9000] {
@@ -63,22 +63,24 @@ fn bytes_of_variants() {
     }
 }
 
-/// Objective: a sender that changes a frame later changes neither what was decided on nor what is delivered of it:
-/// whole short frames, the copied bytes of long ones, all bytes of those that were copied whole.
+/// Objective: a sender that changes a frame later changes neither the decision nor the delivery: whole short frames,
+/// the copied bytes of long ones, all bytes of those copied whole.
 #[test]
 fn copies_are_private() {
     for (len, want, deep, private) in
         [(60, 64, false, 60), (HEAD, 64, false, HEAD), (500, 64, false, 64), (5000, 64, true, 5000)]
     {
-        let (first, mut memory) = (frame(3, len), frame(3, len));
+        let first = frame(3, len);
+        let mut memory = frame(3, len);
         let at = memory.as_mut_ptr();
-        let (mut frames, mut stage) = (Batch::new(), Stage::new());
+        let mut frames = Batch::new();
+        let mut stage = Stage::new();
         // SAFETY: `memory` outlives the batch, and is only changed through the same pointer.
         assert!(unsafe { frames.push(at, len as u32) });
         // SAFETY: the stage is not used any more once the batch ends.
         let mut staging = unsafe { Staging::new(&frames, &mut stage) };
         staging.head(0, want);
-        // SAFETY: as above; nobody refers to these bytes.
+        // SAFETY: as above; no reference to these bytes exists.
         unsafe { at.add(7).write(!first[7]) };
         if deep {
             assert_eq!(staging.whole().map(<[u8]>::len), Some(len));
@@ -94,20 +96,22 @@ fn copies_are_private() {
     }
 }
 
-/// Objective: what is left to do on a frame moves with its headers, and nothing is left to do on one whose sum would
-/// begin in the tag that goes.
+/// Objective: a pending offload moves with the headers; none is left on a frame whose checksum would begin in the
+/// removed tag.
 #[test]
 fn offloads_move() {
     let gso = |by: i32| {
         let at = |at: i32| (at + by) as u16;
-        let (hdr_len, csum_start) = (at(58), at(38));
+        let hdr_len = at(58);
+        let csum_start = at(38);
         Offload::Gso(Gso { kind: GsoKind::Tcp4, gso_size: 1000, hdr_len, csum_start, csum_offset: 16, ecn: false })
     };
     let sum = |by: i32| Offload::CsumPartial { start: (38 + by) as u16, offset: 6 };
     let frames = [frame(4, 1200)];
     for (retag, by) in RETAGS.into_iter().zip([0, 4, -4, 0]) {
         for offload in [gso, sum] {
-            let (mut frames, mut stage) = (batch(&frames, usize::MAX), Stage::new());
+            let mut frames = batch(&frames, usize::MAX);
+            let mut stage = Stage::new();
             frames.set_offload(offload(0));
             // SAFETY: the stage ends before the frames.
             let mut staging = unsafe { Staging::new(&frames, &mut stage) };
@@ -116,7 +120,8 @@ fn offloads_move() {
             assert_eq!(stage.variants().get(0).unwrap().offload(), offload(by), "{retag:?}");
         }
     }
-    let (mut frames, mut stage) = (batch(&frames, usize::MAX), Stage::new());
+    let mut frames = batch(&frames, usize::MAX);
+    let mut stage = Stage::new();
     frames.set_offload(Offload::CsumPartial { start: 16, offset: 0 });
     // SAFETY: the stage ends before the frames.
     let mut staging = unsafe { Staging::new(&frames, &mut stage) };
@@ -125,13 +130,14 @@ fn offloads_move() {
     assert_eq!(staging.variant(0, RETAGS[1]), Ok(0));
 }
 
-/// Objective: there is room for every variant of a batch of frames as long as heads are; deep frames may have to wait
-/// for others to be delivered, but never one alone; frames that a tag makes too long, or of too many pieces, or that
-/// have no tag to lose, are refused by name.
+/// Objective: every variant of a batch of head-sized frames has room; deep frames may have to wait for the delivery of
+/// others, but never one alone; frames that a tag makes too long, or that have too many pieces or no tag to remove, are
+/// refused by name.
 #[test]
 fn room() {
     let frames: Vec<_> = (0..BATCH).map(|i| frame(i as u8, HEAD)).collect();
-    let (all, mut stage) = (batch(&frames, usize::MAX), Stage::new());
+    let all = batch(&frames, usize::MAX);
+    let mut stage = Stage::new();
     // SAFETY: the stage is not read once the batch has gone.
     let mut staging = unsafe { Staging::new(&all, &mut stage) };
     for i in 0..BATCH {
@@ -140,7 +146,7 @@ fn room() {
     }
     let long = vec![frame(5, 60_000); 5];
     let long = batch(&long, usize::MAX);
-    // SAFETY: as above; what was there is forgotten.
+    // SAFETY: as above; the earlier contents are discarded.
     let mut staging = unsafe { Staging::new(&long, &mut stage) };
     let deep = (0..5).take_while(|&i| !staging.head(i, 64).is_empty() && staging.whole().is_some()).count();
     assert!((1..5).contains(&deep), "{deep}");
@@ -157,13 +163,14 @@ fn room() {
     assert_eq!(staging.variant(0, Retag::NONE), Err(DropReason::Runt), "its head is not the last one");
 }
 
-/// Objective: the most pieces that a frame may have are its first bytes and those of the frame that are left.
+/// Objective: the most pieces that a frame may have are its head and the pieces behind it.
 #[test]
 fn pieces() {
     let frame = frame(8, 4 * MAX_FRAGS);
     for (count, fits) in [(MAX_FRAGS - 1, true), (MAX_FRAGS, false)] {
         let pieces: Vec<_> = frame.chunks(4).take(count).map(|piece| (piece.as_ptr(), 4)).collect();
-        let (mut frames, mut stage) = (Batch::new(), Stage::new());
+        let mut frames = Batch::new();
+        let mut stage = Stage::new();
         // SAFETY: `frame` outlives the batch.
         assert!(unsafe { frames.push_frags(&pieces) });
         // SAFETY: the stage is not read once the batch has gone.
@@ -173,10 +180,11 @@ fn pieces() {
     }
 }
 
-/// Objective: variants that are kept have the same bytes, and what is left to do on them, without the frames.
+/// Objective: kept variants have the same bytes and pending offloads, without the frames.
 #[test]
 fn kept() {
-    let (mut memory, mut stage) = (vec![frame(9, 700), frame(10, 60)], Stage::new());
+    let mut memory = vec![frame(9, 700), frame(10, 60)];
+    let mut stage = Stage::new();
     let mut frames = batch(&memory, usize::MAX);
     frames.set_offload(Offload::CsumPartial { start: 34, offset: 6 });
     // SAFETY: `keep` is called, and with it the variants stay, before the frames change.
@@ -209,12 +217,12 @@ fn any_frame() -> impl Strategy<Value = (Vec<u8>, u8)> {
 }
 
 proptest! {
-    /// Objective: frames that are made together have the variants that they have one by one, whatever comes between
-    /// them; each that is no part of a run is unlike the one before, in what it begins with or in kind; those refused
-    /// have none.
+    /// Objective: frames made together have the same variants as one by one, with any frames between them; a frame that
+    /// ends a run differs from the previous one in its first bytes or in kind; refused frames have no variant.
     #[test]
     fn runs(sent in proptest::collection::vec(any_frame(), 1..60), retag in 0usize..4, want in proptest::option::of(20usize..HEAD), odd: bool) {
-        let (retag, mut frames) = (RETAGS[retag], Batch::new());
+        let retag = RETAGS[retag];
+        let mut frames = Batch::new();
         for (bytes, kind) in &sent {
             let (first, rest) = bytes.split_at(if *kind == 1 { 10 } else { 0 });
             let pieces = [(first.as_ptr(), first.len() as u32), (rest.as_ptr(), rest.len() as u32)];
@@ -227,7 +235,9 @@ proptest! {
                 _ => {}
             }
         }
-        let (mut stage, mut expected, mut next) = (Stage::new(), Vec::new(), 0);
+        let mut stage = Stage::new();
+        let mut expected = Vec::new();
+        let mut next = 0;
         // SAFETY: the stage is not read once the batch has gone.
         let mut staging = unsafe { Staging::new(&frames, &mut stage) };
         while next < sent.len() {

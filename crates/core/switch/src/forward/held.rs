@@ -1,4 +1,4 @@
-//! Frames that wait for room at their destination, and for how long.
+//! Frames that wait for room at their destination, with the limits of the wait.
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -15,33 +15,33 @@ use crate::holding::{FOR_A_BATCH, FOR_A_WAKE_UP, WITHOUT_PROGRESS};
 use crate::owners::OwnerId;
 use crate::table::MAX_PORTS;
 
-/// Frames of the batch that wait for room. Allocated once.
+/// Waiting frames of the batch. Allocated once.
 pub(super) struct Held {
     waiting: Vec<Waiting>,
-    /// The lists of `waiting`. A frame for all may wait at several ports, beside others for these.
+    /// The lists of `waiting`. A flooded frame may wait at several ports, besides others for those ports.
     picks: Vec<u16>,
-    /// Whose the frames are.
+    /// Owner of the frames.
     pub(super) from: OwnerId,
     begun: Instant,
     /// The last time a frame found room.
     since: Instant,
-    /// The receiver that was asked to say when it makes room.
+    /// The receiver that was asked to announce room.
     asked: Option<Arc<dyn Egress>>,
-    /// Whether the sender is gone, so that nothing waits any more.
+    /// Whether the sender is gone: then no frame waits any more.
     is_last: bool,
 }
 
-/// Why frames wait.
+/// The reason for waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
     /// The port is lossless.
     Lossless,
-    /// The receiver was asleep, was woken, and has not run yet: on a busy machine that takes a while, in which it would
-    /// lose all that does not fit into its ring.
+    /// The receiver slept, was woken, and has not run yet: on a busy machine that takes a while, in which it would lose
+    /// all frames beyond its ring.
     Waking,
 }
 
-/// A destination that is waited for, and its part of [`Held::picks`].
+/// A destination that frames wait for, and its part of [`Held::picks`].
 struct Waiting {
     to: Arc<Entry>,
     ring: usize,
@@ -61,7 +61,7 @@ pub struct WaitingFrames {
     pub frames: Vec<Vec<u8>>,
 }
 
-/// Whether frames of owner `from` that found no room wait for it, or the reason why they are dropped.
+/// Decides whether frames of owner `from` without room wait for it; otherwise gives the reason for dropping them.
 pub(super) fn waits_for(to: &Entry, egress: &dyn Egress, may_hold: bool, from: OwnerId) -> Result<Why, DropReason> {
     if !(may_hold && to.may_hold(from)) {
         return Err(DropReason::NoRoom);
@@ -73,13 +73,15 @@ pub(super) fn waits_for(to: &Entry, egress: &dyn Egress, may_hold: bool, from: O
     if is_waking { Ok(Why::Waking) } else { Err(DropReason::NoRoom) }
 }
 
-/// Frames and copies of frames that may wait: all of a batch, and some more for all.
+/// Frames and copies of frames that may wait: all of a batch, and some more for floods.
 const ROOM: usize = 4 * BATCH;
 
 impl Held {
     pub(super) fn new() -> Self {
-        let (waiting, picks) = (Vec::with_capacity(MAX_PORTS), Vec::with_capacity(ROOM));
-        let (from, now) = (OwnerId::new(0), Instant::now());
+        let waiting = Vec::with_capacity(MAX_PORTS);
+        let picks = Vec::with_capacity(ROOM);
+        let from = OwnerId::new(0);
+        let now = Instant::now();
         Held { waiting, picks, from, begun: now, since: now, asked: None, is_last: false }
     }
 
@@ -87,7 +89,7 @@ impl Held {
         !self.waiting.is_empty()
     }
 
-    /// From now on, what finds no room is dropped at the next try.
+    /// Ends all waiting: frames without room at the next try are dropped.
     pub(super) fn stop_waiting(&mut self) {
         self.is_last = true;
     }
@@ -97,12 +99,12 @@ impl Held {
         self.since = self.begun;
     }
 
-    /// There was progress.
+    /// Records progress.
     pub(super) fn goes_on(&mut self) {
         self.since = Instant::now();
     }
 
-    /// Whether that many more may wait.
+    /// Whether this many more frames may wait.
     pub(super) fn has_room(&self, frames: usize) -> bool {
         self.picks.len() + frames <= ROOM && self.waiting.len() < self.waiting.capacity()
     }
@@ -121,7 +123,7 @@ impl Held {
         self.waiting.iter().map(|w| w.picks.len()).sum()
     }
 
-    /// Delivers the frames that find room by now; gives up on receivers that are too slow.
+    /// Delivers the frames that now find room; gives up on receivers that are too slow.
     pub(super) fn retry(&mut self, batch: &Batch, scratch: &mut Scratch) {
         let Held { waiting, picks: all, begun, since, is_last, .. } = self;
         waiting.retain_mut(|w| {
@@ -141,7 +143,7 @@ impl Held {
         }
     }
 
-    /// Copies of the frames that wait.
+    /// Copies of the waiting frames.
     pub(super) fn copies(&self, batch: &Batch) -> Vec<WaitingFrames> {
         let frames = |w: &Waiting| self.picks[w.picks.clone()].iter().filter_map(|&pick| batch.get(pick.into()));
         let copy = |w: &Waiting| WaitingFrames {
@@ -159,7 +161,7 @@ impl Held {
         self.hold(to, (ring, egress), &picks, if to.port.lossless { Why::Lossless } else { Why::Waking });
     }
 
-    /// Asks the first receiver to say when it makes room. Others are looked at again after a while.
+    /// Asks the first receiver to announce room. Others are looked at again after a while.
     pub(super) fn ask_for_room(&mut self) -> Option<BorrowedFd<'_>> {
         self.asked = Some(Arc::clone(&self.waiting.first()?.egress));
         self.asked.as_ref()?.room()?.ask()
@@ -175,7 +177,7 @@ impl Held {
 }
 
 impl Waiting {
-    /// Whether the rest of the frames is dropped: the receiver is too slow. `done` of them just found room.
+    /// Whether to drop the rest of the frames, as the receiver is too slow. `done` of them just found room.
     fn gives_up(&self, done: usize, begun: Instant, since: Instant) -> bool {
         let held_for = begun.elapsed();
         let reason = match self.why {
@@ -197,7 +199,7 @@ impl Waiting {
         self.drop_rest(reason)
     }
 
-    /// Counts the rest of the frames as dropped: true, that nobody waits for them.
+    /// Counts the rest of the frames as dropped. Returns true: the wait for them ends.
     fn drop_rest(&self, reason: DropReason) -> bool {
         self.egress.counters().dropped(reason, self.picks.len() as u64);
         true

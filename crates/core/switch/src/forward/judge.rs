@@ -1,5 +1,4 @@
-//! Decides what becomes of each frame of a batch under the policies of its port: a destination, a VLAN, variants; or a
-//! drop.
+//! Decides about each frame of a batch under the policies of its port: destination, VLAN and variants, or a drop.
 
 use std::ops::Range;
 
@@ -23,7 +22,7 @@ use crate::policies::{Class, CompiledPolicies, KINDS, protocol};
 use crate::summary::PolicySummary;
 use crate::table::{Switch, Table};
 
-/// The same conversation as the frame before.
+/// The previous frame's conversation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Conversation {
     dst: u64,
@@ -38,31 +37,31 @@ pub(super) struct Judge<'a> {
     pub(super) me: &'a Entry,
     pub(super) policies: &'a CompiledPolicies,
     pub(super) fdb: &'a Fdb,
-    /// Bytes of long frames that are looked at, and whether all are.
+    /// Number of bytes examined of long frames, and whether all are.
     want: usize,
     is_deep: bool,
     last: Option<(Conversation, u8)>,
-    /// How much news of addresses the batch may still bring.
+    /// Changes of addresses that the batch may still make.
     news: u32,
-    /// What is known of groups, if a port snoops.
+    /// Knowledge of groups, if a port snoops.
     listener: Option<Listener<'a>>,
-    /// How the frame planned last was retagged, if it went to one port.
+    /// The retagging of the last planned frame, if it went to one port.
     retag: Retag,
-    /// Whether a frame has to be looked at even if it begins as the one before.
+    /// Whether a frame must be examined even if it begins like the previous one.
     looks_deeper: bool,
     /// Whether rules may look behind the headers of a segment.
     looks_at_payload: bool,
 }
 
-/// Bytes of long frames that are copied if nothing looks at more: addresses, tags, and what a copy of a cache line
-/// brings.
+/// Bytes copied of long frames if no policy needs more: addresses, tags, and the rest of the copied cache line.
 const LEAST: usize = 64;
-/// Bytes by which messages about groups are told apart from other frames.
+/// Bytes that tell messages about groups from other frames.
 const CONTROL: usize = 96;
 
 impl<'a> Judge<'a> {
     pub(super) fn new(table: &'a Table, policed: &'a PolicySummary, me: &'a Entry, switch: &'a Switch) -> Judge<'a> {
-        let (policies, fdb) = (policed.policies(me), switch.fdb_of(Some(policed)));
+        let policies = policed.policies(me);
+        let fdb = switch.fdb_of(Some(policed));
         let listener = if policed.snoops { switch.snooping_of().map(Listener::new) } else { None };
         let filtered = policed.is_filtered || !policies.filters[0].rules().is_empty();
         let least = if listener.is_some() { CONTROL } else { LEAST };
@@ -71,7 +70,8 @@ impl<'a> Judge<'a> {
         let guarded = policies.guard.as_ref().is_some_and(|guard| guard.head_len() > ALIKE);
         let looks_deeper = guarded || !policies.filters[0].rules().is_empty();
         let looks_at_payload = policed.looks_at_payload || policies.filters[0].reach_payload();
-        let (last, retag) = (None, Retag::NONE);
+        let last = None;
+        let retag = Retag::NONE;
         Judge {
             table,
             policed,
@@ -89,8 +89,8 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Plans frames of a range. Returns the number of the first one that is not planned: what was planned before has to
-    /// be delivered first.
+    /// Plans the frames of a range. Returns the number of the first unplanned one: the frames planned before have to be
+    /// delivered first.
     #[inline]
     pub(super) fn plan_all(&mut self, range: Range<usize>, staging: &mut Staging<'_>, plan: &mut Plan) -> usize {
         plan.begin();
@@ -102,7 +102,7 @@ impl<'a> Judge<'a> {
             next += 1;
             let Ok(planned) = planned else {
                 if staging.variants() > made {
-                    // What was made of it before it was dropped goes nowhere.
+                    // Variants made before the drop go nowhere.
                     plan.note(FLOOD);
                 }
                 continue;
@@ -115,10 +115,11 @@ impl<'a> Judge<'a> {
         next
     }
 
-    /// Plans frames that begin as the one planned last: what was decided by the first bytes holds for them, too.
+    /// Plans frames that begin like the last planned one: decisions on the first bytes hold for them, too.
     #[inline]
     fn plan_run(&self, range: Range<usize>, like: Planned, staging: &mut Staging<'_>, plan: &mut Plan) -> usize {
-        let (mut first, start) = (like, range.start);
+        let mut first = like;
+        let start = range.start;
         let kind = like.variants.iter().position(|&variant| variant != NO_VARIANT).unwrap_or(0);
         first.variants[kind] = staging.variants() as u16;
         let want = (!self.is_deep).then_some(self.want);
@@ -135,7 +136,7 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// What has to be decided for each frame, whatever it begins with.
+    /// Makes the decisions that every frame needs, even one that begins like the last.
     fn look_deeper(&self, head: &[u8], len: usize) -> Result<(), DropReason> {
         if !self.policies.filters[0].pass_bare(head, len) {
             return Err(DropReason::Filter);
@@ -143,7 +144,7 @@ impl<'a> Judge<'a> {
         self.policies.guard.as_ref().map_or(Ok(()), |guard| guard.check(head, len).map_err(spoofed))
     }
 
-    /// Plans frame `i`, and makes its variants. `None` if what was planned before has to be delivered first.
+    /// Plans frame `i`, and makes its variants. `None` if the frames planned before have to be delivered first.
     #[inline]
     fn plan(&mut self, i: usize, staging: &mut Staging<'_>, sets: &mut Sets) -> Option<Result<Planned, DropReason>> {
         let Some(frame) = staging.frames().get(i) else { return Some(Err(DropReason::Runt)) };
@@ -181,7 +182,7 @@ impl<'a> Judge<'a> {
         }))
     }
 
-    /// Whether rules look behind the headers of a segment: the port's own, or those of a port that it may go to.
+    /// Whether rules look behind the headers of a segment: the port's own, or those of a possible destination port.
     #[cold]
     fn wants_all_of(&self, head: &[u8], len: usize, gso: &Gso) -> bool {
         let hdr_len = usize::from(gso.hdr_len);
@@ -201,7 +202,7 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// Where a frame goes, if it may.
+    /// The destination of a frame, if it may pass.
     #[inline]
     fn judge(&mut self, head: &[u8], frame: FrameRef<'_>) -> Result<(u8, Vlan, Class), DropReason> {
         let len = frame.len();
@@ -261,7 +262,7 @@ impl<'a> Judge<'a> {
         Ok(to)
     }
 
-    /// Whether frames from that address may come from here. Learns it if they may, unless their sender asks not to.
+    /// Checks whether frames from this address may come from here. Learns it if so, unless its sender asks otherwise.
     #[inline]
     fn source(&mut self, vlan: u16, src: u64, no_learn: bool) -> Result<(), DropReason> {
         match self.policed.pinned(src) {
@@ -273,7 +274,7 @@ impl<'a> Judge<'a> {
             if self.fdb.lookup_in(vlan, src) != Some(self.me.id) {
                 return Err(DropReason::Locked);
             }
-            // It is in use, and does not expire.
+            // The address is in use, and does not expire.
             self.fdb.learn_in(vlan, src, self.me.id, &mut self.news);
             return Ok(());
         }
@@ -290,8 +291,8 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// The batch has brought as much news as it may. Where a limit decides what passes, it has to be learned all the
-    /// same: there, the limit bounds what that costs.
+    /// Handles a batch at its limit of new addresses. Where a limit of addresses decides whether frames pass, the
+    /// address is learned nevertheless: that limit bounds the cost there.
     #[cold]
     fn later(&self, vlan: u16, src: u64) -> Result<(), DropReason> {
         if self.policies.most_addresses.is_none() {
@@ -300,8 +301,7 @@ impl<'a> Judge<'a> {
         self.not_learned(self.fdb.learn_in(vlan, src, self.me.id, &mut 1))
     }
 
-    /// The same for a frame whose sender asks that its source be not learned, which is no way around the port's
-    /// policies.
+    /// The same for a frame whose sender asks not to learn its source, which does not evade the port's policies.
     #[cold]
     fn unlearned(&self, vlan: u16, src: u64) -> Result<(), DropReason> {
         match self.fdb.lookup_in(vlan, src) {
@@ -400,7 +400,7 @@ fn addresses(head: &[u8]) -> Option<(u64, u64)> {
     Some((MacAddr([a, b, c, d, e, f]).to_word(), MacAddr([g, h, i, j, k, l]).to_word()))
 }
 
-/// Whether a port gets a frame that goes to all, or to a group.
+/// Whether a port takes a flooded frame, or one for a group.
 #[inline]
 pub(super) fn takes_flood(to: &CompiledPolicies, me: PortId, id: PortId, planned: &Planned, sets: &Sets) -> bool {
     let wanted = if to.multicast.snooping { sets.has(planned.members, id) } else { None };

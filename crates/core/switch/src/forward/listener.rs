@@ -1,4 +1,4 @@
-//! Which ports get frames for groups, and what a port says of groups.
+//! Finds the ports for a group's frames, and hears a port's messages about groups.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::entry::Entry;
 use crate::policies::CompiledPolicies;
 use crate::snooping::Snooping;
 
-/// What is known of groups.
+/// Knowledge of groups.
 pub(super) struct Listener<'a> {
     snooping: &'a Snooping,
     groups: Guard<Option<Arc<Groups>>>,
@@ -21,7 +21,7 @@ impl Listener<'_> {
         Listener { snooping, groups: snooping.groups() }
     }
 
-    /// The ports that get a frame that does not go to one. `None`: all.
+    /// The ports for a frame that does not go to a single one. `None`: all.
     #[inline]
     pub(super) fn members(
         &self,
@@ -37,7 +37,7 @@ impl Listener<'_> {
         Ok(self.groups.as_ref().and_then(|groups| groups.ports_of(vlan, head)))
     }
 
-    /// Reports go where routers are; queries go everywhere, if they may.
+    /// Handles a message: reports go to routers; queries go everywhere, if allowed.
     #[cold]
     fn hear(
         &self,

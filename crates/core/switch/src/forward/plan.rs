@@ -1,4 +1,4 @@
-//! The plan of a batch: where each frame goes, and in which variants; what is dropped is counted.
+//! The plan of a batch: each frame's destination and variants, and counts of drops.
 
 use std::ops::Range;
 
@@ -14,17 +14,17 @@ use crate::policies::{Class, KINDS};
 /// No variant of that kind.
 pub(super) const NO_VARIANT: u16 = u16::MAX;
 
-/// Every port that wants frames of its class.
+/// Every port that takes frames of its class.
 pub(super) const ALL: u16 = u16::MAX;
 
-/// Sets of ports to which frames for groups go.
+/// Sets of ports for frames to groups.
 pub(super) struct Sets {
     sets: [PortSet; BATCH],
     used: u16,
 }
 
 impl Sets {
-    /// The number of a set; frames in a row often have the same.
+    /// The number of a set; consecutive frames often share one.
     pub(super) fn number(&mut self, set: Option<&PortSet>) -> u16 {
         let Some(set) = set else { return ALL };
         let last = self.used.checked_sub(1).and_then(|last| self.sets.get(usize::from(last)));
@@ -37,7 +37,7 @@ impl Sets {
         self.used - 1
     }
 
-    /// Whether a port is in a set; `None` if there is none.
+    /// Whether a port is in a set; `None` if there is no set.
     #[inline]
     pub(super) fn has(&self, number: u16, port: PortId) -> Option<bool> {
         if number == ALL { None } else { self.sets.get(usize::from(number)).map(|set| set.has(port)) }
@@ -47,12 +47,12 @@ impl Sets {
 /// A frame's plan.
 #[derive(Clone, Copy)]
 pub(super) struct Planned {
-    /// A port, all, or nowhere.
+    /// A port, [`FLOOD`], or [`NOWHERE`].
     pub(super) to: u8,
     pub(super) vlan: u16,
-    /// Why it goes to all, if it does.
+    /// The reason for flooding, if it is flooded.
     pub(super) class: Class,
-    /// The set of ports that get it, if it is for a group.
+    /// The set of ports for a frame to a group.
     pub(super) members: u16,
     /// Its variants, by kind of tag.
     pub(super) variants: [u16; KINDS],
@@ -64,23 +64,23 @@ const DROPPED: Planned =
 /// Frames of a conversation, with a variant each.
 pub(super) struct Run {
     pub(super) frames: Range<usize>,
-    /// The plan of the first, and the kind of its only variant. The others' variants follow.
+    /// The plan of the first frame, and the kind of its only variant. The others' variants follow.
     pub(super) first: Planned,
     pub(super) kind: usize,
 }
 
-/// Plans for a batch, and counts of what is dropped.
+/// The plans of a batch, and counts of drops.
 pub(super) struct Plan {
     frames: [Planned; BATCH],
-    /// Frames that are planned as the one before them; their part of `frames` is filled only when it is needed.
+    /// Frames planned like the one before them; their part of `frames` is filled only when needed.
     pub(super) runs: Vec<Run>,
     pub(super) sets: Sets,
-    /// Frames for all that somebody gets.
+    /// Flooded frames that reach a port.
     reached: [bool; BATCH],
     drops: [u32; REASONS],
     has_drops: bool,
-    /// The port to which frames go, if all of the range go to the same; [`NOWHERE`] if they go nowhere so far,
-    /// [`FLOOD`] if they do not go to one.
+    /// The port of all frames of the range; [`NOWHERE`] if they go nowhere so far, [`FLOOD`] if they go to more than
+    /// one.
     only: u8,
 }
 
@@ -107,11 +107,12 @@ impl Plan {
     /// Begins another range.
     #[inline]
     pub(super) fn begin(&mut self) {
-        (self.only, self.sets.used) = (NOWHERE, 0);
+        self.only = NOWHERE;
+        self.sets.used = 0;
         self.runs.clear();
     }
 
-    /// Fills in the plans of frames that are planned as others before them.
+    /// Fills in the plans of frames planned like others before them.
     pub(super) fn fill(&mut self) {
         for Run { frames, first, kind } in self.runs.drain(..) {
             let mut planned = first;
@@ -122,12 +123,12 @@ impl Plan {
         }
     }
 
-    /// Begins to deliver frames for all: nobody has got one yet.
+    /// Begins to deliver flooded frames: none has reached a port yet.
     pub(super) fn begin_flood(&mut self) {
         self.reached.fill(false);
     }
 
-    /// Somebody gets frame `i`, which is for all.
+    /// Records that flooded frame `i` reaches a port.
     #[inline]
     pub(super) fn reach(&mut self, i: u16) {
         if let Some(reached) = self.reached.get_mut(usize::from(i)) {
@@ -135,8 +136,8 @@ impl Plan {
         }
     }
 
-    /// Counts those of `frames`, which are for all, that nobody gets: there is no other port, or none of their VLAN,
-    /// or none that is to get such frames. Of a group, it is enough that nobody wants them.
+    /// Counts the flooded `frames` that reach no port: there is no other port, or none of their VLAN, or none that
+    /// takes such frames. For a group, a lack of members is not a drop.
     pub(super) fn end_flood(&mut self, frames: &[u16]) {
         for &i in frames {
             let is_group = self.frame(i.into()).members != ALL;
@@ -152,7 +153,7 @@ impl Plan {
         (self.only != NOWHERE && self.only != FLOOD).then_some(self.only)
     }
 
-    /// Takes note of where a frame goes.
+    /// Records a frame's destination.
     #[inline]
     pub(super) fn note(&mut self, to: u8) {
         self.only = if self.only == NOWHERE || self.only == to { to } else { FLOOD };
@@ -177,7 +178,7 @@ impl Plan {
         self.has_drops = true;
     }
 
-    /// Counts what was dropped.
+    /// Counts the drops.
     pub(super) fn count_drops(&mut self, counters: &RingCounters) {
         if !std::mem::take(&mut self.has_drops) {
             return;

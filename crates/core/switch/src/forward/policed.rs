@@ -1,4 +1,4 @@
-//! Forwarding on a switch of which ports have policies: the same two phases, for frames whose first bytes are copied.
+//! Forwarding on a switch with policies: the same two phases, on copied heads of frames.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,15 +20,15 @@ use crate::policies::CompiledPolicies;
 use crate::summary::PolicySummary;
 use crate::table::Table;
 
-/// The frames of a batch that were not looked at yet, as their port may send no more for now.
+/// The frames of a batch not yet examined, as their port's rate makes them wait.
 #[derive(Debug, Default)]
 pub(super) struct Rest {
     pub(super) frames: Range<usize>,
-    /// When it may.
+    /// When it may send again.
     until: u64,
     /// Frames before this one may be sent.
     pub(super) paid: usize,
-    /// Whether all may, whatever the port's rates.
+    /// Whether all frames may go, whatever the port's rates.
     is_hurried: bool,
 }
 
@@ -38,14 +38,14 @@ impl Rest {
         self.frames.start >= self.frames.end
     }
 
-    /// How long it takes until the port may send.
+    /// Time until the port may send.
     pub(super) fn nap(&self) -> Option<Duration> {
         (!self.is_empty()).then(|| Duration::from_nanos(self.until.saturating_sub(now())))
     }
 }
 
 impl Forwarder {
-    /// Forwards the frames taken, as far as their port may send.
+    /// Forwards the taken frames, as far as their port may send.
     #[inline(never)]
     pub(super) fn forward_policed(&mut self, table: &Table, policed: &PolicySummary, work: &mut Work) {
         let Some(me) = table.get(self.from) else { return };
@@ -56,7 +56,7 @@ impl Forwarder {
         if policed.is_only_traced && !self.has_traced(me) {
             return self.forward_plain(table, me, work);
         }
-        // What comes out of the port's link was seen when it was sent.
+        // Frames out of the port's link were mirrored when they were sent.
         for to in me.tx_monitors.iter().filter(|_| !self.is_link_end).filter_map(|monitor| monitor.egress(self.ring)) {
             let _ = deliver_or_drop(to, batch, &IDENTITY[..batch.len()], &mut work.scratch);
         }
@@ -64,15 +64,15 @@ impl Forwarder {
         self.forward_rest(table, policed, me, work);
     }
 
-    /// Hands frames to their port's link.
+    /// Passes frames to their port's link.
     fn put_on_link(&mut self, link: &Link, until: usize, work: &mut Work) {
         let picks = IDENTITY.get(self.rest.frames.start..until).unwrap_or_default();
-        // What finds no room is dropped there.
+        // Frames without room are dropped there.
         let _ = link.deliver(self.source.frames(), picks, &mut work.scratch);
         self.rest.frames.start = until;
     }
 
-    /// Goes on with frames that waited for their port's rate. Returns their number.
+    /// Continues with frames that waited for their port's rate. Returns their number.
     #[inline]
     pub(super) fn go_on_with_rest(&mut self, work: &mut Work) -> usize {
         if self.rest.is_empty() || self.held.is_waiting() {
@@ -87,15 +87,15 @@ impl Forwarder {
         let before = self.rest.frames.len();
         match (table.get(self.from), table.policed()) {
             (Some(me), Some(policed)) => self.forward_rest(&table, policed, me, work),
-            // Its policies are gone: what is left goes on as it is.
+            // Its policies are gone: the rest passes unchanged.
             (Some(me), None) => self.forward_rest(&table, &PolicySummary::none(), me, work),
             (None, _) => self.rest = Rest::default(),
         }
         before - self.rest.frames.len()
     }
 
-    /// Sends what waits for the port's rates immediately, as its worker is about to pause. What has to wait for a
-    /// receiver besides is dropped.
+    /// Sends the frames that wait for the port's rates immediately, as the worker is about to pause. Frames that also
+    /// have to wait for a receiver are dropped.
     #[cold]
     pub(super) fn hurry_rest(&mut self, work: &mut Work) {
         self.rest.is_hurried = true;
@@ -111,7 +111,7 @@ impl Forwarder {
     #[inline]
     fn forward_rest(&mut self, table: &Table, policed: &PolicySummary, me: &Arc<Entry>, work: &mut Work) {
         if me.traces.is_empty() {
-            // All of them, or what is left of a port whose trace has ended.
+            // All of them, or the rest of a port whose trace has ended.
             self.forward_range(table, policed, me, work);
         } else {
             self.forward_traced(table, policed, me, work);
@@ -145,7 +145,7 @@ impl Forwarder {
         work.policed = Some(memory);
     }
 
-    /// The end of the frames that the port may send now. What it may not send at all is dropped.
+    /// The end of the frames that the port may send now. Frames that it may not send at all are dropped.
     pub(super) fn permitted(&mut self, policies: &CompiledPolicies, me: &Entry) -> usize {
         let frames = self.rest.frames.clone();
         if frames.start < self.rest.paid {
@@ -154,12 +154,13 @@ impl Forwarder {
         if policies.rates.is_empty() && policies.group.is_none() {
             return frames.end;
         }
-        let (now, batch) = (now(), self.source.frames());
+        let now = now();
+        let batch = self.source.frames();
         if frames.len() == batch.len() && may_pass(policies, me, now, batch) {
             self.rest.until = now;
             return frames.end;
         }
-        // Somebody waits for the queue that the frames lie in.
+        // A control thread waits for the frames' queue.
         let is_wanted = self.rest.is_hurried || self.source.ingress().is_wanted();
         if now < self.rest.until && !is_wanted {
             return frames.start;
@@ -191,7 +192,7 @@ impl Forwarder {
         frames.start + may
     }
 
-    /// Plans the frames of a range, or as many as there is room for. Returns the number of the next one.
+    /// Plans frames of a range, as far as there is room. Returns the number of the next one.
     fn plan(
         &mut self,
         table: &Table,
@@ -260,7 +261,7 @@ impl Forwarder {
     }
 }
 
-/// Delivers, and says to whom.
+/// Delivers, and reports the destination to traces.
 #[inline]
 fn hand_over(
     to: &Arc<Entry>,
@@ -277,8 +278,7 @@ fn hand_over(
     deliver(to, sender, batch, picks, may_hold, scratch, held);
 }
 
-/// Lets a batch pass as a whole if its port may send all of it; this is so nearly always, unless the port is at its
-/// limit.
+/// Whether a batch may pass as a whole, as its port may send all of it: nearly always, unless the port is at its limit.
 fn may_pass(policies: &CompiledPolicies, me: &Entry, now: u64, batch: &Batch) -> bool {
     let together = batch.weight();
     let buckets = || policies.rates.iter().zip(&me.state.rates);
@@ -289,14 +289,15 @@ fn may_pass(policies: &CompiledPolicies, me: &Entry, now: u64, batch: &Batch) ->
     may
 }
 
-/// Whether a port takes every frame from `me` that goes to it alone.
+/// Whether a port takes every frame from `me` addressed to it alone.
 fn takes_all(policed: &PolicySummary, me: &Entry, to: &Entry) -> bool {
-    let (mine, its) = (policed.policies(me), policed.policies(to));
+    let mine = policed.policies(me);
+    let its = policed.policies(to);
     let is_apart = mine.isolated && its.isolated;
     !is_apart && !to.state.is_blocked() && its.filters[1].rules().is_empty()
 }
 
-/// Leaves only those variants that filters of what a port gets let pass. Returns their number.
+/// Leaves only variants that pass the filters of the receiving port. Returns their number.
 fn filter(source: &Source, to: &Entry, filters: &Filters, list: &mut [u16], plan: &mut Plan) -> usize {
     let mut count = 0;
     step(Step::Out(to.id));
@@ -314,11 +315,12 @@ fn filter(source: &Source, to: &Entry, filters: &Filters, list: &mut [u16], plan
     count
 }
 
-/// Puts, in place of frames for a port, the variants in which it gets them, without those that it does not get. Returns
-/// their number.
+/// Replaces frames for a port by the variants that it gets, without those it does not take. Returns their number.
 fn select(policed: &PolicySummary, me: &Entry, to: &Entry, list: &mut [u16], plan: &mut Plan) -> usize {
-    let (mine, its) = (policed.policies(me), policed.policies(to));
-    let (is_apart, is_blocked) = (mine.isolated && its.isolated, to.state.is_blocked());
+    let mine = policed.policies(me);
+    let its = policed.policies(to);
+    let is_apart = mine.isolated && its.isolated;
+    let is_blocked = to.state.is_blocked();
     let mut count = 0;
     for i in 0..list.len() {
         let Some(&frame) = list.get(i) else { break };

@@ -1,8 +1,8 @@
 //! Delivery of a batch to many destinations, taking each step for all of them.
 //!
-//! Many small deliveries are expensive because of waiting: for a cache line that the receiver's core holds, each time a
-//! fence or an atomic instruction follows a store to it. So all room is reserved first, then all frames are copied,
-//! then all tails are published, then all flags are checked, with one fence between two steps.
+//! Many small deliveries are expensive because each waits for a cache line in the receiver's core, whenever a fence or
+//! an atomic instruction follows a store to it. So first all room is reserved, then all frames are copied, then all
+//! tails published, then all flags checked, with one fence between two steps.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ pub(super) struct Open<'b> {
     room: Reservation<'b>,
 }
 
-/// Drops all reservations, and keeps the memory for those of another batch.
+/// Drops all reservations, and keeps the memory for another batch's.
 fn recycled(mut open: Vec<Open<'_>>) -> Vec<Open<'static>> {
     open.clear();
-    // Collected in place: the types differ in their lifetimes only.
+    // Collected in place: the types differ only in their lifetimes.
     open.into_iter().map_while(|_| None).collect()
 }
 
@@ -58,8 +58,8 @@ pub(super) fn scatter(table: &Table, sender: Sender<'_>, batch: &Batch, work: &m
         settle(to, *queue, batch, picks, done, true, scratch, held);
     }
     *kept = recycled(open);
-    // Destinations that do not support the steps, or several queues of which get some: one that blocks does so when no
-    // other's ring is held any more.
+    // Destinations without support for steps, or with several queues in use: one that blocks does so when no other ring
+    // is held any more.
     for to in stepless.drain(..).filter_map(|id| table.get(id)) {
         deliver(to, sender, batch, groups.own(to.id, picks), true, scratch, held);
     }

@@ -1,11 +1,9 @@
-//! Which of a port's queues a frame goes to.
+//! Chooses a port's queue for a frame.
 //!
-//! A port has a fixed number of queues, of which its receiver has some open: a guest enables as many as it has
-//! processors,
-//! a program opens single rings. A sender's ring goes to the open queue of its number modulo theirs (virtio 1.3
-//! §5.1.6.5.6 lets a device choose any of those that the driver has enabled). Where more queues are open than the
-//! sender has rings, IP packets are spread by their flows, each of which stays in order; other frames go where their
-//! ring's do.
+//! A port has a fixed number of queues, of which its receiver opens some: a guest enables as many as it has processors,
+//! a program opens single rings. A sender's ring uses the open queue of its number modulo the open ones (virtio 1.3
+//! §5.1.6.5.6 lets a device choose any that the driver has enabled). If more queues are open than the sender has rings,
+//! IP packets are spread by flow, each flow in order; other frames use their ring's queue.
 
 use std::sync::Arc;
 
@@ -15,12 +13,12 @@ use netvale_port::{BATCH, Batch, Scratch};
 use super::{Held, settle};
 use crate::entry::Entry;
 
-/// Most queues over which frames are spread; further ones get none of them.
+/// Number of queues over which frames are spread, at most; further ones get no frames.
 const MOST: usize = 64;
-/// Bytes at the start of a frame that have its flow: addresses and ports, behind tags and options.
+/// Leading bytes of a frame that contain its flow: addresses and ports, behind tags and options.
 const HEAD: usize = 128;
 
-/// Where a batch comes from.
+/// The source of a batch.
 #[derive(Clone, Copy)]
 pub(super) struct Sender<'a> {
     /// The port.
@@ -30,7 +28,7 @@ pub(super) struct Sender<'a> {
 }
 
 impl Sender<'_> {
-    /// Which queue of `to` gets its frames, unless they are spread.
+    /// The queue of `to` for its frames, unless they are spread.
     #[inline]
     pub(super) fn queue_of(self, to: &Entry) -> usize {
         match to.port.egresses.len() {
@@ -45,18 +43,18 @@ impl Sender<'_> {
         to.port.egresses.len() > 1 && to.open_queues() > self.port.rings_in_use()
     }
 
-    /// Whether frames for `to` and frames for all go to the same queue of it, so that they are delivered together.
+    /// Whether frames for `to` and flooded frames use the same queue of it, and are thus delivered together.
     #[inline]
     pub(super) fn joins_flood(self, to: &Entry) -> bool {
         to.port.egresses.len() < 2 || self.spreads(to) || self.queue_of(to) == to.open_queue(0)
     }
 
-    /// The queue of `to` that a frame goes to, for a trace.
+    /// The queue of `to` for a frame, for a trace.
     pub(super) fn queue_for(self, to: &Entry, batch: &Batch, pick: u16) -> usize {
         if self.spreads(to) { to.open_queue(self.number_of(to, batch, pick)) } else { self.queue_of(to) }
     }
 
-    /// What chooses among the open queues of `to` for a frame.
+    /// The number that chooses among the open queues of `to` for a frame.
     fn number_of(self, to: &Entry, batch: &Batch, pick: u16) -> usize {
         let Some(frame) = batch.get(usize::from(pick)) else { return 0 };
         let mut head = [0; HEAD];
@@ -71,7 +69,7 @@ impl Entry {
         self.port.egresses.iter().filter(|queue| queue.is_open()).count()
     }
 
-    /// The open queue of that number modulo theirs; if none is, all count.
+    /// The open queue of this number modulo the open ones; with no open queue, all count.
     pub(super) fn open_queue(&self, number: usize) -> usize {
         let queues = &self.port.egresses;
         let open = self.open_queues();
@@ -82,7 +80,7 @@ impl Entry {
         all.nth(number % open).map_or(0, |(queue, _)| queue)
     }
 
-    /// Number of rings that it sends from. A guest that has not all its queues open sends on as many as it receives on.
+    /// Number of rings that it sends from. A guest with some queues closed sends on as many as it receives on.
     fn rings_in_use(&self) -> usize {
         let rings = self.port.rings.max(1);
         match self.open_queues() {
@@ -106,7 +104,7 @@ pub(super) fn deliver_spread(
     let mut queues = [0u8; MOST];
     let open = to.port.egresses.iter().enumerate().filter(|(_, queue)| queue.is_open()).take(MOST);
     let open = queues.iter_mut().zip(open).map(|(place, (queue, _))| *place = queue as u8).count();
-    // Frames of one queue after those of another, in their order: where each queue's begin, then each frame to its
+    // Groups the frames by queue, each queue's in order: first finds each queue's start, then puts each frame in its
     // place.
     let mut hashes = [0u8; BATCH];
     let mut ends = [0u16; MOST + 1];
@@ -138,7 +136,7 @@ pub(super) fn deliver_spread(
     }
 }
 
-/// Says for a trace to which queue of a port frames go.
+/// Reports to a trace the queue of a port that frames go to.
 pub(super) fn step_to(to: &Entry, sender: Sender<'_>, batch: &Batch, picks: &[u16]) {
     if let Some(&first) = picks.first() {
         step(Step::To(to.id, sender.queue_for(to, batch, first) as u8));

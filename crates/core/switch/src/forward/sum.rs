@@ -1,26 +1,25 @@
-//! Checksums that somebody behind the switch fills in, where a frame's sender says: not over what policies are decided
-//! on.
+//! Checks where a pending checksum is filled in: it must not change bytes on which policies decided.
 
 use netvale_wire::layers::Layers;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMPV6: u8 = 58;
-/// Protocols with a sum where UDP has it: DCCP, UDP-Lite.
+/// Protocols with a checksum at UDP's place: DCCP, UDP-Lite.
 const LIKE_UDP: [u8; 3] = [UDP, 33, 136];
-/// Protocols that carry packets which may have a sum of their own: IPv4, IPv6, GRE, L2TP; and VXLAN and Geneve in UDP.
+/// Protocols that carry packets with a possible checksum: IPv4, IPv6, GRE, L2TP; and VXLAN and Geneve in UDP.
 const TUNNELS: [u8; 5] = [4, 41, 47, 115, UDP];
-/// Bytes of a tunnel's header that are not the inner packet's, at least.
+/// Least bytes of a tunnel's header in front of the inner packet.
 const TUNNEL_HEADER: usize = 8;
 
-/// Whether a checksum of what begins at `start`, `offset` bytes behind it, is that of the frame's transport header or
-/// of a packet in a tunnel. Anywhere else the sum, whose value a sender can choose by its payload, would change
-/// addresses, tags or ports that were checked before.
+/// Whether a checksum of the bytes from `start` on, stored `offset` bytes behind it, is that of the frame's transport
+/// header or of a packet in a tunnel. Anywhere else the checksum, whose value a sender can choose by its payload, would
+/// change addresses, tags or ports that were checked before.
 pub(super) fn is_beside_headers(head: &[u8], start: u16, offset: u16) -> bool {
     let Ok(Layers { ip: Some(ip), .. }) = Layers::parse(head) else { return false };
     let start = usize::from(start);
     if start != ip.l4 {
-        // What rules look at there, `Filters::pass` looks after.
+        // `Filters::pass` handles rules that look there.
         return TUNNELS.contains(&ip.protocol) && start >= ip.l4 + TUNNEL_HEADER;
     }
     match ip.protocol {
@@ -42,8 +41,8 @@ mod tests {
         head
     }
 
-    /// Objective: the sums of TCP and UDP are where they belong, behind any tags, or in a tunnel; no other place is
-    /// taken.
+    /// Objective: checksums of TCP and UDP are accepted at their places, behind any tags, or in a tunnel; all other
+    /// places are refused.
     #[test]
     fn places() {
         for tags in 0..3 {

@@ -1,8 +1,8 @@
-//! Forwarding while somebody wants to know more than counters tell: batches are timed, or frames are traced.
+//! Forwarding with more than counters: batches are timed, or frames are traced.
 //!
-//! One of that many batches is timed on average, at random: from before its frames are taken out of their ring until
-//! each of them is delivered or dropped, waits for room and for its port's rate included. Frames of one batch move
-//! together, so that a batch says how long each of its frames takes, at most.
+//! One batch in a configured number is timed on average, at random: from before its frames are taken out of their ring
+//! until each is delivered or dropped, including waits for room and for the port's rate. Frames of one batch move
+//! together, so its time bounds that of each of its frames.
 
 use netvale_mem::latency::sampling;
 use netvale_mem::steps;
@@ -12,28 +12,29 @@ use super::{Forwarder, Work};
 use crate::clock::now;
 use crate::trace::spread;
 
-/// Which batch is timed next, and the one that is timed now.
+/// The next batch to time, and the one in progress.
 #[derive(Default)]
 pub(super) struct Timing {
     one_of: u32,
     skip: u64,
-    /// When it began.
+    /// Start of the timed batch.
     begun: Option<u64>,
-    /// Frames of it that are neither delivered nor dropped.
+    /// Its frames that are neither delivered nor dropped yet.
     open: usize,
 }
 
 impl Timing {
-    /// A batch is to be taken.
+    /// Called before a batch is taken.
     fn begin(&mut self) {
         let one_of = sampling();
         if self.one_of != one_of {
-            (self.one_of, self.skip) = (one_of, gap(one_of));
+            self.one_of = one_of;
+            self.skip = gap(one_of);
         }
         self.begun = (one_of > 0 && self.skip == 0).then(now);
     }
 
-    /// It was taken. A look that finds no frames is no batch.
+    /// Called after it was taken. A look without frames is not a batch.
     fn taken(&mut self, frames: usize) {
         self.open = frames;
         match self.begun {
@@ -43,7 +44,7 @@ impl Timing {
         }
     }
 
-    /// That many frames of it, or copies of frames, still wait.
+    /// Records that this many of its frames, or copies of them, still wait.
     pub(super) fn left(&mut self, waiting: usize, counters: &RingCounters) {
         let Some(begun) = self.begun else { return };
         let moved = self.open.saturating_sub(waiting);
@@ -56,27 +57,27 @@ impl Timing {
         }
     }
 
-    /// Whether frames of a batch wait that is timed.
+    /// Whether frames of a timed batch wait.
     #[inline]
     pub(super) fn is_under_way(&self) -> bool {
         self.begun.is_some()
     }
 }
 
-/// A random number of batches, which is `one_of` - 1 on average.
+/// A random number of batches, on average `one_of` - 1.
 fn gap(one_of: u32) -> u64 {
     spread(now()) % (2 * u64::from(one_of.max(1)) - 1)
 }
 
 impl Forwarder {
-    /// Forwards one batch, or goes on with one that waits.
-    // Not cold: it would be compiled for size, and with it all that forwards the batches that nobody times or traces.
+    /// Forwards one batch, or continues with a waiting one.
+    // Not cold: it would be compiled for size, and with it all code that forwards untimed and untraced batches.
     #[inline(never)]
     pub(super) fn pass_noting(&mut self, work: &mut Work) -> Passed {
         if self.is_held() {
             return self.pass_held(work);
         }
-        // What comes out of a link was timed when it was put there.
+        // Frames out of a link were timed when they entered it.
         if !self.is_link_end {
             self.timing.begin();
         }
@@ -89,7 +90,7 @@ impl Forwarder {
         self.finish(frames, work)
     }
 
-    /// Counts the frames that were delivered or dropped by now, if their batch is timed.
+    /// Counts the frames delivered or dropped by now, if their batch is timed.
     #[cold]
     pub(super) fn note_time(&mut self) {
         let waiting = self.held.frames() + self.rest.frames.len();

@@ -1,5 +1,5 @@
-//! Forwarding of a port under trace: frames that are traced are moved one at a time, and their steps are taken down;
-//! those between them are moved as ever.
+//! Forwarding of a port under trace: traced frames move one at a time, and their steps are recorded; the frames between
+//! them move as usual.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use crate::summary::PolicySummary;
 use crate::table::Table;
 use crate::trace::{Record, Traced};
 
-/// What a forwarder knows of the frames that are traced.
+/// A forwarder's state of traced frames.
 #[derive(Default)]
 pub(super) struct Tracing {
     /// The numbers of the batch's frames, counted while there is a trace.
     numbers: Range<u64>,
-    /// A frame that waits for room, and its port as it was.
+    /// A traced frame that waits for room, and its port at that time.
     waiting: Option<(Traced, Arc<Entry>)>,
 }
 
 impl Tracing {
-    /// Whether a frame that is traced waits for room.
+    /// Whether a traced frame waits for room.
     #[inline]
     pub(super) fn is_waiting(&self) -> bool {
         self.waiting.is_some()
     }
 
-    /// Another batch.
+    /// Counts another batch.
     pub(super) fn count(&mut self, frames: usize) {
         self.numbers = self.numbers.end..self.numbers.end.wrapping_add(frames as u64);
     }
@@ -41,7 +41,7 @@ impl Tracing {
 }
 
 impl Forwarder {
-    /// Takes a batch. What is refused before there is a frame is told without one.
+    /// Takes a batch. Drops before a frame exists are recorded without one.
     #[cold]
     pub(super) fn take_noting(&mut self, work: &mut Work) -> usize {
         steps::begin();
@@ -54,7 +54,7 @@ impl Forwarder {
         frames
     }
 
-    /// Tries again to deliver the frames that wait. They are copies of one, which is traced.
+    /// Tries again to deliver the waiting frames. They are copies of one traced frame.
     #[cold]
     pub(super) fn retry_noting(&mut self, work: &mut Work) {
         steps::begin();
@@ -69,12 +69,12 @@ impl Forwarder {
         }
     }
 
-    /// Whether the batch has a frame that is traced.
+    /// Whether the batch contains a traced frame.
     pub(super) fn has_traced(&self, me: &Entry) -> bool {
         self.next_traced(me, 0..self.source.frames().len()).is_some()
     }
 
-    /// The first frame of a range whose turn it is to be traced.
+    /// The first frame of a range that is due for tracing.
     fn next_traced(&self, me: &Entry, range: Range<usize>) -> Option<usize> {
         let number = self.tracing.number(range.start);
         let ahead = me.traces.iter().map(|trace| trace.ahead(number)).min()?;
@@ -82,7 +82,7 @@ impl Forwarder {
         (next < range.end).then_some(next)
     }
 
-    /// Forwards the frames that were not looked at yet, as far as their port may send.
+    /// Forwards the unexamined frames, as far as their port may send.
     #[cold]
     pub(super) fn forward_traced(&mut self, table: &Table, policed: &PolicySummary, me: &Arc<Entry>, work: &mut Work) {
         let paid = self.pay(policed, me);
@@ -95,7 +95,8 @@ impl Forwarder {
                 Some(next) => next,
                 None => paid,
             };
-            (self.rest.frames.end, self.rest.paid) = (until, until);
+            self.rest.frames.end = until;
+            self.rest.paid = until;
             if traced == Some(start) {
                 self.forward_one(table, policed, me, work);
             } else if policed.is_only_traced {
@@ -104,15 +105,16 @@ impl Forwarder {
                 self.forward_range(table, policed, me, work);
             }
             let next = if self.rest.is_empty() { until } else { self.rest.frames.start };
-            (self.rest.frames, self.rest.paid) = (next..end, paid);
+            self.rest.frames = next..end;
+            self.rest.paid = paid;
         }
     }
 
-    /// The end of the frames that the port may send now, all together as without a trace. What it may not send at all
-    /// is dropped.
+    /// The end of the frames that the port may send now, all together as without a trace. Frames that it may not send
+    /// at all are dropped.
     fn pay(&mut self, policed: &PolicySummary, me: &Entry) -> usize {
         let end = self.rest.frames.end;
-        // The frames of a blocked port are dropped without being paid for.
+        // The frames of a blocked port are dropped without payment.
         let paid =
             if self.is_link_end || me.state.is_blocked() { end } else { self.permitted(policed.policies(me), me) };
         let mut dropped = self.rest.frames.end..end;
@@ -126,13 +128,13 @@ impl Forwarder {
         paid
     }
 
-    /// What is told of a frame of the batch, if anything is.
+    /// The trace state of a frame of the batch, if it is traced.
     fn traced(&self, me: &Entry, frame: usize) -> Option<Traced> {
         let number = self.tracing.number(frame);
         Traced::of(&me.traces, number, self.from, self.ring, &self.source.frames().get(frame)?)
     }
 
-    /// Forwards the first frame that was not looked at yet, alone, and tells what became of it.
+    /// Forwards the first unexamined frame, alone, and records its steps.
     fn forward_one(&mut self, table: &Table, policed: &PolicySummary, me: &Arc<Entry>, work: &mut Work) {
         let traced = self.traced(me, self.rest.frames.start);
         steps::begin();
@@ -147,13 +149,14 @@ impl Forwarder {
         }
     }
 
-    /// Forwards frames that nobody traces, on a switch without policies.
+    /// Forwards untraced frames, on a switch without policies.
     fn forward_others(&mut self, table: &Table, me: &Entry, range: Range<usize>, work: &mut Work) {
         if let Some(policed) = &mut work.policed {
             self.source.unstage(&mut policed.stage);
         }
         self.rest.frames.start = range.end;
-        let (batch, counters) = (self.source.frames(), self.source.ingress().counters());
+        let batch = self.source.frames();
+        let counters = self.source.ingress().counters();
         work.groups.classify_range(batch, range.clone(), self.from, self.switch.fdb(), counters);
         match work.groups.only().and_then(|id| table.get(id)) {
             Some(to) => {

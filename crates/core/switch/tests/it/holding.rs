@@ -1,5 +1,4 @@
-//! Frames that wait for a receiver that is lossless, or was asleep: whose, for how long, and when their queue is wanted
-//! back.
+//! Frames that wait for a lossless or sleeping receiver: their owners, the time limits, and queues wanted back.
 #![allow(unsafe_code)]
 
 use crate::common;
@@ -20,9 +19,9 @@ use netvale_switch::{Forwarder, Passed, Settings, Switch, Work};
 struct Wanted(RingIngress);
 
 impl Ingress for Wanted {
-    // SAFETY: as the ingress inside, which is released, asked and dropped with this one.
+    // SAFETY: the same as for the inner ingress, which is released, asked and dropped with this one.
     unsafe fn take(&mut self, batch: &mut Batch) {
-        // SAFETY: the contract is handed on.
+        // SAFETY: the caller's contract, passed on.
         unsafe { self.0.take(batch) };
     }
 
@@ -51,8 +50,8 @@ impl Ingress for Wanted {
     }
 }
 
-/// Sends a batch to `b`, which reads a frame each `pace`, until the batch is not held any more: within `limit`. Returns
-/// how many frames were sent, and how many of them read.
+/// Sends a batch to `b`, which reads a frame each `pace`, until the batch is no longer held, within `limit`. Returns
+/// the numbers of frames sent and read.
 fn held_by_slow_reader(
     a: &mut TestPort,
     b: &mut TestPort,
@@ -67,7 +66,8 @@ fn held_by_slow_reader(
     a.tx.sync();
     a.forwarder.pass(work);
     assert!(a.forwarder.is_held());
-    let (began, mut read) = (Instant::now(), 0);
+    let began = Instant::now();
+    let mut read = 0;
     while a.forwarder.is_held() {
         std::thread::sleep(pace);
         b.rx.sync();
@@ -81,8 +81,8 @@ fn held_by_slow_reader(
     (sent, read)
 }
 
-/// Objective: a receiver that reads now and then, which restarts its time limit otherwise, does not keep a batch whose
-/// queue is wanted back for as long as the control thread waits: what it has not read by then is dropped by name.
+/// Objective: a receiver that reads now and then, which otherwise restarts its time limit, does not keep a batch while
+/// a control thread waits for the batch's queue: frames unread by the limit are dropped by name.
 #[test]
 fn progress_restarts_no_limit() {
     let switch = Switch::new("vale-test");
@@ -92,22 +92,22 @@ fn progress_restarts_no_limit() {
     let ring = RingIngress::new(Arc::clone(&a.mem), host, bell(), 0, Arc::clone(&a.sent));
     a.forwarder = Forwarder::new(Arc::clone(&switch), a.id, 0, Box::new(Wanted(ring)));
     let mut work = Work::default();
-    // Read all at this pace, they would take four seconds.
+    // Reading all frames at this pace would take four seconds.
     let (sent, read) = held_by_slow_reader(&mut a, &mut b, &mut work, Duration::from_millis(20), LIMIT);
     let stalled = b.received.counters().drops(DropReason::Stalled);
     assert_eq!(stalled + read + 3, u64::from(sent), "each is delivered, or dropped by name");
     assert!(stalled > 0);
 }
 
-/// Objective: a receiver that reads now and then does not hold its senders back for longer than a batch may take; then
-/// nobody is held back for it, even though it has room again.
+/// Objective: a receiver that reads now and then holds its senders back no longer than the limit of a batch; then it
+/// may not hold them again, even though it has room.
 #[test]
 fn a_slow_receiver_loses_its_right() {
     let switch = Switch::new("vale-test");
     let mut a = attach(&switch, "a", Make { slots: 256, ..Make::default() });
     let mut b = attach(&switch, "b", Make { slots: 4, lossless: true, ..Make::default() });
     let mut work = Work::default();
-    // Read all at this pace, they would take twenty seconds.
+    // Reading all frames at this pace would take twenty seconds.
     let (sent, read) = held_by_slow_reader(&mut a, &mut b, &mut work, Duration::from_millis(100), 3 * FOR_A_BATCH);
     let stalled = || b.received.counters().drops(DropReason::Stalled);
     assert_eq!(stalled() + read + 3, u64::from(sent), "each is delivered, or dropped by name");
@@ -122,7 +122,7 @@ fn a_slow_receiver_loses_its_right() {
 }
 
 /// Objective: a lossless port holds back its owner's senders; others' frames are dropped when it is full, unless the
-/// switch says otherwise.
+/// switch is configured otherwise.
 #[test]
 fn owners_senders_are_held_back() {
     for holds_others in [false, true] {
@@ -143,7 +143,7 @@ fn owners_senders_are_held_back() {
     }
 }
 
-/// A sender of 250 slots, and a receiver of 4 (3 frames) that is asleep.
+/// A sender of 250 slots, and a sleeping receiver of 4 (3 frames).
 fn with_sleeper(settings: Settings, owners: [u32; 2]) -> (TestPort, TestPort, Work) {
     let switch = Switch::with("vale-test", settings);
     let a = attach(&switch, "a", Make { slots: 250, owner: owners[0], ..Make::default() });
@@ -164,8 +164,8 @@ fn tags(frames: &[Vec<u8>]) -> Vec<u16> {
     frames.iter().map(|f| u16::from_be_bytes([f[14], f[15]])).collect()
 }
 
-/// Objective: a receiver that sleeps, is woken for the first frames, reads all that is there and sleeps again gets
-/// every frame, in order, however small its ring is.
+/// Objective: a receiver that sleeps, is woken by the first frames, reads all frames and sleeps again gets every frame,
+/// in order, however small its ring is.
 #[test]
 fn a_waking_receiver_is_waited_for() {
     let (mut a, mut b, mut work) = with_sleeper(Settings::default(), [0, 0]);
@@ -182,8 +182,7 @@ fn a_waking_receiver_is_waited_for() {
     assert_eq!(b.received.counters().drops(DropReason::NoRoom), 0);
 }
 
-/// Objective: a receiver that runs is not waited for: neither at first, nor when it was woken and its ring is full
-/// again.
+/// Objective: a running receiver is not waited for: neither at first, nor when its ring is full again after a wake-up.
 #[test]
 fn one_that_runs_is_not() {
     let (mut a, mut b, mut work) = with_sleeper(Settings::default(), [0, 0]);
@@ -202,7 +201,7 @@ fn one_that_runs_is_not() {
 }
 
 /// Objective: a receiver that is woken and does not run (it was stopped) costs its senders one wait, not one for each
-/// batch; when it runs again, it is waited for again.
+/// batch; once it runs, it is waited for again.
 #[test]
 fn one_that_was_stopped_is_waited_for_once() {
     let (mut a, mut b, mut work) = with_sleeper(Settings::default(), [0, 0]);
@@ -225,15 +224,17 @@ fn one_that_was_stopped_is_waited_for_once() {
     assert!(a.forwarder.is_held());
 }
 
-/// Objective: a receiver that says it sleeps while it reads, one frame at a time, holds a batch back for no longer than
-/// one that was woken may.
+/// Objective: a receiver that claims to sleep while it reads, one frame at a time, holds a batch back no longer than a
+/// woken one may.
 #[test]
 fn one_that_claims_to_sleep() {
     let (mut a, mut b, mut work) = with_sleeper(Settings::default(), [0, 0]);
-    let (began, sent, mut read) = (Instant::now(), 200, 0);
+    let began = Instant::now();
+    let sent = 200;
+    let mut read = 0;
     send(&mut a, 0..sent, &mut work);
     while a.forwarder.is_held() {
-        // Read all at this pace, they would take 400 ms.
+        // Reading all frames at this pace would take 400 ms.
         std::thread::sleep(Duration::from_millis(2));
         b.rx.sync();
         b.rx.advance(1);
@@ -247,8 +248,8 @@ fn one_that_claims_to_sleep() {
     assert_eq!(dropped + read + 3, u64::from(sent), "each is delivered, or dropped by name");
 }
 
-/// Objective: a receiver that sleeps holds back its owner's senders; others' frames are dropped, unless the switch says
-/// otherwise.
+/// Objective: a sleeping receiver holds back its owner's senders; others' frames are dropped, unless the switch is
+/// configured otherwise.
 #[test]
 fn a_sleeper_holds_back_its_owners_senders() {
     for (holds_others, owners, held) in [(false, [1, 1], true), (false, [1, 2], false), (true, [1, 2], true)] {
@@ -259,8 +260,7 @@ fn a_sleeper_holds_back_its_owners_senders() {
     }
 }
 
-/// Objective: a receiver that was asked rings when it makes room, and only then; one that is not asked any more does
-/// not ring.
+/// Objective: a receiver rings when it makes room only if asked; after the request is withdrawn it does not ring.
 #[test]
 fn a_receiver_says_when_there_is_room() {
     let (mut a, mut b, mut work) = with_sleeper(Settings::default(), [0, 0]);
@@ -279,8 +279,8 @@ fn a_receiver_says_when_there_is_room() {
     assert_eq!((forgotten, b.room.drain()), (1, false));
 }
 
-/// Objective: of what a sender leaves when it ends, nothing waits for a lossless receiver any more, and nothing is
-/// lost without a count: not what waited, nor what lay in its ring behind that.
+/// Objective: after a sender has ended, none of its frames waits for a lossless receiver, and every lost frame is
+/// counted: those that waited, and those behind them in its ring.
 #[test]
 fn a_sender_that_ends() {
     let switch = Switch::new("vale-test");

@@ -1,4 +1,4 @@
-//! Applications that write nonsense: each costs itself frames, by name, and nobody else anything.
+//! Applications that write nonsense: each loses only its own frames, by name.
 
 use crate::common;
 
@@ -14,7 +14,7 @@ use netvale_port::{DropReason, Egress};
 use netvale_switch::{CompiledPolicies, Switch, Work};
 use proptest::prelude::*;
 
-/// Objective: every kind of bad slot has its own named drop, and the good frames around it pass.
+/// Objective: every kind of bad slot has its own named drop, and the valid frames around it pass.
 #[test]
 fn bad_slots_are_named_drops() {
     let switch = Switch::new("vale-test");
@@ -22,7 +22,8 @@ fn bad_slots_are_named_drops() {
     let mut good = attach(&switch, "good", Make::default());
     let mut work = Work::default();
     let mut poke = |f: &dyn Fn(&common::TestPort, u32), why: DropReason| {
-        let (before, i) = (bad.sent.drops(why), bad.tx.at(1));
+        let before = bad.sent.drops(why);
+        let i = bad.tx.at(1);
         (0..3).for_each(|t| assert!(bad.send(&frame(255, 1, t, 60))));
         let kept = bad.tx.slot(i).buf_idx;
         f(&bad, i);
@@ -42,8 +43,8 @@ fn bad_slots_are_named_drops() {
     poke(&|p, i| p.tx.mem().set_len_flags(i, 60, NS_INDIRECT | NS_UNREADABLE), DropReason::Indirect);
 }
 
-/// Objective: whatever an application says in `NS_INDIRECT` and `ptr`, what leaves is what lies in its slots' own
-/// buffers, and less of it where it says so; the flags go no further.
+/// Objective: whatever an application writes to `NS_INDIRECT` and `ptr`, only bytes in its slots' own buffers leave,
+/// and fewer if the slot says so; the flags are not forwarded.
 #[test]
 fn pointers_are_not_followed() {
     let switch = Switch::new("vale-test");
@@ -62,14 +63,14 @@ fn pointers_are_not_followed() {
         assert_eq!(good.rx.slot(good.rx.at(0)).flags & (NS_INDIRECT | NS_UNREADABLE), 0);
         assert_eq!(good.take(), [sent]);
     }
-    // Of several slots, one in the middle that could not be read.
+    // Several slots, with an unreadable one in the middle.
     let long = frame(255, 1, 9, 600);
     let middle = bad.tx.at(1);
     assert!(bad.send(&long));
     bad.tx.mem().set_len_flags(middle, 256, NS_MOREFRAG | NS_INDIRECT | NS_UNREADABLE);
     bad.forward(&mut work);
     assert_eq!(good.take(), [[&long[..256], &long[512..]].concat()]);
-    // The mark alone means nothing.
+    // The mark alone has no meaning.
     let i = bad.tx.at(0);
     assert!(bad.send(&frame(255, 1, 10, 60)));
     bad.tx.mem().set_len_flags(i, 60, NS_UNREADABLE);
@@ -77,8 +78,8 @@ fn pointers_are_not_followed() {
     assert_eq!(good.take(), [frame(255, 1, 10, 60)]);
 }
 
-/// Objective: a frame that never ends is dropped when its ring is full or it has more than 64 slots, and the ring goes
-/// on.
+/// Objective: an endless frame is dropped when its ring is full or it has more than 64 slots, and the ring keeps
+/// working.
 #[test]
 fn endless_frames() {
     for slots in [16u32, 128] {
@@ -99,7 +100,7 @@ fn endless_frames() {
     }
 }
 
-/// Objective: a head outside the ring is counted once, stops that ring only, and the ring goes on once it is mended.
+/// Objective: a head outside the ring is counted once, stops only that ring, and the ring works again once it is right.
 #[test]
 fn bad_heads() {
     let switch = Switch::new("vale-test");
@@ -116,7 +117,7 @@ fn bad_heads() {
     bad.send(&frame(255, 1, 1, 60));
     bad.forward(&mut work);
     assert_eq!(good.take().len(), 1);
-    // The receive side, looked at when room is needed.
+    // The receive side is checked when room is needed.
     good.mem.rx[0].csb.publish_head(16, 16);
     (0..20).for_each(|t| {
         bad.send(&frame(255, 1, t, 60));
@@ -129,7 +130,7 @@ fn behind(header: &[u8], frame: &[u8]) -> Vec<u8> {
     [header, frame].concat()
 }
 
-/// Objective: a receive slot that names no buffer loses the frame by name; others arrive.
+/// Objective: a receive slot without a valid buffer loses the frame by name; others arrive.
 #[test]
 fn bad_receive_slots() {
     let switch = Switch::new("vale-test");
@@ -143,8 +144,8 @@ fn bad_receive_slots() {
     assert_eq!((c.frames(), c.drops(DropReason::BadRxBuffer)), (2, 1));
 }
 
-/// Objective: a slot whose frame was lost after it had found room never is shorter than the receiver's header, which
-/// says nothing there, whichever way the frame was lost; without a header it is empty.
+/// Objective: a slot whose frame was lost after finding room is never shorter than the receiver's header, which is
+/// blank, however the frame was lost; without a header it is empty.
 #[test]
 fn lost_frames_leave_a_header() {
     for (hdr_len, receiver_names) in [(0, 1), (10, 1), (12, 1), (12, u32::MAX)] {
@@ -214,8 +215,8 @@ fn a_rule() -> impl Strategy<Value = OffsetRule> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
-    /// Objective: whatever offsets a sender writes, and with whatever lengths and flags, nothing leaves but bytes of
-    /// the buffer that its slot names, and the ring goes on.
+    /// Objective: whatever offsets a sender writes, with any lengths and flags, only bytes of the buffer named by its
+    /// slot leave, and the ring keeps working.
     #[test]
     fn any_offset_of_a_sender(
         rule in a_rule(),
@@ -225,7 +226,7 @@ proptest! {
         let mut bad = with_offsets(&switch, "bad", Make::default(), rule);
         let mut good = attach(&switch, "good", Make::default());
         let mut work = Work::default();
-        // Each buffer is full of a byte of its own, odd ones, so that frames go to everybody.
+        // Each buffer is filled with its own odd byte, so that frames are flooded.
         let ring = bad.tx.mem().clone();
         (2..ring.num_bufs()).for_each(|buf| assert!(ring.write(buf, 0, &[(2 * buf + 1) as u8; 256])));
         let mut may_arrive = Vec::new();
@@ -247,8 +248,8 @@ proptest! {
         prop_assert_eq!(bad.tx.space(), 15);
     }
 
-    /// Objective: whatever offsets a receiver writes, a frame is put into the buffers its slots name, at the offsets
-    /// they then say, or not at all; not a byte is written beside it.
+    /// Objective: whatever offsets a receiver writes, a frame is put into the buffers named by its slots, at the
+    /// offsets they finally state, or not at all; not a byte is written elsewhere.
     #[test]
     fn any_offset_of_a_receiver(
         rule in a_rule(),
@@ -272,12 +273,14 @@ proptest! {
             }
         }
         bad.rx.sync();
-        let (mut expected, mut frame) = (sent.into_iter(), 0usize);
+        let mut expected = sent.into_iter();
+        let mut frame = 0usize;
         let n = bad.rx.space();
         for k in 0..ring.num_slots() {
             let i = bad.rx.at(k);
             let slot = ring.slot(i);
-            let (at, len) = (rule.of(slot.ptr) as usize, if k < n { usize::from(slot.len) } else { 0 });
+            let at = rule.of(slot.ptr) as usize;
+            let len = if k < n { usize::from(slot.len) } else { 0 };
             prop_assert!(at + len <= 256);
             let mut bytes = [0u8; 256];
             prop_assert!(ring.read(slot.buf_idx, 0, &mut bytes));
@@ -285,7 +288,7 @@ proptest! {
             frame += bytes[at..at + len].iter().filter(|&&b| b == 0x55).count();
             if len > 0 && slot.flags & NS_MOREFRAG == 0 {
                 let whole = std::mem::take(&mut frame);
-                // Of a frame that found no room there may be a header, with nothing behind it.
+                // A frame without room may leave a header, with nothing behind it.
                 let lost = whole == 0 && len == hdr_len as usize;
                 prop_assert!(lost || expected.any(|sent| sent.len() == whole), "a frame of {} bytes", whole);
             }
@@ -294,8 +297,8 @@ proptest! {
     }
 }
 
-/// Objective: an application that changes its slots all the time, while they are forwarded, causes nothing but frames
-/// of its own making.
+/// Objective: an application that constantly changes its slots, while they are forwarded, only causes frames of its own
+/// making.
 #[test]
 fn slots_changed_while_forwarding() {
     let switch = Switch::new("vale-test");
@@ -330,14 +333,14 @@ fn slots_changed_while_forwarding() {
     });
 }
 
-/// Objective: an application that changes its frames' headers all the time, while policies are decided on them, gets
-/// nothing through that they forbid: neither another source than its own nor another VLAN, in frames of one piece and
-/// of two.
+/// Objective: an application that constantly changes its frames' headers, while policies are decided on them, gets no
+/// forbidden frame through: neither another source than its own nor another VLAN, in frames of one piece and of two.
 #[test]
 fn headers_changed_under_policies() {
     let switch = Switch::new("vale-test");
     let make = Make { slots: 64, buf_size: 512, ..Make::default() };
-    let (mut bad, mut good) = (attach(&switch, "bad", make), attach(&switch, "good", make));
+    let mut bad = attach(&switch, "bad", make);
+    let mut good = attach(&switch, "good", make);
     let guard = Guard::new("mac".parse().unwrap(), "02:00:00:00:00:01".parse().unwrap()).unwrap();
     let trunk = |vlans: &str| Some(Vlans::trunk(vlans.parse().unwrap(), None).unwrap());
     let guarded = CompiledPolicies { vlans: trunk("10"), guard: Some(guard), ..CompiledPolicies::default() };
@@ -348,9 +351,13 @@ fn headers_changed_under_policies() {
         None,
     );
     let header = |source: u8, vlan: u8| [&mac(source)[..], &[0x81, 0, 0, vlan]].concat();
-    let (right, mut work, stop) = (header(1, 10), Work::default(), AtomicBool::new(false));
-    let (ring, buffers) = (bad.tx.mem().clone(), (0..64).map(|i| bad.tx.slot(i).buf_idx).collect::<Vec<_>>());
-    let (mut got, mut refused) = (0, 0);
+    let right = header(1, 10);
+    let mut work = Work::default();
+    let stop = AtomicBool::new(false);
+    let ring = bad.tx.mem().clone();
+    let buffers = (0..64).map(|i| bad.tx.slot(i).buf_idx).collect::<Vec<_>>();
+    let mut got = 0;
+    let mut refused = 0;
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let headers = [right.clone(), header(7, 10), right.clone(), header(1, 99)];

@@ -1,4 +1,4 @@
-//! Two switches joined by rings whose far ends forward, as a persistent port on both does it.
+//! Two switches joined by rings whose far ends forward, like a persistent port on both.
 
 use crate::common;
 
@@ -11,24 +11,25 @@ use netvale_port::ring_in::RingIngress;
 use netvale_port::{DropReason, Egress};
 use netvale_switch::{Forwarder, Passed, Switch, Task, Work};
 
-/// What `port` receives enters `switch` as from its port `from`.
+/// Frames received by `port` enter `switch` from its port `from`.
 fn over(port: &TestPort, switch: &Arc<Switch>, from: &TestPort) -> Forwarder {
     let end = FarEnd::new(Arc::clone(&port.received));
     let ingress = RingIngress::new(Arc::clone(&port.mem), end, bell(), 0, Arc::default());
     Forwarder::new(Arc::clone(switch), from.id, 0, Box::new(ingress))
 }
 
-/// A station and a side of the joint on each of two switches, and what moves frames over.
+/// A station and a side of the joint on each of two switches, and the forwarders between them.
 fn joined() -> ([TestPort; 2], [TestPort; 2], [Forwarder; 2]) {
     let switches = [Switch::new("vale-x"), Switch::new("vale-y")];
     let make = |i: usize, name| attach(&switches[i], name, Make::default());
-    let (stations, sides) = ([make(0, "a"), make(1, "b")], [make(0, "v"), make(1, "v")]);
+    let stations = [make(0, "a"), make(1, "b")];
+    let sides = [make(0, "v"), make(1, "v")];
     let there = over(&sides[0], &switches[1], &sides[1]);
     let back = over(&sides[1], &switches[0], &sides[0]);
     (stations, sides, [there, back])
 }
 
-/// Objective: frames of any length cross in order, both ways; none comes back to where it came from.
+/// Objective: frames of any length cross in order, both ways; none returns to its sender.
 #[test]
 fn both_ways() {
     let ([mut a, mut b], _sides, [mut there, mut back]) = joined();
@@ -50,7 +51,7 @@ fn both_ways() {
     }
 }
 
-/// Objective: what finds no room on its way is lost by name, on this way only, and the rest crosses.
+/// Objective: frames without room on their way are lost by name, in this direction only, and the rest crosses.
 #[test]
 fn full() {
     let ([mut a, mut b], sides, [mut there, _back]) = joined();
@@ -65,8 +66,8 @@ fn full() {
     assert_eq!(b.take(), (0..15).map(|t| frame(255, 1, t, 60)).collect::<Vec<_>>());
 }
 
-/// Objective: a process that has the rings' memory mapped and writes into their status and slots costs the joint
-/// frames, but does not stop it.
+/// Objective: a process that maps the rings' memory and writes into their status and slots costs the joint frames, but
+/// does not stop it.
 #[test]
 fn spoilt() {
     let ([mut a, mut b], sides, [mut there, _back]) = joined();
@@ -84,7 +85,7 @@ fn spoilt() {
             a.forward(&mut work);
             there.pass(&mut work);
         }
-        // It heals as soon as slots name buffers again.
+        // It recovers as soon as slots name buffers again.
         (0..16).for_each(|i| side.ring.set_slot_word(i, 2 + i, 0, 0));
         b.take();
         let mut last = None;
@@ -98,7 +99,7 @@ fn spoilt() {
     }
 }
 
-/// Objective: an armed far end is woken once frames come; frames that are there already keep it from sleeping.
+/// Objective: an armed far end is woken once frames arrive; frames that are already there keep it from sleeping.
 #[test]
 fn wakes() {
     let ([mut a, _b], sides, [mut there, _back]) = joined();

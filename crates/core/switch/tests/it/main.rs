@@ -1,4 +1,4 @@
-//! Switches with ports that the tests make.
+//! Switches with ports made by the tests.
 
 mod common;
 mod holding;

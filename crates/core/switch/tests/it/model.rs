@@ -25,7 +25,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Frames waiting at each port, as the model has them.
+/// Frames waiting at each port in the model.
 struct Model {
     table: HashMap<u8, usize>,
     queues: Vec<VecDeque<Vec<u8>>>,
@@ -49,8 +49,8 @@ impl Model {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
-    /// Objective: whatever is sent in whatever batches, each port receives what a simple learning switch with bounded
-    /// queues would give it, in that order.
+    /// Objective: for any frames in any batches, each port receives the same as from a simple learning switch with
+    /// bounded queues, in that order.
     #[test]
     fn like_a_simple_switch(ops in proptest::collection::vec(op(), 1..60)) {
         let switch = Switch::new("vale-test");
@@ -81,8 +81,8 @@ proptest! {
         }
     }
 
-    /// Objective: frames of many slots cross between rings of different buffer sizes whole, in order, or are dropped
-    /// whole.
+    /// Objective: frames of many slots cross between rings of different buffer sizes complete and in order, or are
+    /// dropped as a whole.
     #[test]
     fn frames_of_many_slots(
         lens in proptest::collection::vec(14usize..900, 1..20),
@@ -103,7 +103,7 @@ proptest! {
     }
 }
 
-/// Objective: a full receiver costs its own frames only, counted by name, while the other port gets all.
+/// Objective: a full receiver loses only its own frames, counted by name, while the other port gets all.
 #[test]
 fn full_receiver_drops_by_name() {
     let switch = Switch::new("vale-test");
@@ -121,7 +121,7 @@ fn full_receiver_drops_by_name() {
     assert_eq!(drops, [(DropReason::NoRoom, 17)]);
 }
 
-/// Objective: a lossless receiver holds the sender back: nothing is lost, order is kept, and the sender's slots stay
+/// Objective: a lossless receiver holds the sender back: no frame is lost, order is kept, and the sender's slots stay
 /// taken until the receiver reads.
 #[test]
 fn lossless_holds_the_sender_back() {
@@ -146,7 +146,7 @@ fn lossless_holds_the_sender_back() {
     assert_eq!(netvale_port::Egress::counters(b.received.as_ref()).all_drops().count(), 0);
 }
 
-/// Objective: a monitor gets a copy of both directions of its port and nothing else; removed, it gets nothing more.
+/// Objective: a monitor gets copies of both directions of its port and nothing else; once removed, it gets no more.
 #[test]
 fn monitors_copy() {
     let switch = Switch::new("vale-test");
@@ -158,7 +158,9 @@ fn monitors_copy() {
     switch.monitor("a", "m", one(), one()).unwrap();
     assert!(switch.monitor("nobody", "m", one(), one()).is_err());
     let mut work = Work::default();
-    let (f1, f2, f3) = (frame(255, 1, 1, 60), frame(1, 2, 2, 60), frame(2, 3, 3, 60));
+    let f1 = frame(255, 1, 1, 60);
+    let f2 = frame(1, 2, 2, 60);
+    let f3 = frame(2, 3, 3, 60);
     a.send(&f1);
     a.forward(&mut work);
     b.send(&f2);
@@ -172,7 +174,7 @@ fn monitors_copy() {
     assert!(m.take().is_empty());
 }
 
-/// Objective: ports come and go while others forward; an address behind a port that left is flooded again.
+/// Objective: ports come and go while others forward; frames to an address behind a detached port are flooded again.
 #[test]
 fn detached_ports_are_forgotten() {
     let switch = Switch::new("vale-test");
@@ -195,7 +197,7 @@ fn detached_ports_are_forgotten() {
     assert_eq!(a.sent.drops(DropReason::NoPort), 1);
 }
 
-/// Objective: 254 ports fit, the 255th is refused, and so is a name that is taken.
+/// Objective: 254 ports fit; the 255th, and a duplicate name, are refused.
 #[test]
 fn limits() {
     let switch = Switch::new("vale-test");

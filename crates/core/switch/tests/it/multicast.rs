@@ -1,4 +1,4 @@
-//! Frames for groups go where their members are, and messages about groups to routers, and to the keeper of the groups.
+//! Frames for groups go to members, and messages about groups to routers and to the keeper of the groups.
 
 use crate::common;
 
@@ -13,10 +13,10 @@ use netvale_switch::snooping::Snooping;
 use netvale_switch::{CompiledPolicies, Passed, QueryTask, Switch, Task, Work};
 use netvale_wire::{MacAddr, Sum};
 
-/// Long after hosts had the time to answer a query.
+/// Long after hosts had time to answer a query.
 const LATER: u64 = 60_000_000_000;
 
-/// A switch whose groups are kept as the daemon keeps them.
+/// A switch whose groups are kept as in the daemon.
 struct Bed {
     switch: Arc<Switch>,
     ports: [TestPort; 4],
@@ -53,7 +53,7 @@ impl Bed {
         self.switch.snooping().unwrap()
     }
 
-    /// Reads what was heard, and says what follows. Returns what was heard.
+    /// Reads the messages heard, and publishes the groups. Returns the messages.
     fn tell(&mut self) -> Vec<Message> {
         let snooping = Arc::clone(self.snooping());
         let heard = std::iter::from_fn(|| snooping.read());
@@ -65,7 +65,7 @@ impl Bed {
         heard
     }
 
-    /// Sends a frame from a port. Returns which ports get it, as it is.
+    /// Sends a frame from a port. Returns the ports that get it unchanged.
     fn send(&mut self, from: usize, bytes: &[u8]) -> Vec<usize> {
         assert!(self.ports[from].send(bytes));
         self.ports[from].forward(&mut self.work);
@@ -108,9 +108,9 @@ fn igmp(kind: u8, from: u8, group: Option<u8>) -> Vec<u8> {
 const QUERY: u8 = 0x11;
 const JOIN: u8 = 0x16;
 
-/// Objective: a group goes to those who joined it, ports that do not snoop get everything, and a port that snoops gets
-/// no reports unless a router is behind it; queries go everywhere, but for those of ports that may have no router,
-/// which are dropped by name.
+/// Objective: a group's frames go to its members; ports that do not snoop get everything, and a port that snoops gets
+/// no reports unless a router is behind it; queries go everywhere, except those from ports without routers, which are
+/// dropped by name.
 #[test]
 fn groups() {
     let mut bed = Bed::new(|n| match n {
@@ -123,7 +123,7 @@ fn groups() {
     assert_eq!(bed.tell(), [Message::Report]);
     assert_eq!(bed.send(0, &to_group(1, 5)), [1, 3]);
     assert_eq!(bed.send(0, &to_group(1, 6)), [3]);
-    // Everybody need not join this one.
+    // Hosts need not join this group.
     let mut local = to_group(1, 1);
     local[3..6].copy_from_slice(&[0, 0, 251]);
     assert_eq!(bed.send(0, &local), [1, 2, 3]);
@@ -132,18 +132,18 @@ fn groups() {
     assert_eq!(bed.tell(), []);
     assert_eq!(bed.send(0, &igmp(QUERY, 1, None)), [1, 2, 3]);
     assert_eq!(bed.tell(), [Message::Query]);
-    // A router is known at port 0 now.
+    // A router is now known at port 0.
     assert_eq!(bed.send(2, &igmp(JOIN, 3, Some(7))), [0, 3]);
     bed.tell();
     assert_eq!(bed.send(1, &to_group(2, 6)), [0, 3]);
     assert_eq!(bed.send(1, &to_group(2, 7)), [0, 2, 3]);
-    // Unicast and broadcast are as ever.
+    // Unicast and broadcast are unaffected.
     assert_eq!(bed.send(1, &frame(77, 2, 0, 60)), [0, 2, 3]);
     assert_eq!(bed.send(1, &frame(255, 2, 0, 60)), [0, 2, 3]);
 }
 
-/// Objective: messages longer than what is copied of other frames are heard whole; a port that sends more than hosts do
-/// is not listened to, while its messages go on, and others are.
+/// Objective: messages longer than the copied head of other frames are heard whole; of a port that sends too many,
+/// messages are not heard but still forwarded, and other ports' are heard.
 #[test]
 fn messages() {
     let mut bed = Bed::new(|_| snooping(Multicast { router: Router::Always, ..Multicast::default() }));
@@ -160,8 +160,7 @@ fn messages() {
     assert_eq!(bed.tell(), [Message::Report]);
 }
 
-/// Objective: queries reach the ports of their VLAN, with the tag that each port takes, and one port alone if they are
-/// for it.
+/// Objective: queries reach the ports of their VLAN, with each port's tag, or only the port that they are for.
 #[test]
 fn queries() {
     let vlans = |n| match n {

@@ -1,5 +1,5 @@
-//! Ports with and without a virtio-net header: checksum and segmentation are done where a destination lacks them, and
-//! only there.
+//! Ports with and without a virtio-net header: checksum and segmentation are done exactly where a destination lacks
+//! them.
 
 use crate::common;
 
@@ -40,7 +40,7 @@ fn has_right_checksum(frame: &[u8]) -> bool {
     again == frame
 }
 
-/// A header that leaves the checksum, and the cutting into `size` bytes of payload if that is not 0, to others.
+/// A header that leaves the checksum pending, and the segmentation into `size` bytes of payload if that is not 0.
 fn header(size: u16) -> VnetHdr {
     VnetHdr {
         flags: 1,
@@ -69,8 +69,8 @@ fn ports(hdr_len: u32) -> (TestPort, TestPort, TestPort, Work) {
     (a, plain, with, Work::default())
 }
 
-/// Objective: a frame with segmentation left to do reaches a port with a header whole, with the same header, and a port
-/// without one as segments whose payload is the frame's and whose checksums are right.
+/// Objective: a frame with pending segmentation reaches a port with a header whole, with the same header, and a port
+/// without one as segments with the frame's payload and right checksums.
 #[test]
 fn segmentation_only_where_it_is_needed() {
     for hdr_len in [10, 12] {
@@ -90,13 +90,13 @@ fn segmentation_only_where_it_is_needed() {
     }
 }
 
-/// Objective: a checksum left open is filled in for a port without a header, and left open for one with.
+/// Objective: a pending checksum is filled in for a port without a header, and left pending for one with.
 #[test]
 fn checksum_only_where_it_is_needed() {
     let (mut a, mut plain, mut with, mut work) = ports(12);
     let finished = udp(255, 1, 300);
     let mut open = finished.clone();
-    // What a stack leaves in the field: the sum over the pseudo header alone, not complemented.
+    // The field's value from a stack: the sum over the pseudo header alone, not complemented.
     let pseudo = netvale_wire::checksum::pseudo_v4(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2), 17, 308);
     open[40..42].copy_from_slice(&(!pseudo.checksum()).to_be_bytes());
     send_with(&mut a, &mut work, 12, &header(0), &open);
@@ -129,8 +129,8 @@ fn headers_are_added_and_checked() {
     assert!(plain.take().is_empty() && with.take().is_empty());
 }
 
-/// Objective: segments that do not fit into what room is left are dropped as a whole frame, by name, and the ring goes
-/// on.
+/// Objective: segments that do not fit into the remaining room are dropped as a whole frame, by name, and the ring
+/// keeps working.
 #[test]
 fn segments_without_room() {
     let switch = Switch::new("vale-test");
@@ -150,8 +150,8 @@ fn segments_without_room() {
     assert_eq!(small.take().len(), 5);
 }
 
-/// Objective: a sender that spoils its frame after it was checked, when room for its segments has been made, leaves no
-/// slot in any ring: the next frame gets them.
+/// Objective: a sender that spoils its frame after the check, when room for its segments is reserved, leaves no slot in
+/// any ring: the next frame gets them.
 #[test]
 fn spoilt_under_way() {
     let (mut a, plain, with, _) = ports(12);
@@ -161,9 +161,10 @@ fn spoilt_under_way() {
     a.tx.sync();
     let host = HostTx::new(a.mem.tx[0].clone(), bell());
     let ingress = RingIngress::new(Arc::clone(&a.mem), host, bell(), 12, Arc::default());
-    let (mut source, mut spare) = (Source::new(Box::new(ingress)), Box::default());
+    let mut source = Source::new(Box::new(ingress));
+    let mut spare = Box::default();
     let batch = source.take(&mut spare);
-    // No internet protocol any more.
+    // No longer an internet protocol.
     assert!(a.tx.mem().write(first, 12 + 14, &[0xff; 20]));
     for egress in [&uncut.without_uso(), &*plain.received] {
         for spoilt in 1..4 {
@@ -174,7 +175,7 @@ fn spoilt_under_way() {
     }
 }
 
-/// Objective: segments of several slots each, of which the last has fewer, fill all slots that are published.
+/// Objective: segments of several slots each, the last with fewer, fill all published slots.
 #[test]
 fn no_slot_is_empty() {
     for payload in [4001, 4100, 6500, 8001, 12_000] {
@@ -192,7 +193,8 @@ fn no_slot_is_empty() {
     }
 }
 
-/// Objective: each slot of a frame says of how many slots it is, with and without a header, in frames of one slot too.
+/// Objective: each slot of a frame states the frame's number of slots, with and without a header, also in frames of one
+/// slot.
 #[test]
 fn slots_say_how_many_they_are() {
     for payload in [20, 2112 - 12 - HEADERS, 2112 - HEADERS, 2113 - HEADERS, 6000] {

@@ -1,4 +1,4 @@
-//! Rules that look at payload, and frames with work left to do: what the rules saw is what is delivered.
+//! Rules on payload, and frames with pending offloads: the bytes that rules see are those that are delivered.
 
 use crate::common;
 
@@ -16,11 +16,11 @@ use netvale_wire::vnet::VnetHdr;
 use netvale_wire::{MacAddr, build};
 
 const HEADERS: usize = build::UDP4_PAYLOAD;
-/// Payload of a datagram that a segment is cut into.
+/// Payload of each datagram cut from a segment.
 const SIZE: usize = 100;
 const MARK: [u8; 2] = [0xde, 0xad];
 
-/// A UDP datagram to host 2, or to all, whose payload is of datagrams that begin with these.
+/// A UDP datagram to host 2, or to all, with the payload of datagrams that begin with these bytes.
 fn udp(to: u8, begins: &[[u8; 2]]) -> Vec<u8> {
     let payload: Vec<u8> = begins.iter().flat_map(|begin| [&begin[..], &[7; SIZE - 2]].concat()).collect();
     let mut frame = vec![0; HEADERS + payload.len()];
@@ -39,7 +39,7 @@ fn udp(to: u8, begins: &[[u8; 2]]) -> Vec<u8> {
     frame
 }
 
-/// `udp[8:2] = 0xdead`, as libpcap compiles it.
+/// `udp[8:2] = 0xdead`, as compiled by libpcap.
 fn marked() -> Program {
     let insn = |code, jt, jf, k| Insn { code, jt, jf, k };
     let insns = [
@@ -58,7 +58,7 @@ fn marked() -> Program {
     Program::verify(&insns).unwrap()
 }
 
-/// `udp dst port 9`, which looks at headers only.
+/// `udp dst port 9`, which reads only headers.
 fn to_port_9() -> Program {
     let insn = |code, jt, jf, k| Insn { code, jt, jf, k };
     let insns = [
@@ -99,7 +99,7 @@ impl Bench {
         self.switch.set_policies(port.id, Some(Arc::new(policies)), None);
     }
 
-    /// Sends a frame. Returns how many frames each receiver has got.
+    /// Sends a frame. Returns the number of frames that each receiver got.
     fn send(&mut self, header: &VnetHdr, frame: &[u8]) -> [usize; 2] {
         assert!(self.from.send(&[&header.to_bytes_mrg()[..], frame].concat()));
         self.from.forward(&mut self.work);
@@ -111,7 +111,7 @@ impl Bench {
     }
 }
 
-/// A header that leaves a checksum, and the cutting into datagrams if there is a size, to others.
+/// A header that leaves a checksum pending, and the segmentation into datagrams if there is a size.
 fn header(size: usize, csum_start: usize, csum_offset: u16) -> VnetHdr {
     VnetHdr {
         flags: 1,
@@ -125,8 +125,8 @@ fn header(size: usize, csum_start: usize, csum_offset: u16) -> VnetHdr {
     }
 }
 
-/// Objective: a rule about payload sees each datagram of a segment, wherever the marked one is, at the sender's port
-/// and at a receiver's; also when a tag is put in front of it or taken away. Segments without a marked one pass whole.
+/// Objective: a rule on payload sees each datagram of a segment, wherever the marked one is, at the sender's port and
+/// at a receiver's; also when a tag is added or removed. Segments without a marked one pass whole.
 #[test]
 fn each_datagram_of_a_segment() {
     let segment = header(SIZE, 34, 6);
@@ -168,7 +168,7 @@ fn each_datagram_of_a_segment() {
     }
 }
 
-/// Objective: a segment reaches a receiver whose port strips its tag, or gives it one, under rules that fit only there.
+/// Objective: a segment reaches a receiver whose port removes or adds a tag, under rules that match only there.
 #[test]
 fn segments_that_are_retagged() {
     let mut bench = Bench::new();
@@ -189,9 +189,9 @@ fn segments_that_are_retagged() {
     assert_eq!(bench.lost(DropReason::BadVnetHeader), 0);
 }
 
-/// Objective: a checksum that is filled in behind the headers of UDP changes no byte that a rule looks at: such a frame
-/// is dropped by name, at the sender's port and at a receiver's. Without such rules it passes; so do frames with their
-/// own checksum left to fill in.
+/// Objective: a checksum filled in behind the headers of UDP changes no byte that a rule reads: such a frame is dropped
+/// by name, at the sender's port and at a receiver's. Without such rules it passes; so do frames with only their own
+/// checksum pending.
 #[test]
 fn sums_that_are_filled_in_later() {
     let over_mark = header(0, HEADERS, 0);

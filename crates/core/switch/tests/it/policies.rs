@@ -1,4 +1,4 @@
-//! Policies against a simple model: who gets which frame, with which tag; what is dropped, and by which name.
+//! Policies against a simple model: destinations, tags, and drops by name.
 
 use crate::common;
 
@@ -34,11 +34,12 @@ fn tagged(frame: &[u8], tags: &[[u8; 4]]) -> Vec<u8> {
 }
 
 fn tag(protocol: Protocol, control: u16) -> [u8; 4] {
-    let ([a, b], [c, d]) = (protocol.bytes(), control.to_be_bytes());
+    let [a, b] = protocol.bytes();
+    let [c, d] = control.to_be_bytes();
     [a, b, c, d]
 }
 
-/// What a port is told of VLANs, as a value to choose from.
+/// A port's VLAN settings, as a value to choose from.
 fn any_vlans() -> impl Strategy<Value = Option<Vlans>> {
     let service = |vlans: Vlans| vlans.with_protocol(Protocol::Dot1ad);
     prop_oneof![
@@ -73,7 +74,7 @@ fn any_sent() -> impl Strategy<Value = Sent> {
     })
 }
 
-/// A port's policies that are its VLANs.
+/// Policies of a port with only VLANs.
 fn with_vlans(vlans: Vlans) -> CompiledPolicies {
     CompiledPolicies { vlans: Some(vlans), ..CompiledPolicies::default() }
 }
@@ -85,7 +86,7 @@ struct Model {
 }
 
 impl Model {
-    /// What each port gets, or why nobody does.
+    /// The frame for each port, or the reason why no port gets it.
     fn forward(&mut self, sent: &Sent, bytes: &[u8]) -> Result<Vec<(usize, Vec<u8>)>, DropReason> {
         use netvale_policy::vlan::Refused;
         let vlan = self.vlans[sent.from].of(bytes).map_err(|why| match why {
@@ -110,12 +111,13 @@ impl Model {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Objective: for any VLANs of five ports, any tags and lengths, each port gets exactly what a simple model says,
-    /// byte for byte; what its port does not take is counted by name.
+    /// Objective: for any VLANs of five ports, any tags and lengths, each port gets exactly the frames of a simple
+    /// model, byte for byte; frames that their port refuses are counted by name.
     #[test]
     fn vlans_as_modelled(vlans in proptest::collection::vec(any_vlans(), 5), sent in proptest::collection::vec(any_sent(), 1..40)) {
         prop_assume!(vlans.iter().any(Option::is_some));
-        let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+        let switch = Switch::new("vale-test");
+        let mut work = Work::default();
         let mut ports: [TestPort; 5] = ports(&switch);
         for (port, vlans) in ports.iter().zip(&vlans) {
             let policies = vlans.clone().map(|vlans| Arc::new(with_vlans(vlans)));
@@ -145,18 +147,19 @@ proptest! {
         }
     }
 
-    /// Objective: a batch of frames of several VLANs to several ports, some of them several times, arrives in order, as
-    /// the same frames one by one do; so do frames that a filter leaves over.
+    /// Objective: a batch of frames of several VLANs to several ports, some more than once, arrives in order, the same
+    /// as frame by frame; so does the rest that passes a filter.
     #[test]
     fn batches_are_in_order(sent in proptest::collection::vec((any_sent(), 1usize..6), 1..30), filtered: bool) {
-        let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+        let switch = Switch::new("vale-test");
+        let mut work = Work::default();
         let mut ports: [TestPort; 5] = ports(&switch);
         let trunk = || with_vlans(Vlans::trunk("1-3".parse().unwrap(), Some(1)).unwrap());
         ports[..2].iter().for_each(|port| set(&switch, port, trunk()));
         set(&switch, &ports[2], with_vlans(Vlans::access(2).unwrap()));
         let vlans = [trunk().vlans, trunk().vlans, Some(Vlans::access(2).unwrap()), None, None];
         let mut model = Model { vlans: vlans.map(Option::unwrap_or_default).into(), table: HashMap::new() };
-        // They are known, so that most frames go to one port.
+        // Known addresses, so most frames go to one port.
         for (i, port) in ports.iter().enumerate() {
             for vlan in 1..4u16 {
                 switch.learn(vlan, word(mac(i as u8 + 1)), port.id);
@@ -170,7 +173,7 @@ proptest! {
         let all = sent.iter().flat_map(|(one, times)| std::iter::repeat_n(one, *times));
         for (n, one) in all.enumerate() {
             let mut bytes = tagged(&frame(one.to, 1, 0, one.len.min(240)), &one.tags);
-            // The number of a frame stands behind what frames of a conversation have in common.
+            // A frame's number is behind the bytes common to a conversation.
             let at = 40.min(bytes.len() - 1);
             bytes[at] = if at < 18 { bytes[at] } else { n as u8 };
             if !ports[0].send(&bytes) {
@@ -188,7 +191,7 @@ proptest! {
     }
 }
 
-/// A filter that drops frames of which byte 40 is even, or missing.
+/// A filter that drops frames with an even or missing byte 40.
 fn odd_only() -> Filters {
     let insn = |code, k| Insn { code, jt: 0, jf: 0, k };
     let odd = Program::verify(&[insn(0x30, 40), insn(0x54, 1), insn(0x16, 0)]).unwrap();
@@ -196,10 +199,11 @@ fn odd_only() -> Filters {
     Filters::new(vec![Rule::new(false, odd), Rule::new(true, any)])
 }
 
-/// Objective: the same address in two VLANs is behind two ports; without VLANs again, the table begins anew.
+/// Objective: the same address in two VLANs is behind two ports; once there are no VLANs, the table starts empty.
 #[test]
 fn addresses_by_vlan() {
-    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let switch = Switch::new("vale-test");
+    let mut work = Work::default();
     let mut ports: [TestPort; 5] = ports(&switch);
     for (port, vlan) in ports.iter().zip([1, 2, 1, 2, 2]) {
         set(&switch, port, with_vlans(Vlans::access(vlan).unwrap()));
@@ -224,8 +228,8 @@ fn addresses_by_vlan() {
     assert!(switch.addresses().entries().is_empty());
 }
 
-/// Objective: a frame for all, or for an address that nobody knows, that no other port gets is counted: nobody has its
-/// VLAN, or takes such frames. One that somebody gets is not.
+/// Objective: a broadcast, or a frame to an unknown address, that reaches no other port is counted: no port has its
+/// VLAN, or takes such frames. One that reaches a port is not counted.
 #[test]
 fn nobody_gets_it() {
     let switch = Switch::new("vale-test");
@@ -240,7 +244,7 @@ fn nobody_gets_it() {
         assert_eq!(ports[1].take().len(), usize::from(vlan == 10));
         assert_eq!(ports[0].sent.drops(DropReason::NoPort), lost, "to {to} with VLAN {vlan} beside it");
     }
-    // Of several in a batch, only those.
+    // In a batch of several, only those are counted.
     set(&switch, &ports[1], CompiledPolicies { flood: Classes([false, true, true]), ..access(10) });
     send(&mut ports[0], &mut work, &[frame(255, 1, 0, 60), frame(77, 1, 0, 60), frame(255, 1, 0, 60)]);
     assert_eq!((ports[1].take().len(), ports[0].sent.drops(DropReason::NoPort)), (2, 3));
@@ -251,14 +255,15 @@ fn send(port: &mut TestPort, work: &mut Work, frames: &[Vec<u8>]) {
     port.forward(work);
 }
 
-/// Objective: each rule of port security drops what it should and nothing else, by its name.
+/// Objective: each rule of port security drops exactly the frames that it should, by its name.
 #[test]
 fn port_security() {
-    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let switch = Switch::new("vale-test");
+    let mut work = Work::default();
     let mut ports: [TestPort; 4] = ports(&switch);
     let from = |n: u8| frame(255, n, 0, 60);
     let drops = |port: &TestPort, reason| port.sent.drops(reason);
-    // Static: an address is behind its port from the beginning, and nowhere else.
+    // Static: an address is fixed behind its port from the start.
     set(&switch, &ports[0], CompiledPolicies { addresses: vec![word(mac(1))], ..CompiledPolicies::default() });
     send(&mut ports[1], &mut work, &[frame(1, 2, 0, 60)]);
     assert_eq!([0, 2, 3].map(|i: usize| ports[i].take().len()), [1, 0, 0]);
@@ -268,7 +273,7 @@ fn port_security() {
     set(&switch, &ports[2], CompiledPolicies { most_addresses: Some(2), ..CompiledPolicies::default() });
     send(&mut ports[2], &mut work, &[from(20), from(21), from(22), from(20), from(22)]);
     assert_eq!(drops(&ports[2], DropReason::AddressLimit), 2);
-    // Sticky: what was learned there does not move.
+    // Sticky: addresses learned there do not move.
     set(&switch, &ports[2], CompiledPolicies { sticky: true, ..CompiledPolicies::default() });
     send(&mut ports[3], &mut work, &[from(20)]);
     assert_eq!(drops(&ports[3], DropReason::AddressTaken), 1);
@@ -289,10 +294,11 @@ fn port_security() {
     assert_eq!(switch.addresses().lookup(word(mac(33))), None);
 }
 
-/// Objective: a sender that asks that its sources be not learned gets around no rule of port security.
+/// Objective: a sender that asks not to learn its sources evades no rule of port security.
 #[test]
 fn unlearned_sources() {
-    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let switch = Switch::new("vale-test");
+    let mut work = Work::default();
     let mut ports: [TestPort; 4] = ports(&switch);
     let mut send = |port: &mut TestPort, source: u8| {
         assert!(port.send_with(&frame(255, source, 0, 60), netvale_abi::slot::NS_NO_LEARN));
@@ -325,7 +331,8 @@ fn unlearned_sources() {
 /// Objective: the address of a locked port does not expire while it is in use.
 #[test]
 fn locked_addresses_stay() {
-    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let switch = Switch::new("vale-test");
+    let mut work = Work::default();
     let mut ports: [TestPort; 2] = ports(&switch);
     set(&switch, &ports[0], CompiledPolicies { locked: true, ..CompiledPolicies::default() });
     switch.learn(0, word(mac(1)), ports[0].id);
@@ -337,7 +344,7 @@ fn locked_addresses_stay() {
 }
 
 /// Objective: a batch brings a bounded number of new addresses, all of whose frames pass; the rest is learned with
-/// later batches. A limit of addresses holds for each frame all the same, and so does that an address is taken.
+/// later batches. A limit of addresses still holds for each frame, and so does the refusal of another port's address.
 #[test]
 fn a_batch_brings_bounded_news() {
     const ALL: std::ops::Range<u8> = 10..210;
@@ -369,7 +376,7 @@ fn a_batch_brings_bounded_news() {
     assert_eq!((ports[1].take().len(), ports[0].sent.drops(DropReason::AddressLimit)), (100, 100));
 }
 
-/// A tagged UDP packet behind a virtio-net header that asks for a checksum there.
+/// A tagged UDP packet behind a virtio-net header that requests a checksum there.
 fn summed(start: u16, offset: u16) -> Vec<u8> {
     let mut bytes = vec![0; 120];
     bytes[0] = 1;
@@ -382,11 +389,11 @@ fn summed(start: u16, offset: u16) -> Vec<u8> {
     bytes
 }
 
-/// Objective: a checksum that is still to be filled in is the transport's, and does not rewrite what a policy was
-/// decided on.
+/// Objective: a pending checksum must be the transport's, and does not rewrite bytes on which a policy decided.
 #[test]
 fn sums_where_they_belong() {
-    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let switch = Switch::new("vale-test");
+    let mut work = Work::default();
     let make = Make { slots: 64, hdr_len: 12, ..Make::default() };
     let mut sender = attach(&switch, "a", make);
     let mut receiver = attach(&switch, "b", Make { slots: 64, ..Make::default() });
@@ -406,11 +413,12 @@ fn sums_where_they_belong() {
     assert_eq!((got.len(), &got[0][..38]), (1, &summed(38, 6)[12..50]));
 }
 
-/// Objective: what waits for a rate is sent, once, when its worker pauses; what a receiver has no room for then is
-/// counted.
+/// Objective: frames that wait for a rate are sent, once, when their worker pauses; those without room at the receiver
+/// are then counted.
 #[test]
 fn rates_let_go_of_what_waits() {
-    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let switch = Switch::new("vale-test");
+    let mut work = Work::default();
     let mut ports: [TestPort; 2] = ports(&switch);
     set(&switch, &ports[0], CompiledPolicies { rates: vec![Limit::frames(1, 10)], ..CompiledPolicies::default() });
     let frames: Vec<_> = (0..100).map(|i| frame(255, 1, i, 60)).collect();
@@ -424,7 +432,7 @@ fn rates_let_go_of_what_waits() {
     assert_eq!(ports[0].tx.space(), 127, "all slots are given back");
     assert_eq!(ports[0].forwarder.pass(&mut work), Passed::Idle);
 
-    // A lossless receiver that is full.
+    // A full lossless receiver.
     let full = attach(&switch, "full", Make { lossless: true, ..Make::default() });
     set(&switch, &ports[0], CompiledPolicies { rates: vec![Limit::frames(1, 10)], ..CompiledPolicies::default() });
     switch.learn(0, word(mac(9)), full.id);
@@ -436,7 +444,7 @@ fn rates_let_go_of_what_waits() {
     let dropped = ports[0].sent.drops(DropReason::Rate);
     let done = full.received.counters().frames() + full.received.counters().drops(DropReason::NoRoom);
     assert_eq!(done + waiting as u64 + dropped, 100);
-    // If nobody goes on in its place, it goes on itself, also with long frames.
+    // Without a successor, it resumes, also with long frames.
     set(&switch, &ports[0], CompiledPolicies { learning: false, ..CompiledPolicies::default() });
     let mut full = full;
     while ports[0].forwarder.is_held() {
@@ -448,10 +456,11 @@ fn rates_let_go_of_what_waits() {
     assert_eq!(full.take(), [frame(9, 1, 0, 250), frame(9, 1, 1, 250)]);
 }
 
-/// Objective: long frames that a filter looks at as a whole, and that get a tag, all arrive.
+/// Objective: long frames that a filter reads as a whole, and that get a tag, all arrive.
 #[test]
 fn deep_filters_and_tags() {
-    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let switch = Switch::new("vale-test");
+    let mut work = Work::default();
     let make = Make { slots: 512, buf_size: 2048, ..Make::default() };
     let mut ports: [TestPort; 2] = std::array::from_fn(|n| attach(&switch, &format!("p{n}"), make));
     let insn = |code, k| Insn { code, jt: 0, jf: 0, k };
@@ -465,10 +474,11 @@ fn deep_filters_and_tags() {
     assert!(ports[1].take() == expected);
 }
 
-/// Objective: isolated ports reach others, and not each other; a port gets only the floods that it takes.
+/// Objective: isolated ports reach others, but not each other; a port gets only the floods that it takes.
 #[test]
 fn isolated_and_floods() {
-    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let switch = Switch::new("vale-test");
+    let mut work = Work::default();
     let mut ports: [TestPort; 4] = ports(&switch);
     let isolated = || CompiledPolicies { isolated: true, ..CompiledPolicies::default() };
     ports[..2].iter().for_each(|port| set(&switch, port, isolated()));
@@ -482,25 +492,28 @@ fn isolated_and_floods() {
     assert_eq!(ports[0].sent.drops(DropReason::Isolated), 1);
 }
 
-/// Objective: a storm of each class is cut off at its limit; what is not in the class passes.
+/// Objective: a storm of each class is cut off at its limit; other classes pass.
 #[test]
 fn storms() {
-    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let switch = Switch::new("vale-test");
+    let mut work = Work::default();
     let mut ports: [TestPort; 2] = ports(&switch);
     let limit = Some(Limit::frames(1, 5));
     set(&switch, &ports[0], CompiledPolicies { storm: Classes([None, None, limit]), ..CompiledPolicies::default() });
     let frames: Vec<_> = (0..40).map(|i| frame(if i % 2 == 0 { 255 } else { 9 }, 1, i, 60)).collect();
     send(&mut ports[0], &mut work, &frames);
-    let (passed, dropped) = (ports[1].take().len(), ports[0].sent.drops(DropReason::Storm));
-    // One more than the burst passes: a bucket may be in debt by a frame.
+    let passed = ports[1].take().len();
+    let dropped = ports[0].sent.drops(DropReason::Storm);
+    // One frame more than the burst passes: a bucket may be in debt by a frame.
     assert!((25..=26).contains(&passed) && passed as u64 + dropped == 40, "{passed} {dropped}");
 }
 
-/// Objective: addresses that move to and fro block a port that has a loop guard, in both directions, by name; and no
-/// other port.
+/// Objective: addresses that move to and fro block a port with a loop guard, in both directions, by name; and no other
+/// port.
 #[test]
 fn loops() {
-    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let switch = Switch::new("vale-test");
+    let mut work = Work::default();
     let mut ports: [TestPort; 3] = ports(&switch);
     set(&switch, &ports[1], CompiledPolicies { loop_guard: true, ..CompiledPolicies::default() });
     for i in 0..60 {
@@ -518,11 +531,12 @@ fn loops() {
     assert_eq!(ports[1].take().len(), 1, "without the guard it is open again");
 }
 
-/// Objective: a port that has sent what it may waits with the rest, in order and without loss, for as long as its rate
-/// says; its worker may sleep until then.
+/// Objective: a port at its rate limit waits with the rest, in order and without loss, for as long as the rate
+/// requires; its worker may sleep until then.
 #[test]
 fn rates_hold_back() {
-    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let switch = Switch::new("vale-test");
+    let mut work = Work::default();
     let mut ports: [TestPort; 2] = ports(&switch);
     let rates = vec![Limit::bits(80_000_000, 1000), Limit::frames(1_000_000, 1000)];
     set(&switch, &ports[0], CompiledPolicies { rates, ..CompiledPolicies::default() });

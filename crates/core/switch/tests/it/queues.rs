@@ -1,4 +1,4 @@
-//! Which of a port's queues frames go to: those that the receiver has open, each flow to one of them.
+//! The queues of a port that frames go to: those that the receiver has open, each flow to one of them.
 
 use crate::common;
 
@@ -20,7 +20,7 @@ use netvale_switch::{CompiledPolicies, Forwarder, Passed, Port, PortId, Switch, 
 const QUEUES: usize = 4;
 const RECEIVER: u8 = 9;
 
-/// A queue that keeps what it gets.
+/// A queue that keeps its frames.
 struct Queue {
     open: AtomicBool,
     got: Mutex<Vec<Vec<u8>>>,
@@ -67,20 +67,20 @@ impl Receiver {
         switch.fdb().learn(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]), self.id);
     }
 
-    /// Has exactly these queues open.
+    /// Opens exactly these queues.
     fn open(&self, open: &[usize]) {
         for (number, queue) in self.queues.iter().enumerate() {
             queue.open.store(open.contains(&number), Ordering::Relaxed);
         }
     }
 
-    /// What each queue got since the last time.
+    /// The frames of each queue since the last call.
     fn take(&self) -> Vec<Vec<Vec<u8>>> {
         self.queues.iter().map(|queue| std::mem::take(&mut *queue.got.lock().unwrap())).collect()
     }
 }
 
-/// A datagram of flow `flow`, the `number`th.
+/// Datagram number `number` of flow `flow`.
 fn datagram(to: u8, flow: u16, number: u16) -> Vec<u8> {
     let mut frame = Vec::from(mac(to));
     frame.extend(mac(1));
@@ -140,7 +140,7 @@ impl Sender {
     }
 }
 
-/// A switch with a sender of that many rings and a receiver; `policed`: its frames take the way of switches with
+/// A switch with a sender of `rings` rings and a receiver; with `policed`, frames take the path of switches with
 /// policies.
 fn bed(rings: u32, policed: bool) -> (Arc<Switch>, Sender, Receiver) {
     let switch = Switch::new("vale0");
@@ -151,8 +151,8 @@ fn bed(rings: u32, policed: bool) -> (Arc<Switch>, Sender, Receiver) {
     (switch, sender, receiver)
 }
 
-/// Objective: frames from each of a sender's rings go to the open queue of that number modulo theirs, whichever are
-/// open, and at any time; if none is, to the queue of that number.
+/// Objective: frames from each of a sender's rings go to the open queue of that number modulo the open ones, for any
+/// set of open queues, which may change at any time; with no open queue, to the queue of that number.
 #[test]
 fn open_queues() {
     for policed in [false, true] {
@@ -188,8 +188,8 @@ fn floods() {
     }
 }
 
-/// Objective: frames of many flows from one ring are spread over all open queues, and over no others, each flow in
-/// order on one of them, whether their destination is known, unknown, or several are in a batch.
+/// Objective: frames of many flows from one ring are spread over all open queues, and no others, each flow in order on
+/// one of them, whether their destination is known, unknown, or several are in a batch.
 #[test]
 fn flows() {
     const FLOWS: u16 = 64;
@@ -224,8 +224,8 @@ fn flows() {
     }
 }
 
-/// Objective: what is no IP packet has no flow: it stays in the order of its sender's ring, as with netmap, on one
-/// queue.
+/// Objective: frames that are not IP have no flow: they stay in the order of their sender's ring, as with netmap, on
+/// one queue.
 #[test]
 fn others_stay_in_order() {
     for policed in [false, true] {

@@ -1,5 +1,4 @@
-//! A batch to many destinations, in steps, whatever they are: programs' rings, guests', and those whose neighbours are
-//! merged.
+//! A batch to many destinations, in steps: rings of programs and of guests, and receivers with merging.
 
 use crate::common;
 
@@ -21,7 +20,7 @@ use netvale_switch::{Port, Switch, Work};
 
 const SLOTS: u32 = 256;
 
-/// Knows which way its frames took.
+/// Records how its frames were delivered.
 struct Counted {
     inner: Arc<dyn Egress>,
     steps: AtomicU64,
@@ -29,7 +28,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// Deliveries in steps, and others, since the last time.
+    /// Deliveries in steps, and others, since the last call.
     fn ways(&self) -> (u64, u64) {
         (self.steps.swap(0, Ordering::Relaxed), self.deliveries.swap(0, Ordering::Relaxed))
     }
@@ -57,7 +56,7 @@ struct Station {
     host: u8,
     egress: Arc<Counted>,
     rx: AppRing,
-    /// A guest's.
+    /// A guest's seats.
     seats: Option<Seats>,
 }
 
@@ -71,7 +70,7 @@ fn fill(seats: &Seats, mem: &Arc<PortMem>) {
     seats.fill(&Fresh { mem, hdr_len: 0.into(), uso: false, goes_on: false, of: &of }).unwrap();
 }
 
-/// Attaches an egress, and teaches the switch that host `host` is there.
+/// Attaches an egress, and teaches the switch the address of host `host` there.
 fn join(switch: &Arc<Switch>, host: u8, egress: Arc<dyn Egress>) {
     let id = switch.attach(Port { name: format!("host{host}"), egresses: vec![egress], ..Port::default() }).unwrap();
     let [a, b, c, d, e, f] = mac(host);
@@ -97,7 +96,7 @@ fn station(switch: &Arc<Switch>, host: u8, is_guest: bool, gro: bool) -> Station
 }
 
 impl Station {
-    /// Whether it received exactly these frames since the last time.
+    /// Asserts that it received exactly these frames since the last call.
     fn check(&mut self, frames: &[Vec<u8>]) {
         self.rx.sync();
         let slots: Vec<_> = (0..self.rx.space()).map(|k| self.rx.slot(self.rx.at(k))).collect();
@@ -114,7 +113,7 @@ impl Station {
     }
 }
 
-/// Four guests, one of them with merging, and two programs, one of them with merging; and who sends to them.
+/// Four guests and two programs, one of each with merging; and a sender to them.
 fn stations() -> (TestPort, [Station; 6]) {
     let switch = Switch::new("vale-test");
     let sender = attach(&switch, "sender", Make { slots: SLOTS, ..Make::default() });
@@ -129,11 +128,12 @@ fn send(sender: &mut TestPort, work: &mut Work, frames: &[Vec<u8>]) {
 }
 
 /// Objective: frames of one sender to guests, programs and receivers with merging take the steps together, and arrive
-/// at each in order, as they are, and counted; also where rings have wrapped.
+/// at each in order, unchanged, and counted; also where rings have wrapped.
 #[test]
 fn to_all_kinds() {
     let (mut sender, mut stations) = stations();
-    let (mut work, mut sent) = (Work::default(), [0; 6]);
+    let mut work = Work::default();
+    let mut sent = [0; 6];
     for round in 0..40 {
         let hosts = |k: u16| 1 + (k * 7 + round) % 13 % 6;
         let frames: Vec<_> = (0..97).map(|k| frame(hosts(k) as u8, 100, round * 97 + k, 60 + usize::from(k))).collect();
@@ -146,8 +146,8 @@ fn to_all_kinds() {
     }
 }
 
-/// Objective: a guest that is not there is passed over, by name, and the others have their frames; once it is back it
-/// gets its own.
+/// Objective: a missing guest is passed over, by name, and the others get their frames; once it is back it gets its
+/// own.
 #[test]
 fn without_one_of_them() {
     let (mut sender, mut stations) = stations();
@@ -168,7 +168,7 @@ fn without_one_of_them() {
     stations.iter_mut().for_each(|station| station.check(&frames));
 }
 
-/// Objective: each receiver gets what its ring has room for, and the rest is dropped there by name.
+/// Objective: each receiver gets the frames that its ring has room for, and the rest is dropped there by name.
 #[test]
 fn full() {
     let (mut sender, mut stations) = stations();
@@ -185,8 +185,8 @@ fn full() {
     assert!(stations[5].egress.counters().drops(DropReason::NoRoom) > 0);
 }
 
-/// Objective: frames that are longer than a guest's buffers take another way than the steps, in one batch with those
-/// that are not, and arrive.
+/// Objective: frames longer than a guest's buffers are delivered without steps, in one batch with shorter ones, and
+/// arrive.
 #[test]
 fn too_long_for_steps() {
     let (mut sender, mut stations) = stations();
@@ -199,7 +199,7 @@ fn too_long_for_steps() {
     }
 }
 
-/// Knows no steps, and has a guest's rings taken away while it is delivered to.
+/// An egress without steps, during whose delivery a guest's rings are taken away.
 struct Stepless {
     guest: Seats,
     counters: Arc<RingCounters>,
@@ -217,8 +217,8 @@ impl Egress for Stepless {
     }
 }
 
-/// Objective: whatever a destination without steps does with the worker's time, the rings of the others are not held
-/// meanwhile: a guest's can be taken away, and has its frames.
+/// Objective: whatever a destination without steps does with the worker's time, it does not hold up the rings of the
+/// others: a guest's can be taken away, and has its frames.
 #[test]
 fn nobody_is_held_up() {
     let switch = Switch::new("vale-test");

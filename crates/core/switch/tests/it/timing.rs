@@ -1,4 +1,4 @@
-//! How long frames take: of batches that are timed, all frames count, with the time until they are where they go.
+//! Latencies: in timed batches all frames count, with the time until they reach their destination.
 
 use crate::common;
 
@@ -12,7 +12,7 @@ use netvale_port::link::{Link, LinkSettings};
 use netvale_switch::trace::{Trace, TraceOptions};
 use netvale_switch::{CompiledPolicies, Forwarder, Passed, Switch, Work};
 
-/// While it lives, one of that many batches is timed, in this process: one test at a time.
+/// While it lives, one in this many batches is timed, in this process: one test at a time.
 struct Sampling(#[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
 
 fn sampling(one_of: u32) -> Sampling {
@@ -28,7 +28,7 @@ impl Drop for Sampling {
     }
 }
 
-/// Two ports, of which the second is known.
+/// Two ports, the second of which is known.
 fn pair(make: Make) -> (TestPort, TestPort) {
     pair_on(&Switch::new("vale0"), make)
 }
@@ -46,7 +46,7 @@ fn send(from: &mut TestPort, frames: usize) {
     from.forward(&mut Work::default());
 }
 
-/// The same once there is room for them.
+/// The same once there is room for the frames.
 fn exchange(from: &mut TestPort, to: &mut TestPort, frames: usize) {
     to.take();
     send(from, frames);
@@ -56,8 +56,8 @@ fn timed(port: &TestPort) -> u64 {
     port.sent.latency().parts().iter().sum()
 }
 
-/// Objective: nothing is timed unless it is asked for; then each frame of a batch counts; those that are dropped do,
-/// too, and those of a port that is traced besides.
+/// Objective: without timing enabled nothing is timed; with it, each frame of a batch counts, including dropped ones,
+/// and those of a traced port.
 #[test]
 fn all_of_a_batch() {
     let _alone = sampling(0);
@@ -69,9 +69,10 @@ fn all_of_a_batch() {
     exchange(&mut a, &mut b, 5);
     assert_eq!(timed(&a), 5);
     assert_eq!(timed(&b), 0, "what it gets is the sender's");
-    let (sum, most) = (a.sent.latency().sum(), begun.elapsed().as_nanos() as u64);
+    let sum = a.sent.latency().sum();
+    let most = begun.elapsed().as_nanos() as u64;
     assert!(sum > 0 && sum <= 5 * most, "{sum} of {most}");
-    // Ten slots have room left, and no frame more.
+    // Room for ten slots is left, and no frame more.
     send(&mut a, 15);
     assert_eq!((timed(&a), b.take().len()), (20, 15));
     let switch = Switch::new("vale1");
@@ -85,8 +86,8 @@ fn all_of_a_batch() {
     assert_eq!(timed(&a), 20);
 }
 
-/// Objective: of that many batches about one is timed, whatever their size, and passes without a frame count for
-/// nothing; asking for more holds soon.
+/// Objective: about one in the configured number of batches is timed, of any size; passes without a frame do not count;
+/// a higher rate takes effect soon.
 #[test]
 fn one_of_many() {
     let _alone = sampling(10);
@@ -106,7 +107,7 @@ fn one_of_many() {
     assert!(timed(&a) - before >= 47, "{} of 50 batches", timed(&a) - before);
 }
 
-/// Objective: what waits for room is timed until it is taken, and what went immediately is not.
+/// Objective: frames that wait for room are timed until they are taken, and others without the wait.
 #[test]
 fn waiting() {
     let _alone = sampling(1);
@@ -119,7 +120,8 @@ fn waiting() {
     // Two of five find room.
     assert!(matches!(a.forwarder.pass(&mut work), Passed::Held), "they wait");
     assert_eq!(timed(&a) - before, 2);
-    let (at_once, wait) = (a.sent.latency().sum(), Duration::from_millis(3));
+    let at_once = a.sent.latency().sum();
+    let wait = Duration::from_millis(3);
     let asleep = Instant::now();
     while asleep.elapsed() < wait {
         std::hint::spin_loop();
@@ -131,16 +133,17 @@ fn waiting() {
     assert!(waited >= 3 * wait.as_nanos() as u64, "{waited}");
 }
 
-/// Passes until nothing waits any more.
+/// Passes until no frame waits.
 fn finish(port: &mut TestPort) {
-    let (begun, mut work) = (Instant::now(), Work::default());
+    let begun = Instant::now();
+    let mut work = Work::default();
     while port.forwarder.is_held() {
         port.forwarder.pass(&mut work);
         assert!(begun.elapsed() < Duration::from_secs(10), "it waits");
     }
 }
 
-/// Objective: a frame for all that waits at several ports counts once, when the last of them has it.
+/// Objective: a flooded frame that waits at several ports counts once, when the last of them has it.
 #[test]
 fn copies() {
     let _alone = sampling(1);
@@ -170,7 +173,7 @@ fn copies() {
     assert_eq!((b.take().len(), c.take().len()), (2, 2));
 }
 
-/// Objective: what waits since nothing is timed any more is not counted with the time of an earlier batch.
+/// Objective: frames that began to wait after timing was disabled do not count with an earlier batch's time.
 #[test]
 fn forgotten() {
     let _alone = sampling(1);
@@ -188,10 +191,11 @@ fn forgotten() {
     assert_eq!((timed(&a), b.take().len()), (before, 1));
 }
 
-/// Objective: what waits until its port may send again is timed until it is sent.
+/// Objective: frames that wait until their port may send again are timed until they are sent.
 #[test]
 fn at_a_rate() {
-    let (_alone, switch) = (sampling(1), Switch::new("vale0"));
+    let _alone = sampling(1);
+    let switch = Switch::new("vale0");
     let (mut a, mut b) = pair_on(&switch, Make::default());
     let policies = CompiledPolicies { rates: vec![Limit::frames(10, 1)], ..CompiledPolicies::default() };
     switch.set_policies(a.id, Some(Arc::new(policies)), None);
@@ -202,14 +206,16 @@ fn at_a_rate() {
     let all = begun.elapsed();
     assert_eq!((timed(&a), b.take().len()), (4, 4));
     // One is the burst, one more may be owed, and the last two are sent 100 ms apart.
-    let (least, sum) = (Duration::from_millis(100), Duration::from_nanos(a.sent.latency().sum()));
+    let least = Duration::from_millis(100);
+    let sum = Duration::from_nanos(a.sent.latency().sum());
     assert!(sum >= least && sum <= 4 * all, "{sum:?} of {all:?}");
 }
 
-/// Objective: frames that are put on a link are timed until they are there, and not once more when they come out of it.
+/// Objective: frames put on a link are timed until they are there, and not again when they leave it.
 #[test]
 fn over_a_link() {
-    let (_alone, switch) = (sampling(1), Switch::new("vale0"));
+    let _alone = sampling(1);
+    let switch = Switch::new("vale0");
     let (mut a, mut b) = pair_on(&switch, Make::default());
     let wait = Duration::from_millis(20);
     let settings =
@@ -222,11 +228,13 @@ fn over_a_link() {
     );
     let begun = Instant::now();
     send(&mut a, 5);
-    let (put, took) = (timed(&a), begun.elapsed());
+    let put = timed(&a);
+    let took = begun.elapsed();
     assert_eq!((put, b.take().len()), (5, 0));
     assert!(a.sent.latency().sum() <= 5 * took.as_nanos() as u64);
     let mut out = Forwarder::of_link(switch, a.id, end);
-    let (mut got, mut work) = (0, Work::default());
+    let mut got = 0;
+    let mut work = Work::default();
     while got < 5 {
         _ = out.pass(&mut work);
         got += b.take().len();

@@ -1,4 +1,4 @@
-//! Traces: what is told of a frame is what happened to it, and nothing happens otherwise because it is told.
+//! Traces: the recorded steps of a frame are its real ones, and tracing changes nothing.
 
 use crate::common;
 
@@ -41,7 +41,7 @@ fn steps(trace: &Trace) -> Vec<Vec<Step>> {
     all(trace).iter().map(|record| record.steps.list().to_vec()).collect()
 }
 
-/// Says "drop" of all frames to host 2.
+/// A filter that matches all frames to host 2.
 fn to_host_2() -> Program {
     let insn = |code, jt, jf, k| Insn { code, jt, jf, k };
     // ldb [5]; jeq 2, 0, 1; ret 1; ret 0
@@ -49,8 +49,7 @@ fn to_host_2() -> Program {
     Program::verify(&insns).unwrap()
 }
 
-/// Objective: what was learned, where a frame goes and what was dropped are told, in order, for frames of the port
-/// only.
+/// Objective: learning, destinations and drops are recorded, in order, for frames of the port only.
 #[test]
 fn told() {
     let switch = Switch::new("vale0");
@@ -78,15 +77,15 @@ fn told() {
     assert!(all(&trace).is_empty());
 }
 
-/// Objective: drops that arise in rings, on the way, and by policies have their names; `only_drops` leaves the others
-/// out; frames that were refused before there was a frame are told, too.
+/// Objective: drops in rings, on the way, and by policies have their names; `only_drops` leaves other frames out;
+/// frames refused before they existed are recorded, too.
 #[test]
 fn drops() {
     let switch = Switch::new("vale0");
     let [mut a, mut b] = ports(&switch, 4);
     send(&mut b, &[frame(255, 2, 0, 60)]);
-    let (trace, drops) =
-        (traced(&switch, "p0", OPTIONS), traced(&switch, "p0", TraceOptions { only_drops: true, ..OPTIONS }));
+    let trace = traced(&switch, "p0", OPTIONS);
+    let drops = traced(&switch, "p0", TraceOptions { only_drops: true, ..OPTIONS });
     // A ring of four slots has room for three; one of them is taken.
     for _ in 0..2 {
         send(&mut a, &[frame(2, 1, 0, 60), frame(2, 1, 0, 60)]);
@@ -104,7 +103,7 @@ fn drops() {
     assert_eq!(records[0].steps.list(), [Step::Dropped(DropReason::BadLength, 1)]);
 }
 
-/// Objective: VLANs, rules and rates of policies are told.
+/// Objective: VLANs, rules and rates of policies are recorded.
 #[test]
 fn policies() {
     let switch = Switch::new("vale0");
@@ -128,7 +127,7 @@ fn policies() {
     assert_eq!(told[1], [Step::Vlan(7), Step::Learned, Step::Unknown, Step::Floods, Step::To(b.id, 0)]);
 }
 
-/// Objective: a filter, and one of several frames; what finds no room in the queue is counted.
+/// Objective: a filter and a sampling rate select frames; records without room in the queue are counted.
 #[test]
 fn some_of_many() {
     let switch = Switch::new("vale0");
@@ -142,14 +141,15 @@ fn some_of_many() {
     assert_eq!((short.lost(), short.lost(), filtered.lost()), (9, 0, 0));
 }
 
-/// Objective: a frame that waits for room is told of when its end is known, with what became of it; untraced frames go
-/// on waiting as ever.
+/// Objective: a frame that waits for room is recorded once its end is known, with all its steps; untraced frames keep
+/// waiting as usual.
 #[test]
 fn waiting() {
-    let (switch, mut work) = (Switch::new("vale0"), Work::default());
+    let switch = Switch::new("vale0");
+    let mut work = Work::default();
     let make = Make { slots: 4, ..Make::default() };
-    let (mut a, mut b) =
-        (attach(&switch, "p0", Make { slots: 16, ..make }), attach(&switch, "p1", Make { lossless: true, ..make }));
+    let mut a = attach(&switch, "p0", Make { slots: 16, ..make });
+    let mut b = attach(&switch, "p1", Make { lossless: true, ..make });
     send(&mut b, &[frame(255, 2, 0, 60)]);
     let trace = traced(&switch, "p0", OPTIONS);
     (0..5).for_each(|n| assert!(a.send(&frame(2, 1, n, 60))));
@@ -160,7 +160,7 @@ fn waiting() {
     a.forward(&mut work);
     let taken = [Step::To(b.id, 0), Step::Waits, Step::Taken];
     assert_eq!(steps(&trace), [&taken[..], &[Step::To(b.id, 0)]]);
-    // Nobody reads, until it counts as stalled.
+    // No receiver reads, until the port counts as stalled.
     (5..10).for_each(|n| assert!(a.send(&frame(2, 1, n, 60))));
     let begun = std::time::Instant::now();
     while steps_with(&trace, Step::Dropped(DropReason::Stalled, 1)) == 0 {
@@ -169,12 +169,12 @@ fn waiting() {
     }
 }
 
-/// Number of frames of those that are told of now to which that happened.
+/// Number of recorded frames with this step.
 fn steps_with(trace: &Trace, step: Step) -> usize {
     steps(trace).iter().filter(|list| list.contains(&step)).count()
 }
 
-/// The policies of that number.
+/// The policies of this number.
 fn policies_of(number: u8) -> Option<CompiledPolicies> {
     Some(match number {
         1 => CompiledPolicies { vlans: Some(Vlans::access(2).unwrap()), ..CompiledPolicies::default() },
@@ -187,14 +187,15 @@ fn policies_of(number: u8) -> Option<CompiledPolicies> {
     })
 }
 
-/// What ports got, what was counted for each, and number of frames told of, when `sent` is sent batch by batch.
+/// Frames that ports got, counters of each, and the number of recorded frames, after sending `sent` batch by batch.
 type Outcome = (HashMap<usize, Vec<Vec<u8>>>, Vec<(Vec<(&'static str, u64)>, u64)>, usize);
 
 /// Frames of a port: destination, source, length.
 type Sent = (usize, Vec<(u8, u8, usize)>);
 
 fn outcome(policies: [u8; 3], sent: &[Sent], slots: u32, by: usize, one_of: Option<u32>) -> Outcome {
-    let (switch, mut work) = (Switch::new("vale0"), Work::default());
+    let switch = Switch::new("vale0");
+    let mut work = Work::default();
     let mut ports: [TestPort; 3] = ports(&switch, slots);
     for (port, number) in ports.iter().zip(policies) {
         switch.set_policies(port.id, policies_of(number).map(Arc::new), None);
@@ -220,18 +221,19 @@ fn outcome(policies: [u8; 3], sent: &[Sent], slots: u32, by: usize, one_of: Opti
 }
 
 proptest! {
-    /// Objective: with and without a trace ports get the same frames in the same order, and the same is counted; also
-    /// where there is no room for all of them, and also if only some frames of a batch are traced.
+    /// Objective: with and without a trace, ports get the same frames in the same order, with the same counters; also
+    /// without room for all frames, and if only some frames of a batch are traced.
     #[test]
     fn nothing_changes(
         policies in prop_oneof![Just([0u8; 3]), [0u8..4, 0u8..4, 0u8..4]],
         sent in proptest::collection::vec((0usize..3, proptest::collection::vec((1u8..5, 1u8..5, 14usize..250), 1..12)), 1..12),
         one_of in 1u32..7,
     ) {
-        // What policies decided for one frame may hold for a later one of its batch, so there each is its own.
+        // Decisions of policies for one frame may hold for a later one of its batch, so batches have one frame there.
         let has_policies = policies.iter().any(|&number| policies_of(number).is_some());
         let (slots, by) = if one_of == 1 { (16, 1) } else { (256, if has_policies { 1 } else { usize::MAX }) };
-        let (plain, traced) = (outcome(policies, &sent, slots, by, None), outcome(policies, &sent, slots, by, Some(one_of)));
+        let plain = outcome(policies, &sent, slots, by, None);
+        let traced = outcome(policies, &sent, slots, by, Some(one_of));
         prop_assert_eq!(&plain.0, &traced.0);
         prop_assert_eq!(&plain.1, &traced.1);
         prop_assert_eq!(plain.2, 0);

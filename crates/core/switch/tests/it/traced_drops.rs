@@ -1,5 +1,4 @@
-//! Every reason for a drop, as a trace shows it. A reason that is added needs a line in [`told`]: without one, this
-//! does not compile.
+//! Every drop reason, as a trace shows it. A new reason needs a line in [`told`]: without one, this does not compile.
 #![allow(unsafe_code)]
 
 use std::net::UdpSocket;
@@ -36,7 +35,7 @@ mod guard_frames;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// How a trace shows frames that are dropped for a reason, and what makes that happen.
+/// How a trace shows frames dropped for a reason, and how to cause the drop.
 enum Told {
     /// At the end of the frame's own line.
     Frame(fn() -> Vec<Record>),
@@ -106,15 +105,15 @@ fn told(why: DropReason) -> Told {
     }
 }
 
-/// Objective: whatever a frame is dropped for, a trace of drops says so: at the end of its line, or, if there is no
-/// frame to show, in a line of its own.
+/// Objective: a trace of drops shows every drop reason: at the end of the frame's line, or, without a frame to show, in
+/// a line of its own.
 #[test]
 fn every_reason() {
     let wrong: Vec<_> = DropReason::ALL.iter().filter_map(|&why| differs(why)).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// What is told instead of a drop for that reason.
+/// The difference from the expected record for a reason, if any.
 fn differs(why: DropReason) -> Option<String> {
     let (make, has_frame, because) = match told(why) {
         Frame(make) => (make, true, ""),
@@ -144,13 +143,14 @@ impl Bed {
 
     fn made(a: Make, b: Make) -> Bed {
         let switch = Switch::new("vale0");
-        let (a, b) = (attach(&switch, "a", a), attach(&switch, "b", b));
+        let a = attach(&switch, "a", a);
+        let b = attach(&switch, "b", b);
         let trace = Arc::new(Trace::new(TraceOptions { filter: None, only_drops: true, one_of: 1, room: 256 }));
         ["a", "b"].iter().for_each(|port| switch.trace(port, &trace).unwrap());
         Bed { switch, a, b, trace, work: Work::default() }
     }
 
-    /// The sender has these policies; where the other one is, is known.
+    /// A sender with these policies, and a known receiver.
     fn under(policies: CompiledPolicies) -> Bed {
         let bed = Bed::new();
         bed.switch.learn(0, word(2), bed.b.id);
@@ -158,7 +158,7 @@ impl Bed {
         bed
     }
 
-    /// The sender has a link.
+    /// A sender with a link.
     fn linked(words: &str, bytes: u64) -> (Bed, LinkEnd) {
         let settings =
             LinkSettings { impair: Some(words.parse().unwrap()), rates: Vec::new(), bytes, frames: None, seed: 7 };
@@ -172,7 +172,7 @@ impl Bed {
         self.told()
     }
 
-    /// Sends one slot of which something is changed.
+    /// Sends one slot, changed by `change`.
     fn send_slot(&mut self, change: impl FnOnce(&TestPort, u32)) -> Vec<Record> {
         let i = self.a.tx.at(0);
         assert!(self.a.send(&flood()));
@@ -181,14 +181,14 @@ impl Bed {
         self.told()
     }
 
-    /// Sends a frame to a port behind such a queue, again and again until something is told.
+    /// Sends a frame to a port behind such a queue, again and again until there is a record.
     fn to(&mut self, egress: Arc<dyn Egress>) -> Vec<Record> {
         let id = self.switch.attach(Port { name: "c".into(), egresses: vec![egress], ..Port::default() }).unwrap();
         self.switch.learn(0, word(3), id);
         until(|| self.send(&[frame(3, 1, 0, 200)]))
     }
 
-    /// What becomes of the frames of an ingress, in place of the sender's own.
+    /// The records of frames from an ingress, in place of the sender's own.
     fn from(&mut self, ingress: Box<dyn Ingress>) -> Vec<Record> {
         self.pass(Forwarder::new(Arc::clone(&self.switch), self.a.id, 0, ingress))
     }
@@ -206,7 +206,7 @@ impl Bed {
     }
 }
 
-/// Does something until it has told of a drop.
+/// Repeats an action until a drop is recorded.
 fn until(mut f: impl FnMut() -> Vec<Record>) -> Vec<Record> {
     let begun = Instant::now();
     loop {
@@ -299,7 +299,7 @@ fn bad_rx_buffer() -> Vec<Record> {
     bed.send(&[flood()])
 }
 
-/// A device that never has space left.
+/// A device without any space.
 fn refused_by_a_device() -> Vec<Record> {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     Bed::new().to(Arc::new(TapEgress::new(Arc::new(OwnedFd::from(full)), Arc::default())))
@@ -331,13 +331,13 @@ fn stalled() -> Vec<Record> {
     until(|| bed.send(&[]))
 }
 
-/// Frames that cannot stay where they are, as those of a network interface.
+/// An ingress whose frames cannot stay in place, like a network interface's.
 struct NoTime(LoopbackIngress);
 
 impl Ingress for NoTime {
-    // SAFETY: the frames are the inner ingress's, which is released when this one is.
+    // SAFETY: the frames are the inner ingress's, which is released together with this one.
     unsafe fn take(&mut self, batch: &mut Batch) {
-        // SAFETY: the caller's contract is the inner one's.
+        // SAFETY: the caller's contract, passed on.
         unsafe { self.0.take(batch) }
     }
 
@@ -417,7 +417,7 @@ fn link_loss() -> Vec<Record> {
     bed.pass(far_end)
 }
 
-/// An address of this test's own.
+/// An address used only by this test.
 fn local(n: u8) -> std::net::IpAddr {
     let [a, b, ..] = std::process::id().to_le_bytes();
     std::net::IpAddr::from([127, 1 | a, b, n])
@@ -437,7 +437,7 @@ fn tunnel(n: u8, remotes: &[&str]) -> Arc<Tunnel> {
     Tunnel::new(Arc::new(Endpoint::new(local(n), 4789).unwrap()), options).unwrap()
 }
 
-/// What comes of a datagram from nowhere.
+/// The records for a datagram from an unknown sender.
 fn datagram(n: u8, bytes: &[u8]) -> Vec<Record> {
     let tunnel = tunnel(n, &[]);
     let raw = UdpSocket::bind((local(n + 100), 0)).unwrap();
@@ -445,7 +445,7 @@ fn datagram(n: u8, bytes: &[u8]) -> Vec<Record> {
     Bed::new().from(Box::new(TunnelIngress::new(tunnel)))
 }
 
-/// What comes of a frame whose packet was marked on its way, although its transport takes no marks.
+/// The records for a frame whose packet was marked, although its transport does not support marks.
 fn marked(n: u8) -> Vec<Record> {
     let tunnel = tunnel(n, &[&local(n + 100).to_string()]);
     let raw = UdpSocket::bind((local(n + 100), 0)).unwrap();

@@ -13,14 +13,14 @@ const FRAMES: u16 = 4000;
 const LIMIT: Duration = Duration::from_secs(240);
 
 /// Objective: four workers deliver to one lossless ring together: every frame arrives exactly once, and each sender's
-/// frames arrive in the order in which they were sent.
+/// frames arrive in order.
 #[test]
 fn order_is_kept_and_nothing_is_lost() {
     let switch = Switch::new("vale-test");
     let make = Make { slots: 64, lossless: true, ..Make::default() };
     let mut receiver = attach(&switch, "receiver", make);
     let senders: Vec<_> = (1..=SENDERS).map(|n| (n, attach(&switch, &format!("s{n}"), make))).collect();
-    // The receiver's address is known, so that its frames are held back and not flooded.
+    // The receiver's address is known: its frames are held back and not flooded.
     switch.fdb().learn(
         u64::from_le_bytes({
             let [a, b, c, d, e, f] = mac(100);
@@ -33,7 +33,8 @@ fn order_is_kept_and_nothing_is_lost() {
     std::thread::scope(|scope| {
         for (n, mut port) in senders {
             scope.spawn(move || {
-                let (mut work, mut next) = (Work::default(), 0u16);
+                let mut work = Work::default();
+                let mut next = 0u16;
                 while next < FRAMES || port.forwarder.is_held() || port.tx.space() < 63 {
                     assert!(start.elapsed() < LIMIT, "sender {n} is stuck at {next}");
                     while next < FRAMES && port.send(&frame(100, n, next, 60)) {
@@ -60,7 +61,7 @@ fn order_is_kept_and_nothing_is_lost() {
     assert_eq!(netvale_port::Egress::counters(receiver.received.as_ref()).frames(), 16_000);
 }
 
-/// Objective: ports come and go while workers forward; nobody stops, nothing is delivered to a port after it has left.
+/// Objective: ports come and go while workers forward; no worker stops, and no frame reaches a port after it has left.
 #[test]
 fn ports_come_and_go_under_load() {
     let switch = Switch::new("vale-test");

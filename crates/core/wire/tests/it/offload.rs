@@ -32,7 +32,7 @@ fn a_header_that_asks_for_nothing_needs_no_frame() {
     assert_eq!(hints.check(60, &[0; 60]), Ok(Offload::None), "§5.1.6.2.2: ignored");
 }
 
-/// Objective: a checksum may end with the frame, and not one byte later (§5.1.6.2).
+/// Objective: a checksum may end with the frame, but not a byte later (§5.1.6.2).
 #[test]
 fn a_checksum_lies_within_the_frame() {
     let check = |csum_start, csum_offset| {
@@ -47,7 +47,7 @@ fn a_checksum_lies_within_the_frame() {
     assert_eq!(check(14, 0), Ok(Offload::CsumPartial { start: 14, offset: 0 }));
 }
 
-/// Objective: right headers of each kind are accepted, and what they say of lengths is recomputed.
+/// Objective: valid headers of each kind are accepted, and their lengths are recomputed.
 #[test]
 fn segmentation_of_each_kind_is_accepted() {
     for (kind, hdr_len) in KINDS.into_iter().zip([66, 86, 42, 62]) {
@@ -78,7 +78,7 @@ fn ecn_goes_with_tcp() {
     assert_eq!(header.check(udp.len(), &udp), Err(BadVnet::GsoType));
 }
 
-/// Objective: each reason to refuse can be reached, and by what it is named for.
+/// Objective: each reason to refuse occurs, for the fault in its name.
 #[test]
 fn each_reason_to_refuse() {
     let refused = [
@@ -133,7 +133,7 @@ fn check_with_extension(next: u8, body: &[u8], len: usize) -> Result<Offload, Ba
     header.check(frame.len(), &frame)
 }
 
-/// Objective: bytes at hand behind the frame's end (the rest of a buffer) are not its headers.
+/// Objective: bytes behind the frame's end (the rest of a buffer) do not count as its headers.
 #[test]
 fn a_prefix_longer_than_the_frame_counts_up_to_the_frame() {
     let frame = frame(GsoKind::Tcp4, false, &[7; 1000]);
@@ -162,7 +162,7 @@ fn the_longest_packets_are_accepted() {
     assert_eq!(header.check(v6.len(), &v6), Err(BadVnet::TooLong));
 }
 
-/// Objective: counters can be kept in an array, and their names are distinct.
+/// Objective: indices fit an array of counters, and names are distinct.
 #[test]
 fn names_and_indices_are_distinct() {
     let mut names: Vec<_> = BadVnet::ALL.iter().map(|bad| bad.name()).collect();
@@ -175,8 +175,8 @@ fn names_and_indices_are_distinct() {
 proptest! {
     #![proptest_config(config())]
 
-    /// Objective: whatever header and frame, the check ends without a panic, and what it accepts
-    /// lies within the frame and can be segmented.
+    /// Objective: for any header and frame, the check ends without a panic, and an accepted offload lies within the
+    /// frame and can be segmented.
     #[test]
     fn what_is_accepted_lies_within_the_frame(
         flags in 0u8..4,
@@ -217,7 +217,7 @@ proptest! {
         }
     }
 
-    /// Objective: a checked header written out and checked again asks for the same.
+    /// Objective: a checked header written out and checked again requests the same.
     #[test]
     fn headers_survive_forwarding(
         kind in prop::sample::select(KINDS.to_vec()),

@@ -42,8 +42,7 @@ proptest! {
         prop_assert_eq!(Sum::of(&bytes).fold(), naive(&bytes));
     }
 
-    /// Objective: pieces of any lengths, odd ones among them, sum like the whole, whether
-    /// summed one after the other or put together as subtotals.
+    /// Objective: pieces of any lengths, including odd ones, sum like the whole, one after the other or as subtotals.
     #[test]
     fn pieces_sum_like_the_whole(pieces in prop::collection::vec(any_bytes(70), 0..6)) {
         let whole = naive(&pieces.concat());
@@ -65,7 +64,7 @@ proptest! {
         let after32 = update32(before, old, new);
         let high = update16(before, (old >> 16) as u16, (new >> 16) as u16);
         prop_assert_eq!(after32, update16(high, old as u16, new as u16));
-        // Zero and ones are the same number, and which one comes out depends on the way.
+        // Zero and all ones are the same number; the result depends on the path.
         let verified = Sum::of(&bytes).add_u16(after32).fold();
         prop_assert!(verified == 0xffff || (verified == 0 && bytes.iter().all(|&byte| byte == 0)));
     }
@@ -84,7 +83,7 @@ proptest! {
         prop_assert_eq!(pseudo_v6(v6[0].into(), v6[1].into(), protocol, long).fold(), naive(&bytes));
     }
 
-    /// Objective: no bytes make a parser panic, and what it finds lies within them.
+    /// Objective: no bytes make a parser panic, and its results lie within them.
     #[test]
     fn parsers_take_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200), letters in prop::collection::vec(prop::sample::select(&b"09afAFg:+-"[..]), 0..20)) {
         if let Ok(header) = ipv4::Header::parse(&bytes) {
@@ -109,8 +108,7 @@ proptest! {
         }
     }
 
-    /// Objective: frames that are IP at first sight get past the first checks, and still nothing
-    /// found lies outside and nothing panics.
+    /// Objective: frames that look like IP pass the first checks, and still no result lies outside and nothing panics.
     #[test]
     fn damaged_ip_frames_are_parsed_or_refused(
         v6 in any::<bool>(),
@@ -133,7 +131,7 @@ proptest! {
             prop_assert!(ip.is_none_or(|ip| l3 < ip.l4 && ip.l4 <= bytes.len()));
         }
         FlowKey::new([1, 2]).hash(&bytes);
-        // Refreshing either fails or leaves a datagram whose checksum is there.
+        // Refreshing either fails or leaves a datagram with a checksum.
         let mut refreshed = bytes.clone();
         if build::refresh_udp_checksum(&mut refreshed).is_ok() {
             let l4 = Layers::parse(&refreshed).unwrap().ip.unwrap().l4;
@@ -149,7 +147,8 @@ proptest! {
         src_port in any::<u16>(),
         dst_port in any::<u16>(),
     ) {
-        let (src_mac, dst_mac) = (MacAddr([2; 6]), MacAddr([4; 6]));
+        let src_mac = MacAddr([2; 6]);
+        let dst_mac = MacAddr([4; 6]);
         let mut frame = [0; 80];
         let [src, dst] = v6.map(Into::into);
         build::udp6(&mut frame, &build::Udp { src_mac, dst_mac, src, dst, src_port, dst_port, ttl: 64, payload: &[] }).unwrap();

@@ -1,4 +1,4 @@
-//! Segmentation and checksum completion, with etherparse as the judge of what comes out.
+//! Segmentation and checksum completion, judged by etherparse.
 
 use crate::common;
 
@@ -9,7 +9,7 @@ use netvale_wire::segment::{Completion, complete_checksum};
 use netvale_wire::{BadVnet, Gso, GsoKind, Offload, Segmenter, Sum};
 use proptest::prelude::*;
 
-/// What etherparse reads in a segment.
+/// A segment as read by etherparse.
 struct Seen {
     ident: Option<u16>,
     tcp: Option<(u32, bool, bool, bool)>,
@@ -25,7 +25,7 @@ fn cut(frame: &[u8], gso: &Gso) -> Vec<Vec<u8>> {
     while let Some(segment) = segmenter.next_segment() {
         let part = &payload[segment.payload()];
         let frame_len = segment.frame_len();
-        // The payload's sum in two pieces, as a caller has it whose payload is scattered.
+        // The payload's sum in two pieces, for a caller with a scattered payload.
         let (one, other) = part.split_at(part.len() / 3);
         let header = segment.finish_checksum(Sum::of(one).add_bytes(other));
         segments.push([header, part].concat());
@@ -35,8 +35,8 @@ fn cut(frame: &[u8], gso: &Gso) -> Vec<Vec<u8>> {
     segments
 }
 
-/// A checksum of TCP's, where 0 and 0xffff are the same number in ones' complement and both may be sent. UDP sends
-/// 0xffff only.
+/// A checksum with TCP's ambiguity removed: 0 and 0xffff are the same number in ones' complement and both may be sent.
+/// UDP sends only 0xffff.
 fn not_zero(checksum: u16) -> u16 {
     if checksum == 0 { 0xffff } else { checksum }
 }
@@ -84,7 +84,7 @@ fn read(bytes: &[u8]) -> Seen {
     Seen { ident, tcp, payload }
 }
 
-/// The checked offload of a right frame.
+/// The checked offload of a valid frame.
 fn gso_of(kind: GsoKind, bytes: &[u8], gso_size: u16) -> Gso {
     match gso_header(kind, bytes, gso_size).check(bytes.len(), bytes) {
         Ok(Offload::Gso(gso)) => gso,
@@ -95,9 +95,8 @@ fn gso_of(kind: GsoKind, bytes: &[u8], gso_size: u16) -> Gso {
 proptest! {
     #![proptest_config(config())]
 
-    /// Objective: segments of any frame put together again are its payload; each has right lengths
-    /// and checksums; sequence numbers and identifications go on from one to the next; FIN and PSH
-    /// are on the last only, CWR on the first only.
+    /// Objective: the segments of any frame reassemble to its payload; each has right lengths and checksums; sequence
+    /// numbers and identifications are consecutive; FIN and PSH are only on the last, CWR only on the first.
     #[test]
     fn segments_reassemble(
         kind in prop::sample::select(KINDS.to_vec()),
@@ -111,7 +110,7 @@ proptest! {
         let l3 = if vlan { 18 } else { 14 };
         if kind.is_v4() {
             bytes[l3 + 4..l3 + 6].copy_from_slice(&ident.to_be_bytes());
-            // Neither the lengths nor the checksums of the frame are used.
+            // The frame's lengths and checksums are not used.
             bytes[l3 + 2..l3 + 4].copy_from_slice(&junk);
             bytes[l3 + 10..l3 + 12].copy_from_slice(&junk);
         }
@@ -139,8 +138,8 @@ proptest! {
         prop_assert_eq!(reassembled, payload);
     }
 
-    /// Objective: a completed checksum verifies, however the frame lies in pieces; the streamed
-    /// and the in-place form agree, and nothing but the checksum changes.
+    /// Objective: a completed checksum verifies for a frame in any pieces; the streamed and the in-place form agree,
+    /// and only the checksum changes.
     #[test]
     fn completed_checksums_verify(
         kind in prop::sample::select(KINDS.to_vec()),
@@ -149,7 +148,8 @@ proptest! {
     ) {
         let finished = frame(kind, false, &payload);
         let gso = gso_of(kind, &finished, 1000);
-        let (start, offset) = (gso.csum_start, gso.csum_offset);
+        let start = gso.csum_start;
+        let offset = gso.csum_offset;
         let at = usize::from(start + offset);
         let mut bytes = finished.clone();
         let partial = pseudo_sum(kind, (bytes.len() - usize::from(start)) as u16);
@@ -163,7 +163,8 @@ proptest! {
         for cut in cuts {
             let (piece, tail) = rest.split_at_mut(cut - from);
             pieces.push(piece);
-            (rest, from) = (tail, cut);
+            rest = tail;
+            from = cut;
         }
         pieces.push(rest);
         let mut streamed = Completion::new(start, offset);
@@ -198,7 +199,7 @@ proptest! {
     }
 }
 
-/// The folded sum of the pseudo header, as a driver leaves it in the checksum's place.
+/// The folded sum of the pseudo header, as a driver leaves it in the checksum field.
 fn pseudo_sum(kind: GsoKind, len: u16) -> u16 {
     let addrs = if kind.is_v4() { [SRC4, DST4].concat() } else { [SRC6, DST6].concat() };
     let words = addrs.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
@@ -206,8 +207,8 @@ fn pseudo_sum(kind: GsoKind, len: u16) -> u16 {
     ((sum & 0xffff) + (sum >> 16)) as u16
 }
 
-/// Objective: a UDP checksum that comes out as zero is stored as 0xffff, in segments and in
-/// completed frames, since zero would mean that there is none (RFC 768, RFC 8200 §8.1).
+/// Objective: a UDP checksum of zero is stored as 0xffff, in segments and in completed frames, since zero would mean no
+/// checksum (RFC 768, RFC 8200 §8.1).
 #[test]
 fn a_zero_udp_checksum_is_stored_as_ones() {
     for kind in [GsoKind::Udp4, GsoKind::Udp6] {
@@ -226,7 +227,7 @@ fn a_zero_udp_checksum_is_stored_as_ones() {
     }
 }
 
-/// Objective: headers that changed after the check are found, and too long ones refused.
+/// Objective: headers that changed after the check are detected, and too long ones refused.
 #[test]
 fn headers_that_do_not_fit_the_offload_are_refused() {
     let bytes = frame(GsoKind::Tcp4, false, &[7; 1000]);
@@ -253,7 +254,7 @@ fn a_checksum_outside_the_frame_is_refused() {
     assert_eq!(frame, [7; 20]);
 }
 
-/// Objective: the longest frame of each kind goes through whole.
+/// Objective: the longest frame of each kind passes whole.
 #[test]
 #[cfg_attr(miri, ignore = "64 KiB of checksums take Miri minutes")]
 fn the_longest_frames_reassemble() {

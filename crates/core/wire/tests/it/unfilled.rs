@@ -1,4 +1,4 @@
-//! Checksums that a device says need no look.
+//! Checksums that a device marks as verified.
 
 use crate::common;
 
@@ -6,14 +6,14 @@ use common::{KINDS, frame};
 use netvale_wire::unfilled::unfilled;
 use netvale_wire::{Layers, Offload, Sum};
 
-/// Where the checksum of a frame is, and its transport's header.
+/// Offsets of a frame's checksum, and of its transport header.
 fn places(bytes: &[u8], is_tcp: bool) -> (usize, usize) {
     let l4 = Layers::parse(bytes).unwrap().ip.unwrap().l4;
     (l4 + if is_tcp { 16 } else { 6 }, l4)
 }
 
-/// Objective: what is left to do with a frame whose checksum is zero gives the right one, behind tags and before
-/// padding; a frame that has a checksum, and one that needs none, are left alone.
+/// Objective: the offload for a frame with a zero checksum gives the right one, behind tags and before padding; a frame
+/// with a checksum, and one that needs none, are left alone.
 #[test]
 fn zero_checksums() {
     for kind in KINDS {
@@ -40,7 +40,7 @@ fn zero_checksums() {
     }
 }
 
-/// Objective: a frame that is cut short, a fragment, and lengths that do not fit are left alone.
+/// Objective: truncated frames, fragments, and lengths that do not fit are left alone.
 #[test]
 fn others() {
     let mut bytes = frame(common::KINDS[0], false, &[7; 50]);

@@ -1,4 +1,4 @@
-//! Carrying a difference out, and taking it back when a step of it fails.
+//! Applies a difference, and rolls it back if a step fails.
 
 use std::time::{Duration, Instant};
 
@@ -15,41 +15,41 @@ use crate::refusal::Refusal;
 use crate::registry::ports::Declared;
 
 const WHY: &str = "the configuration has changed";
-/// How long a device or socket may take to be closed that another port of the same difference had.
+/// Longest wait for the close of a device or socket of another port in the same difference.
 const CLOSING: Duration = Duration::from_secs(2);
 
 /// A step that failed.
 pub(super) struct Failed {
-    /// The port at fault, by its number in the file; `None`: the settings.
+    /// The port at fault, by its index in the file; `None`: the settings.
     pub index: Option<usize>,
     /// Why.
     pub refusal: Refusal,
-    /// What the daemon is like now.
+    /// Differences that remain.
     pub left: Left,
 }
 
-/// What is different from before, after everything was taken back.
+/// Differences that remain after a rollback.
 #[derive(Default)]
 pub(super) struct Left {
     /// Ports that were detached and attached again.
     pub again: Vec<String>,
-    /// What could not be taken back, a sentence each.
+    /// Failed rollbacks, a sentence each.
     pub different: Vec<String>,
 }
 
-/// How to take a step back.
+/// The reverse of a step.
 enum Undo {
     Attach(String, Box<Declared>, Caller),
     Detach(String),
-    /// From what it has now to what it had.
+    /// From the new options to the old ones.
     Adjust(String, Box<[AttachParams; 2]>),
     Put(Box<Config>),
 }
 
-/// Does all steps, or none.
+/// Applies all steps, or none.
 ///
 /// # Errors
-/// The step that failed, when the others have been taken back.
+/// The failed step, after the rollback of the others.
 pub(super) fn carry_out(d: &mut Daemon, config: Config, steps: Vec<Step>) -> Result<(), Failed> {
     let mut done = Vec::new();
     match all(d, config, &steps, &mut done) {
@@ -63,7 +63,7 @@ pub(super) fn carry_out(d: &mut Daemon, config: Config, steps: Vec<Step>) -> Res
 
 type Stopped = (Option<usize>, Refusal);
 
-/// What goes makes room first; what comes finds the new settings.
+/// Removals first, to make room; new ports get the new settings.
 fn all(d: &mut Daemon, config: Config, steps: &[Step], done: &mut Vec<Undo>) -> Result<(), Stopped> {
     detach_all(d, steps, done)?;
     let before = d.config.clone();
@@ -105,7 +105,7 @@ fn attach_all(d: &mut Daemon, steps: &[Step], done: &mut Vec<Undo>) -> Result<()
     Ok(())
 }
 
-/// Attaches a port. If some were detached just now, its device or socket may be one of theirs.
+/// Attaches a port. Its device or socket may belong to a port detached just now (`frees`).
 fn attach(d: &mut Daemon, declared: &Declared, owner: Caller, frees: bool) -> Result<String, Refusal> {
     let until = Instant::now() + if frees { CLOSING } else { Duration::ZERO };
     once_free(d, until, |d| attach_declared(d, declared.clone(), owner))
@@ -115,9 +115,10 @@ fn prefixed(why: Refusal, what: &str) -> Refusal {
     Refusal { text: format!("{what}: {}", why.text), ..why }
 }
 
-/// Changes a port's options while frames pass.
+/// Changes a port's options during operation.
 fn adjust(d: &mut Daemon, full: &str, old: &AttachParams, new: &AttachParams) -> Result<(), Refusal> {
-    let (was, PortOptions { lossless, mtu, .. }) = (&old.options, new.options.clone());
+    let was = &old.options;
+    let PortOptions { lossless, mtu, .. } = new.options.clone();
     if new.options.policies != was.policies {
         policies::put(d, full, &new.options.policies)?;
         policies::tell(d, full, None, &new.options.policies.values());
@@ -138,7 +139,7 @@ fn adjust(d: &mut Daemon, full: &str, old: &AttachParams, new: &AttachParams) ->
     Ok(())
 }
 
-/// A port that stays is the file's from now on.
+/// Marks a port that stays as the file's.
 fn adopt(d: &mut Daemon, step: &Step) {
     let (Step::Keep(port) | Step::Adjust(port, _)) = step else { return };
     if let Some(declared) = d.ports.get_mut(&port.full).and_then(|record| record.declared.as_mut()) {
@@ -146,7 +147,7 @@ fn adopt(d: &mut Daemon, step: &Step) {
     }
 }
 
-/// Takes back what was done, the last first.
+/// Rolls back completed steps in reverse order.
 fn take_back(d: &mut Daemon, done: Vec<Undo>) -> Left {
     let mut left = Left::default();
     for undo in done.into_iter().rev() {

@@ -1,4 +1,4 @@
-//! What can be found out about ports before anything is touched.
+//! Checks of ports before any change.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::system::sockets::{group_id, user_id};
 
 /// A port of the file that cannot be attached.
 pub(super) struct Fault {
-    /// Its number in the file.
+    /// Its index in the file.
     pub index: usize,
     /// The option at fault.
     pub key: &'static str,
@@ -26,7 +26,7 @@ pub(super) struct Fault {
     pub refusal: Refusal,
 }
 
-/// Checks the ports that are to be attached, and the room for all.
+/// Checks the ports to attach, and the room for all.
 pub(super) fn check(d: &Daemon, steps: &[Step]) -> Result<(), Fault> {
     steps.iter().filter_map(Step::attaches).try_for_each(|port| check_port(d, port))?;
     has_room(d, steps)
@@ -35,7 +35,7 @@ pub(super) fn check(d: &Daemon, steps: &[Step]) -> Result<(), Fault> {
 fn check_port(d: &Daemon, port: &Wanted) -> Result<(), Fault> {
     let fault = |key| move |refusal| Fault { index: port.index, key, refusal };
     let options = &port.params.options;
-    // It has been parsed before.
+    // Parsed before.
     let Ok(spec) = AttachSpec::parse(&port.params.port).map(naming::attached) else { return Ok(()) };
     spec.files().into_iter().try_for_each(|path| reaches(d, Path::new(path))).map_err(fault("port"))?;
     if let Needs::Interface(name) = spec.needs() {
@@ -75,7 +75,7 @@ fn check_backend(d: &Daemon, backend: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Whether switches, and ports on each, stay within what there can be. The port at fault is the first of its switch.
+/// Whether switches, and ports on each, stay within their limits. The port at fault is the first of its switch.
 fn has_room(d: &Daemon, steps: &[Step]) -> Result<(), Fault> {
     let switch_of = |full: &str| d.ports.get(full).and_then(|record| Some(record.switch.as_ref()?.name().to_owned()));
     let mut ports: BTreeMap<String, usize> =

@@ -1,4 +1,4 @@
-//! What has to be done to ports so that they are those of a file. Nothing is done here.
+//! Computes the steps from the running ports to those of a file, without applying them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,41 +14,41 @@ use crate::registry::ports::Declared;
 pub(super) struct Wanted {
     /// Its full name.
     pub full: String,
-    /// What it is attached with.
+    /// Its attach parameters.
     pub params: AttachParams,
-    /// Its number in the file.
+    /// Its index in the file.
     pub index: usize,
 }
 
-/// A port that is there, by what it was attached with; `None` if a program opened it, or it came with another port.
+/// Running ports with their attach parameters; `None` if a program opened the port, or it came with another port.
 pub(super) type There = BTreeMap<String, Option<Declared>>;
 
-/// What is done to a port.
+/// A step for one port.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
-    /// It goes.
+    /// Detach it.
     Detach(String),
-    /// It goes, and comes again with other options.
+    /// Detach it, and attach it with other options.
     Reattach(Wanted, AttachParams),
-    /// It gets other options while frames pass.
+    /// Change its options during operation.
     Adjust(Wanted, AttachParams),
-    /// It comes.
+    /// Attach it.
     Attach(Wanted),
-    /// It is not touched; from now on, it is the file's.
+    /// Leave it unchanged; it belongs to the file from now on.
     Keep(Wanted),
 }
 
-/// A port of the file whose name somebody else has.
+/// A port of the file whose name is taken.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Conflict {
-    /// The port's number in the file.
+    /// The port's index in the file.
     pub index: usize,
-    /// What is wrong, and what to do.
+    /// The fault, and the advice.
     pub what: String,
 }
 
 impl Wanted {
-    /// The ports of a configuration. They have been checked.
+    /// Returns the ports of a checked configuration.
     pub(super) fn of(ports: &[AttachParams]) -> Vec<Wanted> {
         let of = |(index, params): (usize, &AttachParams)| {
             let spec = AttachSpec::parse(&params.port).ok()?;
@@ -58,10 +58,10 @@ impl Wanted {
     }
 }
 
-/// Compares. With `prune`, ports that were attached by hand give way, too.
+/// Compares running ports with wanted ones. With `prune`, ports attached by hand are replaced or detached as well.
 ///
 /// # Errors
-/// The first port of the file whose name a port has that stays.
+/// The first port of the file whose name another port keeps.
 pub(super) fn compare(there: &There, wanted: Vec<Wanted>, prune: bool) -> Result<Vec<Step>, Conflict> {
     let names: BTreeSet<&str> = wanted.iter().map(|port| port.full.as_str()).collect();
     let goes = |(full, declared): (&String, &Option<Declared>)| {
@@ -79,7 +79,7 @@ pub(super) fn compare(there: &There, wanted: Vec<Wanted>, prune: bool) -> Result
     Ok(steps)
 }
 
-/// What is done to a port whose name there is.
+/// The step for a port whose name exists.
 fn change(port: Wanted, known: Option<&Declared>, prune: bool) -> Result<Step, Conflict> {
     let conflict = |what| Err(Conflict { index: port.index, what });
     let full = &port.full;
@@ -91,22 +91,24 @@ fn change(port: Wanted, known: Option<&Declared>, prune: bool) -> Result<Step, C
         return Ok(Step::Keep(port));
     }
     if !known.from_file && !prune {
-        let (is, text) = (words(&old, &["name"]), "detach it, or let --prune replace it");
+        let is = words(&old, &["name"]);
+        let text = "detach it, or let --prune replace it";
         return conflict(format!("{full} was attached by hand, as {is}: {text}"));
     }
     Ok(if is_adjustable(&old, &port.params) { Step::Adjust(port, old) } else { Step::Reattach(port, old) })
 }
 
-/// Whether only such options differ that change while frames pass: policies, whether a port holds senders back, and
-/// what else such ports adjust.
+/// Whether all changed options can be set during operation: policies, holding senders back, and adjustable options of
+/// the kind.
 fn is_adjustable(old: &AttachParams, new: &AttachParams) -> bool {
-    let (mut as_new, wanted) = (old.options.clone(), &new.options);
+    let mut as_new = old.options.clone();
+    let wanted = &new.options;
     let adjusts = AttachSpec::parse(&old.port).map_or(&[][..], |spec| spec.kind().adjusts);
     for option in adjusts.iter().filter_map(|key| AttachOption::find(key)) {
         option.copy(wanted, &mut as_new);
     }
     as_new.policies = wanted.policies.clone();
-    // The stack behind an interface is a port of its own.
+    // The host stack of an interface is a separate port.
     if !as_new.host {
         as_new.lossless = wanted.lossless;
     }
@@ -114,7 +116,7 @@ fn is_adjustable(old: &AttachParams, new: &AttachParams) -> bool {
 }
 
 impl Step {
-    /// What is told of it.
+    /// The reported change.
     pub(super) fn change(&self, there: &There) -> Option<Change> {
         let said = |params: &AttachParams| Some(words(params, &["name"]));
         let change =
@@ -131,7 +133,7 @@ impl Step {
         }
     }
 
-    /// The port that it attaches.
+    /// The port that the step attaches.
     pub(super) fn attaches(&self) -> Option<&Wanted> {
         match self {
             Step::Attach(port) | Step::Reattach(port, _) => Some(port),
@@ -139,7 +141,7 @@ impl Step {
         }
     }
 
-    /// The port that it detaches.
+    /// The port that the step detaches.
     pub(super) fn detaches(&self) -> Option<&str> {
         match self {
             Step::Detach(full) => Some(full),

@@ -1,4 +1,4 @@
-//! What is there, as a configuration file.
+//! Exports the running state as a configuration file.
 
 use netvale_control::types::{AttachParams, Exported, Owner};
 
@@ -6,7 +6,7 @@ use crate::caller::is_trusted_user;
 use crate::config::{self, canonical};
 use crate::daemon::{Daemon, Record};
 
-/// Writes settings and attached ports.
+/// Exports settings and attached ports.
 pub fn export(d: &Daemon) -> Exported {
     let attached: Vec<(&str, AttachParams, &Record)> = d
         .ports
@@ -30,13 +30,13 @@ pub fn export(d: &Daemon) -> Exported {
     Exported { config: file, text, left_out }
 }
 
-/// Whose a port is, if that would be different in a daemon that is started with the file.
+/// Remark on a port's owner, if a daemon started from the file would be the owner instead.
 fn remark(record: &Record) -> Option<String> {
     let uid = record.owner.uid;
     (!is_trusted_user(uid)).then(|| format!("User {uid}'s; from a file, it is the daemon's."))
 }
 
-/// What is there and cannot be in a file, a sentence each.
+/// Parts of the running state that a file cannot express, a sentence each.
 fn left_out(d: &Daemon) -> Vec<String> {
     let of = |uid: u32, pid: i32| format!("user {uid}, process {pid}");
     let host_stack = |full: &str| full.strip_suffix('^').is_some_and(|port| d.ports.contains(port));
@@ -57,7 +57,7 @@ fn left_out(d: &Daemon) -> Vec<String> {
     ports.chain(pipes).chain(interfaces).chain(missing(d)).chain(dirs).collect()
 }
 
-/// Ports of the file that are not there: their files could not be had at the start, or somebody detached them.
+/// Ports of the file that are not attached: their files were unavailable at the start, or they were detached.
 fn missing(d: &Daemon) -> impl Iterator<Item = String> {
     let wanted = super::Wanted::of(&d.config.ports).into_iter();
     wanted.filter(|port| !d.ports.contains(&port.full)).map(|port| {

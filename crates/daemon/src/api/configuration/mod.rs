@@ -1,13 +1,14 @@
-//! `config.apply` and `config.export`: the daemon becomes what a configuration file says, and says what it is.
+//! `config.apply` and `config.export`: applies a configuration file to the running daemon, and exports the running
+//! state as a file.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`difference`] | compares ports with those of a file; does nothing |
-//! | [`settings`] | the same for settings, and changes them |
-//! | [`check`] | finds out what it can before anything is touched |
-//! | [`carrying`] | carries out, and takes back |
-//! | [`export`] | writes a file of what is there |
-//! | [`reload`] | SIGHUP: reads the daemon's own file again |
+//! | [`difference`] | compares ports with those of a file |
+//! | [`settings`] | compares settings, and changes them |
+//! | [`check`] | checks ports before any change |
+//! | [`carrying`] | applies changes, and rolls them back |
+//! | [`export`] | writes the running state as a file |
+//! | [`reload`] | SIGHUP: reloads the daemon's own file |
 
 mod carrying;
 mod check;
@@ -33,18 +34,18 @@ use crate::refusal::Refusal;
 pub use export::export;
 pub use reload::reload;
 
-/// Name of a file whose sender does not say one.
+/// Name of a file without a name in the request.
 const UNNAMED: &str = "the configuration";
 
-/// Makes the daemon what a file says, or only lists the differences.
+/// Applies a file to the daemon, or only lists the differences.
 ///
 /// # Errors
-/// [`RpcError`] with the place in the file. Nothing has changed then, but for what the message names.
+/// [`RpcError`] with the position in the file. Nothing has changed then, except as the message states.
 pub fn apply(d: &mut Daemon, asked: &ApplyParams) -> Result<Applied, RpcError> {
     let file = File { name: asked.file.as_deref().unwrap_or(UNNAMED), text: &asked.text };
     let mut overrides = d.config.overrides.clone();
-    // A file that was exported has rules in words; those that ports have need not be compiled again. Other users' may
-    // be something else than their words say.
+    // An exported file has its rules as text; rules that ports already have need no compilation. Other users' programs
+    // may differ from their text.
     let own = d.ports.iter().filter(|(_, record)| is_trusted(record.owner)).map(|(_, record)| &record.policies);
     overrides.programs.extend(config::programs(own));
     overrides.programs.extend(asked.programs.clone());
@@ -67,7 +68,7 @@ pub fn apply(d: &mut Daemon, asked: &ApplyParams) -> Result<Applied, RpcError> {
     Ok(applied)
 }
 
-/// A file's text, read once.
+/// A file's text, parsed once.
 struct File<'a> {
     name: &'a str,
     text: &'a str,
@@ -87,7 +88,7 @@ impl File<'_> {
     }
 }
 
-/// What is different from before, behind a semicolon.
+/// Remaining differences after a rollback, to follow a semicolon.
 fn aftermath(left: &Left) -> String {
     let mut said = String::new();
     if left.again.is_empty() && left.different.is_empty() {
@@ -110,7 +111,7 @@ fn malformed(mistake: Mistake) -> RpcError {
     RpcError::new(ErrorCode::InvalidParams, mistake.to_string(), hint)
 }
 
-/// The ports that are there, by what they were attached with.
+/// Returns the running ports with their attach parameters.
 fn ports_of(d: &Daemon) -> There {
     d.ports.iter().map(|(full, record)| (full.to_owned(), record.declared.clone())).collect()
 }

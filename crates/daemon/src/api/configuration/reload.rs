@@ -1,4 +1,4 @@
-//! SIGHUP: the daemon reads its own file again.
+//! SIGHUP: reloads the daemon's own file.
 
 use std::io::Read;
 use std::path::Path;
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use crate::daemon::Daemon;
 use crate::registry::events::Happened;
 
-/// Reads the file and applies it. What is wrong with it is logged, and nothing changes then.
+/// Reads the file and applies it. Faults are logged, and then nothing changes.
 pub fn reload(d: &mut Daemon) {
     let Some(path) = d.config.file.clone() else { return };
     let name = path.display().to_string();
@@ -46,14 +46,15 @@ fn advice(d: &Daemon, why: &std::io::Error) -> &'static str {
     }
 }
 
-/// Reads a file once. Nothing is waited for, whatever lies there.
+/// Reads a file once, without blocking on any type of file.
 fn read(path: &Path) -> std::io::Result<String> {
     let fd =
         rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?;
     if !FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode).is_file() {
         return Err(std::io::Error::other("it is not a file"));
     }
-    let (mut text, most) = (String::new(), MAX_TRUSTED_LINE as u64);
+    let mut text = String::new();
+    let most = MAX_TRUSTED_LINE as u64;
     std::fs::File::from(fd).take(most + 1).read_to_string(&mut text)?;
     if text.len() as u64 > most {
         return Err(std::io::Error::other(format!("it has more than {} MiB", most >> 20)));

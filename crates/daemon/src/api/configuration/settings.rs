@@ -1,4 +1,4 @@
-//! Settings: which change while the daemon runs, and changing them.
+//! Settings: which can change at run time, and changing them.
 
 use caps::{CapSet, Capability};
 use netvale_control::dirs::{ATTACH_SOCKET, CONTROL_SOCKET};
@@ -14,7 +14,7 @@ use crate::refusal::{Refusal, refuse};
 use crate::system::sockets::SocketError;
 use crate::system::{log, sockets};
 
-/// The configuration that the daemon can have now: as wanted, except for what takes a restart.
+/// The possible configuration at run time: as wanted, except for settings that need a restart.
 pub(super) fn possible(d: &Daemon, wanted: &Config) -> Config {
     let mut config = Config { ports: wanted.ports.clone(), ..d.config.clone() };
     SETTINGS
@@ -34,7 +34,8 @@ fn can_change(d: &Daemon, effect: Effect) -> bool {
     }
 }
 
-/// Giving a socket to another user or group takes a capability that the sandbox and a user of its own leave none of.
+/// Whether sockets can be given to another user or group: that takes a capability, which the sandbox and a change of
+/// user drop.
 fn may_give_sockets() -> bool {
     caps::has_cap(None, CapSet::Effective, Capability::CAP_CHOWN).unwrap_or(false)
 }
@@ -44,7 +45,7 @@ fn owns_sockets(d: &Daemon) -> bool {
     found.is_ok_and(|found| found.st_uid == geteuid().as_raw())
 }
 
-/// What is told of the settings. `kept` are the switches that stay, with their forwarding tables.
+/// The reported changes of settings. `kept` are the switches that stay, with their forwarding tables.
 pub(super) fn changes(d: &Daemon, wanted: &Config, kept: &[String]) -> Vec<Change> {
     let possible = possible(d, wanted);
     let mut told = Vec::new();
@@ -73,7 +74,7 @@ fn said(value: &Value) -> String {
     }
 }
 
-/// Whether two values mean the same: the order of a list of names does not matter.
+/// Whether two values are equal; the order of names in a list is irrelevant.
 fn is_same(a: &Value, b: &Value) -> bool {
     let sorted = |list: &[Value]| {
         let mut texts: Vec<String> = list.iter().map(Value::to_string).collect();
@@ -86,7 +87,7 @@ fn is_same(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// What does not hold immediately.
+/// Note on a change without immediate effect.
 fn note(setting: &Setting, d: &Daemon) -> Option<String> {
     let note = match setting.effect {
         Effect::NewPorts => "of ports that are attached from now on",
@@ -96,7 +97,7 @@ fn note(setting: &Setting, d: &Daemon) -> Option<String> {
     Some(note.to_owned())
 }
 
-/// Why it takes a restart to have the second value, not the first.
+/// Why the second value needs a restart.
 fn why(setting: &Setting, values: [&Value; 2], d: &Daemon) -> Option<String> {
     let why = match setting.effect {
         Effect::WithinReach => {
@@ -114,7 +115,7 @@ fn why(setting: &Setting, values: [&Value; 2], d: &Daemon) -> Option<String> {
     Some(why.to_owned())
 }
 
-/// Switches that keep a forwarding table of another size than the one wanted.
+/// Switches whose forwarding table keeps another size than the wanted one.
 fn small_tables(d: &Daemon, wanted: &Config, kept: &[String]) -> Option<Change> {
     let entries = Fdb::entries_of(wanted.switch.table_entries);
     let others: Vec<_> = d.switches.iter().filter(|switch| switch.fdb().capacity() != entries).collect();
@@ -135,14 +136,15 @@ fn change_sockets(d: &Daemon, from: &SocketAccess, to: &SocketAccess) -> Result<
     if from == to { Ok(()) } else { paths.try_for_each(|path| sockets::change(&path, from, to)) }
 }
 
-/// Gives the daemon a configuration. It is one that [`possible`] made, or the one that it had.
+/// Puts a configuration into effect: one of [`possible`], or the former one.
 ///
 /// # Errors
-/// [`Refusal`] if the sockets cannot be changed; then nothing has.
+/// [`Refusal`] if the sockets cannot be changed; then nothing changes.
 pub(super) fn put(d: &mut Daemon, config: Config) -> Result<(), Refusal> {
-    let (from, to) = (d.config.sockets.clone(), config.sockets.clone());
+    let from = d.config.sockets.clone();
+    let to = config.sockets.clone();
     change_sockets(d, &from, &to).or_else(|why| {
-        // The first one may have been changed.
+        // The first one may have changed already.
         let _ = change_sockets(d, &to, &from);
         refuse(Errno::PERM, why.to_string())
     })?;

@@ -15,7 +15,7 @@ use crate::config::{Overrides, SETTINGS, Setting};
 use crate::system::sandbox::Reach;
 use crate::worker::TaskId;
 
-/// A daemon that was started with a file.
+/// Starts a daemon from a file.
 fn started(text: &str) -> Daemon {
     let config = config::parse(text, "start", &Overrides::default()).unwrap_or_else(|e| panic!("{e} in {text}"));
     let mut d = Daemon::new(config).unwrap();
@@ -42,12 +42,12 @@ fn by_hand(d: &mut Daemon, switch: &str, port: &str, options: PortOptions) -> St
     attach(d, &params, Caller::daemon()).unwrap()
 }
 
-/// What the changes are, in short: sign and name.
+/// The changes in short: sign and name.
 fn short(applied: &Applied) -> Vec<String> {
     applied.changes.iter().map(|change| format!("{}{}", change.action.sign(), change.name)).collect()
 }
 
-/// What tells two ports apart: kind, header, holding back, rings.
+/// Distinguishing properties of ports: kind, header, holding back, rings.
 fn ports(d: &Daemon) -> Vec<String> {
     let of = |full: &str| {
         let port = show(d, full, Caller::daemon()).unwrap();
@@ -61,7 +61,7 @@ fn tasks(d: &Daemon) -> Vec<(String, Vec<TaskId>)> {
     d.ports.iter().map(|(full, record)| (full.to_owned(), record.placed.clone())).collect()
 }
 
-/// Any file of ports that need nothing of the machine.
+/// Any file of ports that need no resource of the machine.
 fn file() -> impl Strategy<Value = String> {
     let kind = prop_oneof![Just("".to_owned()), Just("null:".to_owned()), Just("echo:".to_owned())];
     let port = (0..2u8, 0..6u8, kind, 0..3u32, any::<bool>(), any::<bool>());
@@ -93,11 +93,12 @@ fn file() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Objective: one file and then another make the daemon that the other file starts; what did not change keeps its
-    /// tasks; a third time there is nothing to do.
+    /// Objective: applying one file after another yields the same daemon as starting with the second; unchanged ports
+    /// keep their tasks; a repeated application does nothing.
     #[test]
     fn one_after_the_other(first in file(), second in file()) {
-        let (mut d, expected) = (started(&first), started(&second));
+        let mut d = started(&first);
+        let expected = started(&second);
         let before = tasks(&d);
         let dry = apply(&mut d, &ApplyParams { dry_run: true, ..params(&second) }).unwrap();
         prop_assert_eq!(&tasks(&d), &before);
@@ -113,8 +114,8 @@ proptest! {
         prop_assert_eq!(applied(&mut d, &second).changes, []);
     }
 
-    /// Objective: what is exported is what is there: applied, it changes nothing; a daemon that is started with it is
-    /// the same.
+    /// Objective: an export describes the running state: applied, it changes nothing; a daemon started from it is the
+    /// same.
     #[test]
     fn exported(text in file(), hand in 0..3u8) {
         let mut d = started(&text);
@@ -128,7 +129,7 @@ proptest! {
         prop_assert_eq!(export(&again).config, written.config);
     }
 
-    /// Objective: when a step fails, everything is as before, wherever the step is.
+    /// Objective: if any step fails, the state is as before.
     #[test]
     fn taken_back(first in file(), second in file()) {
         let mut d = started(&first);
@@ -140,8 +141,8 @@ proptest! {
     }
 }
 
-/// Objective: each sort of difference is told by its name; only what differs is touched; what is told first is done
-/// then.
+/// Objective: each type of difference is reported by its name; only differing ports are touched; the steps follow the
+/// order of the report.
 #[test]
 fn differences() {
     let port = |port: &str, more: &str| format!("[[port]]\nswitch = 'vale0'\nport = '{port}'\n{more}\n");
@@ -166,8 +167,8 @@ fn differences() {
     assert_eq!(short(&applied(&mut d, &text)), ["!workers"]);
 }
 
-/// Objective: ports that were attached by hand stay, unless they shall give way; one that the file has, too, becomes
-/// the file's; one that it has otherwise is in its way.
+/// Objective: ports attached by hand stay, unless pruned; one that the file also has becomes the file's; one that
+/// differs from the file's is a conflict.
 #[test]
 fn by_hand_or_from_the_file() {
     let mut d = started("");
@@ -188,11 +189,12 @@ fn by_hand_or_from_the_file() {
     assert!(d.ports.get("vale0:mine").unwrap().declared.as_ref().unwrap().from_file);
 }
 
-/// Objective: what can be known is refused before anything is touched, with the line and column of what is wrong.
+/// Objective: foreseeable faults are refused before any change, with line and column.
 #[test]
 fn refused_before() {
     let mut d = started("[[port]]\nswitch = 'vale0'\nport = 'a'\n");
-    let (before, there) = (export(&d), tempfile::tempdir().unwrap());
+    let before = export(&d);
+    let there = tempfile::tempdir().unwrap();
     d.reach = Reach::of([there.path()]);
     let many: String = (0..255).map(|n| format!("[[port]]\nswitch = 'vale1'\nport = 'null:n{n}'\n")).collect();
     let switches: String = (0..65).map(|n| format!("[[port]]\nswitch = 'vale{n}'\nport = 'null:n'\n")).collect();
@@ -221,14 +223,17 @@ fn refused_before() {
     assert!(message.starts_with("f.toml:4:15: ") && message.contains("no user called no such"), "{message}");
 }
 
-/// Objective: what cannot be taken back is named, and so is what was attached again.
+/// Objective: a failed rollback is reported, and so are ports attached again.
 #[test]
 fn not_taken_back() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("frames.pcap");
     let mut pcap = [0u8; 24];
     pcap[..4].copy_from_slice(&0xa1b2_c3d4_u32.to_le_bytes());
-    (pcap[4], pcap[6], pcap[16..20][2], pcap[20]) = (2, 4, 4, 1);
+    pcap[4] = 2;
+    pcap[6] = 4;
+    pcap[16..20][2] = 4;
+    pcap[20] = 1;
     std::fs::write(&file, pcap).unwrap();
     let port = format!("[[port]]\nswitch = 'vale0'\nport = 'pcap:in={}'\nname = 'replay'\n", file.display());
     let mut d = started(&(port + "[[port]]\nswitch = 'vale0'\nport = 'web'\n"));
@@ -240,8 +245,8 @@ fn not_taken_back() {
     assert!(d.ports.contains("vale0:web") && !d.ports.contains("vale0:replay"));
 }
 
-/// Objective: each setting that can change does, and each other is told to take a restart, again and again; folders
-/// that the sandbox does not reach are named.
+/// Objective: every changeable setting changes, every other one is reported to need a restart, each time; folders out
+/// of the sandbox's reach are named.
 #[test]
 fn settings_now_or_later() {
     let dir = tempfile::tempdir().unwrap();
@@ -274,8 +279,8 @@ fn settings_now_or_later() {
     crate::system::log::set_limit(u32::MAX);
 }
 
-/// Objective: values below each setting's bounds, at them, above, and of another type are judged alike by the schema,
-/// the file that a daemon starts with, what a running daemon applies, and the flag.
+/// Objective: values below each setting's bounds, at them, above them, and of another type are judged alike by the
+/// schema, the file at start, a running daemon, and the flag.
 #[test]
 fn all_judge_alike() {
     let mut d = started("");
@@ -290,7 +295,7 @@ fn all_judge_alike() {
     }
 }
 
-/// What is said of a setting's value, and by whom.
+/// The judgements of a setting's value, by judge.
 fn judgements(d: &mut Daemon, setting: &'static Setting, value: &Value) -> Vec<(&'static str, Result<(), String>)> {
     let (head, line) =
         if setting.table.is_empty() { (String::new(), 1) } else { (format!("[{}]\n", setting.table), 2) };
@@ -311,7 +316,7 @@ fn judgements(d: &mut Daemon, setting: &'static Setting, value: &Value) -> Vec<(
     all
 }
 
-/// Whether a schema admits a value, as far as the file's schema goes.
+/// Whether the file's schema admits a value.
 fn admits(schema: &Value, value: &Value) -> bool {
     let is_within = |number: f64, least: &str, most: &str| {
         schema[least].as_f64().is_none_or(|least| least <= number)
@@ -338,7 +343,7 @@ fn admits(schema: &Value, value: &Value) -> bool {
     }
 }
 
-/// Whether a text fits a pattern of characters and classes, each perhaps with `?` or `{n}` behind it.
+/// Whether a text matches a pattern of characters and classes, each optionally followed by `?` or `{n}`.
 fn fits(pattern: &str, text: &str) -> bool {
     let Some(first) = pattern.chars().next() else { return text.is_empty() };
     let length = if first == '[' { pattern.find(']').unwrap() + 1 } else { first.len_utf8() };

@@ -1,4 +1,4 @@
-//! Items become ports and connections again, where another process stopped.
+//! Restores ports and connections from items.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -28,58 +28,58 @@ use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::Declared;
 use crate::registry::regions::FilePlace;
 
-/// Upper bound on waiting until what a former process had is free, which the service manager lets go.
+/// Longest wait for resources of a former process that the service manager releases.
 const TAKEN_BACK: Duration = Duration::from_secs(1);
 
-/// A connection: who is at the other end, and what goes on there.
+/// A connection: its peer, its protocol state, its socket.
 pub type Client = (Caller, Connected, OwnedFd);
 
-/// What goes on on a connection.
+/// The protocol state of a connection.
 pub enum Connected {
-    /// What it holds.
+    /// The connection's hold.
     Attach(Option<Held>),
     /// Requests of the control protocol.
     Control {
-        /// Bytes of an unfinished request.
+        /// Bytes of an incomplete request.
         pending: Vec<u8>,
-        /// Answers that were not sent.
+        /// Bytes of answers not yet sent.
         unsent: Vec<u8>,
-        /// Whether there will be no more requests.
+        /// Whether the client has sent its last request.
         ended: bool,
-        /// What events the client is told of, and the number of the last one.
+        /// Event filters, and the number of the last event.
         events: Option<(SubscribeParams, u64)>,
     },
 }
 
-/// What has been continued so far.
+/// The restoration so far.
 #[derive(Default)]
 pub struct Continued {
-    /// Whether nobody else goes on with what cannot be continued.
+    /// Whether no predecessor can resume: ports that cannot be restored are attached anew.
     is_last: bool,
     clients: Vec<Client>,
-    /// Ports of kinds that do not go on.
+    /// Ports to attach anew.
     anew: Vec<PortItem>,
     switches: Vec<SwitchItem>,
-    /// Kept until their ports are there.
+    /// Kept alive until their ports are restored.
     regions: Vec<Arc<Region>>,
     interfaces: Vec<Interface>,
     counters: CountersItem,
-    /// What is continued once all other ports are there and in use.
+    /// Items to restore after all other ports.
     last: Vec<Item>,
-    /// Who waits for holes in users' memory.
+    /// Waiters for holes in users' memory.
     waiters: BTreeMap<u32, Rc<HoleWaiter>>,
 }
 
 impl Continued {
-    /// What is continued after a kill: a port that cannot be is attached anew.
+    /// Starts a restoration after a kill: a port that cannot be restored is attached anew.
     pub fn after_a_kill() -> Continued {
         Continued { is_last: true, ..Continued::default() }
     }
 
-    /// Continues what an item is about.
+    /// Restores an item.
     ///
     /// # Errors
-    /// A sentence that says what cannot be continued, and why.
+    /// A sentence: the item and the reason.
     pub fn add(&mut self, d: &mut Daemon, item: Item) -> Result<(), String> {
         if continuation::is_last(&item) {
             self.last.push(item);
@@ -88,7 +88,7 @@ impl Continued {
         self.add_now(d, item)
     }
 
-    /// Continues it. What a user's memory holds up is lost, and holds nothing else up.
+    /// Restores an item immediately. An item held up by its user's memory is lost, and holds nothing else up.
     fn add_now(&mut self, d: &mut Daemon, item: Item) -> Result<(), String> {
         let key = item.key();
         let failed = |why: Refusal| format!("{key}: {why}");
@@ -104,9 +104,9 @@ impl Continued {
         }
     }
 
-    /// Who waits for holes in memory of that user's.
+    /// Returns the waiter for holes in that user's memory.
     fn waiter(&mut self, d: &mut Daemon, uid: u32) -> std::io::Result<Rc<HoleWaiter>> {
-        // What one peer of root's ports does is not the others' fault.
+        // One peer of root's ports must not affect the others.
         let known = self.waiters.get(&uid).filter(|known| !is_trusted_user(uid) || !known.was_late());
         if let Some(known) = known {
             return Ok(Rc::clone(known));
@@ -148,29 +148,28 @@ impl Continued {
         Ok(())
     }
 
-    /// All items are there.
+    /// Finishes once all items have arrived.
     pub fn complete(&mut self, d: &mut Daemon) {
         self.switches.iter().for_each(|item| learn(d, &item.name, &item.addresses));
         self.interfaces.clear();
     }
 
-    /// How many ports are attached anew.
+    /// Number of ports to attach anew.
     pub fn begins_anew(&self) -> usize {
         self.anew.len()
     }
 
-    /// Releases what was held by connections that do not go on, and attaches the ports anew that do not. Returns the
-    /// connections.
+    /// Releases the holds of lost connections, and attaches the remaining ports anew. Returns the connections.
     pub fn begin_others(mut self, d: &mut Daemon) -> Vec<Client> {
         d.interfaces.own();
         let mut last = std::mem::take(&mut self.last);
         last.sort_by_key(Item::rank);
         for item in last {
             if let Err(why) = self.add_now(d, item) {
-                tracing::error!(why, "a monitor is lost");
+                tracing::error!(why, "cannot be continued");
             }
         }
-        // Their memory is in use by now.
+        // Their ports use the memory by now.
         self.regions.clear();
         let late = self.waiters.iter().filter(|(uid, waiter)| !is_trusted_user(**uid) && waiter.was_late());
         late.for_each(|(&uid, _)| d.evictions.hold_up(uid));
@@ -202,7 +201,8 @@ fn region(d: &mut Daemon, item: RegionItem) -> Result<Arc<Region>, Refusal> {
     let asked = |offset, len| FileAsked { offset, len };
     let place = |[device, inode, offset, len]: [u64; 4]| FilePlace { device, inode, asked: asked(offset, len) };
     let place = item.file.map(place);
-    let (id, uid) = (item.id, item.uid);
+    let id = item.id;
+    let uid = item.uid;
     let region = Region::restore(item.state())?;
     d.regions.add(id, uid, &region, place)?;
     Ok(region)
@@ -239,7 +239,7 @@ fn port(d: &mut Daemon, item: &mut PortItem, state: State) -> Result<(), Refusal
     Ok(())
 }
 
-/// Adds what another process counted.
+/// Adds the counts of another process.
 fn count(record: &Record, counts: &[Vec<Counts>; 2]) {
     for (counters, counts) in [&record.ingress, &record.egress].into_iter().zip(counts) {
         counters.iter().zip(counts).for_each(|(counters, counts)| counts.add_to(counters));
@@ -250,15 +250,14 @@ fn declared(item: &PortItem) -> Option<Declared> {
     item.declared.clone().map(|(params, from_file)| Declared { params, from_file })
 }
 
-/// Attaches a port that does not continue, once what it takes is free: until then at most, or a while for the queues of
-/// an interface.
+/// Attaches a port anew once its resources are free: waits until `until`, or longer for the queues of an interface.
 fn attach_patiently(d: &mut Daemon, item: &PortItem, until: Instant) -> Result<(), Refusal> {
     let longest = continuation::begin_anew(d, item);
     let until = longest.map_or(until, |longest| Instant::now() + longest);
     attaching::once_free(d, until, |d| attach_anew(d, item))
 }
 
-/// Attaches a port that does not continue; nothing of its former peers is left.
+/// Attaches a port anew, without its former peers.
 fn attach_anew(d: &mut Daemon, item: &PortItem) -> Result<(), Refusal> {
     if item.lasting.is_some() {
         return ports::join_again(d, item);
@@ -279,7 +278,7 @@ fn learn(d: &Daemon, switch: &str, addresses: &[(u64, String)]) {
     }
 }
 
-/// A connection; one whose port is not continued ends.
+/// Restores a connection; one whose port is lost ends.
 fn client(d: &mut Daemon, item: ClientItem) -> Option<Client> {
     let caller = Caller::from(item.caller);
     let socket = item.socket.take().ok()?;

@@ -1,4 +1,4 @@
-//! The predecessor's part. Each item goes to a *sink*, which sends it or keeps it, as soon as it is known.
+//! The predecessor's side. Each item goes to a *sink*, which sends or keeps it, as soon as it is known.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -23,25 +23,25 @@ use crate::registry::regions::Entry;
 use crate::system::closing;
 use crate::worker::TaskId;
 
-/// Frames that wait for room, by task.
+/// Frames waiting for room, by task.
 pub type Waiting = BTreeMap<TaskId, Vec<WaitingFrames>>;
 
-/// Takes an item.
+/// Consumes an item.
 pub type ItemSink<'a> = &'a mut dyn FnMut(Item) -> std::io::Result<()>;
 
-/// What was handed over, besides the items.
+/// Results of a hand-over besides its items.
 #[derive(Default)]
 pub struct Gift {
-    /// Threads that pause, besides the workers, until this is dropped.
+    /// Pauses of port threads, besides the workers, until this is dropped.
     pub paused: Vec<Box<dyn Any>>,
-    /// Ports that do not go on.
+    /// Ports that cannot be handed over.
     pub others: Vec<String>,
 }
 
-/// All regions. Only the main thread changes what is said of one, so that frames may pass meanwhile.
+/// Gives all regions. Only the main thread changes their state, so frames may pass meanwhile.
 ///
 /// # Errors
-/// When the daemon is out of descriptors or memory; what the sink returns.
+/// Fails if the daemon is out of descriptors or memory; errors of the sink.
 pub fn regions(d: &Daemon, give: ItemSink<'_>) -> std::io::Result<()> {
     for (entry, region) in d.regions.iter() {
         give(region_item(entry, region.save()?))?;
@@ -49,10 +49,10 @@ pub fn regions(d: &Daemon, give: ItemSink<'_>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// All other items of the registries, each as soon as it is known: the successor goes on with it meanwhile.
+/// Gives all other items of the registries as soon as each is known; the successor restores them meanwhile.
 ///
 /// # Errors
-/// When the daemon is out of descriptors or memory; what the sink returns.
+/// Fails if the daemon is out of descriptors or memory; errors of the sink.
 pub fn items(d: &Daemon, waiting: Vec<(TaskId, Vec<WaitingFrames>)>, give: ItemSink<'_>) -> std::io::Result<Gift> {
     let waiting: Waiting = waiting.into_iter().collect();
     let mut gift = Gift::default();
@@ -78,7 +78,7 @@ pub fn items(d: &Daemon, waiting: Vec<(TaskId, Vec<WaitingFrames>)>, give: ItemS
     Ok(gift)
 }
 
-/// A region.
+/// Returns the item of a region.
 pub fn region_item(entry: &Entry, state: RegionState) -> Item {
     let size = |pool: PoolSize| (pool.num, pool.size);
     let file = entry.file.map(|place| [place.device, place.inode, place.asked.offset, place.asked.len]);
@@ -93,14 +93,14 @@ pub fn region_item(entry: &Entry, state: RegionState) -> Item {
     })
 }
 
-/// A switch, with its addresses or without.
+/// Returns the item of a switch, with its addresses or without.
 pub fn switch_item(d: &Daemon, switch: &Switch, with_addresses: bool) -> Item {
     let addresses = if with_addresses { addresses(switch) } else { Vec::new() };
     let owner = d.switches.owner(switch.name()).unwrap_or_default();
     Item::Switch(SwitchItem { name: switch.name().to_owned(), owner, addresses, flows: Some(switch.flows()) })
 }
 
-/// The addresses of a switch, above their 48 bits the VLANs, and the names of the ports behind which they were seen.
+/// Addresses of a switch, with the VLAN above the 48 bits, and the names of their ports.
 pub fn addresses(switch: &Switch) -> Vec<(u64, String)> {
     let names: BTreeMap<_, _> = switch.ports().into_iter().collect();
     let entries = switch.addresses().entries().into_iter();
@@ -114,10 +114,10 @@ pub fn counters(record: &Record) -> [Vec<Counts>; 2] {
     [&record.ingress, &record.egress].map(|counters| counters.iter().map(|c| Counts::of(c)).collect())
 }
 
-/// A port, with what its kind says of itself.
+/// Returns the item of a port, with the state of its kind.
 ///
 /// # Errors
-/// When the daemon is out of descriptors or memory.
+/// Fails if the daemon is out of descriptors or memory.
 pub fn port_item(
     d: &Daemon,
     name: &str,
@@ -151,8 +151,8 @@ pub fn port_item(
     })
 }
 
-/// Frames on a port's links do not go on. They arrived when the workers were parked, but for those that a port has no
-/// room for, and those that were sent after the last look.
+/// Counts the frames on a port's links as lost: those without room at the port, and those sent after the last look. The
+/// others arrived when the workers were parked.
 fn count_lost(record: &Record, waiting: &Waiting, item: &mut PortItem) {
     for (link, counts) in record.links.iter().zip(&mut item.counters) {
         let (Some(PortLink { link, task }), Some(counts)) = (link, counts.first_mut()) else { continue };
@@ -161,10 +161,10 @@ fn count_lost(record: &Record, waiting: &Waiting, item: &mut PortItem) {
     }
 }
 
-/// Ends the ports that do not go on: what they have (files, devices) is free afterwards. The workers may be parked.
+/// Ends the ports that are not handed over, which frees their files and devices. The workers may be parked.
 pub fn end(d: &mut Daemon, others: &[String]) {
     for name in others {
-        // It may have gone with another one.
+        // It may have gone with another port.
         let _ = plug::unplug(d, name, "the daemon is replaced");
     }
     d.captures.wait_for_ending();
@@ -173,16 +173,16 @@ pub fn end(d: &mut Daemon, others: &[String]) {
 /// Sends an item.
 ///
 /// # Errors
-/// A sentence that says that the successor does not take it.
+/// A sentence that the successor does not take it.
 pub fn send(to: &OwnedFd, item: &Item) -> std::io::Result<()> {
     wire::send(to.as_fd(), item)
         .map_err(|e| std::io::Error::other(format!("the successor does not take what it is sent: {e}")))
 }
 
-/// All items were sent: waits until the successor is ready to continue them, which it then does.
+/// Marks the end of the items, and waits until the successor is ready; it then takes over.
 ///
 /// # Errors
-/// A sentence that says why it does not.
+/// A sentence with the reason why it does not.
 pub fn let_go(to: &OwnedFd) -> Result<(), String> {
     send(to, &Item::End).map_err(|e| e.to_string())?;
     let fails = |e: rustix::io::Errno| format!("the successor does not take what it is sent: {e}");

@@ -1,4 +1,4 @@
-//! What the service manager keeps in case that this daemon ends without notice.
+//! State kept by the service manager in case this daemon is killed.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use crate::handover::touched::Touched;
 use crate::ports;
 use crate::registry::changes::Changes;
 
-/// Upper bound on waiting for the workers of a daemon that has just been started. Nobody else would go on.
+/// Longest wait for the workers of a daemon that has just started and has no predecessor.
 const STARTING: Duration = Duration::from_secs(20);
 
-/// What may have changed. Registries begin anew to note what is touched.
+/// Takes the pending changes; the registries start their notes afresh.
 pub fn touched(d: &mut Daemon) -> Touched {
     let Changes { everything, clients } = std::mem::take(&mut d.changes);
     Touched {
@@ -28,10 +28,10 @@ pub fn touched(d: &mut Daemon) -> Touched {
     }
 }
 
-/// Those items of the registries that were touched, as they are now, without pausing anything.
+/// Returns the touched items of the registries in their current state, without any pause.
 ///
 /// # Errors
-/// When the daemon is out of descriptors.
+/// Fails if the daemon is out of descriptors.
 pub fn items(d: &Daemon, touched: &Touched) -> std::io::Result<Vec<Item>> {
     let mut all = Vec::new();
     for (entry, region) in d.regions.iter().filter(|(entry, _)| touched.has_region(entry.id, entry.uid)) {
@@ -52,25 +52,25 @@ pub fn items(d: &Daemon, touched: &Touched) -> std::io::Result<Vec<Item>> {
     Ok(all)
 }
 
-/// A port's item, if the port is kept.
+/// Returns a port's item, if the port is kept.
 fn port(d: &Daemon, name: &str, record: &Record) -> std::io::Result<Option<Item>> {
     let state = record.behind.save()?;
     if state.is_none() && record.declared.is_none() && ports::lasting_name(d, name, record).is_none() {
         return Ok(None);
     }
     let mut item = give::port_item(d, name, record, state, &Waiting::new())?;
-    // They change with every frame.
+    // Counters change with every frame.
     item.counters = Default::default();
     Ok(Some(Item::Port(Box::new(item))))
 }
 
-/// What is not as it was kept, of what requests alone change.
+/// Returns the keys of items that differ from their kept state though only requests change them.
 ///
 /// # Errors
-/// When the daemon is out of descriptors.
+/// Fails if the daemon is out of descriptors.
 pub fn missed(d: &Daemon, store: &Store) -> std::io::Result<Vec<String>> {
     let by_requests = |item: &Item| match item {
-        // Frames and threads of other ports change these.
+        // Frames and threads change other ports.
         Item::Port(port) => ports::continuation::is_still(port) && port.rules.is_empty(),
         Item::Switch(_) | Item::Pipe(_) => true,
         _ => false,
@@ -85,7 +85,7 @@ pub fn missed(d: &Daemon, store: &Store) -> std::io::Result<Vec<String>> {
     Ok(keys)
 }
 
-/// What changes with every frame; `None` without a port and without host rings.
+/// Counters and addresses, which change with every frame; `None` without a port and without host rings.
 pub fn counters(d: &Daemon) -> Option<CountersItem> {
     let ports: Vec<_> = d.ports.iter().map(|(name, record)| (name.to_owned(), give::counters(record))).collect();
     let host_rings: Vec<_> = d.interfaces.ports().map(|(client, port)| (client, port.counted())).collect();
@@ -94,8 +94,8 @@ pub fn counters(d: &Daemon) -> Option<CountersItem> {
     is_any.then_some(CountersItem { ports, host_rings, switches })
 }
 
-/// Continues what an earlier daemon left in the store. What cannot be continued is forgotten there, since nobody else
-/// can have it meanwhile (a queue of an interface), and attached anew or lost, as the log says. Returns the
+/// Restores the items that an earlier daemon left in the store. An item that cannot be restored is forgotten there, to
+/// free its resources (a queue of an interface), and then attached anew or lost, as the log says. Returns the
 /// connections.
 pub fn continue_all(d: &mut Daemon, store: &mut Store, items: Vec<Item>) -> Vec<Client> {
     let begun = Instant::now();

@@ -1,16 +1,19 @@
-//! A daemon hands all that it has over to a successor ([`give`]), or continues what another one has ([`take`]), or what
-//! the service manager kept of one that is gone ([`kept`]). [`continuing`] makes ports and connections of the items.
+//! The hand-over to a successor ([`give`]), the take-over from a predecessor ([`take`]), and the restoration of state
+//! kept by the service manager ([`kept`]). [`continuing`] turns items into ports and connections.
 //!
 //! ```text
 //! successor                       predecessor
 //! Hello, with the version    ──►  refuses another version
 //! starts workers, sandbox         forwards
-//! Begin                      ──►  parks its workers
-//!                            ◄──  items
-//! continues them
-//! READY                      ──►  if this does not come, its workers go on, as if nothing had been
-//!                            ◄──  GO: it never goes on after that
-//! its workers go on               ends
+//! Begin                      ──►
+//!                            ◄──  regions and connections
+//!                                 parks its workers
+//!                            ◄──  all other items
+//! restores them
+//! READY                      ──►  without this, it resumes as if nothing had happened
+//!                            ◄──  GO: it never resumes after that
+//! starts its workers              ends
+//! restores the connections
 //! ```
 
 pub mod continuing;
@@ -18,7 +21,7 @@ pub mod give;
 pub mod kept;
 pub mod take;
 
-/// What a successor sends once it can go on.
+/// Sent by a successor that is ready.
 const READY: &[u8] = b"ready";
-/// The answer.
+/// The predecessor's answer.
 const GO: &[u8] = b"go";

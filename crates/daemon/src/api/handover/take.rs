@@ -1,4 +1,4 @@
-//! The successor's part.
+//! The successor's side.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -19,10 +19,10 @@ use crate::system::closing;
 use crate::system::sockets::Sockets;
 use crate::worker::parking::Parked;
 
-/// The daemon whose place is taken.
+/// The daemon to be replaced.
 pub struct Predecessor(OwnedFd);
 
-/// What was taken from it: nothing moves before [`Taken::go`].
+/// The predecessor's state, still parked: nothing moves before [`Taken::go`].
 pub struct Taken {
     predecessor: OwnedFd,
     parked: Parked,
@@ -32,21 +32,21 @@ pub struct Taken {
     kept: Vec<String>,
 }
 
-/// What the main thread continues.
+/// The state of the main thread.
 pub struct Process {
     /// The listening sockets.
     pub sockets: Sockets,
-    /// The connections.
+    /// The restored connections.
     pub clients: Vec<Client>,
-    /// Names of what the service manager kept for the predecessor.
+    /// Names under which the service manager keeps the predecessor's state.
     pub kept: Vec<String>,
 }
 
 impl Predecessor {
-    /// Connects to the daemon whose attach socket this is, and asks it whether its state can be continued.
+    /// Connects to the daemon with that attach socket, and asks whether its state can be restored here.
     ///
     /// # Errors
-    /// A sentence that says why not.
+    /// A sentence with the reason why not.
     pub fn find(attach: &Path) -> Result<Predecessor, String> {
         let failed = |e: Errno| format!("no daemon answers at {}: {e}", attach.display());
         let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
@@ -62,11 +62,11 @@ impl Predecessor {
         }
     }
 
-    /// Takes all that it has. The daemon `d` must not have ports, nor be dropped when this fails: its workers are
-    /// parked then for good.
+    /// Takes over all items. The daemon `d` must have no ports, and must not be dropped on failure: its workers then
+    /// stay parked.
     ///
     /// # Errors
-    /// A sentence that says what cannot be continued; the predecessor goes on.
+    /// A sentence that names the item that cannot be restored; the predecessor resumes.
     pub fn take(self, d: &mut Daemon) -> Result<Taken, String> {
         let fd = self.0;
         rustix::net::send(&fd, &Succession::Begin.encode(), SendFlags::NOSIGNAL).map_err(|e| e.to_string())?;
@@ -84,7 +84,7 @@ impl Predecessor {
     }
 }
 
-/// Receives a message, but does not wait for it for ever.
+/// Receives a message; waits a limited time.
 fn receive(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<usize> {
     if nap(fd.as_fd(), wire::LIMIT) { Ok(closing::receive(fd, bytes)?.0) } else { Err(Errno::TIMEDOUT) }
 }
@@ -117,15 +117,15 @@ fn process(item: ProcessItem) -> Result<Own, String> {
 }
 
 impl Taken {
-    /// Tells the predecessor that everything is here, and lets the workers go on.
+    /// Reports readiness to the predecessor, and resumes the workers.
     ///
     /// # Errors
-    /// A sentence that says why the predecessor goes on instead.
+    /// A sentence with the reason why the predecessor resumes instead.
     pub fn go(self, d: &mut Daemon) -> Result<Process, String> {
         let Taken { predecessor: fd, parked, continued, sockets, output, kept } = self;
         let mut answer = [0; 16];
         let answered = rustix::net::send(&fd, READY, SendFlags::NOSIGNAL).and_then(|_| receive(&fd, &mut answer));
-        // It goes, or is gone.
+        // The predecessor ends, or has ended.
         if !matches!(answered, Ok(got) if answer.get(..got) == Some(GO) || got == 0) {
             std::mem::forget((parked, continued));
             return Err(format!("the running daemon does not let go: {answered:?}"));
@@ -134,14 +134,14 @@ impl Taken {
         d.held.clear();
         take_output(&output);
         if continued.begins_anew() > 0 {
-            // What these take (sockets, devices) is free once it has ended.
+            // Its sockets and devices are free once it has ended.
             let _ = receive(&fd, &mut answer);
         }
         Ok(Process { sockets, clients: continued.begin_others(d), kept })
     }
 }
 
-/// Makes the predecessor's standard output and error this process's, so that its log goes where it went.
+/// Takes the predecessor's standard output and error, to continue its log.
 fn take_output([output, error]: &[Fd; 2]) {
     let set = rustix::stdio::dup2_stdout(output).and_then(|()| rustix::stdio::dup2_stderr(error));
     if let Err(e) = set {

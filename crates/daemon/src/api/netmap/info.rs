@@ -1,4 +1,4 @@
-//! Requests that ask for the facts of a port, which need not be open, and for its place in memory.
+//! Requests for the properties of a port, open or not, and for its place in memory.
 
 use std::mem::offset_of;
 
@@ -20,7 +20,7 @@ use crate::registry::ports::SwitchPort;
 use crate::registry::regions::COMMON_REGION;
 use crate::rings::sizes::{Facts, Sizes};
 
-/// The facts of port `name` as it is, or as it would be if it were opened with `request`.
+/// The properties of port `name`, actual ones or those it would get if opened with `request`.
 fn facts(d: &mut Daemon, name: &str, request: &AttachRequest, caller: Caller) -> Result<Facts, Refusal> {
     let parsed = PortName::parse(name).or_else(|e| refuse(Errno::INVAL, format!("{e:#}")))?;
     let wanted = Sizes::new(request, &Conf::default())?;
@@ -54,7 +54,7 @@ fn facts(d: &mut Daemon, name: &str, request: &AttachRequest, caller: Caller) ->
     Ok(Facts { shape: wanted.shape, host: (0, 0), layout: *region(d, id, caller)?.layout(), mem_id: id })
 }
 
-/// The facts of a port with rings, by any of its names.
+/// The properties of a port with rings, by any of its names.
 fn of_record(d: &Daemon, name: &str) -> Option<Facts> {
     let of = |place: &str| d.ports.get(place).and_then(Record::rings);
     let joint = || joint::of(d.ports.get(name)?);
@@ -96,7 +96,7 @@ pub(super) fn port_info(d: &mut Daemon, name: &str, body: &mut Body, caller: Cal
     Ok(())
 }
 
-/// The facts of a region that no port is named for.
+/// The properties of a region, in a request without a port's name.
 fn region_info(d: &mut Daemon, body: &mut Body, caller: Caller) -> Result<(), Refusal> {
     let id = match body.u16(offset_of!(NmreqPortInfoGet, nr_mem_id)) {
         0 => COMMON_REGION,
@@ -114,7 +114,8 @@ pub(super) fn pools_info(d: &mut Daemon, name: &str, body: &mut Body, caller: Ca
     }
     let mem_id = body.u16(offset_of!(NmreqPoolsInfo, nr_mem_id)).into();
     let facts = facts(d, name, &AttachRequest { mem_id, flags: FLAG_NETMAP, ..AttachRequest::default() }, caller)?;
-    let (l, s) = (facts.layout, facts.layout.sizes);
+    let l = facts.layout;
+    let s = facts.layout.sizes;
     body.put64(offset_of!(NmreqPoolsInfo, nr_memsize), l.total);
     body.put16(offset_of!(NmreqPoolsInfo, nr_mem_id), facts.mem_id);
     body.put64(offset_of!(NmreqPoolsInfo, nr_if_pool_offset), l.if_pool);

@@ -1,7 +1,7 @@
 //! netmap's control requests: those of `NIOCCTRL` that do not open a port.
 //!
-//! Bodies are netmap's structures (netmap.h, `struct nmreq_*`) as bytes (`body`). Requests for facts of a port or its
-//! memory are in `info`, the other requests about ports in `ports`.
+//! Bodies are netmap's structures (netmap.h, `struct nmreq_*`) as bytes (`body`). `info` has the requests for
+//! properties of a port or its memory, `ports` the other requests about ports.
 
 mod body;
 mod info;
@@ -24,8 +24,7 @@ use crate::permission::{self, Request};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::SwitchPort;
 
-/// Executes a request. The answer is the request with its status, and with its name and body as netmap would leave
-/// them.
+/// Executes a request. The answer is the request with its status, and with name and body as netmap would return them.
 pub fn request(d: &mut Daemon, request: &DeviceRequest, caller: Caller) -> DeviceReply {
     let mut name = naming::port_meant(d, &request.name);
     let mut body = Body(request.body);
@@ -42,14 +41,14 @@ pub fn request(d: &mut Daemon, request: &DeviceRequest, caller: Caller) -> Devic
     DeviceReply { status, name, body: body.0, ..request.clone() }
 }
 
-/// Whether a request may change what the service manager keeps.
+/// Whether a request may change state that the service manager keeps.
 pub fn changes_something(request: &DeviceRequest) -> bool {
     const ASK: [u16; 4] =
         [NETMAP_REQ_PORT_INFO_GET, NETMAP_REQ_POOLS_INFO_GET, NETMAP_REQ_PORT_HDR_GET, NETMAP_REQ_VALE_LIST];
     !ASK.contains(&request.reqtype)
 }
 
-/// The subject of a request, for permission. `at`: its name, if that is a switch's port.
+/// The subject of a request, for permission. `at`: its name, if it is a switch's port.
 fn subject<'a>(reqtype: u16, name: &'a str, at: Option<&'a SwitchPort>) -> Request<'a> {
     match (reqtype, at) {
         (NETMAP_REQ_VALE_NEWIF, _) => Request::MakePersistent(name),
@@ -58,7 +57,7 @@ fn subject<'a>(reqtype: u16, name: &'a str, at: Option<&'a SwitchPort>) -> Reque
         (NETMAP_REQ_PORT_HDR_SET, _) | (NETMAP_REQ_VALE_DETACH, Some(_)) => Request::Change(name),
         (NETMAP_REQ_VALE_POLLING_ENABLE | NETMAP_REQ_VALE_POLLING_DISABLE, Some(_)) => Request::KeepAwake(name),
         (NETMAP_REQ_VALE_LIST, _) => Request::NetmapList,
-        // A malformed name is refused where the request is executed.
+        // A malformed name is refused on execution.
         _ => Request::NetmapGet(name),
     }
 }

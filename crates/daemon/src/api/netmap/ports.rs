@@ -1,4 +1,4 @@
-//! Requests that make, attach, detach, list and change ports.
+//! Requests that create, attach, detach, list and change ports.
 
 use std::mem::offset_of;
 
@@ -54,7 +54,7 @@ pub(super) fn hdr_get(d: &Daemon, name: &str, body: &mut Body) -> Result<(), Ref
     Ok(())
 }
 
-/// The header length of a pipe, or an interface.
+/// The header length of a pipe or an interface.
 fn header_without_record(d: &Daemon, name: &str) -> Result<u32, Refusal> {
     let none = || Refusal::new(Errno::NXIO, format!("there is no port {name}"));
     let parsed = PortName::parse(name).map_err(|_| none())?;
@@ -113,7 +113,7 @@ pub(super) fn vale_detach(d: &mut Daemon, at: &SwitchPort, body: &mut Body) -> R
         return refuse(Errno::BUSY, format!("{name} is polled: end that first"));
     }
     let index = record.id.unwrap_or_default();
-    // A port that its program made stays while the program has it: as in netmap, this changes nothing.
+    // A port created by its program stays while the program has it open: as in netmap, this changes nothing.
     let of_a_program = !record.persistent && record.behind.programs().is_some_and(|local| !local.is_unheld());
     if !of_a_program {
         detach(d, &name, "asked for by a netmap program")?;
@@ -122,10 +122,11 @@ pub(super) fn vale_detach(d: &mut Daemon, at: &SwitchPort, body: &mut Body) -> R
     Ok(())
 }
 
-/// With a name, returns where that port is; without, the first port at or behind the position in the body, and its
+/// With a name, returns that port's position; without, the first port at or after the position in the body, and its
 /// name.
 pub(super) fn vale_list(d: &Daemon, name: &str, body: &mut Body, caller: Caller) -> Result<String, Refusal> {
-    let (bridge_at, port_at) = (offset_of!(NmreqValeList, nr_bridge_idx), offset_of!(NmreqValeList, nr_port_idx));
+    let bridge_at = offset_of!(NmreqValeList, nr_bridge_idx);
+    let port_at = offset_of!(NmreqValeList, nr_port_idx);
     if !name.is_empty() && SwitchName::of_port(name).is_none() {
         return refuse(Errno::INVAL, format!("{name}: a port of a switch is named SWITCH:PORT"));
     }
@@ -151,7 +152,7 @@ pub(super) fn vale_list(d: &Daemon, name: &str, body: &mut Body, caller: Caller)
     Ok(naming::alias(&full))
 }
 
-/// The answer for a port that its existing switch does not have.
+/// The answer for a port missing on an existing switch.
 fn no_port(name: &str, bridges: &[&str]) -> Option<(u32, u32, String)> {
     const NONE: u32 = 254;
     let (switch, _) = name.split_once(':')?;
@@ -159,7 +160,7 @@ fn no_port(name: &str, bridges: &[&str]) -> Option<(u32, u32, String)> {
     Some((bridge as u32, NONE, name.to_owned()))
 }
 
-/// netmap has kernel threads poll the port; here the port's workers do not sleep while polling is requested.
+/// netmap polls the port in kernel threads; here the port's workers stay awake while polling is requested.
 pub(super) fn polling(d: &mut Daemon, at: &SwitchPort, body: &Body, on: bool) -> Result<(), Refusal> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u32;
     let mode = body.u32(offset_of!(NmreqValePolling, nr_mode));
@@ -173,7 +174,7 @@ pub(super) fn polling(d: &mut Daemon, at: &SwitchPort, body: &Body, on: bool) ->
     if record.polled == on {
         return refuse(Errno::FAULT, format!("{name} is {} polled", if on { "already" } else { "not" }));
     }
-    // netmap has one CPU poll all rings, or several one ring each; at least one CPU does not poll.
+    // In netmap, one CPU polls all rings, or several poll one ring each; at least one CPU does not poll.
     let last = first.saturating_add(count);
     let single = mode == NETMAP_POLLING_MODE_SINGLE_CPU && count == 1;
     let multi = mode == NETMAP_POLLING_MODE_MULTI_CPU && count >= 1 && last <= queues;

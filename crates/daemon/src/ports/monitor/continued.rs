@@ -1,4 +1,4 @@
-//! Monitors that a successor continues. What passes while they change hands is not copied.
+//! Hand-over of monitors. Frames during the hand-over are not copied.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::registry::watches::{Watched, Watching};
 use crate::rings::continued::RingsState;
 use crate::rings::local::LocalPort;
 
-/// What a monitor watches, and which of its rings get copies.
+/// A monitor's target, and its rings with copies.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Seen {
     what: WatchedItem,
@@ -91,7 +91,7 @@ impl MonitorPort {
     }
 }
 
-/// How monitors go on: what they watch must be there.
+/// Restores monitors after their targets.
 pub const CONTINUATION: Continuation = Continuation {
     is_for: |item| item.kind == PortKind::Monitor,
     go_on: continue_port,
@@ -99,10 +99,10 @@ pub const CONTINUATION: Continuation = Continuation {
     is_still: false,
 };
 
-/// Continues a monitor of another process. What it watches must be there.
+/// Restores a monitor of another process, after its target.
 ///
 /// # Errors
-/// [`Refusal`] if it is not, or if the monitor's memory or descriptors are not what they should be.
+/// [`Refusal`] if the target does not exist, or the monitor's memory or descriptors are inconsistent.
 fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
     let MonitorState { rings, seen } = state.read()?;
     let owner = item.owner.into();
@@ -112,10 +112,10 @@ fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Re
     begin(d, local, watching, owner, &item.name)
 }
 
-/// Continues what a connection holds of a monitor.
+/// Restores a connection's hold on a monitor.
 ///
 /// # Errors
-/// [`Refusal`] if there is no such monitor or `netmap_if`.
+/// [`Refusal`] if the monitor or `netmap_if` does not exist.
 pub fn continue_hold(
     d: &Daemon,
     port: String,

@@ -1,4 +1,4 @@
-//! The copies that a monitor gets: the switch's workers make them, or the code that moves frames without a worker.
+//! Copies for a monitor, made by the switch's workers, or by the code that moves frames without a worker.
 
 use std::sync::Arc;
 
@@ -36,8 +36,8 @@ pub fn watch(d: &mut Daemon, watching: &Watching, full: &str) -> Result<Option<A
     done
 }
 
-/// A switch's workers copy what a port sends (its slots return immediately), and what it receives; the frames that it
-/// gives back are copied by its program.
+/// Has the switch's workers copy the port's sent frames (their slots return immediately) and received frames; the
+/// port's program copies released frames.
 fn watch_port(d: &mut Daemon, port: &str, full: &str, watching: &Watching) -> Result<Arc<Switch>, Refusal> {
     let Watching { sent, received, .. } = watching;
     let (local, hdr_len) = match d.ports.get(port).and_then(|record| record.behind.get::<LocalPort>()) {
@@ -68,12 +68,13 @@ fn watch_device(
     Ok(on)
 }
 
-/// The ends make the copies: as one sends, or as the other gives back received slots.
+/// Has the pipe's ends make the copies: when one sends, or when the other releases received slots.
 fn watch_pipe(d: &mut Daemon, key: &str, end: usize, full: &str, watching: &Watching) -> Result<(), Refusal> {
     let pipe = d.pipes.get(key).ok_or_else(|| Refusal::internal("a pipe vanished"))?;
     let region = Arc::clone(pipe.end(end).region());
     let domain = domain_of_region(d, &region);
-    let (own, other) = (pipe.end(end), pipe.end(end ^ 1));
+    let own = pipe.end(end);
+    let other = pipe.end(end ^ 1);
     let (sent, received, moment) = match watching.released {
         false => (own.tx.first(), other.tx.first(), Moment::Passing),
         true => (other.rx.first(), own.rx.first(), Moment::Released),
@@ -88,11 +89,12 @@ fn watch_pipe(d: &mut Daemon, key: &str, end: usize, full: &str, watching: &Watc
     })
 }
 
-/// The code that moves an interface's frames makes the copies: the program, and, for its host rings, the daemon's
-/// workers, which return sent slots immediately.
+/// Has the mover of an interface's frames make the copies: the program, and, for its host rings, the daemon's workers,
+/// which return sent slots immediately.
 fn watch_nic(d: &mut Daemon, client: u64, full: &str, watching: &Watching) -> Result<(), Refusal> {
     let port = d.interfaces.port(client).ok_or_else(|| Refusal::internal("an interface vanished"))?;
-    let (mem, queues) = (Arc::clone(&port.mem), port.nic.interface().queues as usize);
+    let mem = Arc::clone(&port.mem);
+    let queues = port.nic.interface().queues as usize;
     let domain = domain_of_region(d, mem.region());
     let ways = [(&mem.tx, port.tx.clone(), &watching.sent), (&mem.rx, port.rx.clone(), &watching.received)];
     for (is_rx, (sides, bound, to)) in [false, true].into_iter().zip(ways) {
@@ -107,7 +109,7 @@ fn watch_nic(d: &mut Daemon, client: u64, full: &str, watching: &Watching) -> Re
     Ok(())
 }
 
-/// Watches the rings of an interface that a program has opened just now, too.
+/// Adds the newly opened rings of an interface to its monitors.
 pub fn watch_too(d: &mut Daemon, ifname: &str, client: u64) {
     let what = Watched::Nic(ifname.to_owned());
     let Some(owner) = d.interfaces.port(client).map(|port| port.owner.uid) else { return };

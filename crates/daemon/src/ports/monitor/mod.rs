@@ -1,4 +1,4 @@
-//! Monitors: copies of the frames that pass another port, for one program, ring by ring as in netmap.
+//! Monitors: copies of another port's frames, for one program, ring by ring as in netmap.
 
 mod continued;
 mod copies;
@@ -44,7 +44,7 @@ use crate::rings::switched::Rings;
 /// Allowed number of slots in its rings (netmap's limits).
 const SLOTS: std::ops::RangeInclusive<u32> = 2..=4096;
 
-/// A monitor's port: its rings, and what it watches.
+/// Backend of a monitor: its rings, and its target.
 struct MonitorPort(LocalPort, Seen);
 
 impl Attached for MonitorPort {
@@ -65,7 +65,7 @@ impl Attached for MonitorPort {
     }
 }
 
-/// Rings of a monitor: frames sent on them are not taken.
+/// Open rings of a monitor; frames sent on them are ignored.
 struct OpenMonitor(OpenRings);
 
 impl Attachment for OpenMonitor {
@@ -86,12 +86,12 @@ impl Attachment for OpenMonitor {
     }
 }
 
-/// As in netmap: too few slots mean the default number, too many the maximum.
+/// Clamps the number of slots as netmap does: too few mean the default number, too many the maximum.
 fn slots(asked: u32, usual: u32) -> u32 {
     if asked == 0 { usual.clamp(*SLOTS.start(), *SLOTS.end()) } else { asked.clamp(*SLOTS.start(), *SLOTS.end()) }
 }
 
-/// The rings that a monitor has bound, of `all`.
+/// The bound rings of a monitor, out of `all`.
 fn bound(
     rings: &[Arc<RingEgress>],
     bound: &Range<u32>,
@@ -100,10 +100,10 @@ fn bound(
     rings.iter().enumerate().map(|(i, ring)| bound.contains(&(i as u32)).then(|| of(ring))).collect()
 }
 
-/// Opens a monitor of the port that `spec` names.
+/// Opens a monitor of the port in `spec`.
 pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Caller) -> Result<Opened, Refusal> {
     if let Memory::Id(id) = spec.memory {
-        // A monitor with copies has its own memory, a zero-copy one the port's; but a named region must exist.
+        // A copying monitor has its own memory, a zero-copy one the port's; a named region must exist all the same.
         memory::region(d, id.get().into(), caller)?;
     }
     let parent = parent(d, spec, caller)?;
@@ -113,7 +113,7 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Ca
     let rings = monitor_rings(d, request, spec, flags.zero_copy, &parent, &wanted, caller)?;
     let ranges = wanted.rings;
     let max_offset = match &request.offsets {
-        // A zero-copy monitor shares the buffers of the port it watches.
+        // A zero-copy monitor shares the buffers of its target.
         Some(_) if flags.zero_copy => return offsets::unsupported("a zero-copy monitor"),
         Some(asked) => offsets::begin(rings.mem.region(), asked, &offsets::rings(&rings.mem, &ranges, |_, _| true))?,
         None => 0,
@@ -125,7 +125,8 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Ca
     let egress = |on: bool| if on { rings.rx.as_slice() } else { &[] };
     let sent = bound(egress(directions != Directions::Rx), &rx, |e| Arc::new(SentCopies(Arc::clone(e))));
     let received = bound(egress(directions != Directions::Tx), &rx, |e| Arc::clone(e) as Arc<dyn Egress>);
-    let (what, released) = (parent.watched, flags.zero_copy);
+    let what = parent.watched;
+    let released = flags.zero_copy;
     let watching = Watching { what, released, sent, received, client: caller.client, uid: caller.uid };
     let mut held = Holders::default();
     held.add(caller.client, false);
@@ -137,7 +138,7 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Ca
     Ok((reply, fds, Box::new(OpenMonitor(OpenRings { port: full, rings: ranges, binding }))))
 }
 
-/// Makes the rings of a monitor: with zero copy in the region of the port, if it has one, otherwise in a region of its
+/// Creates the rings of a monitor: with zero copy in the port's region, if it has one, otherwise in a region of its
 /// own.
 fn monitor_rings(
     d: &mut Daemon,
@@ -158,7 +159,8 @@ fn monitor_rings(
         Some(shared) => shared,
         None => {
             let buf_size = if request.buf_size == 0 { parent.buf_size } else { request.buf_size };
-            let (rings, most) = (shape.tx_rings + shape.rx_rings, shape.tx_slots.max(shape.rx_slots));
+            let rings = shape.tx_rings + shape.rx_rings;
+            let most = shape.tx_slots.max(shape.rx_slots);
             let sizes = RegionSizes::for_port(rings, most, buf_size, 0, request.extra_bufs.min(1 << 20));
             memory::make(d, sizes, Pages::Ordinary, caller)?
         }
@@ -175,13 +177,14 @@ fn monitor_name(d: &Daemon, parent: &Parent, flags: Monitor) -> String {
     let number = d.watches.of(&parent.watched).count();
     let name = parent.name.strip_prefix("netmap:").unwrap_or(&parent.name);
     let letter = |on: bool, letter: &'static str| if on { letter } else { "" };
-    let (z, both) = (flags.zero_copy, flags.zero_copy || flags.directions == Directions::Both);
+    let z = flags.zero_copy;
+    let both = flags.zero_copy || flags.directions == Directions::Both;
     let r = letter(both || flags.directions == Directions::Rx, "r");
     let t = letter(both || flags.directions == Directions::Tx, "t");
     format!("{name}/{}{r}{t}#{number}", letter(z, "z"))
 }
 
-/// Starts the copies, and makes the monitor's record.
+/// Starts the copies, and adds the monitor's record.
 fn begin(d: &mut Daemon, local: LocalPort, watching: Watching, owner: Caller, full: &str) -> Result<(), Refusal> {
     let copies = watching.sent.iter().chain(&watching.received).flatten().count();
     let mut handed = Handed::new(d, owner, domain_of(owner), copies)?;
@@ -195,7 +198,7 @@ fn begin(d: &mut Daemon, local: LocalPort, watching: Watching, owner: Caller, fu
     let egress = local.rings.rx.iter().map(|e| Arc::clone(e.counters())).collect();
     let behind = Box::new(MonitorPort(local, Seen::of(&watching))) as Box<dyn Attached>;
     d.watches.insert(full, watching);
-    // Nobody traces what a monitor gets.
+    // The receptions of a monitor are not traced.
     let nowhere = Switch::with("", Settings { table_entries: 8, ..Settings::default() });
     let handed = handed.place(d, &nowhere, 0);
     d.ports.insert(full, PortRecord { switch, egress, handed, persistent: false, ..PortRecord::new(behind, owner) });

@@ -1,4 +1,4 @@
-//! The port that a monitor watches, and the rings that the monitor gets.
+//! The target of a monitor, and the monitor's rings.
 
 use std::sync::Arc;
 
@@ -19,15 +19,15 @@ use crate::rings::local::LocalPort;
 use crate::rings::pipe::pipe_and_end;
 use crate::rings::sizes::DEFAULT_SLOTS;
 
-/// Number of tx rings of a monitor, from which nothing is taken: netmap gives it one.
+/// Number of tx rings of a monitor, which are never read: netmap gives it one.
 pub const TX_RINGS: u32 = 1;
 
-/// The properties of a port that a monitor watches.
+/// Properties of a watched port.
 pub struct Parent {
     pub watched: Watched,
     /// Its name, as programs use it.
     pub name: String,
-    /// Number of its rings, in the direction that has more of them.
+    /// Number of its rings, in the direction with more of them.
     pub rings: u32,
     /// Number of host rings that can be watched.
     pub host: u32,
@@ -35,11 +35,11 @@ pub struct Parent {
     pub rx_slots: u32,
     pub hdr_len: u32,
     pub buf_size: u32,
-    /// The region that its rings lie in, if it has rings.
+    /// The region of its rings, if it has rings.
     pub memory: Option<(Arc<Region>, u32)>,
 }
 
-/// The number of a monitor's rings, host rings included, and the range of those that a specification names.
+/// Number of a monitor's rings, host rings included, and the range in its specification.
 pub struct Wanted {
     pub host: u32,
     pub rings: RingRanges,
@@ -92,12 +92,14 @@ pub fn parent(d: &Daemon, spec: &PortSpec, caller: Caller) -> Result<Parent, Ref
 fn parent_port(d: &Daemon, full: &str) -> Result<Parent, Refusal> {
     let idle = || format!("there is no port {full} in use that could be watched: 'netvale list' shows the ports");
     let record = d.ports.get(full).ok_or_else(|| Refusal::new(Errno::INVAL, idle()))?;
-    let (watched, hdr_len) = (Watched::Port(full.to_owned()), record.hdr_len());
+    let watched = Watched::Port(full.to_owned());
+    let hdr_len = record.hdr_len();
     if let Some(local) = record.behind.get::<LocalPort>() {
         if local.is_unheld() && !d.persistent.is_joined(full) {
             return refuse(Errno::INVAL, idle());
         }
-        let (shape, region) = (local.rings.mem.shape(), local.rings.mem.region());
+        let shape = local.rings.mem.shape();
+        let region = local.rings.mem.region();
         let memory = Some((Arc::clone(region), local.rings.mem_id));
         return Ok(Parent { hdr_len, memory, ..Parent::of_rings(watched, full, region, shape) });
     }
@@ -124,7 +126,8 @@ fn parent_pipe(d: &Daemon, name: &str, key: String, end: usize) -> Result<Parent
     if pipe.guest_end().is_some() {
         return refuse(Errno::OPNOTSUPP, format!("an end of pipe {key} is a virtual machine's: it has no monitors"));
     }
-    let (mem, mem_id) = (pipe.end(end), pipe.mem_id);
+    let mem = pipe.end(end);
+    let mem_id = pipe.mem_id;
     Ok(Parent {
         memory: Some((Arc::clone(mem.region()), mem_id)),
         ..Parent::of_rings(Watched::Pipe(key, end), name, mem.region(), mem.shape())
@@ -138,7 +141,8 @@ fn parent_nic(d: &Daemon, ifname: &str, caller: Caller) -> Result<Parent, Refusa
     find(ifname)?;
     let mut open = d.interfaces.ports_on(ifname).map(|(_, port)| port);
     if let Some(port) = open.find(|port| controls(caller, port.owner.uid)) {
-        let (mem, queues) = (&port.mem, port.nic.interface().queues);
+        let mem = &port.mem;
+        let queues = port.nic.interface().queues;
         let watched = Watched::Nic(ifname.to_owned());
         let parent = Parent::of_rings(watched, &format!("netmap:{ifname}"), mem.region(), mem.shape());
         let memory = Some((Arc::clone(mem.region()), port.mem_id));
@@ -152,7 +156,7 @@ fn parent_nic(d: &Daemon, ifname: &str, caller: Caller) -> Result<Parent, Refusa
 }
 
 impl Parent {
-    /// A port with rings in a region.
+    /// Properties of a port with rings in a region.
     fn of_rings(watched: Watched, name: &str, region: &Region, shape: PortShape) -> Parent {
         Parent {
             watched,

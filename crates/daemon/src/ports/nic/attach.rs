@@ -1,4 +1,4 @@
-//! An interface as a port of a switch, and the stack behind it as another one.
+//! An interface as a port on a switch, and its host stack as another.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,17 +32,17 @@ use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::{Declared, SwitchPort};
 use crate::rings::nic::mode_words;
 
-/// An interface behind a port.
+/// Backend of an interface's port.
 struct InterfacePort {
     nic: Arc<Nic>,
-    /// Entries of the rings of each queue's socket.
+    /// Number of entries in the rings of each queue's socket.
     entries: u32,
     queues: Vec<SwitchQueue>,
-    /// How its bound queues work, in words; `None` if none is bound.
+    /// Text with the mode of its bound queues; `None` if no queue is bound.
     detail: Option<String>,
 }
 
-/// What another process must know.
+/// State for another process.
 #[derive(Serialize, Deserialize)]
 struct InterfaceState {
     entries: u32,
@@ -81,7 +81,7 @@ impl Attached for InterfacePort {
         Some(self.nic.interface().queues)
     }
 
-    /// Where its buffers are is said by the sockets' rings.
+    /// The sockets' rings hold the positions of its buffers.
     fn save(&self) -> std::io::Result<Option<State>> {
         if !self.nic.is_there() {
             return Ok(None);
@@ -96,31 +96,31 @@ impl Attached for InterfacePort {
         Ok(Some(State::of(&InterfaceState { entries: self.entries, queues })?.into()))
     }
 
-    /// Its frames have no header, and get none.
+    /// Frames of interfaces have no header.
     fn set_header(&self, len: u32) -> bool {
         len == 0
     }
 
-    /// Detaches the stack behind it, too.
+    /// Detaches the interface's host stack, too.
     fn stop(self: Box<Self>, d: &mut Daemon, full: &str) {
         let stack = host_port(full);
         if d.ports.get(&stack).is_some_and(|record| record.behind.get::<StackPort>().is_some()) {
-            // It was found just now.
+            // The port was found just now.
             let _ = unplug(d, &stack, "its interface is detached");
         }
     }
 }
 
-/// The stack of an interface, behind a port.
+/// Backend of a host stack's port.
 struct StackPort {
     interface: Arc<Nic>,
     /// Whether TCP segments are merged for it.
     gro: bool,
-    /// Redirects the stack's frames here while it lives.
+    /// Redirects the stack's frames here until dropped.
     _open: OpenRing,
 }
 
-/// What a successor must know.
+/// State for a successor.
 #[derive(Serialize, Deserialize)]
 struct StackState {
     interface: String,
@@ -147,18 +147,18 @@ impl Attached for StackPort {
     }
 }
 
-/// The name of the port for the stack behind an interface that is the port `name`.
+/// The name of the host stack's port, for an interface at port `name`.
 fn host_port(name: &str) -> String {
     format!("{name}^")
 }
 
-/// How long the kernel takes to free the queues of a process that is gone, at most.
+/// Longest time the kernel takes to free the queues of a dead process.
 const TAKEN_BACK: Duration = Duration::from_secs(1);
 
-/// Takes away the port of the stack behind an interface that begins anew: it comes again with the interface's. Returns
-/// how long the queues may be in use still.
+/// Removes the host stack's port of an interface that starts anew: it returns with the interface. Returns how long the
+/// queues may stay in use.
 pub fn begin_anew(d: &mut Daemon, name: &str) -> Duration {
-    // That it is not there is no error.
+    // A missing port is no error.
     let _ = unplug(d, &host_port(name), "its interface begins anew");
     TAKEN_BACK
 }
@@ -193,7 +193,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Continues the queues of an interface.
+/// Restores the queues of an interface.
 fn continue_port(d: &mut Daemon, asked: &Asked<'_>, ifname: &str, state: State) -> Result<(), Refusal> {
     let InterfaceState { entries, queues } = state.read()?;
     let nic = d.interfaces.known(ifname).ok_or_else(missing)?;
@@ -206,7 +206,7 @@ fn missing() -> Refusal {
     Refusal::new(Errno::INVAL, "its interface is missing")
 }
 
-/// Puts an interface's queues on the switch.
+/// Attaches an interface's queues to the switch.
 fn on_switch(
     d: &mut Daemon,
     asked: &Asked<'_>,
@@ -224,7 +224,7 @@ fn on_switch(
     plug(d, &asked.at, (egress, ingresses), NewPort::new(behind, asked).with_gro(gro))
 }
 
-/// Attaches the interface that a port is named after, as netmap's `VALE_ATTACH` does.
+/// Attaches the interface in a port's name, as netmap's `VALE_ATTACH` does.
 pub fn attach_named(d: &mut Daemon, at: SwitchPort, rings: NamedRings, caller: Caller) -> Result<(), Refusal> {
     let port = at.port.as_str();
     let missing = || Refusal::new(Errno::INVAL, format!("there is no interface {port}: 'ip link' shows them"));
@@ -238,7 +238,8 @@ pub fn attach_named(d: &mut Daemon, at: SwitchPort, rings: NamedRings, caller: C
     }
     let options = PortOptions { host: rings.mode == NR_REG_NIC_SW, ..PortOptions::default() };
     let spec = AttachSpec::Netmap(spec.ok_or_else(missing)?);
-    let (full, switch) = (at.full(), at.switch.clone());
+    let full = at.full();
+    let switch = at.switch.clone();
     attach(d, &Asked::new(at, &spec, &options, caller))?;
     if let Some(record) = d.ports.get_mut(&full) {
         let params = AttachParams { switch, port: spec.to_string(), options };
@@ -247,7 +248,7 @@ pub fn attach_named(d: &mut Daemon, at: SwitchPort, rings: NamedRings, caller: C
     Ok(())
 }
 
-/// Attaches the stack behind an interface to a switch, as the port `NAME^`.
+/// Attaches an interface's host stack to a switch, as the port `NAME^`.
 fn attach_stack(d: &mut Daemon, asked: &Asked<'_>, nic: &Arc<Nic>) -> Result<(), Refusal> {
     let at = SwitchPort::new(&asked.at.switch, host_port(&asked.at.port));
     permission::is_free(d, &at)?;
@@ -267,7 +268,7 @@ fn attach_stack(d: &mut Daemon, asked: &Asked<'_>, nic: &Arc<Nic>) -> Result<(),
     plug(d, &at, queues, NewPort::new(behind, asked).with_gro(gro))
 }
 
-/// How the stack behind an interface goes on.
+/// Restores host stacks.
 pub const STACK: Continuation = Continuation {
     is_for: |item| item.kind == PortKind::Nic && item.declared.is_none(),
     go_on: continue_stack,
@@ -275,10 +276,10 @@ pub const STACK: Continuation = Continuation {
     is_still: false,
 };
 
-/// Continues the stack behind an interface.
+/// Restores an interface's host stack.
 ///
 /// # Errors
-/// [`Refusal`] if it is not there.
+/// [`Refusal`] if the stack does not exist.
 fn continue_stack(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
     let at = place_of(item)?;
     let StackState { interface, gro } = state.read()?;
@@ -286,7 +287,8 @@ fn continue_stack(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), R
     let stack = d.interfaces.stack(&interface).ok_or_else(missing)?;
     let behind = Box::new(StackPort { interface: nic, gro, _open: stack.continue_ring(0) });
     let PortItem { persistent, lossless, .. } = *item;
-    let (owner, policies) = (item.owner.into(), item.policies.clone());
+    let owner = item.owner.into();
+    let policies = item.policies.clone();
     plug(d, &at, stack_queues(&stack)?, NewPort { persistent, lossless, gro, policies, ..NewPort::of(behind, owner) })
 }
 

@@ -1,4 +1,4 @@
-//! Interfaces, and rings of theirs that programs have open, on their way to a successor.
+//! Saves and restores interfaces, and rings of theirs opened by programs.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -24,23 +24,23 @@ use crate::refusal::{Refusal, refuse};
 use crate::rings::nic::{NicPort, OpenQueue};
 use crate::rings::switched::Bells;
 
-/// An interface, and what stands in for its stack.
+/// An interface, with the stand-in for its stack.
 pub type Interface = (Arc<Nic>, Option<Arc<Stack>>);
 
-/// The items of all interfaces that are there.
+/// Returns the items of all existing interfaces.
 ///
 /// # Errors
-/// When the daemon is out of descriptors.
+/// Fails if the daemon is out of descriptors.
 pub fn interfaces(d: &Daemon) -> std::io::Result<Vec<Item>> {
     let there = d.interfaces.in_use().filter(|nic| nic.is_there());
     there.map(|nic| interface(&nic, d.interfaces.stack(&nic.interface().name).as_deref())).collect()
 }
 
-/// The items of interfaces that somebody has who goes on after a kill: on a switch, or open in a program. What others
-/// have begins anew, with an interface that nobody has.
+/// Returns the items of interfaces whose users survive a kill: on a switch, or open in a program. Other users start
+/// anew, with a freshly opened interface.
 ///
 /// # Errors
-/// When the daemon is out of descriptors.
+/// Fails if the daemon is out of descriptors.
 pub fn kept_interfaces(d: &Daemon) -> std::io::Result<Vec<Item>> {
     let is_kept = |item: &InterfaceItem| {
         let is_it = |name: Option<&str>| name == Some(&item.name);
@@ -51,10 +51,10 @@ pub fn kept_interfaces(d: &Daemon) -> std::io::Result<Vec<Item>> {
     Ok(all)
 }
 
-/// The items of rings that programs have open, without what changes with every frame.
+/// Returns the items of open rings, without the state that changes with every frame.
 ///
 /// # Errors
-/// When the daemon is out of descriptors.
+/// Fails if the daemon is out of descriptors.
 pub fn kept_rings(d: &Daemon) -> std::io::Result<Vec<Item>> {
     let mut all = open_rings(d)?;
     for item in &mut all {
@@ -78,10 +78,10 @@ fn interface(nic: &Nic, stack: Option<&Stack>) -> std::io::Result<Item> {
     Ok(Item::Interface(Box::new(InterfaceItem::new(nic, item)?)))
 }
 
-/// Restores an interface. It stays as long as somebody has it.
+/// Restores an interface. It stays as long as it is in use.
 ///
 /// # Errors
-/// [`Refusal`] if it is not there, or the descriptors are something else.
+/// [`Refusal`] if the interface does not exist, or the descriptors are of another type.
 pub fn continue_interface(d: &mut Daemon, item: InterfaceItem) -> Result<Interface, Refusal> {
     let (interface, mode) = item.interface();
     if d.interfaces.known(&interface.name).is_some() {
@@ -104,10 +104,10 @@ fn restore_stack(nic: &Nic, item: StackItem) -> Result<Arc<Stack>, Refusal> {
     Ok(Arc::new(Stack::new(queues, diversion)))
 }
 
-/// The items of all rings that programs have open.
+/// Returns the items of all open rings.
 ///
 /// # Errors
-/// When the daemon is out of descriptors.
+/// Fails if the daemon is out of descriptors.
 pub fn open_rings(d: &Daemon) -> std::io::Result<Vec<Item>> {
     let there = d.interfaces.ports().filter(|(_, port)| port.nic.is_there());
     there.map(|(client, port)| rings(client, port)).collect()
@@ -137,11 +137,10 @@ fn rings(client: u64, port: &NicPort) -> std::io::Result<Item> {
     })))
 }
 
-/// Continues rings that a program has open. The frames of queues pass between it and the kernel, which have the
-/// sockets.
+/// Restores a program's open rings. Frames of queues pass between the program and the kernel, which have the sockets.
 ///
 /// # Errors
-/// [`Refusal`] if their memory is not there, or the descriptors are something else.
+/// [`Refusal`] if their memory does not exist, or the descriptors are of another type.
 pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem) -> Result<(), Refusal> {
     let wrong = |what: &str| Refusal::new(Errno::INVAL, what);
     let nic = d.interfaces.known(&item.interface).ok_or_else(|| wrong("its interface is missing"))?;

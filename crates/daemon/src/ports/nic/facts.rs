@@ -1,4 +1,4 @@
-//! The facts of network interfaces for netmap's control requests, open or not. Asking takes no privilege.
+//! Properties of network interfaces for netmap's control requests, open or not. Queries need no privilege.
 
 use netvale_afxdp::iface::Interface;
 use netvale_afxdp::sizes::{self, Needs};
@@ -16,14 +16,14 @@ use crate::registry::regions::COMMON_REGION;
 use crate::rings::guest::GuestPort;
 use crate::rings::sizes::Facts;
 
-/// The facts of an interface as it is, or as it would be if it were opened with `request`.
+/// The properties of an interface, actual ones or those it would get if opened with `request`.
 pub(crate) fn of_interface(
     d: &mut Daemon,
     ifname: &str,
     request: &AttachRequest,
     caller: Caller,
 ) -> Result<Facts, Refusal> {
-    // First of all, a region that does not exist is refused.
+    // A nonexistent region is refused first.
     let named = match request.mem_id {
         0 | COMMON_REGION => None,
         id => Some((*region(d, id, caller)?.layout(), id)),
@@ -33,8 +33,11 @@ pub(crate) fn of_interface(
     }
     let interface = find(ifname)?;
     if let Some(port) = d.interfaces.port_on(ifname) {
-        let (shape, host, own) = (port.mem.shape(), port.mem.host_rings(), port.owner.uid == caller.uid);
-        let (layout, mem_id) = (*port.mem.region().layout(), port.mem_id);
+        let shape = port.mem.shape();
+        let host = port.mem.host_rings();
+        let own = port.owner.uid == caller.uid;
+        let layout = *port.mem.region().layout();
+        let mem_id = port.mem_id;
         let (layout, mem_id) = if own { (layout, mem_id) } else { common(d, &needs(shape, host), caller)? };
         return Ok(Facts { shape, host, layout, mem_id });
     }
@@ -53,17 +56,17 @@ pub(crate) fn of_interface(
     Ok(Facts { shape, host, layout, mem_id })
 }
 
-/// The region that the caller's interfaces share, as it is, or as it would be made for the first of them.
+/// The region shared by the caller's interfaces, as it is, or as the first of them would create it.
 fn common(d: &Daemon, needs: &Needs, caller: Caller) -> Result<(Layout, u32), Refusal> {
     let layout = match d.regions.known_common(caller.uid) {
         Some(region) => *region.layout(),
-        // A layout with more rings than any region holds is refused at the open.
+        // A layout with more rings than a region can hold is refused at the open.
         None => Layout::new(needs.common()).or_else(|_| Layout::new(RegionSizes::COMMON)).map_err(RegionError::from)?,
     };
     Ok((layout, COMMON_REGION))
 }
 
-/// Bytes of virtio-net header before each of an interface's frames.
+/// Length in bytes of the virtio-net header before each of an interface's frames.
 pub(crate) fn header(d: &Daemon, ifname: &str) -> Result<u32, Refusal> {
     match d.guests.get(ifname) {
         Some(port) => Ok(port.hdr_len()),
@@ -75,7 +78,7 @@ fn needs(shape: PortShape, host: (u32, u32)) -> Needs {
     Needs { shape, host, used: (shape.tx_rings, shape.rx_rings), buf_size: 0, extra_bufs: 0 }
 }
 
-/// The facts of a ptnet device that programs have open: the host's header has them.
+/// The properties of an open ptnet device, from the host's header.
 fn of_guest(port: &GuestPort) -> Result<Facts, Refusal> {
     let d = port.described();
     let layout = Layout {
@@ -99,8 +102,8 @@ fn shape_of(d: &AttachReply) -> PortShape {
     PortShape { tx_rings: d.tx_rings, rx_rings: d.rx_rings, tx_slots: d.tx_slots, rx_slots: d.rx_slots }
 }
 
-/// The facts of a device that nobody has open: its driver knows rings and slots; its memory is the host's, and taken to
-/// be as large as this many buffers.
+/// The properties of a closed device: its driver reports rings and slots; its memory is the host's, and assumed to have
+/// this many buffers.
 fn closed_guest(interface: &Interface) -> Result<Facts, Refusal> {
     let slots = interface.slots().unwrap_or((sizes::SLOTS, sizes::SLOTS));
     let shape = sizes::shape(interface.queues, (0, 0), slots);

@@ -1,5 +1,5 @@
-//! Rings of an interface that several programs have open: each ring is one program's, but the two of a queue, which has
-//! one socket on one memory, may be two programs'.
+//! Rings of an interface opened by several programs: each ring belongs to one program, but the two rings of a queue,
+//! which has one socket on one memory, may belong to two.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ pub(super) fn both(queue: u32) -> RingRanges {
     RingRanges { tx: queue..queue + 1, rx: queue..queue + 1 }
 }
 
-/// A port that has the queue open.
+/// A port with that queue open.
 fn holder<'a>(d: &'a Daemon, nic: &Nic, number: u32) -> Option<(&'a NicPort, &'a Arc<OpenQueue>)> {
     let mut ports = d.interfaces.ports_on(&nic.interface().name);
     ports.find_map(|(_, port)| Some((port, port.queue(number)?)))
 }
 
-/// The queue, if others have it open, with their other ring: it has one socket, on one memory.
+/// Returns the queue if another program has its other ring open: they share one socket, on one memory.
 ///
 /// # Errors
 /// [`Refusal`] with `EBUSY` if their rings lie in another region.
@@ -42,13 +42,13 @@ pub(super) fn shared(d: &Daemon, port: &NicPort, number: u32) -> Result<Option<A
     refuse(Errno::BUSY, text)
 }
 
-/// The memory that rings of an interface have in a region already.
+/// The memory of an interface's existing rings in a region.
 pub(super) fn memory_in(d: &Daemon, ifname: &str, region: &Arc<Region>) -> Option<Arc<PortMem>> {
     let mut all = d.interfaces.ports_on(ifname).map(|(_, port)| &port.mem);
     all.find(|mem| Arc::ptr_eq(mem.region(), region)).map(Arc::clone)
 }
 
-/// Refuses rings that somebody has open: frames of a ring are moved by one program.
+/// Refuses rings in use: a ring's frames are moved by one program.
 ///
 /// # Errors
 /// [`Refusal`] with `EBUSY`.
@@ -71,7 +71,7 @@ pub(super) fn are_free(d: &Daemon, nic: &Nic, rings: &RingRanges) -> Result<(), 
     Ok(())
 }
 
-/// The queues among some rings of an interface, in either direction.
+/// The queues of some rings of an interface, in either direction.
 pub(super) fn queues_of(nic: &Nic, rings: &RingRanges) -> impl Iterator<Item = u32> + use<> {
     let RingRanges { tx, rx } = rings.clone();
     let all = 0..nic.interface().queues;
@@ -85,7 +85,7 @@ pub(super) fn host_of(nic: &Nic, RingRanges { tx, rx }: &RingRanges) -> RingRang
     RingRanges { tx: of(tx), rx: of(rx) }
 }
 
-/// The numbers of tx and rx rings that have no buffers yet. A queue has both rings, whatever is open of it.
+/// Numbers of tx and rx rings without buffers. An open queue has both rings, even if only one is held.
 pub(super) fn new_rings(d: &Daemon, nic: &Nic, rings: &RingRanges) -> (u32, u32) {
     let queues = queues_of(nic, rings).filter(|&queue| holder(d, nic, queue).is_none()).count() as u32;
     let host = host_of(nic, rings);

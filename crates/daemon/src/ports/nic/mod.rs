@@ -1,16 +1,16 @@
-//! `netmap:IF`: network interfaces, as ports of a switch and opened by programs.
+//! `netmap:IF`: network interfaces, as ports on a switch and opened by programs.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
-//! | [`attach`] | an interface's queues, and the stack behind it, as ports of a switch |
+//! | [`attach`] | an interface's queues, and its host stack, as ports on a switch |
 //! | `queue` | a queue on a switch |
 //! | [`open`] | rings of an interface for a program |
-//! | [`kernel`] | what an interface needs of the kernel |
-//! | `hold` | rings that several programs have open |
-//! | `stack` | the stand-in for an interface's stack, which moves frames between it and host rings |
-//! | [`continued`] | interfaces, and rings of theirs, that another process had |
-//! | [`facts`] | the facts of interfaces for netmap's control requests |
-//! | [`names`] | the rings that a specification means |
+//! | [`kernel`] | kernel requirements of an interface |
+//! | `hold` | rings opened by several programs |
+//! | `stack` | the stand-in for an interface's stack, which forwards frames between it and host rings |
+//! | [`continued`] | hand-over of interfaces and of their open rings |
+//! | [`facts`] | properties of interfaces for netmap's control requests |
+//! | [`names`] | the rings in a specification |
 
 pub mod attach;
 pub mod continued;

@@ -1,4 +1,4 @@
-//! The interface, and its rings, that a specification means.
+//! Resolution of a specification to an interface and its rings.
 
 use std::ops::Range;
 
@@ -12,17 +12,17 @@ use crate::refusal::{Refusal, refuse};
 /// Finds the interface of that name in the kernel; persistent ports do not count.
 ///
 /// # Errors
-/// [`Refusal`] with `ENXIO` if there is none.
+/// [`Refusal`] with `ENXIO` if it does not exist.
 pub(crate) fn find(ifname: &str) -> Result<Interface, Refusal> {
     Interface::find(ifname)
         .map_err(|_| Refusal::new(Errno::NXIO, format!("there is no interface {ifname}: 'ip link' shows them")))
 }
 
-/// Numbers of rings in one direction: those of queues, and the host rings behind them.
+/// Numbers of rings in one direction: queues, then host rings.
 pub(crate) type Counts = (u32, u32);
 
-/// The rings that a specification names in one direction, as in netmap: a number that only the other direction has
-/// means the first ring.
+/// The rings in a specification in one direction, as in netmap: a number that exists only in the other direction means
+/// the first ring.
 pub(crate) fn wanted(rings: Rings, (queues, host): Counts, other: Counts) -> Result<Range<u32>, Refusal> {
     let one = |i: u32, own: u32, other: u32, what: &str| match i {
         i if i < own => Ok(i),
@@ -38,7 +38,7 @@ pub(crate) fn wanted(rings: Rings, (queues, host): Counts, other: Counts) -> Res
     }
 }
 
-/// The rings that a specification names in both directions; it may exclude one direction.
+/// The rings in a specification in both directions; it may exclude one direction.
 pub(crate) fn wanted_both(spec: &PortSpec, tx: Counts, rx: Counts) -> Result<RingRanges, Refusal> {
     let bound = |own, other, without| match spec.rings {
         _ if spec.flags.directions == without => Ok(0..0),

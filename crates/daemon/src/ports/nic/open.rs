@@ -1,4 +1,4 @@
-//! An interface that a program opens: its rings are the interface's queues.
+//! An interface opened by a program: its rings are the interface's queues.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,11 +29,11 @@ use crate::rings::nic::{NicPort, OpenQueue};
 use crate::rings::sizes::own_pools;
 use crate::rings::switched::Bells;
 
-/// Maximum number of extra buffers in a region for a netmap program, which accepts fewer than it asked for: they are
-/// locked in memory.
+/// Maximum number of extra buffers in a region for a netmap program, which accepts fewer than requested: they lie in
+/// locked memory.
 const MOST_EXTRA_BUFS: u32 = 128 * 1024;
 
-/// Rings of a network interface.
+/// Open rings of a network interface.
 struct OpenInterface {
     /// The connection that opened them.
     client: u64,
@@ -50,7 +50,7 @@ impl Attachment for OpenInterface {
         Ok(Some(HoldItem::Interface { client: self.client, binding: (&self.binding).into() }))
     }
 
-    /// The stack has the queues again when this returns.
+    /// On return, the stack has the queues again.
     fn close(self: Box<Self>, d: &mut Daemon, client: u64) {
         drop(self.binding);
         remove(d, client);
@@ -73,16 +73,16 @@ fn remove(d: &mut Daemon, client: u64) {
     d.forget_kept();
 }
 
-/// Releases rings whose connections are not there any more.
+/// Releases the rings of closed connections.
 pub fn release_all_but(d: &mut Daemon, clients: &BTreeSet<u64>) {
     let gone: Vec<u64> = d.interfaces.ports().map(|(client, _)| client).filter(|id| !clients.contains(id)).collect();
     gone.into_iter().for_each(|client| remove(d, client));
 }
 
-/// Continues what a connection holds of an interface.
+/// Restores a connection's hold on an interface.
 ///
 /// # Errors
-/// [`Refusal`] if its rings, or its `netmap_if`, are not there.
+/// [`Refusal`] if its rings or its `netmap_if` do not exist.
 pub fn continue_hold(d: &Daemon, client: u64, binding: BindingItem) -> Result<Box<dyn Attachment>, Refusal> {
     let port = d.interfaces.port(client).ok_or_else(gone)?;
     let binding = port.mem.continue_binding(binding.index, binding.extra_bufs)?;
@@ -101,7 +101,8 @@ pub fn open(
     let queues = nic.interface().queues;
     let (shape, host) = shape_of(d, &nic, request, spec)?;
     let bound = wanted_both(spec, (queues, host.0), (queues, host.1))?;
-    let (tx, rx) = (bound.tx.clone(), bound.rx.clone());
+    let tx = bound.tx.clone();
+    let rx = bound.rx.clone();
     if tx.len() + rx.len() > MAX_RINGS {
         return refuse(Errno::NOMEM, format!("{ifname}: at most {MAX_RINGS} rings can be open together"));
     }
@@ -117,7 +118,7 @@ pub fn open(
         None => Arc::new(region.port_in_part(shape, host, &RingRanges::NONE)?),
     };
     let binding = mem.bind(&spec.name.to_string(), tx, rx, request.extra_bufs)?;
-    // Quotes say where a name ends, and are no part of it.
+    // Quotes mark the end of a name, and are not part of it.
     let name = request.name.replace('\'', "");
     let base = NicPort::new(name, nic, mem, mem_id, bound, d.evictions.new_fault(caller), caller);
     let port = NicPort { trusted: permission::is_trusted(caller), ..base };
@@ -137,8 +138,8 @@ fn extra_bufs(request: &AttachRequest) -> u32 {
     }
 }
 
-/// The numbers of rings, slots and host rings of the interface: the first program that opens it decides them, for as
-/// long as anybody has it open.
+/// Numbers of rings, slots and host rings of the interface: its first program determines them until the last one closes
+/// it.
 fn shape_of(d: &Daemon, nic: &Nic, request: &AttachRequest, spec: &PortSpec) -> Result<(PortShape, Counts), Refusal> {
     let interface = nic.interface();
     if let Some(port) = d.interfaces.port_on(&interface.name) {
@@ -158,7 +159,7 @@ fn shape_of(d: &Daemon, nic: &Nic, request: &AttachRequest, spec: &PortSpec) -> 
     Ok((sizes::shape(interface.queues, host, slots), host))
 }
 
-/// Refuses an interface that is on a switch: the stack behind it is the switch's, or must be left alone.
+/// Refuses an interface on a switch: its host stack belongs to the switch, or must be left alone.
 fn is_off_switches(d: &Daemon, ifname: &str) -> Result<(), Refusal> {
     if let Some(full) = switch_port_on(d, ifname) {
         return refuse(Errno::BUSY, format!("{ifname} is on a switch, as {full}: detach it first"));
@@ -166,12 +167,12 @@ fn is_off_switches(d: &Daemon, ifname: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The name of the port that an interface has on a switch.
+/// The name of an interface's port on a switch.
 pub fn switch_port_on<'a>(d: &'a Daemon, ifname: &str) -> Option<&'a str> {
     d.ports.iter().find(|(_, record)| record.behind.interface() == Some(ifname)).map(|(full, _)| full)
 }
 
-/// Opens a socket for each queue that has none, and puts the tasks that move frames on workers.
+/// Opens a socket for each queue without one, and places the forwarding tasks on workers.
 fn start(d: &mut Daemon, mut port: NicPort) -> Result<NicPort, Refusal> {
     let bound = RingRanges { tx: port.tx.clone(), rx: port.rx.clone() };
     for number in hold::queues_of(&port.nic, &bound) {
@@ -201,7 +202,7 @@ fn start(d: &mut Daemon, mut port: NicPort) -> Result<NicPort, Refusal> {
     Ok(port)
 }
 
-/// A queue that nobody has open.
+/// Opens a queue that no program has open.
 fn fresh(port: &NicPort, number: u32) -> Result<OpenQueue, Refusal> {
     let memory = (port.mem.region().mapping(), stack::buffers(port));
     let rings = port.mem.furnish(hold::both(number))?;
@@ -209,8 +210,8 @@ fn fresh(port: &NicPort, number: u32) -> Result<OpenQueue, Refusal> {
     Ok(OpenQueue::new(opened, rings))
 }
 
-/// The region for an interface's buffers: that of its other rings, or the one that the user's interfaces share, while
-/// it has room.
+/// The region for an interface's buffers: that of its other rings, or the one shared by the user's interfaces while it
+/// has room.
 fn region_for(
     d: &mut Daemon,
     ifname: &str,
@@ -233,7 +234,7 @@ fn region_for(
     }
     let beside = d.interfaces.ports_on(ifname).filter(|(_, p)| p.owner.uid == caller.uid);
     let mut beside = beside.map(|(_, p)| (Arc::clone(p.mem.region()), p.mem_id));
-    // All rings of the interface have their places there.
+    // All rings of the interface have room reserved there.
     let there = Needs { shape: PortShape { tx_rings: 0, rx_rings: 0, ..needs.shape }, ..*needs };
     if let Some(found) = beside.find(|(region, _)| there.fit(region)) {
         return Ok(found);

@@ -1,4 +1,4 @@
-//! A queue of an interface on a switch, with memory of its own: half of it to receive into, half to send from.
+//! A queue of an interface on a switch, with memory of its own: half for receiving, half for sending.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::refusal::Refusal;
 
-/// A queue, as its port keeps it.
+/// A queue, as held by its port.
 pub(super) struct SwitchQueue {
     number: u32,
     /// Whether frames may take several buffers.
@@ -29,7 +29,7 @@ pub(super) struct SwitchQueue {
     settled: Arc<Mutex<Settled>>,
 }
 
-/// What another process must know.
+/// State for another process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct QueueState {
     number: u32,
@@ -37,19 +37,18 @@ pub(super) struct QueueState {
     socket: Fd,
     /// Whether frames may take several buffers.
     multi_buffer: bool,
-    /// The buffers to send from that hold no frame. `None`: what follows is not known either, and is to be found in the
-    /// rings.
+    /// Free send buffers. `None`: neither these nor the following fields are known; they follow from the rings.
     free: Option<Vec<u32>>,
-    /// The buffers that the ingress will give back.
+    /// Buffers that the ingress will give back.
     taken: Vec<u32>,
-    /// Offset and length of the pieces of a frame whose end has not arrived.
+    /// Offset and length of the fragments of an incomplete frame.
     pieces: Vec<(u64, u32)>,
 }
 
-/// Upper bound on waiting for the kernel to send what the process before had given it.
+/// Longest wait for the kernel to send the predecessor's frames.
 const QUIET: Duration = Duration::from_millis(300);
 
-/// Buffer 0 has no room for the kernel's headroom before it.
+/// Buffer 0 has no room before it for the kernel's headroom.
 fn buffers(entries: u32) -> Buffers {
     Buffers { first: 0, stride: DEFAULT_BUF_SIZE, count: 1 + 2 * entries }
 }
@@ -62,10 +61,11 @@ impl SwitchQueue {
     /// Opens a queue.
     ///
     /// # Errors
-    /// [`Refusal`] if there is no memory, or the kernel refuses.
+    /// [`Refusal`] if memory is short, or the kernel refuses.
     pub(super) fn open(nic: &Arc<Nic>, number: u32, entries: u32) -> Result<(SwitchQueue, NicIngress), Refusal> {
-        let (name, buffers) = (&nic.interface().name, buffers(entries));
-        // A file, because another process may have to go on with it.
+        let name = &nic.interface().name;
+        let buffers = buffers(entries);
+        // A file, since another process may have to take it over.
         let made = sealed_memfd("netvale-queue", bytes(&buffers) as u64, Pages::Ordinary);
         let missing = |e| Refusal::new(e, format!("no memory for {} frames of interface {name}: {e}", buffers.count));
         let (file, memory, _) = made.map_err(missing)?;
@@ -78,15 +78,16 @@ impl SwitchQueue {
         let egress = NicEgress::new(sender, Arc::clone(&memory), buffers, 1 + entries..buffers.count, ours);
         let queue = Arc::clone(&opened.queue);
         let ingress = NicIngress::new(receiver, memory, buffers, 1..1 + entries, queue);
-        let (egress, settled) = (Arc::new(egress), ingress.settled());
+        let egress = Arc::new(egress);
+        let settled = ingress.settled();
         let multi_buffer = got.multi_buffer;
         Ok((SwitchQueue { number, multi_buffer, opened, memory: file, egress, settled }, ingress))
     }
 
-    /// What is known at any time.
+    /// Saves the state known at any time.
     ///
     /// # Errors
-    /// When the daemon is out of descriptors.
+    /// Fails if the daemon is out of descriptors.
     pub(super) fn save(&self) -> std::io::Result<QueueState> {
         Ok(QueueState {
             number: self.number,
@@ -99,20 +100,20 @@ impl SwitchQueue {
         })
     }
 
-    /// What is known while the workers are parked. `None`: a worker has it.
+    /// Saves the exact state while the workers are parked. `None`: a worker has it.
     ///
     /// # Errors
-    /// When the daemon is out of descriptors.
+    /// Fails if the daemon is out of descriptors.
     pub(super) fn save_parked(&self) -> std::io::Result<Option<QueueState>> {
         let Some((free, multi_buffer)) = self.egress.free() else { return Ok(None) };
         let Settled { taken, pieces } = self.settled.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Ok(Some(QueueState { multi_buffer, free: Some(free), taken, pieces, ..self.save()? }))
     }
 
-    /// Continues a queue whose socket's rings have `entries` entries.
+    /// Restores a queue whose socket's rings have `entries` entries.
     ///
     /// # Errors
-    /// [`Refusal`] if the descriptors are something else, or a buffer is not in one place.
+    /// [`Refusal`] if the descriptors are of another type, or a buffer does not occur exactly once.
     pub(super) fn restore(
         nic: &Arc<Nic>,
         entries: u32,
@@ -122,14 +123,16 @@ impl SwitchQueue {
         if entries > *netvale_mem::layout::RING_SLOTS_RANGE.end() {
             return Err(BadState::new("rings have no such number of entries").into());
         }
-        let (name, buffers) = (&nic.interface().name, buffers(entries));
+        let name = &nic.interface().name;
+        let buffers = buffers(entries);
         let file = memory.take()?;
         let wrong = |e: Errno| Refusal::new(e, format!("the memory of queue {number} cannot be used: {e}"));
         let memory = Arc::new(Mapping::map(file.as_fd(), bytes(&buffers)).map_err(wrong)?);
         let opened = nic.continue_queue(number, entries, (&memory, buffers), socket.take()?)?;
         let (mut receiver, sender) = halves(&opened, name)?;
         let settled = Settled { taken, pieces };
-        let (receives, sends) = (1..1 + entries, 1 + entries..buffers.count);
+        let receives = 1..1 + entries;
+        let sends = 1 + entries..buffers.count;
         let free = match free {
             Some(free) => {
                 settled.check(&receiver, &buffers, receives)?;
@@ -149,7 +152,7 @@ impl SwitchQueue {
         Ok((SwitchQueue { number, multi_buffer, opened, memory: file, egress, settled }, ingress))
     }
 
-    /// Whether the driver works on the buffers itself.
+    /// Whether the driver accesses the buffers directly.
     pub(super) fn is_zero_copy(&self) -> bool {
         self.opened.socket.is_zero_copy()
     }

@@ -25,7 +25,7 @@ use crate::rings::nic::NicPort;
 use crate::rings::switched::Bells;
 use crate::worker::Job;
 
-/// Makes the TAP in place of the interface's stack, with `queues` queues; `finished`: its frames have no pending
+/// Creates the TAP that replaces the interface's stack, with `queues` queues; `finished`: its frames have no pending
 /// offloads.
 pub(crate) fn make(interfaces: &mut Interfaces, nic: &Nic, queues: u32, finished: bool) -> Result<Arc<Stack>, Refusal> {
     let interface = nic.interface();
@@ -55,7 +55,7 @@ pub(crate) fn make(interfaces: &mut Interfaces, nic: &Nic, queues: u32, finished
     Ok(stack)
 }
 
-/// The stand-in of an interface whose host rings are open; made for the first of them.
+/// Returns the stand-in for an interface with open host rings; creates it for the first of them.
 pub(crate) fn of_port(interfaces: &mut Interfaces, port: &NicPort) -> Result<Arc<Stack>, Refusal> {
     match interfaces.stack(&port.nic.interface().name) {
         Some(stack) => Ok(stack),
@@ -63,11 +63,11 @@ pub(crate) fn of_port(interfaces: &mut Interfaces, port: &NicPort) -> Result<Arc
     }
 }
 
-/// Makes or finds the two bells of a host ring.
+/// Creates or finds the two bells of a host ring.
 pub(crate) type GetBells<'a> = dyn FnMut(&NicPort) -> Result<Bells, Refusal> + 'a;
 
-/// Makes the tasks that move frames between the stack and the port's host rings, in the directions that are bound. The
-/// port owns what is opened for it. `continues`: they go on where those of another process stopped.
+/// Creates the tasks that forward frames between the stack and the port's host rings, in the bound directions. The port
+/// owns the opened resources. `continues`: they resume another process's rings.
 pub(crate) fn host_rings(
     port: &mut NicPort,
     stack: &Arc<Stack>,
@@ -83,11 +83,14 @@ pub(crate) fn host_rings(
     };
     for i in port.tx.clone().filter(|&i| i >= queues) {
         let side = port.mem.tx.get(i as usize).ok_or_else(|| Refusal::internal("a host ring without memory"))?;
-        let (bells, counters) = (bells(port)?, Arc::<RingCounters>::default());
-        let (side, wake) = (side.clone(), bells.wake.try_clone()?);
+        let bells = bells(port)?;
+        let counters = Arc::<RingCounters>::default();
+        let side = side.clone();
+        let wake = bells.wake.try_clone()?;
         let end = if continues { HostTx::continued } else { HostTx::new };
         let host = port.mem.region().touch(move || end(side, wake))?;
-        let (kicks, doorbell) = (host.kicks(), bells.doorbell.try_clone()?);
+        let kicks = host.kicks();
+        let doorbell = bells.doorbell.try_clone()?;
         let queue = stack.queue(i - queues).map_err(failed("reach the stack"))?;
         let ring = furnished(port, RingRanges { tx: i..i + 1, rx: 0..0 }, continues)?;
         let task = StackTx::new(ring, host, doorbell, queue, Arc::clone(&counters));
@@ -96,7 +99,8 @@ pub(crate) fn host_rings(
     }
     for i in port.rx.clone().filter(|&i| i >= queues) {
         let side = port.mem.rx.get(i as usize).ok_or_else(|| Refusal::internal("a host ring without memory"))?;
-        let (bells, counters) = (bells(port)?, Arc::<RingCounters>::default());
+        let bells = bells(port)?;
+        let counters = Arc::<RingCounters>::default();
         let wire = Outlet::wire(interface.index).map_err(failed("send past the stack"))?;
         let side = side.clone();
         let wake = bells.wake.try_clone()?;
@@ -114,12 +118,12 @@ pub(crate) fn host_rings(
     Ok(tasks)
 }
 
-/// A host ring with its buffers, which it has already if it `continues`.
+/// A host ring with its buffers; one that `continues` already has them.
 fn furnished(port: &NicPort, ring: RingRanges, continues: bool) -> Result<Furnished, Refusal> {
     if continues { Ok(Furnished::of(&port.mem, ring)) } else { Ok(port.mem.furnish(ring)?) }
 }
 
-/// Puts the tasks of a port's host rings on workers.
+/// Places the tasks of a port's host rings on workers.
 pub(crate) fn place(d: &mut Daemon, port: &mut NicPort, tasks: Vec<Counted>) -> std::io::Result<()> {
     let domain = domain_of(port.owner);
     d.workers.begin(domain, 1)?;
@@ -137,5 +141,5 @@ pub(crate) fn buffers(port: &NicPort) -> Buffers {
     Buffers { first: layout.buf_pool, stride: bufs.size, count: bufs.num }
 }
 
-/// A task and its counters.
+/// A task with its counters.
 pub(crate) type Counted = (Job, (Arc<RingCounters>, Arc<KickCounts>));

@@ -1,4 +1,4 @@
-//! `ptnet:/PATH` with a backend: a virtual machine has a pipe's end or a network interface without a switch
+//! `ptnet:/PATH` with a backend: a virtual machine uses a pipe's end or a network interface without a switch
 //! (passthrough).
 
 mod wires;
@@ -43,16 +43,16 @@ use crate::rings::holders::Holders;
 use crate::rings::pipe::{Pipe, pipe_and_end};
 use crate::worker::{Job, TaskId};
 
-/// A ptnet device without a switch.
+/// Backend of a device without a switch.
 struct PassthroughPort {
     device: DevicePort,
-    /// The interface behind it, if there is one.
+    /// Its interface, if it has one.
     nic: Option<Arc<Nic>>,
-    /// The pipe behind it, if there is one.
+    /// Its pipe, if it has one.
     pipe: Option<Arc<PipeBackend>>,
 }
 
-/// What a device at a pipe says of itself, and what its pipe does.
+/// State of a device on a pipe, and of its pipe.
 #[derive(Serialize, Deserialize)]
 struct PipedState {
     device: State,
@@ -96,13 +96,12 @@ impl Attached for PassthroughPort {
         if self.pipe.is_some() { self.device.ask_to_pause() } else { Vec::new() }
     }
 
-    /// The memory of a pipe is shared with its other end: it does not outlive this process.
+    /// A pipe's memory is shared with its other end, and does not outlive this process.
     fn save(&self) -> std::io::Result<Option<State>> {
         if self.pipe.is_some() { Ok(None) } else { self.device.save() }
     }
 
-    /// Sockets of an interface cannot be given to others together with the guest's buffers: there, the guest begins
-    /// anew.
+    /// Sockets of an interface cannot be handed over together with the guest's buffers: there, the guest starts anew.
     fn save_parked(&self) -> std::io::Result<Option<ParkedPort>> {
         let Some(backend) = &self.pipe else { return Ok(None) };
         let Some(device) = self.device.save_parked()? else { return Ok(None) };
@@ -110,7 +109,7 @@ impl Attached for PassthroughPort {
         Ok(Some(ParkedPort { state: State::of(&state)?, paused: device.paused }))
     }
 
-    /// Evicts the programs at the other end of a pipe.
+    /// Evicts the programs at the far end of a pipe.
     fn stop(self: Box<Self>, d: &mut Daemon, full: &str) {
         if let Some(pipe) = d.pipes.remove(&Pipes::name(full)) {
             d.evictions.evict(pipe.held_by.iter().flat_map(Holders::clients));
@@ -118,24 +117,24 @@ impl Attached for PassthroughPort {
     }
 }
 
-/// A backend for a virtual machine, and the tasks that move its frames.
+/// A virtual machine's backend, with the tasks that forward its frames.
 struct Passing {
     backend: Arc<dyn Backend>,
-    /// The interface behind it, if it is one.
+    /// Its interface, if it is one.
     nic: Option<Arc<Nic>>,
-    /// The same, if it is a pipe.
+    /// Its pipe, if it is one.
     pipe: Option<Arc<PipeBackend>>,
     tasks: Vec<Job>,
     /// Counters of the guest's tx rings, and of its rx rings.
     counters: [Vec<Arc<RingCounters>>; 2],
-    /// What another process said of the device.
+    /// Another process's state of the device.
     continued: Option<State>,
 }
 
-/// Attaches a ptnet device whose rings are not a switch's; the port has its own socket, and is named after its backend.
+/// Attaches a ptnet device without a switch; the port has its own socket, and is named after its backend.
 ///
 /// # Errors
-/// [`Refusal`] when the backend is in use, or cannot be passed through.
+/// [`Refusal`] if the backend is in use, or cannot be passed through.
 pub fn attach(
     d: &mut Daemon,
     backend: &PortSpec,
@@ -146,7 +145,7 @@ pub fn attach(
     attach_or_continue(d, backend, socket, o, caller, None)
 }
 
-/// How devices at a pipe go on.
+/// Restores devices on a pipe.
 pub const CONTINUATION: Continuation = Continuation {
     is_for: |item| item.kind == PortKind::Ptnet && item.on.is_none() && item.declared.is_some(),
     go_on,
@@ -154,10 +153,10 @@ pub const CONTINUATION: Continuation = Continuation {
     is_still: false,
 };
 
-/// Continues a device of another process at a pipe.
+/// Restores another process's device on a pipe.
 ///
 /// # Errors
-/// [`Refusal`] when what came of it is not what it needs.
+/// [`Refusal`] if the state is inconsistent.
 fn go_on(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
     let bad = |what: &str| Refusal::new(Errno::INVAL, format!("{what} cannot be continued"));
     let (params, _) = item.declared.as_ref().ok_or_else(|| bad("a port that was not attached"))?;
@@ -271,12 +270,12 @@ fn interface(
     )
 }
 
-/// As many rings each way as there are on the other side.
+/// The number of rings of the other side, in each direction.
 fn with_rings(rings: u32, config: Config) -> Config {
     Config { tx_rings: rings, rx_rings: rings, ..config }
 }
 
-/// Puts the tasks on workers, and opens the device's socket.
+/// Places the tasks on workers, and opens the device's socket.
 fn pass(
     d: &mut Daemon,
     full: &str,
@@ -302,7 +301,7 @@ fn pass(
     Ok(())
 }
 
-/// Connects unused rings once, so that errors show now and not when a guest connects.
+/// Connects unused rings once, to find errors now rather than at a guest's connection.
 fn try_out(backend: &NicBackend, config: &Config) -> Result<(), Refusal> {
     let region = Region::device("netvale-trial", sizes(config), Pages::Ordinary)?;
     let mem = Arc::new(region.port(shape(config))?);

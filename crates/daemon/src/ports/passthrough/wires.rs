@@ -19,7 +19,7 @@ use netvale_port::wake::WakeSet;
 use netvale_ptnet::backend::{Backend, Fresh};
 use rustix::io::Errno;
 
-/// Moves frames from a guest's tx ring to a queue.
+/// Forwards frames from a guest's tx ring to a queue.
 pub struct Outward {
     through: ThroughTx,
     /// Whether the kernel was asked to notify of room.
@@ -41,7 +41,7 @@ impl Passage for Outward {
             self.through.arm();
             self.asked = true;
         }
-        // Frames that returned, or were published, before the request.
+        // Frames returned or published before the request.
         let news = self.through.pass() > 0;
         if news {
             self.disarm();
@@ -65,15 +65,16 @@ impl Passage for Outward {
     }
 }
 
-/// Moves frames from a queue to a guest's rx ring.
+/// Forwards frames from a queue to a guest's rx ring.
 pub struct Inward {
     through: ThroughRx,
 }
 
 impl Inward {
-    /// Whether the guest has so large a share of the buffers that the kernel may run out of them.
+    /// Whether the guest's share of the buffers may leave the kernel short of them.
     fn lacks_buffers(&self) -> bool {
-        let (end, n) = (self.through.end(), self.through.end().side().ring.num_slots());
+        let end = self.through.end();
+        let n = self.through.end().side().ring.num_slots();
         end.room() < n / 2
     }
 }
@@ -108,22 +109,22 @@ impl Passage for Inward {
     }
 }
 
-/// Open sockets and queues of an interface, on which the guest sends.
+/// Open sockets and queues of an interface, with the guest's right to send on them.
 type Open = Vec<(Arc<Socket>, Arc<Queue>, Sending)>;
 
-/// An interface behind a guest's rings: each ring belongs to the queue of the same number.
+/// The interface behind a guest's rings: each ring uses the queue of the same number.
 pub struct NicBackend {
     nic: Arc<Nic>,
     entries: u32,
-    /// Passages of frames that the guest sends.
+    /// Seats of the guest's sending rings.
     pub tx: Vec<Arc<Seat<Outward>>>,
-    /// Passages of frames that the guest receives.
+    /// Seats of the guest's receiving rings.
     pub rx: Vec<Arc<Seat<Inward>>>,
     open: Mutex<Open>,
 }
 
 impl NicBackend {
-    /// Creates a backend of all queues of an interface, with `entries` entries each.
+    /// Creates a backend from all queues of an interface, with `entries` entries each.
     ///
     /// # Errors
     /// Fails if no descriptors are left.
@@ -156,8 +157,10 @@ impl NicBackend {
 
     fn halves(&self, rings: &Fresh<'_>, opened: &Opened, buffers: Buffers) -> Result<(ThroughTx, ThroughRx), Errno> {
         let queue = opened.queue.address().queue as usize;
-        let (out, back) = (self.tx.get(queue).ok_or(Errno::INVAL)?, self.rx.get(queue).ok_or(Errno::INVAL)?);
-        let (receiver, sender) = (opened.socket.receiver()?, opened.socket.sender()?);
+        let out = self.tx.get(queue).ok_or(Errno::INVAL)?;
+        let back = self.rx.get(queue).ok_or(Errno::INVAL)?;
+        let receiver = opened.socket.receiver()?;
+        let sender = opened.socket.sender()?;
         let (side, wake) = rings.tx(queue)?;
         let host = HostTx::counted(side, wake, Arc::clone(&out.kicks));
         let tx = ThroughTx::new(host, (sender, buffers))?.counted(Arc::clone(&out.counters));
@@ -202,7 +205,7 @@ impl Backend for NicBackend {
     fn empty(&self) -> Result<(), InUse> {
         let tx: Vec<_> = self.tx.iter().map(|seat| seat.disconnect()).collect();
         let rx: Vec<_> = self.rx.iter().map(|seat| seat.disconnect()).collect();
-        // The stack has the queues again before the sockets' last descriptors are closed.
+        // The stack gets the queues back before the last socket descriptors are closed.
         self.open.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let tx = tx.into_iter().map(|passage| passage.map(drop));
         tx.chain(rx.into_iter().map(|passage| passage.map(drop))).fold(Ok(()), Result::and)

@@ -1,4 +1,4 @@
-//! Capture files where another process stopped: it said how far it had come, or it was killed, and has noted it.
+//! Restores capture files at another process's position: reported at a hand-over, or noted before a kill.
 
 use std::fs::File;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::permission;
 use crate::ports::kind::Asked;
 use crate::refusal::{Refusal, refuse};
 
-/// Continues files where another process stopped.
+/// Restores files at another process's position.
 pub(super) fn continue_port(
     d: &mut Daemon,
     asked: &Asked<'_>,
@@ -40,7 +40,8 @@ fn continue_replay(
     state: FileState<ReplayState>,
 ) -> Result<(Replayed, PcapIngress), Refusal> {
     let file = File::from(state.file.take()?);
-    let (options, again) = (replay_options(asked.options()?)?, file.try_clone()?);
+    let options = replay_options(asked.options()?)?;
+    let again = file.try_clone()?;
     let ingress = match state.progress {
         Progress::Said(state) => PcapIngress::continued(again, path, options, state, Arc::default()),
         Progress::Noted(noted) => PcapIngress::after_a_kill(again, noted.take()?, path, options, Arc::default()),
@@ -60,7 +61,8 @@ fn continue_capture(
     let shared = shares.then(|| d.captures.known_allowance(user).map(Arc::clone).ok_or_else(none)).transpose()?;
     let limit = Limit { bytes: limit(asked)?, shared };
     let stat = rustix::fs::fstat(&file)?;
-    let (options, again) = (CaptureOptions::of(path), file.try_clone()?);
+    let options = CaptureOptions::of(path);
+    let again = file.try_clone()?;
     let egress = match state.progress {
         Progress::Said(state) => PcapEgress::continued(again, path, options, limit, state, Arc::default()),
         Progress::Noted(noted) => PcapEgress::after_a_kill(again, noted.take()?, path, options, limit, Arc::default()),

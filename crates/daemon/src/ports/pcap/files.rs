@@ -1,4 +1,4 @@
-//! Opening capture files with the daemon's rights, on behalf of users who have fewer.
+//! Opens capture files with the daemon's rights, for users with fewer.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -10,7 +10,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// What reading and writing take.
+/// Permissions to read and to write.
 const READ: u32 = 4;
 const WRITE: u32 = 2;
 
@@ -23,7 +23,7 @@ pub enum Unopened {
     /// Its name is a link.
     #[error("it is a link; name the file itself")]
     Link,
-    /// It exists, and is no file.
+    /// It exists, and is not a file.
     #[error("it is not a regular file; choose another name")]
     NotAFile,
     /// The caller could not open it.
@@ -46,7 +46,7 @@ impl From<Errno> for Unopened {
 }
 
 impl Unopened {
-    /// The error number that fits.
+    /// Returns the matching errno.
     pub fn errno(&self) -> Errno {
         match self {
             Unopened::Folder(why) => why.errno(),
@@ -59,7 +59,7 @@ impl Unopened {
     }
 }
 
-/// Opens a file to replay, for a caller who may read it. What is no regular file is found out by who reads it.
+/// Opens a file to replay, for a caller who may read it. Its reader checks that it is a regular file.
 ///
 /// # Errors
 /// [`Unopened`].
@@ -71,7 +71,7 @@ pub fn to_read(place: &Place) -> Result<File, Unopened> {
     }
 }
 
-/// Makes a file for a capture, for the caller alone, or empties one that the caller may write.
+/// Creates a file for a capture, for the caller alone, or empties one that the caller may write.
 ///
 /// # Errors
 /// [`Unopened`].
@@ -88,7 +88,7 @@ fn folder(place: &Place) -> Result<Folder, Unopened> {
     place.open().map_err(|e| OpenError::of_folder(place)(e).into())
 }
 
-/// Lets the caller read a new file, whatever the umask is.
+/// Lets the caller read a new file, regardless of the umask.
 fn made(folder: &Folder, file: OwnedFd, user: Option<u32>) -> Result<File, Unopened> {
     let access = Access { users: user.into_iter().collect(), ..Access::default() };
     access.give(&file).map_err(|e| {
@@ -103,7 +103,7 @@ fn made(folder: &Folder, file: OwnedFd, user: Option<u32>) -> Result<File, Unope
     Ok(file.into())
 }
 
-/// Empties a file that is there. A user's has to be theirs, or one that the daemon made for them.
+/// Empties an existing file. A user's must be theirs, or created by the daemon for them.
 fn emptied(folder: &Folder, user: Option<u32>) -> Result<File, Unopened> {
     let Some(user) = user else {
         return Ok(folder.open_file(OFlags::WRONLY | OFlags::TRUNC, Mode::empty())?.into());

@@ -1,4 +1,4 @@
-//! What a tunnel needs of the kernel.
+//! Kernel requirements of a tunnel.
 
 use libc::{
     AF_INET, AF_INET6, IP_MTU_DISCOVER, IP_RECVTOS, IP_TOS, IP_TTL, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_UDP,
@@ -8,10 +8,10 @@ use libc::{
 
 use crate::system::sandbox::{Argument, KernelNeeds, int};
 
-/// A socket of datagrams, with flags of linux/net.h.
+/// A datagram socket, with flags of linux/net.h.
 const A_DATAGRAM: Argument = Argument {
     index: 1,
-    // Of its register, the kernel reads 32 bits.
+    // The kernel reads 32 bits of its register.
     mask: !((libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as u32) as u64,
     value: libc::SOCK_DGRAM as u64,
 };
@@ -19,7 +19,7 @@ const A_DATAGRAM: Argument = Argument {
 /// linux/udp.h.
 const UDP_GRO: libc::c_int = 104;
 
-/// Sockets of UDP and no others.
+/// UDP sockets, and no others.
 pub const KERNEL: KernelNeeds = KernelNeeds {
     any: &[libc::SYS_sendmmsg, libc::SYS_recvmmsg],
     calls: &[

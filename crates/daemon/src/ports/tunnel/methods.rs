@@ -1,4 +1,4 @@
-//! What a control plane says of tunnels, and what it is told of them: `vxlan.set` and `vxlan.local`.
+//! Requests of a control plane for tunnels, and notifications to it: `vxlan.set` and `vxlan.local`.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
@@ -52,7 +52,7 @@ fn find<'d>(d: &'d Daemon, full: &str) -> Result<On<'d>, RpcError> {
     Ok(On { port, switch, id })
 }
 
-/// Says where addresses are behind a tunnel. They are forgotten on this side of it.
+/// Sets the addresses behind a tunnel. They are forgotten on its local side.
 fn set(d: &mut Daemon, p: &VxlanSetParams) -> Result<(), RpcError> {
     let On { port, switch, id } = find(d, &p.port)?;
     let given = |one: &VxlanAddress| GivenAddress {
@@ -77,7 +77,8 @@ fn set(d: &mut Daemon, p: &VxlanSetParams) -> Result<(), RpcError> {
         vlans.iter().for_each(|&vlan| _ = switch.forget_elsewhere(vlan, one.mac, id));
     }
     let is_small = before.min(port.tunnel.count_given()) <= MOST_KEPT || !port.evpn;
-    let (lost, new) = (flooded(&peers), flooded(&port.tunnel.peers()));
+    let lost = flooded(&peers);
+    let new = flooded(&port.tunnel.peers());
     d.changes.everything |= p.replace || !p.flood.add.is_empty() || !p.flood.remove.is_empty() || is_small;
     let uid = d.ports.get(&p.port).map_or(0, |record| record.owner.uid);
     let mut tell = |name, vtep: &IpAddr| d.events.tell(Happened::to(name, uid).at(&p.port).with("vtep", vtep));
@@ -86,17 +87,17 @@ fn set(d: &mut Daemon, p: &VxlanSetParams) -> Result<(), RpcError> {
     Ok(())
 }
 
-/// Endpoints that get what goes to all.
+/// Endpoints that get flooded frames.
 fn flooded(peers: &Peers) -> BTreeSet<IpAddr> {
     peers.all().iter().filter(|peer| peer.floods).map(|peer| peer.ip).collect()
 }
 
-/// How often something has changed on this side of a tunnel.
+/// Number of changes on the local side of a tunnel.
 fn generation(on: &On<'_>) -> u64 {
     on.switch.changes().count().wrapping_add(on.port.tunnel.heard().changes().count())
 }
 
-/// Which addresses are on this side of a tunnel.
+/// Returns the addresses on the local side of a tunnel.
 fn local(d: &mut Daemon, p: &VxlanLocalParams, caller: Caller) -> Result<VxlanLocal, RpcError> {
     let on = find(d, &p.port)?;
     if p.watch {
@@ -108,7 +109,7 @@ fn local(d: &mut Daemon, p: &VxlanLocalParams, caller: Caller) -> Result<VxlanLo
     let addresses = (p.since != Some(generation)).then(|| addresses(d, &on));
     if p.watch {
         d.tunnels.watch(&p.port, caller.client, generation);
-        // What has changed since it was armed and before the table was read may have rung nobody.
+        // A change between arming and the read of the table may not have rung.
         d.tunnels.news().ring();
     }
     Ok(VxlanLocal { generation, addresses })
@@ -122,7 +123,7 @@ fn addresses(d: &Daemon, on: &On<'_>) -> Vec<LocalAddress> {
     let keeps = |record: &Record| record.policies.sticky == Some(true) || record.policies.locked == Some(true);
     let entries = on.switch.addresses().entries().into_iter();
     let local: Vec<_> = entries.filter(|e| e.port != on.id && vlans.contains(&e.vlan) && !is_tunnel(e.port)).collect();
-    // Who has spoken through a link is not known: any station may have.
+    // Senders behind a link are unknown: any station may have sent.
     let owners = |e: &FdbEntry| on.switch.owner(e.port).into_iter().chain([Origin::UNKNOWN.owner]);
     let stations: HashSet<_> = local.iter().flat_map(|e| owners(e).map(|owner| (e.mac, owner))).collect();
     let mut heard: BTreeMap<u64, (Vec<IpAddr>, Vec<IpAddr>)> = BTreeMap::new();
@@ -140,11 +141,11 @@ fn addresses(d: &Daemon, on: &On<'_>) -> Vec<LocalAddress> {
     all
 }
 
-/// Notifications that are due: the connection, and what it is told.
+/// Pending notifications: connection and text.
 fn due(d: &mut Daemon) -> Vec<(u64, String)> {
     let mut due = Vec::new();
     for (port, client, known) in d.tunnels.watchers() {
-        // Of a port that is gone the connection hears when it asks.
+        // The connection learns of a vanished port at its next request.
         let now = find(d, &port).map_or(u64::MAX, |on| generation(&on));
         if now == known {
             rearm(d, &port);
@@ -160,10 +161,11 @@ fn due(d: &mut Daemon) -> Vec<(u64, String)> {
     due
 }
 
-/// A change of something else, or none at all, has rung.
+/// Rearms the bell after an unrelated change, or a spurious ring.
 fn rearm(d: &Daemon, port: &str) {
     if let Ok(on) = find(d, port) {
-        let (news, before) = (d.tunnels.news(), generation(&on));
+        let news = d.tunnels.news();
+        let before = generation(&on);
         on.switch.changes().arm(news);
         on.port.tunnel.heard().changes().arm(news);
         if generation(&on) != before {
@@ -172,15 +174,17 @@ fn rearm(d: &Daemon, port: &str) {
     }
 }
 
-/// Adds what a tunnel knows to its switch's table: which endpoint an address is behind, and addresses that were given
-/// and not seen.
+/// Adds a tunnel's addresses to its switch's table: each with its endpoint, including configured addresses not yet
+/// seen.
 pub(super) fn add_remote(port: &VxlanPort, switch: &Switch, id: PortId, full: &str, entries: &mut Vec<TableEntry>) {
     let mut known: BTreeMap<Mac, _> =
         port.tunnel.addresses().into_iter().map(|(entry, age)| (mac_of(entry.mac), (entry, age))).collect();
     let sequence = |mac| port.tunnel.given_address(mac).map(|given| given.sequence).filter(|sequence| *sequence > 0);
     for entry in entries.iter_mut().filter(|entry| entry.port == full) {
         if let Some((remote, _)) = known.remove(&entry.mac) {
-            (entry.vtep, entry.given, entry.sequence) = (Some(remote.vtep), remote.given, sequence(remote.mac));
+            entry.vtep = Some(remote.vtep);
+            entry.given = remote.given;
+            entry.sequence = sequence(remote.mac);
         }
     }
     let vlan = switch.vlans_of(id).first().copied().filter(|vlan| *vlan > 0);

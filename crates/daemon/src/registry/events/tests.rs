@@ -14,7 +14,7 @@ fn only(only: &[&str], names: &[&str]) -> SubscribeParams {
     SubscribeParams { only: owned(only), names: owned(names), snapshot: false }
 }
 
-/// What waits for a connection.
+/// Returns the queued events of a connection.
 fn got(events: &mut Events, client: u64) -> Vec<Event> {
     let mut bytes = Vec::new();
     events.fill(client, &mut bytes, ALL);
@@ -36,8 +36,8 @@ fn sequences(events: &[Event]) -> Vec<u64> {
     events.iter().map(|event| event.sequence).collect()
 }
 
-/// Objective: an event on the wire has all that it was told with; words of a peer's begin no line of their own and do
-/// not grow without end.
+/// Objective: an event on the wire has all of its fields; quoted text of a peer cannot start a line of its own, and its
+/// length is limited.
 #[test]
 fn wire() {
     let mut events = Events::default();
@@ -57,12 +57,13 @@ fn wire() {
     assert!(is_time && first.now_ns > 0 && second.now_ns >= first.now_ns, "{first:?}");
 }
 
-/// Objective: users are told of their own ports and of what concerns all, root of everything; by the filters that they
-/// gave last.
+/// Objective: users receive events of their own ports and those for all users, root receives every event; the last
+/// filters apply.
 #[test]
 fn who_is_told_what() {
     let mut events = Events::default();
-    let (all, none) = (SubscribeParams::default(), SubscribeParams::default());
+    let all = SubscribeParams::default();
+    let none = SubscribeParams::default();
     for (client, uid, params) in [
         (1, 70_001, all),
         (2, 70_002, none),
@@ -89,8 +90,8 @@ fn who_is_told_what() {
     assert!(got(&mut events, 5).is_empty() && events.counts(70_001) == (4, 1));
 }
 
-/// Objective: what waits for one that does not read is bounded, by number and by bytes; how much was dropped is told
-/// where it is missing, once, and numbers leave as many out. Others lose nothing.
+/// Objective: the queue of a stalled client is bounded, in events and in bytes. A notification reports the dropped
+/// events once, in their place, and sequence numbers skip them. Other clients lose nothing.
 #[test]
 fn gaps() {
     let mut events = Events::default();
@@ -102,7 +103,7 @@ fn gaps() {
         assert_eq!(sequences(&got(&mut events, 2)), [i as u64 + 1]);
     }
     let mut bytes = Vec::new();
-    // Room for one more, then for none.
+    // Room for one more, then for no other.
     events.fill(1, &mut bytes, 1);
     events.tell(attached("vale0:b", 0));
     events.tell(attached("vale0:c", 0));
@@ -110,7 +111,8 @@ fn gaps() {
     let most = most as u64;
     let names: Vec<_> =
         all.iter().skip(most as usize - 1).map(|e| (e.sequence, e.name.as_str(), e.details.get("lost"))).collect();
-    let (ten, one) = (json!(10), json!(1));
+    let ten = json!(10);
+    let one = json!(1);
     let lost = "events.lost";
     assert_eq!(
         names,
@@ -124,7 +126,7 @@ fn gaps() {
     assert_eq!((all.len(), all.last().map(|event| event.details["lost"].clone())), (3, Some(json!(2))));
 }
 
-/// Objective: notifications are moved whole, and no more than asked for.
+/// Objective: notifications are moved whole, up to the limit.
 #[test]
 fn filled_in_pieces() {
     let mut events = Events::default();

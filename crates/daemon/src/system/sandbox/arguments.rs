@@ -1,4 +1,4 @@
-//! System calls that every daemon makes, with some arguments only, and those of kinds of ports.
+//! System calls of every daemon with restricted arguments, and those of kinds of ports.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition
 
 use super::needs::{Argument, Calls, KernelNeeds, int, null, without};
 
-/// What C libraries start a thread with: it shares all that threads share, and no namespace is new. musl sets one more
-/// bit, which means nothing.
+/// Flags with which C libraries start a thread: everything shared, no new namespace. musl sets one more, ineffective
+/// bit.
 const OF_THREADS: libc::c_int = libc::CLONE_VM
     | libc::CLONE_FS
     | libc::CLONE_FILES
@@ -28,19 +28,19 @@ const A_THREAD: Argument = Argument { index: 0, mask: !(libc::CLONE_DETACHED as 
 const PR_GET_AUXV: libc::c_int = 0x4155_5856;
 const MEMFD: u32 = MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL | MFD_HUGETLB | MFD_HUGE_2MB;
 
-/// The calls, and what their arguments must be: all of one line.
+/// The calls, with alternative lines of arguments; all arguments of a line must match.
 const CALLS: &[Calls] = &[
     (libc::SYS_clone, &[&[A_THREAD]]),
-    // Of netlink, questions about interfaces.
+    // Netlink only for queries about interfaces.
     (libc::SYS_socket, &[&[int(0, AF_UNIX)], &[int(0, AF_NETLINK), int(2, libc::NETLINK_ROUTE)]]),
-    // A message that the service manager keeps.
+    // Messages kept by the service manager.
     (libc::SYS_socketpair, &[&[int(0, AF_UNIX)]]),
     (
         libc::SYS_fcntl,
         &[
             &[int(1, F_DUPFD_CLOEXEC)],
             &[int(1, F_GETFD)],
-            // Descriptors that the service manager kept.
+            // Descriptors kept by the service manager.
             &[int(1, F_SETFD)],
             &[int(1, F_GETFL)],
             &[int(1, F_ADD_SEALS)],
@@ -51,19 +51,19 @@ const CALLS: &[Calls] = &[
     (libc::SYS_setsockopt, &[&[int(1, SOL_SOCKET), int(2, SO_LINGER)]]),
     // Eventfds are made nonblocking.
     (libc::SYS_ioctl, &[&[int(1, libc::FIONBIO as libc::c_int)]]),
-    // Memory is never executed that was not at the start.
+    // No executable memory beyond that of the start.
     (libc::SYS_mmap, &[&[without(2, PROT_EXEC as u64)]]),
     (libc::SYS_mprotect, &[&[without(2, PROT_EXEC as u64)]]),
-    // Names of threads; what the kernel told the process at its start.
+    // Thread names, and the auxiliary vector.
     (libc::SYS_prctl, &[&[int(0, PR_SET_NAME)], &[int(0, PR_GET_AUXV)]]),
-    // Its own limits, to read.
+    // Reading its own limits.
     (libc::SYS_prlimit64, &[&[int(0, 0), null(2)]]),
-    // The calling thread; and only back from the workers' priority.
+    // Only for the calling thread, and only back from the workers' priority.
     (libc::SYS_sched_setaffinity, &[&[int(0, 0)]]),
     (libc::SYS_sched_setscheduler, &[&[int(0, 0), int(1, SCHED_OTHER)]]),
 ];
 
-/// The rules of the process `own`, with what kinds of ports need.
+/// The rules of the process `own`, with the needs of kinds of ports.
 pub(super) fn rules(own: u32, kinds: &[&KernelNeeds]) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
     let mut lines: BTreeMap<i64, Vec<Vec<Argument>>> = BTreeMap::new();
     let mut add = |call, line: &[Argument]| {

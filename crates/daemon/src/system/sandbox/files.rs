@@ -1,4 +1,4 @@
-//! Landlock: the file system, and what else it can deny.
+//! Landlock: restricts the file system, and further operations it can deny.
 
 use std::path::{Path, PathBuf};
 
@@ -10,10 +10,10 @@ use landlock::{
 use super::{KernelNeeds, SandboxError};
 use crate::system::manager;
 
-/// The newest version that is known here. Of an older kernel, what it has is used.
+/// The newest known version. On an older kernel, the supported part is used.
 const NEWEST: ABI = ABI::V9;
 
-/// What came with each version of Landlock since the first.
+/// Additions of each version of Landlock since the first.
 const SINCE: [(ABI, &str); 5] = [
     (ABI::V3, "truncating files"),
     (ABI::V4, "TCP"),
@@ -22,13 +22,13 @@ const SINCE: [(ABI, &str); 5] = [
     (ABI::V9, "UNIX sockets by their paths"),
 ];
 
-/// In folders: sockets and capture files are made, used and removed there. Nothing is executed.
+/// Rights in folders: sockets and capture files are created, used and removed there. No execution.
 const IN_FOLDERS: BitFlags<AccessFs> = make_bitflags!(AccessFs::{
     ReadFile | WriteFile | ReadDir | RemoveFile | MakeReg | MakeSock | Truncate | ResolveUnix
 });
 const OF_DEVICES: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | WriteFile | IoctlDev});
 
-/// Restricts this thread and those that it will start, as far as the kernel's Landlock can; what it cannot is logged.
+/// Restricts this thread and those that it will start, as far as the kernel's Landlock can; the log names the gaps.
 pub(super) fn restrict(
     run_dir: &Path,
     dirs: &[PathBuf],
@@ -46,7 +46,7 @@ pub(super) fn restrict(
         .add_rules(path_beneath_rules(kinds.iter().flat_map(|kind| (kind.devices)()), OF_DEVICES))?
         .add_rules(path_beneath_rules(kinds.iter().flat_map(|kind| kind.listed), AccessFs::ReadDir))?
         .add_rules(path_beneath_rules(kinds.iter().flat_map(|kind| kind.read), AccessFs::ReadFile))?
-        // The names of users and groups who may connect to a device's socket.
+        // Names of users and groups who may connect to a device's socket.
         .add_rules(path_beneath_rules(["/etc/passwd", "/etc/group"], AccessFs::ReadFile))?
         .add_rules(path_beneath_rules(config.into_iter().flat_map(to_read_again), AccessFs::ReadFile))?
         // The service manager.
@@ -59,14 +59,14 @@ pub(super) fn restrict(
     Ok(())
 }
 
-/// What has to be reachable for a configuration file to be read again: the file, and its folder if that is the file's
-/// own. An editor that replaces the file makes a new one, which is found by its folder only.
+/// Paths needed to reload a configuration file: the file, and its folder if that holds only such files. An editor that
+/// replaces the file creates a new one, reachable only through its folder.
 fn to_read_again(config: &Path) -> Vec<PathBuf> {
     let folder = config.parent().filter(|folder| has_only_configurations(folder));
     folder.into_iter().chain([config]).map(Path::to_owned).collect()
 }
 
-/// Whether a folder has nothing but TOML files in it, and what editors and packages leave beside them.
+/// Whether a folder holds only TOML files, and leftovers of editors and packages.
 fn has_only_configurations(folder: &Path) -> bool {
     let is_one = |entry: std::io::Result<std::fs::DirEntry>| {
         entry.is_ok_and(|entry| {
@@ -76,7 +76,7 @@ fn has_only_configurations(folder: &Path) -> bool {
     std::fs::read_dir(folder).is_ok_and(|mut entries| entries.all(is_one))
 }
 
-/// Says what the kernel cannot deny.
+/// Logs the operations that the kernel cannot deny.
 fn report(landlock: LandlockStatus) {
     match missing(landlock) {
         Some(missing) if missing.is_empty() => {}
@@ -94,7 +94,7 @@ fn missing(landlock: LandlockStatus) -> Option<Vec<&'static str>> {
 mod tests {
     use super::*;
 
-    /// Objective: the folder of a configuration file is reachable if there are such files in it only; otherwise the
+    /// Objective: the folder of a configuration file is reachable only if it holds no other files; otherwise just the
     /// file is.
     #[test]
     fn a_folder_of_its_own() {
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(to_read_again(&file), [file]);
     }
 
-    /// Objective: the log names what a kernel's Landlock lacks, and nothing for the newest.
+    /// Objective: the log names the gaps of a kernel's Landlock; the newest has no gaps.
     #[test]
     fn names_what_is_missing() {
         let of = |effective_abi| missing(LandlockStatus::Available { effective_abi, kernel_abi: None });

@@ -1,19 +1,19 @@
-//! What a kind of port needs of the kernel: *calls*, and what each *argument* of theirs must be.
+//! Kernel requirements of a kind of port: *calls*, with the required value of each *argument*.
 
 use std::path::PathBuf;
 
-/// An argument of which the bits of `mask` are those of `value`.
+/// An argument whose bits in `mask` equal `value`.
 #[derive(Clone, Copy, PartialEq)]
 pub struct Argument {
-    /// Which, from 0.
+    /// Its index, from 0.
     pub index: u8,
-    /// The bits that are compared.
+    /// The compared bits.
     pub mask: u64,
-    /// What they are.
+    /// Their value.
     pub value: u64,
 }
 
-/// An `int`: of its register, the kernel reads 32 bits.
+/// An `int`: the kernel reads 32 bits of its register.
 pub const fn int(index: u8, value: libc::c_int) -> Argument {
     Argument { index, mask: u32::MAX as u64, value: value.cast_unsigned() as u64 }
 }
@@ -23,33 +23,34 @@ pub(super) const fn without(index: u8, bits: u64) -> Argument {
     Argument { index, mask: bits, value: 0 }
 }
 
-/// No pointer.
+/// A null pointer.
 pub(super) const fn null(index: u8) -> Argument {
     without(index, u64::MAX)
 }
 
-/// A system call, and what its arguments must be: all of one line. Without a line, they may be anything.
+/// A system call, with alternative lines of arguments; all arguments of a line must match. Without lines, any arguments
+/// match.
 pub type Calls = (i64, &'static [&'static [Argument]]);
 
-/// What a kind of port needs of the kernel, besides what every daemon does. All kinds' is allowed from the start: a
-/// port may be attached at any time.
+/// Kernel requirements of a kind of port beyond those of every daemon. Those of all kinds are permitted from the start:
+/// a port may be attached at any time.
 pub struct KernelNeeds {
-    /// System calls whatever their arguments.
+    /// System calls with any arguments.
     pub any: &'static [i64],
-    /// System calls with some arguments only.
+    /// System calls with restricted arguments.
     pub calls: &'static [Calls],
-    /// System calls of which an `int` has one of these values: the call, and the argument's index.
+    /// System calls with a list of values for one `int`: the call, the argument's index, the values.
     pub values: &'static [(i64, u8, &'static [u32])],
-    /// Devices that are opened, and folders of devices.
+    /// Devices to open, and folders of devices.
     pub devices: fn() -> Vec<PathBuf>,
-    /// Folders that are listed.
+    /// Folders to list.
     pub listed: &'static [&'static str],
-    /// Files that are read.
+    /// Files to read.
     pub read: &'static [&'static str],
 }
 
 impl KernelNeeds {
-    /// Nothing.
+    /// No requirements.
     pub const NOTHING: KernelNeeds =
         KernelNeeds { any: &[], calls: &[], values: &[], devices: Vec::new, listed: &[], read: &[] };
 }

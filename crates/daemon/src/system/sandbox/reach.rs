@@ -1,8 +1,8 @@
-//! What of the file system the sandbox was entered with: no folder can be added later.
+//! The part of the file system that the sandbox can reach, fixed when it is entered.
 
 use std::path::{Path, PathBuf};
 
-/// The folders that the daemon reaches.
+/// The reachable folders.
 #[derive(Clone, Debug, Default)]
 pub struct Reach(Option<Vec<PathBuf>>);
 
@@ -12,25 +12,25 @@ impl Reach {
         Reach(None)
     }
 
-    /// These folders, as far as they are there when the sandbox is entered.
+    /// Creates it from the folders that exist when the sandbox is entered.
     pub fn of<'a>(folders: impl IntoIterator<Item = &'a Path>) -> Reach {
         Reach(Some(folders.into_iter().filter_map(|folder| folder.canonicalize().ok()).collect()))
     }
 
-    /// Whether a path lies in one of them. What is not there yet lies where its folder does.
+    /// Whether a path lies in one of them. A nonexistent file lies where its folder does.
     pub fn has(&self, path: &Path) -> bool {
         let Some(folders) = &self.0 else { return true };
         let real = real(path);
         folders.iter().any(|folder| real.starts_with(folder))
     }
 
-    /// Whether there is a sandbox that keeps folders out.
+    /// Whether a sandbox restricts folders.
     pub fn is_limited(&self) -> bool {
         self.0.is_some()
     }
 }
 
-/// The path without links, as far as it is there.
+/// Resolves the links of a path, as far as it exists.
 fn real(path: &Path) -> PathBuf {
     let mut missing = Vec::new();
     for at in path.ancestors() {
@@ -46,8 +46,8 @@ fn real(path: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
-    /// Objective: folders are compared where links lead, whether what lies in them is there or not; a folder that was
-    /// missing at the start is not reached.
+    /// Objective: folders are compared with links resolved, for existing and nonexistent files; a folder missing at the
+    /// start is not reachable.
     #[test]
     fn links() {
         let dir = tempfile::tempdir().unwrap();

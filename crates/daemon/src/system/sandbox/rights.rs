@@ -1,28 +1,28 @@
-//! Capabilities: those that ports need, and an extra one until the sockets are made.
+//! Capabilities: those that ports need, and an extra one until the sockets are created.
 
 use caps::{CapSet, Capability, CapsHashSet};
 use rustix::process::{Resource, getrlimit};
 
 use super::SandboxError;
 
-/// What is kept beside the capabilities that ports need.
+/// A capability kept besides those that ports need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extra {
     /// Nothing.
     None,
-    /// What giving the sockets to another user or group takes.
+    /// The right to give the sockets to another user or group.
     Chown,
 }
 
-/// Gives up all capabilities but those that are needed to attach a port later, as far as the daemon has them:
-/// `CAP_NET_ADMIN` for TAPs and interfaces; `CAP_NET_RAW` and `CAP_BPF` for interfaces.
+/// Drops all capabilities except those needed to attach ports later, as far as the daemon has them: `CAP_NET_ADMIN` for
+/// TAPs and interfaces; `CAP_NET_RAW` and `CAP_BPF` for interfaces.
 ///
 /// # Errors
 /// [`SandboxError::Capabilities`] if the kernel refuses.
 pub fn keep(extra: Extra) -> Result<(), SandboxError> {
     let wanted = |cap: &Capability| match cap {
         Capability::CAP_NET_ADMIN | Capability::CAP_NET_RAW | Capability::CAP_BPF => true,
-        // The memory of an interface's frames is locked: that is the limit's concern, if it could be raised.
+        // Locked memory of an interface's frames needs no capability if the limit could be lifted.
         Capability::CAP_IPC_LOCK => getrlimit(Resource::Memlock).current.is_some(),
         Capability::CAP_CHOWN => extra == Extra::Chown,
         _ => false,

@@ -1,5 +1,5 @@
-//! What the page says that the sandbox denies, tried from inside: by the thread that entered it, and by one that it
-//! started.
+//! Tries every denial of the documentation page from inside the sandbox: in the thread that entered it, and in one
+//! started from there.
 
 mod attempts;
 
@@ -21,7 +21,7 @@ use attempts::{attempts, landlock};
 const PAGE: &str = include_str!("../../../../../docs/reference/security.md");
 const FOLDER: &str = "NETVALE_TEST_FOLDER";
 const OUTSIDE: &str = "NETVALE_TEST_OUTSIDE";
-/// The process that the rules are of.
+/// The process of the rules.
 const OWN: u32 = 4711;
 const PORT: &str = "NETVALE_TEST_PORT";
 
@@ -32,15 +32,15 @@ struct Claim {
     error: Errno,
 }
 
-/// What is there when the sandbox is entered.
+/// The surroundings when the sandbox is entered.
 struct World {
-    /// The folder that stays reachable, and one that does not.
+    /// A reachable folder, and an unreachable one.
     folder: PathBuf,
     outside: PathBuf,
-    /// A TCP socket, as a client could pass one, and a port at which somebody listens.
+    /// A TCP socket, as a client could pass one, and a listening port.
     tcp: OwnedFd,
     port: u16,
-    /// The name of an abstract UNIX socket at which somebody listens.
+    /// The name of a listening abstract UNIX socket.
     name: String,
     /// A process outside.
     parent: u64,
@@ -74,7 +74,7 @@ fn can_be_denied(claim: &Claim) -> bool {
     can
 }
 
-/// Objective: the page's table names exactly what is tried here.
+/// Objective: the attempts match the page's table exactly.
 #[test]
 fn every_line_of_the_page_is_tried() {
     let claimed: BTreeSet<_> = claims().into_iter().map(|claim| claim.what).collect();
@@ -82,7 +82,7 @@ fn every_line_of_the_page_is_tried() {
     assert_eq!(claimed, tried);
 }
 
-/// What the process does that [`denied_from_inside`] starts.
+/// The process started by [`denied_from_inside`].
 #[test]
 #[ignore = "a role of another test"]
 fn inside() {
@@ -105,7 +105,7 @@ fn inside() {
 }
 
 impl World {
-    /// The claims that do not hold.
+    /// Returns the claims that do not hold.
     fn contradicts(&self, claims: &[Claim], thread: &str) -> Vec<String> {
         let attempts = attempts();
         let outcome = |claim: &Claim| {
@@ -129,7 +129,7 @@ impl World {
     }
 }
 
-/// A line for each call, or for arguments with which it is allowed.
+/// A line for each permitted call, or for each line of its permitted arguments.
 fn allowed() -> String {
     let written = |(call, rules): (i64, Vec<SeccompRule>)| -> Vec<String> {
         let one = |rule: &SeccompRule| {
@@ -144,8 +144,8 @@ fn allowed() -> String {
     all.into_iter().map(|line| line + "\n").collect()
 }
 
-/// Objective: the calls that are allowed, by their numbers on this processor, and their arguments are those of the
-/// file, however they are divided between the daemon and kinds of ports; `UPDATE=1` writes it.
+/// Objective: the permitted calls, by their numbers on this processor, and their arguments match the file, however they
+/// are divided between the daemon and kinds of ports; `UPDATE=1` writes it.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn the_same_calls_are_allowed() {
@@ -159,15 +159,16 @@ fn the_same_calls_are_allowed() {
 mod as_root {
     use super::*;
 
-    /// Objective: all that the page says is denied is denied, with the error that it says, on both threads; sockets and
-    /// files in the run directory are not.
+    /// Objective: every denial of the page holds, with its error, on both threads; sockets and files in the run
+    /// directory stay permitted.
     #[test]
     fn denied_from_inside() {
         if !rustix::process::geteuid().is_root() {
             netvale_harness::skip("some attempts take root");
             return;
         }
-        let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let folder = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
         for file in [folder.path().join("others"), outside.path().join("file")] {
             std::fs::write(&file, "x").unwrap();
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();

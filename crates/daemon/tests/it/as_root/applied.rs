@@ -1,11 +1,11 @@
-//! Ports whose options a configuration changes, beside a service manager that keeps their devices and sockets.
+//! Changed options of ports in a configuration, with a service manager that keeps their devices and sockets.
 
 use crate::common;
 
 use common::{Daemon, cable};
 use serde_json::json;
 
-/// What each kind is attached with, before and after.
+/// Specification of each kind, with its options before and after.
 const PORTS: [[&str; 3]; 6] = [
     ["port = 'netmap:nva'", "slots = 256", "slots = 512"],
     ["port = 'tap:nvt0'", "mac = '02:00:00:00:00:01'", "mac = '02:00:00:00:00:02'"],
@@ -25,8 +25,8 @@ fn text(folder: &std::path::Path, options: usize) -> String {
         + &PORTS.iter().map(table).collect::<String>().replace("DIR", folder.to_str().unwrap())
 }
 
-/// Objective: a port of each kind is attached again with other options, though the service manager has its device or
-/// socket; the new one is what goes on after a kill, also where the file that the daemon starts with has the old one.
+/// Objective: a port of each kind is reattached with other options although the service manager has its device or
+/// socket; the new port is restored after a kill, even if the daemon's file still has the old one.
 #[test]
 fn ports_with_other_options() {
     if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
@@ -49,7 +49,7 @@ fn ports_with_other_options() {
     };
     let owners = || all.iter().map(|port| d.call("port.show", json!({"port": port}))["result"]["pid"].clone());
     for options in [2, 1, 2] {
-        // The manager has them before, and lets them go when it is told.
+        // The manager has them before, and drops them on request.
         d.manager().sync().unwrap();
         let (changes, _, reply) = apply(options);
         assert_eq!(changes, Some(PORTS.len()), "{reply}");

@@ -1,4 +1,4 @@
-//! Who may do what: the table of docs/reference/security.md, asked of a daemon by real users over its real sockets.
+//! Access rights: the table of docs/reference/security.md, tested with real users on the daemon's real sockets.
 
 use crate::common;
 
@@ -25,15 +25,15 @@ const OTHER: u32 = 70_002;
 /// The table's columns.
 const CALLERS: [u32; 4] = [0, DAEMON, OWNER, OTHER];
 
-/// A daemon with its own user. The owner has the switch `vale0`, and there the persistent port `vale0:a`, a pipe's end,
-/// and the persistent port `v0`.
+/// A daemon with its own user. The owner has the switch `vale0` with the persistent port `vale0:a`, a pipe's end, and
+/// the persistent port `v0`.
 struct World {
     d: Daemon,
     port: Port,
     pipe: Port,
 }
 
-/// One question of one user.
+/// A request by one user.
 struct Question<'a> {
     world: &'a World,
     uid: u32,
@@ -46,7 +46,8 @@ fn world() -> World {
     let more = "allow_dirs = ['/nowhere']\n[switch]\nshared = ['vale9']\n[sockets]\nmode = '0666'";
     let d = Daemon::start_as(DAEMON, dir, more);
     let by_owner = |name| open(&d, OWNER, name).unwrap();
-    let (port, pipe) = (by_owner("vale0:mine"), by_owner("netmap:p{1"));
+    let port = by_owner("vale0:mine");
+    let pipe = by_owner("netmap:p{1");
     World { d, port, pipe }
 }
 
@@ -60,13 +61,13 @@ fn call(d: &Daemon, uid: u32, method: &str, params: Value) -> Value {
 }
 
 impl World {
-    /// The owner's persistent port, also if it was taken away.
+    /// Returns the owner's persistent port, recreated if necessary.
     fn attached(&self) -> &'static str {
         call(&self.d, OWNER, "port.attach", json!({"switch": "vale0", "port": "a"}));
         "vale0:a"
     }
 
-    /// The owner's port on no switch.
+    /// Returns the owner's port on no switch.
     fn persistent(&self) -> &'static str {
         request(&self.d, OWNER, NETMAP_REQ_VALE_DETACH, "vale0:v0", &[]);
         request(&self.d, OWNER, NETMAP_REQ_VALE_NEWIF, "v0", &[]);
@@ -79,12 +80,12 @@ impl Question<'_> {
         call(&self.world.d, self.uid, method, params)
     }
 
-    /// Whether a method is carried out, or fails for another reason than who asks.
+    /// Whether a method is executed, or fails for another reason than the caller.
     fn may_call(&self, method: &str, params: Value) -> bool {
         self.call(method, params)["error"]["data"]["errno"] != libc::EACCES
     }
 
-    /// Whether a port may be attached to that switch, which this user then takes away again.
+    /// Whether this user may attach a port to that switch; the port is then removed.
     fn may_attach(&self, switch: &str, port: &str) -> bool {
         let options = json!({"name": format!("by{}", self.uid)});
         let may = self.may_call("port.attach", json!({"switch": switch, "port": port, "options": options}));
@@ -103,7 +104,7 @@ impl Question<'_> {
         request(&self.world.d, self.uid, reqtype, name, body).status != libc::EACCES
     }
 
-    /// Whether a TAP would be taken from this user: what is handed over here is none, which the daemon finds out later.
+    /// Whether this user may pass a TAP: the descriptor here is not a TAP, which the daemon finds out later.
     fn may_hand_over(&self, switch: &str) -> bool {
         let params = AttachParams { switch: switch.into(), port: "tap:x".into(), ..AttachParams::default() };
         let dir = self.world.d.dir();
@@ -114,7 +115,7 @@ impl Question<'_> {
         !matches!(done, Err(ClientError::Refused(why)) if why.is(ErrorCode::NotPermitted))
     }
 
-    /// Whether the daemon would hand everything over. Who is refused is refused also without asking first.
+    /// Whether the daemon would hand everything over. A refusal does not depend on an inquiry first.
     fn may_succeed(&self) -> bool {
         let dir = self.world.d.dir();
         let connection = as_user(self.uid, || netvale::raw::connect_to(Some(dir)).unwrap());
@@ -130,7 +131,7 @@ impl Question<'_> {
         may
     }
 
-    /// A path in the daemon's folder.
+    /// A path in the daemon's folder, with that kind.
     fn path(&self, kind: &str) -> String {
         format!("{kind}:{}/by{}", self.world.d.dir().display(), self.uid)
     }
@@ -138,7 +139,7 @@ impl Question<'_> {
 
 type Ask = fn(&Question<'_>) -> bool;
 
-/// What the table has a row for.
+/// The requests for the rows of the table.
 const ROWS: &[(&str, Ask)] = &[
     ("`version`, `switch.list`", |q| q.may_call("version", json!({})) && q.may_call("switch.list", json!({}))),
     ("`switch.table`, `switch.groups` of the owner's switch", |q| {
@@ -170,7 +171,7 @@ const ROWS: &[(&str, Ask)] = &[
         q.may_call("port.detach", json!({"switch": "vale0", "port": "a"}))
     }),
     ("`vxlan.set`, `vxlan.local` of the owner's port", |q| {
-        // It is no tunnel, as those who may ask are told.
+        // It is not a tunnel, which only permitted users learn.
         let port = q.world.attached();
         let may = ["vxlan.set", "vxlan.local"].map(|method| q.may_call(method, json!({"port": port})));
         assert_eq!(may[0], may[1]);
@@ -179,7 +180,7 @@ const ROWS: &[(&str, Ask)] = &[
     ("`port.set` of the owner's port", |q| {
         let port = q.world.attached();
         let may = q.may_call("port.set", json!({"port": port, "set": {"isolated": null}}));
-        // What one caller set would be in the next one's way.
+        // One caller's policies would affect the next caller.
         call(&q.world.d, 0, "port.detach", json!({"switch": "vale0", "port": "a"}));
         may
     }),
@@ -208,7 +209,7 @@ const ROWS: &[(&str, Ask)] = &[
         let mut client = as_user(q.uid, || Client::connect(dir).unwrap());
         client.subscribe(SubscribeParams::default()).unwrap();
         q.world.attached();
-        // Refused, which its own user is told.
+        // The refusal is reported to its own user.
         client.show("vale0:nothing").unwrap_err();
         let mut told = Vec::new();
         while told.last().is_none_or(|event: &Event| event.name != EventName::RequestRefused.as_str()) {
@@ -242,7 +243,7 @@ const ROWS: &[(&str, Ask)] = &[
     }),
     ("opens the owner's port, or an end of the owner's pipe", |q| {
         q.world.persistent();
-        // The last ones are new pipes, which lie in the memory of the port that they are named after.
+        // The last ones are new pipes, which lie in the memory of the port in their name.
         let names = [q.world.attached(), "netmap:p}1", "netmap:v0", "netmap:v0{7", "vale0:a{7"];
         let may = names.map(|name| q.may_open(name));
         assert!(may.iter().all(|one| *one == may[0]), "{may:?}");
@@ -257,7 +258,7 @@ const ROWS: &[(&str, Ask)] = &[
     ("the same, naming other memory (`@ID`), or as a zero-copy monitor (`/z`)", |q| {
         let own = open(&q.world.d, q.uid, &format!("vale{}:own", q.uid)).unwrap();
         let other = own.info().mem_id;
-        // For the owner, the name of the memory does not matter: the port is where it is.
+        // For the owner, the name of the memory is irrelevant: the port stays in place.
         let may = [format!("netmap:p}}1@{other}"), "vale0:mine/z".to_owned()].map(|name| q.may_open(&name));
         assert_eq!(may[0], may[1]);
         may[0]
@@ -300,7 +301,7 @@ const ROWS: &[(&str, Ask)] = &[
     }),
 ];
 
-/// The rows of the table: what is asked for, and who may.
+/// The rows of the table: the request, and the permitted users.
 fn rows() -> Vec<(&'static str, [bool; 4])> {
     let lines = TABLE.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
     let row = |line: &'static str| {
@@ -312,8 +313,8 @@ fn rows() -> Vec<(&'static str, [bool; 4])> {
     lines.filter_map(row).collect()
 }
 
-/// Objective: each request of both sockets is carried out for those that the table in the documentation names, and
-/// refused to the others.
+/// Objective: each request on both sockets is executed for the users in the table of the documentation, and refused to
+/// others.
 #[test]
 fn the_table() {
     let documented: BTreeSet<&str> = rows().iter().map(|(what, _)| *what).collect();
@@ -326,8 +327,7 @@ fn the_table() {
     }
 }
 
-/// Objective: a daemon in a container has clients outside of it, whose processes have no number there: their user
-/// counts.
+/// Objective: a daemon in a container has clients outside, whose processes have no number there: their user counts.
 #[test]
 fn clients_outside_of_the_daemons_container() {
     if !rustix::process::geteuid().is_root() {

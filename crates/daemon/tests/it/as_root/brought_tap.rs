@@ -1,4 +1,4 @@
-//! TAPs that clients bring: what the daemon takes, what it makes of the rest, and what a client's copy can do.
+//! TAPs passed by clients: accepted and refused descriptors, and effects of a client's copy.
 
 use crate::common;
 
@@ -15,7 +15,7 @@ use netvale_tap::{Tap, TapOptions};
 use rustix::fs::{Mode, OFlags};
 use serde_json::json;
 
-/// Runs the test of that name in a namespace. Returns whether this process is the one inside.
+/// Runs the test of that name in a namespace. Returns whether this process is the inner one.
 fn inside() -> bool {
     const OPTIONS: [&str; 3] = ["--net", "--user", "--map-root-user"];
     let allowed = Command::new("unshare").args(OPTIONS).arg("true").output().is_ok_and(|o| o.status.success());
@@ -50,7 +50,7 @@ fn gone(d: &Daemon, full: &str, why: &str) {
     assert!(evicted.contains(full) && evicted.contains(why), "{evicted}");
 }
 
-/// Makes an open device with other flags than a port needs.
+/// Creates an open device with other flags than a port needs.
 fn tun(flags: &str, mode: OFlags) -> OwnedFd {
     let made = Command::new("ip").args(["tuntap", "add", "dev", "nvp0", "mode"]).args(flags.split(' ')).output();
     assert!(made.unwrap().status.success());
@@ -61,8 +61,8 @@ fn tun(flags: &str, mode: OFlags) -> OwnedFd {
     }
 }
 
-/// Objective: what is no queue of a TAP, open and non-blocking, with virtio-net headers, is refused by name, and the
-/// daemon goes on.
+/// Objective: anything but an open, nonblocking TAP queue with virtio-net headers is refused by name, and the daemon
+/// continues.
 #[test]
 fn other_descriptors() {
     if !inside() {
@@ -87,14 +87,15 @@ fn other_descriptors() {
     assert_eq!(receive(&mut b), frame(255, 1, 7));
 }
 
-/// Objective: requests that contradict what came with them, or that are for other ports, are refused by name.
+/// Objective: requests that contradict their descriptors, or name other ports, are refused by name.
 #[test]
 fn contradictions() {
     if !inside() {
         return;
     }
     let d = Daemon::start("");
-    let (one, two) = (Tap::open(&options("nvb1")).unwrap(), Tap::open(&options("nvb2")).unwrap());
+    let one = Tap::open(&options("nvb1")).unwrap();
+    let two = Tap::open(&options("nvb2")).unwrap();
     let queues: Vec<OwnedFd> = one.into_queues().into_iter().chain(two.into_queues()).collect();
     let refused = |p: AttachParams, queues: &[OwnedFd], why: &str| {
         let error = hand_over(&d, p, queues).unwrap_err().to_string();
@@ -114,8 +115,8 @@ fn contradictions() {
     assert!(asked["error"]["message"].as_str().unwrap().contains("enters no network namespace"), "{asked}");
 }
 
-/// Objective: a TAP that its client made carries frames both ways after the client let go of it; several queues do; its
-/// namespace is shown.
+/// Objective: a TAP created by its client carries frames both ways after the client has closed it, with one queue and
+/// with several; its namespace is shown.
 #[test]
 fn frames_pass() {
     if !inside() {
@@ -153,14 +154,15 @@ fn frames_pass() {
     until("the interface is gone", || !std::path::Path::new("/proc/sys/net/ipv4/conf/nvb0").exists());
 }
 
-/// Objective: a brought TAP whose interface is deleted takes its port along, with the reason, and no other port.
+/// Objective: a passed TAP ends with its deleted interface, with the reason, and no other port does.
 #[test]
 fn deleted_interface() {
     if !inside() {
         return;
     }
     let d = Daemon::start("");
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     let tap = Tap::open(&options("nvb0")).unwrap();
     hand_over(&d, params("tap:nvb0", PortOptions::default()), &tap.into_queues()).unwrap();
     ip("link del nvb0");
@@ -169,8 +171,8 @@ fn deleted_interface() {
     assert_eq!(receive(&mut b), frame(255, 1, 1));
 }
 
-/// Objective: a container that is started again gets its port's name back immediately, however long the kernel takes to
-/// remove the interface that it had before; a name whose interface is there stays taken.
+/// Objective: a restarted container gets its port's name back immediately, however long the kernel takes to remove the
+/// former interface; a name with an existing interface stays taken.
 #[test]
 fn restarted_containers() {
     if !inside() {
@@ -197,7 +199,7 @@ fn restarted_containers() {
     assert!(d.call("port.evicted", json!({}))["result"][0].to_string().contains(netvale_tap::link::GONE));
 }
 
-/// Objective: a client that keeps its copy of the descriptor and makes it blocking loses its port; the worker goes on.
+/// Objective: a client that makes its copy of the descriptor blocking loses its port; the worker continues.
 #[test]
 fn copies() {
     if !inside() {
@@ -208,8 +210,8 @@ fn copies() {
     hand_over(&d, params("tap:nvb0", PortOptions::default()), &kept).unwrap();
     ip("link set nvb0 up");
     rustix::fs::fcntl_setfl(kept[0].as_fd(), OFlags::empty()).unwrap();
-    // One frame, or the stack's own multicasts, have the worker read, and read once more: then there must be none for a
-    // while.
+    // One frame, or the stack's own multicasts, make the worker read, and read once more: then no frame may arrive for
+    // a while.
     let sent = UdpSocket::bind("0.0.0.0:0").unwrap();
     ip("addr add 10.9.0.1/24 dev nvb0");
     ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev nvb0");
@@ -220,7 +222,8 @@ fn copies() {
     };
     assert!(netvale_harness::until(LIMIT, Duration::ZERO, is_gone), "the worker is not free again");
     gone(&d, "vale0:nvb0", "made blocking");
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     for tag in 0..20 {
         send(&mut a, &frame(255, 1, tag));
         assert_eq!(receive(&mut b), frame(255, 1, tag));

@@ -1,4 +1,4 @@
-//! What a process that hands over its ports may send is checked as if a stranger had sent it.
+//! Items of a predecessor are checked like those of a stranger.
 
 use crate::common;
 
@@ -13,7 +13,7 @@ use netvale_mem::mapping::{Pages, sealed_memfd};
 use netvale_tap::{Tap, TapOptions};
 use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
 
-/// Runs the test of that name in a namespace. Returns whether this process is the one inside.
+/// Runs the test of that name in a namespace. Returns whether this process is the inner one.
 fn inside() -> bool {
     if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
         netvale_harness::skip("needs root and /dev/net/tun");
@@ -26,8 +26,8 @@ fn opened(path: &str, flags: OFlags) -> OwnedFd {
     open(path, flags | OFlags::CLOEXEC, Mode::empty()).unwrap()
 }
 
-/// Objective: what is no queue of that TAP, or of one that works in another way, is refused by name; the right ones are
-/// not, and are left as they are.
+/// Objective: descriptors other than queues of that TAP in its mode are refused by name; the right ones are accepted
+/// unchanged.
 #[test]
 fn tap_queues() {
     if !inside() {
@@ -36,10 +36,12 @@ fn tap_queues() {
     let tap = |name: &str, queues| {
         Tap::open(&TapOptions { name: name.into(), queues, ..TapOptions::default() }).unwrap().into_queues()
     };
-    let (several, one) = (tap("nvt0", 2), tap("nvt1", 1));
+    let several = tap("nvt0", 2);
+    let one = tap("nvt1", 1);
     let again = |fds: &[OwnedFd]| fds.iter().map(|fd| fd.try_clone().unwrap()).collect::<Vec<_>>();
     let refused = |name: &str, fds: Vec<OwnedFd>| Tap::restore(name, true, fds).unwrap_err().to_string();
-    let (rw, nonblock) = (OFlags::RDWR, OFlags::NONBLOCK);
+    let rw = OFlags::RDWR;
+    let nonblock = OFlags::NONBLOCK;
     assert!(refused("nvt0", Vec::new()).contains("0 descriptors came"));
     assert!(refused("nvt0", vec![opened("/dev/net/tun", OFlags::PATH)]).contains("reading and writing"));
     assert!(refused("nvt0", vec![opened("/dev/net/tun", OFlags::RDONLY)]).contains("reading and writing"));
@@ -58,21 +60,22 @@ fn tap_queues() {
     assert_eq!(Tap::restore("nvt1", false, again(&one)).unwrap().name(), "nvt1");
 }
 
-/// A state as it goes over a socket.
+/// Serialises a state for a socket.
 fn written(state: &impl serde::Serialize) -> (serde_json::Value, Vec<OwnedFd>) {
     let (said, fds) = State::of(state).unwrap().into_parts();
     (said, Fd::take_all(fds).unwrap())
 }
 
-/// Objective: an interface is continued with its own program, map and socket only; what comes in their place is refused
-/// by name, and the interface keeps what it has.
+/// Objective: an interface is restored only with its own program, map and socket; substitutes are refused by name, and
+/// the interface keeps its own.
 #[test]
 fn interfaces() {
     if !inside() {
         return;
     }
     common::cable("nva", "nvb", 2);
-    let (a, b) = (Nic::open("nva").unwrap(), Nic::open("nvb").unwrap());
+    let a = Nic::open("nva").unwrap();
+    let b = Nic::open("nvb").unwrap();
     let (said, own) = written(&a.save().unwrap());
     let (_, others) = written(&b.save().unwrap());
     let program = a.interface().program();
@@ -116,7 +119,7 @@ fn interfaces() {
     assert_eq!(a.interface().program(), program);
 }
 
-/// Queues of an interface `nic` that is continued as `heir`.
+/// Queues of an interface `nic` restored as `heir`.
 fn queues(nic: &Arc<Nic>, heir: &Arc<Nic>) {
     let memory = Arc::new(sealed_memfd("netvale-test", 1 << 20, Pages::Ordinary).unwrap().1);
     let buffers = Buffers { first: 0, stride: 2112, count: 400 };
@@ -145,8 +148,8 @@ fn opened_null() -> OwnedFd {
     opened("/dev/null", OFlags::RDWR)
 }
 
-/// Objective: who continued an interface and ends before it owns it leaves the frames where they go; only an owner
-/// gives the queue back.
+/// Objective: a process that restores an interface and ends before it owns it leaves the path of frames unchanged; only
+/// an owner gives the queue back.
 #[test]
 fn a_failed_heir_changes_nothing() {
     if !inside() {

@@ -1,5 +1,5 @@
-//! Files and sockets that users have the daemon make, open and remove: what they cannot reach by links, by exchanged
-//! folders, and by others' files. The daemon runs in its sandbox, as root and as a user of its own.
+//! Files and sockets that the daemon creates, opens and removes for users: out of reach through links, exchanged
+//! folders, and others' files. The daemon runs in its sandbox, as root and as a user of its own.
 
 use crate::common;
 
@@ -22,12 +22,11 @@ const OTHER: u32 = 70_002;
 /// Umasks and users of daemons.
 const MASKED: [(u32, u32); 3] = [(0, 0), (0o777, 0), (0o777, DAEMON)];
 
-/// A daemon, a folder in which users may name files, and in that one of the user's own, which the daemon can write,
-/// too.
+/// A daemon, a folder in which users may name files, and inside it a folder of the user, also writable by the daemon.
 struct World {
     d: Daemon,
     allowed: tempfile::TempDir,
-    /// A folder of the daemon's own. It lies in the other one, so that the sandbox does not keep the daemon from it.
+    /// A folder of the daemon, inside the first one, so the sandbox does not restrict it.
     elsewhere: PathBuf,
 }
 
@@ -62,7 +61,7 @@ fn world(uid: u32) -> World {
 }
 
 impl World {
-    /// A path in the user's folder.
+    /// Returns a path in the user's folder.
     fn mine(&self, name: &str) -> PathBuf {
         self.allowed.path().join("mine").join(name)
     }
@@ -81,7 +80,7 @@ impl World {
         assert!(reply["error"].is_null(), "{port}: {reply}");
     }
 
-    /// The words of a refusal.
+    /// Returns the text of a refusal.
     fn refused(&self, uid: u32, port: &str, options: Value) -> String {
         let reply = self.attach(uid, port, options);
         assert!(reply["error"]["data"]["errno"].is_i64(), "{port}: {reply}");
@@ -98,7 +97,7 @@ impl World {
     }
 }
 
-/// The kinds of ports that listen at a path, and their options.
+/// The kinds of ports that listen on a path, with their options.
 fn listening(path: &Path) -> Vec<(String, Value)> {
     let kinds =
         [("vhost", json!({})), ("ptnet", json!({})), ("ptnet", json!({"vfio_user": true})), ("e1000", json!({}))];
@@ -117,7 +116,7 @@ fn exchange(a: &Path, b: &Path) {
     renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE).unwrap();
 }
 
-/// Ends another thread's loop, also when this one fails.
+/// Ends another thread's loop, even on a failure of this one.
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -133,20 +132,21 @@ fn record(path: &Path) {
 }
 
 fn frames(path: &Path) -> usize {
-    let (mut reader, mut count) = (Reader::open(path).unwrap(), 0);
+    let mut reader = Reader::open(path).unwrap();
+    let mut count = 0;
     while reader.next_frame().unwrap().is_some() {
         count += 1;
     }
     count
 }
 
-/// Objective: a folder that is exchanged while a port has its socket there costs nobody else a file: the socket is
-/// removed where it is now.
+/// Objective: exchanging the folder of a port's socket costs no file of others: the socket is removed at its new path.
 #[test]
 fn exchanged_folders() {
     for daemon in [0, DAEMON] {
         let w = world(daemon);
-        let (folder, moved) = (w.mine("in"), w.mine("out"));
+        let folder = w.mine("in");
+        let moved = w.mine("out");
         let victims = ["s", "s.mem"].map(|name| w.elsewhere.join(name));
         for (port, options) in listening(&folder.join("s")) {
             for as_link in [true, false] {
@@ -175,7 +175,7 @@ fn exchanged_folders() {
     }
 }
 
-/// Objective: what takes the place of a port's socket stays when the port goes.
+/// Objective: a file in place of a port's socket survives the removal of the port.
 #[test]
 fn exchanged_sockets() {
     let w = world(0);
@@ -190,12 +190,13 @@ fn exchanged_sockets() {
     }
 }
 
-/// Objective: a link in place of a file or socket is never followed: not to make one, not to read one, not to connect.
+/// Objective: a link in place of a file or socket is never followed: neither to create, to read, nor to connect.
 #[test]
 fn links_in_place_of_files() {
     for daemon in [0, DAEMON] {
         let w = world(daemon);
-        let (link, there) = (w.mine("link"), w.elsewhere.join("there"));
+        let link = w.mine("link");
+        let there = w.elsewhere.join("there");
         let nothing = w.elsewhere.join("nothing");
         record(&there);
         let before = std::fs::read(&there).unwrap();
@@ -220,12 +221,12 @@ fn links_in_place_of_files() {
     }
 }
 
-/// Objective: a link on the way is never followed, and so are dots: also if the link takes a folder's place at any
-/// time.
+/// Objective: links and dots in a path are never followed, even if a link replaces a folder at any moment.
 #[test]
 fn links_on_the_way() {
     let w = world(0);
-    let (way, link) = (w.mine("way"), w.mine("link"));
+    let way = w.mine("way");
+    let link = w.mine("link");
     std::fs::create_dir(&way).unwrap();
     open_to(&way, USER, 0o777);
     symlink(&w.elsewhere, &link).unwrap();
@@ -255,8 +256,8 @@ fn links_on_the_way() {
     assert!(made.is_empty(), "{made:?}");
 }
 
-/// Objective: whatever the umask is, a device's socket is for the daemon's user and the one who asked; options let
-/// others in.
+/// Objective: regardless of the umask, a device's socket is open to the daemon's user and the requesting user; options
+/// admit others.
 #[test]
 fn who_may_connect() {
     for (umask, daemon) in MASKED {
@@ -306,8 +307,8 @@ fn who_may_connect() {
     }
 }
 
-/// Objective: a socket that was left behind is replaced if it was the caller's or the daemon's; other users' sockets,
-/// those at which somebody listens, and other files stay.
+/// Objective: a leftover socket is replaced if it was the caller's or the daemon's; other users' sockets, listening
+/// ones, and other files stay.
 #[test]
 fn left_behind() {
     let w = world(0);
@@ -323,7 +324,7 @@ fn left_behind() {
             w.attached(USER, &port, options.clone());
             w.detach(USER);
         }
-        // Whether anybody listens, only its owner could tell.
+        // Only its owner could find out whether it listens.
         leave(USER);
         assert!(w.refused(USER, &port, options.clone()).contains("remove it") && path.exists());
         leave(OTHER);
@@ -342,17 +343,18 @@ fn left_behind() {
     }
 }
 
-/// Whether somebody connects to a socket in the time that a port makes several attempts in.
+/// Whether a connection to a socket arrives within several attempts of a port.
 fn is_connected(listener: &UnixListener) -> bool {
     listener.set_nonblocking(true).unwrap();
     netvale_harness::until(Duration::from_secs(1), Duration::from_millis(10), || listener.accept().is_ok())
 }
 
-/// Objective: a port connects for a user only to sockets that this user can connect to, and never through a link.
+/// Objective: a port connects for a user only to sockets that this user could connect to, and never through a link.
 #[test]
 fn connecting() {
     let w = world(0);
-    let (path, hidden) = (w.mine("s"), w.elsewhere.join("hidden"));
+    let path = w.mine("s");
+    let hidden = w.elsewhere.join("hidden");
     std::fs::create_dir(&hidden).unwrap();
     open_to(&hidden, 0, 0o700);
     let ports = [("virtio", json!({})), ("vhost", json!({"client": true}))];
@@ -383,8 +385,8 @@ fn connecting() {
     }
 }
 
-/// Objective: a capture goes into a new file, which the caller and nobody else can read, or into one of the caller's
-/// own; others' files stay as they are.
+/// Objective: a capture goes to a new file readable only by the caller, or to one of the caller's own files; others'
+/// files are unchanged.
 #[test]
 fn captures() {
     for (umask, daemon) in MASKED {
@@ -424,7 +426,7 @@ fn captures() {
     }
 }
 
-/// Objective: a file is replayed only for those who can read it, and what is no file makes nobody wait.
+/// Objective: a file is replayed only for users who can read it, and other types of files block no one.
 #[test]
 fn replays() {
     let w = world(0);
@@ -454,7 +456,7 @@ fn replays() {
     }
 }
 
-/// Sends broadcasts until a note of the port, and the counter of what it drops, say that the capture has ended.
+/// Sends broadcasts until a note of the port, and its drop counter, report the end of the capture.
 fn fill(w: &World, words: &str) {
     let mut a = as_user(USER, || w.d.open("vale0:a")).unwrap();
     until(words, || {
@@ -473,8 +475,8 @@ fn fill(w: &World, words: &str) {
     });
 }
 
-/// Objective: a capture that reaches its limit, or its user's quota, ends with whole frames and says why; other ports
-/// go on. What users remove they can capture again.
+/// Objective: a capture at its limit, or at its user's quota, ends with whole frames and a reason; other ports
+/// continue. Removed files free the quota.
 #[test]
 fn limits_of_captures() {
     const MIB: u64 = 1 << 20;
@@ -487,7 +489,7 @@ fn limits_of_captures() {
         let size = std::fs::metadata(&path).unwrap().len();
         assert!(size <= MIB && size > MIB - 200 && frames(&path) > 1000, "{name}: {size}");
     }
-    // One of three is used up, by a file that is still there.
+    // A file that still exists takes one of three.
     let more = w.mine("more.pcap");
     let port = format!("pcap:out={}", more.display());
     w.attached(USER, &port, json!({}));
@@ -507,8 +509,8 @@ fn limits_of_captures() {
     assert!(nothing["error"].to_string().contains("nothing is captured"), "{nothing}");
 }
 
-/// Objective: ports of the configuration outside the allowed folders are attached, also in the sandbox; one whose
-/// folder is not there is left out, and the daemon starts with the others.
+/// Objective: configured ports outside the allowed folders are attached, also in the sandbox; one with a missing folder
+/// is skipped, and the daemon starts with the others.
 #[test]
 fn configured_outside() {
     let outside = tempfile::tempdir().unwrap();
@@ -531,7 +533,7 @@ fn configured_outside() {
     assert!(w.refused(USER, &format!("vhost:{}/other", outside.path().display()), json!({})).contains("allow-dirs"));
 }
 
-/// Objective: a descriptor of the daemon's that a folder costs is given back with its port.
+/// Objective: the daemon's descriptor of a folder is released with its port.
 #[test]
 fn descriptors_are_given_back() {
     let w = world(0);

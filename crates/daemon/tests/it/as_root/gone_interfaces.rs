@@ -1,4 +1,4 @@
-//! Interfaces that go down, are deleted, and are made anew, while a switch or a program has them.
+//! Interfaces that go down, are deleted, and are recreated, in use by a switch or a program.
 
 use crate::common;
 
@@ -13,7 +13,7 @@ use netvale::{Interest, Port};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
 
-/// Runs the test of that name in a namespace. Returns whether this process is the one inside.
+/// Runs the test of that name in a namespace. Returns whether this process is the inner one.
 fn inside() -> bool {
     if !rustix::process::geteuid().is_root() {
         netvale_harness::skip("XDP programs need root");
@@ -27,7 +27,7 @@ fn attach(d: &Daemon) {
     assert_eq!(reply["result"]["kind"], "nic", "{reply}");
 }
 
-/// A sum over the rings towards the interface.
+/// Sums up a value over the rings towards the interface.
 fn sum(port: &Value, of: impl Fn(&Value) -> Option<u64>) -> u64 {
     let rings = port["rings"].as_array().unwrap().iter().filter(|ring| ring["dir"] == "out");
     rings.filter_map(of).sum()
@@ -50,7 +50,7 @@ fn crosses(from: &mut Port, to: &mut Port, tag: u8) {
     while receive(to) != frame(2, 1, tag) {}
 }
 
-/// A daemon with one end of a cable on its switch, a program there, and one at the far end.
+/// Starts a daemon with one end of a cable on its switch, a program there, and one at the far end.
 fn on_a_cable() -> (Daemon, Port, Port) {
     let d = Daemon::start("");
     cable("nva", "nvb", 1);
@@ -61,8 +61,8 @@ fn on_a_cable() -> (Daemon, Port, Port) {
     (d, x, far)
 }
 
-/// Objective: what a switch sends to an interface that is down is counted as idle, with a note, and goes out again when
-/// it is up; the port of one that is deleted goes, with its reason, and the new one of that name is attached and works.
+/// Objective: a switch's frames to an interface that is down count as idle, with a note, and leave again once it is up;
+/// a deleted interface's port ends with its reason, and a new interface of that name can be attached and works.
 #[test]
 fn on_a_switch() {
     if !inside() {
@@ -93,7 +93,7 @@ fn on_a_switch() {
     crosses(&mut x, &mut far, 4);
 }
 
-/// Objective: a daemon that is out of descriptors, and cannot ask for interfaces, takes none of them for gone or down.
+/// Objective: a daemon out of descriptors, which cannot query interfaces, takes none of them for gone or down.
 #[test]
 fn out_of_descriptors() {
     if !inside() {
@@ -110,7 +110,7 @@ fn out_of_descriptors() {
     let open: BTreeSet<u64> = std::fs::read_dir(format!("/proc/{}/fd", d.id())).unwrap().map(number_of).collect();
     let free = (0..).find(|number| !open.contains(number)).unwrap();
     limit_descriptors(&d, free);
-    // The daemon looks for interfaces that are gone.
+    // Makes the daemon look for vanished interfaces.
     cable("nvc", "nvd", 1);
     ask();
     ask();
@@ -130,7 +130,7 @@ fn limit_descriptors(d: &Daemon, most: u64) {
     prlimit(Pid::from_raw(d.id() as i32), Resource::Nofile, limit).unwrap();
 }
 
-/// Objective: a program whose interface is deleted loses its port, and another one gets a new interface of that name.
+/// Objective: a program with a deleted interface loses its port, and another program gets a new interface of that name.
 #[test]
 fn in_a_program() {
     if !inside() {
@@ -151,7 +151,7 @@ fn in_a_program() {
     is_gone(&d, "netmap:nvb");
 }
 
-/// Objective: an interface that is renamed is still there.
+/// Objective: a renamed interface still exists.
 #[test]
 fn renamed() {
     if !inside() {

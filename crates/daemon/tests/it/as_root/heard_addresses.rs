@@ -1,5 +1,5 @@
-//! What users on a shared switch with a tunnel do to each other by what they say of addresses: to which the control
-//! plane of that tunnel (`netvale evpn`) listens.
+//! Address announcements of users against each other, on a shared switch with a tunnel: the tunnel's control plane
+//! (`netvale evpn`) listens to them.
 
 use crate::common;
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 const ALICE: u32 = 70_051;
 const BOB: u32 = 70_052;
-/// More than the daemon listens to in all.
+/// More than the daemon's total limit.
 const MANY: u32 = 100_000;
 
 fn daemon(host: u8, mut options: Value) -> Daemon {
@@ -37,7 +37,7 @@ fn mac(n: u8) -> MacAddr {
     MacAddr([2, 0, 0, 0, 0, n])
 }
 
-/// A request for an address by which a host says its own.
+/// An address request that announces its sender.
 fn request(from: MacAddr, ip: Ipv4Addr) -> Vec<u8> {
     let mut bytes = [0; arp::LEN];
     let mut packet = arp::Packet::init(&mut bytes).unwrap();
@@ -67,7 +67,7 @@ fn say(port: &mut Port, from: MacAddr, ips: impl Iterator<Item = Ipv4Addr>) {
     });
 }
 
-/// The addresses of one host that the control plane is told.
+/// Addresses of one host, as reported to the control plane.
 fn told(d: &Daemon, of: MacAddr) -> Vec<String> {
     let local = d.call("vxlan.local", json!({"port": "vale0:vx"}))["result"]["addresses"].clone();
     let host = local.as_array().unwrap().iter().find(|one| one["mac"] == json!(of.to_string()));
@@ -75,8 +75,8 @@ fn told(d: &Daemon, of: MacAddr) -> Vec<String> {
     ips.iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// Objective: a user who says to have very many addresses leaves room for the hosts of others, which are heard, and
-/// stay known.
+/// Objective: a user who announces very many addresses leaves room for the hosts of others, which are heard, and stay
+/// known.
 #[test]
 fn a_flood_leaves_others_heard() {
     if !rustix::process::geteuid().is_root() {
@@ -92,8 +92,8 @@ fn a_flood_leaves_others_heard() {
     assert_eq!(told(&d, mac(1)).len(), 20);
 }
 
-/// Objective: an IP address that another user's host has stays that host's, though another user says to have it, also
-/// in that host's name; when its port is gone, it is the other's.
+/// Objective: an IP address of another user's host stays with that host, though another user announces it, even in that
+/// host's name; once the host's port is gone, it is the other's.
 #[test]
 fn an_address_stays_with_its_host() {
     if !rustix::process::geteuid().is_root() {
@@ -113,8 +113,8 @@ fn an_address_stays_with_its_host() {
     until("it is Bob's", || told(&d, mac(2)).len() == 2);
 }
 
-/// Objective: behind a link, where it is not known who has spoken, hosts of all users are heard, and so are those that
-/// another one's thread would be taken for.
+/// Objective: behind a link, where senders are unknown, hosts of all users are heard, including those that would be
+/// mistaken for another user's.
 #[test]
 fn behind_a_link() {
     if !rustix::process::geteuid().is_root() {
@@ -124,7 +124,7 @@ fn behind_a_link() {
     let ip = |n: u8| Ipv4Addr::new(10, 0, 0, n);
     let mut ports = [(0, 1), (ALICE, 2), (BOB, 3)].map(|(uid, n)| opened(&d, uid, &format!("vale0:p{n}")));
     for (port, n) in ports.iter_mut().zip(1..) {
-        // Somebody may be looking when a frame comes out of the link: then the next one is heard.
+        // If the set is being read when a frame leaves the link, the next frame is heard.
         until(&format!("host {n} is heard"), || {
             say(port, mac(n), [ip(n)].into_iter());
             told(&d, mac(n)) == [ip(n).to_string()]

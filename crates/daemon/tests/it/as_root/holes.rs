@@ -1,5 +1,5 @@
-//! A user makes a hole in the memory of a port, by a thread that hardly gets a processor. Who touches a page of it
-//! waits until the whole hole is made, and nothing ends that wait.
+//! A user punches a hole in the memory of a port, by a thread with next to no CPU time. A thread that touches a page of
+//! it waits until the whole hole is punched, without any way to end that wait.
 
 use crate::common;
 
@@ -26,13 +26,13 @@ use serde_json::{Value, json};
 
 const ALICE: u32 = 70_021;
 const MALLORY: u32 = 70_022;
-/// Buffers of Mallory's, whose pages a hole takes away: some 64 MiB.
+/// Number of Mallory's buffers, whose pages a hole removes: some 64 MiB.
 const BUFFERS: u32 = 32_000;
-/// One test at a time: the longest region of this process is to be that test's.
+/// One test at a time: the longest region of this process must be that test's.
 static ONE: Mutex<()> = Mutex::new(());
-/// How long a frame of others may take. A worker that waits for the hole takes many seconds.
+/// Longest time for a frame of others. A worker that waits for the hole takes many seconds.
 const BOUND: Duration = Duration::from_secs(1);
-/// A hole beside which a successor, which may have to try it twice, must go on.
+/// Duration of a hole during which a successor must take over, possibly at its second attempt.
 const LONG: Duration = Duration::from_secs(3);
 
 fn daemon() -> Daemon {
@@ -48,7 +48,7 @@ fn daemon() -> Daemon {
     d
 }
 
-/// Mallory's folder.
+/// Creates Mallory's folder.
 fn folder_in(dir: &Path) -> PathBuf {
     dir.join("mallory")
 }
@@ -58,14 +58,14 @@ fn opened(d: &Daemon, uid: u32, name: &str, extra_bufs: u32) -> Port {
     as_user(uid, || Port::open_with(name, &options)).unwrap()
 }
 
-/// How long something took at most, and the hole beside it.
+/// Longest time of an operation, and duration of the hole beside it.
 struct Waited {
     longest: Duration,
     beside: Duration,
 }
 
 impl Waited {
-    /// It did not wait for the hole.
+    /// Checks that the operation did not wait for the hole.
     fn is_in_time(&self, what: &str) {
         let Waited { longest, beside } = self;
         println!("the hole took {beside:?}, the longest {what} {longest:?}");
@@ -73,13 +73,13 @@ impl Waited {
     }
 }
 
-/// Does something again and again while a hole is being made in the longest region. Returns how long that took at most,
-/// which is not waited for if it is longer than [`BOUND`], and how long the hole did.
+/// Repeats an operation while a hole is being punched in the longest region. Returns the longest time, abandoned after
+/// [`BOUND`], and the duration of the hole.
 fn beside_a_hole(step: impl FnMut()) -> Waited {
     beside_holes(&[Hollow::longest().unwrap()], step)
 }
 
-/// The same beside a hole in each of these regions.
+/// Like [`beside_a_hole`], with a hole in each of these regions.
 fn beside_holes(regions: &[Hollow], mut step: impl FnMut()) -> Waited {
     regions.iter().for_each(|region| region.fill());
     let busy = Idler::start();
@@ -96,7 +96,7 @@ fn beside_holes(regions: &[Hollow], mut step: impl FnMut()) -> Waited {
     Waited { longest, beside: holes.into_iter().map(|hole| hole.finish().unwrap()).max().unwrap() }
 }
 
-/// Two ports of Alice's. A call passes a frame from one to the other.
+/// Creates two ports of Alice. Each call passes a frame from one to the other.
 fn passing(d: &Daemon) -> impl FnMut() + use<> {
     let mut a = opened(d, ALICE, "vale0:a", 0);
     let mut b = opened(d, ALICE, "vale0:b", 0);
@@ -108,14 +108,14 @@ fn passing(d: &Daemon) -> impl FnMut() + use<> {
     }
 }
 
-/// Objective: while a user's memory cannot be touched, frames of others, which go to that user's port, too, take no
-/// longer than on a busy machine.
+/// Objective: while a user's memory is blocked, frames of others, also flooded to that user's port, take no longer than
+/// on a busy machine.
 #[test]
 fn others_do_not_wait_for_a_hole() {
     others_go_on_beside_holes_of(&[MALLORY]);
 }
 
-/// Objective: the same where several users do so at a time.
+/// Objective: the same if several users do so at a time.
 #[test]
 fn others_do_not_wait_for_several_users() {
     others_go_on_beside_holes_of(&[MALLORY, MALLORY + 1, MALLORY + 2]);
@@ -134,15 +134,15 @@ fn others_go_on_beside_holes_of(users: &[u32]) {
     beside_holes(&regions[..users.len()], pass).is_in_time("frame");
 }
 
-/// What has the daemon touch Mallory's memory, in the region of that number, and says what the answer was.
+/// Makes the daemon touch Mallory's memory, in the region of that number, and returns its answer.
 type Touching = fn(&Daemon, region: u64) -> String;
 
-/// Root asks about the port.
+/// Root queries the port.
 fn show(d: &Daemon, _region: u64) -> String {
     d.call("port.show", json!({ "port": "vale0:m" })).to_string()
 }
 
-/// Mallory opens a port there, and closes it; without mapping it, as this process would wait itself.
+/// Mallory opens a port there, and closes it; without mapping it, as this process would block itself.
 fn open_and_close(d: &Daemon, region: u64) -> String {
     let name = format!("vale0:o@{region}");
     let request = AttachRequest { name, tx_slots: 16, rx_slots: 16, ..AttachRequest::default() };
@@ -155,8 +155,8 @@ fn open_and_close(d: &Daemon, region: u64) -> String {
     })
 }
 
-/// Objective: meanwhile, the daemon answers requests of others, whatever it has to touch in that memory: rings that it
-/// shows, ports that come and go. The user loses all ports, with the reason, and has ports again later.
+/// Objective: meanwhile, the daemon answers requests of others, for any access to that memory: rings shown, ports
+/// created and removed. The user loses all ports, with the reason, and can have ports again later.
 #[test]
 fn requests_do_not_wait_for_a_hole() {
     if !rustix::process::geteuid().is_root() {
@@ -181,14 +181,14 @@ fn requests_do_not_wait_for_a_hole() {
         let evicted = d.call("port.evicted", json!({}))["result"].to_string();
         assert!(evicted.contains("vale0:n1") && evicted.contains("memory of that user's"), "{evicted}");
         drop(mallorys);
-        // With the hole, all that is over; the user waits as after a doorbell that blocks.
+        // After the hole all is over; the user waits as after a blocking doorbell.
         until("Mallory's ports are gone", || d.ports().iter().all(|port| !port.starts_with("vale0:")));
         let again = || as_user(MALLORY, || Port::open_with("vale0:m", &d.options())).is_ok();
         until("Mallory may have ports again", again);
     }
 }
 
-/// A guest of Mallory's with some 68 MiB of memory. It leaves when that is dropped.
+/// A guest of Mallory with some 68 MiB of memory. It leaves when this is dropped.
 fn guest(d: &Daemon) -> (UnixStream, impl Sized) {
     as_user(MALLORY, || attach_guest(d, json!({})));
     connected_guest(d)
@@ -202,13 +202,13 @@ fn attach_guest(d: &Daemon, mut options: Value) {
     assert_eq!(reply["result"]["kind"], "vhost", "{reply}");
 }
 
-/// Mallory's hypervisor, at the port that is there.
+/// Mallory's hypervisor, connected to the existing port.
 fn connected_guest(d: &Daemon) -> (UnixStream, impl Sized) {
     let path = folder_in(d.dir()).join("guest");
     as_user(MALLORY, || driven(UnixStream::connect(&path).unwrap()))
 }
 
-/// A hypervisor's end of a connection, whose driver runs.
+/// A hypervisor's end of a connection, with a running driver.
 fn driven(socket: UnixStream) -> (UnixStream, impl Sized) {
     let stop = Doorbell::new().unwrap();
     let calls = [(); 8].map(|()| Doorbell::new().unwrap());
@@ -217,8 +217,8 @@ fn driven(socket: UnixStream) -> (UnixStream, impl Sized) {
     (socket, (running.unwrap(), calls))
 }
 
-/// Objective: a port that root attached for Mallory's hypervisor takes Mallory's time: frames of others, which go to
-/// the guest, too, take no longer than on a busy machine.
+/// Objective: a port that root attached for Mallory's hypervisor takes Mallory's time: frames of others, also flooded
+/// to the guest, take no longer than on a busy machine.
 #[test]
 fn a_guest_at_roots_port_holds_nobody_up() {
     if !rustix::process::geteuid().is_root() {
@@ -239,8 +239,8 @@ fn a_guest_at_roots_port_holds_nobody_up() {
     }
 }
 
-/// Objective: a guest that leaves while a hole is made in its memory holds nobody up: that memory is unmapped once the
-/// hole is made, and others' memory is mapped meanwhile.
+/// Objective: a guest that leaves while a hole is punched in its memory blocks no other: that memory is unmapped after
+/// the hole, and others' memory is mapped meanwhile.
 #[test]
 fn a_guest_leaves_beside_a_hole() {
     if !rustix::process::geteuid().is_root() {
@@ -264,7 +264,7 @@ fn a_guest_leaves_beside_a_hole() {
     until("its memory is unmapped", || !maps().contains("netvale-virtio"));
 }
 
-/// Objective: root's port that connects to Mallory's hypervisor takes Mallory's time, too.
+/// Objective: root's port connected to Mallory's hypervisor takes Mallory's time, too.
 #[test]
 fn a_hypervisor_that_listens_holds_nobody_up() {
     if !rustix::process::geteuid().is_root() {
@@ -279,8 +279,8 @@ fn a_hypervisor_that_listens_holds_nobody_up() {
     beside_a_hole(passing(&d)).is_in_time("frame");
 }
 
-/// Objective: a port of root's takes root's time if nobody else can listen where it connects, and another's if somebody
-/// can: who owns the socket, a folder or a link on the way to it, or may put one there.
+/// Objective: root's port takes root's time if no other user can listen on its socket, otherwise that user's: the owner
+/// of the socket, or of a folder or link on its path, or a user who may place one there.
 #[test]
 fn ports_take_the_time_of_who_listens() {
     if !rustix::process::geteuid().is_root() {
@@ -302,7 +302,7 @@ fn ports_take_the_time_of_who_listens() {
     };
     folder("above", 0o755, MALLORY);
     folder("writable", 0o777, 0);
-    // The folder, the owner of a socket that is there, and whether the time is root's.
+    // The folder, the owner of an existing socket, and whether the time is root's.
     let rows = [
         (folder("roots", 0o755, 0), None, true),
         (folder("roots_socket", 0o755, 0), Some(0), true),
@@ -341,7 +341,7 @@ fn ports_take_the_time_of_who_listens() {
     }
 }
 
-/// Objective: the indices of a ring in the memory of a guest at root's port are read without a wait.
+/// Objective: indices of a ring in the memory of a guest at root's port are read without blocking.
 #[test]
 fn a_ptnet_guest_is_shown_beside_a_hole() {
     if !rustix::process::geteuid().is_root() {
@@ -364,21 +364,21 @@ fn a_ptnet_guest_is_shown_beside_a_hole() {
     took.is_in_time("request");
 }
 
-/// Whether a hole is being made in the longest region: its pages are taken out of all mappings first.
+/// Whether a hole is being punched in the longest region: its pages are first removed from all mappings.
 fn is_being_made() -> bool {
     let region = Hollow::longest().unwrap();
     region.resident().unwrap() < region.len() / 2
 }
 
-/// Whether a thread of the daemon waits in the kernel, and cannot be ended.
+/// Whether a thread of the daemon waits uninterruptibly in the kernel.
 fn waits(d: &Daemon) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", d.id())).into_iter().flatten().flatten();
     let stats = tasks.map(|task| std::fs::read_to_string(task.path().join("stat")).unwrap_or_default());
     stats.into_iter().any(|stat| stat.contains(") D "))
 }
 
-/// Objective: who has nothing but a guest keeps no successor from going on by a hole in the guest's memory, whether a
-/// worker waits for it or the successor would. The guest is gone then, and the successor goes on meanwhile.
+/// Objective: a hole in a guest's memory does not keep a successor from taking over, whether a worker waits for it or
+/// the successor would. The guest is evicted, and the successor continues meanwhile.
 #[test]
 fn a_guest_beside_a_hole_keeps_no_successor() {
     if !rustix::process::geteuid().is_root() {
@@ -390,8 +390,8 @@ fn a_guest_beside_a_hole_keeps_no_successor() {
     }
 }
 
-/// Whether a successor goes on, and takes the guest's port away, before the hole in the guest's memory is made. A hole
-/// that is made too soon for that shows nothing.
+/// Whether a successor takes over, and evicts the guest's port, before the hole in the guest's memory is complete. A
+/// hole that completes too early proves nothing.
 fn goes_on_beside_a_hole(is_talked_to: bool) -> bool {
     let d = daemon();
     let (socket, _memory) = guest(&d);
@@ -403,7 +403,7 @@ fn goes_on_beside_a_hole(is_talked_to: bool) -> bool {
     let took = std::thread::scope(|scope| {
         beside_a_hole(|| {
             if is_talked_to && !is_asked {
-                // A full ring is as good.
+                // A full ring is acceptable.
                 let _ = a.tx()[0].send(&frame(255, 1, 0));
                 a.tx()[0].sync();
             }
@@ -422,7 +422,7 @@ fn goes_on_beside_a_hole(is_talked_to: bool) -> bool {
     socket.set_read_timeout(Some(common::LIMIT)).unwrap();
     assert_eq!((&socket).read(&mut [0; 64]).unwrap(), 0, "the guest has no port any more");
     until("the guest's port is gone", || !d.ports().contains(&"vale0:guest".to_owned()));
-    // What the successor took away itself.
+    // Ports evicted by the successor.
     let evicted = d.call("port.evicted", json!({}))["result"].to_string();
     assert!(is_talked_to || evicted.contains("vale0:guest") && evicted.contains("is held up"), "{evicted}");
     true

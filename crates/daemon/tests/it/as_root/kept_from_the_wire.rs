@@ -1,5 +1,5 @@
-//! The host's own frames while programs have an interface open: they do not get to the wire past those that send on all
-//! its queues.
+//! The host's own frames while programs have an interface open: they do not reach the wire past programs that send on
+//! all its queues.
 
 use crate::common;
 
@@ -11,7 +11,7 @@ use common::{Daemon, cable, frame, ip, receive, send, until};
 use netvale::{Options, Port};
 use serde_json::json;
 
-/// Runs the test of that name in a namespace. Returns whether this process is the one inside.
+/// Runs the test of that name in a namespace. Returns whether this process is the inner one.
 fn inside() -> bool {
     if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
         netvale_harness::skip("needs root and /dev/net/tun");
@@ -20,7 +20,7 @@ fn inside() -> bool {
     common::inside(&["--net"])
 }
 
-/// The host's stack, behind `nva`, whose frames to a peer are numbered datagrams.
+/// The host's stack behind `nva`, with numbered datagrams to a peer.
 struct Host(UdpSocket, u64);
 
 impl Host {
@@ -36,20 +36,20 @@ impl Host {
         Host(socket, 0)
     }
 
-    /// Sends the next one. Whether it was dropped on the way, the socket does not say.
+    /// Sends the next datagram. The socket does not report a drop on the way.
     fn sends(&mut self) -> u64 {
         self.1 += 1;
         let _ = self.0.send(&self.1.to_le_bytes());
         self.1
     }
 
-    /// One that is sent now comes to `port`.
+    /// Sends a datagram, which must reach `port`.
     fn reaches(&mut self, port: &mut Port) {
         let sent = self.sends();
         while number(&receive(port)) != Some(sent) {}
     }
 
-    /// One that is sent now does not come to `far`: what `program` sends after it comes without it.
+    /// Sends a datagram, which must not reach `far`: the next frame of `program` arrives without it.
     fn is_kept_from(&mut self, far: &mut Port, program: &mut Port) {
         let sent = self.sends();
         let mark = frame(1, 2, self.1 as u8);
@@ -64,8 +64,9 @@ impl Host {
     }
 }
 
-/// Objective: the stack's frames are kept from the wire while a program has all tx rings of an interface, whatever else
-/// is open, also across an upgrade; they are counted, host rings get them first, and they go out again afterwards.
+/// Objective: the stack's frames are kept off the wire while a program has all tx rings of an interface, regardless of
+/// other open rings, also across an upgrade; they are counted, host rings get them first, and they leave again
+/// afterwards.
 #[test]
 fn while_a_program_sends() {
     if !inside() {
@@ -96,7 +97,7 @@ fn while_a_program_sends() {
     host.reaches(&mut far);
 }
 
-/// Objective: a program that has one queue of several shares the interface with the stack; several that have all queues
+/// Objective: a program with one queue of several shares the interface with the stack; several programs with all queues
 /// do not.
 #[test]
 fn while_all_queues_are_open() {
@@ -133,7 +134,7 @@ fn without_a_daemon() {
     host.reaches(&mut far);
 }
 
-/// Objective: on a switch, an interface is the host's as well, as it is documented.
+/// Objective: on a switch, the host keeps its use of an interface, as documented.
 #[test]
 fn not_on_a_switch() {
     if !inside() {

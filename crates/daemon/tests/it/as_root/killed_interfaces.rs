@@ -1,5 +1,5 @@
-//! Daemons that are killed while frames pass network interfaces, and started again: sockets, buffers and programs of
-//! the interface stay.
+//! Daemons killed and restarted while frames pass network interfaces: sockets, buffers and programs of the interface
+//! stay.
 
 use crate::common;
 
@@ -14,14 +14,14 @@ use netvale_afxdp::iface::Interface;
 use rustix::process::Signal;
 use serde_json::json;
 
-/// How often the daemon is killed in each test.
+/// Number of kills in each test.
 const KILLS: u64 = 4;
-/// Most frames of a batch: that many of each ring may come again after a kill.
+/// Maximum number of frames in a batch: as many of each ring may repeat after a kill.
 const BATCH: u64 = 256;
-/// Datagrams that are under way.
+/// Number of datagrams in flight.
 const WINDOW: u64 = 100;
 
-/// Runs the test of that name in a namespace. Returns whether this process is the one inside.
+/// Runs the test of that name in a namespace. Returns whether this process is the inner one.
 fn inside() -> bool {
     if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
         netvale_harness::skip("needs root and /dev/net/tun");
@@ -30,7 +30,7 @@ fn inside() -> bool {
     common::inside(&["--net"])
 }
 
-/// A cable whose far end is the stack's, which finishes its frames itself.
+/// A cable whose far end belongs to the stack, which completes its frames itself.
 fn cable_to_the_stack(queues: u32) {
     cable("nva", "nvb", queues);
     let quiet = std::process::Command::new("ethtool").args(["-K", "nvb", "tx", "off", "gso", "off"]).output().unwrap();
@@ -38,7 +38,7 @@ fn cable_to_the_stack(queues: u32) {
     address("nvb");
 }
 
-/// How many datagrams came again, on the way there and back, and how many did not come.
+/// Numbers of datagrams repeated on the way there and back, and of missing ones.
 #[derive(Debug, Default)]
 struct Came {
     there: u64,
@@ -46,14 +46,18 @@ struct Came {
     missing: u64,
 }
 
-/// Numbered datagrams from the stack to a port, which sends each back, while `d` is killed again and again, and a while
-/// after it. All come both ways, in order; returns how many came again nevertheless, or did not come.
+/// Sends numbered datagrams from the stack to a port, which returns each, while `d` is killed repeatedly, and for a
+/// while after. They arrive both ways, in order; returns the numbers of repeated and missing ones.
 fn ping_pong(d: &Daemon, port: &mut Port) -> Came {
     let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
     socket.connect((PEER, 9)).unwrap();
     socket.set_nonblocking(true).unwrap();
-    let (mut sent, mut there, mut back, mut came) = (0u64, 0u64, 0u64, Came::default());
-    let (mut last, mut place) = (Instant::now(), vec![0; 4096]);
+    let mut sent = 0u64;
+    let mut there = 0u64;
+    let mut back = 0u64;
+    let mut came = Came::default();
+    let mut last = Instant::now();
+    let mut place = vec![0; 4096];
     let mut round = |more: bool, sent: &mut u64, back: &mut u64| {
         if more && *sent < *back + WINDOW && socket.send(&sent.to_le_bytes()).is_ok() {
             *sent += 1;
@@ -62,7 +66,8 @@ fn ping_pong(d: &Daemon, port: &mut Port) -> Came {
         while let Some(n) = port.rx()[0].recv(&mut place) {
             let Some(got) = number(&place[..n]) else { continue };
             came.missing += got.saturating_sub(there);
-            (came.there, last) = (came.there + u64::from(got < there), Instant::now());
+            came.there += u64::from(got < there);
+            last = Instant::now();
             there = there.max(got + 1);
             until("room", || {
                 port.tx()[0].sync();
@@ -73,7 +78,8 @@ fn ping_pong(d: &Daemon, port: &mut Port) -> Came {
         while let Ok(n) = socket.recv(&mut place) {
             let got = u64::from_le_bytes(place[..n].try_into().unwrap());
             came.missing += got.saturating_sub(*back);
-            (came.back, last) = (came.back + u64::from(got < *back), Instant::now());
+            came.back += u64::from(got < *back);
+            last = Instant::now();
             *back = (*back).max(got + 1);
         }
         assert!(last.elapsed() < common::LIMIT, "{sent} sent, {there} there, {back} back");
@@ -99,13 +105,13 @@ fn ping_pong(d: &Daemon, port: &mut Port) -> Came {
 }
 
 impl Came {
-    /// Nothing is missing. A batch of each ring may come again after each kill; what comes again is sent back again.
+    /// No datagram is missing. A batch of each ring may repeat after each kill; repeated ones are returned again.
     fn is_complete(&self, rings: u64) {
         assert_eq!(self.missing, 0, "{self:?}");
         self.at_most_batches(rings);
     }
 
-    /// The same, but a batch that was being read from the stack may be missing, both ways.
+    /// Like [`Came::is_complete`], but a batch in transit from the stack may be missing, both ways.
     fn is_complete_but_for_the_stack(&self, rings: u64) {
         assert!(self.missing <= 2 * KILLS * BATCH, "{self:?}");
         self.at_most_batches(rings);
@@ -116,8 +122,8 @@ impl Came {
     }
 }
 
-/// Objective: an interface on a switch goes on with its sockets, its buffers and its program when the daemon is killed
-/// under traffic: nothing is lost. Given back, it is as before.
+/// Objective: an interface on a switch continues with its sockets, buffers and program after kills of the daemon under
+/// traffic: no frame is lost. Once detached, it is as before.
 #[test]
 fn on_a_switch() {
     if !inside() {
@@ -138,7 +144,7 @@ fn on_a_switch() {
     }
 }
 
-/// Objective: the stack behind an interface on a switch goes on, too; what was being read from its TAP may be lost.
+/// Objective: an interface's host stack on a switch continues, too; frames in transit from its TAP may be lost.
 #[test]
 fn stack_on_a_switch() {
     if !inside() {
@@ -160,8 +166,8 @@ fn stack_on_a_switch() {
     until("no TAP", || Interface::find("nvhost0").is_err());
 }
 
-/// Objective: a program that has an interface open does not notice that the daemon is killed, neither at its queues nor
-/// at its host rings; when it ends, also while no daemon runs, the interface is as before.
+/// Objective: a program with an open interface does not notice kills of the daemon, neither at its queues nor at its
+/// host rings; after its end, also while no daemon runs, the interface is as before.
 #[test]
 fn in_a_program() {
     if !inside() {
@@ -185,7 +191,7 @@ fn in_a_program() {
             came.is_complete_but_for_the_stack(2);
             counters_go_on(&d, &mut port);
         }
-        // The last one ends before the next daemon begins.
+        // The last one ends before the next daemon starts.
         d.is_restarted(Signal::KILL, || drop(port));
         until("no TAP", || Interface::find("nvhost0").is_err());
         until("no program", || Interface::find("nva").unwrap().program().is_none());
@@ -193,7 +199,7 @@ fn in_a_program() {
 }
 
 fn counters_go_on(d: &Daemon, port: &mut Port) {
-    // Kept again twice: the second time began after the frames had come.
+    // Saved twice: the second save began after the arrival of the frames.
     for _ in 0..2 {
         let before = d.manager().names();
         until("counters are kept", || {
@@ -208,8 +214,8 @@ fn counters_go_on(d: &Daemon, port: &mut Port) {
     assert!(frames.len() == 2 && frames.iter().all(|frames| *frames >= Some(300)), "{shown}");
 }
 
-/// Objective: what the service manager keeps of an interface that is gone, or whose queue another program has by then,
-/// is no reason not to start; the port is attached anew where it can be.
+/// Objective: kept state of a vanished interface, or of one whose queue another program has by now, does not prevent
+/// the start; the port is attached anew where possible.
 #[test]
 fn gone_meanwhile() {
     if !inside() {
@@ -220,7 +226,7 @@ fn gone_meanwhile() {
     attach(&d, "netmap:nva", json!({}));
     d.is_restarted(Signal::KILL, || {
         common::ip("link del nva");
-        // Another one of that name.
+        // Another interface of that name.
         cable_to_the_stack(1);
     });
     until("attached anew", || Interface::find("nva").unwrap().program().is_some());

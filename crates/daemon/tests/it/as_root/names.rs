@@ -1,4 +1,4 @@
-//! Interfaces that are called as people call them, and names of other users' switches.
+//! Interfaces with natural names, and names of other users' switches.
 
 use crate::common;
 
@@ -13,7 +13,7 @@ use serde_json::json;
 const ALICE: u32 = 70_001;
 const BOB: u32 = 70_002;
 
-/// Runs the test of that name in a namespace. Returns whether this process is the one inside.
+/// Runs the test of that name in a namespace. Returns whether this process is the inner one.
 fn inside() -> bool {
     if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
         netvale_harness::skip("needs root and /dev/net/tun");
@@ -22,8 +22,8 @@ fn inside() -> bool {
     common::inside(&["--net"])
 }
 
-/// Objective: programs open interfaces with `-` and with a number at their end, with a daemon and without; a ring of
-/// one is named by quotes, or behind the whole name.
+/// Objective: programs open interfaces with `-` and with a trailing number, with a daemon and without; a ring of such
+/// an interface is named with quotes, or after the whole name.
 #[test]
 fn opened() {
     if !inside() {
@@ -52,8 +52,8 @@ fn carried(a: &mut Port, b: &mut Port) -> bool {
     common::carry(a, b, &frames) == frames && common::carry(b, a, &frames) == frames
 }
 
-/// Objective: such interfaces are ports of their names, by each way to attach them; they are exported, applied, and
-/// continued as such.
+/// Objective: such interfaces are ports of their names, however they are attached; they are exported, applied and
+/// restored as such.
 #[test]
 fn attached() {
     if !inside() {
@@ -74,7 +74,7 @@ fn attached() {
     let text = d.call("config.export", json!({}))["result"]["text"].as_str().unwrap().to_owned();
     let again = d.call("config.apply", json!({"text": text}));
     assert_eq!((&again["result"]["changes"], &again["result"]["unchanged"]), (&json!([]), &json!(6)), "{text}");
-    // Another interface, of the name that the ring's would be: what is continued stays what it was.
+    // Another interface, with the name of the ring: the restored port is still the same.
     cable("vnet", "vnet-6", 1);
     d.is_succeeded();
     assert_eq!(d.ports(), all);
@@ -84,7 +84,7 @@ fn attached() {
     });
 }
 
-/// Objective: a user who names a switch by its alias gets what the switch's own name allows, and no more.
+/// Objective: a user who names a switch by its alias has the rights on the switch's own name, and no more.
 #[test]
 fn permissions_are_those_of_the_switch() {
     if !rustix::process::geteuid().is_root() {

@@ -1,4 +1,4 @@
-//! What users who meet on a shared switch do to each other, and what one user takes of the daemon.
+//! Effects of users on each other on a shared switch, and one user's share of the daemon.
 
 use crate::common;
 
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 const ALICE: u32 = 70_001;
 const BOB: u32 = 70_002;
 
-/// A daemon for all users, with a switch `vale0` on which they meet.
+/// A daemon for all users, with the shared switch `vale0`.
 fn daemon(more: &str) -> Daemon {
     let dir = tempfile::tempdir().unwrap();
     std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
@@ -43,14 +43,15 @@ fn refused_addresses(d: &Daemon) -> u64 {
     d.call("switch.list", json!({}))["result"][0]["refused_addresses"].as_u64().unwrap()
 }
 
-/// Objective: a lossless port that does not read holds its own user's senders back, and nobody else's: their frames for
-/// it are dropped when it is full, those for others arrive.
+/// Objective: a lossless port that does not read holds back only its own user's senders: frames of others are dropped
+/// when it is full, and arrive at other ports.
 #[test]
 fn lossless_within_one_user() {
     let d = daemon(SHARED);
     let lossless = Options { lossless: true, slots: 16, ..d.options() };
     let mut slow = open(ALICE, "vale0:slow", &lossless).unwrap();
-    let (mut sender, mut other) = (opened(&d, BOB, "vale0:sender"), opened(&d, BOB, "vale0:other"));
+    let mut sender = opened(&d, BOB, "vale0:sender");
+    let mut other = opened(&d, BOB, "vale0:other");
     send(&mut slow, &frame(255, 1, 0));
     assert_eq!([receive(&mut sender), receive(&mut other)], [frame(255, 1, 0); 2]);
     send(&mut other, &frame(255, 2, 0));
@@ -60,15 +61,16 @@ fn lossless_within_one_user() {
         send(&mut sender, &frame(2, 3, tag));
         assert_eq!(receive(&mut other), frame(2, 3, tag), "frame {tag}");
     }
-    // Its ring has room for 15, and the other's broadcast is there.
+    // Its ring has room for 15, one of them taken by the other's broadcast.
     until("the rest is dropped", || drops(&d, "vale0:slow") == json!({"no-room": 60 - 14}));
 }
 
-/// Objective: a source address that another user's port has does not move to who makes it up; with its port it is free.
+/// Objective: a source address of another user's port does not move to a forger; without that port it is free.
 #[test]
 fn made_up_sources() {
     let d = daemon(SHARED);
-    let (mut alice, mut bob) = (opened(&d, ALICE, "vale0:a"), opened(&d, BOB, "vale0:b"));
+    let mut alice = opened(&d, ALICE, "vale0:a");
+    let mut bob = opened(&d, BOB, "vale0:b");
     let mut root = opened(&d, 0, "vale0:c");
     let announce = |port: &mut Port, hears: &mut Port| {
         send(port, &frame(255, 1, 7));
@@ -87,8 +89,7 @@ fn made_up_sources() {
     until("it arrives", || receive(&mut bob) == frame(1, 9, 10));
 }
 
-/// Objective: the same holds for persistent ports, also when another user attaches them: addresses and quota are their
-/// owner's.
+/// Objective: the same for persistent ports, also when attached by another user: addresses and quota are their owner's.
 #[test]
 fn persistent_ports_too() {
     let d = daemon(&format!("[quota]\naddresses = 1\n{SHARED}"));
@@ -106,7 +107,7 @@ fn persistent_ports_too() {
     assert_eq!(refused_addresses(&d), 2, "Alice's, and one too many");
 }
 
-/// Objective: a flood of made-up sources from all of a user's ports takes no more of the table than the quota.
+/// Objective: a flood of forged sources from all ports of a user takes no more table entries than the quota.
 #[test]
 fn addresses_without_end() {
     let d = daemon(&format!("[quota]\naddresses = 100\n{SHARED}"));
@@ -115,7 +116,7 @@ fn addresses_without_end() {
     send(&mut alice, &frame(255, 1, 0));
     receive(&mut flood[0]);
     let mut number = 0u16;
-    // A batch brings news of some addresses only, learned or refused; a busy worker takes many frames in one.
+    // A batch reports only some addresses, learned or refused; a busy worker takes many frames in one batch.
     let mut send_on = |count: u16| {
         for _ in 0..count {
             number = number.wrapping_add(1);
@@ -135,7 +136,7 @@ fn addresses_without_end() {
     assert_eq!(addresses(), 101);
 }
 
-/// Objective: past a quota of descriptors, or of memory by a device's memory, a user is refused, and told of which.
+/// Objective: over a quota of descriptors, or of memory by a device's memory, a user is refused by its name.
 #[test]
 fn many_rings_and_large_devices() {
     let folder = tempfile::tempdir().unwrap();
@@ -163,7 +164,7 @@ fn many_rings_and_large_devices() {
     assert!(attach("two", 2048)["error"].is_object(), "what the first one has counts");
 }
 
-/// Objective: a user who leaves answers unread on many connections loses them past the quota; others are answered.
+/// Objective: a user who leaves answers unread on many connections loses those over the quota; others are answered.
 #[test]
 fn unread_answers() {
     let d = daemon("[quota]\nunread_kib = 64");
@@ -184,11 +185,11 @@ fn unread_answers() {
     assert!(stats(&d)["refused"].as_u64().unwrap() > 0);
 }
 
-/// As many watches of a wake-up as make ringing it take milliseconds.
+/// Number of watches of a wake-up that make ringing it take milliseconds.
 const WATCHED: usize = 225_000;
 
-/// Objective: a user whose wake-up is watched by a great number of descriptors, so that ringing it takes a worker's
-/// time loses the port, by name; what others send goes on arriving.
+/// Objective: a user whose wake-up has very many watchers, so that ringing it takes a worker's time, loses the port, by
+/// name; frames of others keep arriving.
 #[test]
 fn a_wake_up_with_very_many_watchers_costs_its_port() {
     let d = daemon(SHARED);
@@ -198,7 +199,7 @@ fn a_wake_up_with_very_many_watchers_costs_its_port() {
     let mut tag = 0u8;
     until("it is gone", || {
         tag = tag.wrapping_add(1);
-        // It takes what came, and asks to be woken each time.
+        // It takes the received frames, and requests a wake-up each time.
         let ring = &mut bob.rx()[0];
         while ring.recv(&mut [0; 4096]).is_some() {}
         let _ = ring.sync();
@@ -211,8 +212,8 @@ fn a_wake_up_with_very_many_watchers_costs_its_port() {
     assert!(evicted.contains("watched"), "{evicted}");
 }
 
-/// Objective: a user with many ports cannot hold a worker up with one after the other: a doorbell that blocks costs all
-/// of the user's ports, and for a while the user gets no new ones. Others lose nothing.
+/// Objective: a user with many ports cannot hold a worker up with one after another: a blocking doorbell costs all of
+/// the user's ports, and a lockout follows. Others lose nothing.
 #[test]
 fn one_doorbell_costs_all() {
     let d = daemon(SHARED);
@@ -237,8 +238,8 @@ fn one_doorbell_costs_all() {
     assert_eq!(receive(&mut alice[0]), frame(255, 2, 8));
 }
 
-/// Objective: a user whose requests are refused again and again fills no log: past a number of lines a second they are
-/// counted, and the count is logged. Others' lines are there, and all refusals are counted.
+/// Objective: a user whose requests are refused repeatedly does not fill the log: lines over the limit are counted, and
+/// the count is logged. Others' lines appear, and all refusals are counted.
 #[test]
 fn lines_of_the_log() {
     let d = daemon("[quota]\nlog_lines = 5");
@@ -254,13 +255,14 @@ fn lines_of_the_log() {
     assert_eq!(lines(BOB), 1);
     until("what is left out is counted", || log().contains("lines about this user were left out"));
     let skipped = || log().lines().filter_map(left_out).sum::<usize>();
-    let (counted, written) = (skipped(), lines(ALICE));
+    let counted = skipped();
+    let written = lines(ALICE);
     assert!(counted > 0 && written >= 5 && written + counted <= 300, "{written} written, {counted} left out");
     assert_eq!(as_user(ALICE, || stats(&d))["refused"], 300);
     until("all are accounted for", || skipped() + lines(ALICE) == 300);
 }
 
-/// The number in a line that says how many were left out.
+/// Returns the number in a line about dropped lines.
 fn left_out(line: &str) -> Option<usize> {
     let (before, _) = line.split_once(" lines about this user were left out")?;
     before.rsplit(' ').next()?.parse().ok()

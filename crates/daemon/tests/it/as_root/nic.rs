@@ -1,7 +1,7 @@
-//! Network interfaces through AF_XDP: veth pairs and the loopback interface of a network namespace made for each test.
+//! Network interfaces through AF_XDP: veth pairs and the loopback interface of a network namespace for each test.
 //!
-//! Each test runs itself again under unshare(1). XDP programs are root's alone, also in namespaces: without it they say
-//! *skipped*.
+//! Each test runs itself again under unshare(1). XDP programs need root, also in namespaces: without it the tests
+//! report *skipped*.
 
 use crate::common;
 
@@ -17,7 +17,7 @@ use netvale_harness::attacks::filters::Listeners;
 use netvale_mem::csb::Csb;
 use serde_json::json;
 
-/// Runs the test of that name in a namespace. Returns whether this process is the one inside.
+/// Runs the test of that name in a namespace. Returns whether this process is the inner one.
 fn inside() -> bool {
     if !rustix::process::geteuid().is_root() {
         netvale_harness::skip("XDP programs need root");
@@ -26,7 +26,7 @@ fn inside() -> bool {
     common::inside(&["--net"])
 }
 
-/// With as many slots as the interface's default.
+/// Opens a port with the interface's default number of slots.
 fn open(d: &Daemon, name: &str) -> Result<Port, Error> {
     let options = Options { slots: 0, ..d.options() };
     Port::open_with(name, &options)
@@ -43,7 +43,7 @@ fn notes(d: &Daemon, port: &str) -> String {
     d.call("port.show", json!({"port": port}))["result"]["notes"].to_string()
 }
 
-/// Objective: frames cross from one end's ring to the other's, byte for byte and in order, both ways; closed, the
+/// Objective: frames cross from one end's ring to the other's, unchanged and in order, both ways; once closed, the
 /// interfaces are as before.
 #[test]
 fn both_ways() {
@@ -52,7 +52,8 @@ fn both_ways() {
     }
     let d = Daemon::start("");
     cable("nva", "nvb", 1);
-    let (mut a, mut b) = (open(&d, "netmap:nva").unwrap(), open(&d, "netmap:nvb").unwrap());
+    let mut a = open(&d, "netmap:nva").unwrap();
+    let mut b = open(&d, "netmap:nvb").unwrap();
     assert_eq!(a.info().mem_id, b.info().mem_id, "both in one region");
     assert!(notes(&d, "netmap:nva").contains("in the driver"), "{}", notes(&d, "netmap:nva"));
     let frames = frames();
@@ -63,8 +64,8 @@ fn both_ways() {
     until("no program", || Interface::find("nva").unwrap().program().is_none());
 }
 
-/// Objective: a whole ring that is handed over with one sync leaves without another call, though the kernel's ring
-/// takes part of it at a time.
+/// Objective: a whole ring handed over with one sync leaves without another call, though the kernel's ring accepts only
+/// parts of it.
 #[test]
 fn a_ring_at_once() {
     if !inside() {
@@ -72,7 +73,8 @@ fn a_ring_at_once() {
     }
     let d = Daemon::start("");
     cable("nva", "nvb", 1);
-    let (mut a, mut b) = (open(&d, "netmap:nva").unwrap(), open(&d, "netmap:nvb").unwrap());
+    let mut a = open(&d, "netmap:nva").unwrap();
+    let mut b = open(&d, "netmap:nvb").unwrap();
     let count = a.tx()[0].space();
     for i in 0..count {
         assert!(a.tx()[0].send(&frame(1, 2, i as u8)));
@@ -83,7 +85,7 @@ fn a_ring_at_once() {
     }
 }
 
-/// Objective: a buffer that was received is sent from the other interface's ring by exchanging it, without a copy.
+/// Objective: a received buffer is sent from the other interface's ring by a swap, without a copy.
 #[test]
 fn buffers_are_exchanged() {
     if !inside() {
@@ -98,7 +100,8 @@ fn buffers_are_exchanged() {
         a.tx()[0].sync();
         assert!(b.wait(Interest::Rx, Some(common::LIMIT)).unwrap());
         assert!(c.wait(Interest::Tx, Some(common::LIMIT)).unwrap());
-        let (rx, tx) = (&b.rx()[0], &c.tx()[0]);
+        let rx = &b.rx()[0];
+        let tx = &c.tx()[0];
         assert!(netvale::swap_buffers(rx, rx.at(0), tx, tx.at(0)));
         b.rx()[0].advance(1);
         c.tx()[0].advance(1);
@@ -108,8 +111,8 @@ fn buffers_are_exchanged() {
     }
 }
 
-/// Objective: interfaces that a program opens without a daemon lie in region 1, too, and exchange buffers; one with
-/// buffers of its own size does not.
+/// Objective: interfaces opened without a daemon lie in region 1, too, and swap buffers; one with its own buffer size
+/// does not.
 #[test]
 fn without_a_daemon() {
     if !inside() {
@@ -129,7 +132,8 @@ fn without_a_daemon() {
         common::send(&mut a, &frame(1, 2, tag));
         assert!(b.wait(Interest::Rx, Some(common::LIMIT)).unwrap());
         assert!(c.wait(Interest::Tx, Some(common::LIMIT)).unwrap());
-        let (rx, tx) = (&b.rx()[0], &c.tx()[0]);
+        let rx = &b.rx()[0];
+        let tx = &c.tx()[0];
         assert!(netvale::swap_buffers(rx, rx.at(0), tx, tx.at(0)));
         b.rx()[0].advance(1);
         c.tx()[0].advance(1);
@@ -139,7 +143,7 @@ fn without_a_daemon() {
     }
 }
 
-/// Objective: each queue can be a program's own; one that is taken, or not there, is refused by number.
+/// Objective: each queue can belong to a separate program; a taken or missing queue is refused by number.
 #[test]
 fn one_queue_each() {
     if !inside() {
@@ -156,8 +160,8 @@ fn one_queue_each() {
     until("the first queue is free", || open(&d, "netmap:nva-0").is_ok());
 }
 
-/// Objective: on a switch, an interface learns and forwards like any other port, and a frame with work left is finished
-/// for it.
+/// Objective: on a switch, an interface learns and forwards like any other port, and pending offloads are completed for
+/// it.
 #[test]
 fn on_a_switch() {
     if !inside() {
@@ -167,7 +171,8 @@ fn on_a_switch() {
     cable("nva", "nvb", 1);
     let reply = d.call("port.attach", json!({"switch": "vale0", "port": "netmap:nva", "options": {}}));
     assert_eq!(reply["result"]["kind"], "nic", "{reply}");
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), open(&d, "netmap:nvb").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = open(&d, "netmap:nvb").unwrap();
     common::send(&mut a, &frame(255, 1, 1));
     assert_eq!(receive(&mut b), frame(255, 1, 1));
     for tag in 0..200 {
@@ -176,7 +181,7 @@ fn on_a_switch() {
         common::send(&mut a, &frame(2, 1, tag));
         assert_eq!(receive(&mut b), frame(2, 1, tag));
     }
-    // More than one call to the kernel takes, and nothing behind it.
+    // More frames than one call to the kernel takes, and none after.
     let mut burst = open(&d, "vale0:burst").unwrap();
     (0..400).for_each(|tag| assert!(burst.tx()[0].send(&frame(2, 3, tag as u8))));
     burst.tx()[0].sync();
@@ -185,8 +190,8 @@ fn on_a_switch() {
     until("no program", || Interface::find("nva").unwrap().program().is_none());
 }
 
-/// Objective: an interface whose driver has no XDP is served in the stack: the loopback interface gives back what is
-/// sent, to a program; it is no port of a switch, which would learn all addresses behind it.
+/// Objective: an interface without XDP in its driver is served in the stack: the loopback interface returns sent frames
+/// to a program; it cannot be a port on a switch, which would learn all addresses behind it.
 #[test]
 fn generic_mode() {
     if !inside() {
@@ -214,7 +219,8 @@ fn jumbo_frames() {
     cable("nva", "nvb", 1);
     ip("link set nva mtu 9000");
     ip("link set nvb mtu 9000");
-    let (mut a, mut b) = (open(&d, "netmap:nva").unwrap(), open(&d, "netmap:nvb").unwrap());
+    let mut a = open(&d, "netmap:nva").unwrap();
+    let mut b = open(&d, "netmap:nvb").unwrap();
     let frames: Vec<Vec<u8>> = (0..100u32)
         .map(|i| {
             let mut frame: Vec<u8> = (0..9014 - i * 50).map(|k| (k * 3 + i) as u8).collect();
@@ -225,14 +231,15 @@ fn jumbo_frames() {
     assert!(carry(&mut a, &mut b, &frames) == frames);
 }
 
-/// Objective: what stands in the way is named: no such interface, another program, a kernel's limit; and nothing is
-/// left behind.
+/// Objective: obstacles are named: a missing interface, another program, a kernel limit; a refusal leaves nothing
+/// behind.
 #[test]
 fn refusals() {
     if !inside() {
         return;
     }
-    let (d, other) = (Daemon::start(""), Daemon::start(""));
+    let d = Daemon::start("");
+    let other = Daemon::start("");
     cable("nva", "nvb", 1);
     assert!(refused(open(&d, "netmap:nosuch0")).contains("no interface nosuch0"));
     let _held = open(&other, "netmap:nva").unwrap();
@@ -251,7 +258,7 @@ fn refusals() {
 }
 
 /// Objective: a program that writes nonsense into its host rings loses its own frames, by name, and keeps no worker
-/// awake; when it comes to reason, its rings work.
+/// awake; once it is sane again, its rings work.
 #[test]
 fn nonsense_in_host_rings() {
     if !inside() {
@@ -260,7 +267,8 @@ fn nonsense_in_host_rings() {
     let d = Daemon::start("workers = 1");
     cable("nva", "nvb", 1);
     let mut host = open(&d, "netmap:nva^").unwrap();
-    let (mut x, mut y) = (d.open("vale0:x").unwrap(), d.open("vale0:y").unwrap());
+    let mut x = d.open("vale0:x").unwrap();
+    let mut y = d.open("vale0:y").unwrap();
     let dropped = |why: &str| {
         let shown = d.call("port.show", json!({"port": "netmap:nva^"}));
         let rings = shown["result"]["rings"].as_array().unwrap().clone();
@@ -280,13 +288,13 @@ fn nonsense_in_host_rings() {
     until("bad-buffer", || dropped("bad-buffer") == 1);
     slots(&mut host, 1, None, u16::MAX, 0);
     until("a length", || dropped("bad-buffer") == 2);
-    // As in netmap, the flag means nothing here.
+    // As in netmap, the flag has no effect here.
     slots(&mut host, 1, None, 60, netvale_abi::slot::NS_INDIRECT);
     slots(&mut host, 200, None, 60, netvale_abi::slot::NS_MOREFRAG);
     until("endless", || dropped("endless-frame") >= 1);
-    // The rest is a frame that has no end yet; and then heads that cannot be.
+    // The rest is an incomplete frame; then impossible heads.
     falls_asleep(&d);
-    // Of the host tx ring, behind that of the one queue.
+    // The host tx ring follows that of the one queue.
     let at = |base: u64| base + 64 * u64::from(host.info().csb_first + 1);
     let csb = Csb::new(host.mapping(), at(host.info().csb_atok), at(host.info().csb_ktoa)).unwrap();
     let head = csb.head();
@@ -305,7 +313,7 @@ fn nonsense_in_host_rings() {
     assert_eq!(dropped("indirect"), 0);
 }
 
-/// Objective: an interface has no offsets, and says so with netmap's errno; it can be opened without.
+/// Objective: an interface has no offsets, and refuses them with netmap's errno; without them it can be opened.
 #[test]
 fn offsets_are_refused() {
     if !inside() {
@@ -323,8 +331,7 @@ fn offsets_are_refused() {
     open(&d, "netmap:nva").unwrap();
 }
 
-/// Objective: an interface that is deleted while a program has it costs that program its frames, and nobody processor
-/// time.
+/// Objective: an interface deleted under a program costs that program its frames, and no CPU time.
 #[test]
 fn deleted_interface() {
     if !inside() {
@@ -333,7 +340,8 @@ fn deleted_interface() {
     let d = Daemon::start("workers = 1");
     cable("nva", "nvb", 1);
     let mut a = open(&d, "netmap:nva").unwrap();
-    let (mut x, mut y) = (d.open("vale0:x").unwrap(), d.open("vale0:y").unwrap());
+    let mut x = d.open("vale0:x").unwrap();
+    let mut y = d.open("vale0:y").unwrap();
     ip("link del nva");
     for tag in 0..20 {
         a.tx()[0].send(&frame(1, 2, tag));
@@ -344,7 +352,7 @@ fn deleted_interface() {
     falls_asleep(&d);
 }
 
-/// Objective: a link that goes down and comes up again, at either end, costs frames and nothing else.
+/// Objective: a link that flaps, at either end, costs only frames.
 #[test]
 fn link_flaps() {
     if !inside() {
@@ -352,7 +360,8 @@ fn link_flaps() {
     }
     let d = Daemon::start("");
     cable("nva", "nvb", 1);
-    let (mut a, mut b) = (open(&d, "netmap:nva").unwrap(), open(&d, "netmap:nvb").unwrap());
+    let mut a = open(&d, "netmap:nva").unwrap();
+    let mut b = open(&d, "netmap:nvb").unwrap();
     let frames = &frames()[..1000];
     for end in ["nva", "nvb", "nva"] {
         assert!(carry(&mut a, &mut b, frames) == frames);
@@ -362,7 +371,7 @@ fn link_flaps() {
             a.tx()[0].sync();
         }
         ip(&format!("link set {end} up"));
-        // What was sent into the void, or is still on its way.
+        // Frames sent into the void, or still in flight.
         until("a clean wire", || {
             let mut place = [0; 2048];
             a.tx()[0].sync();
@@ -382,7 +391,7 @@ fn link_flaps() {
     assert!(carry(&mut b, &mut a, frames) == frames);
 }
 
-/// Objective: queues that are taken away under a program cost it their frames, and nobody else anything.
+/// Objective: queues removed under a program cost it frames, and affect no other.
 #[test]
 fn fewer_queues() {
     if !inside() {
@@ -390,7 +399,8 @@ fn fewer_queues() {
     }
     let d = Daemon::start("");
     cable("nva", "nvb", 2);
-    let (mut first, mut second) = (open(&d, "netmap:nva-0").unwrap(), open(&d, "netmap:nva-1").unwrap());
+    let mut first = open(&d, "netmap:nva-0").unwrap();
+    let mut second = open(&d, "netmap:nva-1").unwrap();
     let mut b = open(&d, "netmap:nvb-0").unwrap();
     let changed = Command::new("ethtool").args(["-L", "nva", "rx", "1", "tx", "1"]).output().unwrap();
     for tag in 0..100 {
@@ -406,7 +416,7 @@ fn fewer_queues() {
     assert_eq!(receive(&mut first), frame(1, 2, 7));
 }
 
-/// A process in another namespace; ended when dropped.
+/// A process in another namespace; ended on drop.
 struct There(std::process::Child);
 
 impl Drop for There {
@@ -416,8 +426,8 @@ impl Drop for There {
     }
 }
 
-/// Objective: a program that marks frames and lets them go is transparent: they pass from the interface to the stack,
-/// and back; what is not marked is lost.
+/// Objective: a program that marks frames and releases them is transparent: they pass from the interface to the stack,
+/// and back; unmarked ones are lost.
 #[test]
 fn transparent_forwarding() {
     if !inside() {
@@ -452,7 +462,8 @@ fn transparent_forwarding() {
                     let mem = ring.mem();
                     mem.set_flags(mem.flags() | netvale_abi::ring::NR_FORWARD);
                     for k in 0..ring.space() {
-                        let (i, slot) = (ring.at(k), ring.slot(ring.at(k)));
+                        let i = ring.at(k);
+                        let slot = ring.slot(ring.at(k));
                         let forward = if mark.load(Relaxed) { netvale_abi::slot::NS_FORWARD } else { 0 };
                         ring.mem().set_len_flags(i, slot.len, slot.flags | forward);
                     }
@@ -469,8 +480,8 @@ fn transparent_forwarding() {
     });
 }
 
-/// Objective: who is at the far end of a veth, and has each frame heard by very many sockets with the longest filters,
-/// takes a part of the worker's time, not nearly all of it; when they are gone, the interface takes all frames again.
+/// Objective: a host at the far end of a veth that has very many sockets filter each frame with the longest filters
+/// takes a part of the worker's time, not nearly all; without the sockets, the interface accepts all frames again.
 #[test]
 fn filtering_sockets() {
     if !inside() {
@@ -482,13 +493,13 @@ fn filtering_sockets() {
     beside_slow_frames(&d, "vale0:nva", || Listeners::at("nvb", 800).unwrap());
 }
 
-/// What ip(8) says of an interface.
+/// The properties of an interface, from ip(8).
 fn link(name: &str) -> serde_json::Value {
     let out = Command::new("ip").args(["-json", "-statistics", "link", "show", name]).output().unwrap();
     serde_json::from_slice::<serde_json::Value>(&out.stdout).unwrap()[0].take()
 }
 
-/// Objective: the same where a tunnel leads over the veth. A tunnel's other VTEPs get all that is for them.
+/// Objective: the same for a tunnel over the veth. Its other VTEPs get all frames for them.
 #[test]
 fn filtering_sockets_behind_a_tunnel() {
     if !inside() {
@@ -508,7 +519,7 @@ fn filtering_sockets_behind_a_tunnel() {
     let shown = show(&d, "vale0:vx");
     let rings = shown["rings"].as_array().unwrap();
     let sent = rings.iter().map(|ring| ring["frames"].as_u64().unwrap()).max().unwrap();
-    // Many datagrams are one packet there: each has a header and a frame.
+    // Many datagrams count as one packet there: each has a header and a frame.
     let came = link("nvd")["stats64"]["rx"]["bytes"].as_u64().unwrap() / (8 + frame(0, 0, 0).len() as u64);
     println!("{came} datagrams came at the other VTEP, of {sent} to both");
     assert!(came * 3 > sent, "{came} datagrams came at the other VTEP, of {sent} to both");

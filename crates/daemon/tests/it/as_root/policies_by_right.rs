@@ -1,5 +1,5 @@
-//! Which policies users set of their ports, and where: the table of docs/reference/security.md, asked of a daemon by
-//! real users over its real sockets.
+//! Policies that users may set on their ports, by type of switch: the table of docs/reference/security.md, tested with
+//! real users on the daemon's real sockets.
 
 use crate::common;
 
@@ -16,14 +16,14 @@ use serde_json::{Value, json};
 const TABLE: &str = include_str!("../../../../../docs/reference/security.md");
 const DAEMON: u32 = 70_010;
 const USER: u32 = 70_011;
-/// One that the user makes, and one that all share; the table's columns.
+/// The user's own switch, and a shared one: the table's columns.
 const SWITCHES: [&str; 2] = ["vale0", "vale9"];
 
 fn daemon() -> Daemon {
     daemon_with("")
 }
 
-/// One with more lines of `[switch]`.
+/// Starts a daemon with more lines of `[switch]`.
 fn daemon_with(more: &str) -> Daemon {
     let dir = tempfile::tempdir().unwrap();
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -31,7 +31,7 @@ fn daemon_with(more: &str) -> Daemon {
     Daemon::start_as(DAEMON, dir, &format!("[switch]\nshared = ['vale9']\n{more}\n[sockets]\nmode = '0666'"))
 }
 
-/// The rows behind the heading: policies, and whether a user may set them in each column.
+/// The rows below the heading: policies, and whether a user may set them in each column.
 fn rows() -> Vec<(BTreeSet<String>, [bool; 2])> {
     let (_, section) = TABLE.split_once("## Policies of one's own port").unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();
@@ -45,7 +45,7 @@ fn rows() -> Vec<(BTreeSet<String>, [bool; 2])> {
     lines.map(row).collect()
 }
 
-/// A value of a policy, with what it takes besides.
+/// A sample value of a policy, with other values that it needs.
 fn sample(option: &AttachOption) -> Value {
     let value = match option.shape {
         Shape::Flag | Shape::Switch => json!(true),
@@ -67,15 +67,15 @@ fn sample(option: &AttachOption) -> Value {
     options
 }
 
-/// Whether a request was carried out, or refused for want of a right; nothing else may be wrong with it.
+/// Whether a request succeeded, or lacked a right; it must have no other fault.
 fn is_permitted(reply: &Value, what: &str) -> bool {
     let errno = &reply["error"]["data"]["errno"];
     assert!(reply["error"].is_null() || *errno == libc::EACCES, "{what}: {reply}");
     reply["error"].is_null()
 }
 
-/// Objective: the table has each policy, and says who may set it: a user, of a port of their own, when it is
-/// attached and later; root and the daemon's own user, everywhere.
+/// Objective: the table lists each policy, and who may set it: a user on their own port, at attachment and later; root
+/// and the daemon's own user, everywhere.
 #[test]
 fn each_policy_is_set_by_whom_the_table_says() {
     if !rustix::process::geteuid().is_root() {
@@ -88,7 +88,7 @@ fn each_policy_is_set_by_whom_the_table_says() {
     assert_eq!(documented, policies.map(|option| option.key.to_owned()).collect());
     let call = |uid, method: &str, params: Value| as_user(uid, || d.call(method, params));
     for (column, switch) in SWITCHES.into_iter().enumerate() {
-        // The first one on a shared switch is not its owner.
+        // The first user on a shared switch is not its owner.
         call(USER, "port.attach", json!({"switch": switch, "port": "null:first"}));
         for (keys, may) in &rows {
             for key in keys {
@@ -109,8 +109,8 @@ fn each_policy_is_set_by_whom_the_table_says() {
     }
 }
 
-/// Objective: all rules of a user's ports together have a limit, whichever way they come; what one port had makes room
-/// when it gets others, and root has no limit.
+/// Objective: all rules of a user's ports together are limited, however they are set; replaced rules make room, and
+/// root has no limit.
 #[test]
 fn rules_are_rationed() {
     if !rustix::process::geteuid().is_root() {
@@ -138,7 +138,7 @@ fn rules_are_rationed() {
     assert!(attach(0, "root", vec![rule(4000), rule(4000)])["error"].is_null());
 }
 
-/// Attaches a user's persistent port to a switch, or takes it off. Returns the errno.
+/// Attaches a user's persistent port to a switch, or detaches it. Returns the errno.
 fn move_persistent(d: &Daemon, attaches: bool, switch: &str) -> i32 {
     let reqtype = if attaches { NETMAP_REQ_VALE_ATTACH } else { NETMAP_REQ_VALE_DETACH };
     request(d, USER, reqtype, &format!("{switch}:p0"), &[(16, 1)]).status
@@ -165,8 +165,8 @@ fn a_port_that_moves_brings_no_more_than_may_be_set() {
     assert_eq!(move_persistent(&d, true, "vale9"), 0);
 }
 
-/// Objective: ports begin with their switch's policies, whichever way they come; their users make them narrower only,
-/// whichever way they try, and root makes them what it likes.
+/// Objective: ports start with their switch's policies, however they are created; their users can only narrow them, by
+/// any request, and root can change them freely.
 #[test]
 fn a_switchs_policies_are_made_narrower_only() {
     if !rustix::process::geteuid().is_root() {
@@ -202,19 +202,19 @@ fn a_switchs_policies_are_made_narrower_only() {
         assert!(!attach(USER, "wider", wider.clone()) && !set(USER, wider.clone()), "{wider}");
         assert_eq!(policies("vale9:a"), usual);
     }
-    // The MTU, which is no policy, hides nothing.
+    // The MTU, which is not a policy, hides no other change.
     assert!(!set(USER, json!({"mtu": 1400, "isolated": false})));
     assert_eq!(policies("vale9:a"), usual);
     assert!(set(USER, json!({"rate_in": "10mbit", "storm_bcast": 5, "flood": false})));
     assert_eq!(policies("vale9:a"), json!({"isolated": true, "rate_in": "10mbit", "storm_bcast": 5, "flood": false}));
     assert!(set(USER, json!({"rate_in": null, "storm_bcast": null, "flood": null})));
     assert_eq!(policies("vale9:a"), usual);
-    // A switch of one's own begins so, too.
+    // A port on a user's own switch starts so, too.
     assert_eq!(move_persistent(&d, false, "vale9"), 0);
     assert_eq!(move_persistent(&d, true, "vale0"), 0);
     let set = |set: Value| is_permitted(&call(USER, "port.set", json!({"port": "vale0:p0", "set": set})), "set");
     assert!(!set(json!({"isolated": false})) && set(json!({"rate_in": "9gbit"})));
-    // Nor is a group's rate changed from there.
+    // Nor can a group's rate be changed from there.
     assert!(!set(json!({"rate_group": "tenant 9gbit"})) && set(json!({"rate_group": "tenant 1gbit"})));
     assert!(attach(0, "root", json!({"isolated": false, "rate_in": "40gbit"})));
     assert_eq!(policies("vale9:root"), json!({"isolated": false, "rate_in": "40gbit", "storm_bcast": 100}));

@@ -1,7 +1,7 @@
-//! TAP ports, in a network namespace made for each test.
+//! TAP ports, in a network namespace for each test.
 //!
-//! Each test runs itself again under unshare(1): there, the interfaces are nobody else's. Without the right to make a
-//! namespace it says *skipped*.
+//! Each test runs itself again under unshare(1), with interfaces of its own. Without the right to create a namespace it
+//! reports *skipped*.
 
 use crate::common;
 
@@ -15,7 +15,7 @@ use netvale::{Interest, Port};
 use netvale_harness::attacks::filters::Listeners;
 use serde_json::{Value, json};
 
-/// Runs the test of that name in a namespace. Returns whether this process is the one inside.
+/// Runs the test of that name in a namespace. Returns whether this process is the inner one.
 fn inside() -> bool {
     const OPTIONS: [&str; 3] = ["--net", "--user", "--map-root-user"];
     let allowed = Command::new("unshare").args(OPTIONS).arg("true").output().is_ok_and(|o| o.status.success());
@@ -28,11 +28,11 @@ fn inside() -> bool {
 
 const PEER: &str = "10.9.0.2";
 
-/// A TAP that is up, with an address and a neighbour on the switch.
+/// Attaches a TAP that is up, with an address, and a neighbour on the switch.
 fn tap(d: &Daemon, name: &str, options: Value) {
     let reply = d.call("port.attach", json!({"switch": "vale0", "port": format!("tap:{name}"), "options": options}));
     assert_eq!(reply["result"]["kind"], "tap", "{reply}");
-    // Without the stack's own multicasts, so that tests see only what they sent.
+    // Without the stack's own multicasts, so tests see only their own frames.
     std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1").unwrap();
     ip(&format!("addr add 10.9.0.1/24 dev {name}"));
     ip(&format!("link set {name} up"));
@@ -45,7 +45,7 @@ fn socket() -> UdpSocket {
     socket
 }
 
-/// The next frame of a port, of up to 64 KiB.
+/// Receives a port's next frame of up to 64 KiB.
 fn receive_long(port: &mut Port) -> Vec<u8> {
     assert!(port.wait(Interest::Rx, Some(LIMIT)).unwrap(), "no frame came");
     let mut frame = vec![0; 65_550];
@@ -55,7 +55,7 @@ fn receive_long(port: &mut Port) -> Vec<u8> {
     frame
 }
 
-/// The answer to a UDP frame: all addresses change places, which leaves the checksums as they are.
+/// The answer to a UDP frame: source and destination are swapped, which leaves the checksums valid.
 fn answer(frame: &[u8]) -> Vec<u8> {
     let mut back = frame.to_vec();
     for (a, b, n) in [(0, 6, 6), (26, 30, 4), (34, 36, 2)] {
@@ -65,7 +65,7 @@ fn answer(frame: &[u8]) -> Vec<u8> {
     back
 }
 
-/// Objective: a jumbo datagram leaves the stack as one frame of several slots, byte for byte, and its answer enters the
+/// Objective: a jumbo datagram leaves the stack as one frame of several slots, unchanged, and its answer enters the
 /// stack.
 #[test]
 fn jumbo_frames() {
@@ -109,15 +109,16 @@ fn several_queues() {
     assert!(frames.iter().filter(|&&n| n > 0).count() > 1, "one queue had all: {frames:?}");
 }
 
-/// Objective: an interface that is deleted under the daemon costs its own port frames, with a name, and no other; the
-/// port says so; its name is free again.
+/// Objective: an interface deleted under the daemon costs frames of its own port, by name, and no other's; the port
+/// reports it; its name is free again.
 #[test]
 fn deleted_interface() {
     if !inside() {
         return;
     }
     let d = Daemon::start("");
-    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let mut a = d.open("vale0:a").unwrap();
+    let mut b = d.open("vale0:b").unwrap();
     tap(&d, "nvt0", json!({}));
     ip("link del nvt0");
     for tag in 0..20 {
@@ -139,8 +140,8 @@ fn deleted_interface() {
     assert_eq!(&receive(&mut a)[42..47], b"again");
 }
 
-/// Objective: a TAP's MTU changes while frames pass, alone and with policies, all of it or nothing; it is in what is
-/// exported, and ports that have none refuse it.
+/// Objective: a TAP's MTU changes under traffic, alone and with policies, all or nothing; it is exported, and ports
+/// without an MTU refuse it.
 #[test]
 fn mtu_while_frames_pass() {
     if !inside() {
@@ -177,8 +178,8 @@ fn mtu_while_frames_pass() {
     assert_eq!(d.call("port.show", json!({"port": "vale0:v"}))["result"]["vhost"]["mtu"], 4000);
 }
 
-/// Objective: what was learned behind a TAP is forgotten with the first frame that finds its interface down, or gone:
-/// frames for it go to the port that has its address now. What a port keeps stays; one that comes up again is learned
+/// Objective: addresses learned behind a TAP are forgotten with the first frame that finds its interface down or gone:
+/// frames go to the port that has the address now. Sticky addresses stay; an interface that comes up again is learned
 /// again.
 #[test]
 fn links_that_go_down() {
@@ -187,7 +188,7 @@ fn links_that_go_down() {
     }
     let d = Daemon::start("");
     let mut a = d.open("vale0:a").unwrap();
-    // Whether an address is known of a port of that name.
+    // Whether an address is known at a port of that name.
     let is_known = |port: &str| {
         let table = d.call("switch.table", json!({"switch": "vale0"}))["result"].to_string();
         table.contains(&format!("\"vale0:{port}\""))
@@ -236,7 +237,7 @@ fn sleeps_and_wakes() {
     let slept = || stats(&d)["workers"][0]["slept_ns"].as_u64().unwrap();
     for round in 0..5u8 {
         let before = slept();
-        // Nothing comes meanwhile.
+        // No event arrives meanwhile.
         std::thread::sleep(Duration::from_millis(20));
         socket().send_to(&[round; 20], (PEER, 9)).unwrap();
         assert_eq!(receive(&mut a)[42..62], [round; 20]);
@@ -255,8 +256,7 @@ fn segment(i: u32) -> Vec<u8> {
     frame
 }
 
-/// Objective: segments that a program sends one behind the other come to a stack that wants that as one frame, which
-/// its kernel takes.
+/// Objective: consecutive segments of a program reach a stack that supports it as one frame, which its kernel accepts.
 #[test]
 fn merged_segments() {
     if !inside() {
@@ -280,8 +280,8 @@ fn merged_segments() {
     assert_eq!((out["frames"].as_u64(), out["bytes"].as_u64()), (Some(1), Some(40_054)), "{shown}");
 }
 
-/// Objective: an interface that is there already is taken where it fits, with one queue of several, too; where it does
-/// not, the refusal says what it is.
+/// Objective: an existing interface is used if it is suitable, also with one queue of several; otherwise the refusal
+/// names the obstacle.
 #[test]
 fn those_that_are_there() {
     if !inside() {
@@ -312,7 +312,7 @@ fn those_that_are_there() {
     }
 }
 
-/// Objective: what comes for a TAP that is down is no drop; once it is up, frames reach it.
+/// Objective: frames for a TAP that is down are not drops; once it is up, frames reach it.
 #[test]
 fn down_and_up() {
     if !inside() {
@@ -340,8 +340,8 @@ fn down_and_up() {
     }
 }
 
-/// Objective: who is behind a TAP, and has each frame heard by very many sockets with the longest filters, takes a part
-/// of the worker's time, not nearly all of it; when they are gone, the TAP is as it was.
+/// Objective: a host behind a TAP that has very many sockets filter each frame with the longest filters takes a part of
+/// the worker's time, not nearly all; without the sockets, the TAP is as before.
 #[test]
 fn filtering_sockets() {
     if !inside() {

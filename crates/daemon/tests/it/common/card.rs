@@ -1,4 +1,4 @@
-//! Frames of a guest that is played at an e1000.
+//! Frames of a simulated guest with an e1000.
 #![allow(unsafe_code)]
 
 use netvale_e1000::driver::remote::Guest;
@@ -13,7 +13,7 @@ pub fn send_from(guest: &Guest, frame: &[u8]) {
     until("there is room", || guest.egress.deliver(&batch, &[0], &mut Scratch::new()) == 1);
 }
 
-/// Frames that are there.
+/// Takes the received frames.
 pub fn frames_at(guest: &mut Guest) -> Vec<Vec<u8>> {
     let mut batch = Batch::new();
     // SAFETY: the batch is read before `release`, and ends here.

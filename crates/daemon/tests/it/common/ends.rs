@@ -1,4 +1,4 @@
-//! What sends and receives frames at a switch: a program, or a guest's driver.
+//! Senders and receivers of frames on a switch: a program, or a guest's driver.
 #![allow(dead_code)]
 
 use std::collections::VecDeque;
@@ -17,15 +17,15 @@ pub trait End {
     /// Sends a frame.
     fn send(&mut self, frame: &[u8]);
 
-    /// The next frame, waited for as a driver or program does.
+    /// Receives the next frame, with a driver's or program's own way of waiting.
     fn receive(&mut self) -> Vec<u8>;
 
-    /// Sends what waits for the other end's interrupts. `false` where nothing ever does.
+    /// Sends frames that wait for the other end's interrupts. `false` if frames never wait.
     fn push(&mut self) -> bool {
         false
     }
 
-    /// Whether a frame comes within a moment.
+    /// Whether a frame arrives within a moment.
     fn is_coming(&mut self) -> bool {
         true
     }
@@ -61,7 +61,7 @@ impl End for Driver<'_> {
     }
 }
 
-/// A driver of an e1000, and frames that it has taken out.
+/// An e1000 driver, and its received frames.
 pub struct Card(pub Guest, pub VecDeque<Vec<u8>>);
 
 impl End for Card {
@@ -89,7 +89,7 @@ impl End for Card {
     }
 }
 
-/// A frame with a number.
+/// Creates a numbered frame.
 pub fn numbered(from: u8, number: u32) -> [u8; 60] {
     let mut frame = frame(255, from, 0);
     frame[14..18].copy_from_slice(&number.to_le_bytes());

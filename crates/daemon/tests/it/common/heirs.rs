@@ -1,4 +1,4 @@
-//! Processes that take a daemon's place, and traffic that must not notice.
+//! Processes that replace a daemon, and traffic that must not notice.
 
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,22 +12,23 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFla
 
 use super::{Daemon, LIMIT, ip, until};
 
-/// Frames that are under way: fewer than any queue on the way holds.
+/// Number of frames in flight: fewer than any queue on the way holds.
 const WINDOW: u64 = 100;
-/// Number of datagrams before that window.
+/// Number of datagrams sent one by one before that window.
 const ONE_BY_ONE: u64 = 8;
-/// The station that is played.
+/// Address of the simulated station.
 pub const PEER: &str = "10.9.0.2";
 
 impl Daemon {
-    /// Something asks for all that the daemon has, and hangs up once it has it: the daemon goes on. On a busy machine
-    /// it may get nothing instead.
+    /// Requests a hand-over and hangs up after the last item: the daemon resumes. On a busy machine the request may
+    /// fail instead.
     pub fn is_robbed(&self) {
-        let (fd, mut bytes) = (successor(self), vec![0; 1 << 17]);
+        let fd = successor(self);
+        let mut bytes = vec![0; 1 << 17];
         rustix::net::send(&fd, &Succession::Begin.encode(), SendFlags::NOSIGNAL).unwrap();
         loop {
             assert!(netvale_mem::notify::nap(fd.as_fd(), LIMIT), "nothing comes");
-            // The descriptors are closed, as at the end of a process.
+            // The descriptors are closed, as when a process ends.
             let got = netvale_fdio::receive(&fd, &mut bytes, RecvFlags::empty()).unwrap().bytes;
             assert!(got > 0, "the daemon hung up");
             let said = String::from_utf8_lossy(&bytes[..got]);
@@ -38,7 +39,7 @@ impl Daemon {
     }
 }
 
-/// A connection of a successor that is welcome.
+/// Creates the connection of an accepted successor.
 fn successor(d: &Daemon) -> OwnedFd {
     let address = SocketAddrUnix::new(d.path("attach.sock")).unwrap();
     let fd = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
@@ -50,7 +51,7 @@ fn successor(d: &Daemon) -> OwnedFd {
     fd
 }
 
-/// Gives an interface that is up an address, and a neighbour on the other side.
+/// Gives an interface that is up an address, and a neighbour on the far side.
 pub fn address(name: &str) {
     std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1").unwrap();
     ip(&format!("addr add 10.9.0.1/24 dev {name}"));
@@ -58,7 +59,7 @@ pub fn address(name: &str) {
     ip(&format!("neigh add {PEER} lladdr 02:00:00:00:00:02 dev {name}"));
 }
 
-/// The answer to a UDP frame: all addresses change places, which leaves the checksums as they are.
+/// The answer to a UDP frame: source and destination are swapped, which leaves the checksums valid.
 pub fn answer(frame: &[u8]) -> Vec<u8> {
     let mut back = frame.to_vec();
     for (a, b, n) in [(0, 6, 6), (26, 30, 4), (34, 36, 2)] {
@@ -68,15 +69,15 @@ pub fn answer(frame: &[u8]) -> Vec<u8> {
     back
 }
 
-/// The number in one of the datagrams.
+/// Returns the number in a datagram.
 pub fn number(frame: &[u8]) -> Option<u64> {
     let is_ours = frame.get(12..14) == Some(&[8, 0]) && frame.get(23) == Some(&17);
     let bytes = frame.get(42..50).filter(|_| is_ours)?;
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// Sends numbered datagrams from the stack to `port`, which sends each back, while `during` runs on a thread of its
-/// own, and a while after it. All arrive both ways, each once, in order. Returns how many.
+/// Sends numbered datagrams from the stack to `port`, which returns each, while `during` runs on another thread, and
+/// for a while after it. All arrive both ways, once and in order. Returns their number.
 pub fn ping_pong(port: &mut Port, during: impl FnOnce() + Send) -> u64 {
     let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
     socket.connect((PEER, 9)).unwrap();
@@ -88,15 +89,18 @@ pub fn ping_pong(port: &mut Port, during: impl FnOnce() + Send) -> u64 {
 }
 
 fn rounds(socket: &UdpSocket, port: &mut Port, during: &ScopedJoinHandle<'_, ()>) -> u64 {
-    let (mut sent, mut there, mut back) = (0u64, 0u64, 0u64);
-    let (mut last, mut more) = (Instant::now(), 500);
+    let mut sent = 0u64;
+    let mut there = 0u64;
+    let mut back = 0u64;
+    let mut last = Instant::now();
+    let mut more = 500;
     let mut place = vec![0; 4096];
     while more > 0 || back < sent {
         if during.is_finished() && more > 0 {
             more -= 1;
         }
-        // At a moderate rate; one by one at the start: a TAP of several queues has a flow change to the queue of its
-        // answers, past what still waits in another one.
+        // At a moderate rate; one by one at the start: a TAP with several queues moves a flow to the queue of its
+        // answers, ahead of frames still waiting in another queue.
         let window = if back < ONE_BY_ONE { 1 } else { WINDOW };
         if more > 0 && sent < back + window && socket.send(&sent.to_le_bytes()).is_ok() {
             sent += 1;
@@ -105,7 +109,8 @@ fn rounds(socket: &UdpSocket, port: &mut Port, during: &ScopedJoinHandle<'_, ()>
         while let Some(n) = port.rx()[0].recv(&mut place) {
             if let Some(got) = number(&place[..n]) {
                 assert_eq!(got, there, "on the way there");
-                (there, last) = (there + 1, Instant::now());
+                there += 1;
+                last = Instant::now();
                 until("room", || {
                     port.tx()[0].sync();
                     port.tx()[0].send(&answer(&place[..n]))
@@ -115,7 +120,8 @@ fn rounds(socket: &UdpSocket, port: &mut Port, during: &ScopedJoinHandle<'_, ()>
         port.sync();
         while let Ok(n) = socket.recv(&mut place) {
             assert_eq!(place[..n], back.to_le_bytes(), "on the way back");
-            (back, last) = (back + 1, Instant::now());
+            back += 1;
+            last = Instant::now();
         }
         assert!(last.elapsed() < LIMIT, "{sent} sent, {there} there, {back} back");
     }

@@ -1,4 +1,4 @@
-//! Daemons, and clients of them.
+//! Daemons and their clients.
 #![allow(dead_code)]
 
 pub mod card;
@@ -24,8 +24,8 @@ use tempfile::TempDir;
 
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// A daemon in a process of its own: the test program's, as the ignored test [`play_the_daemon`]. Where no test ends it
-/// otherwise, it has to end well when it is asked to.
+/// A daemon in a separate process: the test program's, as the ignored test [`play_the_daemon`]. Unless the test ends it
+/// otherwise, it must end cleanly on request.
 pub struct Daemon(netvale_harness::Daemon);
 
 impl Deref for Daemon {
@@ -37,12 +37,12 @@ impl Deref for Daemon {
 }
 
 impl Daemon {
-    /// Starts one with these lines of configuration.
+    /// Starts a daemon with these lines of configuration.
     pub fn start(more: &str) -> Daemon {
         Daemon::start_as(0, folder(), more)
     }
 
-    /// The same as another user, unless that is 0, in a folder that users can look into.
+    /// Starts a daemon as another user (0: as this one), in a folder that users can look into.
     pub fn start_as(uid: u32, dir: TempDir, more: &str) -> Daemon {
         Daemon::launch(
             dir,
@@ -53,19 +53,19 @@ impl Daemon {
         )
     }
 
-    /// Why one with these lines does not start.
+    /// Returns why a daemon with these lines does not start.
     pub fn refused(more: &str) -> String {
         let dir = folder();
         netvale_daemon::run(config(dir.path(), more)).unwrap_err().to_string()
     }
 
-    /// One in a PID namespace of its own, as in a container.
+    /// Starts a daemon in a PID namespace of its own, as in a container.
     pub fn start_apart() -> Daemon {
         let by = &["unshare", "--pid", "--fork", "--kill-child"];
         Daemon::launch(folder(), None, launch_by(by, ""))
     }
 
-    /// One whose files may have that many bytes.
+    /// Starts a daemon whose files are limited to that many bytes.
     pub fn start_with_file_limit(bytes: u64) -> Daemon {
         let launch = launch("").and(move |_, command| {
             command.env(DAEMON_FILE_LIMIT, bytes.to_string());
@@ -73,7 +73,7 @@ impl Daemon {
         Daemon::launch(folder(), None, launch)
     }
 
-    /// The same with that umask.
+    /// Like [`Daemon::start_as`], with that umask.
     pub fn start_with_umask(umask: u32, uid: u32, dir: TempDir, more: &str) -> Daemon {
         Daemon::launch(
             dir,
@@ -84,12 +84,12 @@ impl Daemon {
         )
     }
 
-    /// One that a service manager starts, and starts again after each end.
+    /// Starts a daemon under a service manager, which restarts it after each end.
     pub fn managed(more: &str) -> Daemon {
         Daemon::managed_in(folder(), more)
     }
 
-    /// The same in that folder.
+    /// Like [`Daemon::managed`], in that folder.
     pub fn managed_in(dir: TempDir, more: &str) -> Daemon {
         Daemon::launch(dir, Some(Manager::new().unwrap()), launch(more))
     }
@@ -98,8 +98,8 @@ impl Daemon {
         Daemon(netvale_harness::Daemon::start_in(dir, launch, manager).unwrap())
     }
 
-    /// Ends the process in that way, once the service manager keeps what it has, and starts another one. `meanwhile`
-    /// runs while there is none.
+    /// Ends the process with that signal once the service manager keeps its state, and starts another one. `meanwhile`
+    /// runs in between.
     pub fn is_restarted(&self, signal: Signal, meanwhile: impl FnOnce()) {
         self.0.restart(signal, meanwhile).unwrap();
     }
@@ -108,8 +108,8 @@ impl Daemon {
         self.is_restarted(Signal::KILL, || ());
     }
 
-    /// The process is killed once the service manager keeps what it has, and `busy` has it do something with what is
-    /// returned, which ends before the next one starts.
+    /// Kills the process once the service manager keeps its state and `busy` has made it work. The result of `busy` is
+    /// dropped before the next start.
     pub fn is_killed_while<T>(&self, busy: impl FnOnce() -> T) {
         self.0.is_kept().unwrap();
         let with = busy();
@@ -118,8 +118,8 @@ impl Daemon {
         self.0.start_again().unwrap();
     }
 
-    /// Another process goes on in this one's place. On a machine that is so busy that a thread does not pause in time,
-    /// the running one goes on, and another process tries it.
+    /// Replaces the process by a successor. If a busy machine keeps a thread from pausing in time, the old process
+    /// resumes, and another successor tries.
     pub fn is_succeeded(&self) {
         let succeeds = || {
             self.0.is_succeeded(|command| {
@@ -157,7 +157,7 @@ impl Drop for Daemon {
         if self.0.id() == 0 || std::thread::panicking() {
             return;
         }
-        // One that has ended before has not answered.
+        // A daemon that ended earlier has not answered.
         let ended = self.0.wait().unwrap();
         assert!(ended.success(), "the daemon failed: {ended}, {asked:?}");
     }
@@ -178,7 +178,7 @@ fn launch(more: &str) -> Launch {
     launch_by(&[], more)
 }
 
-/// The same by another program.
+/// Launches a daemon through another program.
 fn launch_by(by: &'static [&str], more: &str) -> Launch {
     let more = more.to_owned();
     let own = std::env::current_exe().unwrap();
@@ -227,7 +227,7 @@ fn config(dir: &Path, more: &str) -> Config {
     config
 }
 
-/// What a netmap request of that user's is answered.
+/// The answer to a user's netmap request.
 pub fn request(d: &Daemon, uid: u32, reqtype: u16, name: &str, body: &[(usize, u8)]) -> DeviceReply {
     let mut request = DeviceRequest { reqtype, name: name.into(), ..DeviceRequest::default() };
     body.iter().for_each(|(at, byte)| request.body[*at] = *byte);
@@ -263,13 +263,13 @@ pub fn receive(port: &mut Port) -> Vec<u8> {
     frame[..n].to_vec()
 }
 
-/// Waits until a descriptor is readable. Returns whether it is.
+/// Waits until a descriptor is readable. Returns whether it became so.
 pub fn is_readable(fd: std::os::fd::BorrowedFd<'_>, limit: Duration) -> bool {
     netvale_mem::notify::nap(fd, limit)
 }
 
-/// Runs the calling test again under unshare(1) with these options: there, the interfaces are nobody else's. Returns
-/// whether this process is the one inside.
+/// Runs the calling test again under unshare(1) with these options, with interfaces of its own. Returns whether this
+/// process is the inner one.
 pub fn inside(options: &[&str]) -> bool {
     netvale_harness::net::inside(options).unwrap_or_else(|why| panic!("{why}"))
 }
@@ -279,29 +279,31 @@ pub fn ip(line: &str) {
     netvale_harness::net::ip(line).unwrap_or_else(|why| panic!("{why}"));
 }
 
-/// Two ends of a cable, up and quiet: the stack's own multicasts stay away.
+/// Creates both ends of a cable, up and without the stack's own multicasts.
 pub fn cable(a: &str, b: &str, queues: u32) {
     netvale_harness::net::cable(a, b, queues).unwrap_or_else(|why| panic!("{why}"));
 }
 
-/// Frames of many lengths, and more of them than a ring has slots.
+/// Frames of many lengths, more than a ring has slots.
 pub fn frames() -> Vec<Vec<u8>> {
     let body = |i: u32| (0..14 + (i * 37) % 1500).map(move |k| (k + i) as u8);
     (0..3000u32)
         .map(|i| {
             let mut frame: Vec<u8> = body(i).collect();
             frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
-            // No protocol that a stack knows.
+            // A protocol unknown to stacks.
             frame[12..14].copy_from_slice(&[0x88, 0xb5]);
             frame
         })
         .collect()
 }
 
-/// Sends all, as room comes, while `other` receives. Returns what came. There are never more under way than a veth
-/// holds that is not looked at.
+/// Sends all frames as room permits, while `other` receives. Returns the received ones. No more frames are in flight
+/// than a veth holds without being polled.
 pub fn carry(from: &mut Port, other: &mut Port, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let (mut sent, mut came, mut place) = (0, Vec::new(), vec![0; 16_384]);
+    let mut sent = 0;
+    let mut came = Vec::new();
+    let mut place = vec![0; 16_384];
     until("all frames", || {
         while frames.get(sent).is_some_and(|frame| sent < came.len() + 200 && from.tx()[0].send(frame)) {
             sent += 1;
@@ -313,7 +315,7 @@ pub fn carry(from: &mut Port, other: &mut Port, frames: &[Vec<u8>]) -> Vec<Vec<u
         }
         came.len() == frames.len()
     });
-    // What was read is given back.
+    // Releases the frames read.
     let _ = other.rx()[0].sync();
     came
 }
@@ -323,19 +325,20 @@ pub fn stats(d: &Daemon) -> Value {
     d.call("stats.all", json!({}))["result"].take()
 }
 
-/// Frames that passed a port's rings: `in`, or `out`.
+/// Number of frames on a port's rings, `in` or `out`.
 pub fn passed(port: &Value, way: &str) -> u64 {
     port[way].as_array().unwrap().iter().map(|ring| ring["frames"].as_u64().unwrap()).sum()
 }
 
-/// The only worker has nothing to do, and notices.
+/// Waits until the only worker is idle and asleep.
 pub fn falls_asleep(d: &Daemon) {
     let awake = || -> u64 {
         let worker = stats(d)["workers"][0].take();
         worker["busy_ns"].as_u64().unwrap() + worker["polled_ns"].as_u64().unwrap()
     };
     until("the worker sleeps", || {
-        let (before, start) = (awake(), std::time::Instant::now());
+        let before = awake();
+        let start = std::time::Instant::now();
         while start.elapsed() < std::time::Duration::from_millis(20) {
             std::thread::yield_now();
         }

@@ -1,4 +1,4 @@
-//! Ports that are attached to `vale0`, and frames with numbers in files.
+//! Ports on `vale0`, and numbered frames in files.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ pub fn attach(d: &Daemon, port: &str, options: Value) {
     assert!(reply["error"].is_null(), "{reply}");
 }
 
-/// Opens a port with room for all that may come together.
+/// Opens a port with room for all frames that may arrive together.
 pub fn open(d: &Daemon, name: &str) -> Port {
     Port::open_with(name, &Options { slots: 1024, ..d.options() }).unwrap()
 }
@@ -28,7 +28,7 @@ pub fn notes(d: &Daemon, port: &str) -> String {
     show(d, port)["notes"].to_string()
 }
 
-/// Attaches the device `kind` of a guest. Returns the path of its socket.
+/// Attaches a guest's device of `kind`. Returns the path of its socket.
 pub fn attach_guest(d: &Daemon, kind: &str, mut options: Value) -> std::path::PathBuf {
     let path = d.path("guest.sock");
     options["name"] = json!("guest");
@@ -37,29 +37,30 @@ pub fn attach_guest(d: &Daemon, kind: &str, mut options: Value) -> std::path::Pa
     path
 }
 
-/// A frame with that number.
+/// Creates a frame with that number.
 pub fn numbered(number: u32) -> Vec<u8> {
     let mut bytes = frame(255, 1, 0).to_vec();
     bytes[14..18].copy_from_slice(&number.to_be_bytes());
     bytes
 }
 
-/// The number of a frame.
+/// Returns the number of a frame.
 pub fn number(frame: &[u8]) -> u32 {
     u32::from_be_bytes(frame[14..18].try_into().unwrap())
 }
 
-/// The numbers of the frames in a file.
+/// Returns the numbers of the frames in a file.
 pub fn numbers(path: &Path) -> Vec<u32> {
-    let (mut reader, mut all) = (Reader::open(path).unwrap(), Vec::new());
+    let mut reader = Reader::open(path).unwrap();
+    let mut all = Vec::new();
     while let Some(frame) = reader.next_frame().unwrap() {
         all.push(number(frame.bytes));
     }
     all
 }
 
-/// Frames go to a port without end, first as they are, then beside `listeners`, which make each of them take very long:
-/// others keep a part of the worker's time. Once the listeners are gone, the port takes all frames again.
+/// Sends frames to a port without pause, first alone, then beside `listeners`, which make each frame very slow: other
+/// ports keep a share of the worker's time. Without the listeners, the port accepts all frames again.
 pub fn beside_slow_frames(d: &Daemon, port: &str, listeners: impl FnOnce() -> Listeners) {
     let mut others = ["vale1:a", "vale1:b"].map(|name| d.open(name).unwrap());
     let mut sender = d.open("vale0:s").unwrap();
@@ -81,12 +82,12 @@ pub fn beside_slow_frames(d: &Daemon, port: &str, listeners: impl FnOnce() -> Li
     until("the port takes all frames again", all_pass);
 }
 
-/// Round trips of two ports on a switch of their own, in a second in which another port sends without end.
+/// Counts the round trips of two ports on a switch of their own in a second, while another port sends without pause.
 fn trips(others: &mut [Port; 2], sender: &mut Port) -> u32 {
     let begun = Instant::now();
     let mut trips = 0;
     while begun.elapsed() < Duration::from_secs(1) {
-        // As much as there is room for.
+        // Up to the available room.
         while sender.tx()[0].send(&frame(255, 9, 0)) {}
         sender.tx()[0].sync();
         let tag = trips as u8;

@@ -1,5 +1,4 @@
-//! A guest with the devices that netmap published, over another implementation's vfio-user client, and a driver for
-//! them.
+//! A guest with netmap's published devices, on another implementation's vfio-user client, and a driver for them.
 #![allow(dead_code)]
 
 use std::collections::VecDeque;
@@ -15,7 +14,8 @@ use netvale_mem::words::Words;
 
 use crate::common::until;
 
-/// Where the status blocks lie in the guest's memory, how much that is, and where it lies in the guest's address space.
+/// Position of the status blocks in the guest's memory, size of that memory, and its position in the guest's address
+/// space.
 pub const CSB_AT: u64 = 0x3000;
 pub const GUEST_BYTES: u64 = 1 << 16;
 pub const GUEST_AT: u64 = 0x10_0000;
@@ -37,16 +37,15 @@ mod reg {
     pub const KICKS: u64 = 128;
 }
 
-/// A slot continues in the next one.
+/// The slot's frame continues in the next slot.
 const MORE: u32 = 0x20;
-/// Bytes before the slots of a `netmap_ring`, and before the offsets of a `netmap_if`, as words.
+/// Bytes before the slots of a `netmap_ring`, and before the offsets of a `netmap_if`, in words.
 const SLOTS: usize = 64;
 const OFFSETS: usize = 14;
-/// Words of a `netmap_if` that mean something, before the offsets.
+/// Number of used words of a `netmap_if` before the offsets.
 const SPARE: usize = 11;
 
-/// Words of a status block: the application's head, cur and wish to be interrupted; the host's cur, tail and wish to be
-/// kicked.
+/// Words of a status block: the application's head, cur and need of interrupts; the host's cur, tail and need of kicks.
 const HEAD: usize = 0;
 const CUR: usize = 1;
 const TAIL: usize = 1;
@@ -62,17 +61,17 @@ fn ktoa(ring: usize, word: usize) -> usize {
     atok(ring, word) + 1024
 }
 
-/// Both devices of a port, as the hypervisor has them.
+/// Both devices of a port, as seen by the hypervisor.
 pub struct Plugged {
     pub client: vfio_user::Client,
     memory: vfio_user::Client,
-    /// The guest's own memory, and netmap's.
+    /// The guest's memory, and netmap's.
     pub ram: Words,
     pub netmap: Words,
     vectors: Vec<Doorbell>,
 }
 
-/// What a driver sees of a device whose rings do not run: registers, and the `netmap_if` with its offsets.
+/// A driver's view of a device with stopped rings: registers, and the `netmap_if` with its offsets.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Picture {
     pub registers: Vec<u32>,
@@ -86,7 +85,7 @@ fn read(client: &mut vfio_user::Client, at: u64) -> u32 {
 }
 
 impl Plugged {
-    /// The devices of the port that listens at `path`.
+    /// Connects to the devices of the port on socket `path`.
     pub fn new(path: &Path) -> Plugged {
         let mut client = vfio_user::Client::new(path).unwrap();
         let mut memory_path = path.as_os_str().to_owned();
@@ -107,8 +106,8 @@ impl Plugged {
         }
     }
 
-    /// Other memory at the same address, as behind an IOMMU: all of the address space is forgotten first, in ranges
-    /// that are no memory's.
+    /// Puts other memory at the same address, as behind an IOMMU: first the whole address space is unmapped, in ranges
+    /// that match no mapping.
     pub fn remap(&mut self) {
         self.client.dma_unmap(0, 1 << 31).unwrap();
         self.client.dma_unmap(1 << 31, (1 << 63) - (1 << 31)).unwrap();
@@ -117,7 +116,7 @@ impl Plugged {
         self.ram = Words::new(&Arc::new(map), 0, (GUEST_BYTES / 4) as usize).unwrap();
     }
 
-    /// What the driver is interrupted by.
+    /// The driver's interrupts.
     pub fn vectors(&self) -> &[Doorbell] {
         &self.vectors
     }
@@ -134,7 +133,7 @@ impl Plugged {
         self.client.region_write(0, at, &value.to_le_bytes()).unwrap();
     }
 
-    /// Where the status blocks are: high halves first.
+    /// Sets the addresses of the status blocks, high halves first.
     pub fn set_csb(&mut self, guest_to_host: u64, host_to_guest: u64) {
         let halves = [guest_to_host, host_to_guest].into_iter().flat_map(|a| [(a >> 32) as u32, a as u32]);
         for (i, half) in halves.enumerate() {
@@ -145,20 +144,21 @@ impl Plugged {
     pub fn picture(&mut self) -> Picture {
         let which = [reg::NIFP, reg::TX_RINGS, reg::RX_RINGS, reg::TX_SLOTS, reg::RX_SLOTS, reg::MEMORY_ID];
         let registers: Vec<u32> = which.map(|at| self.register(at)).to_vec();
-        let (nifp, offsets) = (registers[0] as usize / 4, (registers[1] + registers[2] + 2) as usize);
-        // But for the spare words before the offsets.
+        let nifp = registers[0] as usize / 4;
+        let offsets = (registers[1] + registers[2] + 2) as usize;
+        // Without the spare words before the offsets.
         let words = (nifp..nifp + SPARE).chain(nifp + OFFSETS..nifp + OFFSETS + 2 * offsets);
         let netmap_if = words.map(|i| self.netmap.load(i)).collect();
         Picture { registers, netmap_if }
     }
 
-    /// Nonsense over `netmap_if`, rings and slots.
+    /// Overwrites `netmap_if`, rings and slots with nonsense.
     pub fn scribble(&mut self) {
         let pool = self.memory_register(88) as usize / 4;
         (0..pool).for_each(|i| self.netmap.store(i, 0x5a5a_0000 | i as u32));
     }
 
-    /// All the vectors that the driver asks for, led to descriptors of its own.
+    /// Connects all vectors of the driver to its own descriptors.
     fn interrupts(&mut self, count: u32) {
         self.vectors = (0..count).map(|_| Doorbell::new().unwrap()).collect();
         let fds: Vec<i32> = self.vectors.iter().map(|v| v.as_fd().as_raw_fd()).collect();
@@ -166,31 +166,31 @@ impl Plugged {
     }
 }
 
-/// What a driver knows of a ring.
+/// The driver's state of a ring.
 #[derive(Clone, Copy, Default)]
 struct Kring {
-    /// First word of the `netmap_ring`.
+    /// First word of its `netmap_ring`.
     ring: usize,
     slots: u32,
     head: u32,
     tail: u32,
 }
 
-/// A driver that does what netmap's do, in their order.
+/// A driver that performs the same steps as netmap's, in their order.
 pub struct Driver<'a> {
     pub plugged: &'a mut Plugged,
     pub mac: [u8; 6],
     pub header_len: u32,
-    /// The header before the frame that was received last.
+    /// Header of the last received frame.
     pub last_header: [u8; 12],
     wants_header: bool,
     tx_rings: u32,
     rx_rings: u32,
     nifp: u32,
-    /// Where buffer 0 is, and how far the next one.
+    /// Position of buffer 0, and distance of the next one.
     buffers: (u32, u32),
     krings: Vec<Kring>,
-    /// Frames that came, by ring.
+    /// Received frames, by ring.
     came: Vec<VecDeque<Vec<u8>>>,
 }
 
@@ -199,11 +199,13 @@ impl<'a> Driver<'a> {
         let p = plugged;
         p.set(reg::FEATURES, wants_header.into());
         let _acknowledged = p.register(reg::FEATURES);
-        let (tx_rings, rx_rings) = (p.register(reg::TX_RINGS), p.register(reg::RX_RINGS));
+        let tx_rings = p.register(reg::TX_RINGS);
+        let rx_rings = p.register(reg::RX_RINGS);
         // Two pages for the status blocks, zeroed.
         (0..2048).for_each(|i| p.ram.store(CSB_AT as usize / 4 + i, 0));
         p.set_csb(GUEST_AT + CSB_AT, GUEST_AT + CSB_AT + 4096);
-        let (high, low) = (p.register(reg::MAC_HIGH).to_be_bytes(), p.register(reg::MAC_LOW).to_be_bytes());
+        let high = p.register(reg::MAC_HIGH).to_be_bytes();
+        let low = p.register(reg::MAC_LOW).to_be_bytes();
         let mac = [high[2], high[3], low[0], low[1], low[2], low[3]];
         p.interrupts(tx_rings + rx_rings);
         let nifp = p.register(reg::NIFP);
@@ -236,7 +238,7 @@ impl<'a> Driver<'a> {
         self.tx_rings.min(self.rx_rings)
     }
 
-    /// Nobody sends anything meanwhile.
+    /// Opens the device. No frames may arrive meanwhile.
     pub fn open(&mut self) {
         self.start();
         for (k, kring) in self.krings.iter().enumerate() {
@@ -250,8 +252,8 @@ impl<'a> Driver<'a> {
         assert_eq!([reg::TX_RINGS, reg::RX_RINGS].map(|at| p.register(at)), [self.tx_rings, self.rx_rings]);
         let slots = [reg::TX_SLOTS, reg::RX_SLOTS].map(|at| p.register(at));
         self.buffers = (p.memory_register(88), p.memory_register(96));
-        // Where the rings are, by the netmap_if, before anything is started. Host rings lie between: there are none,
-        // but room for one.
+        // Positions of the rings, from the netmap_if, before any start. Between them is room for one host ring, though
+        // the device has none.
         let tx = self.tx_rings as usize;
         let count = tx + self.rx_rings as usize;
         let offset = |i: usize| p.netmap.load_wide(self.nifp as usize / 4 + OFFSETS + 2 * i) as usize;
@@ -270,10 +272,11 @@ impl<'a> Driver<'a> {
         self.update_header_len();
         self.plugged.set(reg::CONTROL, 1);
         assert_eq!(self.plugged.register(reg::CONTROL), 0, "the rings do not start");
-        // Both sides begin where the status blocks say.
+        // Both sides begin at the positions of the status blocks.
         for (k, kring) in self.krings.iter_mut().enumerate() {
             let ram = &self.plugged.ram;
-            (kring.head, kring.tail) = (ram.load(atok(k, HEAD)), ram.load(ktoa(k, TAIL)));
+            kring.head = ram.load(atok(k, HEAD));
+            kring.tail = ram.load(ktoa(k, TAIL));
             assert_eq!((kring.head, ram.load(atok(k, CUR)), ram.load(ktoa(k, HEAD))), (0, 0, 0));
         }
         self.came = vec![VecDeque::new(); self.rx_rings as usize];
@@ -284,7 +287,7 @@ impl<'a> Driver<'a> {
         assert_eq!(self.plugged.register(reg::CONTROL), 0);
     }
 
-    /// The driver is unloaded.
+    /// Unloads the driver.
     pub fn remove(self) {
         self.plugged.set(reg::CONTROL, 2);
         assert_eq!(self.plugged.register(reg::CONTROL), 0);
@@ -296,7 +299,7 @@ impl<'a> Driver<'a> {
         fence(Ordering::Acquire);
     }
 
-    /// Tells the host of a new head, and kicks it if it wants that.
+    /// Publishes a new head, and kicks the host if needed.
     fn publish(&mut self, k: usize, head: u32) {
         self.krings[k].head = head;
         fence(Ordering::Release);
@@ -311,11 +314,11 @@ impl<'a> Driver<'a> {
 
     fn has_room(&mut self, k: usize) -> bool {
         let Kring { slots, head, tail, .. } = self.krings[k];
-        // Room for the longest frame there is.
+        // Room for the longest frame.
         (tail + slots - head) % slots >= 65_536 / self.buffers.1 + 2
     }
 
-    /// Waits for room, in the end by an interrupt.
+    /// Waits for room, finally by interrupt.
     fn wait_for_room(&mut self, k: usize) {
         if self.has_room(k) {
             return;
@@ -334,13 +337,13 @@ impl<'a> Driver<'a> {
         });
     }
 
-    /// First word of the buffer of a slot.
+    /// First word of a slot's buffer.
     fn buffer(&self, ring: usize, slot: u32) -> usize {
         let index = self.plugged.netmap.load(ring + SLOTS + 4 * slot as usize);
         (self.buffers.0 + index * self.buffers.1) as usize / 4
     }
 
-    /// Sends a frame, behind a header that asks for nothing if there is one.
+    /// Sends a frame, after an empty header if headers are in use.
     pub fn send(&mut self, queue: u32, frame: &[u8]) {
         let k = queue as usize;
         self.wait_for_room(k);
@@ -361,8 +364,7 @@ impl<'a> Driver<'a> {
         self.publish(k, head);
     }
 
-    /// What an interrupt of a receiving ring does: takes all frames, and asks for the next interrupt when there are
-    /// none.
+    /// Handles the interrupt of a receiving ring: takes all frames, then requests the next interrupt.
     fn interrupted(&mut self, queue: usize) {
         let k = self.tx_rings as usize + queue;
         loop {
@@ -396,7 +398,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// The next frame that came on any queue, without its header.
+    /// Receives the next frame from any queue, without its header.
     pub fn receive(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         until("a frame", || {

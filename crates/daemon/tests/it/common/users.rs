@@ -1,9 +1,9 @@
-//! What other users do.
+//! Acting as other users.
 #![allow(unsafe_code)]
 
 pub use netvale_harness::attacks::as_user;
 
-/// All threads of this process are that user's from now on.
+/// Switches all threads of this process to that user.
 pub fn become_user(uid: u32) {
     // SAFETY: no memory is involved.
     let done = unsafe {

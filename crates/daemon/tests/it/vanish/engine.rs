@@ -1,6 +1,6 @@
-//! Walks a table of states. For each state, and each way to go, a peer in a process of its own comes to the state and
-//! vanishes there; the next peer is served completely, and two bystanders on the same switch notice nothing. In the end
-//! the daemon, which is a process of its own, has no more descriptors, threads and shared mappings than at the start.
+//! Walks a table of states. For each state, and each way to vanish, a peer in a separate process enters the state and
+//! vanishes; the next peer is served completely, and two bystanders on the same switch notice nothing. In the end the
+//! daemon, also a separate process, has no more descriptors, threads and shared mappings than at the start.
 
 use std::collections::BTreeSet;
 use std::fs::DirEntry;
@@ -19,7 +19,7 @@ use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_op
 
 use crate::common::{Daemon, LIMIT, frame, receive, send, until};
 
-/// A state: its name, the one that it is reached from ("" for no state at all), and the step between them.
+/// A state: its name, its predecessor ("" for the start), and the step between them.
 pub type State<P> = (&'static str, &'static str, fn(&mut P));
 
 /// A peer of the daemon, in some state of its protocol.
@@ -27,18 +27,19 @@ pub trait Peer: Sized + 'static {
     /// The protocol.
     const NAME: &'static str;
     const STATES: &'static [State<Self>];
-    /// The state in which it is served completely.
+    /// The state with complete service.
     const SERVED: &'static str;
 
-    /// What it is a peer of.
+    /// Attaches its port.
     fn attach(_d: &Daemon) {}
 
-    /// One that has done nothing yet.
+    /// Creates a peer in its initial state.
     fn new(dir: &Path) -> Self;
 
-    /// It is served: for most, frames pass both ways.
+    /// Uses the service: most peers pass frames both ways.
     fn exchange(mut self, local: &mut Port) {
-        let (there, back) = (frame(255, 9, 77), frame(9, 8, 78));
+        let there = frame(255, 9, 77);
+        let back = frame(9, 8, 78);
         until("a frame comes from the peer", || {
             self.send(&there);
             let _ = local.wait(Interest::Rx, Some(Duration::from_millis(10))).unwrap();
@@ -58,27 +59,28 @@ pub trait Peer: Sized + 'static {
 
     fn send(&mut self, _frame: &[u8]) {}
 
-    /// What has come to it since it was last asked.
+    /// Takes the frames received since the last call.
     fn frames(&mut self) -> Vec<Vec<u8>> {
         Vec::new()
     }
 }
 
-/// A frame for the program at `local` alone: its ring may be full, the bystanders' may not.
+/// A frame for the program at `local` only: its ring may be full, the bystanders' may not.
 pub fn traffic(tag: u8) -> [u8; 60] {
     frame(8, 9, tag)
 }
 
-/// Sends a frame, if there is room: a full ring is as good.
+/// Sends a frame if there is room: a full ring is acceptable.
 pub fn offer(port: &mut Port, frame: &[u8]) {
     let tx = &mut port.tx()[0];
     let _ = tx.send(frame);
     tx.sync();
 }
 
-/// What has come to a program's port.
+/// Takes the received frames of a program's port.
 pub fn frames_at(port: &mut Port) -> Vec<Vec<u8>> {
-    let (mut frames, mut place) = (Vec::new(), [0; 4096]);
+    let mut frames = Vec::new();
+    let mut place = [0; 4096];
     for ring in port.rx() {
         let _ = ring.sync();
         while let Some(n) = ring.recv(&mut place) {
@@ -98,24 +100,24 @@ fn reach<P: Peer>(peer: &mut P, state: &str) {
     }
 }
 
-/// How a peer goes.
+/// How a peer vanishes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum How {
-    /// It closes what it has.
+    /// It closes all descriptors.
     Closes,
-    /// SIGKILL: the kernel closes everything.
+    /// SIGKILL: the kernel closes all descriptors.
     Killed,
-    /// It sends no more, and keeps everything.
+    /// It sends no more, and keeps everything open.
     FallsSilent,
 }
 
-/// How long the next peer may have to wait: longer than a worker that holds a batch is waited for, on a busy machine.
+/// Longest wait of the next peer: longer than a worker with a held batch may take on a busy machine.
 const BOUND: Duration = Duration::from_secs(15);
 
-/// Threads of a daemon with two workers: one that has not run yet is called as who made it.
+/// Threads of a daemon with two workers; one that has not run yet has its creator's name.
 const THREADS: [&str; 5] = ["netvale-retire", "netvale-unmap", "netvale-w0", "netvale-w1", "netvale-watch"];
 
-/// Every state of the protocol, and every way to go.
+/// Walks every state of the protocol, with every way to vanish.
 pub fn walk<P: Peer>() {
     let d = Daemon::start("workers = 2");
     P::attach(&d);
@@ -130,7 +132,8 @@ pub fn walk<P: Peer>() {
     for (state, ..) in P::STATES {
         for how in [How::Closes, How::Killed, How::FallsSilent] {
             let victim = Victim::start::<P>(&d, state, how);
-            let (gone, seen) = (Instant::now(), others.passed());
+            let gone = Instant::now();
+            let seen = others.passed();
             serve::<P>(d.dir(), &mut local);
             let took = gone.elapsed();
             assert!(took < BOUND, "{}: {state}, {how:?}: the next one waited {took:?}", P::NAME);
@@ -143,19 +146,19 @@ pub fn walk<P: Peer>() {
     others.stop();
 }
 
-/// A peer that stays until it is served.
+/// Runs a peer until it is served.
 pub fn serve<P: Peer>(dir: &Path, local: &mut Port) {
     let mut peer = P::new(dir);
     reach(&mut peer, P::SERVED);
     peer.exchange(local);
 }
 
-/// What the daemon has.
+/// Resources of the daemon.
 #[derive(Debug)]
 struct Counts {
     descriptors: usize,
     threads: usize,
-    /// The names of its threads, but for those that come when a peer has just gone: it may have when this is counted.
+    /// Names of its threads, except temporary ones after a peer's departure, which may still run during the count.
     names: BTreeSet<String>,
     shared: usize,
 }
@@ -183,7 +186,7 @@ impl Counts {
     }
 }
 
-/// A peer that has vanished. What it has kept goes when this is dropped.
+/// A vanished peer. Its remaining resources are released when this is dropped.
 struct Victim(Child);
 
 impl Victim {
@@ -218,17 +221,17 @@ impl Drop for Victim {
     }
 }
 
-/// What a victim says when it has vanished, or waits to be killed.
+/// The victim's message once it has vanished, or waits for its kill.
 const GONE: &str = "this peer has gone";
 
-/// What is asked of a process that is a victim: directory, protocol, state, how it goes.
+/// The task of a victim process: directory, protocol, state, way to vanish.
 pub fn asked() -> Option<[String; 4]> {
     let all = ["DIR", "PEER", "STATE", "HOW"].map(|what| std::env::var(format!("VICTIM_{what}")));
     let [Ok(dir), Ok(peer), Ok(state), Ok(how)] = all else { return None };
     Some([dir, peer, state, how])
 }
 
-/// The process that vanishes, if it is this protocol's peer.
+/// Plays the victim, if it is this protocol's peer.
 pub fn vanish<P: Peer>([dir, peer, state, how]: &[String; 4]) {
     if peer != P::NAME {
         return;
@@ -241,11 +244,11 @@ pub fn vanish<P: Peer>([dir, peer, state, how]: &[String; 4]) {
         _ => {}
     }
     println!("{GONE}");
-    // Until the test that started it has seen enough.
+    // Until the parent test has finished.
     let _ = std::io::stdin().read(&mut [0]);
 }
 
-/// Copies of all sockets of this process.
+/// Duplicates all sockets of this process.
 fn own_sockets() -> Vec<OwnedFd> {
     let own = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
     let numbers =
@@ -255,7 +258,7 @@ fn own_sockets() -> Vec<OwnedFd> {
     copies.filter(|fd| rustix::net::sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX)).collect()
 }
 
-/// Two programs that exchange frames all the while. Their frames go to everybody, the peers that vanish among them.
+/// Two programs that exchange frames all the time. Their frames are flooded, also to vanishing peers.
 struct Bystanders {
     over: Arc<AtomicBool>,
     passed: Arc<AtomicU64>,
@@ -264,21 +267,24 @@ struct Bystanders {
 
 impl Bystanders {
     fn start(d: &Daemon) -> Bystanders {
-        let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
-        let (over, passed) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
-        let (ends, counts) = (Arc::clone(&over), Arc::clone(&passed));
+        let mut a = d.open("vale0:a").unwrap();
+        let mut b = d.open("vale0:b").unwrap();
+        let over = Arc::<AtomicBool>::default();
+        let passed = Arc::<AtomicU64>::default();
+        let ends = Arc::clone(&over);
+        let counts = Arc::clone(&passed);
         let run = move || {
             for i in (0..=255).cycle() {
                 let sent = Instant::now();
                 send(&mut a, &frame(255, 1, i));
-                // Others' frames come in between.
+                // Frames of others arrive in between.
                 until("the bystander's frame", || receive(&mut b) == frame(255, 1, i));
                 assert!(sent.elapsed() < BOUND, "a bystander waited {:?}", sent.elapsed());
                 counts.fetch_add(1, Ordering::Relaxed);
                 if ends.load(Ordering::Relaxed) {
                     return;
                 }
-                // A frame a millisecond: this machine has other things to do.
+                // A frame per millisecond leaves the machine time for other work.
                 std::thread::park_timeout(Duration::from_millis(1));
             }
         };
@@ -289,7 +295,7 @@ impl Bystanders {
         self.passed.load(Ordering::Relaxed)
     }
 
-    /// More frames have passed than `seen`.
+    /// Waits until more than `seen` frames have passed.
     fn go_on(&self, seen: u64) {
         until("the bystanders go on", || {
             self.passed() > seen || self.thread.as_ref().is_none_or(JoinHandle::is_finished)
@@ -309,12 +315,12 @@ impl Drop for Bystanders {
     }
 }
 
-/// A socket of the daemon's run directory.
+/// Returns a socket of the daemon's run directory.
 pub fn socket_in(dir: &Path, name: &str) -> PathBuf {
     dir.join(format!("{name}.sock"))
 }
 
-/// Writes what there may be nobody any more to read.
+/// Writes to a possibly missing reader.
 pub fn say(mut socket: impl Write, bytes: &[u8]) {
     let _ = socket.write_all(bytes);
 }

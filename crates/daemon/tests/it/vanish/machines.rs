@@ -1,5 +1,5 @@
-//! Hypervisors at devices by vfio-user: the protocol's own states, then those of an e1000's driver and of a published
-//! ptnet device's.
+//! Hypervisors at devices by vfio-user: the protocol's own states, then those of drivers of an e1000 and of a published
+//! ptnet device.
 
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,13 +27,13 @@ use crate::common::published::{Driver, Plugged};
 use crate::common::{Daemon, frame, until};
 
 const SOCKET: &str = "vfio";
-/// Bytes of a guest's memory, and where it lies.
+/// Size of a guest's memory in bytes, and its position.
 const SIZE: u64 = 1 << 16;
 const BASE: u64 = 0x10_0000;
-/// An interrupt's trigger is led to a descriptor, or to none (linux/vfio.h).
+/// Connects an interrupt's trigger to a descriptor, or disconnects it (linux/vfio.h).
 const BY_DESCRIPTOR: u32 = 1 << 5 | 1 << 2;
 const BY_NOTHING: u32 = 1 << 5 | 1;
-/// Configuration space, among the regions.
+/// Index of the configuration space region.
 const CONFIG: u32 = 7;
 
 /// A connection to a device: an e1000's or a published one's.
@@ -121,7 +121,7 @@ impl<const CARD: bool> Line<CARD> {
         self.socket.read_exact(&mut vec![0; header.size as usize - HEADER]).unwrap();
     }
 
-    /// A register is written, and nobody waits for it.
+    /// Writes a register without a wait for the answer.
     fn write(&self, region: u32, at: u32, value: u32) -> Vec<u8> {
         question(command::REGION_WRITE, NO_REPLY, &[at, 0, region, 4, value])
     }
@@ -203,7 +203,7 @@ impl Card {
 pub struct Published {
     path: PathBuf,
     plugged: Option<Plugged>,
-    /// The other device's connection is not made.
+    /// Set if only the memory device is connected.
     only_memory: Option<vfio_user::Client>,
 }
 
@@ -247,7 +247,8 @@ impl Peer for Published {
     fn exchange(mut self, local: &mut Port) {
         let mut driver = self.probe();
         driver.start();
-        let (there, back) = (frame(255, 9, 77), frame(9, 8, 78));
+        let there = frame(255, 9, 77);
+        let back = frame(9, 8, 78);
         until("a frame comes from the driver", || {
             driver.send(0, &there);
             let _ = local.wait(netvale::Interest::Rx, Some(std::time::Duration::from_millis(10))).unwrap();

@@ -1,4 +1,4 @@
-//! Programs that open a port, and those that speak to the control socket.
+//! Programs that open a port, and clients of the control socket.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::{AsFd, OwnedFd};
@@ -57,7 +57,7 @@ impl Peer for Program {
     }
 }
 
-/// As soon as the one before has lost it.
+/// Opens the port as soon as its former holder has lost it.
 fn open(dir: &Path, name: &str) -> Port {
     let options = Options { run_dir: Some(dir.into()), slots: 64, ..Options::default() };
     let start = Instant::now();
@@ -136,7 +136,7 @@ impl Peer for Asking {
 }
 
 impl Asking {
-    /// The daemon may not read any more.
+    /// The daemon may have stopped reading.
     fn say_if_room(&self, bytes: &[u8]) {
         let _ = rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     }

@@ -64,7 +64,7 @@ impl Peer for Ivshmem {
     }
 }
 
-/// A port called victim, of that kind, at the socket of that name.
+/// Attaches a port `victim` of that kind, with that socket.
 pub fn attach(d: &Daemon, kind: &str, socket: &str, mut options: serde_json::Value) {
     options["name"] = json!("victim");
     let port = format!("{kind}:{}", socket_in(d.dir(), socket).display());
@@ -89,7 +89,7 @@ impl Ivshmem {
         assert_eq!(self.guest().command(what, 0, 0).unwrap(), 0);
     }
 
-    /// As it stands in the memory, before the doorbell is rung.
+    /// Writes a command to the memory, without its doorbell.
     fn write_command(&self, what: u32) {
         let header = Words::new(self.guest().memory(), 0, size_of::<PtnetHeader>() / 4).unwrap();
         header.store(word(offset_of!(PtnetHeader, command)), what);

@@ -1,4 +1,4 @@
-//! A front end by hand: one pair of queues of eight descriptors, in 64 KiB of memory.
+//! A hand-written front end: one pair of queues of eight descriptors, in 64 KiB of memory.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -19,32 +19,32 @@ use crate::common::{Daemon, until};
 
 const SIZE: u64 = 0x1_0000;
 const USER: u64 = 0x7000_0000;
-/// Descriptors of a queue; where its rings begin: descriptors, available ring, used ring, 256 bytes each; and its
+/// Descriptors of a queue; positions of its rings: descriptors, available ring, used ring, 256 bytes each; and of its
 /// buffers.
 const COUNT: u16 = 8;
 const RINGS: [u64; 2] = [0x1000, 0x2000];
 const BUFFERS: [u64; 2] = [0x4000, 0x8000];
 const BUFFER: u64 = 0x800;
-/// Bytes of the header before each frame.
+/// Length of the header before each frame in bytes.
 const HEADER: usize = 12;
 const WRITABLE: u64 = 2 << 32;
 const PROTOCOL: u64 =
     protocol::CONFIG | protocol::INFLIGHT_SHMFD | protocol::LOG_SHMFD | protocol::STATUS | protocol::RESET_DEVICE;
 
-/// A virtual machine monitor, which connects to the daemon, or listens for it.
+/// A virtual machine monitor that connects to the daemon, or listens for it.
 pub struct Vmm<const LISTENS: bool> {
     socket: UnixStream,
     memory: OwnedFd,
     kicks: [Doorbell; 2],
     calls: [Doorbell; 2],
-    /// The record of what is in flight, and what was said of it.
+    /// The in-flight record, with its description.
     inflight: Option<(OwnedFd, Vec<u8>)>,
-    /// Made available so far, and seen to be used.
+    /// Number of descriptors made available so far, and seen as used.
     available: [u16; 2],
     used: [u16; 2],
 }
 
-/// What a front end does, in this order; and what it does instead.
+/// The steps of a front end in their order, and deviations.
 impl<const LISTENS: bool> Peer for Vmm<LISTENS> {
     const NAME: &'static str = if LISTENS { "vhost-client" } else { "vhost" };
     const SERVED: &'static str = "buffers posted";
@@ -105,7 +105,8 @@ impl<const LISTENS: bool> Peer for Vmm<LISTENS> {
     ];
 
     fn attach(d: &Daemon) {
-        let (path, options) = (socket_in(d.dir(), Self::NAME), json!({"name": "victim", "client": LISTENS}));
+        let path = socket_in(d.dir(), Self::NAME);
+        let options = json!({"name": "victim", "client": LISTENS});
         let port = format!("vhost:{}", path.display());
         let reply = d.call("port.attach", json!({"switch": "vale0", "port": port, "options": options}));
         assert_eq!(reply["result"]["kind"], "vhost", "{reply}");
@@ -133,7 +134,8 @@ impl<const LISTENS: bool> Peer for Vmm<LISTENS> {
         let mut frames = Vec::new();
         while self.used[0] != self.number(0, 0x202) {
             let entry = 0x204 + 8 * u64::from(self.used[0] % COUNT);
-            let (id, len) = (self.number(0, entry), usize::from(self.number(0, entry + 4)));
+            let id = self.number(0, entry);
+            let len = usize::from(self.number(0, entry + 4));
             let mut bytes = vec![0; len];
             pread(&self.memory, &mut bytes, BUFFERS[0] + u64::from(id) * BUFFER).unwrap();
             frames.push(bytes.split_off(HEADER));
@@ -144,7 +146,7 @@ impl<const LISTENS: bool> Peer for Vmm<LISTENS> {
     }
 }
 
-/// The previous listener there is gone.
+/// The previous listener at that path is gone.
 fn accept(path: PathBuf) -> UnixStream {
     let _ = std::fs::remove_file(&path);
     UnixListener::bind(path).unwrap().accept().unwrap().0
@@ -192,7 +194,7 @@ impl<const LISTENS: bool> Vmm<LISTENS> {
         payload.chunks(8).map(|eight| u64::from_le_bytes(*eight.first_chunk().unwrap())).collect()
     }
 
-    /// The file comes with the first bytes; the rest does not come.
+    /// Sends the file with the first bytes, and omits the rest.
     fn half_a_table(&mut self) {
         let whole = Self::message(request::SET_MEM_TABLE, &self.table());
         let flags = rustix::net::SendFlags::empty();
@@ -233,7 +235,7 @@ impl<const LISTENS: bool> Vmm<LISTENS> {
         self.flood();
     }
 
-    /// As many frames as there is room for, and no word about what becomes of them.
+    /// Sends up to the available room, without a look at the result.
     fn flood(&mut self) {
         (0..50).for_each(|i| self.send(&traffic(i)));
     }
@@ -242,7 +244,7 @@ impl<const LISTENS: bool> Vmm<LISTENS> {
         assert_eq!(pwrite(&self.memory, bytes, at), Ok(bytes.len()));
     }
 
-    /// 16 bits in the rings of a queue.
+    /// Reads 16 bits in the rings of a queue.
     fn number(&self, queue: usize, at: u64) -> u16 {
         let mut bytes = [0; 2];
         assert_eq!(pread(&self.memory, &mut bytes, RINGS[queue] + at), Ok(2));
@@ -253,9 +255,10 @@ impl<const LISTENS: bool> Vmm<LISTENS> {
         self.give(0, id, BUFFER | WRITABLE);
     }
 
-    /// Makes a descriptor available, of that length and with those flags.
+    /// Makes a descriptor available, with that length and those flags.
     fn give(&mut self, queue: usize, id: u16, word: u64) {
-        let (rings, place) = (RINGS[queue], self.available[queue] % COUNT);
+        let rings = RINGS[queue];
+        let place = self.available[queue] % COUNT;
         let descriptor = [BUFFERS[queue] + u64::from(id) * BUFFER, word];
         self.put(rings + 16 * u64::from(id), &descriptor.map(u64::to_le_bytes).concat());
         self.put(rings + 0x104 + 2 * u64::from(place), &id.to_le_bytes());

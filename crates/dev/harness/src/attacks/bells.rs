@@ -1,4 +1,4 @@
-//! Wake-ups of ports: eventfds, which the daemon writes to.
+//! Wake-ups of ports: the eventfds that the daemon writes.
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,22 +10,22 @@ use rustix::process::{
     PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, getpid, getrlimit, pidfd_getfd, pidfd_open, setrlimit,
 };
 
-/// Copies of a wake-up's descriptor that each set watches.
+/// Copies of a wake-up's descriptor that each epoll set watches.
 const COPIES: usize = 900;
-/// The kernel's limit of watches for each user.
+/// The kernel's limit of watches per user.
 const MOST: &str = "/proc/sys/fs/epoll/max_user_watches";
 
-/// Fills an eventfd and makes it block: who rings it waits.
+/// Fills a blocking eventfd: the next writer blocks.
 ///
 /// # Errors
-/// It is no eventfd.
+/// The descriptor is not an eventfd.
 pub fn block(bell: impl AsFd) -> Result<()> {
     let flags = fcntl_getfl(&bell)?;
     fcntl_setfl(&bell, flags | OFlags::NONBLOCK)?;
     loop {
         let _pending = rustix::io::read(&bell, &mut [0; 8]);
         match rustix::io::write(&bell, &(u64::MAX - 1).to_ne_bytes()) {
-            // It was rung in between.
+            // A write came in between.
             Err(Errno::AGAIN) => {}
             written => break written.map(drop)?,
         };
@@ -33,15 +33,15 @@ pub fn block(bell: impl AsFd) -> Result<()> {
     fcntl_setfl(&bell, flags - OFlags::NONBLOCK)
 }
 
-/// What watches a wake-up, until it is dropped.
+/// Watches of a wake-up, held until dropped.
 #[derive(Debug)]
 pub struct Watchers(#[expect(dead_code, reason = "held, so that they watch")] Vec<OwnedFd>);
 
-/// Has a wake-up watched so often, by sets of many descriptors, or as often as half of the kernel's limit for a user
-/// allows: who rings it tells all of them.
+/// Watches a wake-up `times` times, through epoll sets of many descriptors, but at most half of the kernel's limit per
+/// user: each write must notify all of them.
 ///
 /// # Errors
-/// There are no more descriptors, or watches, to be had.
+/// Descriptors or watches run out.
 pub fn watch(bell: impl AsFd, times: usize) -> Result<Watchers> {
     let highest = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: highest, maximum: highest })?;
@@ -62,7 +62,7 @@ pub fn watch(bell: impl AsFd, times: usize) -> Result<Watchers> {
     Ok(Watchers(held))
 }
 
-/// The numbers of all eventfds of this process: what it rings, and what it is rung by.
+/// The numbers of all eventfds of this process: those it writes and those it waits on.
 #[must_use]
 pub fn numbers() -> HashSet<i32> {
     let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
@@ -72,10 +72,10 @@ pub fn numbers() -> HashSet<i32> {
     entries.filter(is_bell).filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Copies of those descriptors of this process. One that was closed meanwhile is left out.
+/// Copies of those descriptors of this process, except ones closed meanwhile.
 ///
 /// # Errors
-/// The kernel has no pidfds.
+/// The kernel lacks pidfds.
 pub fn copies(numbers: impl IntoIterator<Item = i32>) -> Result<Vec<OwnedFd>> {
     let own = pidfd_open(getpid(), PidfdFlags::empty())?;
     let copy = |number| pidfd_getfd(&own, number, PidfdGetfdFlags::empty()).ok();
@@ -88,8 +88,8 @@ mod tests {
 
     use super::*;
 
-    /// Objective: what watches a wake-up hears of it, is found among the process's descriptors, and one that is full
-    /// has no room.
+    /// Objective: watchers of a wake-up are notified, its descriptor is found among the process's, and a full one has
+    /// no room.
     #[test]
     fn wake_ups() {
         let bell = eventfd(0, EventfdFlags::CLOEXEC).unwrap();

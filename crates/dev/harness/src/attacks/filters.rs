@@ -1,4 +1,4 @@
-//! Filters that take long: in the switch, and in the network stack behind a TAP.
+//! Slow filters: in the switch, and in the network stack behind a TAP.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -7,45 +7,45 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use crate::packet;
 
-/// Instructions of the longest filter, of a port's rule and of a socket (the kernel's BPF_MAXINSNS).
+/// Instructions of the longest filter, in a port's rule or on a socket (the kernel's BPF_MAXINSNS).
 pub const LONGEST: usize = 4096;
 
-/// A rule of that many instructions, as ports take it: loads, and then an answer, which holds for every frame.
+/// A rule of that many instructions in a port's format: loads, then a verdict, the same for every frame.
 #[must_use]
 pub fn rule(verdict: &str, length: usize) -> String {
     format!("{verdict} {length},{}6 0 0 1", "48 0 0 0,".repeat(length.saturating_sub(1)))
 }
 
-/// Packet sockets that hear an interface, each by a filter that wants no frame, and takes long to say so.
+/// Packet sockets on an interface, each with a slow filter that rejects every frame.
 #[derive(Debug)]
 pub struct Listeners(Vec<OwnedFd>);
 
 impl Listeners {
-    /// That many at that interface of the calling thread's network.
+    /// Opens that many on an interface of the calling thread's network.
     ///
     /// # Errors
-    /// The interface does not exist, or this user may not listen there.
+    /// The interface does not exist, or this user may not open packet sockets there.
     pub fn at(interface: &str, count: usize) -> io::Result<Listeners> {
         (0..count).map(|_| packet::open(interface, true, filter)).collect::<io::Result<_>>().map(Listeners)
     }
 
-    /// Sends a frame from the interface, as its own station does.
+    /// Sends a frame from the interface, as its own station.
     ///
     /// # Errors
-    /// It is down.
+    /// The interface is down.
     pub fn say(&self, frame: &[u8]) -> io::Result<()> {
         self.0.first().map_or(Ok(()), |socket| Ok(rustix::io::write(socket, frame).map(drop)?))
     }
 }
 
-/// Installs the longest filter there is (classic BPF: `ld #len` again and again, then `ret #0`).
+/// Installs the longest possible filter (classic BPF: repeated `ld #len`, then `ret #0`).
 fn filter(socket: BorrowedFd<'_>) -> io::Result<()> {
     let code = |code: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k: 0 };
     let mut program = vec![code(libc::BPF_LD | libc::BPF_W | libc::BPF_LEN); LONGEST - 1];
     program.push(code(libc::BPF_RET | libc::BPF_K));
     let whole = libc::sock_fprog { len: LONGEST as u16, filter: program.as_mut_ptr() };
     let len = size_of::<libc::sock_fprog>() as libc::socklen_t;
-    // SAFETY: the kernel reads the structure, whose size is given, and as many instructions as it says; both live
+    // SAFETY: the kernel reads the structure, whose size is given, and the number of instructions in it; both live
     // until the call returns.
     let result = unsafe {
         libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, (&raw const whole).cast(), len)
@@ -57,7 +57,7 @@ fn filter(socket: BorrowedFd<'_>) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Objective: a rule has as many instructions as it says, and ends with an answer.
+    /// Objective: a rule has the requested number of instructions, and ends with a verdict.
     #[test]
     fn rules() {
         assert_eq!(rule("drop", 3), "drop 3,48 0 0 0,48 0 0 0,6 0 0 1");

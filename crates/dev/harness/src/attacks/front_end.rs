@@ -1,5 +1,4 @@
-//! A vhost-user front end without a hypervisor: the guest's memory is a file, in which its virtqueues are written by
-//! hand.
+//! A vhost-user front end without a hypervisor: the guest's memory is a file, and its virtqueues are written by hand.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,17 +17,17 @@ use rustix::io::{pread, pwrite};
 
 /// Bytes of the guest's memory.
 pub const SIZE: u64 = 0x10_0000;
-/// Where the front end has it.
+/// The front end's address of it.
 const USER: u64 = 0x7000_0000;
 /// Entries of each queue.
 pub const COUNT: u16 = 256;
-/// Where the queue to the guest has its descriptors, and the one from it: a page each. Its available ring and its used
-/// ring are the next two pages.
+/// Addresses of the descriptor tables of the queue to the guest and of the queue from it: a page each. The available
+/// ring and the used ring are the next two pages.
 pub const QUEUES: [u64; 2] = [0x1_0000, 0x2_0000];
 const AVAILABLE: u64 = 0x1000;
 const USED: u64 = 0x2000;
 
-/// A front end that has said all that it has to; both queues are enabled, and empty.
+/// A connected front end; both queues are enabled and empty.
 #[derive(Debug)]
 pub struct FrontEnd {
     // Closed first.
@@ -39,11 +38,11 @@ pub struct FrontEnd {
 }
 
 impl FrontEnd {
-    /// Connects to a device, with these features beside those that everybody has. The queues have as many kicks, and as
-    /// many calls, together.
+    /// Connects to a device, with these features besides the common ones. The queues share `bells` kicks and as many
+    /// calls.
     ///
     /// # Errors
-    /// The device hangs up, or there is no memory for the guest.
+    /// The device closes the connection, or memory for the guest is unavailable.
     pub fn connect(socket: &Path, features: u64, bells: usize) -> io::Result<FrontEnd> {
         let socket = UnixStream::connect(socket)?;
         socket.set_write_timeout(Some(Duration::from_secs(5)))?;
@@ -83,35 +82,35 @@ impl FrontEnd {
         wire::send(self.socket.as_fd(), &message).map_err(io::Error::other)
     }
 
-    /// The file that is the guest's memory.
+    /// The file with the guest's memory.
     pub fn memory(&self) -> &OwnedFd {
         &self.memory
     }
 
-    /// Writes to the guest's memory. What was cut short takes nothing, or grows again.
+    /// Writes to the guest's memory. Writing past the end of a shortened file fails, or extends it again.
     pub fn put(&self, at: u64, bytes: &[u8]) {
         let _ = pwrite(&self.memory, bytes, at);
     }
 
-    /// Writes a descriptor: the address, and length, flags and next in one word.
+    /// Writes a descriptor: the address, then length, flags and next in one word.
     pub fn describe(&self, at: u64, address: u64, word: u64) {
         self.put(at, &[address.to_le_bytes(), word.to_le_bytes()].concat());
     }
 
-    /// Writes to a place of a queue's available ring.
+    /// Writes an entry of a queue's available ring.
     pub fn offer(&self, queue: usize, place: u16, head: u16) {
         self.put(QUEUES[queue] + AVAILABLE + 4 + 2 * u64::from(place % COUNT), &head.to_le_bytes());
     }
 
-    /// Says up to where a queue's entries are available.
+    /// Sets a queue's available index.
     pub fn set_available(&self, queue: usize, index: u16) {
         self.put(QUEUES[queue] + AVAILABLE + 2, &index.to_le_bytes());
     }
 
-    /// Up to where the device has used a queue's entries.
+    /// A queue's used index.
     pub fn used(&self, queue: usize) -> u16 {
         let mut index = [0; 2];
-        // What was cut short is not used.
+        // A read from a shortened file leaves zero.
         let _ = pread(&self.memory, &mut index, QUEUES[queue] + USED + 2);
         u16::from_le_bytes(index)
     }

@@ -1,5 +1,5 @@
-//! Holes that are made very slowly. A page in a range in which somebody makes a hole is waited for until the whole hole
-//! is made, in a state that no signal ends; the thread that makes it may be one that hardly gets a processor.
+//! Holes made very slowly. An access to a page in a range under MADV_REMOVE waits for the whole hole, in a state that
+//! no signal ends; the thread that makes it may get hardly any processor time.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Keeps the calling thread on the last processor that it may have.
+/// Pins the calling thread to the last processor that it may use.
 fn stay() -> rustix::io::Result<()> {
     let all = sched_getaffinity(None)?;
     let mut one = CpuSet::new();
@@ -21,7 +21,7 @@ fn stay() -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// A thread that has nothing to do, and does it all the time, on the processor on which holes are made.
+/// A thread that spins on the processor on which holes are made.
 #[derive(Debug)]
 pub struct Idler {
     over: Arc<AtomicBool>,
@@ -29,13 +29,13 @@ pub struct Idler {
 }
 
 impl Idler {
-    /// Begins.
+    /// Starts the thread.
     #[must_use]
     pub fn start() -> Idler {
         let over = Arc::<AtomicBool>::default();
         let is_over = Arc::clone(&over);
         let thread = std::thread::spawn(move || {
-            // Anywhere else it takes a processor, too.
+            // On any other processor it takes time as well.
             let _ = stay();
             while !is_over.load(Ordering::Relaxed) {
                 std::hint::spin_loop();
@@ -48,12 +48,12 @@ impl Idler {
 impl Drop for Idler {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
-        // It does nothing that could fail.
+        // The thread cannot fail.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// A region of ports that this process has mapped.
+/// A region of ports, mapped by this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hollow {
     begin: usize,
@@ -61,19 +61,19 @@ pub struct Hollow {
 }
 
 impl Hollow {
-    /// The longest one.
+    /// The longest region.
     ///
     /// # Errors
-    /// There is none.
+    /// No region is mapped.
     pub fn longest() -> io::Result<Hollow> {
         let all = Hollow::all()?;
         all.into_iter().max_by_key(|region| region.len).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// All of them.
+    /// All regions.
     ///
     /// # Errors
-    /// The kernel does not say.
+    /// The list of mappings is unreadable.
     pub fn all() -> io::Result<Vec<Hollow>> {
         let maps = std::fs::read_to_string("/proc/self/maps")?;
         let regions = maps.lines().filter(|line| line.contains("/memfd:netvale-")).filter_map(|line| {
@@ -84,14 +84,14 @@ impl Hollow {
         Ok(regions.collect())
     }
 
-    /// Bytes.
+    /// Length in bytes.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "there is none without bytes")]
     pub fn len(self) -> usize {
         self.len
     }
 
-    /// Bytes whose pages are mapped.
+    /// Resident bytes.
     ///
     /// # Errors
     /// It is not mapped any more.
@@ -103,18 +103,17 @@ impl Hollow {
         kilobytes.map(|kilobytes| kilobytes * 1024).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Has all its pages there, so that a hole has something to take away.
+    /// Makes all its pages resident, so that a hole has pages to remove.
     pub fn fill(self) {
         for at in (0..self.len).step_by(4096) {
             let byte = (self.begin + at) as *mut u8;
-            // SAFETY: a byte of a mapping that may be read and written, as long as the caller has the port; it is
-            // shared with the daemon, so no reference to it exists, and it stays what it was.
+            // SAFETY: a byte of a mapping that is readable and writable while the caller has the port; it is shared
+            // with the daemon, so no reference to it exists, and its value stays.
             unsafe { byte.write_volatile(byte.read_volatile()) };
         }
     }
 
-    /// Begins to take all pages away, as slowly as a user can: it has to be kept from its processor by an [`Idler`], or
-    /// by others that are busy there.
+    /// Begins to remove all pages, as slowly as a user can: an [`Idler`] or other busy threads must keep the processor.
     #[must_use]
     pub fn begin(self) -> Hole {
         let has_begun = Arc::<AtomicBool>::default();
@@ -122,12 +121,12 @@ impl Hollow {
         let thread = std::thread::spawn(move || {
             stay()?;
             let idle = libc::sched_param { sched_priority: 0 };
-            // SAFETY: of the calling thread; the structure is only read.
+            // SAFETY: concerns the calling thread; the structure is only read.
             done(unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const idle) })?;
             begun.store(true, Ordering::Relaxed);
             let start = Instant::now();
-            // SAFETY: memory that is shared with the daemon, in which every user of it expects any bytes at any time;
-            // the mapping itself stays.
+            // SAFETY: memory shared with the daemon, in which all its users expect any bytes at any time; the mapping
+            // itself stays.
             done(unsafe { libc::madvise(self.begin as *mut libc::c_void, self.len, libc::MADV_REMOVE) })?;
             Ok(start.elapsed())
         });
@@ -139,7 +138,7 @@ fn done(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// A hole that is being made. It is waited for when this is dropped: nothing ends it before.
+/// A hole in progress. Dropping it waits for the end: nothing ends it earlier.
 #[derive(Debug)]
 pub struct Hole {
     has_begun: Arc<AtomicBool>,
@@ -147,19 +146,19 @@ pub struct Hole {
 }
 
 impl Hole {
-    /// Whether its thread is about to make it, or has.
+    /// Whether its thread is about to make it, or has begun.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         self.has_begun.load(Ordering::Relaxed)
     }
 
-    /// Whether it is made.
+    /// Whether it is complete.
     #[must_use]
     pub fn is_made(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Waits until it is made. Returns how long that took.
+    /// Waits for its completion. Returns the time taken.
     ///
     /// # Errors
     /// The kernel refuses to make it.
@@ -171,7 +170,7 @@ impl Hole {
 
 impl Drop for Hole {
     fn drop(&mut self) {
-        // How it went is for who asks.
+        // `finish` returns the result to callers that want it.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

@@ -1,13 +1,13 @@
-//! What hostile users do with what is theirs, where more than one of tests, soak and measurements does it.
+//! Misuse by hostile users of their own resources, where tests, the soak and measurements share it.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`bells`] | wake-ups that block, or that very many descriptors watch |
+//! | [`bells`] | wake-ups that block, or with very many watchers |
 //! | [`filters`] | rules and sockets that take long to judge a frame |
 //! | [`front_end`] | a vhost-user front end whose virtqueues are written by hand |
-//! | [`holes`] | memory that is being taken away, very slowly |
+//! | [`holes`] | memory removed very slowly |
 //!
-//! All of it ends when it is dropped.
+//! All of it ends when dropped.
 
 pub mod bells;
 pub mod filters;
@@ -17,13 +17,15 @@ pub mod holes;
 use rustix::fs::{Gid, Uid};
 use rustix::thread::{set_thread_res_gid, set_thread_res_uid};
 
-/// What a thread of that user's gets done, seen from outside. The other threads of this process stay whose they are.
+/// Runs `act` on a thread with that user's credentials, as the daemon and the kernel see it. The other threads of this
+/// process keep theirs.
 ///
 /// # Panics
-/// This process is not root's, and cannot be that user; `act` panics.
+/// This process is not root, and cannot become that user; `act` panics.
 pub fn as_user<T: Send>(uid: u32, act: impl FnOnce() -> T + Send) -> T {
     let run = || {
-        let (user, group) = (Uid::from_raw(uid), Gid::from_raw(uid));
+        let user = Uid::from_raw(uid);
+        let group = Gid::from_raw(uid);
         set_thread_res_gid(group, group, group).expect("only root becomes another user");
         set_thread_res_uid(user, user, user).expect("only root becomes another user");
         act()

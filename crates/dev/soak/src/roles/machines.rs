@@ -19,10 +19,10 @@ use rustix::fs::FallocateFlags;
 use super::{Attacker, pause, text};
 use crate::burst;
 
-/// How long a port may take to serve the next one: it pauses after peers that broke the rules.
+/// Time limit for a port to serve the next peer: it pauses after peers that broke the rules.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Tries until it works, or patience ends.
+/// Retries until success or the time limit.
 pub fn patiently<T>(mut attempt: impl FnMut() -> Result<T, String>) -> Result<T, String> {
     let start = Instant::now();
     loop {
@@ -33,7 +33,7 @@ pub fn patiently<T>(mut attempt: impl FnMut() -> Result<T, String>) -> Result<T,
     }
 }
 
-/// Delivers to everybody for as long as there is time.
+/// Floods broadcast addresses until the time is up.
 fn flood(a: &mut Attacker, egress: &dyn Egress) {
     let mut scratch = Scratch::new();
     while a.goes_on() {
@@ -56,13 +56,13 @@ pub fn floods_vhost(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Bytes that are no messages.
+/// Sends bytes that are not messages.
 pub fn noise(a: &mut Attacker) -> Result<(), String> {
     while a.goes_on() {
         let mut stream = UnixStream::connect(&a.socket).map_err(text)?;
         stream.set_write_timeout(Some(Duration::from_millis(20))).map_err(text)?;
         for _ in 0..a.rng.below(10) {
-            // Often with the beginning of a message: a small number, flags of version 1, a length.
+            // Often with a valid message header: a small number, flags of version 1, a length.
             let len = a.rng.index(200);
             let mut bytes = a.rng.bytes(12 + len);
             if a.rng.one_in(2) {
@@ -93,7 +93,7 @@ pub fn floods_ptnet(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Any words anywhere in the device's memory.
+/// Writes random words anywhere into the device's memory.
 pub fn scribbles_ptnet(a: &mut Attacker) -> Result<(), String> {
     let guest = patiently(|| Guest::connect(&a.socket).map_err(text))?;
     guest.command(COMMAND_START, 0, 0).map_err(text)?;
@@ -111,7 +111,7 @@ pub fn scribbles_ptnet(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Its device's rings run, and do not, in turns.
+/// Starts and stops its device's rings in turn.
 pub fn restarts_ptnet(a: &mut Attacker) -> Result<(), String> {
     while a.goes_on() {
         let guest = patiently(|| Guest::connect(&a.socket).map_err(text))?;
@@ -136,9 +136,10 @@ pub fn floods_e1000(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Any values in any registers, under traffic.
+/// Writes random values into random registers, under traffic.
 pub fn scribbles_e1000(a: &mut Attacker) -> Result<(), String> {
-    let (guest, mut scratch) = (card(a)?, Scratch::new());
+    let guest = card(a)?;
+    let mut scratch = Scratch::new();
     while a.goes_on() {
         let frame = a.frame();
         burst::deliver(&guest.egress, &frame, 8, &mut scratch);
@@ -153,14 +154,16 @@ pub fn scribbles_e1000(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// The guest's memory loses pages under traffic.
+/// Removes pages of the guest's memory, under traffic.
 pub fn punches_e1000(a: &mut Attacker) -> Result<(), String> {
-    let (guest, mut scratch) = (card(a)?, Scratch::new());
+    let guest = card(a)?;
+    let mut scratch = Scratch::new();
     let pages = guest.ram.mapping().len() as u64 / 4096;
     while a.goes_on() {
         let frame = a.frame();
         burst::deliver(&guest.egress, &frame, 8, &mut scratch);
-        let (how, at) = (FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 4096 * a.rng.below(pages));
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let at = 4096 * a.rng.below(pages);
         rustix::fs::fallocate(guest.ram.as_fd(), how, at, 4096).map_err(text)?;
         a.is_up();
         pause();

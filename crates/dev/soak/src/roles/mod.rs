@@ -3,11 +3,11 @@
 //! | module | who |
 //! |---|---|
 //! | [`programs`] | programs with ports |
-//! | [`slow`] | users who make what is theirs slow |
-//! | [`strangers`] | clients that hold no port |
+//! | [`slow`] | users who make their own resources slow |
+//! | [`strangers`] | clients without a port |
 //! | [`machines`] | hypervisors and guests |
-//! | [`vmm`] | a front end that writes whatever it likes into its virtqueues |
-//! | `vteps` | other ends of tunnels, and strangers who send to their sockets |
+//! | [`vmm`] | a front end that writes anything into its virtqueues |
+//! | `vteps` | remote ends of tunnels, and strangers who send to the tunnels' sockets |
 
 mod machines;
 mod programs;
@@ -26,7 +26,7 @@ use netvale_harness::attacks::bells;
 
 use crate::rng::Rng;
 
-/// What an attacker says when its attack takes hold.
+/// An attacker's output once its attack takes hold.
 pub const UP: &str = "up";
 
 /// The work of an attacker.
@@ -36,9 +36,9 @@ pub type Act = fn(&mut Attacker) -> Result<(), String>;
 pub struct Role {
     /// Its name in the report and on the command line.
     pub name: &'static str,
-    /// What it does.
+    /// Its work.
     pub act: Act,
-    /// The device at whose socket it plays a virtual machine, which takes the daemon's own user.
+    /// The device at whose socket it acts as a virtual machine; that takes the daemon's own user.
     pub device: Option<&'static str>,
 }
 
@@ -50,7 +50,7 @@ const fn machine(name: &'static str, act: Act, device: &'static str) -> Role {
     Role { name, act, device: Some(device) }
 }
 
-/// All of them.
+/// All roles.
 pub const ROLES: &[Role] = &[
     program("client that floods", programs::floods),
     program("client that never reads", programs::never_reads),
@@ -87,7 +87,7 @@ pub const ROLES: &[Role] = &[
     machine("e1000: noise", machines::noise, "e1000"),
 ];
 
-/// What an attacker knows.
+/// An attacker's state.
 pub struct Attacker {
     /// The daemon's folder.
     pub dir: PathBuf,
@@ -95,7 +95,7 @@ pub struct Attacker {
     pub socket: PathBuf,
     /// Its own name, for ports.
     pub name: String,
-    /// What it does next.
+    /// Source of its random choices.
     pub rng: Rng,
     end: Instant,
     is_up: bool,
@@ -106,53 +106,53 @@ pub fn socket(dir: &Path, device: &str) -> PathBuf {
     dir.join(format!("attacked-{device}.sock"))
 }
 
-/// The interface that an attacker brings.
+/// The name of an attacker's own interface.
 const TAPPED: &str = "nvsoakx";
 
-/// The port of a TAP that an attacker's process brought. It outlives the process.
+/// The port of a TAP that an attacker's process attached. It outlives the process.
 pub fn tap_of(process: u32) -> String {
     format!("x{process}t")
 }
 
 impl Attacker {
-    /// An attacker of this seed, who ends by himself after `life`.
+    /// An attacker of this seed, which ends by itself after `life`.
     pub fn new(dir: &Path, device: Option<&str>, seed: u64, life: Duration) -> Attacker {
         let socket = socket(dir, device.unwrap_or_default());
         let name = format!("x{}", std::process::id());
         Attacker { dir: dir.into(), socket, name, rng: Rng::new(seed), end: Instant::now() + life, is_up: false }
     }
 
-    /// Says that the attack takes hold, once.
+    /// Reports, once, that the attack takes hold.
     pub fn is_up(&mut self) {
         if !std::mem::replace(&mut self.is_up, true) {
             println!("{UP}");
-            // Nobody may be listening any more.
+            // The reader may be gone.
             let _ = std::io::stdout().flush();
         }
     }
 
-    /// Whether there is time left.
+    /// Whether time is left.
     pub fn goes_on(&self) -> bool {
         Instant::now() < self.end
     }
 
-    /// The name of a port of its own on the switch for everybody.
+    /// The name of its own port on the switch for all users.
     pub fn own_port(&self) -> String {
         format!("{}:{}", crate::world::ATTACKED, self.name)
     }
 
-    /// The name of a TAP of its own on that switch.
+    /// The name of its own TAP on that switch.
     pub fn tap(&self) -> String {
         tap_of(std::process::id())
     }
 
-    /// Opens a port of its own.
+    /// Opens a port.
     pub fn open(&self, name: &str) -> Result<Port, Error> {
         let slots = 64;
         Port::open_with(name, &Options { run_dir: Some(self.dir.clone()), slots, ..Options::default() })
     }
 
-    /// A frame to a bystander, to everybody or to nobody, from one of many stations.
+    /// A frame to a bystander, to the broadcast address or to an unknown one, from one of many stations.
     pub fn frame(&mut self) -> Vec<u8> {
         let len = 60 + self.rng.index(1400);
         let mut frame = self.rng.bytes(len);
@@ -174,7 +174,7 @@ pub fn play(name: &str, dir: &Path, seed: u64, life: Duration) -> Result<(), Str
     (role.act)(&mut Attacker::new(dir, role.device, seed, life))
 }
 
-/// A short rest, so that an attack is not only load.
+/// Pauses briefly, so that an attack is more than load.
 fn pause() {
     std::thread::sleep(Duration::from_micros(200));
 }
@@ -183,14 +183,14 @@ fn text(e: impl std::fmt::Display) -> String {
     e.to_string()
 }
 
-/// Copies of all its wake-ups, and of what it wakes.
+/// Copies of all its own doorbells, in both directions.
 fn own_bells() -> rustix::io::Result<Vec<OwnedFd>> {
     bells::copies(bells::numbers())
 }
 
 fn ring_all(bells: &[OwnedFd]) {
     for bell in bells {
-        // One that is full, or gone, is as good.
+        // Fails only if it is full or gone.
         let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
     }
 }

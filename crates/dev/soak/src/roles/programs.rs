@@ -24,7 +24,7 @@ fn flood(a: &mut Attacker, tx: &mut TxRing) {
     tx.sync();
 }
 
-/// Sends to everybody as fast as it goes, and reads at times.
+/// Broadcasts at full speed, and reads at times.
 pub fn floods(a: &mut Attacker) -> Result<(), String> {
     let mut port = a.open(&a.own_port()).map_err(text)?;
     while a.goes_on() {
@@ -47,13 +47,13 @@ fn drain(port: &mut Port) {
     }
 }
 
-/// Holds senders back as long as it may.
+/// Holds senders back for as long as permitted.
 pub fn never_reads(a: &mut Attacker) -> Result<(), String> {
     let options =
         netvale::Options { run_dir: Some(a.dir.clone()), slots: 16, lossless: true, ..netvale::Options::default() };
     let mut port = Port::open_with(&a.own_port(), &options).map_err(text)?;
     while a.goes_on() {
-        // Known to the switch, so that frames are for it.
+        // Makes itself known to the switch, so that frames are sent to it.
         let frame = a.frame();
         port.tx()[0].send(&frame);
         port.tx()[0].sync();
@@ -63,7 +63,7 @@ pub fn never_reads(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Ports that come and go.
+/// Opens and closes ports.
 pub fn opens_and_closes(a: &mut Attacker) -> Result<(), String> {
     while a.goes_on() {
         let mut port = a.open(&a.own_port()).map_err(text)?;
@@ -73,7 +73,7 @@ pub fn opens_and_closes(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Any words anywhere in its region.
+/// Writes random words anywhere into its region.
 pub fn scribbles(a: &mut Attacker) -> Result<(), String> {
     let port = a.open(&a.own_port()).map_err(text)?;
     let count = port.mapping().len() / 4;
@@ -81,7 +81,7 @@ pub fn scribbles(a: &mut Attacker) -> Result<(), String> {
     let bells = own_bells().map_err(text)?;
     while a.goes_on() {
         for _ in 0..BURST {
-            // Mostly where rings and status blocks are.
+            // Mostly in rings and status blocks.
             let at = if a.rng.one_in(4) { a.rng.index(count) } else { a.rng.index(count.min(4096)) };
             let small = a.rng.below(70) as u32;
             words.store(at, if a.rng.one_in(2) { small } else { a.rng.word() as u32 });
@@ -93,7 +93,7 @@ pub fn scribbles(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// A frame whose end does not come.
+/// Sends a frame without its last slot.
 pub fn unfinished(a: &mut Attacker) -> Result<(), String> {
     let mut port = a.open(&a.own_port()).map_err(text)?;
     let ring = &mut port.tx()[0];
@@ -110,7 +110,7 @@ pub fn unfinished(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// The worker that wakes it waits.
+/// Makes the worker that wakes it block.
 pub fn blocks(a: &mut Attacker) -> Result<(), String> {
     let mut port = a.open(&a.own_port()).map_err(text)?;
     while a.goes_on() {
@@ -134,10 +134,11 @@ pub fn rings(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Both ends of a pipe.
+/// Uses both ends of a pipe.
 pub fn pipes(a: &mut Attacker) -> Result<(), String> {
     let end = |a: &Attacker, way: char| a.open(&format!("netmap:{}{way}1", a.name)).map_err(text);
-    let (mut from, mut to) = (end(a, '{')?, end(a, '}')?);
+    let mut from = end(a, '{')?;
+    let mut to = end(a, '}')?;
     while a.goes_on() {
         flood(a, &mut from.tx()[0]);
         drain(&mut to);
@@ -147,7 +148,7 @@ pub fn pipes(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// The file that its region lies in becomes shorter, with frames in it.
+/// Truncates the file of its region, with frames in it.
 pub fn cuts_short(a: &mut Attacker) -> Result<(), String> {
     spoils(a, |a, file| {
         let rest = a.rng.below(3) * 4096;
@@ -155,7 +156,7 @@ pub fn cuts_short(a: &mut Attacker) -> Result<(), String> {
     })
 }
 
-/// The same file loses pages.
+/// Removes pages of that file.
 pub fn punches_holes(a: &mut Attacker) -> Result<(), String> {
     spoils(a, |a, file| {
         let at = a.rng.below(512) * 4096;
@@ -174,7 +175,7 @@ fn spoils(a: &mut Attacker, spoil: Spoil) -> Result<(), String> {
             flood(a, tx);
             pause();
         }
-        // From here on, an access of its own may be its end by SIGBUS.
+        // From here on, its own accesses may end it by SIGBUS.
         a.is_up();
         spoil(a, &file).map_err(text)?;
         pause();

@@ -1,4 +1,4 @@
-//! Users who make what is theirs slow: the memory of a port, its wake-up, its rules, and who hears a TAP.
+//! Users who make their own resources slow: a port's memory, its wake-up, its rules, and the listeners on a TAP.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -16,13 +16,13 @@ use serde_json::json;
 use super::{Attacker, TAPPED, pause, text};
 use crate::world::ATTACKED;
 
-/// Buffers whose pages a hole takes away: some 32 MiB. A process that is killed ends when its hole is made.
+/// Buffers whose pages a hole removes: about 32 MiB. A killed process ends only once its hole is complete.
 const BUFFERS: u32 = 16_000;
-/// Watches of a wake-up.
+/// Number of watches of a wake-up.
 const WATCHES: usize = 100_000;
-/// Sockets that hear a TAP.
+/// Number of sockets that listen on a TAP.
 const SOCKETS: usize = 100;
-/// Stations that are nobody's, and a TAP's.
+/// An unknown station, and a TAP's.
 const NOBODY: [u8; 6] = [2, 0x66, 0, 0, 0, 1];
 const BEHIND: [u8; 6] = [2, 0x66, 0, 0, 1, 1];
 
@@ -33,7 +33,7 @@ fn frame(to: [u8; 6], from: [u8; 6]) -> [u8; 60] {
     frame
 }
 
-/// A port of its own, as soon as it gets one: who made a worker wait waits for it.
+/// Opens a port of its own as soon as possible: a user who made a worker wait must wait for it.
 fn patiently(a: &Attacker, extra_bufs: u32) -> Option<Port> {
     let options = Options { run_dir: Some(a.dir.clone()), slots: 64, extra_bufs, ..Options::default() };
     while a.goes_on() {
@@ -45,7 +45,7 @@ fn patiently(a: &Attacker, extra_bufs: u32) -> Option<Port> {
     None
 }
 
-/// Holes in the memory of a port that broadcasts come to, made by a thread that hardly gets a processor.
+/// Makes holes in the memory of a port that receives broadcasts, with a thread that gets hardly any processor time.
 pub fn makes_holes(a: &mut Attacker) -> Result<(), String> {
     let _idler = Idler::start();
     while let Some(_port) = patiently(a, BUFFERS) {
@@ -62,11 +62,11 @@ pub fn makes_holes(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// A wake-up with very many watchers.
+/// Gives a wake-up very many watchers.
 pub fn is_watched(a: &mut Attacker) -> Result<(), String> {
     while let Some(mut port) = patiently(a, 0) {
         let _watchers = watch(port.rx()[0].wake_fd(), WATCHES).map_err(text)?;
-        // Until it is taken away, and a while longer.
+        // Until the port is removed, and a while longer.
         for _ in 0..2000 {
             let ring = &mut port.rx()[0];
             let _ = ring.sync();
@@ -88,7 +88,7 @@ fn flood(tx: &mut TxRing, frame: &[u8]) {
     tx.sync();
 }
 
-/// Frames to nobody, with the longest rule that a user may have.
+/// Sends frames to an unknown address, under the longest rule that a user may set.
 pub fn has_rules(a: &mut Attacker) -> Result<(), String> {
     let mut port = a.open(&a.own_port()).map_err(text)?;
     let rules = json!({ "filter_in": [rule("pass", LONGEST)] });
@@ -102,10 +102,10 @@ pub fn has_rules(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Set in the process that has a network of its own.
+/// Set in the process inside its own network namespace.
 const INSIDE: &str = "NETVALE_SOAK_INSIDE";
 
-/// Frames to a TAP out of a network of the user's own, in which very many sockets hear them.
+/// Sends frames to a TAP from the user's own network namespace, in which very many sockets listen to them.
 pub fn is_heard(a: &mut Attacker) -> Result<(), String> {
     if std::env::var_os(INSIDE).is_none() {
         let own = std::env::current_exe().map_err(text)?;

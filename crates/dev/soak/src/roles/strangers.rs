@@ -1,4 +1,4 @@
-//! Clients that hold no port.
+//! Clients without a port.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -23,7 +23,7 @@ fn control(a: &Attacker) -> Result<UnixStream, String> {
     Ok(stream)
 }
 
-/// A line that is almost a request, cut somewhere.
+/// An almost valid request line, truncated.
 fn almost(a: &mut Attacker) -> Vec<u8> {
     let method = METHODS[a.rng.index(METHODS.len())];
     let name = String::from_utf8_lossy(&a.rng.bytes(12)).replace(['"', '\\', '\n'], "?");
@@ -36,7 +36,7 @@ fn almost(a: &mut Attacker) -> Vec<u8> {
     line.as_bytes()[..end].to_vec()
 }
 
-/// Bytes of all kinds, whose answers are read at times.
+/// Sends bytes of all kinds, and reads the answers at times.
 pub fn noise_on_control(a: &mut Attacker) -> Result<(), String> {
     while a.goes_on() {
         let mut stream = control(a)?;
@@ -55,7 +55,7 @@ pub fn noise_on_control(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Messages with single bits changed, and any others.
+/// Sends messages with single bits flipped, and random ones.
 pub fn noise_on_attach(a: &mut Attacker) -> Result<(), String> {
     while a.goes_on() {
         let line = netvale::raw::connect_to(Some(&a.dir)).map_err(text)?;
@@ -81,7 +81,7 @@ pub fn noise_on_attach(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// What the daemon may not do for this user, again and again.
+/// Repeats requests that this user is not permitted.
 pub fn refused(a: &mut Attacker) -> Result<(), String> {
     let stream = control(a)?;
     stream.set_read_timeout(Some(Duration::from_secs(10))).map_err(text)?;
@@ -107,7 +107,7 @@ pub fn refused(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// More connections than a user may have.
+/// Opens more connections than a user may have.
 pub fn connections(a: &mut Attacker) -> Result<(), String> {
     while a.goes_on() {
         let held: Vec<UnixStream> = (0..200).map_while(|_| control(a).ok()).collect();
@@ -118,11 +118,12 @@ pub fn connections(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Descriptors whose last close waits for somebody.
+/// Passes descriptors whose last close waits for a peer.
 pub fn lingers(a: &mut Attacker) -> Result<(), String> {
     let mut peers = Vec::new();
     while a.goes_on() && peers.len() < 50 {
-        let (to_control, to_attach) = (control(a)?, netvale::raw::connect_to(Some(&a.dir)).map_err(text)?);
+        let to_control = control(a)?;
+        let to_attach = netvale::raw::connect_to(Some(&a.dir)).map_err(text)?;
         for line in [to_control.as_fd(), to_attach.as_fd()] {
             let (fd, peer) = lingering().map_err(text)?;
             peers.push(peer);
@@ -138,7 +139,7 @@ pub fn lingers(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// A connection whose last close waits for a peer that never reads. The peer, too.
+/// A connection whose last close waits for a peer that never reads; returned with the peer.
 fn lingering() -> std::io::Result<(OwnedFd, TcpStream)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let mut socket = TcpStream::connect(listener.local_addr()?)?;

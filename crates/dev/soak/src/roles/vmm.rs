@@ -1,4 +1,4 @@
-//! A front end whose memory is a file that it can cut short, and that writes whatever it likes into its virtqueues.
+//! A front end whose memory is a file that it can truncate, and that writes anything into its virtqueues.
 
 use netvale_harness::attacks::front_end::{COUNT, FrontEnd, QUEUES, SIZE};
 use rustix::fs::FallocateFlags;
@@ -6,7 +6,7 @@ use rustix::fs::FallocateFlags;
 use super::machines::patiently;
 use super::{Attacker, pause, text};
 
-/// Descriptors of which most could be right, chained in any way, and more of them available.
+/// Offers descriptors, most of them plausible, chained at random, and makes further ones available.
 fn offer(end: &FrontEnd, available: &mut [u16; 2], a: &mut Attacker, nonsense: bool) {
     for (queue, rings) in QUEUES.into_iter().enumerate() {
         for _ in 0..8 {
@@ -52,17 +52,17 @@ fn play(
     Ok(())
 }
 
-/// Chains without end, lengths without memory, and kicks.
+/// Offers endless chains and lengths without memory, and kicks.
 pub fn scribbles(a: &mut Attacker) -> Result<(), String> {
     play(a, true, |_, _| Ok(()))
 }
 
-/// The memory's file becomes shorter, and long again.
+/// Truncates the memory's file, and extends it again.
 pub fn cuts_short(a: &mut Attacker) -> Result<(), String> {
     play(a, false, |a, end| rustix::fs::ftruncate(end.memory(), 4096 * a.rng.below(SIZE / 4096)))
 }
 
-/// The memory's file loses pages.
+/// Removes pages of the memory's file.
 pub fn punches_holes(a: &mut Attacker) -> Result<(), String> {
     play(a, false, |a, end| {
         let at = 4096 * a.rng.below(SIZE / 4096);

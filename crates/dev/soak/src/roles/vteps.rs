@@ -1,4 +1,4 @@
-//! Other ends of tunnels, and strangers who send to their sockets.
+//! Remote ends of tunnels, and strangers who send to the tunnels' sockets.
 
 use std::net::UdpSocket;
 
@@ -8,35 +8,35 @@ use crate::world::{ATTACKED_VNI, ATTACKED_VTEP, ATTACKING_VTEP, VTEPS, VXLAN};
 
 /// Datagrams in a row.
 const BURST: usize = 32;
-/// One in that many goes to a bystander's socket, too, and no more than these bytes of it: what does not fit into a
-/// socket's memory is lost in the kernel, where nobody counts it for the port.
+/// One datagram in this many also goes to a bystander's socket, at most [`SHORT`] bytes of it: a datagram beyond the
+/// socket's buffer is lost in the kernel, which does not count it for the port.
 const SELDOM: u64 = 256;
 /// See [`SELDOM`].
 const SHORT: usize = 200;
 /// The longest datagram of UDP over IPv4.
 const LONGEST: usize = 65_507;
 
-/// A socket of that address, whatever its port: a VTEP's datagrams come from any.
+/// A socket with that address and any port: a VTEP's datagrams come from any port.
 fn socket(address: &str) -> Result<UdpSocket, String> {
     let socket = UdpSocket::bind((address, 0)).map_err(text)?;
     socket.set_nonblocking(true).map_err(text)?;
     Ok(socket)
 }
 
-/// RFC 7348 section 5.
+/// A VXLAN header (RFC 7348 section 5).
 fn header(vni: u32) -> [u8; 8] {
     let [_, a, b, c] = vni.to_be_bytes();
     [8, 0, 0, 0, a, b, c, 0]
 }
 
-/// Sends to a VTEP. A full socket is as good.
+/// Sends to a VTEP. A full socket is no error.
 fn send(a: &mut Attacker, from: &UdpSocket, to: &str, datagram: &[u8]) {
     if from.send_to(datagram, (to, VXLAN)).is_ok() {
         a.is_up();
     }
 }
 
-/// A VTEP that the attacked tunnel knows: as many frames as it can, from many stations.
+/// A VTEP known to the attacked tunnel: sends as many frames as it can, from many stations.
 pub fn floods(a: &mut Attacker) -> Result<(), String> {
     let from = socket(ATTACKING_VTEP)?;
     while a.goes_on() {
@@ -49,8 +49,7 @@ pub fn floods(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// A datagram of a kind that no VTEP sends: cut anywhere, too long, of another VNI, with other flags, or nothing but
-/// noise.
+/// A datagram that no VTEP sends: truncated, too long, of another VNI, with other flags, or pure noise.
 fn strange(rng: &mut Rng, frame: &[u8]) -> Vec<u8> {
     let mut datagram = [&header(ATTACKED_VNI)[..], frame].concat();
     match rng.below(6) {
@@ -67,10 +66,11 @@ fn strange(rng: &mut Rng, frame: &[u8]) -> Vec<u8> {
     datagram
 }
 
-/// A VTEP that the tunnel knows and one that it does not: datagrams of all lengths and contents. A few go to the
-/// sockets of bystanders.
+/// A VTEP known to the tunnel and an unknown one: datagrams of all lengths and contents. A few go to the bystanders'
+/// sockets.
 pub fn nonsense(a: &mut Attacker) -> Result<(), String> {
-    let (known, stranger) = (socket(ATTACKING_VTEP)?, socket("127.0.0.66")?);
+    let known = socket(ATTACKING_VTEP)?;
+    let stranger = socket("127.0.0.66")?;
     while a.goes_on() {
         for _ in 0..BURST / 4 {
             let frame = a.frame();

@@ -47,7 +47,8 @@ fn first_client_waits() {
     let attach = attach_socket(dir.path());
     let control = UnixListener::bind(dir.path().join("control.sock")).unwrap();
     for _ in 0..2 {
-        let (attach, control) = (attach.try_clone().unwrap(), control.try_clone().unwrap());
+        let attach = attach.try_clone().unwrap();
+        let control = control.try_clone().unwrap();
         let mut command = common::netvale();
         command.arg("--run-dir").arg(dir.path()).arg("list").stdout(Stdio::null());
         let early = Guarded(command.spawn().unwrap().into());

@@ -26,7 +26,8 @@ fn record(path: &Path, frames: u8) {
 }
 
 fn read(path: &Path) -> Vec<(Vec<u8>, u32)> {
-    let (mut reader, mut all) = (Reader::open(path).expect("a capture"), Vec::new());
+    let mut reader = Reader::open(path).expect("a capture");
+    let mut all = Vec::new();
     while let Some(frame) = reader.next_frame().expect("whole") {
         all.push((frame.bytes.to_vec(), frame.orig_len));
     }
@@ -38,7 +39,8 @@ fn read(path: &Path) -> Vec<(Vec<u8>, u32)> {
 fn there_and_back() {
     let up = Up::start(&[]);
     for (name, how) in [("a.pcap", ""), ("b.pcapng", "--speed 0"), ("c.pcap", "-R 5000 -b 1")] {
-        let (from, to) = (up.path(&format!("from-{name}")), up.path(name));
+        let from = up.path(&format!("from-{name}"));
+        let to = up.path(name);
         record(&from, 100);
         let dump = up.start_program(&format!("dump vale0:d -w {} -c 100 --json", to.display()));
         up.wait_for_port("vale0:d");
@@ -69,7 +71,8 @@ fn replay_options() {
 #[test]
 fn cut_capture() {
     let up = Up::start(&[]);
-    let (from, cut) = (up.path("from.pcap"), up.path("cut.pcap"));
+    let from = up.path("from.pcap");
+    let cut = up.path("cut.pcap");
     record(&from, 10);
     let bytes = std::fs::read(&from).expect("there");
     std::fs::write(&cut, &bytes[..bytes.len() - 5]).expect("room");
@@ -101,7 +104,8 @@ fn full_disk() {
 #[test]
 fn cut_frames_and_interrupt() {
     let up = Up::start(&[]);
-    let (from, to) = (up.path("from.pcap"), up.path("to.pcap"));
+    let from = up.path("from.pcap");
+    let to = up.path("to.pcap");
     record(&from, 20);
     let dump = up.start_program(&format!("dump vale0:d -w {} -s 64 --json", to.display()));
     up.wait_for_port("vale0:d");

@@ -226,7 +226,8 @@ fn nothing_is_lost_beside() {
     }
     let taps = "[[port]]\nswitch = 'vale0'\nport = 'tap:chga'\nmtu = 1400\n[[port]]\nswitch = 'vale0'\nport = 'tap:chgb'\nmtu = 1400\n";
     let d = Configured::start(taps, &["--workers", "1"]);
-    let (a, b) = (Host::new().expect("a namespace"), Host::new().expect("a namespace"));
+    let a = Host::new().expect("a namespace");
+    let b = Host::new().expect("a namespace");
     settle(&a, "chga", "10.77.0.1");
     settle(&b, "chgb", "10.77.0.2");
     up::until("they answer", || on(&a, "ping", &["-c1", "-W1", "10.77.0.2"]).status.success());

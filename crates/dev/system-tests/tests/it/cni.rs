@@ -34,7 +34,8 @@ fn containers() {
     }
     for version in ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
         let r = Runtime::new();
-        let (one, two) = (Host::new().unwrap(), Host::new().unwrap());
+        let one = Host::new().unwrap();
+        let two = Host::new().unwrap();
         let more =
             json!({"mtu": 1400, "isDefaultGateway": true, "runtimeConfig": {"mac": "02:00:00:00:77:07"}, "queues": 2});
         let configs =
@@ -149,7 +150,8 @@ fn added_twice() {
     if !can_run() {
         return;
     }
-    let (r, one) = (Runtime::new(), Host::new().unwrap());
+    let r = Runtime::new();
+    let one = Host::new().unwrap();
     let config = r.config("1.0.0", "10.1.0.2/24", &json!({}));
     r.run("ADD", "one", &path(&one), &config).unwrap();
     let asked = r.asked();
@@ -170,7 +172,8 @@ fn failures() {
     if !can_run() {
         return;
     }
-    let (r, one) = (Runtime::new(), Host::new().unwrap());
+    let r = Runtime::new();
+    let one = Host::new().unwrap();
     for (address, expected) in [("fail", 111), ("nonsense", 6), ("10.1.0.2", 6), ("10.1.0.2/24", 103)] {
         // The gateway of the last is not on the link.
         let ipam = json!({"type": "test-ipam", "hand": if expected == 103 { "10.7.0.2/24" } else { address }});
@@ -188,7 +191,8 @@ fn failures() {
         let config = r.config("1.0.0", "10.1.0.2/24", &json!({}));
         assert_eq!(code(r.run("ADD", "one", place, &config)), expected, "{place}");
     }
-    let (gone, config) = (path(&Host::new().unwrap()), r.config("1.0.0", "10.1.0.2/24", &json!({})));
+    let gone = path(&Host::new().unwrap());
+    let config = r.config("1.0.0", "10.1.0.2/24", &json!({}));
     assert_eq!(code(r.run("ADD", "one", &gone, &config)), 3, "the container has ended");
     assert!(r.ports().is_empty());
 }
@@ -199,8 +203,10 @@ fn namespace_ends() {
     if !can_run() {
         return;
     }
-    let (r, one) = (Runtime::new(), Host::new().unwrap());
-    let (config, place) = (r.config("1.0.0", "10.1.0.2/24", &json!({})), path(&one));
+    let r = Runtime::new();
+    let one = Host::new().unwrap();
+    let config = r.config("1.0.0", "10.1.0.2/24", &json!({}));
+    let place = path(&one);
     r.run("ADD", "one", &place, &config).unwrap();
     assert_eq!(r.ports().len(), 1);
     drop(one);
@@ -214,7 +220,8 @@ fn nonsense() {
     if !can_run() {
         return;
     }
-    let (r, one) = (Runtime::new(), Host::new().unwrap());
+    let r = Runtime::new();
+    let one = Host::new().unwrap();
     let place = path(&one);
     let raw = |input: &[u8]| code(finish(start(&mut r.command("ADD", "one", &place), input)));
     assert_eq!(raw(&vec![b' '; (1 << 20) + 1]), 6, "too long");
@@ -259,7 +266,9 @@ fn killed_at_any_time() {
     if !can_run() {
         return;
     }
-    let (r, one, other) = (Runtime::new(), Host::new().unwrap(), Host::new().unwrap());
+    let r = Runtime::new();
+    let one = Host::new().unwrap();
+    let other = Host::new().unwrap();
     let config = r.config("1.1.0", "10.1.0.2/24", &json!({}));
     r.run("ADD", "stays", &path(&other), &r.config("1.1.0", "10.1.0.9/24", &json!({}))).unwrap();
     let elsewhere = r.config("1.1.0", "10.1.0.8/24", &json!({"name": "elsewhere"}));
@@ -316,7 +325,8 @@ fn sockets() {
     if !can_run() {
         return;
     }
-    let (r, one) = (Runtime::new(), Host::new().unwrap());
+    let r = Runtime::new();
+    let one = Host::new().unwrap();
     let kata = r.dir.path().join("one.json");
     let more = json!({"mode": "vhostuser", "mtu": 1450, "kataDir": r.dir.path()});
     let config = r.config("1.1.0", "10.1.0.2/24", &more);
@@ -345,7 +355,8 @@ fn container_and_guest() {
         return;
     }
     let Some(image) = image() else { return };
-    let (r, one) = (Runtime::new(), Host::new().unwrap());
+    let r = Runtime::new();
+    let one = Host::new().unwrap();
     let socket = r.up.path("vm.sock");
     common::stdout(&r.up.run(&format!("attach vale0 vhost:{}", socket.display())));
     r.run("ADD", "one", &path(&one), &r.config("1.0.0", "10.1.0.2/24", &json!({}))).unwrap();
@@ -370,7 +381,8 @@ fn host_local() {
         netvale_harness::skip("host-local is missing (Debian: containernetworking-plugins)");
         return;
     }
-    let (r, one) = (Runtime::new(), Host::new().unwrap());
+    let r = Runtime::new();
+    let one = Host::new().unwrap();
     let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/24", "dataDir": r.dir.path().join("data"),
         "routes": [{"dst": "0.0.0.0/0"}]});
     let config = r.config("1.0.0", "", &json!({"ipam": ipam}));

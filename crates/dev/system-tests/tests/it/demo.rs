@@ -31,7 +31,8 @@ fn works_twice() {
     for _ in 0..2 {
         let out =
             Command::new(netvale_system_tests::netvale()).args(["demo", "--seconds", "1", "--json"]).output().unwrap();
-        let (text, errors) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        let text = String::from_utf8_lossy(&out.stdout);
+        let errors = String::from_utf8_lossy(&out.stderr);
         assert!(out.status.success(), "{text}\n{errors}");
         let figures: serde_json::Value = serde_json::from_str(text.trim()).unwrap();
         let figures = figures.as_object().unwrap();

@@ -50,7 +50,8 @@ fn two_stock_guests() {
     let _one = ONE.lock();
     let Some(image) = image() else { return };
     let up = Up::start(&[]);
-    let (one, two) = (port(&up, "one", ""), port(&up, "two", ""));
+    let one = port(&up, "one", "");
+    let two = port(&up, "two", "");
     let nic = |socket| Nic { function: true, ..Nic::new(socket) };
     let mut standing = Guest::start(image, STAND, 1, &nic(&one));
     let before = standing.expect("ready");
@@ -104,7 +105,8 @@ fn our_driver_in_all_modes() {
     let _one = ONE.lock();
     let Some(image) = image() else { return };
     let up = Up::start(&["--poll-always"]);
-    let (one, two) = (port(&up, "one", ""), port(&up, "two", ""));
+    let one = port(&up, "one", "");
+    let two = port(&up, "two", "");
     let nic = |socket| Nic { function: true, ..Nic::new(socket) };
     let programs: &[(&Path, &str)] = &[(Path::new("/usr/bin/iperf3"), "/bin/iperf3")];
     let mut server = Guest::start_with(image, &format!("{IPERF}{SERVER}"), 1, &nic(&one), programs);
@@ -164,7 +166,8 @@ fn netvale_in_the_guest() {
     let up = Up::start(&[]);
     let socket = port(&up, "two", "");
     let more = ["-device", "intel-iommu,intremap=on,caching-mode=on"].map(String::from);
-    let (machine, kernel) = (",kernel-irqchip=split", " intel_iommu=on");
+    let machine = ",kernel-irqchip=split";
+    let kernel = " intel_iommu=on";
     let nic = Nic { function: true, more: &more, machine, kernel, ..Nic::new(&socket) };
     let mut guest = Guest::start_with_netvale(image, TAKEN, 2, &nic);
     let before = guest.expect("sent\r\n");
@@ -235,7 +238,8 @@ fn stock_driver_features() {
     let _one = ONE.lock();
     let Some(image) = image() else { return };
     let up = Up::start(&[]);
-    let (one, two) = (port(&up, "one", ""), port(&up, "two", ""));
+    let one = port(&up, "one", "");
+    let two = port(&up, "two", "");
     let nic = |socket| Nic { function: true, ..Nic::new(socket) };
     let programs: &[(&Path, &str)] = &[(Path::new("/usr/bin/iperf3"), "/bin/iperf3")];
     let mut peer = Guest::start_with(image, &format!("{IPERF}{PEER}"), 1, &nic(&one), programs);

@@ -10,7 +10,8 @@ use up::{Guarded, Up, last_json, until};
 
 /// Frames of a file.
 fn frames(up: &Up, file: &str) -> Vec<Vec<u8>> {
-    let (mut reader, mut all) = (Reader::open(&up.path(file)).expect("a capture"), Vec::new());
+    let mut reader = Reader::open(&up.path(file)).expect("a capture");
+    let mut all = Vec::new();
     while let Some(frame) = reader.next_frame().expect("whole") {
         all.push(frame.bytes.to_vec());
     }
@@ -83,7 +84,8 @@ fn lb() {
         .map(|k| up.start_program(&format!("dump vale0:in}}{k} -w {} --json", up.path(&format!("pipe{k}")).display())))
         .collect();
     // Both ways of the same flows: ranges of source and destination change places.
-    let (one, other) = ("10.0.0.1:1000-10.0.0.1:1199", "10.1.0.1:80-10.1.0.1:80");
+    let one = "10.0.0.1:1000-10.0.0.1:1199";
+    let other = "10.1.0.1:80-10.1.0.1:80";
     for (src, dst) in [(one, other), (other, one)] {
         let sent = up.run(&format!("pkt-gen -i vale0:g -f tx -n 400 -R 20000 -s {src} -d {dst} --json"));
         assert_eq!(last_json(&sent)["frames"], 400);
@@ -101,12 +103,14 @@ fn lb() {
     }
     let flows = |file: &str| {
         let ends = |frame: &[u8]| {
-            let (a, b) = (frame[34..36].to_vec(), frame[36..38].to_vec());
+            let a = frame[34..36].to_vec();
+            let b = frame[36..38].to_vec();
             if a < b { (a, b) } else { (b, a) }
         };
         frames(&up, file).iter().map(|frame| ends(frame)).collect::<std::collections::HashSet<_>>()
     };
-    let (first, second) = (flows("pipe0"), flows("pipe1"));
+    let first = flows("pipe0");
+    let second = flows("pipe1");
     assert_eq!((first.intersection(&second).count(), first.len() + second.len()), (0, 200));
 }
 

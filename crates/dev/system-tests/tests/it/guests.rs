@@ -77,7 +77,8 @@ fn ping_and_tcp(device: &str, qemu: Qemu) -> Option<(u64, u64)> {
 
 /// A guest that runs [`SEND`] and one that runs [`RECEIVE`] come to the same sum.
 fn both_succeed(sender: Guest, receiver: Guest) {
-    let (theirs, ours) = (sender.end(), receiver.end());
+    let theirs = sender.end();
+    let ours = receiver.end();
     assert!(theirs.contains(" 0% packet loss"), "{theirs}");
     let sum = |text: &str| text.lines().find(|l| l.contains("/tmp/file")).map(|l| l[..32].to_owned());
     assert!(sum(&ours).is_some() && sum(&ours) == sum(&theirs), "{ours}\n{theirs}");
@@ -206,7 +207,8 @@ fn daemon_restarts() {
     let _one = ONE.lock();
     let Some(image) = image() else { return };
     let dir = tempfile::tempdir().expect("a folder");
-    let (one, two) = (dir.path().join("one.sock"), dir.path().join("two.sock"));
+    let one = dir.path().join("one.sock");
+    let two = dir.path().join("two.sock");
     let start = || {
         let up = Up::start(&["--allow-dir", dir.path().to_str().expect("text")]);
         attach(&up, &format!("vhost:{}", one.display()));
@@ -285,7 +287,8 @@ fn live_migration() {
         attach(&up, &format!("vhost:{}", socket.display()));
     }
     let [here, there, sender] = &sockets;
-    let (control, channel) = (up.path("qmp"), format!("unix:{}", up.path("channel").display()));
+    let control = up.path("qmp");
+    let channel = format!("unix:{}", up.path("channel").display());
     let more = ["-qmp".to_owned(), format!("unix:{},server=on,wait=off", control.display())];
     let mut source = Guest::start(image, MOVING, 1, &Nic { more: &more, ..Nic::new(here) });
     source.expect("ready");

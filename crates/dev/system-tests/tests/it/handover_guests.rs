@@ -77,7 +77,8 @@ fn connections_stay() {
         common::stdout(&up.run(&format!("attach vale0 {kind}:{} --name {kind} {options}", socket.display())));
         socket
     };
-    let (one, two) = (attach("ptnet", "--vnet-hdr 12"), attach("e1000", ""));
+    let one = attach("ptnet", "--vnet-hdr 12");
+    let two = attach("e1000", "");
     let mut standing = Guest::start(image, STAND, 1, &Nic { ptnet: 3, ..Nic::new(&one) });
     let before = standing.expect("ready");
     let mut talking = Guest::start(image, TALK, 2, &Nic { function: true, ..Nic::new(&two) });

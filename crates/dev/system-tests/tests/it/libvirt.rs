@@ -136,7 +136,8 @@ impl World {
     /// Starts a domain with these interfaces; `backing` says that its memory is shared. No MSI: QEMU 7.2 crashes with
     /// it under TCG.
     fn start(&self, name: &str, number: u8, backing: &str, interfaces: &str) {
-        let (image, console) = (self.image.folder.display(), self.file(name).display().to_string());
+        let image = self.image.folder.display();
+        let console = self.file(name).display().to_string();
         let initrd = self.file("initrd");
         let xml = format!(
             "<domain type='qemu'><name>{name}</name><memory unit='MiB'>192</memory>{backing}<vcpu>1</vcpu>

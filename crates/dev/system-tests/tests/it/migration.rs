@@ -81,7 +81,8 @@ impl Place {
     fn hears(&mut self) -> bool {
         let ring = &mut self.listener.rx()[0];
         ring.sync();
-        let (mut frame, mut heard) = ([0; 64], false);
+        let mut frame = [0; 64];
+        let mut heard = false;
         while let Some(len) = ring.recv(&mut frame) {
             heard |= len >= 14 && frame[..6] == [0xff; 6] && frame[6..12] == MAC_BYTES && frame[12..14] == RARP;
         }
@@ -105,7 +106,8 @@ impl Places {
             let listener = Port::open_with("vale0:listener", &listener).expect("the port opens");
             Place { up, socket, listener }
         });
-        let (staying, link) = (all[0].up.path("staying.sock"), all[0].up.path("link.sock"));
+        let staying = all[0].up.path("staying.sock");
+        let link = all[0].up.path("link.sock");
         common::stdout(&all[0].up.run(&format!("attach vale0 vhost:{}", staying.display())));
         common::stdout(&all[0].up.run(&format!("attach vale0 vhost:{} --name link", link.display())));
         let beyond = format!("attach vale0 virtio:{} --name link", link.display());
@@ -150,7 +152,8 @@ struct Runs {
 
 fn start(image: &Image, places: &Places, place: usize, turn: usize, way: &Way<'_>) -> Runs {
     let at = &places.all[place];
-    let (control, channel) = (at.up.path(&format!("qmp{turn}")), at.up.path(&format!("channel{turn}")));
+    let control = at.up.path(&format!("qmp{turn}"));
+    let channel = at.up.path(&format!("channel{turn}"));
     let mut more = vec!["-qmp".to_owned(), format!("unix:{},server=on,wait=off", control.display())];
     if turn > 0 {
         more.extend(["-incoming".to_owned(), format!("unix:{}", channel.display())]);

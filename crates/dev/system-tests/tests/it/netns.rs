@@ -36,7 +36,8 @@ fn by_process_and_by_path() {
         return;
     }
     let up = Up::start(&["--user", &USER.to_string()]);
-    let (one, two) = (Host::new().unwrap(), Host::new().unwrap());
+    let one = Host::new().unwrap();
+    let two = Host::new().unwrap();
     let path = format!("/proc/{}/ns/net", two.pid());
     let mac = "02:00:00:00:77:01";
     let said = up

@@ -45,7 +45,8 @@ fn run_c(name: &str, script: &str) {
     let source = netvale_system_tests::root().join(format!("crates/programs/capi/tests/c/{name}.c"));
     let libraries = ["-L", netvale_system_tests::programs().to_str().expect("text"), "-lnetmap", "-lpthread"];
     libs::compile_alone(&source, &alone, &libraries);
-    let (alone, dir) = (alone.display().to_string(), netvale_system_tests::programs().display().to_string());
+    let alone = alone.display().to_string();
+    let dir = netvale_system_tests::programs().display().to_string();
     let preloaded = "program() { NETVALE_VERBOSE=1 nv run --lib-dir \"$libs\" -- \"$alone\" \"$@\"; }";
     run(&format!("{CABLES}{preloaded}\n{script}"), &[("alone", &alone), ("libs", &dir)]);
 }
@@ -313,7 +314,9 @@ fails nv show vale0:va^
 fn monitors() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = |name| libs::compile(name, folder.path()).display().to_string();
-    let (kinds, order, host) = (program("monitor_kinds"), program("monitor_order"), program("monitor_host"));
+    let kinds = program("monitor_kinds");
+    let order = program("monitor_order");
+    let host = program("monitor_host");
     let script = r#"
 export NETVALE_RUN_DIR="$dir"
 ip link add wa type veth peer name wb

@@ -37,7 +37,8 @@ read line </dev/ttyS0
 fn ping_and_tcp(options: &str, qemu: Qemu) -> Option<(u64, u64)> {
     let image = image()?;
     let up = Up::start(&[]);
-    let (one, two) = (port(&up, "one", options), port(&up, "two", options));
+    let one = port(&up, "one", options);
+    let two = port(&up, "two", options);
     let nic = |socket| Nic { qemu, ptnet: 3, ..Nic::new(socket) };
     let mut receiver = Guest::start(image, RECEIVE, 1, &nic(&one));
     receiver.expect("ready");
@@ -121,7 +122,8 @@ cat /tmp/log; dmesg | grep -i 'nvptnet\\|WARN\\|BUG' | grep -v taint
 /// A guest that answers pings, and one that runs a script, each on a ptnet port (`one`, `two`) with two rings each way.
 fn beside_another(up: &Up, script: &str) -> Option<(Guest, Guest)> {
     let image = image()?;
-    let (one, two) = (port(up, "one", "--rings 2"), port(up, "two", "--rings 2 --vnet-hdr"));
+    let one = port(up, "one", "--rings 2");
+    let two = port(up, "two", "--rings 2 --vnet-hdr");
     let nic = |socket| Nic { ptnet: 5, pairs: 2, ..Nic::new(socket) };
     let mut standing = Guest::start(image, STAND, 1, &nic(&one));
     standing.expect("ready");
@@ -241,7 +243,8 @@ fn beside_virtio_net() {
     let virtio = up.path("one.sock");
     common::stdout(&up.run(&format!("attach vale0 vhost:{}", virtio.display())));
     let both = |ptnet_sends: bool| {
-        let (p, v) = (Nic { ptnet: 3, ..Nic::new(&ptnet) }, Nic::new(&virtio));
+        let p = Nic { ptnet: 3, ..Nic::new(&ptnet) };
+        let v = Nic::new(&virtio);
         let (from, to) = if ptnet_sends { (&p, &v) } else { (&v, &p) };
         let mut receiver = Guest::start(image, RECEIVE, 1, to);
         receiver.expect("ready");
@@ -284,7 +287,8 @@ fn without_a_driver() {
     let up = Up::start(&[]);
     let socket = port(&up, "two", "");
     let more = ["-device", "intel-iommu,intremap=on"].map(String::from);
-    let (machine, kernel) = (",kernel-irqchip=split", " intel_iommu=on");
+    let machine = ",kernel-irqchip=split";
+    let kernel = " intel_iommu=on";
     let mut guest =
         Guest::start_with_netvale(image, BARE, 2, &Nic { ptnet: 3, more: &more, machine, kernel, ..Nic::new(&socket) });
     let mut shown = guest.expect("polling\r\n");

@@ -75,7 +75,8 @@ impl Confused {
         let dir = tempfile::tempdir().expect("a folder");
         let listener = std::os::unix::net::UnixListener::bind(dir.path().join("s")).expect("a socket");
         let stop = Arc::new(AtomicBool::new(false));
-        let (stopped, header) = (Arc::clone(&stop), header(change));
+        let stopped = Arc::clone(&stop);
+        let header = header(change);
         std::thread::spawn(move || {
             let file = tempfile::tempfile().expect("a file");
             file.set_len(1 << 22).expect("room");

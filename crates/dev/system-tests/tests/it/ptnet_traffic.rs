@@ -50,8 +50,8 @@ fn streams(options: &str) {
     let _one = ONE.lock();
     let Some(image) = image() else { return };
     let up = Up::start(&[]);
-    let (one, two) =
-        (port(&up, "one", &format!("--rings 2 {options}")), port(&up, "two", &format!("--rings 2 {options}")));
+    let one = port(&up, "one", &format!("--rings 2 {options}"));
+    let two = port(&up, "two", &format!("--rings 2 {options}"));
     let nic = |socket| Nic { ptnet: 5, pairs: 2, ..Nic::new(socket) };
     let programs: &[(&Path, &str)] = &[(Path::new("/usr/bin/iperf3"), "/bin/iperf3")];
     let mut server = Guest::start_with(image, &format!("{IPERF}{SERVER}"), 1, &nic(&one), programs);
@@ -103,10 +103,11 @@ fn unmodified_programs() {
     let _one = ONE.lock();
     let Some(image) = image() else { return };
     let up = Up::start(&[]);
-    let (one, two) = (port(&up, "one", "--lossless"), port(&up, "two", "--lossless"));
+    let one = port(&up, "one", "--lossless");
+    let two = port(&up, "two", "--lossless");
     let programs = ["poll_loop", "busy_sync", "epoll_loop", "dispatch"].map(|name| {
-        let (source, program) =
-            (netvale_system_tests::root().join(format!("crates/programs/capi/tests/c/{name}.c")), up.path(name));
+        let source = netvale_system_tests::root().join(format!("crates/programs/capi/tests/c/{name}.c"));
+        let program = up.path(name);
         libs::compile_alone(&source, &program, &["-lpthread"]);
         (program, format!("/bin/{name}"))
     });
@@ -242,7 +243,8 @@ fn suspend() {
     let _one = ONE.lock();
     let Some(image) = image() else { return };
     let up = Up::start(&[]);
-    let (one, two) = (port(&up, "one", ""), port(&up, "two", "--vnet-hdr"));
+    let one = port(&up, "one", "");
+    let two = port(&up, "two", "--vnet-hdr");
     let mut standing = Guest::start(image, STAND, 1, &Nic { ptnet: 3, ..Nic::new(&one) });
     standing.expect("ready");
     let shown = Guest::start(image, SLEEPER, 2, &Nic { ptnet: 3, ..Nic::new(&two) }).end();

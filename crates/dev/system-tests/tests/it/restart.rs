@@ -55,7 +55,8 @@ fn told_to_end() {
 
 /// The number of each frame in a capture, up to the first that is not whole.
 fn captured(path: &Path) -> Vec<u64> {
-    let (mut reader, mut all) = (Reader::open(path).expect("a capture"), Vec::new());
+    let mut reader = Reader::open(path).expect("a capture");
+    let mut all = Vec::new();
     while let Ok(Some(frame)) = reader.next_frame() {
         let (_, number) = frame.bytes.split_last_chunk::<8>().expect("a number");
         all.push(u64::from_be_bytes(*number));
@@ -85,7 +86,8 @@ fn a_capture() {
     let sent = from.finish();
     assert!(netvale_harness::until(LIMIT, PAUSE, || captured(&file).last() == Some(&(sent - 1))));
     d.must(&["detach", "vale0:file"]);
-    let (all, mut whole) = (captured(&file), Reader::open(&file).expect("a capture"));
+    let all = captured(&file);
+    let mut whole = Reader::open(&file).expect("a capture");
     assert!(all.starts_with(&before));
     for _ in &all {
         assert!(whole.next_frame().expect("a whole file").is_some());
@@ -150,7 +152,8 @@ fn what_was_counted() {
 fn what_is_left() {
     let d = Up::managed(&[]);
     d.must(&["attach", "vale0", "stays"]);
-    let (gone, mut pipe) = (open(d.dir(), "vale0:gone"), open(d.dir(), "netmap:p{1"));
+    let gone = open(d.dir(), "vale0:gone");
+    let mut pipe = open(d.dir(), "netmap:p{1");
     let kept = |d: &Up| d.manager().names().len();
     // Two regions for ports and one for the pipe, a switch, two ports, a pipe, two connections.
     netvale_harness::until(LIMIT, PAUSE, || kept(&d) == 9);

@@ -46,7 +46,8 @@ fn exposure() {
     for (unit, most) in MOST {
         let unit = netvale_system_tests::root().join(unit).display().to_string();
         let Some(output) = analyze(&["security", "--offline=yes", "--no-pager", most, &unit]) else { return };
-        let (table, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let table = String::from_utf8_lossy(&output.stdout);
+        let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{table}{said}");
         assert_eq!(said, "", "{table}");
     }

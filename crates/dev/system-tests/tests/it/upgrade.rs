@@ -23,12 +23,15 @@ const PAUSE: Duration = Duration::from_millis(1);
 fn nothing_is_lost() {
     let d = Up::start(&[]);
     d.must(&["attach", "vale0", "to", "--lossless", "--slots", "128"]);
-    let (mut to, mut end) = (open(d.dir(), "vale0:to"), open(d.dir(), "netmap:p{1"));
+    let mut to = open(d.dir(), "vale0:to");
+    let mut end = open(d.dir(), "netmap:p{1");
     let from = Sender::start(d.dir().into(), "vale0:from", PAUSE);
     let other = Sender::start(d.dir().into(), "netmap:p}1", PAUSE);
-    let (mut came, mut through) = (Came::default(), Came::default());
+    let mut came = Came::default();
+    let mut through = Came::default();
     for _ in 0..5 {
-        let (more, others) = (came.next + 500, through.next + 500);
+        let more = came.next + 500;
+        let others = through.next + 500;
         std::thread::scope(|scope| {
             let upgrade = scope.spawn(|| d.upgrade());
             came.read_up_to(&mut to, more);
@@ -41,7 +44,8 @@ fn nothing_is_lost() {
         });
     }
     let (sent, others) = std::thread::scope(|scope| {
-        let (from, other) = (scope.spawn(|| from.finish()), scope.spawn(|| other.finish()));
+        let from = scope.spawn(|| from.finish());
+        let other = scope.spawn(|| other.finish());
         while !(from.is_finished() && other.is_finished()) {
             came.read(&mut to);
             through.read(&mut end);
@@ -74,7 +78,8 @@ fn all_came(from: Sender, mut came: Came, to: &mut Port) {
 #[test]
 fn histograms() {
     let d = Up::start(&["--latency-sampling", "1"]);
-    let (mut to, mut from) = (open(d.dir(), "vale0:to"), open(d.dir(), "vale0:from"));
+    let mut to = open(d.dir(), "vale0:to");
+    let mut from = open(d.dir(), "vale0:from");
     let mut came = Came::default();
     let mut send = |numbers: std::ops::Range<u64>| {
         numbers.clone().for_each(|number| assert!(from.tx()[0].send(&frame(number))));
@@ -153,7 +158,8 @@ fn monitors() {
         let came = copy.finish(0);
         assert_eq!(came.again, 0, "{came:?}");
     }
-    let (sent, others) = (from.finish(), other.finish());
+    let sent = from.finish();
+    let others = other.finish();
     for (reader, number) in [(reader, sent), (through, others)] {
         reader.finish(number);
     }
@@ -167,7 +173,8 @@ fn successors_that_fail() {
     d.must(&["attach", "vale0", "to", "--lossless", "--slots", "128"]);
     let mut to = open(d.dir(), "vale0:to");
     let from = Sender::start(d.dir().into(), "vale0:from", Duration::ZERO);
-    let (mut came, pid) = (Came::default(), d.pid());
+    let mut came = Came::default();
+    let pid = d.pid();
     let refused = Pretender::connect(d.dir()).and_then(|pretender| pretender.hello(1000)).expect("it answers");
     assert!(refused.status != 0 && refused.text.contains("the successor takes 1000"), "{}", refused.text);
     for fails in [true, false, true, false] {

@@ -55,7 +55,9 @@ impl Line {
         let folder = scratch("all").expect("a folder");
         let daemon = Up::start(&["--allow-dir", folder.path().to_str().expect("text")]);
         let at = |name: &str| daemon.dir().join(name).display().to_string();
-        let (ptnet, e1000, cord) = (at("ptnet.sock"), at("e1000.sock"), at("cord.sock"));
+        let ptnet = at("ptnet.sock");
+        let e1000 = at("e1000.sock");
+        let cord = at("cord.sock");
         cable("va", "vb", 1).expect("a cable");
         cable("vc", "vd", 1).expect("a cable");
         for line in [
@@ -180,7 +182,8 @@ fn every_kind_at_once() {
         line.daemon.upgrade();
     }
     all().for_each(|reader| reader.wait_for(reader.next() + 100));
-    let (sent, recorded) = (senders.map(Sender::finish), recorded.finish());
+    let sent = senders.map(Sender::finish);
+    let recorded = recorded.finish();
     // It ends with what it copies from. Frames that pass while nobody copies are not copied.
     assert_eq!(copy.finish(0).again, 0);
     for ((reader, sent), way) in readers.into_iter().zip(sent).zip(["line", "pipe", "cable"]) {

@@ -155,7 +155,8 @@ fn guests_do_not_notice() {
         daemon.upgrade();
     }
     let after = ["vale0:one", "vale0:two"].map(idle);
-    let (theirs, ours) = (sender.end(), receiver.end());
+    let theirs = sender.end();
+    let ours = receiver.end();
     assert_eq!(before, after);
     let sum = |text: &str| text.lines().find(|l| l.contains("/tmp/file")).map(|l| l[..32].to_owned());
     assert!(sum(&ours).is_some() && sum(&ours) == sum(&theirs), "{ours}\n{theirs}");

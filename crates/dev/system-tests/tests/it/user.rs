@@ -28,7 +28,8 @@ fn is_root() -> bool {
 
 /// A capture to replay: one broadcast frame.
 fn capture(up: &Up) -> String {
-    let (file, user) = (up.path("in.pcap"), Some(USER));
+    let file = up.path("in.pcap");
+    let user = Some(USER);
     let header = [0xa1b2_c3d4u32, 4 << 16 | 2, 0, 0, 65_535, 1, 0, 0, 60, 60];
     let mut bytes: Vec<u8> = header.iter().flat_map(|word| word.to_ne_bytes()).collect();
     bytes.extend([0xff; 6]);
@@ -150,8 +151,11 @@ fn refusals() {
     if !is_root() {
         return;
     }
-    let (program, folder, user) = (Program::new(), tempfile::tempdir().unwrap(), USER.to_string());
-    let (dir, precious) = (folder.path(), folder.path().join("precious"));
+    let program = Program::new();
+    let folder = tempfile::tempdir().unwrap();
+    let user = USER.to_string();
+    let dir = folder.path();
+    let precious = folder.path().join("precious");
     let said = program.refusal(0, dir, "no-such-user");
     assert!(said.contains("no user called no-such-user: check --user"), "{said}");
     std::fs::write(&precious, "x").unwrap();

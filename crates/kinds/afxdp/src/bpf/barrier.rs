@@ -1,4 +1,4 @@
-//! The barrier: a hook that keeps the stack's frames from the wire while programs send on all queues of an interface.
+//! The barrier: a hook that keeps the stack's frames off the wire while programs send on all queues of an interface.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -8,16 +8,16 @@ use super::{
     EXIT, LOAD_IMM64, LinkCreate, MOVE_IMM, PROG_TYPE_SCHED_CLS, TCX_EGRESS, counted, counter, insn, link, load, number,
 };
 
-/// The hook, attached. Dropping it lets the stack's frames through again.
+/// The attached hook. Dropping it lets the stack's frames through again.
 #[derive(Debug)]
 pub struct Barrier {
-    /// A map of one number: the frames that were kept from the wire.
+    /// A map with one counter: frames kept off the wire.
     pub(super) count: OwnedFd,
     pub(super) link: OwnedFd,
 }
 
 impl Barrier {
-    /// Attaches it to the interface `ifindex`, behind all other hooks.
+    /// Attaches it to the interface `ifindex`, after all other hooks.
     ///
     /// # Errors
     /// The step that failed, and the kernel's error: `EINVAL` before Linux 6.6.
@@ -35,7 +35,7 @@ impl Barrier {
         Ok(Barrier { count, link })
     }
 
-    /// Frames that it has dropped.
+    /// Number of frames dropped.
     pub fn dropped(&self) -> u64 {
         counted(self.count.as_fd())
     }

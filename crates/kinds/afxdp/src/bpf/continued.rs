@@ -1,5 +1,4 @@
-//! Programs, maps and links of another process of the daemon, which are changed only once that process does not need
-//! them any more.
+//! Programs, maps and links of another process of the daemon, unchanged until that process no longer needs them.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,10 +35,10 @@ impl Map {
 }
 
 impl Barrier {
-    /// Continues what is attached to the interface; the descriptors are those of [`Barrier::descriptors`].
+    /// Restores the barrier on the interface from the descriptors of [`Barrier::descriptors`].
     ///
     /// # Errors
-    /// [`BadState`] if they are something else.
+    /// [`BadState`] if they are anything else.
     pub fn continued(ifindex: u32, count: OwnedFd, attached: OwnedFd) -> Result<Barrier, BadState> {
         let [found, _, key, value, entries, _] = words(count.as_fd())?;
         if [found, key, value, entries] != [MAP_TYPE_ARRAY, 4, 8, 1] {
@@ -50,7 +49,7 @@ impl Barrier {
     }
 }
 
-/// Checks that a link attaches a program there. Returns the program's number.
+/// Checks that a link attaches a program there. Returns the program's id.
 fn link(fd: &OwnedFd, place: u32, ifindex: u32) -> Result<u32, BadState> {
     let [found, _, program, _, at, attached] = words(fd.as_fd())?;
     let (kind, attached) = if place == ATTACH_XDP { (LINK_XDP, ATTACH_XDP) } else { (LINK_TCX, attached) };
@@ -66,11 +65,11 @@ impl Program {
         [&self.map.fd, &self.link]
     }
 
-    /// Continues the program `number` on the interface `ifindex`; the descriptors are those of
-    /// [`Program::descriptors`]. Nothing is changed before [`Program::own`].
+    /// Restores the program `number` on the interface `ifindex` from the descriptors of [`Program::descriptors`].
+    /// Changes nothing before [`Program::own`].
     ///
     /// # Errors
-    /// [`BadState`] if they are something else.
+    /// [`BadState`] if they are anything else.
     pub fn continued(
         (ifindex, queues, number): (u32, u32, Option<u32>),
         mode: Mode,
@@ -84,7 +83,7 @@ impl Program {
         Ok(Program { map, mode, link: attached, puts_tags_back: false })
     }
 
-    /// It is this process's own from now on.
+    /// Makes it this process's own.
     pub fn own(&self) {
         self.map.own();
     }
@@ -97,11 +96,11 @@ impl Diversion {
         [&self.rings.fd, away, back, only]
     }
 
-    /// Continues hooks between `interface` and `tap`; the descriptors are those of [`Diversion::descriptors`]. Nothing
-    /// is changed before [`Diversion::own`].
+    /// Restores the hooks between `interface` and `tap` from the descriptors of [`Diversion::descriptors`]. Changes
+    /// nothing before [`Diversion::own`].
     ///
     /// # Errors
-    /// [`BadState`] if they are something else.
+    /// [`BadState`] if they are anything else.
     pub fn continued(interface: u32, tap: u32, rings: u32, fds: [OwnedFd; 4]) -> Result<Diversion, BadState> {
         let [map, away, back, only] = fds;
         let rings = Map::continued(map, MAP_TYPE_ARRAY, rings)?;
@@ -111,7 +110,7 @@ impl Diversion {
         Ok(Diversion { rings, links: [away, back, only] })
     }
 
-    /// They are this process's own from now on.
+    /// Makes them this process's own.
     pub fn own(&self) {
         self.rings.own();
     }

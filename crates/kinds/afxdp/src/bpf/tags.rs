@@ -1,5 +1,5 @@
-//! Frames whose VLAN tag is not in them: the sender, or the driver, has put it beside the frame. The program puts it
-//! back before the frame goes to its socket, where the driver says what it was (Linux 6.8).
+//! Frames with a VLAN tag beside them, put there by the sender or the driver. The program puts it back into the frame
+//! before the frame goes to its socket, if the driver reports the tag (Linux 6.8).
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
@@ -13,7 +13,7 @@ use super::{
 
 /// The kernel's description of its types and functions (BTF).
 pub const KERNEL_TYPES: &str = "/sys/kernel/btf/vmlinux";
-/// Works on one interface, whose driver it may ask (`BPF_F_XDP_DEV_BOUND_ONLY`).
+/// Bound to one interface, to call its driver (`BPF_F_XDP_DEV_BOUND_ONLY`).
 const DEVICE_BOUND: u32 = 1 << 6;
 
 /// Loads the program for the interface `ifindex`.
@@ -34,16 +34,16 @@ pub(super) fn load(map: BorrowedFd<'_>, ifindex: u32) -> Result<OwnedFd, Errno> 
     load_as(bound, &program(map, ask))
 }
 
-/// Places in the program's memory: the queue's number, and what the driver says of the tag.
+/// Offsets in the program's memory: the queue's number, and the driver's report of the tag.
 const QUEUE: i16 = -4;
 const KIND: i16 = -8;
 const TAG: i16 = -16;
 const LOAD_HALF: u8 = 0x69;
 const STORE_HALF: u8 = 0x6b;
 
-/// `if (!map[queue]) return XDP_PASS; if (ask(ctx, &kind, &tag) == 0) { make room for the tag behind the addresses, and
-/// put it there, or return XDP_DROP; } return bpf_redirect_map(&map, queue, XDP_DROP)`. The stack gets frames as they
-/// are: it looks beside them.
+/// `if (!map[queue]) return XDP_PASS; if (ask(ctx, &kind, &tag) == 0) { make room for the tag after the addresses, and
+/// put it there, or return XDP_DROP; } return bpf_redirect_map(&map, queue, XDP_DROP)`. The stack gets frames
+/// unchanged: it reads tags beside them.
 fn program(map: BorrowedFd<'_>, ask: u32) -> Vec<u64> {
     let drop = [insn(MOVE_IMM, 0, 0, 0, DROP), insn(EXIT, 0, 0, 0, 0)];
     let redirect = redirect(map);
@@ -57,13 +57,12 @@ fn map_to(register: u8, map: BorrowedFd<'_>) -> [u64; 2] {
     [insn(LOAD_IMM64, register, PSEUDO_MAP_FD, 0, map.as_raw_fd()), insn(0, 0, 0, 0, 0)]
 }
 
-/// The address of a place in the program's memory.
+/// The address of an offset in the program's memory.
 fn address_to(register: u8, place: i16) -> [u64; 2] {
     [insn(MOVE_REG, register, STACK, 0, 0), insn(ADD_IMM, register, 0, 0, place.into())]
 }
 
-/// Keeps the context in register 6, and the queue in register 7; the stack gets frames of queues that are not in the
-/// map.
+/// Keeps the context in register 6, and the queue in register 7; frames of queues outside the map go to the stack.
 fn is_open(map: BorrowedFd<'_>) -> Vec<u64> {
     [
         &[insn(MOVE_REG, 6, 1, 0, 0), insn(LOAD_WORD, 7, 6, RX_QUEUE_INDEX, 0), insn(STORE_WORD, STACK, 7, QUEUE, 0)],
@@ -75,8 +74,8 @@ fn is_open(map: BorrowedFd<'_>) -> Vec<u64> {
     .concat()
 }
 
-/// Asks the driver; a frame that has no tag beside it skips the next `rest` instructions. Without `CAP_PERFMON`, a
-/// program may not hand out memory that it has not written.
+/// Asks the driver; a frame without a tag beside it skips the next `rest` instructions. Without `CAP_PERFMON`, a
+/// program may not pass memory that it has not written.
 fn ask_for_tag(ask: u32, rest: usize) -> Vec<u64> {
     const PSEUDO_KERNEL_FUNCTION: u8 = 2;
     const STORE_IMM: u8 = 0x62;
@@ -90,7 +89,7 @@ fn ask_for_tag(ask: u32, rest: usize) -> Vec<u64> {
     .concat()
 }
 
-/// Makes the frame four bytes longer, with its begin in register 2; one that has no room skips the next `rest`
+/// Makes the frame four bytes longer, with its start in register 2; one without room skips the next `rest`
 /// instructions.
 fn make_room(rest: usize) -> Vec<u64> {
     const ADJUST_HEAD: i32 = 44;
@@ -111,7 +110,7 @@ fn make_room(rest: usize) -> Vec<u64> {
     ]
 }
 
-/// Moves the addresses to the frame's new begin, and puts the tag behind them.
+/// Moves the addresses to the frame's new start, and puts the tag after them.
 fn put_tag() -> Vec<u64> {
     const TO_BIG_ENDIAN: u8 = 0xdc;
     let copy = |from: i16, to: i16| [insn(LOAD_WORD, 5, 2, from, 0), insn(STORE_WORD, 2, 5, to, 0)];
@@ -134,7 +133,7 @@ fn redirect(map: BorrowedFd<'_>) -> Vec<u64> {
     .concat()
 }
 
-/// The number of a function of the kernel's (`BTF_KIND_FUNC`) in its type information (linux/btf.h).
+/// The id of a kernel function (`BTF_KIND_FUNC`) in the kernel's type information (linux/btf.h).
 fn function(types: &[u8], name: &str) -> Option<u32> {
     const FUNC: u32 = 12;
     let word = |bytes: &[u8], at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
@@ -158,13 +157,13 @@ fn function(types: &[u8], name: &str) -> Option<u32> {
     None
 }
 
-/// Bytes that follow the first twelve of a type (linux/btf.h).
+/// Bytes after the first twelve of a type (linux/btf.h).
 fn more(kind: u32, members: usize) -> Option<usize> {
     match kind {
-        // Numbers, variables, tags of declarations.
+        // Integers, variables, declaration tags.
         1 | 14 | 17 => Some(4),
         3 => Some(12),
-        // Structures, unions, variables of a section, enumerations of 64 bits.
+        // Structures, unions, data sections, 64-bit enumerations.
         4 | 5 | 15 | 19 => Some(12 * members),
         6 | 13 => Some(8 * members),
         2 | 7..=12 | 16 | 18 => Some(0),
@@ -176,7 +175,7 @@ fn more(kind: u32, members: usize) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// Objective: a function is found by its name, behind types of other lengths; what is cut short has none.
+    /// Objective: a function is found by its name, after types of other lengths; truncated information has none.
     #[test]
     fn functions() {
         let texts = b"\0one\0two\0";

@@ -1,4 +1,4 @@
-//! An interface, and its queues, that another process of the daemon had open.
+//! Restores an interface and its queues from another process of the daemon.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
@@ -19,25 +19,25 @@ use crate::socket::{Buffers, Socket};
 /// Most entries of a ring.
 const MOST_ENTRIES: u32 = 1 << 16;
 
-/// What keeps an interface open.
+/// Saved state of an open interface.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct NicState {
     /// The map and the link of its program.
     map: Fd,
     link: Fd,
-    /// The socket that makes it take all frames.
+    /// The socket that keeps it promiscuous.
     promiscuous: Fd,
-    /// Counter and link of what keeps the stack's frames from it.
+    /// Counter and link of its barrier.
     barrier: Option<[Fd; 2]>,
 }
 
 impl Nic {
-    /// Whether the kernel still has the interface under its name. One that cannot be asked for is taken to be there.
+    /// Whether the kernel still has the interface under its name. True if the kernel cannot be asked.
     pub fn is_there(&self) -> bool {
         name_of(self.interface.index).map_or(true, |name| name.is_some_and(|name| name == self.interface.name))
     }
 
-    /// Why the interface is no more, if so: it was deleted, or is in another network namespace.
+    /// The reason for the interface's end, if it has ended: deleted, or moved to another network namespace.
     pub fn gone(&self) -> Option<String> {
         let name = &self.interface.name;
         let is_gone = name_of(self.interface.index).is_ok_and(|name| name.is_none());
@@ -49,7 +49,7 @@ impl Nic {
         self.tags.is_some()
     }
 
-    /// What another process needs to go on with it.
+    /// State for a successor.
     ///
     /// # Errors
     /// The process is out of descriptors.
@@ -63,11 +63,11 @@ impl Nic {
         })
     }
 
-    /// Restores an interface as it was when it was opened; `has_told`: as [`Nic::has_told`] said. Nothing is changed
-    /// before [`Nic::own`].
+    /// Restores an interface with its properties at opening; `has_told` is the predecessor's [`Nic::has_told`]. Changes
+    /// nothing before [`Nic::own`].
     ///
     /// # Errors
-    /// [`BadState`] if there is no such interface, or the descriptors are something else.
+    /// [`BadState`] if the interface does not exist, or the descriptors are anything else.
     pub fn restore(interface: Interface, mode: Mode, has_told: bool, state: NicState) -> Result<Arc<Nic>, BadState> {
         let found = Interface::find(&interface.name).map_err(|_| BadState::new("there is no such interface"))?;
         if found.index != interface.index {
@@ -84,21 +84,21 @@ impl Nic {
         let senders = Mutex::new(Senders::behind(barrier));
         let tags = has_told.then(|| TagsLeft::continued(interface.index));
         let (taken, freed) = Default::default();
-        // What is said once, in the log, was said.
+        // The predecessor has logged the warning already.
         let lost_tags = LostTags::above_others(&interface, mode);
         Ok(Arc::new(Nic { interface, program, promiscuous, tags, lost_tags, taken, freed, senders }))
     }
 
-    /// It is this process's own from now on.
+    /// Makes it this process's own.
     pub fn own(&self) {
         self.program.own();
         self.tags.iter().for_each(TagsLeft::own);
     }
 
-    /// Continues queue `number`, whose socket has `entries` entries in each ring, on `memory`.
+    /// Restores queue `number` on `memory`; its socket has `entries` entries in each ring.
     ///
     /// # Errors
-    /// [`BadState`] if there is no such queue, it is in use, or the descriptor is something else.
+    /// [`BadState`] if the queue does not exist or is in use, or the descriptor is anything else.
     pub fn continue_queue(
         self: &Arc<Self>,
         number: u32,

@@ -1,5 +1,5 @@
-//! The queues of an interface that programs send on. While those are all of them, the interface is the programs', and
-//! no frame of the host's stack gets to the wire past them, as with netmap.
+//! The queues of an interface that programs send on. While they send on all, the interface is theirs: no frame of the
+//! host's stack reaches the wire past them, as with netmap.
 
 use std::sync::{Arc, PoisonError};
 
@@ -13,18 +13,18 @@ use crate::bpf::barrier::Barrier;
 #[derive(Debug, Default)]
 pub(super) struct Senders {
     queues: Vec<u32>,
-    /// Attached while those are all.
+    /// Attached while these are all queues.
     barrier: Option<Barrier>,
 }
 
 impl Senders {
-    /// None yet, behind what another process attached.
+    /// Starts without queues, with another process's barrier.
     pub(super) fn behind(barrier: Option<Barrier>) -> Senders {
         Senders { queues: Vec::new(), barrier }
     }
 }
 
-/// A queue that a program sends on, until this is dropped.
+/// A queue that a program sends on, until dropped.
 #[derive(Debug)]
 pub struct Sending {
     nic: Arc<Nic>,
@@ -32,10 +32,10 @@ pub struct Sending {
 }
 
 impl Nic {
-    /// A program sends on a queue from now on.
+    /// Registers that a program sends on a queue.
     ///
     /// # Errors
-    /// [`NicError`] if the stack's frames cannot be kept from the wire, although the kernel knows how (Linux 6.6).
+    /// [`NicError`] if the stack's frames cannot be kept off the wire on a kernel that supports it (Linux 6.6).
     pub fn send_on(self: &Arc<Self>, queue: u32) -> Result<Sending, NicError> {
         let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
         senders.queues.push(queue);
@@ -55,13 +55,13 @@ impl Nic {
         Ok(sending)
     }
 
-    /// How many frames of the host's stack were kept from the wire; `None` while they are not.
+    /// Number of the host stack's frames kept off the wire; `None` without a barrier.
     pub fn kept(&self) -> Option<u64> {
         let senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
         senders.barrier.as_ref().map(Barrier::dropped)
     }
 
-    /// What keeps them: the counter and the link; `None` while nothing does.
+    /// Counter and link of the barrier; `None` without one.
     ///
     /// # Errors
     /// The process is out of descriptors.

@@ -1,4 +1,4 @@
-//! VLAN tags stay in their frames while an interface is open: AF_XDP does not see what is beside a frame.
+//! Keeps VLAN tags in frames while an interface is open: AF_XDP does not see tags beside a frame.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,43 +8,42 @@ use super::NicError;
 use crate::bpf::Mode;
 use crate::iface::{self, Interface, TagOffload};
 
-/// The driver whose frames are as the far end's stack left them, maybe with the tag beside them. It says which it was
-/// (Linux 6.8).
+/// A driver that passes on frames as the far end's stack left them, possibly with a tag beside them. It reports that
+/// tag (Linux 6.8).
 const VETH: &str = "veth";
 
-/// A driver that takes tags out of frames, but leaves them in until this is dropped; behind a veth, the far end's
-/// driver, whose stack leaves them out.
+/// A driver made to leave tags in frames until this is dropped; for a veth, the far end's driver, made to put them in.
 #[derive(Debug)]
 pub(super) struct TagsLeft {
     ifindex: u32,
     is_own: AtomicBool,
 }
 
-/// What becomes of tags that the far end of a veth leaves beside frames, where the kernel does not say which they were.
+/// The tags that a veth's far end leaves beside frames, if the kernel does not report them.
 #[derive(Debug)]
 pub(super) enum VethEnd {
-    /// It leaves none beside frames.
+    /// It never leaves any there.
     Never,
-    /// It does not any more.
+    /// It was configured to leave none there.
     Told(TagsLeft),
     /// It is in another network namespace: they may be lost.
     Elsewhere,
 }
 
-/// Drivers of interfaces that get their frames of other ones. The stack has taken the tags out of them by then, and a
-/// program in the stack does not see that.
+/// Drivers of interfaces that get frames from other interfaces. The stack has removed the tags by then, and a program
+/// in the stack does not see them.
 const ABOVE_OTHERS: [&str; 6] = ["bridge", "bonding", "team", "macvlan", "ipvlan", "openvswitch"];
 
-/// Why VLAN tags of received frames are lost.
+/// The reason why VLAN tags of received frames are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum LostTags {
-    /// Before Linux 6.8.
+    /// The kernel is older than Linux 6.8.
     #[error(
         "VLAN tags that its other end's stack leaves beside frames are lost, as this kernel is older than Linux 6.8: \
          'ethtool -K INTERFACE txvlan off' at that end has it put them in"
     )]
     FarEnd,
-    /// A bridge, a bond.
+    /// The interface is a bridge, a bond, or similar.
     #[error(
         "frames come without their VLAN tags, which the kernel takes out before it hands them to such an interface: \
          attach those below it, or a TAP that is a port of it"
@@ -53,14 +52,14 @@ pub enum LostTags {
 }
 
 impl LostTags {
-    /// Whether tags are lost because frames come by other interfaces.
+    /// Whether tags are lost because frames arrive through other interfaces.
     pub(super) fn above_others(interface: &Interface, mode: Mode) -> Option<LostTags> {
         let is_above = || iface::driver(&interface.name).is_some_and(|driver| ABOVE_OTHERS.contains(&driver.as_str()));
         (mode == Mode::Generic && is_above()).then_some(LostTags::AboveOthers)
     }
 }
 
-/// Whether tags have to be put back that are beside their frames.
+/// Whether the program must put tags back into frames.
 pub(super) fn are_beside(interface: &Interface) -> bool {
     is_veth(&interface.name)
 }
@@ -70,7 +69,7 @@ fn is_veth(name: &str) -> bool {
 }
 
 impl VethEnd {
-    /// Has the far end put tags into its frames.
+    /// Makes the far end put tags into its frames.
     pub(super) fn ask(interface: &Interface) -> VethEnd {
         match iface::far_end(interface.index) {
             Some(name) if !iface::has_offload(&name, TagOffload::Sent) => VethEnd::Never,
@@ -87,10 +86,10 @@ impl TagsLeft {
         TagsLeft { ifindex: interface.index, is_own: AtomicBool::new(true) }
     }
 
-    /// Has the driver leave tags in frames. `None`: it takes none out.
+    /// Makes the driver leave tags in frames. `None`: it removes none.
     ///
     /// # Errors
-    /// [`NicError::Tags`] if it cannot be told.
+    /// [`NicError::Tags`] if the driver refuses.
     pub(super) fn ask(interface: &Interface) -> Result<Option<TagsLeft>, NicError> {
         let name = &interface.name;
         if are_beside(interface) || !iface::has_offload(name, TagOffload::Received) {
@@ -101,7 +100,7 @@ impl TagsLeft {
         Ok(Some(TagsLeft::of(interface)))
     }
 
-    /// One that another process has told, which may still need it.
+    /// A driver configured by another process, which may still need that.
     pub(super) fn continued(ifindex: u32) -> TagsLeft {
         TagsLeft { ifindex, is_own: AtomicBool::new(false) }
     }
@@ -110,7 +109,7 @@ impl TagsLeft {
         self.is_own.store(true, Ordering::Relaxed);
     }
 
-    /// The interface whose driver was told, and what.
+    /// The configured interface and its offload.
     fn told(&self) -> Option<(String, TagOffload)> {
         let name = iface::name_of(self.ifindex).ok()??;
         if is_veth(&name) {

@@ -8,7 +8,7 @@ fn card() -> E1000 {
     E1000::new(Card { mac: MAC, subsystem: 0x001e, forced_interval: None })
 }
 
-/// A driver's way to a working card.
+/// Sets up a working card as a driver does.
 fn up(e: &mut E1000) {
     e.write(CTRL, CTRL_RST);
     e.write(CTRL, CTRL_SLU);
@@ -20,8 +20,8 @@ fn up(e: &mut E1000) {
     e.write(TCTL, TCTL_EN);
 }
 
-/// Objective: after a reset registers are what the manual says, the link is down until the driver sets it up, and that
-/// is a cause.
+/// Objective: after a reset, registers have the manual's values, and the link is down until the driver sets it up,
+/// which is a cause.
 #[test]
 fn reset_and_link() {
     let mut e = card();
@@ -41,8 +41,8 @@ fn reset_and_link() {
     assert_eq!(e.read(RA.start), 0x0100_0002, "the address is loaded again");
 }
 
-/// Objective: the tail has packets sent; written-back descriptors are a cause, immediately or after the delay; an empty
-/// ring is another.
+/// Objective: writing the tail sends packets; written-back descriptors are a cause, immediately or after the delay; an
+/// empty ring is another.
 #[test]
 fn sending() {
     let mut e = card();
@@ -65,8 +65,8 @@ fn sending() {
     assert_eq!((e.read(0x4080), e.read(0x40f8)), (1, 1));
 }
 
-/// Objective: what is received fills descriptors, few left is a cause once, none left another; buffers have the sizes
-/// of RCTL.
+/// Objective: received frames fill descriptors; few left is a cause once, an empty ring another; buffers have RCTL's
+/// sizes.
 #[test]
 fn receiving() {
     let mut e = card();
@@ -94,7 +94,7 @@ fn receiving() {
     assert_eq!((e.rx_buffer(), e.rx_crc()), (4096, 0));
 }
 
-/// Objective: small frames do not wait for the delay timers, others do.
+/// Objective: small frames do not wait for the delay timers; others do.
 #[test]
 fn small_frames() {
     let mut e = card();
@@ -117,7 +117,7 @@ fn small_frames() {
     assert!(received(&mut e));
 }
 
-/// Objective: any access anywhere changes nothing but registers: nothing panics, and a reset makes all of it good.
+/// Objective: any access changes nothing but registers, without a panic, and a reset restores them.
 #[test]
 fn any_access() {
     let mut e = card();
@@ -126,7 +126,8 @@ fn any_access() {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        let (at, value) = ((state >> 40) as u32 & (SPACE - 1) & !3, state as u32);
+        let at = (state >> 40) as u32 & (SPACE - 1) & !3;
+        let value = state as u32;
         if state & 1 == 0 {
             e.write(at, value);
         } else {

@@ -1,10 +1,9 @@
-//! A driver of the card in user space: for a card on the bus of a guest, or, by whatever carries register accesses, in
-//! a guest's place.
+//! A user-space driver of the card: for a card on a guest's bus or, given access to the registers, in a guest's place.
 //!
-//! Descriptor `i` always has buffer `i` of its ring, so that a frame is one copy and one store. How often registers are
-//! written is what the three ways differ in ([`DriverOptions`]): for each batch of frames, as drivers do; for the next
-//! batch only when the last one is sent (Send Combining, paper §4.2); or only when the card sleeps, by the status block
-//! ([`crate::paravirt`]). What the card writes is as little trusted as what a driver writes is by a card.
+//! Descriptor `i` always has buffer `i` of its ring: sending a frame is one copy and one store. The three modes
+//! ([`DriverOptions`]) differ in the number of register writes: one per batch, as in usual drivers; one for the next
+//! batch only after the last is sent (Send Combining, paper §4.2); or one only if the card sleeps, with the status
+//! block ([`crate::paravirt`]). The card's writes are trusted as little as a card trusts a driver's.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -12,7 +11,7 @@
 //! | [`remote`] | a card at a vfio-user socket |
 //! | [`start`] | from reset to running |
 //! | [`tx`], [`rx`] | the rings |
-//! | [`queues`] | the rings as a switch sees them |
+//! | [`queues`] | the rings as a switch uses them |
 //! | [`port`] | a port with a card on the bus |
 
 pub mod port;
@@ -25,23 +24,23 @@ pub mod tx;
 
 use thiserror::Error;
 
-/// Whatever reaches the card's registers.
+/// Access to the card's registers.
 pub trait Registers: Send + Sync {
-    /// Reads one.
+    /// Reads a register.
     fn read(&self, at: u32) -> u32;
 
-    /// Writes one.
+    /// Writes a register.
     fn write(&self, at: u32, value: u32);
 }
 
-/// How to drive a card.
+/// Options of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriverOptions {
     /// Descriptors of each ring: a power of two from 8 to 4,096.
     pub slots: u32,
-    /// With a status block, where the card has one.
+    /// Uses a status block, if the card has one.
     pub csb: bool,
-    /// Send Combining: packets that may wait for those before them to be sent. Zero: none.
+    /// Send Combining: packets that may wait for earlier ones to be sent. Zero turns it off.
     pub combine: u32,
 }
 
@@ -51,10 +50,10 @@ impl Default for DriverOptions {
     }
 }
 
-/// A protocol violation by the device, after which the connection ends.
+/// A protocol violation by the device; it ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum DeviceViolation {
-    /// The status block says that it is done with descriptors that it never had.
+    /// The status block returns descriptors that the card never had.
     #[error("the card says that it is at descriptor {0}, where it cannot be")]
     Head(u32),
     /// More bytes than a buffer has.

@@ -1,4 +1,4 @@
-//! A port that drives a card on the bus, and the thread that keeps it up.
+//! A port that drives a card on the bus, and the thread that runs it.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -20,41 +20,41 @@ use crate::port::Queues;
 use crate::regs::{SPACE, STATUS, STATUS_LU};
 use crate::vfio::{DEVICE, VENDOR};
 
-/// Why a card is not driven.
+/// An error driving a card.
 #[derive(Debug, Error)]
 pub enum DriverError {
-    /// The bus.
+    /// Access to the bus failed.
     #[error(transparent)]
     Pci(#[from] PciError),
-    /// Another device.
+    /// The device is not such a card.
     #[error("{address} is device {vendor:04x}:{device:04x}, not an 82540EM ({VENDOR:04x}:{DEVICE:04x})")]
     NotACard {
-        /// Where it is.
+        /// Its address on the bus.
         address: String,
         /// PCI vendor ID.
         vendor: u16,
         /// PCI device ID.
         device: u16,
     },
-    /// It does not start.
+    /// The card does not start.
     #[error(transparent)]
     NotStarted(#[from] NotStarted),
-    /// The card broke the rules.
+    /// The card violated the protocol.
     #[error("{0}")]
     ProtocolViolation(String),
-    /// A ring of the card before it is not handed back.
+    /// A ring of the previous card has not been handed back.
     #[error("a ring: {0}")]
     InUse(#[from] InUse),
-    /// The kernel wants it back.
+    /// The kernel demands the card back.
     #[error("the device is wanted back")]
     WantedBack,
-    /// The system.
+    /// A system call failed.
     #[error("cannot drive it: {0}")]
     System(#[from] Errno),
 }
 
 impl DriverError {
-    /// The error number that fits.
+    /// The closest error number.
     pub fn errno(&self) -> Errno {
         match self {
             DriverError::Pci(why) => why.errno(),
@@ -79,38 +79,40 @@ impl Registers for Bar {
     }
 }
 
-/// What is told of a card, for `netvale show`.
+/// A card's state, for `netvale show`.
 #[derive(Clone, Debug, Default)]
 pub struct Driven {
-    /// The card runs.
+    /// Whether the card runs.
     pub running: bool,
     /// Its Ethernet address.
     pub mac: [u8; 6],
-    /// It has a status block.
+    /// Whether it has a status block.
     pub has_block: bool,
-    /// The card says that its link is down.
+    /// Whether the card reports its link as down.
     pub link_down: bool,
 }
 
-/// A port. Dropping it ends the thread and gives the card back to the kernel.
+/// A port. Dropping it ends the thread and returns the card to the kernel.
 pub struct DriverPort {
     service: Service<Driven>,
 }
 
 impl DriverPort {
-    /// Takes the card at `address` on the bus, which has to be there.
+    /// Takes the card at `address` on the bus, which must exist.
     ///
     /// # Errors
-    /// [`DriverError`] when the number of slots is impossible, no such card is at `address`, or the system refuses a
+    /// [`DriverError`] if the number of slots is invalid, no such card is at `address`, or the system refuses a
     /// descriptor or the thread.
     pub fn new(address: &str, options: DriverOptions) -> Result<(DriverPort, Queues), DriverError> {
         if !options.slots.is_power_of_two() || !(8..=4096).contains(&options.slots) {
             return Err(NotStarted::Slots(options.slots).into());
         }
-        // An error in it is best reported immediately.
+        // Reports an error in it immediately.
         drop(open(address)?);
-        let (rings, fault) = (Arc::<Rings>::default(), Fault::new()?);
-        let (link, call) = (Arc::new(Doorbell::new()?), Doorbell::new()?);
+        let rings = Arc::<Rings>::default();
+        let fault = Fault::new()?;
+        let link = Arc::new(Doorbell::new()?);
+        let call = Doorbell::new()?;
         let copy = call.try_clone().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::MFILE))?;
         let ingress = DriverIngress::new(Arc::clone(&rings), fault.clone(), copy, Arc::clone(&link));
         let egress = DriverEgress::new(Arc::clone(&rings), fault.clone());
@@ -119,12 +121,12 @@ impl DriverPort {
         Ok((DriverPort { service }, (Arc::new(egress), Box::new(ingress))))
     }
 
-    /// Has a thread of the port call this whenever its card has connected or is gone. Only the first call counts.
+    /// Has a thread of the port call `call` whenever its card connects or leaves. Only the first registration counts.
     pub fn on_peer(&self, call: impl Fn() + Send + Sync + 'static) {
         self.service.on_peer(call);
     }
 
-    /// Its card, and those before.
+    /// State of the current card, with counts of earlier ones.
     pub fn state(&self) -> service::State<Driven> {
         self.service.state()
     }
@@ -141,15 +143,15 @@ fn open(address: &str) -> Result<Function, DriverError> {
     Ok(function)
 }
 
-/// The control thread's part.
+/// State of the control thread.
 struct Driver {
     address: String,
     options: DriverOptions,
     call: Doorbell,
-    /// Rung by the worker when the link changed.
+    /// Rung by the worker when the link changes.
     link: Arc<Doorbell>,
-    /// Where workers report what the card did. A card has none of netvale's descriptors: one fault serves for all of
-    /// them.
+    /// The fault to which workers report the card's violations. A card has none of netvale's descriptors: one fault
+    /// serves all cards.
     fault: Fault,
     rings: Arc<Rings>,
 }
@@ -170,7 +172,7 @@ impl Protocol for Driver {
 }
 
 impl Driver {
-    /// One card from its beginning to its end.
+    /// Drives one card from start to end.
     fn drive(&self, mut function: Function, peer: &Peer<Driven>) -> Result<(), DriverError> {
         let registers: Arc<dyn Registers> = Arc::new(function.bar(0, 0, SPACE.into())?);
         let ram = Arc::new(Ram::new(self.options.slots)?);
@@ -183,17 +185,17 @@ impl Driver {
         self.fault.take();
         peer.told().update(|told| *told = Driven { running: true, mac, has_block, link_down: false });
         let ended = self.rings.put(tx, rx).map_err(DriverError::from).and_then(|()| {
-            // The worker asks for interrupts when it first looks.
+            // The worker enables interrupts when it first polls.
             self.call.ring();
             self.link.ring();
             self.wait(&*registers, wanted.as_fd(), peer)
         });
-        // What a worker does not hand back keeps its own memory, and there is no next card before it is gone.
+        // A ring that a worker does not hand back keeps its memory; no further card is driven until it is back.
         let _ = self.rings.tx.take().map(drop).and(self.rings.rx.take());
         ended
     }
 
-    /// Until the card breaks the rules or is wanted back, or the port is to end.
+    /// Waits until the card violates the protocol or is demanded back, or the port must end.
     fn wait(&self, registers: &dyn Registers, wanted: BorrowedFd<'_>, peer: &Peer<Driven>) -> Result<(), DriverError> {
         loop {
             let all = [peer.ends(), self.fault.as_fd(), wanted, self.link.as_fd()];

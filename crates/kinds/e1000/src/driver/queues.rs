@@ -1,4 +1,4 @@
-//! The driver's rings as a switch sees them. Sent frames are copied into buffers; received ones stay in theirs.
+//! The driver's rings as a switch uses them. Sent frames are copied into buffers; received ones stay in theirs.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,31 +18,31 @@ use super::rx::RxRing;
 use super::tx::TxRing;
 use crate::regs::ICR_LSC;
 
-/// Shortest frame on a wire, without CRC. A card may pad, but an emulated one that does not would send our buffer's
-/// last frame.
+/// Shortest frame on a wire, without CRC. A card may pad; an emulated one that does not would send bytes of an earlier
+/// frame.
 const SHORTEST: usize = 60;
 
 /// Both rings, while the card runs.
 #[derive(Default)]
 pub struct Rings {
-    /// What is sent.
+    /// The transmit ring.
     pub tx: Lent<TxRing>,
-    /// What is received.
+    /// The receive ring.
     pub rx: Arc<Lent<RxRing>>,
 }
 
 impl Rings {
-    /// The card runs.
+    /// Lends the rings of a running card.
     ///
     /// # Errors
-    /// [`InUse`] when workers stay inside a ring for too long.
+    /// [`InUse`] if workers stay inside a ring for too long.
     pub fn put(&self, tx: TxRing, rx: RxRing) -> Result<(), InUse> {
         self.tx.put(tx)?;
         self.rx.put(rx)
     }
 }
 
-/// What is sent.
+/// The transmit ring as an egress.
 pub struct DriverEgress {
     rings: Arc<Rings>,
     fault: Fault,
@@ -62,14 +62,19 @@ impl DriverEgress {
         picks: &[u16],
         scratch: &mut Scratch,
     ) -> Result<usize, DeviceViolation> {
-        let (mut frames, mut bytes, mut done) = (0, 0, 0);
+        let mut frames = 0;
+        let mut bytes = 0;
+        let mut done = 0;
         if (tx.free() as usize) < picks.len() {
             tx.reclaim()?;
         }
         for &pick in picks {
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
             match self.send(tx, &frame, scratch) {
-                PutResult::Done => (frames, bytes) = (frames + 1, bytes + frame.len() as u64),
+                PutResult::Done => {
+                    frames += 1;
+                    bytes += frame.len() as u64;
+                }
                 PutResult::TooLong => self.counters.dropped(DropReason::TooLong, 1),
                 PutResult::Full => break,
             }
@@ -83,14 +88,14 @@ impl DriverEgress {
     #[inline]
     fn send(&self, tx: &mut TxRing, frame: &FrameRef<'_>, scratch: &mut Scratch) -> PutResult {
         if Form::of(frame, false) == Form::AsIs {
-            // SAFETY: `put` hands out that much room in one of our buffers.
+            // SAFETY: `put` passes that much room in one of our buffers.
             return put(tx, frame.len(), |to, n| unsafe { frame.copy_out_raw(0, to, n) });
         }
         let room = Room { free: tx.free() as usize, all: tx.size() as usize, bytes: BUF, lead: 0 };
         scratch.soften_into(frame, &self.counters, &room, |bytes| {
             put(tx, bytes.len(), |to, n| {
                 let n = bytes.len().min(n);
-                // SAFETY: `put` hands out `n` bytes of one of our buffers; `bytes` is private and has at least `n`.
+                // SAFETY: `put` passes `n` bytes of one of our buffers; `bytes` is private and has at least `n`.
                 unsafe { copy_bytes(bytes.as_ptr(), to, n) };
                 n
             })
@@ -106,7 +111,7 @@ fn put(tx: &mut TxRing, len: usize, fill: impl FnOnce(*mut u8, usize) -> usize) 
     let Some(to) = tx.buffer() else { return PutResult::Full };
     let filled = fill(to, len);
     let padded = filled.max(SHORTEST);
-    // SAFETY: one of our buffers, which is longer than the shortest frame.
+    // SAFETY: one of our buffers; it is longer than the shortest frame.
     unsafe { to.add(filled).write_bytes(0, padded - filled) };
     tx.push(padded);
     PutResult::Done
@@ -130,9 +135,9 @@ impl Egress for DriverEgress {
     }
 }
 
-/// What is received.
+/// The receive ring as an ingress.
 pub struct DriverIngress {
-    /// At the ring while frames of it are in a batch.
+    /// Inside the ring while its frames are in a batch.
     rx: Borrower<RxRing>,
     rings: Arc<Rings>,
     fault: Fault,
@@ -144,12 +149,12 @@ pub struct DriverIngress {
 }
 
 impl DriverIngress {
-    /// `call` is what the card rings; `link` is rung when it says that its link changed.
+    /// Creates the ingress of a running card. The card rings `call`; the ingress rings `link` when the link changes.
     pub fn new(rings: Arc<Rings>, fault: Fault, call: Doorbell, link: Arc<Doorbell>) -> Self {
         DriverIngress { rx: Borrower::new(Arc::clone(&rings.rx)), rings, fault, call, link, counters: Arc::default() }
     }
 
-    /// Packets that wait for others to be sent are looked after by who is awake.
+    /// Sends packets held back by Send Combining; whichever worker is awake does this.
     fn send_more(&self) {
         let Some(mut tx) = self.rings.tx.enter().ok().filter(|tx| !tx.is_broken) else { return };
         match tx.reclaim() {
@@ -162,7 +167,7 @@ impl DriverIngress {
     }
 }
 
-/// Takes frames that came; `taken` counts them, also those that are dropped.
+/// Takes received frames; `taken` counts them, dropped ones included.
 fn fill(rx: &mut RxRing, batch: &mut Batch, taken: &mut usize, counters: &RingCounters) -> Result<(), DeviceViolation> {
     while batch.has_room_for_frags() && *taken < BATCH {
         let Some(frame) = rx.take()? else { break };
@@ -178,10 +183,11 @@ fn fill(rx: &mut RxRing, batch: &mut Batch, taken: &mut usize, counters: &RingCo
 }
 
 impl Ingress for DriverIngress {
-    // SAFETY: frames lie in the driver's buffers, which are there as long as this thread is inside: until `release`.
+    // SAFETY: frames lie in the driver's buffers, which live while this thread is inside: until `release`.
     unsafe fn take(&mut self, batch: &mut Batch) {
         let Ok(rx) = self.rx.enter() else { return };
-        let (before, mut taken) = ((batch.len(), batch.bytes()), 0);
+        let before = (batch.len(), batch.bytes());
+        let mut taken = 0;
         if !rx.is_broken
             && let Err(why) = fill(rx, batch, &mut taken, &self.counters)
         {
@@ -208,7 +214,7 @@ impl Ingress for DriverIngress {
     }
 
     fn disarm(&mut self) {
-        // Nothing there is disarmed already.
+        // An absent ring counts as disarmed.
         let _ = self.rx.visit(RxRing::disarm);
     }
 

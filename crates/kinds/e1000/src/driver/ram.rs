@@ -16,14 +16,13 @@ use crate::direction::Direction;
 use crate::paravirt::{BYTES, CAUSES_AT};
 use crate::ring::DESCRIPTOR;
 
-/// Address of the first byte for the card: any number that is not an address in this process will do, so that a mix-up
-/// is noticed.
+/// The card's address of the first byte: any number that is no address in this process, to expose mix-ups.
 pub const GUEST: u64 = 0x1_0000_0000;
 /// Bytes of a buffer (RCTL.BSIZE is zero).
 pub const BUF: usize = 2048;
 const PAGE: u64 = 4096;
 
-/// The memory.
+/// A driver's memory.
 pub struct Ram {
     fd: OwnedFd,
     map: Arc<Mapping>,
@@ -31,10 +30,10 @@ pub struct Ram {
 }
 
 impl Ram {
-    /// Memory for two rings of that many descriptors, a power of two.
+    /// Creates memory for two rings of `slots` descriptors each, a power of two.
     ///
     /// # Errors
-    /// The kernel's error when there is no memory or no descriptor left.
+    /// The kernel's error when out of memory or descriptors.
     pub fn new(slots: u32) -> Result<Ram, Errno> {
         let len = Self::buffers_at(slots) + 2 * u64::from(slots) * BUF as u64;
         let (fd, map, _) = sealed_memfd("netvale-e1000", len, Pages::Ordinary)?;
@@ -60,12 +59,12 @@ impl Ram {
         self.slots
     }
 
-    /// Where the card finds a ring.
+    /// The card's address of a ring.
     pub fn ring(&self, direction: Direction) -> u64 {
         GUEST + self.ring_at(direction)
     }
 
-    /// Where the card finds the status block.
+    /// The card's address of the status block.
     pub fn block(&self) -> u64 {
         GUEST
     }
@@ -96,7 +95,7 @@ impl Ram {
         #[cfg(fuzzing)]
         netvale_mem::probe::read();
         let at = self.at(self.ring_at(direction) + u64::from(i % self.slots) * DESCRIPTOR + half % 2 * 8);
-        // SAFETY: eight aligned bytes of a ring, which both sides only access atomically; they live as long as self.
+        // SAFETY: eight aligned bytes of a ring; both sides access them only atomically, and they live as long as self.
         unsafe { AtomicU64::from_ptr(at.as_ptr().cast()) }
     }
 
@@ -105,7 +104,7 @@ impl Ram {
         Csb::new(&self.map, atok, ktoa)
     }
 
-    /// The causes that the status block tells of.
+    /// The status block's causes.
     pub fn causes(&self) -> Option<Words> {
         Words::new(&self.map, CAUSES_AT, 1)
     }
@@ -117,7 +116,7 @@ impl Ram {
         }
     }
 
-    /// The mapping of all of the memory.
+    /// The mapping of the whole memory.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.map
     }

@@ -1,4 +1,4 @@
-//! A card at a vfio-user socket, driven in a guest's place: what benchmarks and tests play guests with.
+//! A card at a vfio-user socket, driven in a guest's place: a simulated guest for benchmarks and tests.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,14 +20,14 @@ use super::{DriverOptions, Registers};
 /// The registers: BAR 0.
 const BAR: u32 = 0;
 
-/// Registers through a socket, as a hypervisor reaches them: writes are posted.
+/// Registers over a socket, as a hypervisor accesses them: writes are posted.
 pub struct Remote {
     client: Mutex<Client>,
     writes: AtomicU64,
 }
 
 impl Remote {
-    /// Something else that the client can do.
+    /// Runs another operation of the client.
     ///
     /// # Errors
     /// The error of `f`.
@@ -42,7 +42,7 @@ impl Remote {
 }
 
 impl Registers for Remote {
-    /// All ones, as on a bus, when the card is gone.
+    /// All ones, as on a bus, if the card has left.
     fn read(&self, at: u32) -> u32 {
         let mut value = [0; 4];
         let done = self.with(|client| client.read(BAR, at.into(), &mut value));
@@ -51,24 +51,24 @@ impl Registers for Remote {
 
     fn write(&self, at: u32, value: u32) {
         self.writes.fetch_add(1, Ordering::Relaxed);
-        // A card that is gone is found out by frames that do not come.
+        // A card that has left shows by the absence of frames.
         let _ = self.with(|client| client.post(BAR, at.into(), &value.to_le_bytes()));
     }
 }
 
 /// A simulated guest.
 pub struct Guest {
-    /// What it sends by.
+    /// Its transmit queue.
     pub egress: DriverEgress,
-    /// What it receives by.
+    /// Its receive queue.
     pub ingress: DriverIngress,
-    /// Its way to the card.
+    /// Its access to the card's registers.
     pub remote: Arc<Remote>,
     /// Its memory.
     pub ram: Arc<Ram>,
-    /// Where workers report a card that breaks the rules.
+    /// The fault to which workers report violations by the card.
     pub fault: Fault,
-    /// The card has taken a status block.
+    /// Whether the card has accepted a status block.
     pub has_block: bool,
     /// Its Ethernet address.
     pub mac: [u8; 6],
@@ -78,7 +78,7 @@ impl Guest {
     /// Drives the card at `path`; it interrupts by message.
     ///
     /// # Errors
-    /// The socket's error when nothing answers there; `Other` when the card does not start.
+    /// The socket's error if connecting fails; `Other` if the card does not start.
     pub fn new(path: &Path, options: DriverOptions) -> io::Result<Guest> {
         let ram = Arc::new(Ram::new(options.slots)?);
         let remote = Remote { client: Mutex::new(Client::connect(path)?), writes: AtomicU64::new(0) };
@@ -107,10 +107,10 @@ impl Guest {
     }
 }
 
-/// Gives the card a driver's memory.
+/// Announces a driver's memory to the card.
 ///
 /// # Errors
-/// The socket's error when the card is gone or refuses the memory.
+/// The socket's error if the card has left or refuses the memory.
 pub fn give(client: &mut Client, ram: &Ram) -> io::Result<()> {
     let fd: BorrowedFd<'_> = ram.as_fd();
     client.map(Place { flags: 3, offset: 0, address: GUEST, size: ram.mapping().len() as u64 }, fd)

@@ -1,4 +1,4 @@
-//! The ring that the driver receives on.
+//! The driver's receive ring.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -11,40 +11,40 @@ use super::{DONE, DeviceViolation, END, Registers};
 use crate::direction::Direction;
 use crate::regs::{ICR, ICR_LSC, ICR_RXT0, ICR_TXDW, IMC, IMS, RDT};
 
-/// Descriptors given back before the card is told by a register.
+/// Descriptors given back before the card is notified by register.
 const REFILL: u32 = 32;
 
-/// A frame that came.
+/// A received frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Received {
-    /// Where it lies.
+    /// Its address.
     pub at: *const u8,
-    /// Its bytes.
+    /// Its length in bytes.
     pub len: u32,
-    /// It is whole: one that is not fit no buffer, which no card does that does not take long frames.
+    /// Whether it is complete. A frame longer than a buffer is not; only a card that accepts long frames has any.
     pub is_whole: bool,
 }
 
-/// A ring that runs.
+/// A running receive ring.
 pub struct RxRing {
     ram: Arc<Ram>,
     registers: Arc<dyn Registers>,
     csb: Option<Csb>,
-    /// The next descriptor to look at, and the first one of frames that are still in use.
+    /// The next descriptor to read, and the first one whose frame is still in use.
     next: u32,
     held: u32,
-    /// What RDT was last set to.
+    /// Last value written to RDT.
     told: u32,
     /// Whether interrupts are requested by register.
     armed: bool,
-    /// The causes that interrupt then.
+    /// The causes requested then.
     causes: u32,
-    /// Whether the card broke the rules: the ring is not used any more.
+    /// Whether the card violated the protocol: the ring is out of use.
     pub is_broken: bool,
 }
 
 impl RxRing {
-    /// A fresh ring, whose descriptors the card is given. Who sleeps on it may be waiting for packets to be sent, too.
+    /// Creates a ring and gives its descriptors to the card. A sleeper on it may also wait for packets to be sent.
     pub fn new(ram: &Arc<Ram>, registers: &Arc<dyn Registers>, csb: Option<Csb>, combines: bool) -> RxRing {
         let (ram, registers, told) = (Arc::clone(ram), Arc::clone(registers), ram.slots() - 1);
         let causes = ICR_RXT0 | if combines { ICR_TXDW } else { 0 };
@@ -63,7 +63,7 @@ impl RxRing {
     /// The next frame.
     ///
     /// # Errors
-    /// [`DeviceViolation`] when the card claims more descriptors than it was given, or more bytes than a buffer has.
+    /// [`DeviceViolation`] if the card claims more descriptors than it was given, or more bytes than a buffer has.
     #[inline]
     pub fn take(&mut self) -> Result<Option<Received>, DeviceViolation> {
         if !self.has_news()? {
@@ -87,14 +87,15 @@ impl RxRing {
         let Some(csb) = &self.csb else {
             return Ok(self.ram.word(Direction::Receive, self.next, 1).load(Ordering::Acquire) & DONE != 0);
         };
-        let (head, mask) = (csb.hwtail(), self.ram.slots() - 1);
+        let head = csb.hwtail();
+        let mask = self.ram.slots() - 1;
         if head > mask || head.wrapping_sub(self.next) & mask > self.told.wrapping_sub(self.next) & mask {
             return Err(DeviceViolation::Head(head));
         }
         Ok(head != self.next)
     }
 
-    /// All frames taken are used: their buffers are the card's again.
+    /// Returns the buffers of all frames taken to the card.
     #[inline]
     pub fn give_back(&mut self) {
         while self.held != self.next {
@@ -112,7 +113,7 @@ impl RxRing {
         }
     }
 
-    /// Asks for an interrupt with the next frame. Returns whether there is one already.
+    /// Asks for an interrupt with the next frame. Returns whether one is there already.
     pub fn arm(&mut self) -> bool {
         match &self.csb {
             Some(csb) => arm(csb.appl_need_kick()),
@@ -125,7 +126,7 @@ impl RxRing {
         self.has_news().unwrap_or(true)
     }
 
-    /// No interrupts for frames.
+    /// Stops interrupts for frames.
     pub fn disarm(&mut self) {
         match &self.csb {
             Some(csb) => disarm(csb.appl_need_kick()),
@@ -134,14 +135,14 @@ impl RxRing {
         }
     }
 
-    /// An interrupt came. The causes that an ICR has are read, which lets the next one come; with a status block only
-    /// if it says that there are some.
+    /// Handles an interrupt. Reads the causes in ICR, which enables the next interrupt; with a status block only if it
+    /// shows causes.
     pub fn interrupted(&mut self) -> u32 {
         let has_causes = self.csb.is_none() || self.ram.causes().is_some_and(|causes| causes.load(0) != 0);
         if has_causes { self.registers.read(ICR) } else { 0 }
     }
 
-    /// The interrupts asked for while the driver runs: with a status block, which decides too, all.
+    /// The causes to enable while the driver runs: with a status block, which also decides on interrupts, all of them.
     pub fn causes(has_block: bool) -> u32 {
         ICR_LSC | if has_block { ICR_RXT0 | ICR_TXDW } else { 0 }
     }

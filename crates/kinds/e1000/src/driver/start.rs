@@ -17,38 +17,38 @@ use crate::regs::*;
 const LIMIT: Duration = Duration::from_secs(2);
 /// Auto-negotiation decides the speed.
 const CTRL_ASDE: u32 = 1 << 5;
-/// Collision threshold and distance (§13.4.33), of no meaning with full duplex; gaps between frames (§13.4.34).
+/// Collision threshold and distance (§13.4.33), meaningless with full duplex; gaps between frames (§13.4.34).
 const TCTL_COLLISIONS: u32 = 0x0f << 4 | 0x40 << 12;
 const TIPG: u32 = 0x0410;
 const GAPS: u32 = 10 | 8 << 10 | 6 << 20;
 
-/// Why a card does not run.
+/// An error starting a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NotStarted {
     /// The reset bit does not clear.
     #[error("the card does not end its reset")]
     Reset,
-    /// Rings that cannot be.
+    /// The number of slots is invalid.
     #[error("a ring has a power of two of 8 to 4096 descriptors, not {0}")]
     Slots(u32),
 }
 
-/// A card that runs.
+/// A running card.
 pub struct Started {
-    /// What it sends from.
+    /// Its transmit ring.
     pub tx: TxRing,
-    /// What it receives into.
+    /// Its receive ring.
     pub rx: RxRing,
     /// Its Ethernet address.
     pub mac: [u8; 6],
-    /// It has a status block.
+    /// Whether it has a status block.
     pub has_block: bool,
 }
 
-/// Resets the card and starts both rings, for all frames that there are: the card becomes a port.
+/// Resets the card and starts both rings for all frames: the card becomes a port.
 ///
 /// # Errors
-/// [`NotStarted`] when the card does not finish its reset, or the number of slots is not a power of two from 8 to 4096.
+/// [`NotStarted`] if the card does not finish its reset, or the number of slots is not a power of two from 8 to 4096.
 pub fn start(registers: &Arc<dyn Registers>, ram: &Arc<Ram>, options: DriverOptions) -> Result<Started, NotStarted> {
     let slots = ram.slots();
     if !slots.is_power_of_two() || !(8..=4096).contains(&slots) {
@@ -73,7 +73,7 @@ pub fn start(registers: &Arc<dyn Registers>, ram: &Arc<Ram>, options: DriverOpti
     let tx = TxRing::new(ram, registers, csb(TX_AT), options.combine);
     let rx = RxRing::new(ram, registers, csb(RX_AT), options.combine > 0);
     write(IMS, RxRing::causes(has_block));
-    // What is written may still be on its way: a read comes behind it (PCI 3.0 §3.2.5).
+    // Posted writes may be in flight: a read completes after them (PCI 3.0 §3.2.5).
     registers.read(STATUS);
     Ok(Started { tx, rx, mac, has_block })
 }
@@ -95,15 +95,17 @@ fn reset(registers: &dyn Registers) -> Result<(), NotStarted> {
 }
 
 fn address(low: u32, high: u32) -> [u8; 6] {
-    let (l, h) = (low.to_le_bytes(), high.to_le_bytes());
+    let l = low.to_le_bytes();
+    let h = high.to_le_bytes();
     [l[0], l[1], l[2], l[3], h[0], h[1]]
 }
 
-/// Tells the card where the status block lies. Returns whether it has taken it: a card without one reads as zero there.
+/// Writes the status block's address to the card. Returns whether it was accepted: without the extension, the register
+/// reads as zero.
 fn find_block(registers: &dyn Registers, ram: &Ram) -> bool {
     ram.clear_block();
     registers.write(CSBAH, (ram.block() >> 32) as u32);
     registers.write(CSBAL, ram.block() as u32);
-    // The low half may be zero itself.
+    // The low half may be zero anyway.
     registers.read(CSBAH) == (ram.block() >> 32) as u32
 }

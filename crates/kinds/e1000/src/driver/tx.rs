@@ -1,4 +1,4 @@
-//! The ring that the driver sends on.
+//! The driver's transmit ring.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -11,28 +11,29 @@ use super::{COMMAND, DONE, DeviceViolation, Registers};
 use crate::direction::Direction;
 use crate::regs::TDT;
 
-/// A ring that runs.
+/// A running transmit ring.
 pub struct TxRing {
     ram: Arc<Ram>,
     registers: Arc<dyn Registers>,
     csb: Option<Csb>,
-    /// Descriptors from `done` up to `next` are the card's, or ours to show it.
+    /// Descriptors from `done` up to `next` are the card's, or about to be published to it.
     next: u32,
     done: u32,
-    /// What TDT was last set to.
+    /// Last value written to TDT.
     told: u32,
     /// Whether the card may not have seen the last written TDT.
     on_way: bool,
-    /// Packets that may wait for others to be sent.
+    /// Packets that may wait for earlier ones to be sent.
     combine: u32,
-    /// Whether the card broke the rules: the ring is not used any more.
+    /// Whether the card violated the protocol: the ring is out of use.
     pub is_broken: bool,
 }
 
 impl TxRing {
-    /// A fresh ring.
+    /// Creates an empty ring.
     pub fn new(ram: &Arc<Ram>, registers: &Arc<dyn Registers>, csb: Option<Csb>, combine: u32) -> TxRing {
-        let (ram, registers) = (Arc::clone(ram), Arc::clone(registers));
+        let ram = Arc::clone(ram);
+        let registers = Arc::clone(registers);
         TxRing { ram, registers, csb, next: 0, done: 0, told: 0, on_way: false, combine, is_broken: false }
     }
 
@@ -40,21 +41,21 @@ impl TxRing {
         to.wrapping_sub(from) & (self.ram.slots() - 1)
     }
 
-    /// Descriptors that can be filled.
+    /// Number of descriptors that can be filled.
     #[inline]
     pub fn free(&self) -> u32 {
         self.ram.slots() - 1 - self.distance(self.done, self.next)
     }
 
-    /// Descriptors that can be filled at a time.
+    /// Number of descriptors that can be filled in an empty ring.
     pub fn size(&self) -> u32 {
         self.ram.slots() - 1
     }
 
-    /// Takes back what is sent.
+    /// Takes back sent descriptors.
     ///
     /// # Errors
-    /// [`DeviceViolation::Head`] when the card claims descriptors that it was not given.
+    /// [`DeviceViolation::Head`] if the card claims descriptors that it was not given.
     #[inline]
     pub fn reclaim(&mut self) -> Result<(), DeviceViolation> {
         let Some(csb) = &self.csb else {
@@ -75,13 +76,13 @@ impl TxRing {
         self.ram.word(Direction::Transmit, i, 1).load(Ordering::Acquire)
     }
 
-    /// The next buffer, if there is one.
+    /// The next free buffer.
     #[inline]
     pub fn buffer(&self) -> Option<*mut u8> {
         (self.free() > 0).then(|| self.ram.buffer(Direction::Transmit, self.next).as_ptr())
     }
 
-    /// What lies in that buffer is a frame of `len` bytes.
+    /// Pushes that buffer with a frame of `len` bytes.
     #[inline]
     pub fn push(&mut self, len: usize) {
         let word = len.min(BUF) as u64 | COMMAND;
@@ -89,7 +90,7 @@ impl TxRing {
         self.next = (self.next + 1) & (self.ram.slots() - 1);
     }
 
-    /// Tells the card of frames that were pushed, when it is time to.
+    /// Publishes pushed frames to the card when due.
     #[inline]
     pub fn publish(&mut self) {
         if let Some(csb) = &self.csb {
@@ -106,17 +107,17 @@ impl TxRing {
         }
     }
 
-    /// A kick is on its way while the card is not where the last one told it to go: it takes what there is by then, and
-    /// looks again before it sleeps. Asked each time, so that indices have not gone around since.
+    /// Whether a kick is pending: the card has not reached the tail of the last one. It then takes all descriptors
+    /// present, and checks again before it sleeps. Called each time, before indices can wrap around.
     fn is_kicked(&self, csb: &Csb) -> bool {
-        // Where it is, after that it sleeps: it says so in the other order.
+        // Its position after its wish to sleep: the card writes them in the other order.
         fence(Ordering::Acquire);
         let head = csb.hwtail();
         let ahead = self.distance(head, self.told);
         ahead > 0 && ahead <= self.distance(head, self.next)
     }
 
-    /// Send Combining: not before all that the card knows of is sent, unless too many wait.
+    /// Send Combining: due once the card has sent all it knows of, or too many packets wait.
     fn is_time(&self) -> bool {
         if self.combine == 0 || self.distance(self.told, self.next) > self.combine || self.told == self.done {
             return true;
@@ -125,9 +126,10 @@ impl TxRing {
     }
 
     fn write_tail(&mut self) {
-        // Descriptors before the register, which a device may reach by another way.
+        // Descriptors before the register, which may reach a device by another path.
         fence(Ordering::SeqCst);
-        (self.told, self.on_way) = (self.next, true);
+        self.told = self.next;
+        self.on_way = true;
         self.registers.write(TDT, self.next);
     }
 }

@@ -1,4 +1,4 @@
-//! A port that goes on in another process, with the guest that is connected to it.
+//! Saved state of a port and its connected guest.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -18,40 +18,40 @@ use crate::device::E1000;
 use crate::state::{CoreState, VERSION};
 use crate::vfio::E1000Device;
 
-/// What a port says of itself.
+/// State of a port.
 #[derive(Serialize, Deserialize)]
 pub struct PortState {
     version: u32,
     listener: Fd,
-    /// The card; `None`: this was said for the case that the process is killed, which no card outlives.
+    /// The card; `None` in state saved in case the process is killed: the card ends with it.
     core: Option<CoreState>,
     /// Registers read and written, interrupts.
     crossings: [u64; 3],
     service: State<()>,
-    /// The guest, and the register that it has chosen by port.
+    /// The guest, and its selected register (IOADDR).
     guest: Option<ClientState<u32>>,
 }
 
-/// What the control thread says of its guest.
+/// The control thread's answer about its guest.
 pub(super) type Said = std::io::Result<ClientState<u32>>;
 
-/// What a control thread says of the guest that it serves.
+/// Saves the guest served by a control thread.
 pub(super) fn say(connection: &OwnedFd, session: &mut Guest) -> Said {
     let connection = Fd::copy_of(connection)?;
     Ok(ClientState { connection, session: session.save()?, device: session.device().0.address() })
 }
 
 impl E1000Port {
-    /// Asks the control thread to pause, which [`E1000Port::save_parked`] then waits for.
+    /// Asks the control thread to pause; [`E1000Port::save_parked`] waits for that.
     pub fn ask_to_pause(&self) -> AskedToPause {
         self.service.ask_to_pause()
     }
 
-    /// Has the control thread pause until the last result is dropped, and says what another process must know to
-    /// continue the port. Its workers pause already.
+    /// Pauses the control thread until the last result is dropped, and returns the state for a successor. The port's
+    /// workers are parked already.
     ///
     /// # Errors
-    /// A sentence that says why it cannot be continued now.
+    /// A sentence with the reason why it cannot be restored now.
     pub fn save_parked(&self) -> std::io::Result<(PortState, Paused)> {
         let held_up = || std::io::Error::other("its guest holds it up: try again");
         let mut paused = self.service.pause().ok_or_else(held_up)?;
@@ -69,18 +69,19 @@ impl E1000Port {
         Ok((state, paused))
     }
 
-    /// What another process must know to go on after this one was killed: its guest has to connect again. It changes
-    /// whenever [`E1000Port::on_peer`] says so.
+    /// State for restoring the port after this process is killed: its guest must connect again. It changes whenever
+    /// [`E1000Port::on_peer`] calls.
     pub fn save(&self) -> PortState {
-        let (listener, service) = (Fd::shared(&self.listener), self.service.state());
+        let listener = Fd::shared(&self.listener);
+        let service = self.service.state();
         PortState { version: VERSION, listener, core: None, crossings: [0; 3], service, guest: None }
     }
 
-    /// Restores a port of another process. Its thread waits until the last result is dropped; until then nothing is
-    /// rung, sent, or written to the guest. After a process that was killed, the card is a new one.
+    /// Restores another process's port. Its thread waits until the last result is dropped; until then nothing is rung,
+    /// sent, or written to the guest. After a killed process, the card is a new one.
     ///
     /// # Errors
-    /// [`BadState`] with what is not as it should be.
+    /// [`BadState`] with the inconsistent part.
     pub fn restore(options: &E1000Options, state: PortState) -> Result<(E1000Port, Queues, Paused), BadState> {
         if state.version != VERSION {
             return Err(BadState::new(format!("version {} of a card's state, not {VERSION}", state.version)));
@@ -103,7 +104,7 @@ impl E1000Port {
     }
 }
 
-/// The card of another process, and its guest.
+/// Restores another process's card and guest.
 fn restore_card(
     options: &E1000Options,
     core: CoreState,
@@ -139,8 +140,8 @@ mod tests {
         Fd::take_all(fds.iter().cloned()).unwrap()
     }
 
-    /// Objective: what cannot have been a guest's is refused, by its name; meanwhile, and afterwards, the guest is
-    /// served by who has it; what is right goes on.
+    /// Objective: inconsistent state is refused with the name of the wrong part; meanwhile and afterwards, the process
+    /// that has the guest serves it; valid state is restored.
     #[test]
     fn forged() {
         let dir = tempfile::tempdir().unwrap();
@@ -189,7 +190,7 @@ mod tests {
         let mut others = copies(&fds);
         others[3] = others[0].try_clone().unwrap();
         assert!(go_on(&said, others).map(drop).unwrap_err().contains("the interrupt"), "no eventfd");
-        // The one that has it goes on.
+        // The process that has it resumes.
         drop(paused);
         assert_eq!(guest.remote.read(STATUS) & STATUS_LU, STATUS_LU);
         let (state, paused) = port.save_parked().unwrap();

@@ -1,4 +1,4 @@
-//! Our driver on our card, without a hypervisor in between.
+//! Our driver on our card, without a hypervisor between them.
 #![allow(unsafe_code)]
 
 use std::os::fd::AsFd;
@@ -20,7 +20,7 @@ use netvale_mem::notify::Doorbell;
 use netvale_port::{Batch, Egress, Ingress, Scratch};
 use netvale_vfio_user::dma::{Dma, Place};
 
-/// Register accesses as a hypervisor would carry them.
+/// Register accesses as a hypervisor carries them.
 struct Direct {
     shared: Arc<Shared>,
     tails: AtomicU64,
@@ -55,7 +55,8 @@ impl Pair {
         let card = Card { mac: [2, 0, 0, 0, 0, 9], subsystem: 0, forced_interval: None };
         let shared = Shared::new(E1000::new(card)).unwrap();
         let ram = Arc::new(Ram::new(options.slots).unwrap());
-        let (mut dma, call) = (Dma::default(), Doorbell::new().unwrap());
+        let mut dma = Dma::default();
+        let call = Doorbell::new().unwrap();
         let fd = ram.as_fd().try_clone_to_owned().unwrap();
         dma.map(Place { flags: 3, offset: 0, address: GUEST, size: ram.mapping().len() as u64 }, Some(&fd)).unwrap();
         let mut inside = shared.enter();
@@ -66,7 +67,8 @@ impl Pair {
         let direct = Arc::new(Direct { shared: Arc::clone(&shared), tails: AtomicU64::new(0) });
         let started = start(&(Arc::clone(&direct) as Arc<dyn Registers>), &ram, options).unwrap();
         assert_eq!(started.mac, card.mac);
-        let (rings, fault) = (Arc::<Rings>::default(), Fault::new().unwrap());
+        let rings = Arc::<Rings>::default();
+        let fault = Fault::new().unwrap();
         rings.put(started.tx, started.rx).unwrap();
         let link = Arc::new(Doorbell::new().unwrap());
         let egress = DriverEgress::new(Arc::clone(&rings), fault.clone());
@@ -83,7 +85,8 @@ impl Pair {
 
 fn frame(tag: u32, len: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..len).map(|i| (i as u32 * 7 + tag) as u8).collect();
-    (bytes[0], bytes[12]) = (2, 8);
+    bytes[0] = 2;
+    bytes[12] = 8;
     bytes
 }
 
@@ -123,8 +126,8 @@ const WAYS: [DriverOptions; 3] = [
     DriverOptions { slots: 64, csb: true, combine: 0 },
 ];
 
-/// Objective: frames of all lengths go both ways, many times around the rings, whichever way registers are written;
-/// short ones are padded.
+/// Objective: frames of all lengths go both ways, many times around the rings, in each mode of register writes; short
+/// ones are padded.
 #[test]
 fn both_ways() {
     for options in WAYS {
@@ -135,7 +138,7 @@ fn both_ways() {
                 (0..20).map(|i| frame(round + i, 60 + (round as usize * 31 + i as usize * 97) % 1454)).collect();
             assert_eq!(deliver(&p.driver.0, &frames, &mut p.scratch), 20, "{options:?} {round}");
             let mut got = take(&mut p.card.1);
-            // Combined: what waited goes when what was before it is sent.
+            // Combined: waiting packets go once those before them are sent.
             while got.len() < 20 {
                 p.driver.1.woken();
                 let more = take(&mut p.card.1);
@@ -152,8 +155,8 @@ fn both_ways() {
     }
 }
 
-/// Objective: each batch is a register access; with Send Combining only one while packets are on their way; with a
-/// status block only one when the card sleeps.
+/// Objective: each batch takes a register access; with Send Combining only if no packets are in flight; with a status
+/// block only if the card sleeps.
 #[test]
 fn register_accesses() {
     let one = |i: u32| [frame(i, 60)];
@@ -184,8 +187,7 @@ fn register_accesses() {
     assert_eq!((combined.tails(), take(&mut combined.card.1).len()), (2, 10));
 }
 
-/// Objective: with the ring full, frames are refused, not lost; a sleeper is woken by a frame, and by none that it has
-/// seen.
+/// Objective: a full ring refuses frames and loses none; a new frame wakes a sleeper, one already seen does not.
 #[test]
 fn full_and_asleep() {
     for options in WAYS {
@@ -208,7 +210,7 @@ fn full_and_asleep() {
     }
 }
 
-/// Objective: a card that says what cannot be is given up with the reason.
+/// Objective: a card with impossible values is given up with the reason.
 #[test]
 fn bad_cards() {
     let mut p = Pair::new(WAYS[2]);
@@ -221,7 +223,7 @@ fn bad_cards() {
     csb.publish_tail(u32::MAX, u32::MAX);
     assert!(take(&mut p.driver.1).is_empty());
     assert!(p.fault.take().is_some());
-    // A reset takes the block away: the card is what it was.
+    // A reset removes the block: the card is as before.
     p.direct.write(netvale_e1000::regs::CTRL, netvale_e1000::regs::CTRL_RST);
     assert_eq!(p.direct.read(CSBAL), 0);
 }

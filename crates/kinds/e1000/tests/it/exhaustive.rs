@@ -1,5 +1,5 @@
-//! Addresses and lengths of descriptors by exhaustion, at the edges of a guest's memory: what is found lies in one
-//! window; and rings with every head, tail and length that registers can say.
+//! Addresses and lengths of descriptors by exhaustion, at the edges of a guest's memory: a place found lies in one
+//! window. Also rings with every head, tail and length that registers can hold.
 
 use netvale_e1000::memory::Memory;
 use netvale_e1000::ring::{DESCRIPTOR, Register, Ring};
@@ -7,10 +7,10 @@ use netvale_mem::mapping::{Pages, sealed_memfd};
 use netvale_vfio_user::dma::{Dma, Place};
 
 const SIZE: u64 = 0x1000;
-/// Two windows that touch, and one as far up as there can be one.
+/// Two windows that touch, and one at the highest possible address.
 const AT: [u64; 3] = [0x1000, 0x2000, u64::MAX - 2 * SIZE + 1];
 
-/// Objective: a place is found exactly if all of it lies in one window, whatever was looked for before.
+/// Objective: a place is found exactly if all of it lies in one window, whatever the previous search.
 #[test]
 fn places() {
     let (fd, _map, _) = sealed_memfd("netvale-test", 3 * SIZE, Pages::Ordinary).unwrap();
@@ -42,8 +42,8 @@ fn places() {
     }
 }
 
-/// Objective: for rings of up to 24 descriptors and all heads and tails, also those outside, the device owns what a
-/// walk from head to tail passes, and each descriptor of it lies in the ring.
+/// Objective: for rings of up to 24 descriptors and all heads and tails, also outside ones, the device owns the
+/// descriptors on a walk from head to tail, and each lies in the ring.
 #[test]
 fn rings() {
     for lines in 0..=3u32 {

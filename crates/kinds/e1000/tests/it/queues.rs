@@ -1,4 +1,4 @@
-//! Both queues over a guest's memory, played by hand: what a driver would do, and what none would.
+//! Both queues over a guest's memory, with the driver's part played by hand, valid and invalid.
 
 use std::sync::Arc;
 
@@ -20,14 +20,14 @@ use netvale_vfio_user::dma::{Dma, Place};
 use netvale_vfio_user::irqs::Irqs;
 use netvale_vfio_user::{Device, Host};
 
-/// Bytes of the guest's memory, and where it lies in its address space.
+/// Bytes of the guest's memory, and its guest address.
 const SIZE: u64 = 1 << 20;
 const BASE: u64 = 0x4000_0000;
 /// Rings of 64 descriptors, and buffers, by their offsets.
 const TX: u64 = 0;
 const RX: u64 = 0x1000;
 const COUNT: u64 = 64;
-/// The status block, and what lies in its entries: head, cur, need_kick; hwcur, hwtail, need_kick.
+/// The status block, and the words of its entries: head, cur, need_kick; hwcur, hwtail, need_kick.
 const CSB: u64 = 0x2000;
 const BUFFERS: u64 = 0x1_0000;
 
@@ -63,7 +63,7 @@ impl Card0 {
         self.with(|core| core.read(at))
     }
 
-    /// As a driver begins.
+    /// Sets up the card as a driver does.
     fn up(&self) {
         let length = COUNT as u32 * 16;
         let registers = [(CTRL, CTRL_RST), (CTRL, CTRL_SLU), (TDBAL, (BASE + TX) as u32), (TDLEN, length)];
@@ -91,7 +91,7 @@ impl Card0 {
         (self.words.load(at as usize / 4) >> (8 * (at % 4))) as u8
     }
 
-    /// Fills a buffer with bytes that depend on their place.
+    /// Fills a buffer with bytes that depend on their address.
     fn fill(&self, at: u64, len: u64) {
         (0..len.div_ceil(4))
             .for_each(|i| self.words.store((at / 4 + i) as usize, (at as u32 / 4 + i as u32) | 0x0200_0002));
@@ -112,12 +112,13 @@ fn bytes(batch: &Batch, i: usize) -> Vec<u8> {
     bytes
 }
 
-/// Objective: packets of one and several pieces go out as they lie in memory, short ones padded; their descriptors are
-/// done when they are released, not before; a packet whose end is not there yet waits for it and keeps nobody awake.
+/// Objective: packets of one and several pieces go out unchanged, short ones padded; their descriptors are done when
+/// released, not before; a packet without its end waits for it and keeps no worker awake.
 #[test]
 fn sending() {
     let card = Card0::new();
-    let (mut ingress, mut spare) = (source(&card), Box::default());
+    let mut ingress = source(&card);
+    let mut spare = Box::default();
     card.fill(BUFFERS, 4096);
     card.descriptor(TX, 0, BASE + BUFFERS, 100 | WHOLE);
     card.descriptor(TX, 1, BASE + BUFFERS + 200, 20 | WHOLE);
@@ -142,7 +143,7 @@ fn sending() {
     assert_eq!(bytes(batch, 0), [expected(300, 50), expected(1000, 70)].concat());
     ingress.release(&mut spare);
     assert_eq!(card.read(TDH), 4);
-    // Waits for an end; after a reset, a ring with as many descriptors is another one.
+    // Waits for an end; after a reset, an equal number of descriptors is a new ring.
     card.descriptor(TX, 4, BASE + BUFFERS, 60);
     card.write(TDT, 5);
     let batch = ingress.take(&mut spare);
@@ -156,12 +157,15 @@ fn sending() {
     ingress.release(&mut spare);
 }
 
-/// Objective: a tag is taken out as the driver says it looks, and the frame is as long as a wire wants it.
+/// Objective: a tag is removed as the driver configured it, and the frame keeps the minimum length.
 #[test]
 fn tags_are_taken_out() {
-    let (from, to) = (Card0::new(), Card0::new());
-    let (mut ingress, mut spare) = (source(&from), Box::default());
-    let (egress, mut scratch) = (E1000Egress::new(Arc::clone(&to.shared)), Scratch::new());
+    let from = Card0::new();
+    let to = Card0::new();
+    let mut ingress = source(&from);
+    let mut spare = Box::default();
+    let egress = E1000Egress::new(Arc::clone(&to.shared));
+    let mut scratch = Scratch::new();
     from.descriptor(TX, 0, BASE + BUFFERS, 60 | WHOLE);
     from.write(TDT, 1);
     let batch = ingress.take(&mut spare);
@@ -170,18 +174,21 @@ fn tags_are_taken_out() {
     to.descriptor(RX, 0, BASE + BUFFERS, 0);
     to.write(RDT, 1);
     assert_eq!(egress.deliver(batch, &[0], &mut scratch), 1);
-    // Zeros everywhere: a tag by that Ethertype, and padding in its place.
+    // All zeros: a tag of that Ethertype, and padding in its place.
     assert_eq!((to.get64(RX + 8) & 0xffff, to.get64(RX + 8) >> 32 & 0xf), (60, 0xf));
     ingress.release(&mut spare);
 }
 
-/// Objective: frames arrive in buffers, several where one is too small, with length and status; without descriptors
-/// they are missed, and counted.
+/// Objective: frames fill buffers, several if one is too small, with length and status; without descriptors they are
+/// missed and counted.
 #[test]
 fn receiving() {
-    let (from, to) = (Card0::new(), Card0::new());
-    let (mut ingress, mut spare) = (source(&from), Box::default());
-    let (egress, mut scratch) = (E1000Egress::new(Arc::clone(&to.shared)), Scratch::new());
+    let from = Card0::new();
+    let to = Card0::new();
+    let mut ingress = source(&from);
+    let mut spare = Box::default();
+    let egress = E1000Egress::new(Arc::clone(&to.shared));
+    let mut scratch = Scratch::new();
     from.fill(BUFFERS, 4096);
     for (i, len) in [60, 1514, 700].into_iter().enumerate() {
         from.descriptor(TX, i as u64, BASE + BUFFERS, len | WHOLE);
@@ -189,7 +196,7 @@ fn receiving() {
     from.write(TDT, 3);
     let batch = ingress.take(&mut spare);
     assert_eq!(batch.len(), 3);
-    // Buffers of 1,024 bytes: 1 + 2 + 1 descriptors, of which one is not there.
+    // Buffers of 1,024 bytes: 1 + 2 + 1 descriptors, one more than available.
     to.write(RCTL, to.read(RCTL) | 1 << 16);
     (0..4).for_each(|i| to.descriptor(RX, i, BASE + BUFFERS + i * 2048, 0));
     to.write(RDT, 3);
@@ -209,14 +216,18 @@ fn receiving() {
     ingress.release(&mut spare);
 }
 
-/// Objective: whatever stands in descriptors and registers, nothing outside of the guest's memory is touched, each look
-/// is bounded, and a card that is reset works.
+/// Objective: whatever descriptors and registers hold, nothing outside the guest's memory is touched, each pass is
+/// bounded, and a reset card works.
 #[test]
 fn nonsense() {
-    let (card, peer) = (Card0::new(), Card0::new());
-    let (mut ingress, mut spare) = (source(&card), Box::default());
-    let (mut other, mut more) = (source(&peer), Box::default());
-    let (egress, mut scratch) = (E1000Egress::new(Arc::clone(&card.shared)), Scratch::new());
+    let card = Card0::new();
+    let peer = Card0::new();
+    let mut ingress = source(&card);
+    let mut spare = Box::default();
+    let mut other = source(&peer);
+    let mut more = Box::default();
+    let egress = E1000Egress::new(Arc::clone(&card.shared));
+    let mut scratch = Scratch::new();
     (0..32).for_each(|i| peer.descriptor(TX, i, BASE + BUFFERS + i * 8, (60 + i * 47) | WHOLE));
     peer.write(TDT, 32);
     let frames = other.take(&mut more);
@@ -230,7 +241,8 @@ fn nonsense() {
     };
     let mut sent = 0;
     for _ in 0..20_000 {
-        let (n, m) = (noise(), noise());
+        let n = noise();
+        let m = noise();
         let near = BASE + n % (SIZE + 4096);
         let address = if n % 7 == 0 { m } else { near };
         let len = if n % 5 == 0 { m & 0xf_ffff } else { m & 0x7ff };
@@ -261,7 +273,7 @@ fn nonsense() {
 }
 
 impl Card0 {
-    /// Word `k` of the driver's, or of the controller's, half of an entry.
+    /// Word `k` of the driver's or the controller's half of an entry.
     fn word(&self, half: u64, k: u64) -> u32 {
         self.words.load((CSB + half) as usize / 4 + k as usize)
     }
@@ -281,13 +293,16 @@ impl Card0 {
     }
 }
 
-/// Objective: with a status block packets go without a register being written, both ways; kicks and interrupts are
-/// asked for only by who sleeps, and descriptors that are done are told of in the block whether they ask for it or not.
+/// Objective: with a status block, packets go both ways without register writes; only a sleeping side asks for kicks or
+/// interrupts, and the block shows done descriptors whether they ask for a report or not.
 #[test]
 fn status_block() {
-    let (from, to) = (Card0::new(), Card0::new());
-    let (mut ingress, mut spare) = (source(&from), Box::default());
-    let (egress, mut scratch) = (E1000Egress::new(Arc::clone(&to.shared)), Scratch::new());
+    let from = Card0::new();
+    let to = Card0::new();
+    let mut ingress = source(&from);
+    let mut spare = Box::default();
+    let egress = E1000Egress::new(Arc::clone(&to.shared));
+    let mut scratch = Scratch::new();
     from.with_block();
     to.with_block();
     assert_eq!(from.word(TX_AT.1, 2), 0, "nobody sleeps");
@@ -304,7 +319,7 @@ fn status_block() {
     assert!(ingress.arm());
     let batch = ingress.take(&mut spare);
     assert_eq!(batch.len(), 2);
-    // Room for one; then for both, without a register having been written.
+    // Room for one; then for both, without a register write.
     (0..3).for_each(|i| to.descriptor(RX, i, BASE + BUFFERS + i * 2048, 0));
     to.set_word(RX_AT.0, 0, 1);
     assert_eq!(egress.deliver(batch, &[0, 1], &mut scratch), 1);
@@ -314,13 +329,13 @@ fn status_block() {
     assert_eq!(egress.deliver(batch, &[1], &mut scratch), 1);
     assert_eq!((to.word(RX_AT.1, 1), to.standing() & ICR_RXT0), (2, ICR_RXT0));
     assert_eq!((to.get64(RX + 8) >> 32 & 3, to.get64(RX + 24) & 0xffff), (3, 60));
-    // By pin causes stand until ICR is read; the block says so.
+    // With a pin interrupt, causes stay set until ICR is read; the block shows that.
     assert_eq!(to.words.load((CSB + CAUSES_AT) as usize / 4) & ICR_RXT0, ICR_RXT0);
     to.read(ICR);
     assert_eq!(to.words.load((CSB + CAUSES_AT) as usize / 4), 0);
     ingress.release(&mut spare);
     assert_eq!((from.word(TX_AT.1, 0), from.standing() & ICR_TXDW), (2, 0));
-    // Asleep, it asks for a kick; a driver that wants to know is told.
+    // Asleep, the ingress asks for a kick; a driver that asked gets its interrupt.
     assert!(!ingress.arm());
     assert_eq!(from.word(TX_AT.1, 2), 1);
     from.set_word(TX_AT.0, 2, 1);
@@ -331,15 +346,16 @@ fn status_block() {
     assert_eq!((from.word(TX_AT.1, 0), from.standing() & ICR_TXDW), (3, ICR_TXDW));
 }
 
-/// Objective: by message, what the block tells of does not stand as a cause, so that interrupts go on without ICR being
-/// read, and ITR still holds them apart; other causes stand, and are told.
+/// Objective: with message interrupts, events shown in the block do not stay set as causes, so interrupts continue
+/// without reads of ICR, and ITR still spaces them; other causes stay set, and are shown.
 #[test]
 fn status_block_by_message() {
     let card = Card0::new();
     let bell = Doorbell::new().unwrap();
     card.with_block();
     card.with(|core| core.connect(Some(&bell), true)).unwrap();
-    let (mut ingress, mut spare) = (source(&card), Box::default());
+    let mut ingress = source(&card);
+    let mut spare = Box::default();
     let mut send = |i: u64| {
         card.descriptor(TX, i, BASE + BUFFERS, 60 | WHOLE);
         card.set_word(TX_AT.0, 0, i as u32 + 1);
@@ -368,8 +384,8 @@ fn status_block_by_message() {
     assert!(!bell.drain() && card.with(|core| core.e1000.causes.deadline()).is_some());
 }
 
-/// Objective: a block that lies nowhere, or not at a multiple of 64, is none, and reads so; nonsense in it sends
-/// nothing; it is over with a reset, and with the memory.
+/// Objective: a block outside the memory, or not at a multiple of 64, is refused, and its register reads as zero;
+/// nonsense in a block sends nothing; a reset or a change of memory ends its use.
 #[test]
 fn status_blocks_that_are_none() {
     let card = Card0::new();
@@ -378,7 +394,8 @@ fn status_blocks_that_are_none() {
         assert_eq!((card.read(CSBAL), card.with(|core| core.paravirt().is_none())), (0, true), "{at:#x}");
     }
     card.with_block();
-    let (mut ingress, mut spare) = (source(&card), Box::default());
+    let mut ingress = source(&card);
+    let mut spare = Box::default();
     for head in [64, 0x1_0001, 0xffff, u32::MAX] {
         card.set_word(TX_AT.0, 0, head);
         let batch = ingress.take(&mut spare);
@@ -391,12 +408,13 @@ fn status_blocks_that_are_none() {
     assert_eq!(card.read(CSBAL), 0);
 }
 
-/// Objective: in a loopback mode, before the PHY or in it, packets come back to the receive ring of their own card, and
-/// none goes out.
+/// Objective: in a loopback mode, before the PHY or in it, packets come back to their own card's receive ring, and none
+/// goes out.
 #[test]
 fn loopback() {
     let card = Card0::new();
-    let (mut ingress, mut spare) = (source(&card), Box::default());
+    let mut ingress = source(&card);
+    let mut spare = Box::default();
     let mac = card.read(RCTL) | RCTL_LBM_MAC;
     let phy = |value: u32| (MDIC, 0x0400_0000 | 1 << 21 | value);
     for (k, (on, off)) in [((RCTL, mac), (RCTL, mac & !RCTL_LBM)), (phy(0x4140), phy(0x1140))].into_iter().enumerate() {
@@ -418,16 +436,17 @@ fn loopback() {
         let batch = ingress.take(&mut spare);
         assert_eq!(batch.len(), 1);
         ingress.release(&mut spare);
-        // The receive ring goes on behind the descriptor that was not used.
+        // The receive ring continues after the unused descriptor.
         card.write(RDH, i as u32 + 2);
     }
 }
 
-/// Objective: a worker that stays inside costs the guest its card, not its time: registers read as those of a device
-/// that is gone, the connection is to end, and the next guest's card works.
+/// Objective: a worker that stays inside costs the guest its card, not time: registers read as those of a removed
+/// device, the connection must end, and the next guest's card works.
 #[test]
 fn a_worker_that_stays() {
-    let (card, fault) = (Card0::new(), Fault::new().unwrap());
+    let card = Card0::new();
+    let fault = Fault::new().unwrap();
     let host = Host { dma: Dma::new(&fault), irqs: Irqs::new(E1000Device::vectors(), &fault) };
     let read = |device: &mut E1000Device| {
         let mut status = [0; 4];
@@ -444,7 +463,7 @@ fn a_worker_that_stays() {
     assert!(read(&mut next) != u32::MAX && next.health().is_ok());
 }
 
-/// Objective: memory that a guest takes away is unmapped when workers are let into its card again, not while they wait.
+/// Objective: memory that a guest removes is unmapped once workers are let into its card again, not while they wait.
 #[test]
 fn memory_outlives_the_visit() {
     let card = Card0::new();

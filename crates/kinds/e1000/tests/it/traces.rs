@@ -1,19 +1,19 @@
-//! What real drivers did, replayed: register accesses recorded at a port (`RUST_LOG=netvale_e1000=trace netvale up`),
-//! while nothing was sent.
+//! Replays of real drivers: register accesses recorded at a port (`RUST_LOG=netvale_e1000=trace netvale up`) while no
+//! packet was sent.
 //!
-//! A line is an access: `r` or `w`, the register, the value read or written, in hexadecimal digits; `#` begins a
-//! comment.
+//! A line is an access: `r` or `w`, the register, and the value read or written, in hexadecimal; `#` begins a comment.
 
 use netvale_e1000::core::{Core, Shared};
 use netvale_e1000::device::{Card, E1000};
 use netvale_e1000::paravirt::SUBSYSTEM;
 use netvale_e1000::regs::{ICR, IMS, STATUS, STATUS_LU};
 
-/// The card that the recordings were made with.
+/// The card of the recordings.
 const CARD: Card = Card { mac: [2, 0, 0, 0, 0, 1], subsystem: SUBSYSTEM, forced_interval: None };
 
 fn replay(name: &str, trace: &str, core: &mut Core) -> (usize, usize) {
-    let (mut reads, mut writes) = (0, 0);
+    let mut reads = 0;
+    let mut writes = 0;
     for (i, line) in trace.lines().enumerate().filter(|(_, line)| !line.starts_with('#')) {
         let mut words = line.split_whitespace();
         let what = words.next().unwrap();
@@ -29,8 +29,8 @@ fn replay(name: &str, trace: &str, core: &mut Core) -> (usize, usize) {
     (reads, writes)
 }
 
-/// Objective: each driver's way from its probe to an interface that is up finds the same values as when it was
-/// recorded, and ends with a link and with interrupts asked for.
+/// Objective: each driver, from its probe to an interface that is up, reads the recorded values, and ends with a link
+/// and with interrupts enabled.
 #[test]
 fn recorded_drivers() {
     for (name, trace) in [

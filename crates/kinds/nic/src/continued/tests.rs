@@ -31,7 +31,7 @@ fn side<T: Copy>(memory: &OwnedFd, produces: bool) -> Ring<T> {
     Ring::map(memory.as_fd(), 0, &AT, SIZE, produces).unwrap()
 }
 
-/// No socket: nobody is at its other end.
+/// A socket without a peer.
 fn socket() -> Arc<Socket> {
     let memory = Arc::new(Mapping::private(4096).unwrap());
     Socket::adopt(memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap(), SIZE, &memory)
@@ -45,7 +45,7 @@ fn index_of(desc: Desc) -> u32 {
     BUFFERS.index(desc.begin()).unwrap()
 }
 
-/// The receiving half, the kernel's sides of its rings, and what is where.
+/// The receiving half, the kernel's sides of its rings, and the owner of each buffer.
 struct Receiving {
     memory: [OwnedFd; 2],
     ours: (Ring<Desc>, Ring<u64>),
@@ -55,7 +55,7 @@ struct Receiving {
 }
 
 impl Receiving {
-    /// Indices of both rings begin where they do for a new socket.
+    /// Indices of both rings start where those of a new socket do.
     fn new() -> Receiving {
         let memory = [memory(0), memory(0)];
         let ours = (side(&memory[0], false), side::<u64>(&memory[1], true));
@@ -90,23 +90,23 @@ impl Receiving {
         self.ours.0.release();
     }
 
-    /// What another process has of it.
+    /// The successor's view of it.
     fn heir(&self) -> Receiver {
         Receiver { rx: side(&self.memory[0], false), fill: side(&self.memory[1], true), socket: socket() }
     }
 }
 
 proptest! {
-    /// Objective: whenever a process is killed, the next one finds what was taken, in order, before what has come
-    /// since; with what lies in the rings and what the kernel has, these are all buffers, each once. So it is again if
-    /// that one is killed.
+    /// Objective: whenever a process is killed, the next one finds the taken buffers, in order, before those that have
+    /// arrived since; with those in the rings and at the kernel, these are all buffers, each once. This also holds if
+    /// that process is killed.
     #[test]
     fn taken(steps in proptest::collection::vec((0..3u8, 0..9usize, 0..9usize), 0..60)) {
         let mut q = Receiving::new();
         for (what, some, more) in steps {
             match what {
                 0 => q.receive(some, more),
-                // As much as is taken is given back.
+                // As many are given back as were taken.
                 1 => { let taken = std::mem::take(&mut q.taken); q.give(taken); }
                 _ => q.take(some),
             }
@@ -123,7 +123,7 @@ proptest! {
         }
     }
 
-    /// Objective: indices of any kind are refused, or what they lead to is buffers of the queue, each once.
+    /// Objective: indices of any kind are refused, or lead to buffers of the queue, each once.
     #[test]
     fn any_indices(indices in any::<[u32; 4]>(), near in proptest::array::uniform4(0..20u32), entries in proptest::array::uniform8(any::<(u32, bool)>())) {
         for [rx_first, rx_end, fill_first, fill_end] in [indices, near] {
@@ -146,7 +146,7 @@ proptest! {
     }
 }
 
-/// Objective: rings that cannot be right are refused by name.
+/// Objective: inconsistent rings are refused with a named reason.
 #[test]
 fn refused() {
     let refused = |change: fn(&mut Receiving)| {
@@ -164,7 +164,7 @@ fn refused() {
     assert_eq!(refused(none), "the indices of a ring cannot be right");
 }
 
-/// The sending half, the kernel's sides of its rings, and what is where.
+/// The sending half, the kernel's sides of its rings, and the owner of each buffer.
 struct Sending {
     memory: [OwnedFd; 2],
     ours: (Ring<Desc>, Ring<u64>),
@@ -197,7 +197,7 @@ impl Sending {
         self.ours.1.release();
     }
 
-    /// The kernel takes some frames, and is done with some, not always with the first.
+    /// The kernel takes some frames, and completes some, not always the first.
     fn work(&mut self, take: usize, done: usize) {
         for _ in 0..take.min(self.kernels.0.ready() as usize) {
             let index = index_of(self.kernels.0.take());
@@ -219,8 +219,8 @@ impl Sending {
 }
 
 proptest! {
-    /// Objective: whenever a process is killed, the next one finds the free buffers, once the kernel has none; before,
-    /// it does not believe the rings.
+    /// Objective: whenever a process is killed, the next one finds the free buffers once the kernel has none; before
+    /// that, it does not trust the rings.
     #[test]
     fn free(steps in proptest::collection::vec((0..3u8, 0..9usize, 0..9usize), 0..60)) {
         let mut q = Sending::new();
@@ -242,7 +242,7 @@ proptest! {
     }
 }
 
-/// Objective: rings with a buffer in two places, or with another one, are refused by name.
+/// Objective: rings with a buffer in two places, or a foreign one, are refused with a named reason.
 #[test]
 fn refused_sending() {
     let refused = |change: fn(&mut Sending)| {

@@ -1,9 +1,9 @@
-//! A capture that goes on in another process, which was told how far it has come ([`CaptureState`]), or whose predecessor
-//! was killed: then that was noted before each write.
+//! Restores a capture in another process, from its state ([`CaptureState`]) or, after the predecessor was killed, from
+//! its notes.
 //!
-//! Each write ends with a whole frame. Before it, the recorder notes how far the file will have come, and how far it
-//! has. So the place of the descriptor, which outlives the process, says whether the last write came to its end; if it
-//! did not, the file is cut back to where it began.
+//! Each write ends with a whole frame. Before it, the recorder notes the file's position before and after. The
+//! descriptor's position outlives the process and shows whether the last write was completed; if not, the file is cut
+//! back to the start of that write.
 
 use std::fs::File;
 use std::io::{Error, Seek, SeekFrom};
@@ -25,16 +25,16 @@ use super::{CaptureOptions, CaptureStatus, Job, PcapEgress, Recorder};
 use crate::limit::{Ended, Limit, PORTION, Written};
 use crate::writer::{WriteError, Writer};
 
-/// How far a capture has come. All of it is in its file.
+/// Progress of a capture. All counted frames are in its file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureState {
-    /// Bytes of the file, as far as they count for limits.
+    /// Bytes of the file that count for limits.
     pub bytes: u64,
     /// Frames written.
     pub written: u64,
     /// Frames lost after an error.
     pub failed: u64,
-    /// Frames lost after a limit.
+    /// Frames that arrived after a limit.
     pub cut_off: u64,
     /// Portions of its user's allowance that it has taken.
     pub portions: u64,
@@ -44,7 +44,7 @@ pub struct CaptureState {
     pub error: Option<String>,
 }
 
-/// What is noted: how far the file will have come, and its bytes and frames before.
+/// The recorder's notes: the file's state after the write, and its bytes and frames before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Notes {
     after: CaptureState,
@@ -65,7 +65,7 @@ impl Notes {
         [*bytes, *written, bytes_before, frames_before, *failed, *cut_off, *portions, ended, limit, error, 0, 0]
     }
 
-    /// What the numbers say, which may be anything.
+    /// Decodes notes, which may hold any numbers.
     fn of(numbers: [u64; NUMBERS]) -> Notes {
         let [bytes, written, bytes_before, frames_before, failed, cut_off, portions, ended, limit, errno, ..] = numbers;
         let ended = match ended {
@@ -79,11 +79,12 @@ impl Notes {
         Notes { after, before: (bytes_before, frames_before) }
     }
 
-    /// The state of the file, which is cut back if the last write did not come to its end.
+    /// The state of the file, which is cut back if the last write was not completed.
     fn repair(self, file: &mut File) -> Result<CaptureState, BadState> {
-        let (at, mut state) = (file.stream_position()?, self.after);
+        let at = file.stream_position()?;
+        let mut state = self.after;
         if state.error.is_some() {
-            // It ended somewhere in a frame.
+            // The file ended somewhere in a frame.
             state.bytes = state.bytes.min(file.metadata()?.len());
             return Ok(state);
         }
@@ -94,17 +95,18 @@ impl Notes {
         if !(begin..state.bytes).contains(&at) {
             return Err(elsewhere(at, state.bytes));
         }
-        // It is never made longer: somebody may have shortened it.
+        // It is never extended: another program may have truncated it.
         if file.metadata()?.len() > begin {
             file.set_len(begin)?;
         }
         file.seek(SeekFrom::Start(begin))?;
-        (state.bytes, state.written) = (begin, frames);
+        state.bytes = begin;
+        state.written = frames;
         Ok(state)
     }
 }
 
-/// So that it can be counted on.
+/// Bounds a count, so counting on cannot overflow.
 fn at_most(count: u64) -> u64 {
     count.min(u64::MAX >> 2)
 }
@@ -122,7 +124,7 @@ impl Recorder {
         }
     }
 
-    /// Notes how far the file will have come when what is buffered is in it.
+    /// Notes the end position of the write of all buffered frames.
     pub(super) fn put_down(&mut self) {
         let notes = Notes { after: self.state(), before: self.flushed };
         let error = self.status.error().and_then(|error| error.io()?.raw_os_error());
@@ -131,18 +133,18 @@ impl Recorder {
 }
 
 impl PcapEgress {
-    /// Waits until all frames that were delivered are in the file; nobody may deliver meanwhile. Nothing is written
-    /// from then on before more are. `None`: it took too long.
+    /// Waits until all delivered frames are in the file; no frame may be delivered meanwhile. Nothing further is
+    /// written before the next delivery. `None`: it took too long.
     pub fn settle(&self, limit: Duration) -> Option<CaptureState> {
         let (answer, answered) = sync_channel(1);
         self.full.try_send(Job::Settle(answer)).ok()?;
         answered.recv_timeout(limit).ok()
     }
 
-    /// Goes on with a capture of another process, whose state is the result of [`PcapEgress::settle`].
+    /// Restores another process's capture from the result of [`PcapEgress::settle`].
     ///
     /// # Errors
-    /// [`BadState`] if it is another file, or no thread can be started.
+    /// [`BadState`] if it is another file, or a thread cannot be started.
     pub fn continued(
         mut file: File,
         path: &Path,
@@ -153,7 +155,8 @@ impl PcapEgress {
     ) -> Result<PcapEgress, BadState> {
         is_open_for_writing(&file)?;
         if file.metadata()?.is_file() && state.error.is_none() {
-            let (at, said) = (file.stream_position()?, state.bytes);
+            let at = file.stream_position()?;
+            let said = state.bytes;
             if at != said {
                 return Err(elsewhere(at, said));
             }
@@ -161,11 +164,11 @@ impl PcapEgress {
         Self::go_on(file, path, options, limit, (state, Noted::new()?), counters)
     }
 
-    /// Goes on with a capture whose process was killed; `noted` is its [`PcapEgress::noted`]. The portions of an
-    /// allowance that it had are taken again.
+    /// Restores a killed process's capture; `noted` is its [`PcapEgress::noted`]. Takes its portions of an allowance
+    /// again.
     ///
     /// # Errors
-    /// [`BadState`] if it is another file than the one that was noted, or no thread can be started.
+    /// [`BadState`] if the file is not the noted one, or a thread cannot be started.
     pub fn after_a_kill(
         mut file: File,
         noted: OwnedFd,
@@ -180,16 +183,17 @@ impl PcapEgress {
             return Err(BadState::new("its file is no regular file"));
         }
         let mut state = Notes::of(noted.read()).repair(&mut file)?;
-        // What is in the file was taken, and one more at most.
+        // The portions for the file's content were taken, and at most one more.
         let least = state.bytes.div_ceil(PORTION).max(1);
         state.portions = state.portions.clamp(least, least + 1);
-        let (shared, portions) = (limit.shared.clone(), state.portions);
+        let shared = limit.shared.clone();
+        let portions = state.portions;
         let egress = Self::go_on(file, path, options, limit, (state, noted), counters)?;
         shared.iter().for_each(|shared| shared.correct(0, portions));
         Ok(egress)
     }
 
-    /// Goes on with a file that is where its state says.
+    /// Continues with a file at the position of its state.
     fn go_on(
         file: File,
         path: &Path,
@@ -240,10 +244,11 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(30);
 
-    /// A capture of that many frames, which are in the file, and the place of its descriptor.
+    /// A capture with that many frames in its file, and a duplicate of its descriptor.
     fn captured(path: &Path, frames: usize) -> (PcapEgress, File) {
         let file = File::create(path).unwrap();
-        let (again, options) = (file.try_clone().unwrap(), CaptureOptions::of(path));
+        let again = file.try_clone().unwrap();
+        let options = CaptureOptions::of(path);
         let egress = PcapEgress::new(file, path, options, Arc::default()).unwrap();
         let all: Vec<Vec<u8>> = (0..frames).map(|i| vec![i as u8; 60]).collect();
         assert_eq!(deliver(&egress, &all), frames);
@@ -270,8 +275,8 @@ mod tests {
         ["a.pcap", "a.pcapng"].map(|name| dir.path().join(name))
     }
 
-    /// Objective: what was written stays, what comes is written behind it, and frames are counted on; a write that did
-    /// not come to its end is taken back, wherever it stopped.
+    /// Objective: written frames stay, later ones are appended, and counts continue; an incomplete write is undone,
+    /// wherever it stopped.
     #[test]
     fn goes_on() {
         let dir = tempfile::tempdir().unwrap();
@@ -297,7 +302,7 @@ mod tests {
         }
     }
 
-    /// Objective: a capture whose last write was complete, and which nobody noted any more, is whole: nothing is cut.
+    /// Objective: a capture whose last write was complete but not noted is kept whole.
     #[test]
     fn long_frames() {
         let dir = tempfile::tempdir().unwrap();
@@ -316,8 +321,8 @@ mod tests {
         }
     }
 
-    /// Objective: limits hold on: bytes of the file, and portions, which are taken again; a capture that has ended
-    /// stays so.
+    /// Objective: limits still apply: bytes of the file, and portions, which are taken again; a capture that has ended
+    /// stays ended.
     #[test]
     fn limits() {
         let dir = tempfile::tempdir().unwrap();
@@ -336,7 +341,8 @@ mod tests {
         [over, next, first].into_iter().for_each(end);
     }
 
-    /// Objective: another file, another place, and what is no file for writing are refused by name, and not changed.
+    /// Objective: another file, another position, and a file not open for writing are refused with a named reason, and
+    /// not changed.
     #[test]
     fn forgeries() {
         let dir = tempfile::tempdir().unwrap();
@@ -359,8 +365,7 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: numbers of any kind are refused or harmless: a file is never made longer, nor cut before what was
-        /// noted.
+        /// Objective: any numbers are refused or harmless: a file is never extended, nor cut before a noted position.
         #[test]
         fn any_numbers(numbers in any::<[u64; NUMBERS]>(), near in proptest::array::uniform4(0u64..200), len in 0usize..200) {
             let mut file = tempfile::tempfile().unwrap();
@@ -378,7 +383,7 @@ mod tests {
             }
         }
 
-        /// Objective: what is noted comes back as it was.
+        /// Objective: notes decode as encoded.
         #[test]
         fn there_and_back(words in proptest::array::uniform5(0u64..1 << 40), before in any::<(u64, u64)>(), ended in 0..3, error in any::<bool>()) {
             let [bytes, written, failed, cut_off, portions] = words;

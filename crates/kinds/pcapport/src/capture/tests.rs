@@ -27,8 +27,8 @@ pub(super) fn read(path: &Path) -> Vec<(Vec<u8>, u32)> {
     frames
 }
 
-/// Objective: single frames, batches, frames as long as segments and empty picks all reach the file, in order, with the
-/// time; when the egress is dropped the file is complete.
+/// Objective: single frames, batches, frames as long as segments and empty picks all reach the file in order with their
+/// time; when the egress is dropped, the file is complete.
 #[test]
 fn all_sizes() {
     let dir = tempfile::tempdir().unwrap();
@@ -57,7 +57,7 @@ fn all_sizes() {
     assert!(age < Duration::from_secs(600), "time stamps are the time of day");
 }
 
-/// Objective: a snaplen cuts what is kept, not what is said of the frame's length.
+/// Objective: a snaplen cuts the kept bytes, not the recorded length of the frame.
 #[test]
 fn snaplen() {
     let dir = tempfile::tempdir().unwrap();
@@ -71,8 +71,7 @@ fn snaplen() {
     assert_eq!(read(&path), [(vec![7; 14], 1514), (vec![8; 10], 10)]);
 }
 
-/// Objective: with several workers together, each one's frames are in the file once and in order, as many as were
-/// accepted.
+/// Objective: with several concurrent workers, each one's accepted frames are in the file once and in order.
 #[test]
 fn several_workers() {
     const WORKERS: u8 = 4;
@@ -82,13 +81,14 @@ fn several_workers() {
     let start = Barrier::new(WORKERS.into());
     let accepted: Vec<usize> = std::thread::scope(|s| {
         let work = |worker: u8| {
-            let (start, egress) = (&start, &egress);
+            let start = &start;
+            let egress = &egress;
             move || {
                 start.wait();
                 let mut sent = 0u32;
                 for round in 0..400usize {
                     let frame = |k: u32| [&[worker][..], &(sent + k).to_be_bytes(), &[0; 60]].concat();
-                    // What finds no room is tried again, as for a lossless port.
+                    // Frames without room are retried, as for a lossless port.
                     sent += deliver(egress, &(0..1 + round as u32 % 40).map(frame).collect::<Vec<_>>()) as u32;
                 }
                 sent as usize
@@ -111,14 +111,13 @@ fn several_workers() {
     }
 }
 
-/// Objective: a disk that does not keep up makes deliveries find no room; nothing blocks, and what was accepted is
-/// written.
+/// Objective: with a slow disk, deliveries find no room; nothing blocks, and accepted frames are written.
 #[test]
 fn slow_disk() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
-    // Open for both, so that nobody waits for the other side.
+    // Open for both directions: neither side waits for the other.
     let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let options = CaptureOptions::of(Path::new("x.pcap"));
     let egress = PcapEgress::new(file.try_clone().unwrap(), &path, options, Arc::default()).unwrap();
@@ -142,8 +141,8 @@ fn slow_disk() {
     assert_eq!(status.written(), accepted as u64);
 }
 
-/// Objective: a full disk shows immediately if it is full from the start, and else in the status, by name; from then on
-/// deliveries are drops of the device, and every frame is accounted for.
+/// Objective: a full disk is reported immediately if it is full from the start, else in the status, by name; from then
+/// on deliveries are drops of the device, and every frame is accounted for.
 #[test]
 fn full_disk() {
     let full = Path::new("/dev/full");
@@ -156,7 +155,8 @@ fn full_disk() {
     let egress = PcapEgress::new(writer.into(), Path::new("out.pcap"), options, Arc::default()).unwrap();
     drop(reader);
     let status = Arc::clone(egress.status());
-    let (begun, mut sent) = (std::time::Instant::now(), 0);
+    let begun = std::time::Instant::now();
+    let mut sent = 0;
     while status.error().is_none() || egress.counters().drops(DropReason::Device) == 0 {
         sent += deliver(&egress, &[vec![1; 60]]) as u64;
         assert!(begun.elapsed() < LIMIT, "no error");
@@ -169,8 +169,8 @@ fn full_disk() {
     assert_eq!(status.written() + status.lost(), counters.frames());
 }
 
-/// Objective: a capture that another one goes on with has all frames of both, each once, in either format; the first
-/// may also be the one that goes on, as if nothing had been.
+/// Objective: a restored capture has all frames of both processes once, in either format; the first process may also
+/// resume it itself.
 #[test]
 fn continued() {
     let dir = tempfile::tempdir().unwrap();
@@ -198,8 +198,8 @@ fn continued() {
     }
 }
 
-/// Objective: limits and errors go on where they were; another file, or the same one at another place, is refused by
-/// name.
+/// Objective: limits and errors continue unchanged; another file, or the same one at another position, is refused with
+/// a named reason.
 #[test]
 fn continued_limits_and_forgeries() {
     let dir = tempfile::tempdir().unwrap();
@@ -215,7 +215,7 @@ fn continued_limits_and_forgeries() {
         PcapEgress::continued(file.try_clone().unwrap(), &path, options, limit(), state, Arc::default())
     };
     let second = go_on(&file, state.clone()).unwrap();
-    // In one batch: as soon as the recorder meets the limit, the switch drops what comes after.
+    // In one batch: once the recorder meets the limit, the switch drops later frames.
     assert_eq!(deliver(&second, &vec![vec![1; 60]; 4]), 4);
     let ended = second.settle(LIMIT).unwrap();
     assert_eq!((ended.written, ended.cut_off, ended.ended), (3, 2, Some(Ended::Limit(252))));

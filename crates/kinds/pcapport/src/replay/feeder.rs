@@ -21,7 +21,7 @@ pub(super) struct Channels {
     pub(super) alarm: Arc<Alarm>,
 }
 
-/// The ingress is gone.
+/// The ingress was dropped.
 struct Gone;
 
 pub(super) struct Feeder {
@@ -35,7 +35,7 @@ pub(super) struct Feeder {
     mark: Mark,
 }
 
-/// A file read from a position of its own: others may have the same descriptor.
+/// A file read from its own position: other processes may share the descriptor.
 pub(super) struct At {
     file: Arc<File>,
     at: u64,
@@ -57,13 +57,13 @@ impl Read for At {
 
 /// The end of a pass over the file.
 enum Pass {
-    /// At the end of the file, after this many frames that can be sent.
+    /// The end of the file, after this many frames that can be sent.
     End(u64),
     Error(ReadError),
 }
 
 impl Feeder {
-    /// A feeder that begins at `mark`.
+    /// Creates a feeder that begins at `mark`.
     pub(super) fn new(
         ways: Channels,
         options: ReplayOptions,
@@ -76,13 +76,13 @@ impl Feeder {
         Feeder { ways, options, pacer, status, counters, chunk: None, mark }
     }
 
-    /// Sends the file, pass by pass; what `reader` reads is `file`.
+    /// Sends the file, pass by pass; `reader` reads `file`.
     pub(super) fn run(mut self, reader: Reader<At>, file: &Arc<File>) {
         if let Err(Gone) = self.passes(reader, file) {
             return;
         }
         let Channels { filled, alarm, .. } = self.ways;
-        // The ingress, woken once more, sees that nobody sends any more.
+        // The ingress, woken once more, finds the channel closed.
         drop(filled);
         alarm.go_off();
     }
@@ -95,7 +95,7 @@ impl Feeder {
                 Pass::Error(error) => error,
                 Pass::End(sent) => {
                     let passes = self.status.passes.fetch_add(1, Ordering::Relaxed) + 1;
-                    // A file without frames would be read over and over for nothing.
+                    // A file without frames would be read over and over.
                     if passes == self.options.passes || sent == 0 {
                         return Ok(());
                     }
@@ -111,14 +111,15 @@ impl Feeder {
                     }
                 }
             };
-            // The first one is kept; there is only one.
+            // The first error is kept; only one can occur.
             let _ = self.status.error.set(error);
             return Ok(());
         }
     }
 
     fn pass(&mut self, reader: &mut Reader<At>) -> Result<Pass, Gone> {
-        let (mut sent, first) = (0, self.mark.frame);
+        let mut sent = 0;
+        let first = self.mark.frame;
         loop {
             let frame = match reader.next_frame() {
                 Ok(Some(frame)) => frame,
@@ -146,7 +147,7 @@ impl Feeder {
         }
     }
 
-    /// The chunk that is being filled; waits for an empty one if there is none.
+    /// The chunk being filled; waits for an empty one if necessary.
     fn chunk(&mut self) -> Result<&mut Chunk, Gone> {
         let chunk = match self.chunk.take() {
             Some(chunk) => chunk,
@@ -155,7 +156,7 @@ impl Feeder {
         Ok(self.chunk.insert(chunk))
     }
 
-    /// Gives the chunk to the ingress and wakes it: in this order.
+    /// Hands the chunk to the ingress, then wakes it, in this order.
     fn hand_over(&mut self) -> Result<(), Gone> {
         if let Some(chunk) = self.chunk.take_if(|chunk| !chunk.is_empty()) {
             let frames = chunk.frames() as u64;

@@ -1,5 +1,5 @@
-//! A replay that goes on in another process, which was told how far it has come ([`ReplayState`]), or whose predecessor
-//! was killed: then that was noted after each batch.
+//! Restores a replay in another process, from its state ([`ReplayState`]) or, after the predecessor was killed, from
+//! its notes, made after each batch.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,18 +17,18 @@ use serde::{Deserialize, Serialize};
 use super::{Alarm, Mark, PcapIngress, ReplayError, ReplayOptions, ReplayStatus};
 use crate::reader::ReadError;
 
-/// How far a replay has come.
+/// Progress of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplayState {
     /// The number of passes before this one.
     pub pass: u64,
     /// The number of the next frame in this pass.
     pub frame: u64,
-    /// The number of frames in the passes before, and when this pass begins, counted from the replay's beginning.
+    /// Number of frames in earlier passes, and the start of this pass, since the start of the replay.
     pub before: (u64, Duration),
-    /// When the first frame was there, by the monotonic clock.
+    /// Arrival of the first frame, on the monotonic clock.
     pub began: Option<Duration>,
-    /// Whether nothing comes any more.
+    /// Whether no more frames follow.
     pub finished: bool,
     /// The error that ended it.
     pub error: Option<String>,
@@ -38,7 +38,7 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The state that the numbers say, which may be anything.
+/// Decodes notes, which may hold any numbers.
 fn state_of(numbers: [u64; NUMBERS]) -> ReplayState {
     let [pass, frame, before, begins, began, finished, ..] = numbers;
     let began = (began != 0).then(|| Duration::from_nanos(began));
@@ -46,14 +46,14 @@ fn state_of(numbers: [u64; NUMBERS]) -> ReplayState {
     ReplayState { pass, frame, before, began, finished: finished != 0, error: None }
 }
 
-/// The monotonic clock, which all processes share.
+/// The monotonic clock, shared by all processes.
 pub(super) fn now() -> Duration {
     let now = clock_gettime(ClockId::Monotonic);
     Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 impl ReplayStatus {
-    /// Where it was when its worker paused.
+    /// Position when its worker paused.
     pub fn settled(&self) -> ReplayState {
         let state = self.settled.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let error = self.error.get().filter(|_| state.finished).map(ToString::to_string);
@@ -77,12 +77,12 @@ impl PcapIngress {
         Mark { frame: self.mark.frame + sent, ..self.mark }
     }
 
-    /// What is noted of it, for [`PcapIngress::after_a_kill`].
+    /// Its notes, for [`PcapIngress::after_a_kill`].
     pub fn noted(&self) -> BorrowedFd<'_> {
         self.noted.as_fd()
     }
 
-    /// Notes how far it has come, if that has changed.
+    /// Notes its position, if changed.
     pub(super) fn note(&mut self) {
         let next = self.next();
         if next != self.noted_at {
@@ -91,7 +91,7 @@ impl PcapIngress {
         }
     }
 
-    /// Notes how far it has come.
+    /// Notes its position.
     pub(super) fn note_all(&mut self) {
         self.noted.write(self.numbers());
     }
@@ -99,7 +99,7 @@ impl PcapIngress {
     fn numbers(&self) -> [u64; NUMBERS] {
         let Mark { pass, frame, before, begins } = self.next();
         let began = self.began.map_or(0, |(_, began)| nanos(began));
-        // One that ended by an error is continued: it will find the error again.
+        // A replay that ended with an error is continued: it will meet the error again.
         let finished = self.status.finished() && self.status.error().is_none();
         let pass = if finished { self.status.passes() } else { pass };
         let mut numbers = [0; NUMBERS];
@@ -107,10 +107,10 @@ impl PcapIngress {
         numbers
     }
 
-    /// Goes on with a replay of another process, in the same file. The frames before its place are read once more.
+    /// Restores another process's replay of the same file. Frames before its position are read again.
     ///
     /// # Errors
-    /// [`ReplayError`] if the file is no capture any more, or no thread can be started.
+    /// [`ReplayError`] if the file is no longer a capture, or a thread cannot be started.
     pub fn continued(
         file: File,
         path: &Path,
@@ -121,11 +121,11 @@ impl PcapIngress {
         Self::go_on(file, path, options, (state, Noted::new().map_err(std::io::Error::from)?), counters)
     }
 
-    /// Goes on with a replay whose process was killed; `noted` is its [`PcapIngress::noted`]. The frames of the batch
-    /// that was under way come once more.
+    /// Restores a killed process's replay; `noted` is its [`PcapIngress::noted`]. Frames of the batch in flight are
+    /// sent again.
     ///
     /// # Errors
-    /// [`ReplayError`] if the file is no capture any more, `noted` is something else, or no thread can be started.
+    /// [`ReplayError`] if the file is no longer a capture, `noted` is anything else, or a thread cannot be started.
     pub fn after_a_kill(
         file: File,
         noted: OwnedFd,
@@ -138,7 +138,7 @@ impl PcapIngress {
         Self::go_on(file, path, options, (state, noted), counters)
     }
 
-    /// Goes on where that state says.
+    /// Continues at the position of a state.
     fn go_on(
         file: File,
         path: &Path,
@@ -150,7 +150,7 @@ impl PcapIngress {
             return Err(ReplayError::NotAFile { path: path.to_owned() });
         }
         let (before, begins) = state.before;
-        // So that they can be counted on.
+        // Bounds the counts, so counting on cannot overflow.
         let [pass, frame, before] = [state.pass, state.frame, before].map(|count| count.min(u64::MAX >> 2));
         let mark = Mark { pass, frame, before, begins };
         if state.finished {
@@ -165,7 +165,7 @@ impl PcapIngress {
         Ok(this)
     }
 
-    /// One of which nothing comes any more.
+    /// A replay without further frames.
     fn finished(
         (mark, noted): (Mark, Noted),
         state: ReplayState,
@@ -174,12 +174,15 @@ impl PcapIngress {
         let status = ReplayStatus::default();
         status.finished.store(true, Ordering::Release);
         status.passes.store(state.pass, Ordering::Relaxed);
-        // It is the first.
+        // The first error, so it is stored.
         state.error.into_iter().for_each(|text| drop(status.error.set(ReadError::Earlier(text))));
-        // Nobody is at the other ends.
-        let ((_, filled), (empty, _)) = (sync_channel(0), sync_channel(0));
+        // These channels have no other ends.
+        let (_, filled) = sync_channel(0);
+        let (empty, _) = sync_channel(0);
         let alarm = Arc::new(Alarm::new().map_err(std::io::Error::from)?);
-        let (status, current, began) = (Arc::new(status), None, None);
+        let status = Arc::new(status);
+        let current = None;
+        let began = None;
         let mut this =
             PcapIngress { filled, empty, current, mark, alarm, began, status, counters, noted, noted_at: mark };
         this.note_all();
@@ -197,7 +200,7 @@ mod tests {
     use crate::pace::{Pace, Speed};
     use crate::replay::ReplayState;
 
-    /// Another process goes on with a replay, which is not asked. It stays, so that nobody is told of its end.
+    /// Another process restores a replay without its help. It stays in memory: its end must not be noticed.
     fn killed(source: Source<PcapIngress>, path: &Path, options: ReplayOptions) -> Source<PcapIngress> {
         let noted = source.ingress().noted().try_clone_to_owned().unwrap();
         std::mem::forget(source);
@@ -205,15 +208,16 @@ mod tests {
         Source::new(Box::new(PcapIngress::after_a_kill(file, noted, path, options, Arc::default()).unwrap()))
     }
 
-    /// Objective: a replay that is killed anywhere, within a batch as well, brings each frame of each pass, in order;
-    /// what comes again is the batch that was under way. After its end nothing comes any more.
+    /// Objective: a replay killed anywhere, also within a batch, sends each frame of each pass in order; only the batch
+    /// in flight is repeated. After its end nothing follows.
     #[test]
     fn goes_on() {
         let dir = tempfile::tempdir().unwrap();
         let path = capture(&dir, 3000);
         let options = ReplayOptions { passes: 3, pace: Pace::Fast };
         for step in [1, 500, 1024, 3000, 7000] {
-            let (mut source, mut came) = (open(&path, 3, Pace::Fast), Vec::new());
+            let mut source = open(&path, 3, Pace::Fast);
+            let mut came = Vec::new();
             for _ in 0..3 {
                 drive(&mut source, step, |f| came.push(f.to_vec()));
                 let under_way = source.take(&mut Box::default()).len();
@@ -229,7 +233,7 @@ mod tests {
         }
     }
 
-    /// Objective: time goes on, too; an error that ended a replay is found again.
+    /// Objective: send times also continue; an error that ended a replay is found again.
     #[test]
     fn in_time_and_to_an_error() {
         let dir = tempfile::tempdir().unwrap();
@@ -237,7 +241,8 @@ mod tests {
         let whole = std::fs::read(&path).unwrap();
         std::fs::write(&path, &whole[..whole.len() - 3]).unwrap();
         let options = ReplayOptions { passes: 1, pace: Pace::Recorded(Speed::ONE) };
-        let (begun, mut at) = (Instant::now(), Vec::new());
+        let begun = Instant::now();
+        let mut at = Vec::new();
         let mut source = open(&path, 1, options.pace);
         for _ in 0..4 {
             drive(&mut source, 7, |_| at.push(begun.elapsed()));
@@ -253,18 +258,19 @@ mod tests {
         assert!(error.is_some() && text(&source) == error, "{error:?}");
     }
 
-    /// Objective: what is not memory for numbers is refused.
+    /// Objective: anything but memory for notes is refused.
     #[test]
     fn other_memory() {
         let dir = tempfile::tempdir().unwrap();
         let path = capture(&dir, 5);
-        let (file, other) = (File::open(&path).unwrap(), File::open("/dev/null").unwrap());
+        let file = File::open(&path).unwrap();
+        let other = File::open("/dev/null").unwrap();
         let result = PcapIngress::after_a_kill(file, other.into(), &path, ReplayOptions::default(), Arc::default());
         assert!(matches!(result, Err(ReplayError::System(_))));
     }
 
     proptest! {
-        /// Objective: numbers of any kind become a state that may be anything, and nothing worse.
+        /// Objective: any numbers decode to some state, without harm.
         #[test]
         fn any_numbers(numbers in any::<[u64; NUMBERS]>()) {
             let ReplayState { pass, frame, before, finished, .. } = state_of(numbers);

@@ -27,10 +27,12 @@ pub(super) fn open(path: &Path, passes: u64, pace: Pace) -> Source<PcapIngress> 
     Source::new(Box::new(PcapIngress::open(path, ReplayOptions { passes, pace }, Arc::default()).unwrap()))
 }
 
-/// Does what a worker does with an ingress that is not cheap, until it has finished or brought `most` frames. A wake-up
-/// that is lost shows as one that does not come in time.
+/// Acts as the worker of an ingress that is not cheap, until it has finished or sent `most` frames. A lost wake-up
+/// shows as a late one.
 pub(super) fn drive(source: &mut Source<PcapIngress>, most: usize, mut each: impl FnMut(&[u8])) -> usize {
-    let (mut spare, mut bytes, mut taken) = (Box::default(), vec![0; 65_550], 0);
+    let mut spare = Box::default();
+    let mut bytes = vec![0; 65_550];
+    let mut taken = 0;
     while !source.ingress().status.finished() && taken < most {
         let batch = source.take(&mut spare);
         let idle = batch.is_empty();
@@ -56,7 +58,7 @@ fn sleep(source: &mut Source<PcapIngress>) {
     source.woken();
 }
 
-/// Objective: more frames than all chunks hold come out once a pass, in order, byte for byte; then it is idle for good.
+/// Objective: more frames than fit all chunks come out once per pass, in order and unchanged; then it is idle for good.
 #[test]
 fn passes_in_order() {
     let dir = tempfile::tempdir().unwrap();
@@ -73,7 +75,7 @@ fn passes_in_order() {
     assert!(source.take(&mut Box::default()).is_empty() && !source.ingress().is_cheap());
 }
 
-/// Objective: a replay without end goes on past the file's end, and its thread ends with the ingress.
+/// Objective: a replay without end continues past the file's end, and its thread ends with the ingress.
 #[test]
 fn endless() {
     let dir = tempfile::tempdir().unwrap();
@@ -88,8 +90,8 @@ fn endless() {
     }
 }
 
-/// Objective: no frame comes before it is due, neither with the recorded gaps nor at a rate; between frames the timer
-/// wakes.
+/// Objective: no frame is sent before its time, with recorded gaps or at a rate; between frames the timer wakes the
+/// worker.
 #[test]
 fn paced() {
     let dir = tempfile::tempdir().unwrap();
@@ -97,7 +99,8 @@ fn paced() {
     let rate = Pace::Rate(NonZeroU64::new(2000).unwrap());
     for pace in [Pace::Recorded(Speed::new(2.0).unwrap()), rate] {
         let mut source = open(&path, 1, pace);
-        let (begun, mut n) = (Instant::now(), 0u32);
+        let begun = Instant::now();
+        let mut n = 0u32;
         let taken = drive(&mut source, usize::MAX, |_| {
             assert!(begun.elapsed() >= Duration::from_micros(500) * n, "{pace:?}: frame {n} came early");
             n += 1;
@@ -106,7 +109,7 @@ fn paced() {
     }
 }
 
-/// Objective: of a file that is cut, all whole frames enter the switch, and the status says that it is cut.
+/// Objective: all whole frames of a truncated file enter the switch, and the status reports the truncation.
 #[test]
 fn cut_file() {
     let dir = tempfile::tempdir().unwrap();
@@ -118,8 +121,8 @@ fn cut_file() {
     assert!(matches!(source.ingress().status().error(), Some(ReadError::Truncated { frames: 9, .. })));
 }
 
-/// Objective: frames that no port takes are dropped by name; a file of only such frames, or of none, ends immediately
-/// even if it repeats without end.
+/// Objective: frames that no port takes are dropped under their own counter; a file of only such frames, or of none,
+/// ends immediately even if repeated without end.
 #[test]
 fn nothing_to_send() {
     let dir = tempfile::tempdir().unwrap();
@@ -134,7 +137,8 @@ fn nothing_to_send() {
     assert_eq!(drive(&mut open(&path, 0, Pace::Fast), usize::MAX, |_| {}), 0);
 }
 
-/// Objective: what cannot be replayed is refused immediately, by name; a named pipe without a writer does not block.
+/// Objective: a file that cannot be replayed is refused immediately, with a named reason; a named pipe without a writer
+/// does not block.
 #[test]
 fn refusals() {
     let dir = tempfile::tempdir().unwrap();
@@ -150,7 +154,7 @@ fn refusals() {
     assert!(matches!(refused(&missing), ReplayError::Read { source: ReadError::NotACapture { .. }, .. }));
 }
 
-/// Goes on with a replay, which then ends.
+/// Restores a replay; the old one then ends.
 fn go_on(source: Source<PcapIngress>, path: &Path, options: ReplayOptions) -> Source<PcapIngress> {
     let mut source = source;
     source.settle();
@@ -159,15 +163,15 @@ fn go_on(source: Source<PcapIngress>, path: &Path, options: ReplayOptions) -> So
     Source::new(Box::new(PcapIngress::continued(file, path, options, state, Arc::default()).unwrap()))
 }
 
-/// Objective: a replay that others go on with, wherever that is, brings each frame of each pass once, in order, and
-/// then is at its end.
+/// Objective: a replay restored at any point sends each frame of each pass once, in order, and then is at its end.
 #[test]
 fn continued() {
     let dir = tempfile::tempdir().unwrap();
     let path = capture(&dir, 3000);
     let options = ReplayOptions { passes: 3, pace: Pace::Fast };
     for step in [1, 500, 1024, 2999, 3000, 7000] {
-        let (mut source, mut came) = (open(&path, 3, Pace::Fast), Vec::new());
+        let mut source = open(&path, 3, Pace::Fast);
+        let mut came = Vec::new();
         for _ in 0..4 {
             drive(&mut source, step, |f| came.push(f.to_vec()));
             source = go_on(source, &path, options);
@@ -181,13 +185,14 @@ fn continued() {
     }
 }
 
-/// Objective: the recorded times count from the first beginning, over passes and successors.
+/// Objective: recorded times count from the first start, across passes and successors.
 #[test]
 fn continued_in_time() {
     let dir = tempfile::tempdir().unwrap();
     let path = capture(&dir, 40);
     let pace = Pace::Recorded(Speed::ONE);
-    let (begun, mut at) = (Instant::now(), Vec::new());
+    let begun = Instant::now();
+    let mut at = Vec::new();
     let mut source = open(&path, 2, pace);
     for _ in 0..5 {
         drive(&mut source, 10, |_| at.push(begun.elapsed()));
@@ -202,8 +207,8 @@ fn continued_in_time() {
     }
 }
 
-/// Objective: what is no regular file, or no capture any more, is refused; impossible numbers bring no frames, and the
-/// error that ended a replay is still known.
+/// Objective: anything but a regular file that is still a capture is refused; impossible numbers bring no frames, and
+/// the error that ended a replay is kept.
 #[test]
 fn continued_forgeries() {
     let dir = tempfile::tempdir().unwrap();

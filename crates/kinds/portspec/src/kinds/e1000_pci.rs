@@ -2,7 +2,7 @@
 
 use super::Kind;
 
-/// A driver of one on the bus.
+/// A driver of an e1000 on the bus.
 pub(super) const KIND: Kind = Kind {
     word: "e1000-pci",
     pattern: Some("^e1000-pci:"),

@@ -2,7 +2,7 @@
 
 use super::Kind;
 
-/// What sends every frame back.
+/// A port that sends every frame back.
 pub(super) const KIND: Kind = Kind {
     word: "echo",
     pattern: Some("^echo:"),

@@ -28,7 +28,7 @@ pub struct LocalPort {
 }
 
 impl LocalPort {
-    /// One of a text in which there is a colon, or none. What is expected in its place may be a port of another kind.
+    /// Takes one off a text that has a colon (`prefixed`) or not. The error also expects the other kinds, `kinds`.
     pub(super) fn take(cursor: &mut Cursor<'_>, prefixed: bool, kinds: &str) -> Parsed<Self> {
         let switch = if prefixed {
             let switch = SwitchName::take(cursor, Ring::IsOfTheName, kinds)?;

@@ -1,8 +1,8 @@
-//! Kinds of ports that can be attached: each has a file here, and a row of [`AttachSpec`]'s.
+//! Kinds of ports that can be attached: each has a file here, and a row in [`AttachSpec`]'s table.
 //!
-//! A file has a [`Kind`] with all that is said of such ports before one is made: their options, a word for messages,
-//! lines of the help; and what stands behind the colon, if no other kind has the same. Where the compiler has to know
-//! the kind, it is a type, a [`KindType`]. What makes the port is the daemon's.
+//! A file holds a [`Kind`], all facts about such ports before one exists: their options, a word for messages, lines of
+//! the help; and the text after the colon, if its form is not shared. A kind that the compiler must know is also a
+//! type, a [`KindType`]. The daemon makes the ports.
 
 mod e1000;
 mod e1000_pci;
@@ -38,23 +38,23 @@ use crate::text::{Ident, SocketPath, TapName};
 use crate::word::is_word;
 
 const AFTER: &str = "the end of the port";
-/// Words before a colon that mean what programs open, and are no kinds of what is attached.
+/// Words before a colon for ports that programs open; not kinds of attached ports.
 const OPENED: [&str; 2] = ["ptnet-pci", "nv"];
 
-/// What stands behind a kind's colon.
+/// The text after a kind's colon.
 trait AfterColon: Sized + fmt::Display {
-    /// Takes it off the cursor, which stands behind the colon.
+    /// Takes it off the cursor, which stands after the colon.
     fn read(cursor: &mut Cursor<'_>) -> Parsed<Self>;
 
     /// [`AttachSpec::port_name`].
     fn port_name(&self, prefix: &str) -> Ident;
 
-    /// Writes the whole port, with the kind's word.
+    /// Writes the whole port, with its prefix.
     fn write(&self, prefix: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{prefix}:{self}")
     }
 
-    /// What stands there with relative paths of files taken from that folder, if there are any.
+    /// The text with relative paths of files resolved against `_here`, if it has any.
     fn in_folder(&self, _here: &Path) -> Option<String> {
         None
     }
@@ -69,7 +69,7 @@ trait AfterColon: Sized + fmt::Display {
         Needs::Nothing
     }
 
-    /// Which of the kinds it is, if options tell several apart.
+    /// Its kind, if options tell several kinds of one prefix apart.
     fn kind(&self, kinds: &'static [Kind]) -> &'static Kind {
         kinds.first().unwrap_or(&local::KIND)
     }
@@ -81,49 +81,49 @@ trait AfterColon: Sized + fmt::Display {
     }
 }
 
-/// What a port takes that belongs to the whole host: who may have one attached depends on it.
+/// A port's use of host-wide resources; permission to attach it depends on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs<'a> {
-    /// Nothing, or files and sockets, for which there are permissions of their own.
+    /// Only files and sockets, which have permissions of their own, or nothing at all.
     Nothing,
-    /// A network interface that is there.
+    /// An existing network interface.
     Interface(&'a str),
-    /// A network interface that it makes, or takes if it is there.
+    /// A network interface that it creates, or takes if it exists.
     Tap(&'a str),
-    /// What only root may have, in words.
+    /// A right of root alone, in words.
     Trust(&'static str),
 }
 
-/// A kind of port, as options tell them apart.
+/// A kind of port, as options distinguish them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
-    /// The word that stands before "ports".
+    /// The word before "ports".
     pub word: &'static str,
-    /// A regular expression (ECMA 262) for the texts of such ports; `None`: those that fit no other kind's.
+    /// A regular expression (ECMA 262) for the texts of such ports; `None`: all that fit no other kind.
     pattern: Option<&'static str>,
-    /// One of such ports.
+    /// An example of such a port.
     pub example: &'static str,
-    /// How such a port is written, and what it is: lines of the help.
+    /// Syntax and meaning of such a port: lines of the help.
     pub help: &'static [(&'static str, &'static str)],
-    /// Keys of the options that it takes, besides those that all kinds take.
+    /// Keys of its options, besides those of all kinds.
     pub takes: &'static [&'static str],
-    /// Keys of those options that change while frames pass, besides policies.
+    /// Keys of its options that can change while frames pass, besides policies.
     pub adjusts: &'static [&'static str],
-    /// The page of the documentation that says more, below `docs`.
+    /// Its page of the documentation, below `docs`.
     pub page: &'static str,
 }
 
 /// A [`Kind`] as a type.
 pub trait KindType {
-    /// Which.
+    /// The kind.
     const KIND: Kind;
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: &'static [Kind] = ALL;
 
-    /// Whether it takes the option with that key, which not all kinds take.
+    /// Whether this kind takes the option `key`, which not all kinds take.
     #[must_use]
     pub const fn takes(&self, key: &str) -> bool {
         let mut at = 0;
@@ -144,7 +144,7 @@ impl Kind {
     }
 }
 
-/// Whether two texts are the same, also while a program is compiled.
+/// Whether two texts are equal; usable at compile time.
 const fn equal(a: &[u8], b: &[u8]) -> bool {
     let mut at = 0;
     while at < a.len() && at < b.len() && a[at] == b[at] {
@@ -159,9 +159,9 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Makes [`AttachSpec`] and [`PortKind`] of a row for each kind: its variant, what stands behind the colon and the word
-/// before it, its file, the [`Kind`]s that options tell apart, and what lists and pages call it, where that is not what
-/// another row says.
+/// Makes [`AttachSpec`] and [`PortKind`] of a row for each kind: its variant, the type of the text after the colon, the
+/// prefix, its file, the [`Kind`]s that options tell apart, and the names in lists and pages unless another row has the
+/// same ones.
 macro_rules! kinds {
     (
         $(
@@ -181,7 +181,7 @@ macro_rules! kinds {
             }
         )+)+
 
-        /// A port to attach to a switch. Parsing says nothing of whether this build supports the kind.
+        /// A port to attach to a switch. Parsing does not check that this build supports the kind.
         ///
         /// `Display` writes the canonical form, which parses to an equal value.
         ///
@@ -197,19 +197,19 @@ macro_rules! kinds {
             $( $(#[doc = $doc])+ $kind($named), )+
         }
 
-        /// The words before a colon; that of a local port is empty.
+        /// The words before a colon; empty for a local port.
         const PREFIXES: &[&str] = &[$($prefix),+];
         const ALL: &[Kind] = &[$( $( $module::$row ),+ ),+];
 
         impl AttachSpec {
-            /// What stands before the colon: one of [`AttachSpec::PREFIXES`].
+            /// The word before the colon: one of [`AttachSpec::PREFIXES`].
             pub const fn prefix(&self) -> &'static str {
                 match self { $( Self::$kind(_) => $prefix, )+ }
             }
 
-            /// A name for the port on its switch, where the user gives none: the local port's own, else made from the
-            /// device's or file's name, with `_` for characters that a port's name cannot have. That of one ring of an
-            /// interface ends with the ring's number, so that it does not depend on what interfaces there are.
+            /// The port's default name on its switch: the local port's own, else made from the device's or file's name,
+            /// with `_` for characters that a port's name cannot have. For one ring of an interface it ends with the
+            /// ring's number, independent of the interfaces that exist.
             pub fn port_name(&self) -> Ident {
                 match self { $( Self::$kind(name) => name.port_name($prefix), )+ }
             }
@@ -221,29 +221,29 @@ macro_rules! kinds {
                 }
             }
 
-            /// [`PortSpec::settled`](crate::PortSpec::settled), for the interface of a port that is one.
+            /// [`PortSpec::settled`](crate::PortSpec::settled), for an interface.
             #[must_use]
             pub fn settled(self, exists: impl Fn(&str) -> bool) -> Self {
                 match self { $( Self::$kind(name) => Self::$kind(name.settled(&exists)), )+ }
             }
 
-            /// The canonical form, with relative paths of files taken from that folder.
+            /// The canonical form, with relative paths of files resolved against `here`.
             pub fn written_in(&self, here: &Path) -> String {
                 let named = match self { $( Self::$kind(name) => name.in_folder(here), )+ };
                 named.map_or_else(|| self.to_string(), |named| format!("{}:{named}", self.prefix()))
             }
 
-            /// The files and sockets that it uses.
+            /// Its files and sockets.
             pub fn files(&self) -> Vec<&str> {
                 match self { $( Self::$kind(name) => name.files(), )+ }
             }
 
-            /// What it takes that belongs to the whole host.
+            /// The host-wide resources that it needs.
             pub fn needs(&self) -> Needs<'_> {
                 match self { $( Self::$kind(name) => name.needs(), )+ }
             }
 
-            /// What stands behind the colon of that kind.
+            /// Parses the text after the colon of the kind with that prefix.
             fn named(prefix: &str, cursor: &mut Cursor<'_>) -> Option<Parsed<Self>> {
                 match prefix {
                     $( $prefix => Some(AfterColon::read(cursor).map(Self::$kind)), )+
@@ -258,7 +258,7 @@ macro_rules! kinds {
             }
         }
 
-        /// What lists call a port.
+        /// The name of a port's kind in lists.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "lowercase")]
         pub enum PortKind {
@@ -267,7 +267,7 @@ macro_rules! kinds {
         }
 
         impl PortKind {
-            /// All of them.
+            /// All kinds.
             pub const ALL: &'static [PortKind] =
                 &[$( $( PortKind::$listed, )? )+ $( PortKind::$opened, )+];
 
@@ -279,7 +279,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// What a page for people calls it; of a virtual machine's port, it begins with "guest".
+            /// The name on pages for people; for a virtual machine's port, it begins with "guest".
             pub const fn label(self) -> &'static str {
                 match self {
                     $( $( PortKind::$listed => $label, )? )+
@@ -325,10 +325,10 @@ kinds! {
 }
 
 impl AttachSpec {
-    /// What stands before the colon, of each kind; nothing of a local port.
+    /// The prefix of each kind; empty for a local port.
     pub const PREFIXES: &'static [&'static str] = PREFIXES;
 
-    /// Parses what stands in PORT's place; the error points at the first character that does not fit.
+    /// Parses a port to attach; the error points at the first character that does not fit.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         Cursor::all(text, AFTER, Self::take)
     }
@@ -360,26 +360,26 @@ impl fmt::Display for PortKind {
     }
 }
 
-/// Whether that word, before a colon, means a kind of port: of what is attached, or of what programs open.
+/// Whether `word`, before a colon, is a kind of port, either attached or opened by programs.
 pub(crate) fn is_kind(word: &str) -> bool {
     PREFIXES.contains(&word) || OPENED.contains(&word)
 }
 
-/// What is expected of a port, in an error.
+/// The ports that an error expects.
 fn expected() -> String {
     let words: Vec<String> = PREFIXES.iter().filter(|word| !word.is_empty()).map(|word| format!("{word}:")).collect();
     let (last, others) = words.split_last().map_or(("", &[][..]), |(last, others)| (last.as_str(), others));
     format!("a port name, or a kind: {} or {last}", others.join(", "))
 }
 
-/// A port's name that is as near to a text as may be.
+/// The closest valid port name to a text.
 fn fitting(text: &str) -> Ident {
     let fitting = |(at, c)| if is_word(c) && (at, c) != (0, '-') { c } else { '_' };
     let name: String = text.chars().take(32).enumerate().map(fitting).collect();
     Ident::parse(&name).unwrap_or_else(|_| Ident::default_port())
 }
 
-/// The last part of a path, without what follows its first dot (unless the dot leads).
+/// The last component of a path, up to its first dot (a leading dot excepted).
 fn stem(path: &str) -> &str {
     let file = path.rsplit('/').next().unwrap_or(path);
     match file.split_once('.') {

@@ -28,7 +28,7 @@ pub struct NicSpec {
 }
 
 impl NicSpec {
-    /// `spec` and the interface it names; `None` when it names a switch's port.
+    /// `spec`, if it names an interface; `None` for a switch's port.
     pub fn new(spec: PortSpec) -> Option<Self> {
         let Base::Netmap { ifname } = spec.name.base() else { return None };
         let ifname = ifname.clone();
@@ -45,7 +45,7 @@ impl NicSpec {
         &self.ifname
     }
 
-    /// The interface, and the number of its ring if one is meant, or may be.
+    /// The interface, and its ring's number if the text means or may mean one.
     fn written(&self) -> String {
         let written = match self.spec.written_name().base() {
             Base::Netmap { ifname } => ifname,
@@ -59,7 +59,7 @@ impl NicSpec {
 }
 
 impl AfterColon for NicSpec {
-    /// The prefix is a part of netmap's own name.
+    /// The prefix is part of netmap's own name.
     fn read(cursor: &mut Cursor<'_>) -> Parsed<Self> {
         let start = cursor.pos().saturating_sub(NETMAP.len());
         cursor.rewind(start);

@@ -2,7 +2,7 @@
 
 use super::Kind;
 
-/// A sink, which counts what it is sent.
+/// A sink that counts its frames.
 pub(super) const KIND: Kind = Kind {
     word: "null",
     pattern: Some("^null:"),

@@ -1,4 +1,4 @@
-//! What stands behind the colon of kinds that have no device: a name, or nothing.
+//! The text after the colon of kinds without a device: an optional name.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::cursor::{Cursor, Parsed};
 use crate::text::Ident;
 use crate::word::Ring;
 
-/// The port's name, which may be missing.
+/// The port's optional name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OwnName(pub Option<Ident>);
 

@@ -7,7 +7,7 @@ use super::{AfterColon, Kind, fitting, stem};
 use crate::cursor::{Cursor, Parsed};
 use crate::text::{FilePath, Ident};
 
-/// A capture file that is replayed; another one may be written.
+/// A capture file to replay, and optionally another one to write.
 pub(super) const REPLAY: Kind = Kind {
     word: "replaying pcap",
     pattern: Some("^pcap:(?!out=)|^pcap:out=.*,in="),
@@ -32,18 +32,18 @@ pub(super) const CAPTURE: Kind = Kind {
     page: "guide/capture.md",
 };
 
-/// Capture files of a port; at least one.
+/// Capture files of a port, at least one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PcapFiles {
-    /// `in=`: frames in this file enter the switch.
+    /// `in=`: the switch gets this file's frames.
     Replay(FilePath),
-    /// `out=`: frames that the switch delivers go to this file.
+    /// `out=`: this file gets the frames that the switch delivers.
     Capture(FilePath),
     /// Both.
     Both {
-        /// Frames that enter the switch.
+        /// Source of frames for the switch.
         replay: FilePath,
-        /// Frames that it delivers.
+        /// Destination of delivered frames.
         capture: FilePath,
     },
 }
@@ -65,7 +65,7 @@ impl PcapFiles {
         }
     }
 
-    /// The file to replay, or else the one to capture to.
+    /// The file to replay, else the one to capture to.
     fn any(&self) -> &FilePath {
         match self {
             Self::Replay(file) | Self::Capture(file) | Self::Both { replay: file, .. } => file,

@@ -1,4 +1,4 @@
-//! What stands behind the colon of kinds that are devices on the bus.
+//! The text after the colon of kinds that are devices on the PCI bus.
 
 use std::fmt;
 
@@ -75,7 +75,7 @@ impl fmt::Display for PciAddress {
     }
 }
 
-/// A hexadecimal number up to `max`, which is what `T` holds or less.
+/// Takes a hexadecimal number up to `max`, which fits `T`.
 fn byte_or<T: TryFrom<u64>>(cursor: &mut Cursor<'_>, max: u64, what: &str) -> Parsed<T> {
     let start = cursor.pos();
     let value = cursor.number(16, 0..=max, what)?;

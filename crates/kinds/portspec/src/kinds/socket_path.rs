@@ -1,4 +1,4 @@
-//! What stands behind the colon of kinds that have a socket.
+//! The text after the colon of kinds with a socket.
 
 use super::{AfterColon, fitting, stem};
 use crate::cursor::{Cursor, Parsed};

@@ -26,7 +26,7 @@ pub(super) const KIND: Kind = Kind {
     page: "guide/hosts.md",
 };
 
-/// A VXLAN tunnel: its VNI, the tunnel endpoint of this host, and those of others.
+/// A VXLAN tunnel: its VNI, this host's tunnel endpoint, and those of others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VxlanSpec {
     vni: u32,
@@ -41,7 +41,7 @@ impl VxlanSpec {
         self.vni
     }
 
-    /// Address of the tunnel endpoint of this host.
+    /// Address of this host's tunnel endpoint.
     pub fn local(&self) -> IpAddr {
         self.local
     }
@@ -51,7 +51,7 @@ impl VxlanSpec {
         self.remotes.iter().copied()
     }
 
-    /// UDP port of all of them.
+    /// UDP port of all endpoints.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -60,7 +60,9 @@ impl VxlanSpec {
 impl AfterColon for VxlanSpec {
     fn read(cursor: &mut Cursor<'_>) -> Parsed<Self> {
         let vni = cursor.number(10, 0..=MAX_VNI, "a VNI")? as u32;
-        let (mut local, mut remotes, mut port) = (None, BTreeSet::new(), None);
+        let mut local = None;
+        let mut remotes = BTreeSet::new();
+        let mut port = None;
         while cursor.eat(",") {
             if local.is_none() && cursor.eat("local=") {
                 local = Some(address(cursor)?);

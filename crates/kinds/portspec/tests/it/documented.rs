@@ -1,5 +1,4 @@
-//! The tables of kinds of ports in the README and the reference, and the pages that say more of a kind, against the
-//! kinds' rows.
+//! Checks the tables of kinds of ports in the README and the reference, and each kind's page, against the kinds' rows.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,7 +8,7 @@ use netvale_portspec::kinds::Kind;
 
 const README: &str = include_str!("../../../../../README.md");
 const NAMES: &str = include_str!("../../../../../docs/reference/port-names.md");
-/// The page with the reference's table, for kinds of which no other page says more.
+/// The page with the reference's table; also the page of kinds without one of their own.
 const PAGE_OF_NAMES: &str = "reference/port-names.md";
 
 /// The rows of the table of ports.
@@ -18,7 +17,7 @@ fn rows(text: &str) -> Vec<&str> {
     text.lines().skip_while(begins).skip(2).take_while(|line| line.starts_with("| ")).collect()
 }
 
-/// What names of its kind begin with; those of local ports with nothing.
+/// The prefix of the kind's names; empty for local ports.
 fn prefix(kind: &Kind) -> &'static str {
     AttachSpec::parse(kind.example).expect("an example").prefix()
 }
@@ -29,8 +28,7 @@ fn row_of<'a>(rows: &[&'a str], kind: &Kind, local: &str) -> Option<&'a str> {
     rows.iter().find(|row| row.split('|').nth(1).is_some_and(|cell| cell.contains(&written))).copied()
 }
 
-/// Objective: the reference's table has a row for each kind, with a link to the page that says more, and none for what
-/// is no kind.
+/// Objective: the reference's table has exactly one row for each kind, with a link to its page.
 #[test]
 fn reference_has_each_kind() {
     let rows = rows(NAMES);
@@ -46,7 +44,7 @@ fn reference_has_each_kind() {
     assert_eq!(named, known);
 }
 
-/// Objective: the README's table has each kind of which a page of its own says more.
+/// Objective: the README's table has each kind that has a page of its own.
 #[test]
 fn readme_has_each_kind() {
     let rows = rows(README);
@@ -55,7 +53,7 @@ fn readme_has_each_kind() {
     }
 }
 
-/// Objective: the page that says more of a kind is there, and has a port of that kind in it.
+/// Objective: each kind's page exists and shows a port of that kind.
 #[test]
 fn pages_are_there() {
     for kind in Kind::ALL {
@@ -65,12 +63,12 @@ fn pages_are_there() {
     }
 }
 
-/// Objective: the patch that adds a kind, for people who want to add one, fits the tree: what it expects is there.
+/// Objective: the example patch that adds a kind applies to this tree.
 #[test]
 fn the_example_of_a_kind_applies() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     if root.join("crates/kinds/portspec/src/kinds/looped.rs").exists() {
-        return; // This is a tree to which it was applied.
+        return; // This is a tree with the patch applied.
     }
     let patch = std::fs::read_to_string(root.join("docs/internals/loop.patch")).expect("the patch");
     for file in patch.split("diff --git a/").skip(1).filter(|file| !file.contains("\nnew file")) {

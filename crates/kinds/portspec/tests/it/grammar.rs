@@ -1,9 +1,9 @@
-//! The grammar by example: what each form means, how it is written back, and where wrong ones are pointed at.
+//! The grammar by example: the meaning of each form, its canonical form, and the position of each error.
 
 use netvale_abi::nmreq::*;
 use netvale_portspec::*;
 
-/// What is read off a parsed port: canonical text, name in the request, mode, ring, flags, memory id.
+/// A parsed port: canonical text, name in the request, mode, ring, flags, memory id.
 type Row = (&'static str, &'static str, &'static str, u32, u16, u64, u16);
 
 #[rustfmt::skip]
@@ -45,7 +45,7 @@ const PORTS: &[Row] = &[
         NR_REG_ALL_NIC, 0, NR_ZCOPY_MON | NR_MONITOR_RX, 3),
 ];
 
-/// Every form of the grammar gives the request netmap's library would make of it.
+/// Every form of the grammar gives the request that netmap's library would make of it.
 #[test]
 fn ports_mean_what_netmap_says() {
     for &(text, canonical, nr_name, mode, ring, flags, mem_id) in PORTS {
@@ -58,8 +58,8 @@ fn ports_mean_what_netmap_says() {
     }
 }
 
-/// A specification, its canonical form, the name and the ring that it means where nothing has the whole name, and the
-/// whole name that it means otherwise.
+/// A specification, its canonical form, its name and ring if the whole name does not exist, and the whole name that it
+/// means otherwise.
 type NameRow = (&'static str, &'static str, &'static str, Option<u16>, Option<&'static str>);
 
 const RINGS_OR_NAMES: &[NameRow] = &[
@@ -84,7 +84,7 @@ const RINGS_OR_NAMES: &[NameRow] = &[
     ("a@share:lan:web-1@conf:2", "netmap:a@share:lan:web-1@conf:rings=2", "netmap:a", None, None),
 ];
 
-/// A number at the end of a name is a ring's, unless it is in quotes, or something has the whole name.
+/// A trailing number is a ring, unless it is in quotes or the whole name exists.
 #[test]
 fn names_with_numbers_are_told_from_rings() {
     for &(text, canonical, name, ring, whole) in RINGS_OR_NAMES {
@@ -102,7 +102,7 @@ fn names_with_numbers_are_told_from_rings() {
     }
 }
 
-/// A name alone has no ring: in requests, that stands elsewhere.
+/// A name alone has no ring: requests hold that in another field.
 #[test]
 fn names_alone_have_no_rings() {
     for text in ["netmap:vnet-3", "vale0:web-1", "lan:web-1", "br-lab:my.port{1-2", "netmap:'eth+0'", "netmap:a-"] {
@@ -122,7 +122,7 @@ fn names_alone_have_no_rings() {
     assert_eq!((name.to_string().as_str(), rest), ("netmap:veth-a", "-2/x"));
 }
 
-/// The parts of a name are told apart.
+/// A name splits into its parts.
 #[test]
 fn names_come_apart() {
     let name = PortName::parse("vale0:a}7").unwrap();
@@ -136,7 +136,7 @@ fn names_come_apart() {
     assert_eq!((name.switch(), name.pipe()), (None, None));
 }
 
-/// tx-rings, rx-rings, tx-slots, rx-slots, host-tx-rings, host-rx-rings of what `@conf` gives, and its canonical form.
+/// tx-rings, rx-rings, tx-slots, rx-slots, host-tx-rings, host-rx-rings of `@conf`, and its canonical form.
 type ConfRow = (&'static str, [u32; 6], &'static str);
 
 #[rustfmt::skip]
@@ -152,7 +152,7 @@ const CONF: &[ConfRow] = &[
     ("@conf:rings=0", [0, 0, 0, 0, 0, 0], ""),
 ];
 
-/// `@conf`: narrower keys win over wider ones, in any order, and all reach the request.
+/// Narrower keys of `@conf` override wider ones in any order, and all reach the request.
 #[test]
 fn conf_sets_rings_and_slots() {
     for &(option, want, canonical) in CONF {
@@ -166,7 +166,7 @@ fn conf_sets_rings_and_slots() {
     }
 }
 
-/// The options that choose memory, and offsets.
+/// The options for memory and offsets parse.
 #[test]
 fn other_options_are_parsed() {
     let spec = PortSpec::parse("vale0:a/x@share:netmap:eth0{1@conf:2").unwrap();
@@ -247,7 +247,7 @@ const WRONG_PORTS: &[&str] = &[
     "vale0:é\n      ^ expected a port name after ':'",
 ];
 
-/// A wrong text is shown with a caret under the first character that does not fit.
+/// An error shows a caret under the first character that does not fit.
 #[test]
 fn errors_point_at_the_character() {
     for want in WRONG_PORTS {
@@ -258,7 +258,7 @@ fn errors_point_at_the_character() {
     }
 }
 
-/// Name limits: 63 bytes of `nr_name`, of which `netmap:` is no part; `ni_name` keeps 15.
+/// Names have netmap's limits: 63 bytes of `nr_name` without `netmap:`; `ni_name` keeps 15.
 #[test]
 fn names_are_limited_as_netmaps_are() {
     let longest = "a".repeat(63);
@@ -267,7 +267,8 @@ fn names_are_limited_as_netmaps_are() {
     assert_eq!(name.ni_name_field(), *b"aaaaaaaaaaaaaaa\0");
     assert_eq!(PortName::parse(&format!("netmap:{longest}a")).unwrap_err().offset(), 70);
 
-    let (switch, port) = ("vale".repeat(10), "b".repeat(20));
+    let switch = "vale".repeat(10);
+    let port = "b".repeat(20);
     assert!(PortName::parse(&format!("{switch}:{port}{{1")).is_ok());
     let error = PortName::parse(&format!("{switch}:{port}{{12")).unwrap_err();
     assert_eq!((error.offset(), error.found()), (63, Some('2')));
@@ -280,7 +281,7 @@ fn names_are_limited_as_netmaps_are() {
     // Quotes do not count.
     let quoted = format!("vale0:'{}-1'", "b".repeat(55));
     assert_eq!(PortSpec::parse(&quoted).unwrap().to_string(), quoted);
-    // With its number, the name would be too long: so it is a ring's.
+    // With its number, the name would be too long: so the number is a ring.
     let spec = PortSpec::parse(&format!("vale0:{}-1", "b".repeat(56))).unwrap();
     assert_eq!(spec.settled(|_| true).name.nr_name().len(), 62);
 }
@@ -304,14 +305,14 @@ fn longest_values_round_trip() {
     assert_eq!(AttachSpec::parse(&format!("pcap:{path}p")).unwrap_err().offset(), 5 + 4095);
 }
 
-/// The one-line form names position, expectation and finding.
+/// The one-line form has position, expectation and finding.
 #[test]
 fn errors_have_a_form_of_one_line() {
     let error = PortSpec::parse("eth0/q").unwrap_err();
     assert_eq!(format!("{error:#}"), "'eth0/q', character 6: expected a flag: x, z, t, r, R or T, found 'q'");
 }
 
-/// What is attached, as written, its canonical form, and the name it gets on the switch.
+/// An attached port as written, its canonical form, and its default name on the switch.
 const ATTACH: &[(&str, &str, &str)] = &[
     ("a", "a", "a"),
     ("vale0:a", "vale0:a", "a"),
@@ -360,7 +361,7 @@ const ATTACH: &[(&str, &str, &str)] = &[
     ("vxlan:0,local=fd00::1,port=4789", "vxlan:0,local=fd00::1", "vxlan0"),
 ];
 
-/// Every kind parses, is written back, and has a name that a port may have.
+/// Every kind parses, is written back, and gives a valid port name.
 #[test]
 fn attach_kinds_are_told_apart() {
     for &(text, canonical, port_name) in ATTACH {
@@ -377,7 +378,7 @@ fn attach_kinds_are_told_apart() {
 
 const KINDS: &str = "a port name, or a kind: tap:, vhost:, virtio:, virtio-pci:, ptnet:, e1000:, e1000-pci:, netmap:, pcap:, vxlan:, null: or echo:";
 
-/// Wrong ports to attach: where the error points, and what it expected.
+/// Wrong ports to attach: the error's position and expectation.
 const WRONG_ATTACH: &[(&str, usize, &str)] = &[
     ("", 0, KINDS),
     ("-", 0, KINDS),
@@ -419,7 +420,7 @@ const WRONG_ATTACH: &[(&str, usize, &str)] = &[
     ("virtio-pci:0:1", 14, "'.' and the function after the device"),
 ];
 
-/// Errors of attachments point at the character too.
+/// Errors of attachments point at the character, too.
 #[test]
 fn attach_errors_point_at_the_character() {
     for &(text, offset, expected) in WRONG_ATTACH {

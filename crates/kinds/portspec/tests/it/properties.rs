@@ -1,4 +1,4 @@
-//! What holds of every text, and of every value.
+//! Properties of every text and every value.
 
 use std::num::NonZeroU16;
 
@@ -6,7 +6,7 @@ use netvale_portspec::*;
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 
-/// Miri is some hundred times slower and has no files to keep failures in.
+/// Miri is some hundred times slower and has no files for failures.
 fn config() -> ProptestConfig {
     if cfg!(miri) {
         ProptestConfig { cases: 8, failure_persistence: None, ..ProptestConfig::default() }
@@ -25,7 +25,7 @@ const WORDS: &[&str] = &[
     "virtio-pci:", "0000:00:1f.7", ".", "é", "\0", " ", "'", "'a-1'", "-1", "lan:", "b-2",
 ];
 
-/// Texts of words that occur in the grammar, so that parsing gets far before it fails.
+/// Texts of words of the grammar, so that parsing gets far before it fails.
 fn near_miss() -> impl Strategy<Value = String> {
     let word = prop::sample::select(WORDS);
     prop::collection::vec(word, 0..12).prop_map(|words| words.concat())
@@ -87,7 +87,7 @@ fn flags() -> impl Strategy<Value = Flags> {
     })
 }
 
-/// Numbers that are often 0 or equal, as the canonical form depends on that.
+/// Numbers that are often 0 or equal: the canonical form depends on that.
 fn count() -> impl Strategy<Value = u32> {
     prop_oneof![Just(0), 0u32..3, any::<u32>()]
 }
@@ -161,7 +161,7 @@ fn attach_spec() -> impl Strategy<Value = AttachSpec> {
     ]
 }
 
-/// Either outcome of parsing `text` keeps its promises: what parses is written back, what does not is pointed at.
+/// Checks both outcomes: a parsed text is written back, an error points into the text.
 fn check<T>(text: &str, parse: impl Fn(&str) -> Result<T, ParseError>) -> Result<(), TestCaseError>
 where
     T: PartialEq + std::fmt::Debug + std::fmt::Display,
@@ -200,7 +200,7 @@ proptest! {
         check_all(&chars.into_iter().collect::<String>())?;
     }
 
-    /// The same for texts that look like the grammar.
+    /// Texts that resemble the grammar neither panic nor give errors outside the text.
     #[test]
     fn near_misses_are_parsed_or_pointed_at(text in near_miss()) {
         check_all(&text)?;
@@ -213,7 +213,7 @@ proptest! {
         prop_assert_eq!(PortSpec::parse(&text), Ok(spec), "{}", text);
     }
 
-    /// Whatever there is, what a text then means is written in a form that means that alone.
+    /// Whatever names exist, the canonical form of a settled port means that port alone.
     #[test]
     fn settled_ports_round_trip(text in near_miss(), exists in any::<bool>()) {
         if let Ok(spec) = PortSpec::parse(&text) {

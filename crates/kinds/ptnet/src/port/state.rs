@@ -1,4 +1,4 @@
-//! A port that goes on in another process, with the guest that is connected to it.
+//! Saved state of a port and its connected guest.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::guest::{Guest, THREAD};
 use crate::instance::{Instance, InstanceState};
 use crate::vfio::{Devices, DevicesState};
 
-/// Version of what a port says of itself.
+/// Version of a port's state.
 const VERSION: u32 = 1;
 
-/// What a port says of itself.
+/// State of a port.
 #[derive(Serialize, Deserialize)]
 pub struct PortState {
     version: u32,
@@ -34,7 +34,7 @@ enum ServingState {
     VfioUser(Box<DevicesState>),
 }
 
-/// A port by ivshmem.
+/// State of a port over ivshmem.
 #[derive(Serialize, Deserialize)]
 struct IvshmemState {
     listener: Fd,
@@ -42,7 +42,7 @@ struct IvshmemState {
     guest: Option<GuestState>,
 }
 
-/// A guest by ivshmem.
+/// State of a guest over ivshmem.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct GuestState {
     connection: Fd,
@@ -52,15 +52,15 @@ pub(super) struct GuestState {
     instance: InstanceState,
 }
 
-/// What the control thread says of its guest, by ivshmem.
+/// The control thread's answer about its guest, over ivshmem.
 type Said = std::io::Result<GuestState>;
 
-/// What a control thread says of the guest that it serves.
+/// Saves the guest served by a control thread.
 pub(super) fn say(connection: &OwnedFd, device: &Instance) -> Box<Said> {
     Box::new(of(connection, device, device.state()))
 }
 
-/// A guest, whose device is in that state.
+/// State of a guest, with its device in state `instance`.
 pub(super) fn of(connection: &OwnedFd, device: &Instance, instance: InstanceState) -> Said {
     let memory = device.memory().ok_or(rustix::io::Errno::BADF)?;
     let bells = device.doorbells().iter().chain(device.vectors()).map(AsFd::as_fd);
@@ -73,7 +73,7 @@ pub(super) fn of(connection: &OwnedFd, device: &Instance, instance: InstanceStat
 }
 
 impl PtnetPort {
-    /// Asks the control threads to pause, which [`PtnetPort::save_parked`] then waits for.
+    /// Asks the control threads to pause; [`PtnetPort::save_parked`] waits for that.
     pub fn ask_to_pause(&self) -> Vec<AskedToPause> {
         match &self.serving {
             Serving::Ivshmem(service, ..) => vec![service.ask_to_pause()],
@@ -81,11 +81,11 @@ impl PtnetPort {
         }
     }
 
-    /// Has the control threads pause until the last result is dropped, and says what another process must know to
-    /// continue the port. Its workers pause already.
+    /// Pauses the control threads until the last result is dropped, and returns the state for a successor. The port's
+    /// workers are parked already.
     ///
     /// # Errors
-    /// A sentence that says why it cannot be continued now.
+    /// A sentence with the reason why it cannot be restored now.
     pub fn save_parked(&self) -> std::io::Result<(PortState, Vec<Paused>)> {
         let (serving, paused) = match &self.serving {
             Serving::Ivshmem(service, listener) => {
@@ -106,8 +106,8 @@ impl PtnetPort {
         Ok((PortState { version: VERSION, serving, kicks }, paused))
     }
 
-    /// What another process must know to go on after this one was killed: rings say themselves how far they have come.
-    /// It changes whenever [`PtnetPort::on_change`] says so.
+    /// State for restoring the port after this process is killed: rings hold their own positions. It changes whenever
+    /// [`PtnetPort::on_change`] calls.
     pub fn save(&self) -> PortState {
         let serving = match &self.serving {
             Serving::Ivshmem(service, listener) => {
@@ -120,7 +120,7 @@ impl PtnetPort {
         PortState { version: VERSION, serving, kicks: Default::default() }
     }
 
-    /// Has a thread of the port call this whenever [`PtnetPort::save`] changed. Only the first call counts.
+    /// Has a thread of the port call `call` whenever [`PtnetPort::save`] changes. Only the first registration counts.
     pub fn on_change(&self, call: impl Fn() + Send + Sync + 'static) {
         match &self.serving {
             Serving::Ivshmem(service, _) => service.on_change(call),
@@ -128,11 +128,11 @@ impl PtnetPort {
         }
     }
 
-    /// Restores a port of another process; `backend` gets its guest's rings. Its threads wait until the last result is
+    /// Restores another process's port; `backend` gets its guest's rings. Its threads wait until the last result is
     /// dropped; until then nothing is rung, sent, or written to the guest.
     ///
     /// # Errors
-    /// [`BadState`] with what is not as it should be.
+    /// [`BadState`] with the inconsistent part.
     pub fn restore(
         options: &PtnetOptions,
         backend: Arc<dyn Backend>,
@@ -209,7 +209,7 @@ mod tests {
     const CONFIG: Config =
         Config { tx_rings: 1, rx_rings: 1, slots: 16, buf_size: 0, vnet_hdr: false, mac: [0; 6], mtu: 1500 };
 
-    /// Objective: what cannot have been a guest's is refused, by its name; the device of who has it stays as it was.
+    /// Objective: inconsistent state is refused with the name of the wrong part; the device of its owner is unchanged.
     #[test]
     fn forged() {
         let dir = tempfile::tempdir().unwrap();
@@ -221,7 +221,7 @@ mod tests {
         let mut saved = port.save_parked().unwrap();
         let has_guest = |state: &PortState| matches!(&state.serving, ServingState::Ivshmem(s) if s.guest.is_some());
         while !has_guest(&saved.0) && Instant::now() < until {
-            // It goes on in between.
+            // It resumes in between.
             drop(saved);
             saved = port.save_parked().unwrap();
         }
@@ -268,11 +268,12 @@ mod tests {
         assert!(!path.exists(), "the socket is the successor's");
     }
 
-    /// Objective: rings of which nobody knows how far they have come wait until the device is this process's; then its
-    /// driver is asked to restart them.
+    /// Objective: rings with unknown positions wait until the device is this process's; then its driver is asked to
+    /// restart them.
     #[test]
     fn unknown_positions() {
-        let (fault, backend) = (Fault::new().unwrap(), seats());
+        let fault = Fault::new().unwrap();
+        let backend = seats();
         let device = Instance::new(&CONFIG, &backend, &fault).unwrap();
         let said = serde_json::from_value(json!({"seen": 0, "rings": "unknown"})).unwrap();
         let connection = OwnedFd::from(UnixStream::pair().unwrap().0);

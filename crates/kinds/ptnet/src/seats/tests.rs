@@ -11,7 +11,7 @@ use netvale_mem::{PortMem, PortShape, Region};
 
 use super::*;
 
-/// How often a ring is taken away and put back.
+/// Number of times that a ring is taken away and put back.
 const TIMES: usize = 10_000;
 const SLOTS: u32 = 64;
 static BYTES: [u8; 60] = [7; 60];
@@ -25,14 +25,14 @@ fn bell() -> Doorbell {
     Doorbell::new().unwrap()
 }
 
-/// Takes the ring away and puts it back, again and again. Returns the longest wait.
+/// Takes the ring away and puts it back, repeatedly. Returns the longest wait.
 fn take_and_put<Q>(take: impl Fn() -> Result<Option<Q>, InUse>, put: impl Fn(Q) -> Result<(), InUse>) -> Duration {
     let mut longest = Duration::ZERO;
     for _ in 0..TIMES {
         let began = Instant::now();
         let ring = take().unwrap().unwrap();
         longest = longest.max(began.elapsed());
-        // The workers come by and find nothing.
+        // Meanwhile, workers find an empty seat.
         std::thread::yield_now();
         put(ring).unwrap();
         std::thread::yield_now();
@@ -40,14 +40,16 @@ fn take_and_put<Q>(take: impl Fn() -> Result<Option<Q>, InUse>, put: impl Fn(Q) 
     longest
 }
 
-/// Objective: a guest's tx ring is taken away and put back 10,000 times while it sends and a worker takes batches as
-/// fast as they can: every frame comes out, once and in order, and the control thread never waits longer than a batch
-/// takes (with room for a busy machine).
+/// Objective: a guest's tx ring is taken away and put back 10,000 times, while the guest sends and a worker takes
+/// batches at full speed. Every frame comes out once and in order, and the control thread never waits longer than a
+/// batch takes (with room for a busy machine).
 ///
 /// Steps: the guest numbers its frames; the worker checks the numbers between taking a batch and releasing it.
 #[test]
 fn a_tx_ring_comes_and_goes_under_traffic() {
-    let (seat, mem, stop) = (Arc::new(Seat::woken().unwrap()), memory(), AtomicBool::new(false));
+    let seat = Arc::new(Seat::woken().unwrap());
+    let mem = memory();
+    let stop = AtomicBool::new(false);
     let host = HostTx::new(mem.tx[0].clone(), bell());
     let ring = RingIngress::new(Arc::clone(&mem), host, bell(), 0, Arc::clone(&seat.counters));
     seat.put(ring).unwrap();
@@ -71,7 +73,8 @@ fn a_tx_ring_comes_and_goes_under_traffic() {
             sent
         });
         let worker = s.spawn(move || {
-            let (mut batch, mut seen) = (Batch::new(), 0u64);
+            let mut batch = Batch::new();
+            let mut seen = 0u64;
             let mut last = false;
             loop {
                 batch.clear();
@@ -87,7 +90,7 @@ fn a_tx_ring_comes_and_goes_under_traffic() {
                     if last {
                         return (sender.join().unwrap(), seen);
                     }
-                    // Once more after the sender has ended: the ring may still have something.
+                    // Once more after the sender has ended: the ring may still have frames.
                     last = sender.is_finished();
                     std::thread::yield_now();
                 }
@@ -103,7 +106,7 @@ fn a_tx_ring_comes_and_goes_under_traffic() {
     assert!(seen > 0 && longest < LIMIT / 2, "{seen} frames, {longest:?}");
 }
 
-/// Shows `show` a batch of that many frames.
+/// Calls `show` with a batch of `count` frames.
 fn with_batch<R>(count: u16, show: impl FnOnce(&Batch, &[u16]) -> R) -> R {
     let mut batch = Batch::new();
     for _ in 0..count {
@@ -113,7 +116,7 @@ fn with_batch<R>(count: u16, show: impl FnOnce(&Batch, &[u16]) -> R) -> R {
     show(&batch, &(0..count).collect::<Vec<_>>())
 }
 
-/// Delivers in steps. Returns how many frames found room; none if the seat knows no steps now.
+/// Delivers in steps. Returns the number of frames with room; `None` if the seat cannot deliver in steps now.
 fn take_steps(seat: &RxSeat, batch: &Batch, picks: &[u16]) -> Option<usize> {
     let mut room = seat.reserve(batch, picks)?;
     let done = room.picks().1;
@@ -127,17 +130,20 @@ fn take_steps(seat: &RxSeat, batch: &Batch, picks: &[u16]) -> Option<usize> {
     Some(done)
 }
 
-/// Objective: the same for an rx ring that three workers deliver to, one of them in steps: what they were told is
-/// delivered is what the guest finds.
+/// Objective: the same for an rx ring that three workers deliver to, one of them in steps: the guest finds exactly the
+/// frames reported as delivered.
 #[test]
 fn an_rx_ring_comes_and_goes_under_traffic() {
-    let (seat, mem, stop) = (RxSeat::default(), memory(), AtomicBool::new(false));
+    let seat = RxSeat::default();
+    let mem = memory();
+    let stop = AtomicBool::new(false);
     let ring = RingEgress::new(Arc::clone(&mem), HostRx::new(mem.rx[0].clone(), bell()), 0, Arc::clone(&seat.counters));
     seat.put(ring).unwrap();
     let mut guest = AppRing::new(mem.rx[0].clone(), Dir::Rx, bell());
     let (longest, found) = std::thread::scope(|s| {
         let workers: [_; 3] = std::array::from_fn(|i| {
-            let (seat, stop) = (&seat, &stop);
+            let seat = &seat;
+            let stop = &stop;
             s.spawn(move || {
                 let mut scratch = Scratch::new();
                 with_batch(8, |batch, picks| {
@@ -177,14 +183,15 @@ fn an_rx_ring_comes_and_goes_under_traffic() {
 
 /// A seat with a ring, and the guest.
 fn seated() -> (RxSeat, AppRing) {
-    let (seat, mem) = (RxSeat::default(), memory());
+    let seat = RxSeat::default();
+    let mem = memory();
     let host = HostRx::counted(mem.rx[0].clone(), bell(), Arc::clone(&seat.kicks));
     seat.put(RingEgress::new(Arc::clone(&mem), host, 0, Arc::clone(&seat.counters))).unwrap();
     (seat, AppRing::new(mem.rx[0].clone(), Dir::Rx, bell()))
 }
 
-/// Objective: a guest that goes between two steps of a delivery is not held up by it: its ring is handed back as soon
-/// as the delivery is done, with all frames in it, and what comes afterwards is dropped by name.
+/// Objective: a guest that leaves between two steps of a delivery is not blocked by it: its ring is handed back as soon
+/// as the delivery ends, with all its frames; later frames are dropped under their own counter.
 #[test]
 fn a_seat_is_emptied_between_steps() {
     let (seat, mut guest) = seated();
@@ -193,7 +200,7 @@ fn a_seat_is_emptied_between_steps() {
         room.fill();
         let mut taken = std::thread::scope(|s| {
             let control = s.spawn(|| seat.take());
-            // From now on the control thread waits for this worker.
+            // From here on, the control thread waits for this worker.
             let began = Instant::now();
             while !seat.ring.is_wanted() {
                 assert!(began.elapsed() < LIMIT, "the ring is not asked for");
@@ -216,8 +223,8 @@ fn a_seat_is_emptied_between_steps() {
     assert_eq!((guest.space(), seat.counters.frames(), seat.counters.idle()), (8, 8, 8));
 }
 
-/// Objective: kicks are the seat's: those of a ring that a worker did not hand back in time stay counted, and the next
-/// ring's are added.
+/// Objective: kicks are counted by the seat: those of a ring that was not handed back in time stay counted, and the
+/// next ring's are added.
 #[test]
 fn kicks_of_a_retired_ring_count() {
     let (seat, _guest) = seated();

@@ -1,4 +1,4 @@
-//! Both devices go on in another process, with the hypervisor that is connected to them.
+//! Saved state of both devices and their connected hypervisor.
 
 use std::sync::Arc;
 
@@ -17,17 +17,17 @@ use crate::header::Config;
 use crate::machine::{Machine, MemoryState};
 use crate::published::{MemoryDevice, PtnetDevice, Registers};
 
-/// What both devices say of themselves.
+/// State of both devices.
 #[derive(Serialize, Deserialize)]
 pub struct DevicesState {
-    /// The machine's memory.
+    /// State of the machine's memory.
     memory: Option<MemoryState>,
     ptnet: DeviceState<Guest>,
     shown: DeviceState<()>,
 }
 
-/// A device. Without a client that its service has, this was said for the case that the process is killed, which no
-/// client outlives. Its registers are `None` if nobody can change them.
+/// State of a device. In state saved in case the process is killed, its service has no client, as clients end with it.
+/// Registers are `None` if a guest cannot change any.
 #[derive(Serialize, Deserialize)]
 struct DeviceState<D> {
     listener: Fd,
@@ -40,7 +40,7 @@ impl<D: Clone + Default + Send + 'static> DeviceState<D> {
         DeviceState { listener: Fd::shared(listener), service: service.state(), client }
     }
 
-    /// What is told of its client from now on.
+    /// State of its service after a restore.
     fn told(&self) -> State<D> {
         let told = self.service.clone();
         if self.client.is_some() { told } else { told.after_a_kill() }
@@ -50,18 +50,18 @@ impl<D: Clone + Default + Send + 'static> DeviceState<D> {
 /// A device's client, if it has one.
 type Client = Option<ClientState<Option<Registers>>>;
 
-/// The service is held up by its peer.
+/// The error of a service whose peer blocks it.
 fn held_up() -> std::io::Error {
     std::io::Error::other("its guest holds it up: try again")
 }
 
 impl Devices {
-    /// Asks the control threads to pause, which [`Devices::save_parked`] then waits for.
+    /// Asks the control threads to pause; [`Devices::save_parked`] waits for that.
     pub(crate) fn ask_to_pause(&self) -> [AskedToPause; 2] {
         [self.ptnet.ask_to_pause(), self.memory.ask_to_pause()]
     }
 
-    /// Has the control threads pause until the last result is dropped, and says what another process must know.
+    /// Pauses the control threads until the last result is dropped, and returns the state for a successor.
     pub(crate) fn save_parked(&self) -> std::io::Result<(DevicesState, [Paused; 2])> {
         let mut paused = [self.ptnet.pause().ok_or_else(held_up)?, self.memory.pause().ok_or_else(held_up)?];
         let [client, shown] = paused.each_mut().map(|paused| paused.take::<Said>().transpose());
@@ -77,20 +77,21 @@ impl Devices {
         }
     }
 
-    /// What another process must know to go on after this one was killed: guests have to connect again.
+    /// State for restoring the devices after this process is killed: guests must connect again.
     pub(crate) fn save(&self) -> DevicesState {
         self.state(None, None, None)
     }
 
-    /// Restores devices of another process. Their threads wait until the last result is dropped; until then nothing is
-    /// rung, sent, or written to the guest. After a process that was killed, they are new ones.
+    /// Restores another process's devices. Their threads wait until the last result is dropped; until then nothing is
+    /// rung, sent, or written to the guest. After a killed process, the devices are new ones.
     pub(crate) fn restore(
         site: &Site,
         config: Config,
         backend: Arc<dyn Backend>,
         state: DevicesState,
     ) -> Result<(Devices, [Paused; 2]), BadState> {
-        let (told, told_shown) = (state.ptnet.told(), state.shown.told());
+        let told = state.ptnet.told();
+        let told_shown = state.shown.told();
         let DevicesState { memory, ptnet, shown } = state;
         let machine = memory.map(|memory| Machine::restore(&config, memory)).transpose()?.unwrap_or_default();
         let machine = Arc::new(machine);
@@ -111,14 +112,15 @@ impl Devices {
     }
 }
 
-/// The ptnet device of another process, with its hypervisor.
+/// Restores another process's ptnet device, with its hypervisor.
 fn restore_ptnet(
     config: &Config,
     machine: &Arc<Machine>,
     backend: &Arc<dyn Backend>,
     client: ClientState<Option<Registers>>,
 ) -> Result<Came<PtnetDevice>, BadState> {
-    let (registers, fault) = (client.device.ok_or_else(|| BadState::new("its registers are missing"))?, Fault::new()?);
+    let registers = client.device.ok_or_else(|| BadState::new("its registers are missing"))?;
+    let fault = Fault::new()?;
     let device = PtnetDevice::continued(config, machine, backend, &fault).map_err(BadState::new)?;
     let mut session = Session::restore(device, PtnetDevice::vectors(config), &fault, client.session)?;
     let (device, host) = session.device();
@@ -126,13 +128,14 @@ fn restore_ptnet(
     Ok(Came::Continued(client.connection.take()?, Box::new(session), fault))
 }
 
-/// The memory device of another process, with its hypervisor.
+/// Restores another process's memory device, with its hypervisor.
 fn restore_memory(
     config: &Config,
     machine: &Arc<Machine>,
     client: ClientState<Option<Registers>>,
 ) -> Result<Came<MemoryDevice>, BadState> {
-    let (device, fault) = (MemoryDevice::new(config, machine).map_err(BadState::new)?, Fault::new()?);
+    let device = MemoryDevice::new(config, machine).map_err(BadState::new)?;
+    let fault = Fault::new()?;
     let session = Session::restore(device, MemoryDevice::VECTORS, &fault, client.session)?;
     Ok(Came::Continued(client.connection.take()?, Box::new(session), fault))
 }

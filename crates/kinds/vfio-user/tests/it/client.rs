@@ -1,4 +1,4 @@
-//! A small device, used by another implementation's client; and by clients that get everything wrong.
+//! A small device, used by another implementation's client, and by clients that violate the protocol.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
@@ -21,8 +21,8 @@ use proptest::prelude::*;
 
 const MEMORY: u64 = 1 << 16;
 
-/// Registers that keep what is written, except three: 0 rings a vector, 4 copies a word within the guest's memory, 8
-/// counts resets.
+/// Registers that store writes, except three: 0 rings a vector, 4 copies a word within the guest's memory, 8 counts
+/// resets.
 struct Toy {
     config: ConfigSpace,
     registers: [u8; 256],
@@ -97,12 +97,14 @@ struct Server {
 }
 
 impl Server {
-    /// Serves one client after the other.
+    /// Serves one client after another.
     fn start() -> Server {
         let dir = tempfile::tempdir().unwrap();
         let listener = std::os::unix::net::UnixListener::bind(dir.path().join("s")).unwrap();
-        let (stop, ended) = (Arc::new(Doorbell::new().unwrap()), Arc::<Mutex<Vec<Ended>>>::default());
-        let (stopped, list) = (Arc::clone(&stop), Arc::clone(&ended));
+        let stop = Arc::new(Doorbell::new().unwrap());
+        let ended = Arc::<Mutex<Vec<Ended>>>::default();
+        let stopped = Arc::clone(&stop);
+        let list = Arc::clone(&ended);
         let thread = std::thread::spawn(move || {
             loop {
                 let (socket, _) = listener.accept().unwrap();
@@ -127,14 +129,14 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.ring();
-        // In case it waits for a client.
+        // In case it is waiting for a client.
         let _last = std::os::unix::net::UnixStream::connect(self.path());
         let _ = self.thread.take().unwrap().join();
     }
 }
 
-/// Objective: another implementation's client finds the device, maps its memory, reads and writes registers, hears its
-/// interrupts, lets it reach guest memory and takes it away again, and resets it.
+/// Objective: another implementation's client finds the device, maps its memory, reads and writes registers, gets its
+/// interrupts, gives it access to guest memory and withdraws it, and resets it.
 #[test]
 fn another_client() {
     let server = Server::start();
@@ -185,8 +187,7 @@ fn greeted() -> Session<Toy> {
     session
 }
 
-/// Objective: what breaks the protocol ends the connection by its name, what asks for the impossible gets an error
-/// number.
+/// Objective: a protocol violation ends the connection with its reason; an impossible request gets an error number.
 #[test]
 fn breaches() {
     let refused = |m: Message| Session::new(Toy::new().0, VECTORS, &Fault::new().unwrap()).handle(m).unwrap_err();
@@ -214,7 +215,7 @@ fn breaches() {
     assert_eq!(short.unwrap_err(), Refused::Short(10));
 }
 
-/// Objective: our own client reads what it wrote, posted or not, in this order, and is told of refusals.
+/// Objective: our own client reads its writes, posted or not, in this order, and gets refusals.
 #[test]
 fn our_client() {
     let server = Server::start();
@@ -230,21 +231,21 @@ fn our_client() {
     }
     assert_eq!(client.read(0, 1 << 40, &mut value).unwrap_err().raw_os_error(), Some(22));
     assert_eq!(client.unmap(0x1000, 0).unwrap_err().raw_os_error(), Some(22));
-    // Where there is nothing, nothing is forgotten.
+    // Removing an absent window is not an error.
     client.unmap(0x1000, 0x1000).unwrap();
 }
 
-/// Objective: a client that never pauses, whose messages fill each read to its end, does not keep the server from
-/// ending.
+/// Objective: a client that never pauses, with messages that fill each read, does not keep the server from ending.
 #[test]
 fn flood() {
     use std::io::Write;
     let (mut client, ours) = std::os::unix::net::UnixStream::pair().unwrap();
     rustix::net::sockopt::set_socket_send_buffer_size(&client, 1 << 20).unwrap();
     ours.set_nonblocking(true).unwrap();
-    let (mut session, stop) = (greeted(), Doorbell::new().unwrap());
+    let mut session = greeted();
+    let stop = Doorbell::new().unwrap();
     let numbers = |all: &[u32]| all.iter().flat_map(|n| n.to_ne_bytes()).collect::<Vec<_>>();
-    // The first vector rings the bell that is to end it all.
+    // The first vector rings the doorbell that should end everything.
     let fds = vec![stop.as_fd().try_clone_to_owned().unwrap()];
     session.handle(message(command::DEVICE_SET_IRQS, &numbers(&[20, 4 | 1 << 5, 2, 0, 1]), fds)).unwrap();
     let write = |at: u32, first: u32| {
@@ -258,8 +259,7 @@ fn flood() {
     assert!(last < 1999, "it went on to the end");
 }
 
-/// Objective: a length that cannot be, and a client that stops in the middle, end the connection; the next client is
-/// served.
+/// Objective: an impossible length and a client that stops in the middle end the connection; the next client is served.
 #[test]
 fn lengths() {
     use std::io::{Read, Write};
@@ -291,7 +291,7 @@ proptest! {
     }
 }
 
-/// Objective: a client that has stopped in the middle of a message keeps nobody from stopping.
+/// Objective: a client that has stopped in the middle of a message does not block the service's end.
 #[test]
 fn stopped_in_the_middle() {
     use std::io::Write;
@@ -320,7 +320,7 @@ fn answer(client: &mut std::os::unix::net::UnixStream) -> (u16, u16, u32) {
     (header.id, header.command, header.errno())
 }
 
-/// Serves that session until `client` has done its part. Returns the session.
+/// Serves that session while `client` runs. Returns the session.
 fn served(ours: &OwnedFd, mut session: Session<Toy>, client: impl FnOnce()) -> Session<Toy> {
     let stop = Doorbell::new().unwrap();
     std::thread::scope(|scope| {
@@ -332,15 +332,16 @@ fn served(ours: &OwnedFd, mut session: Session<Toy>, client: impl FnOnce()) -> S
     session
 }
 
-/// Objective: messages that come in pieces, and many together, with descriptors or without, are served; what has not
-/// been when the service stops is served by the session that goes on with its state.
+/// Objective: messages in pieces, and many together, with descriptors or without, are served; those not served when the
+/// service stops are served by the restored session.
 #[test]
 fn in_pieces() {
     use std::io::Write;
     let (mut client, ours) = std::os::unix::net::UnixStream::pair().unwrap();
     client.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
     ours.set_nonblocking(true).unwrap();
-    let (ours, (file, ..)) = (OwnedFd::from(ours), sealed_memfd("guest", 1 << 16, Pages::Ordinary).unwrap());
+    let ours = OwnedFd::from(ours);
+    let (file, ..) = sealed_memfd("guest", 1 << 16, Pages::Ordinary).unwrap();
     let header = |id, command| Header { id, command, ..Header::default() };
     let write = |at: u32, data: u32| {
         let numbers = [at, 0, 0, 4, data].map(u32::to_ne_bytes).concat();
@@ -360,7 +361,7 @@ fn in_pieces() {
         let map = header(4, command::DMA_MAP).question(&window);
         netvale_fdio::send(&client, &map, &[file.as_fd()], rustix::net::SendFlags::empty()).unwrap();
         assert_eq!(answer(&mut client), (4, command::DMA_MAP, 0));
-        // The beginning of another one.
+        // The start of another one.
         client.write_all(&write(104, 7)[..20]).unwrap();
     });
     assert_eq!(session.device().0.registers[100..104], 999u32.to_le_bytes());

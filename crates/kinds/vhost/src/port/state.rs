@@ -1,5 +1,5 @@
-//! What another process needs to go on with a port, and with its front end where the conversation stopped: at any time
-//! ([`VhostPort::save`]), or exactly, while the workers are parked ([`VhostPort::save_parked`]).
+//! Saved state of a port and the conversation with its front end: at any time ([`VhostPort::save`]), or exactly, while
+//! the workers are parked ([`VhostPort::save_parked`]).
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use crate::proto::device::{Device, NetConfig};
 use crate::proto::state::{DeviceState, mac_of};
 use crate::proto::wire::Inbox;
 
-/// A port.
+/// State of a port.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct VhostState {
     /// Its listening socket, if it listens.
     pub listener: Option<Fd>,
     /// Number of front ends so far.
     pub connections: u64,
-    /// Why the last front end was disconnected.
+    /// Reason for the last disconnection of a front end.
     pub last_error: Option<String>,
-    /// How often the front end changed something: descriptors alone do not show it.
+    /// Number of changes by the front end: descriptors alone do not show them.
     pub changes: u64,
     /// Kicks sent and received, of each queue.
     pub kicks: Vec<(u64, u64)>,
@@ -32,18 +32,18 @@ pub struct VhostState {
     pub peer: Option<PeerState>,
 }
 
-/// A front end.
+/// State of a front end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerState {
     /// Its connection.
     pub socket: Fd,
     /// The device.
     pub device: DeviceState,
-    /// What came of a message.
+    /// The partly received message.
     pub unread: UnreadState,
 }
 
-/// What came of a message, with its descriptors, when the thread paused.
+/// A message, with its descriptors, as far as it was received when the thread paused.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnreadState {
     pub(crate) bytes: Vec<u8>,
@@ -51,17 +51,17 @@ pub struct UnreadState {
 }
 
 impl VhostPort {
-    /// Asks the thread to pause, which [`VhostPort::save_parked`] then waits for.
+    /// Asks the thread to pause; [`VhostPort::save_parked`] waits for that.
     pub fn ask_to_pause(&self) -> AskedToPause {
         self.service.ask_to_pause()
     }
 
-    /// What a successor needs to go on with the port, whose conversation stands still until the second part is dropped.
-    /// The workers must be parked, and stay so until the successor goes on, or does not. `None`: it cannot go on,
-    /// because a peer holds the port's thread up, or its guest's memory lies in too many files.
+    /// State for a successor. The port's conversation is paused until the second part is dropped. The workers must be
+    /// parked, and stay parked until the successor resumes or fails. `None`: it cannot be restored, because a peer
+    /// blocks the port's thread, or its guest's memory lies in too many files.
     ///
     /// # Errors
-    /// When the process is out of descriptors.
+    /// The process is out of descriptors.
     pub fn save_parked(&self) -> std::io::Result<Option<(VhostState, Paused)>> {
         let Some(mut paused) = self.service.pause() else { return Ok(None) };
         let said = paused.said.take().and_then(|said| said.downcast::<std::io::Result<UnreadState>>().ok());
@@ -81,9 +81,9 @@ impl VhostPort {
         Ok(Some((state, paused)))
     }
 
-    /// What another process needs to go on with the port after this one ended without notice: all but where running
-    /// queues are, and numbers of kicks. It changes whenever [`VhostPort::on_change`] says so. `None`: it could not go
-    /// on, as the guest's memory lies in too many files.
+    /// State for restoring the port after this process ends without notice: all but the positions of running queues and
+    /// the numbers of kicks. It changes whenever [`VhostPort::on_change`] calls. `None`: it cannot be restored, as the
+    /// guest's memory lies in too many files.
     pub fn save(&self) -> Option<VhostState> {
         let told = self.service.state();
         let Kept { changes, last } = self.service.kept();
@@ -102,12 +102,12 @@ impl VhostPort {
         })
     }
 
-    /// Has the port's thread call this whenever [`VhostPort::save`] changed. Only the first call counts.
+    /// Has the port's thread call `call` whenever [`VhostPort::save`] changes. Only the first registration counts.
     pub fn on_change(&self, call: impl Fn() + Send + Sync + 'static) {
         self.service.on_change(call);
     }
 
-    /// Adds where its queues are. Returns whether that is known.
+    /// Adds the positions of its queues. Returns whether they are known.
     fn stopped_at(&self, device: &mut DeviceState) -> bool {
         for (seat, ring) in self.seats.iter().zip(&mut device.rings) {
             let Ok(queue) = seat.queue.control() else { return false };
@@ -122,28 +122,28 @@ impl VhostPort {
     }
 }
 
-/// What is kept of a connected front end.
+/// State kept of a connected front end.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Connected {
-    /// Nobody could go on with it.
+    /// No other process could restore it.
     Unknown,
-    /// What it set up.
+    /// Its setup.
     To(Arc<PeerState>),
 }
 
 impl Connected {
-    /// What a front end has set up by now.
+    /// The current setup of a front end.
     pub(crate) fn to(socket: &Arc<OwnedFd>, device: &Device) -> Connected {
         let peer = |device| PeerState { socket: Fd::shared(socket), device, unread: UnreadState::default() };
         device.state().map_or(Connected::Unknown, |device| Connected::To(Arc::new(peer(device))))
     }
 }
 
-/// A front end that connected, or that another process went on with.
+/// A front end, new or restored.
 pub(crate) struct Front {
     pub(crate) socket: Arc<OwnedFd>,
     pub(crate) inbox: Inbox,
-    /// `None`: it has said nothing yet.
+    /// `None`: it has not sent anything yet.
     pub(crate) device: Option<Device>,
 }
 
@@ -166,7 +166,7 @@ impl Front {
         Ok(Front { socket: Arc::new(socket), inbox, device: Some(device) })
     }
 
-    /// What is kept of a front end that another process left.
+    /// State kept of a restored front end.
     pub(crate) fn kept(&self) -> Option<Connected> {
         self.device.as_ref().map(|device| Connected::to(&self.socket, device))
     }

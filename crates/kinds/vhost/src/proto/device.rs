@@ -1,5 +1,5 @@
-//! The device: the effect of each message of a front end. It knows nothing of sockets. Its MTU is the longest packet
-//! that a driver is told to send.
+//! The device: the effect of each message of a front end. It does not depend on sockets. Its MTU is the longest packet
+//! that a driver may send.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -36,18 +36,18 @@ pub(super) const NO_FD: u64 = 1 << 8;
 /// Flag of SET_VRING_ADDR, `VHOST_VRING_F_LOG`: the ring's pages are logged, too.
 const LOG_RING: u32 = 1;
 
-/// The MTU that a device offers, in bytes. It may change while the device is in use: a driver reads it when it starts.
-/// Clones are the same.
+/// The MTU that a device offers, in bytes. It may change while the device is in use; a driver reads it when it starts.
+/// Clones share one value.
 #[derive(Clone, Debug, Default)]
 pub struct OfferedMtu(Arc<AtomicU16>);
 
 impl OfferedMtu {
-    /// It is that, from now on.
+    /// Sets it.
     pub fn set(&self, mtu: u16) {
         self.0.store(mtu, Ordering::Relaxed);
     }
 
-    /// What it is.
+    /// Returns it.
     pub fn get(&self) -> u16 {
         self.0.load(Ordering::Relaxed)
     }
@@ -92,19 +92,19 @@ pub(super) struct Vring {
     pub(super) enabled: bool,
     pub(super) started: bool,
     pub(super) log: bool,
-    /// How it begins the next time.
+    /// Its start position for the next start.
     pub(super) begin: Begin,
 }
 
-/// Where a queue begins.
+/// Start position of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Begin {
-    /// Where the front end says, unless the record of what is in flight says otherwise.
+    /// The front end's base, unless the in-flight record differs.
     #[default]
     Told,
-    /// At its base, where it stopped in another process, which may go on itself: nothing is written.
+    /// The base at which another process stopped; that process may still resume, so nothing is written.
     Stopped,
-    /// Where another process left it without notice: the record says that, or the used ring.
+    /// The position at which another process ended without notice, from the record or the used ring.
     Lost,
 }
 
@@ -118,17 +118,17 @@ pub struct Device {
     pub(super) features: u64,
     pub(super) protocol: u64,
     pub(super) status: u64,
-    /// Its front end has said that it is its.
+    /// Whether its front end has claimed it (SET_OWNER).
     owned: bool,
     pub(super) log: Option<Arc<DirtyLog>>,
     pub(super) inflight: Option<Arc<Inflight>>,
-    /// A frame that waits for the first transmit queue to run.
+    /// An announcement to send once the first transmit queue runs.
     pub(super) announcement: Option<[u8; 60]>,
 }
 
 impl Device {
     /// Creates a device with two seats per queue pair: one for frames to the driver, one for frames from it. Workers
-    /// report at `fault` what its driver did wrong.
+    /// report its driver's violations to `fault`.
     pub fn new(config: NetConfig, seats: Vec<Arc<Seat<Live>>>, fault: Fault) -> Device {
         let vrings = seats.iter().map(|_| Vring::default()).collect();
         Device {
@@ -147,12 +147,12 @@ impl Device {
         }
     }
 
-    /// Features the driver acknowledged.
+    /// Features that the driver acknowledged.
     pub fn features(&self) -> u64 {
         self.features
     }
 
-    /// Where workers report what its driver did wrong.
+    /// The fault to which workers report its driver's violations.
     pub fn fault(&self) -> Fault {
         self.fault.clone()
     }
@@ -162,7 +162,7 @@ impl Device {
         self.vrings.iter().filter(|v| v.started).count()
     }
 
-    /// Executes a message. Returns the answer, if one is due.
+    /// Executes a message. Returns the answer, if any.
     ///
     /// # Errors
     /// [`Refused`]: the connection must end.
@@ -178,7 +178,7 @@ impl Device {
         if !m.fds.is_empty() {
             return Err(Refused::Fds { request: asked, fds: m.fds.len() });
         }
-        // User-Mode Linux wants an answer even to the request that says it may have answers.
+        // User-Mode Linux wants an answer even to the request that enables answers.
         let ack = m.needs_ack() && self.protocol & protocol::REPLY_ACK != 0;
         Ok(answer.map(|payload| Message::reply(asked, payload)).or_else(|| {
             let done = || Message::reply(asked, 0u64.to_le_bytes().to_vec());
@@ -210,17 +210,18 @@ impl Device {
             request::GET_MAX_MEM_SLOTS => return number(MAX_REGIONS as u64),
             request::SET_MEM_TABLE => self.set_memory_table(m)?,
             request::ADD_MEM_REG => {
-                let (spec, fds) = (m.region(8)?, m.take_fds(1)?);
+                let spec = m.region(8)?;
+                let fds = m.take_fds(1)?;
                 let fd = fds.first().ok_or(Refused::Size(m.request))?;
-                // QEMU before 8.2 sends it once for every queue pair.
+                // QEMU before 8.2 sends it once per queue pair.
                 if !self.memory.has(&spec) {
                     self.set_memory(self.memory.with(spec, fd)?)?;
                 }
             }
             request::REM_MEM_REG => {
-                // Some front ends send the file along, which is useless.
+                // Some front ends send the file along; it is useless.
                 m.fds.clear();
-                // And some send this, too.
+                // Some send this, too.
                 let spec = m.region(8)?;
                 match self.memory.without(spec) {
                     Err(MemoryError::NoSuch(_)) => {}
@@ -228,16 +229,16 @@ impl Device {
                 }
             }
             request::GET_CONFIG => return self.get_config(m).map(Some),
-            // The driver may not write anything in the configuration space; frames of any length are accepted.
+            // The driver cannot write the configuration space; frames of any length are accepted.
             request::SET_CONFIG | request::NET_SET_MTU => {}
             request::SET_STATUS => self.set_status(m.u64()?)?,
             request::GET_STATUS => return number(self.status),
             request::SET_LOG_BASE => {
                 self.set_log(m)?;
-                // Front ends want an answer, and differ in its length: none objects to its own words.
+                // Front ends want an answer, and differ in its length: each accepts its own payload.
                 return Ok(Some(std::mem::take(&mut m.payload)));
             }
-            // For notifications of marks: never used, as nobody waits for marks.
+            // For notifications of marks: unused, as no front end waits for marks.
             request::SET_LOG_FD => drop(m.take_fds(1)?),
             request::SET_INFLIGHT_FD => self.set_inflight(m)?,
             request::SEND_RARP => self.announce(m)?,
@@ -278,7 +279,7 @@ impl Device {
                 let call = self.vrings[i].call.clone();
                 if let Some(live) = self.queue(i)?.as_mut() {
                     live.call = call;
-                    // What was used before it came is not forgotten.
+                    // Buffers used before it arrived are notified, too.
                     live.notify();
                 }
             }
@@ -302,20 +303,20 @@ impl Device {
         Ok(None)
     }
 
-    /// Several queues are selected through a control queue, which belongs to the front end: one that has none,
-    /// User-Mode Linux, would refuse a device that offers several.
+    /// A driver selects several queues through a control queue, which belongs to the front end. User-Mode Linux has no
+    /// control queue, and would refuse a device that offers several queues.
     fn offered(&self) -> u64 {
         if self.config.pairs > 1 { OFFERED } else { OFFERED & !MQ }
     }
 
-    /// A device of one pair does not offer queue pairs here, either: User-Mode Linux takes the number for that of
+    /// A device of one pair does not offer queue pairs here, either: User-Mode Linux would take the number as that of
     /// single queues.
     fn protocol_offered(&self) -> u64 {
         if self.config.pairs > 1 { PROTOCOL_OFFERED } else { PROTOCOL_OFFERED & !protocol::MQ }
     }
 
-    /// QEMU asks before it owns the device, keeps a network card's configuration space itself, and warns of a device
-    /// that offers one. The others (User-Mode Linux, rust-vmm) own it first, and may read the address there.
+    /// QEMU asks before it owns the device, keeps a network card's configuration space itself, and warns about a device
+    /// that offers one. Others (User-Mode Linux, rust-vmm) own it first, and may read the address there.
     fn protocol_told(&self) -> u64 {
         let offered = self.protocol_offered();
         if self.owned { offered } else { offered & !protocol::CONFIG }
@@ -340,7 +341,7 @@ impl Device {
         let word = |i: usize| payload.get(i..i + 4).and_then(|b| b.first_chunk()).map(|b| u32::from_le_bytes(*b));
         let (Some(offset), Some(size)) = (word(0), word(4)) else { return Err(Refused::Size(m.request)) };
         let config = self.config.bytes();
-        // Offset, size, flags, then the bytes; those behind ours are zero.
+        // Offset, size, flags, then the bytes; bytes after ours are zero.
         let into = payload.get_mut(12..).filter(|b| b.len() == size as usize).ok_or(Refused::Size(m.request))?;
         for (k, byte) in into.iter_mut().enumerate() {
             *byte = config.get(offset as usize + k).copied().unwrap_or(0);
@@ -378,7 +379,8 @@ impl Device {
             return Err(Refused::Time { request: m.request, queue: i });
         }
         let v = &mut self.vrings[i as usize];
-        (v.addresses, v.log) = (Some(addresses), (head >> 32) as u32 & LOG_RING != 0);
+        v.addresses = Some(addresses);
+        v.log = (head >> 32) as u32 & LOG_RING != 0;
         self.tell_logs()
     }
 
@@ -402,14 +404,15 @@ impl Device {
         Ok((i as usize, bell.transpose().map_err(|_| Refused::NoEventfd(m.request))?))
     }
 
-    /// Starts a queue that has all it needs.
+    /// Starts a queue once it is complete.
     fn start(&mut self, i: usize) -> Result<(), Refused> {
         let bad = || Refused::Ring(i as u32);
         let has = |bit: u64| self.features & bit != 0;
         let features = QueueFeatures::of(self.features);
         let enabled_at_once = !has(PROTOCOL_FEATURES);
         let log = self.live_log();
-        let (v, seat) = (&mut self.vrings[i], &self.seats[i]);
+        let v = &mut self.vrings[i];
+        let seat = &self.seats[i];
         let addresses = v.addresses.ok_or_else(bad)?;
         let mut queue = Queue::new(&self.memory, v.size, addresses, v.base, features).ok_or_else(bad)?;
         let begin = std::mem::take(&mut v.begin);
@@ -438,11 +441,11 @@ impl Device {
             wake.add_peer(kick).map_err(Refused::System)?;
         }
         if begin == Begin::Lost {
-            // The other process may not have come to it.
+            // The other process may not have notified the driver.
             live.notify();
         }
         if seat.wake.is_none() && begin != Begin::Stopped {
-            // Nobody sleeps until buffers are posted: full is full.
+            // No worker sleeps until buffers are posted: full is full.
             live.queue.disarm();
         }
         v.started = true;
@@ -452,14 +455,15 @@ impl Device {
         self.deliver_announcement()
     }
 
-    /// Gives access to a queue, where it is.
+    /// Gives access to a queue in its seat.
     pub(super) fn queue(&self, i: usize) -> Result<Control<'_, Live>, Refused> {
         self.seats[i].queue.control().map_err(in_use(i))
     }
 
-    /// Takes a queue away from the workers. Returns where it stopped.
+    /// Takes a queue away from the workers. Returns its position.
     fn halt(&mut self, i: usize) -> Result<u32, Refused> {
-        let (v, seat) = (&mut self.vrings[i], &self.seats[i]);
+        let v = &mut self.vrings[i];
+        let seat = &self.seats[i];
         if let (true, Some(wake), Some(kick)) = (v.started, &seat.wake, &v.kick) {
             wake.remove(kick);
         }
@@ -470,11 +474,12 @@ impl Device {
 
     fn stop(&mut self, i: usize) -> Result<u32, Refused> {
         let base = self.halt(i)?;
-        (self.vrings[i].base, self.vrings[i].kick) = (base, None);
+        self.vrings[i].base = base;
+        self.vrings[i].kick = None;
         Ok(base)
     }
 
-    /// Takes all queues down for good: the driver starts over.
+    /// Takes all queues down for good: the driver restarts.
     fn reset(&mut self) -> Result<(), Refused> {
         (0..self.vrings.len()).try_for_each(|i| self.close_record(i))?;
         (0..self.vrings.len()).try_for_each(|i| self.stop(i).map(drop))
@@ -491,7 +496,7 @@ impl Drop for Device {
     }
 }
 
-/// Opens the record of queue `i`, if there is to be one. Moves the queue to where it begins.
+/// Opens the record of queue `i`, if it has one, and moves the queue to its start position.
 fn record(
     region: Option<&Arc<Inflight>>,
     i: usize,

@@ -1,4 +1,4 @@
-//! vhost-user messages: a header of 12 bytes, a payload, descriptors beside it.
+//! vhost-user messages: a header of 12 bytes, a payload, and descriptors.
 
 use std::os::fd::OwnedFd;
 
@@ -56,7 +56,7 @@ pub mod request {
     pub const GET_STATUS: u32 = 40;
 }
 
-/// Protocol features, beside virtio's.
+/// Protocol features, in addition to virtio's.
 #[allow(missing_docs)]
 pub mod protocol {
     pub const MQ: u64 = 1 << 0;
@@ -71,7 +71,7 @@ pub mod protocol {
     pub const STATUS: u64 = 1 << 16;
 }
 
-/// Why a message is refused. The connection ends.
+/// The reason for refusing a message; it ends the connection.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refused {
     /// The flags are of another version.
@@ -88,10 +88,10 @@ pub enum Refused {
         /// Its size.
         size: u32,
     },
-    /// What came of a message at another process is no beginning of one.
+    /// Another process's partly received message is not the beginning of a message.
     #[error("{0} unread bytes, which are more than a message's")]
     Unread(usize),
-    /// Another process left a queue, and nothing says where it stopped.
+    /// A queue of another process, without a known position.
     #[error("nothing says where packed queue {0} stopped: its front end keeps no record of buffers in flight")]
     Position(usize),
     /// The payload has the wrong size for this request.
@@ -108,10 +108,10 @@ pub enum Refused {
     /// A kick, call or error descriptor is not an eventfd.
     #[error("request {0} with a descriptor that is no eventfd")]
     NoEventfd(u32),
-    /// The request is unknown, or was not offered.
+    /// The request is unknown or was not offered.
     #[error("request {0} is unknown, or was not offered")]
     Unknown(u32),
-    /// It must be taken away or changed, and a worker does not leave it.
+    /// A queue must be removed or changed, but a worker holds it.
     #[error("queue {queue}: {why}")]
     InUse {
         /// The queue.
@@ -147,7 +147,7 @@ pub enum Refused {
     System(rustix::io::Errno),
 }
 
-/// A message.
+/// A vhost-user message.
 #[derive(Debug, Default)]
 pub struct Message {
     /// Number of the request.
@@ -163,10 +163,12 @@ pub struct Message {
 /// Reads a header: request, flags, size.
 ///
 /// # Errors
-/// Fails on a version or a size that no message has.
+/// An invalid version or size.
 pub fn header(bytes: &[u8; HEADER]) -> Result<(u32, u32, usize), Refused> {
     let word = |i: usize| u32::from_le_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]]);
-    let (request, flags, size) = (word(0), word(4), word(8));
+    let request = word(0);
+    let flags = word(4);
+    let size = word(8);
     if flags & 3 != VERSION {
         return Err(Refused::Version(flags));
     }
@@ -204,7 +206,7 @@ impl Message {
         self.flags & NEED_REPLY != 0
     }
 
-    /// Header and payload.
+    /// Returns header and payload.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEADER + self.payload.len());
         for word in [self.request, self.flags, self.payload.len() as u32] {
@@ -217,7 +219,7 @@ impl Message {
     /// The payload as one number.
     ///
     /// # Errors
-    /// Fails if the payload is not one number.
+    /// The payload is not a single number.
     pub fn u64(&self) -> Result<u64, Refused> {
         match *self.payload.as_slice() {
             [a, b, c, d, e, f, g, h] => Ok(u64::from_le_bytes([a, b, c, d, e, f, g, h])),
@@ -228,7 +230,7 @@ impl Message {
     /// The payload as a queue's index and a number.
     ///
     /// # Errors
-    /// Fails if the payload is something else.
+    /// The payload is anything else.
     pub fn vring_state(&self) -> Result<(u32, u32), Refused> {
         let both = self.u64()?;
         Ok((both as u32, (both >> 32) as u32))
@@ -237,7 +239,7 @@ impl Message {
     /// The numbers of a payload, 8 bytes each, from byte `at` on.
     ///
     /// # Errors
-    /// The message has fewer bytes.
+    /// The message is too short.
     pub fn words<const N: usize>(&self, at: usize) -> Result<[u64; N], Refused> {
         let mut words = [0; N];
         for (i, word) in words.iter_mut().enumerate() {
@@ -250,7 +252,7 @@ impl Message {
     /// Reads a memory region in the payload at byte `at`: guest address, size, user address, offset.
     ///
     /// # Errors
-    /// Fails if the payload is too short.
+    /// The payload is too short.
     pub fn region(&self, at: usize) -> Result<RegionSpec, Refused> {
         let [guest, size, user, offset] = self.words(at)?;
         Ok(RegionSpec { guest, size, user, offset })
@@ -259,7 +261,7 @@ impl Message {
     /// Takes exactly `count` descriptors.
     ///
     /// # Errors
-    /// Fails if the message has more or fewer.
+    /// The message has more or fewer.
     pub fn take_fds(&mut self, count: usize) -> Result<Vec<OwnedFd>, Refused> {
         if self.fds.len() == count {
             Ok(std::mem::take(&mut self.fds))
@@ -280,7 +282,7 @@ pub fn put_region(payload: &mut Vec<u8>, spec: &RegionSpec) {
 mod tests {
     use super::*;
 
-    /// Objective: what is written is read back; headers that no message has are refused.
+    /// Objective: a written header reads back; invalid headers are refused.
     #[test]
     fn headers() {
         let m = Message::new(request::SET_VRING_NUM, vec![1; 8]).with_ack();

@@ -1,5 +1,5 @@
-//! The device's part when its guest moves to another host, or its front end outlives this process: the dirty log, the
-//! record of buffers in flight, the announcement of a guest that has arrived.
+//! The device's part in a guest's migration, and in a front end that outlives this process: the dirty log, the
+//! in-flight record, the announcement of a guest that has arrived.
 
 use std::sync::Arc;
 
@@ -39,13 +39,14 @@ impl Device {
     pub(super) fn tell_logs(&self) -> Result<(), Refused> {
         for (i, v) in self.vrings.iter().enumerate() {
             if let Some(live) = self.queue(i)?.as_mut() {
-                (live.log, live.log_ring) = (self.live_log(), v.log);
+                live.log = self.live_log();
+                live.log_ring = v.log;
             }
         }
         Ok(())
     }
 
-    /// GET_INFLIGHT_FD: makes the region. Returns its size and offset, and the numbers of the request.
+    /// GET_INFLIGHT_FD: creates the region. Returns its size and offset, and the numbers of the request.
     pub(super) fn make_inflight(&self, m: &Message) -> Result<Message, Refused> {
         let (queues, size) = self.inflight_shape(m)?;
         let len = inflight::bytes(queues, size, self.features & RING_PACKED != 0);
@@ -59,7 +60,7 @@ impl Device {
         Ok(answer)
     }
 
-    /// SET_INFLIGHT_FD: maps the region, made by this process or by an earlier one.
+    /// SET_INFLIGHT_FD: maps the region, created by this process or an earlier one.
     pub(super) fn set_inflight(&mut self, m: &mut Message) -> Result<(), Refused> {
         let (queues, size) = self.inflight_shape(m)?;
         let [len, offset] = m.words(0)?;
@@ -71,7 +72,7 @@ impl Device {
         Ok(())
     }
 
-    /// Number of queues, and their size, behind size and offset.
+    /// Number of queues, and their size; they follow size and offset.
     fn inflight_shape(&self, m: &Message) -> Result<(u16, u16), Refused> {
         let half = |at: usize| m.payload.get(at..at + 2).and_then(|b| b.first_chunk()).map(|b| u16::from_le_bytes(*b));
         let (Some(queues), Some(size)) = (half(16), half(18)) else { return Err(Refused::Size(m.request)) };
@@ -81,14 +82,14 @@ impl Device {
         Ok((queues, size))
     }
 
-    /// Closes a queue's record, which is useless once the front end knows where the queue stopped.
+    /// Closes a queue's record: the front end knows the queue's position.
     pub(super) fn close_record(&self, i: usize) -> Result<(), Refused> {
         let record = self.queue(i)?.as_mut().and_then(|live| live.inflight.take());
         record.iter().for_each(|record| record.close());
         Ok(())
     }
 
-    /// SEND_RARP: announces to the switch where the guest of this address is now.
+    /// SEND_RARP: announces the new location of the guest with this address to the switch.
     pub(super) fn announce(&mut self, m: &Message) -> Result<(), Refused> {
         let mac = m.u64()?.to_le_bytes();
         let frame = rarp([mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]]);
@@ -96,7 +97,7 @@ impl Device {
         self.deliver_announcement()
     }
 
-    /// Gives the announcement to the first transmit queue once that runs.
+    /// Hands the announcement to the first transmit queue once that runs.
     pub(super) fn deliver_announcement(&mut self) -> Result<(), Refused> {
         let Some(frame) = self.announcement.filter(|_| self.seats.len() > 1) else { return Ok(()) };
         let given = self.queue(1)?.as_mut().filter(|l| l.enabled).map(|live| live.announce = Some(frame.to_vec()));
@@ -106,7 +107,7 @@ impl Device {
     }
 }
 
-/// A reverse-ARP request of `mac` about itself (RFC 903), to everyone: QEMU announces guests in this way.
+/// A broadcast reverse-ARP request of `mac` for itself (RFC 903), as QEMU announces guests.
 fn rarp(mac: [u8; 6]) -> [u8; 60] {
     let mut frame = [0; 60];
     frame[..6].fill(0xff);

@@ -5,8 +5,8 @@
 //! | [`message`] | messages as bytes |
 //! | [`wire`] | a socket that carries them, with descriptors |
 //! | [`device`] | the effect of messages on netvale's device, without sockets |
-//! | [`state`] | what another process needs to go on with the device |
-//! | `migrate` | the device's part when its guest moves to another host |
+//! | [`state`] | saved state of the device |
+//! | `migrate` | the device's part in a guest's migration |
 
 pub mod device;
 pub mod message;

@@ -1,5 +1,4 @@
-//! What another process needs to go on with a device. It carries that out like messages of the front end, which says no
-//! more about the device.
+//! Saved state of a device. It is restored like messages of the front end; the state has nothing more about the device.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use super::device::{Begin, Device, NO_FD, NetConfig};
 use super::message::{Message, request};
 use crate::inflight::Shape;
 
-/// A device.
+/// State of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceState {
     features: u64,
@@ -24,39 +23,39 @@ pub struct DeviceState {
     status: u64,
     /// Files of its memory.
     files: Vec<Fd>,
-    /// Regions, each with the number of its file.
+    /// Regions, each with the index of its file.
     regions: Vec<(RegionSpec, usize)>,
     log: Option<LogState>,
     inflight: Option<InflightState>,
-    /// Address of a guest that has arrived, which nobody was told yet.
+    /// Address of an arrived guest, not yet announced.
     pub announcement: Option<[u8; 6]>,
     /// The rings.
     pub rings: Vec<RingState>,
 }
 
 impl DeviceState {
-    /// Whether the process ended without saying where its rings stopped.
+    /// Whether the process ended without recording its rings' positions.
     pub fn is_lost(&self) -> bool {
         self.rings.iter().any(|ring| ring.started && ring.position.is_none())
     }
 }
 
-/// The log of pages that were written.
+/// State of the dirty log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct LogState {
-    /// Its length, and where it begins in its file.
+    /// Its length, and its offset in its file.
     place: [u64; 2],
     file: Fd,
 }
 
-/// The record of buffers in flight.
+/// State of the in-flight record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct InflightState {
     shape: Shape,
     file: Fd,
 }
 
-/// A ring.
+/// State of a ring.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingState {
     size: u16,
@@ -65,15 +64,15 @@ pub struct RingState {
     log: bool,
     enabled: bool,
     started: bool,
-    /// Where it stopped, as `GET_VRING_BASE` says it. `None`: the process ended without notice, so that its record or
-    /// its used ring has to say.
+    /// Its position, in the form of `GET_VRING_BASE`. `None`: the process ended without notice, and the record or the
+    /// used ring must show it.
     pub position: Option<u32>,
     kick: Option<Fd>,
     call: Option<Fd>,
 }
 
 impl Device {
-    /// The device as it is now, but for the positions of running rings. `None`: it has too many files to go on with it.
+    /// The current state, without the positions of running rings. `None`: it has too many files to be restored.
     pub fn state(&self) -> Option<DeviceState> {
         let mut files: Vec<Arc<OwnedFd>> = Vec::new();
         let mut regions = Vec::new();
@@ -107,10 +106,10 @@ impl Device {
         })
     }
 
-    /// Restores another process's device. Only that process's mistakes, or a stranger's, make it fail.
+    /// Restores another process's device; fails only if the state is inconsistent.
     ///
     /// # Errors
-    /// [`BadState`], with what would be refused of a front end.
+    /// [`BadState`], with the part that a front end would be refused for.
     pub fn restore(
         config: NetConfig,
         seats: Vec<Arc<Seat<Live>>>,

@@ -19,7 +19,7 @@ pub enum Received {
     Stopped,
 }
 
-/// Waits for a message, or for `stop` to become readable; then a message of which a part came is lost.
+/// Waits for a message, or for `stop` to become readable; then a partly received message is lost.
 ///
 /// # Errors
 /// [`Refused`] if the message is malformed.
@@ -27,7 +27,7 @@ pub fn receive(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> Result<Received,
     Inbox::default().receive(socket, stop)
 }
 
-/// What has come of a message so far.
+/// The part of a message received so far.
 #[derive(Debug, Default)]
 pub struct Inbox {
     bytes: Vec<u8>,
@@ -35,10 +35,10 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// Goes on with what came of a message at another process.
+    /// Restores another process's partly received message.
     ///
     /// # Errors
-    /// [`Refused`] if that is more than a message, or no beginning of one.
+    /// [`Refused`] if that is more than a message, or not the beginning of one.
     pub fn restore(bytes: Vec<u8>, fds: Vec<OwnedFd>) -> Result<Inbox, Refused> {
         let inbox = Inbox { bytes, fds };
         match inbox.missing()? {
@@ -48,12 +48,12 @@ impl Inbox {
         }
     }
 
-    /// What came of a message, and its descriptors.
+    /// The partly received message, and its descriptors.
     pub fn unread(&self) -> (&[u8], &[OwnedFd]) {
         (&self.bytes, &self.fds)
     }
 
-    /// Waits for the rest of a message, or for `stop` to become readable. What comes until then is kept.
+    /// Waits for the rest of a message, or for `stop` to become readable. Bytes received until then are kept.
     ///
     /// # Errors
     /// [`Refused`] if the message is malformed.
@@ -78,7 +78,7 @@ impl Inbox {
         }
     }
 
-    /// The number of bytes without which it is known not to be whole.
+    /// Bytes still missing for certain.
     fn missing(&self) -> Result<usize, Refused> {
         let whole = match self.bytes.first_chunk() {
             None => HEADER,
@@ -116,7 +116,7 @@ impl Inbox {
 /// Sends a message.
 ///
 /// # Errors
-/// Fails if the other side is gone, or does not read.
+/// The other side is gone, or does not read.
 pub fn send(socket: BorrowedFd<'_>, message: &Message) -> Result<(), Refused> {
     let bytes = message.bytes();
     if message.fds.len() > MAX_FDS {

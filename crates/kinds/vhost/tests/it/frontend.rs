@@ -1,4 +1,4 @@
-//! The protocol beside another implementation of it: the front end of the `vhost` crate, which small VMMs are built on.
+//! The protocol against another implementation: the front end of the `vhost` crate, the base of small VMMs.
 
 use crate::common;
 use crate::common::raw;
@@ -30,7 +30,7 @@ const OURS: Protocol = Protocol::MQ
     .union(Protocol::CONFIGURE_MEM_SLOTS)
     .union(Protocol::STATUS);
 
-/// Negotiates all that we offer, and asks for an answer to everything.
+/// Negotiates all our features, and asks for an answer to everything.
 fn negotiated(path: &std::path::Path, queues: u64) -> Frontend {
     let mut front = Frontend::connect(path, queues).unwrap();
     front.set_owner().unwrap();
@@ -43,8 +43,8 @@ fn negotiated(path: &std::path::Path, queues: u64) -> Frontend {
     front
 }
 
-/// Objective: who asks for features before it owns the device, as QEMU does, is not offered a configuration space, of
-/// which QEMU would warn; the others are, as they read the address there.
+/// Objective: a front end that asks for features before it owns the device, as QEMU does, is not offered a
+/// configuration space, as QEMU would warn about it; others are, as they read the address there.
 #[test]
 fn configuration_offered() {
     for owned in [false, true] {
@@ -62,7 +62,7 @@ fn configuration_offered() {
 }
 
 /// Objective: a driver set up by that front end sends, with memory as a table and as hot-plugged slots; each request it
-/// knows of netvale's is answered as it expects.
+/// knows is answered as it expects.
 #[test]
 fn a_queue_by_the_other_front_end() {
     for slots in [false, true] {
@@ -72,7 +72,8 @@ fn a_queue_by_the_other_front_end() {
         let (_, config) = front.get_config(0, 12, VhostUserConfigFlags::WRITABLE, &[0; 12]).unwrap();
         assert_eq!(config[..8], [2, 2, 2, 2, 2, 2, 1, 0], "address, link");
         let (ram, mut queues) = Ram::new(&[8, 8]).unwrap();
-        let (spec, fd) = (ram.spec(), ram.file().unwrap());
+        let spec = ram.spec();
+        let fd = ram.file().unwrap();
         let region = VhostUserMemoryRegionInfo {
             guest_phys_addr: spec.guest,
             memory_size: spec.size,
@@ -101,7 +102,8 @@ fn a_queue_by_the_other_front_end() {
             avail_ring_addr: at.avail,
             log_addr: None,
         };
-        let (kick, call) = (EventFd::new(0).unwrap(), EventFd::new(0).unwrap());
+        let kick = EventFd::new(0).unwrap();
+        let call = EventFd::new(0).unwrap();
         front.set_vring_num(1, 8).unwrap();
         front.set_vring_addr(1, &config).unwrap();
         front.set_vring_base(1, 0).unwrap();
@@ -127,7 +129,7 @@ fn a_queue_by_the_other_front_end() {
     }
 }
 
-/// Objective: a log set up by that front end is taken.
+/// Objective: a log set up by that front end is accepted.
 #[test]
 fn a_log_by_the_other_front_end() {
     let rig = rig();
@@ -139,7 +141,7 @@ fn a_log_by_the_other_front_end() {
     assert_eq!(rig.device.state().last_error, None);
 }
 
-/// Objective: the number of queue pairs is what the port was made with.
+/// Objective: the number of queue pairs is the port's option.
 #[test]
 fn number_of_queues() {
     let dir = tempfile::tempdir().unwrap();

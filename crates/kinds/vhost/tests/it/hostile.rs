@@ -1,4 +1,4 @@
-//! Front ends that break the rules: each is disconnected with a reason, and the next one is served.
+//! Front ends that violate the protocol: each is disconnected with a reason, and the next one is served.
 
 use crate::common;
 use crate::common::raw;
@@ -23,8 +23,8 @@ fn on_a_disk() -> OwnedFd {
     file.into()
 }
 
-/// Objective: every message that breaks a rule ends the connection, with a sentence that says which, and the port
-/// serves a driver that keeps to them right after.
+/// Objective: every message that breaks a rule ends the connection with a sentence that names the rule, and the port
+/// then serves a well-behaved driver.
 #[test]
 fn bad_messages() {
     type Act = fn(&Raw);
@@ -44,7 +44,7 @@ fn bad_messages() {
         ("with 0 descriptors", |r| r.memory(&[whole()], Vec::new())),
         ("with 1 descriptors", |r| r.say(request::SET_OWNER, Vec::new(), vec![file()])),
         ("overlap", |r| r.memory(&[whole(), whole()], vec![file(), file()])),
-        // Its file system could be one that never brings a page.
+        // Its file system may never supply a page.
         ("not in memory", |r| r.memory(&[whole()], vec![on_a_disk()])),
         ("behind its file", |r| r.memory(&[RegionSpec { size: 2 * SIZE, ..whole() }], vec![file()])),
         ("out of range", |r| r.say(request::SET_LOG_BASE, [0xff; 16].to_vec(), vec![file()])),
@@ -57,7 +57,7 @@ fn bad_messages() {
             let words = [2 * SIZE, 0, 2 | 8 << 16];
             r.say(request::SET_INFLIGHT_FD, words.iter().flat_map(|w| w.to_le_bytes()).collect(), vec![file()]);
         }),
-        // Writing to these does something else than waking a guest, or they decide for themselves how long it takes.
+        // A write to these does not wake a guest, or takes as long as they like.
         ("request 13 with a descriptor that is no eventfd", |r| r.bell(request::SET_VRING_CALL, file())),
         ("request 12 with a descriptor that is no eventfd", |r| {
             r.bell(request::SET_VRING_KICK, rustix::event::epoll::create(CreateFlags::CLOEXEC).unwrap());
@@ -87,8 +87,7 @@ fn bad_messages() {
     assert!(cross(&driver_end, &mut rig.end, &frames, 8) == frames);
 }
 
-/// Objective: a front end that stops in the middle of a message holds nobody up, neither the switch nor the end of the
-/// port.
+/// Objective: a front end that stops in the middle of a message blocks neither the switch nor the end of the port.
 #[test]
 fn half_a_message() {
     let rig = rig();
@@ -99,10 +98,10 @@ fn half_a_message() {
     drop(rig);
 }
 
-/// Objective: rings with jumps and loops stop their queue by name; so does memory that is gone.
+/// Objective: rings with jumps or loops, and lost memory, each stop their queue with the reason.
 #[test]
 fn bad_rings() {
-    // What stands in the transmit queue's rings: descriptors at 0x1000, available ring at 0x1100.
+    // Contents of the transmit queue's rings: descriptors at 0x1000, available ring at 0x1100.
     let loops = |m: &OwnedFd| {
         put(m, 0x1000, &[0x2000, 60 | 1 << 32]);
         put(m, 0x1100, &[1 << 16]);

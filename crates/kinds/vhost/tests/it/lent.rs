@@ -1,4 +1,4 @@
-//! A queue that a worker does not hand back, and one that comes and goes under traffic.
+//! A queue that a worker does not hand back, and one set up again and again under traffic.
 
 #![allow(unsafe_code)]
 
@@ -14,12 +14,12 @@ use netvale_port::{Batch, Ingress};
 use netvale_vhost::proto::message::request;
 use raw::{Raw, Rig, file, put, rig, whole};
 
-/// Starts the transmit queue, with a frame in it, for a front end that says so.
+/// Starts the transmit queue, with one frame in it, of a message-controlled front end.
 fn start(rig: &Rig, memory: &OwnedFd) -> Raw {
     let raw = Raw::new(&rig.path);
     raw.number(request::SET_FEATURES, 1 << 32);
     raw.memory(&[whole()], vec![memory.try_clone().unwrap()]);
-    // A descriptor of a frame behind its header, and the available ring that names it.
+    // The descriptor of a frame with its header, and an available ring with that descriptor.
     put(memory, 0x1000, &[0x2000, 72]);
     put(memory, 0x1100, &[1 << 16]);
     raw.start(1, 0x1000);
@@ -36,18 +36,19 @@ fn used(memory: &OwnedFd) -> u16 {
 fn take(ingress: &mut dyn Ingress) -> Batch {
     let mut batch = Batch::new();
     until("a frame", || {
-        // SAFETY: what was taken is looked at before the ingress releases it.
+        // SAFETY: the frames taken are read before the ingress releases them.
         unsafe { ingress.take(&mut batch) };
         !batch.is_empty()
     });
     batch
 }
 
-/// Objective: a front end that stops a queue while a worker holds a batch of it gets its answer when the batch is
-/// released, and the worker is told that it is waited for.
+/// Objective: a front end that stops a queue while a worker holds a batch gets its answer when the batch is released,
+/// and the worker learns that the control thread waits.
 #[test]
 fn stopped_while_held() {
-    let (mut rig, memory) = (rig(), file());
+    let mut rig = rig();
+    let memory = file();
     let raw = start(&rig, &memory);
     let batch = take(&mut *rig.end.ingress);
     assert!(!rig.end.ingress.is_wanted());
@@ -61,12 +62,12 @@ fn stopped_while_held() {
     until("the queue is stopped", || rig.device.state().now.queues == 0);
 }
 
-/// Objective: a worker that does not release its batch in time costs the front end its connection, and nobody else
-/// anything: the next one is kept out as long as the batch is held, and served then; the old queue is used by nobody
-/// any more.
+/// Objective: a worker that does not release its batch in time costs only its front end the connection. The next one is
+/// kept out while the batch is held, and then served; the old queue is out of use.
 #[test]
 fn never_handed_back() {
-    let (mut rig, memory) = (rig(), file());
+    let mut rig = rig();
+    let memory = file();
     let raw = start(&rig, &memory);
     let batch = take(&mut *rig.end.ingress);
     let began = Instant::now();
@@ -90,11 +91,12 @@ fn never_handed_back() {
     drop(raw);
 }
 
-/// Objective: a queue whose call descriptor and whose memory are set 10,000 times, which takes it out and puts it back,
-/// under full traffic: every frame comes, once, and is given back.
+/// Objective: under full traffic, 10,000 changes of a queue's call descriptor and memory, each of which takes it out
+/// and puts it back, lose and double no frame, and all are given back.
 #[test]
 fn set_again_and_again() {
-    let (mut rig, memory) = (rig(), file());
+    let mut rig = rig();
+    let memory = file();
     let raw = start(&rig, &memory);
     let stop = std::sync::atomic::AtomicBool::new(false);
     let relaxed = std::sync::atomic::Ordering::Relaxed;
@@ -110,7 +112,7 @@ fn set_again_and_again() {
                 rig.end.ingress.release();
                 frames += count;
                 if count > 0 {
-                    // The driver has one frame, which it sends again whenever it comes back.
+                    // The driver has one frame, and sends it again whenever it is given back.
                     assert_eq!(u64::from(used(&memory)), frames & 0xffff);
                     put(&memory, 0x1100, &[((frames + 1) & 0xffff) << 16]);
                 }

@@ -1,4 +1,4 @@
-//! Guests that move, and front ends that outlive us: the dirty log, the announcement, the record of what is in flight.
+//! Migrating guests, and front ends that outlive us: the dirty log, the announcement, the in-flight record.
 
 use crate::common;
 use crate::common::raw;
@@ -25,8 +25,8 @@ fn log_of(log: &OwnedFd) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Objective: while the log is on, the pages of buffers and of the used ring that were written are marked, and no
-/// others; before and after that, none.
+/// Objective: while the log is on, exactly the written pages of buffers and of the used ring are marked; before and
+/// after, no page is.
 #[test]
 fn written_pages_are_logged() {
     let mut rig = rig();
@@ -71,7 +71,7 @@ fn written_pages_are_logged() {
     take(&mut rig.end, |_| ());
 }
 
-/// Objective: a log that is cut short costs the port its front end, with a reason.
+/// Objective: a log that is cut short ends the front end's connection, with a reason.
 #[test]
 fn log_cut_short() {
     let rig = rig();
@@ -96,7 +96,7 @@ fn log_cut_short() {
     until("the front end is gone", || rig.device.state().last_error.is_some_and(|e| e.contains("cut short")));
 }
 
-/// Objective: a guest that has arrived is announced to the switch, once, even if its queue starts later.
+/// Objective: an arrived guest is announced to the switch once, even if its queue starts later.
 #[test]
 fn announcement() {
     let mut rig = rig();
@@ -140,7 +140,7 @@ impl Survivor {
         Survivor { ram, queue_ram, queue, packed, inflight: None }
     }
 
-    /// Connects, and starts the transmit queue at the base of an empty one: the front end was never told of another.
+    /// Connects, and starts the transmit queue at the base of an empty one: the front end knows no other.
     fn connect(&mut self, path: &Path) -> Raw {
         let raw = Raw::new(path);
         raw.number(request::SET_FEATURES, VERSION_1 | if self.packed { RING_PACKED } else { 0 });
@@ -165,7 +165,7 @@ impl Survivor {
         raw
     }
 
-    /// Sends frames of `len` bytes each, and takes back what was used.
+    /// Sends frames of `len` bytes each, and takes back used ones.
     fn send(&mut self, count: usize, len: u32) {
         while let Some(used) = self.queue.next_used().unwrap() {
             self.queue.recycle([used.id]);
@@ -178,8 +178,8 @@ impl Survivor {
     }
 }
 
-/// Objective: a device that ends without notice is followed by one that goes on where it was: every frame arrives, none
-/// twice, though the front end only knows where the queue began.
+/// Objective: after an end without notice, the next device resumes at the right position: every frame arrives once,
+/// though the front end only knows the queue's first position.
 fn goes_on(packed: bool) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
@@ -190,7 +190,7 @@ fn goes_on(packed: bool) {
         let (device, mut end) = open(&path);
         let raw = front.connect(&path);
         until("the queue runs", || device.state().now.queues == 1);
-        // Some arrive at this device, those behind them at the next.
+        // Some arrive at this device, later ones at the next.
         front.send(3, len);
         while take(&mut end, |(bytes, _)| got.push(bytes.len() as u32)) > 0 {}
         front.send(2, len + 1);

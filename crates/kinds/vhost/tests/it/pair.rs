@@ -1,4 +1,4 @@
-//! Our device and our driver, connected by a socket: every layout, frames of all kinds, ends that come and go.
+//! Our device and our driver on a socket: every layout, frames of all kinds, ends that disconnect and return.
 
 use crate::common;
 
@@ -29,7 +29,7 @@ impl Rig {
         let (driver, queues) = VirtioPort::new(BackEnd(path.into()), options).unwrap();
         let mut driver_end = End::first(queues);
         until("both run", || driver.state().now.running && device.state().now.queues == 2 * usize::from(options.pairs));
-        // The driver posts its buffers with its first look.
+        // The driver posts its buffers with its first poll.
         take(&mut driver_end, |_| ());
         Rig { device, device_end, driver, driver_end, _dir: dir }
     }
@@ -40,7 +40,8 @@ fn all_options() -> Vec<DriverOptions> {
     for bits in 0..64u16 {
         let on = |bit: u16| bits & bit != 0;
         let size = if on(8) { 8 } else { 256 };
-        let (in_order, vector) = (on(16), on(32));
+        let in_order = on(16);
+        let vector = on(32);
         let options = DriverOptions {
             packed: on(1),
             mergeable: on(2),
@@ -50,14 +51,14 @@ fn all_options() -> Vec<DriverOptions> {
             vector,
             ..DriverOptions::default()
         };
-        // Several entries together only go with headers that say nothing.
+        // Reading several entries together requires empty headers.
         all.push(DriverOptions { offloads: !vector, ..options });
     }
     all
 }
 
-/// Objective: in every combination of layout, buffers and notification, frames cross both ways whole and in order, over
-/// many rounds of the rings.
+/// Objective: in every combination of layout, buffers and notification, frames cross both ways unchanged and in order,
+/// over many rounds of the rings.
 #[test]
 fn both_ways() {
     for options in all_options() {
@@ -85,12 +86,14 @@ fn segment(payload: usize) -> (Vec<u8>, Offload) {
     bytes[23] = 6;
     bytes[46] = 0x50;
     bytes[47] = 0x10;
-    let (kind, gso_size, hdr_len) = (GsoKind::Tcp4, 1448, 54);
+    let kind = GsoKind::Tcp4;
+    let gso_size = 1448;
+    let hdr_len = 54;
     (bytes, Offload::Gso(Gso { kind, gso_size, hdr_len, csum_start: 34, csum_offset: 16, ecn: false }))
 }
 
-/// Objective: a 64 KiB segment crosses whole and with its work still to be done, where both ends agreed upon that; cut
-/// into segments of the size it asks for, where not.
+/// Objective: a 64 KiB segment crosses whole and with its offload if both ends negotiated that; otherwise cut into
+/// segments of the requested size.
 #[test]
 fn large_segments() {
     for packed in [false, true] {
@@ -115,8 +118,8 @@ fn large_segments() {
     }
 }
 
-/// Objective: where frames may wait, one that is cut is not begun before there is room for all its segments, so that
-/// none is lost; one for which there never is, loses some and does not wait for ever.
+/// Objective: if frames may wait, a frame to be cut only starts once all its segments have room, so none is lost; one
+/// that can never have room loses some and does not wait for ever.
 #[test]
 fn segments_that_wait() {
     let large = vec![segment(60_000)];
@@ -151,7 +154,7 @@ fn segments_that_wait() {
     }
 }
 
-/// Objective: a frame longer than the only buffer there is, without mergeable buffers, costs itself and nothing else.
+/// Objective: a frame longer than the only buffer, without mergeable buffers, loses only itself.
 #[test]
 fn too_long_for_one_buffer() {
     let mut rig = Rig::new(DriverOptions { mergeable: false, ..DriverOptions::default() });
@@ -163,7 +166,7 @@ fn too_long_for_one_buffer() {
     assert_eq!(rig.device_end.egress.counters().drops(netvale_port::DropReason::TooLong), 1);
 }
 
-/// Objective: an end that sleeps is woken by a frame, one that does not is left alone.
+/// Objective: a frame wakes a sleeping end, and leaves an awake one alone.
 #[test]
 fn wake_ups() {
     for packed in [false, true] {
@@ -199,7 +202,7 @@ fn wait(end: &mut End) {
     end.ingress.woken();
 }
 
-/// Objective: a driver that goes away and comes back finds the device as new, again and again.
+/// Objective: a driver that disconnects and returns finds a new device each time.
 #[test]
 fn drivers_come_and_go() {
     let dir = tempfile::tempdir().unwrap();
@@ -225,7 +228,7 @@ fn drivers_come_and_go() {
     assert!(!path.exists(), "the socket is gone");
 }
 
-/// Objective: a device that ends and comes back is found again by its driver.
+/// Objective: a driver finds its device again after the device's restart.
 #[test]
 fn devices_come_and_go() {
     let dir = tempfile::tempdir().unwrap();
@@ -249,7 +252,7 @@ fn devices_come_and_go() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Objective: frames of any length and any number, in any batches, over small rings, arrive as they were sent.
+    /// Objective: frames of any length and number, in any batches, over small rings, arrive unchanged.
     #[test]
     fn any_frames(
         bits in 0u16..8,

@@ -1,4 +1,4 @@
-//! A port goes on in another process: its front end sees nothing, no frame is lost, doubled or out of order.
+//! A port is restored in another process: its front end notices nothing; no frame is lost, doubled or reordered.
 
 use crate::common;
 use crate::common::processes;
@@ -17,14 +17,15 @@ use processes::{Device, Driver, Stream, all_options, connected, other, sent, wri
 use raw::{Raw, started};
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Objective: in every layout, frames of both directions cross ten changes of the device's process, those that lie in
-/// the rings meanwhile included; the driver keeps its connection. Changes that fail are not noticed either.
+/// Objective: in every layout, frames of both directions, including those in the rings, survive ten changes of the
+/// device's process; the driver keeps its connection. Failed changes are not noticed, either.
 #[test]
 fn a_device_goes_on() {
     for options in all_options() {
         let mut device = Device::new(1);
         let (driver, mut driver_end) = connected(&device, options);
-        let (mut up, mut down) = (Stream::default(), Stream::default());
+        let mut up = Stream::default();
+        let mut down = Stream::default();
         for round in 0..10u32 {
             for batch in [1, 7, 13] {
                 up.send(&driver_end, batch + round);
@@ -41,7 +42,8 @@ fn a_device_goes_on() {
             up.receive_all(&mut device.end);
             down.receive_all(&mut driver_end);
         }
-        let (state, driven) = (device.port.state(), driver.state());
+        let state = device.port.state();
+        let driven = driver.state();
         assert!(state.connected && state.connections == 1 && state.last_error.is_none(), "{options:?}: {state:?}");
         assert!(driven.now.running && driven.connections == 1, "{options:?}: {driven:?}");
         drop((driver, driver_end));
@@ -49,8 +51,8 @@ fn a_device_goes_on() {
     }
 }
 
-/// Objective: in every layout, frames of both directions cross ten changes of the driver's process, and of the device's
-/// in between; neither end notices. Changes that fail are not noticed either.
+/// Objective: in every layout, frames of both directions survive ten changes of the driver's process, with changes of
+/// the device's between them; neither end notices. Failed changes are not noticed, either.
 #[test]
 fn a_driver_goes_on() {
     for mut options in all_options() {
@@ -58,7 +60,8 @@ fn a_driver_goes_on() {
         options.offloads = !options.vector;
         let mut device = Device::new(1);
         let mut driver = Driver::new(&device, options);
-        let (mut up, mut down) = (Stream::default(), Stream::default());
+        let mut up = Stream::default();
+        let mut down = Stream::default();
         for round in 0..10u32 {
             for batch in [1, 7, 11] {
                 up.send(&driver.end, batch + round);
@@ -80,13 +83,14 @@ fn a_driver_goes_on() {
             up.receive_all(&mut device.end);
             down.receive_all(&mut driver.end);
         }
-        let (state, driven) = (device.port.state(), driver.port.state());
+        let state = device.port.state();
+        let driven = driver.port.state();
         assert!(state.connected && state.connections == 1 && state.last_error.is_none(), "{options:?}: {state:?}");
         assert!(driven.now.running && driven.connections == 1, "{options:?}: {driven:?}");
     }
 }
 
-/// Objective: a driver that goes on alone waits for its device, and a sleeping one is woken by it.
+/// Objective: a restored driver without a device waits for it, and the device wakes it from sleep.
 #[test]
 fn a_driver_without_its_device() {
     let mut device = Device::new(1);
@@ -105,14 +109,14 @@ fn a_driver_without_its_device() {
     assert_eq!(driver.port.state().connections, 1);
 }
 
-/// Objective: an end that sleeps is woken by the other one after a change of process, and what kicks were counted
-/// stays.
+/// Objective: after a change of process, each end wakes the other from sleep, and the counts of kicks remain.
 #[test]
 fn sleepers_are_woken() {
     for packed in [false, true] {
         let mut device = Device::new(1);
         let (_driver, mut driver_end) = connected(&device, DriverOptions { packed, ..DriverOptions::default() });
-        let (mut up, mut down) = (Stream::default(), Stream::default());
+        let mut up = Stream::default();
+        let mut down = Stream::default();
         let mut calls = 0;
         for _ in 0..10 {
             assert!(!device.end.ingress.arm());
@@ -142,8 +146,8 @@ fn wait(end: &mut End) {
     end.ingress.woken();
 }
 
-/// Objective: a port without a front end goes on, too: with its socket, and with the number of front ends so far; the
-/// next one is served, and the file is removed at the end.
+/// Objective: a port without a front end is restored with its socket and the number of front ends so far; the next one
+/// is served, and the file is removed at the end.
 #[test]
 fn without_a_front_end() {
     let mut device = Device::new(2);
@@ -164,8 +168,7 @@ fn without_a_front_end() {
     assert!(!path.exists());
 }
 
-/// Objective: a message of which a part has come is whole in the next process, at whichever byte it was cut, and its
-/// descriptor with it.
+/// Objective: a partly received message is completed in the next process, wherever it was cut, with its descriptor.
 #[test]
 fn half_a_message() {
     for cut in 1..20 {
@@ -196,9 +199,8 @@ fn send_with(raw: &Raw, bytes: &[u8], fd: OwnedFd) {
     assert_eq!(sent, Ok(bytes.len()));
 }
 
-/// Objective: what is kept at any time is enough to go on after an end without notice: split rings say where they are;
-/// the port's thread says when it changed; the front end of a packed ring without a record is disconnected, and the
-/// reason told.
+/// Objective: state saved at any time is enough to resume after an end without notice: split rings show their position;
+/// the port's thread reports changes; the front end of a packed ring without a record is disconnected with the reason.
 #[test]
 fn an_end_without_notice() {
     let mut device = Device::new(1);
@@ -210,7 +212,8 @@ fn an_end_without_notice() {
     let (_driver, mut driver_end) = connected(&device, DriverOptions::default());
     assert!(changes.load(Ordering::Relaxed) > 0);
     let state = device.port.save().expect("a state");
-    let (mut up, mut down) = (Stream::default(), Stream::default());
+    let mut up = Stream::default();
+    let mut down = Stream::default();
     up.send(&driver_end, 100);
     down.send(&device.end, 50);
     up.receive_all(&mut device.end);
@@ -239,8 +242,8 @@ fn an_end_without_notice() {
     assert!(why.contains("nothing says where packed queue 0 stopped"), "{why}");
 }
 
-/// Objective: a front end that exchanges a descriptor, with the same numbers, has changed what is kept; one that says
-/// what is known has not.
+/// Objective: a front end that replaces a descriptor, with the same numbers, changes the saved state; one that repeats
+/// known values does not.
 #[test]
 fn an_exchanged_descriptor_is_a_change() {
     let device = Device::new(1);

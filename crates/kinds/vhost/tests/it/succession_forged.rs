@@ -1,4 +1,4 @@
-//! What another process says of a port is checked, and refused by name.
+//! Another process's state of a port is checked, and an error names the wrong part.
 
 use crate::common;
 use crate::common::processes;
@@ -18,12 +18,12 @@ use raw::{file, started};
 use rustix::event::{EventfdFlags, eventfd};
 use serde_json::Value;
 
-/// What must be said of it, and what it does.
+/// The expected word in the error, and the change.
 type Forgery<'a> = (&'a str, &'a dyn Fn(&mut Value, &mut Vec<OwnedFd>));
 
 type Restored<T> = Result<(T, netvale_virtio::Queues, Paused), BadState>;
 
-/// Objective: what another process says of a driver is checked, and refused by name.
+/// Objective: another process's state of a driver is checked, and an error names the wrong part.
 #[test]
 fn forged_driver() {
     let device = Device::new(1);
@@ -44,7 +44,7 @@ fn forged_driver() {
             s["device"]["queues"]["at"][1]["buffers"] = serde_json::json!({"ordered": {"oldest": 0, "posted": []}})
         }),
         ("would not have", &|s, _| s["device"]["queues"] = serde_json::json!({"left": [32, 33]})),
-        // A size that rings of this length cannot have been left with.
+        // A size that does not fit the memory's length.
         ("its memory", &|s, _| s["device"]["queues"] = serde_json::json!({"left": [4096, 4096]})),
     ];
     for (i, (why, forge)) in forgeries.iter().enumerate() {
@@ -60,8 +60,8 @@ fn forged_driver() {
     assert!(driver.port.state().now.running && device.port.state().connections == 1);
 }
 
-/// Objective: what another process says is checked as if a front end had said it, and refused by name; the one that
-/// goes on instead is not harmed.
+/// Objective: another process's state is checked like a front end's messages, and an error names the wrong part; the
+/// process that resumes instead is not harmed.
 #[test]
 fn forged() {
     let mut device = Device::new(1);

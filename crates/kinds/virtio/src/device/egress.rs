@@ -1,4 +1,4 @@
-//! Towards a guest: each frame goes straight into the buffers that its driver posted.
+//! The egress towards a guest: each frame is copied straight into the buffers that its driver posted.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -12,14 +12,14 @@ use netvale_port::{DropReason, FrameRef, Scratch};
 use super::live::Live;
 use crate::queue::{Chain, DriverViolation, Piece};
 
-/// Most buffers a frame is spread over.
+/// Most buffers for one frame.
 const MAX_CHAINS: usize = 64;
-/// Bytes of a line of the cache.
+/// Bytes of a cache line.
 const LINE: usize = 64;
-/// Frames that are placed before the first is copied: their buffers are on their way meanwhile.
+/// Frames placed before the first is copied; meanwhile their buffers are prefetched.
 const GROUP: usize = 32;
 
-/// What became of a frame.
+/// The outcome for one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PutResult {
     Done,
@@ -27,14 +27,14 @@ enum PutResult {
     TooLong,
 }
 
-/// How a delivery went so far.
+/// Progress of a delivery.
 #[derive(Default)]
 struct Tally {
     frames: u64,
     bytes: u64,
 }
 
-/// A buffer of one piece that a frame fits.
+/// A one-piece buffer that fits a frame.
 #[derive(Clone, Copy)]
 struct Room {
     chain: Chain,
@@ -99,8 +99,8 @@ impl Live {
         (done, None)
     }
 
-    /// Frames of one piece into buffers of one piece, as long as both are so. Returns how many; what is next, is for
-    /// [`Live::deliver_one`].
+    /// Copies frames of one piece into buffers of one piece, up to the first that is not. Returns their number; the
+    /// next one is for [`Live::deliver_one`].
     #[inline]
     fn deliver_plain(&mut self, batch: &Batch, picks: &[u16], tally: &mut Tally) -> usize {
         let mut rooms = [Room::default(); GROUP];
@@ -119,7 +119,7 @@ impl Live {
         done
     }
 
-    /// A buffer of one piece for each frame, as long as there are such. Returns how many.
+    /// Finds a buffer of one piece for each frame, while such buffers last. Returns their number.
     #[inline]
     fn find_rooms(&mut self, batch: &Batch, picks: &[u16], rooms: &mut [Room; GROUP]) -> usize {
         let hdr_len = self.framing.hdr_len;
@@ -128,7 +128,7 @@ impl Live {
             let Some(frame) = batch.get(usize::from(pick)) else { break };
             let need = hdr_len + frame.len();
             let position = self.queue.position();
-            // A broken queue is found out again, and reported, by the careful way.
+            // The slow path finds a broken queue again and reports it.
             let chain = self.queue.next(&self.memory, &mut self.pieces).ok().flatten();
             match chain.zip(self.pieces.only_writable()) {
                 Some((chain, Piece { ptr, len })) if len as usize >= need => {
@@ -145,7 +145,7 @@ impl Live {
         count
     }
 
-    /// Copies a frame into each of the rooms found for them. Returns the frames' bytes.
+    /// Copies a frame into each of its rooms. Returns the frames' bytes.
     #[inline]
     fn fill_rooms(&self, batch: &Batch, picks: &[u16], rooms: &[Room]) -> u64 {
         let hdr_len = self.framing.hdr_len;
@@ -171,17 +171,19 @@ impl Live {
     ) -> Result<PutResult, DriverViolation> {
         if self.framing.to_driver(frame) == Form::AsIs {
             let header = header_bytes(&frame.offload());
-            // SAFETY: `place` hands out room in a buffer of the guest.
+            // SAFETY: `place` passes room in a buffer of the guest.
             let put = place(self, &header, frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) })?;
             if put == PutResult::Done {
-                (tally.frames, tally.bytes) = (tally.frames + 1, tally.bytes + frame.len() as u64);
+                tally.frames += 1;
+                tally.bytes += frame.len() as u64;
             }
             return Ok(put);
         }
         if scratch.may_have_to_wait() && !self.has_room_for(frame)? {
             return Ok(PutResult::Full);
         }
-        let (mut result, mut any) = (Ok(PutResult::Done), false);
+        let mut result = Ok(PutResult::Done);
+        let mut any = false;
         let softened = scratch.soften(frame, |bytes| {
             if result != Ok(PutResult::Done) {
                 return;
@@ -189,13 +191,14 @@ impl Live {
             result = place(self, &[0; 12], bytes.len(), |at, to, n| {
                 let rest = bytes.get(at..).unwrap_or(&[]);
                 let n = rest.len().min(n);
-                // SAFETY: `place` hands out room in a buffer of the guest; `rest` is private.
+                // SAFETY: `place` passes room in a buffer of the guest; `rest` is private.
                 unsafe { copy_bytes(rest.as_ptr(), to, n) };
                 n
             });
             if result == Ok(PutResult::Done) {
                 any = true;
-                (tally.frames, tally.bytes) = (tally.frames + 1, tally.bytes + bytes.len() as u64);
+                tally.frames += 1;
+                tally.bytes += bytes.len() as u64;
             }
         });
         match (softened, result) {
@@ -203,7 +206,7 @@ impl Live {
                 self.counters.dropped(why, 1);
                 Ok(PutResult::Done)
             }
-            // Segments that found no room after others did are lost, as on a wire.
+            // Segments without room after others had some are lost, as on a wire.
             (Ok(_), Ok(PutResult::Full)) if any => {
                 self.counters.dropped(DropReason::NoRoom, 1);
                 Ok(PutResult::Done)
@@ -214,7 +217,7 @@ impl Live {
 }
 
 impl Live {
-    /// Whether there is room for all segments of a frame, or never will be.
+    /// Whether all segments of a frame have room, or never will.
     fn has_room_for(&mut self, frame: &FrameRef<'_>) -> Result<bool, DriverViolation> {
         let Form::Segments { count, longest, .. } = Form::of(frame, false) else { return Ok(true) };
         let need = self.framing.hdr_len + longest;
@@ -227,12 +230,12 @@ impl Live {
             let mut room = 0;
             while room < need {
                 if self.pieces.is_exhausted() {
-                    // The next delivery begins with this frame; one that began with it gets no further.
+                    // The next delivery begins with this frame; if this one did, waiting gains nothing.
                     waits = before > 0;
                     break 'all;
                 }
                 if self.queue.next(&self.memory, &mut self.pieces)?.is_none() {
-                    // A driver that has posted all it can will not post more.
+                    // A driver that has posted all it can will post no more.
                     waits = posted + last <= usize::from(self.queue.size());
                     break 'all;
                 }
@@ -246,14 +249,14 @@ impl Live {
             }
         }
         self.queue.back_to(start);
-        // Descriptors that were only looked at are walked again, and count then.
+        // Descriptors that were only peeked at are walked again, and counted then.
         self.pieces.go_back(before);
         Ok(!waits)
     }
 }
 
-/// The header of a frame with nothing left to do, in one buffer. One that has a line for itself is looked at first: it
-/// most often says so already, and then stays in both sides' caches.
+/// Writes the header of a frame without offloads, all in one buffer. A header on a cache line of its own is read first:
+/// it usually has this value already, and then stays in both sides' caches.
 ///
 /// # Safety
 /// `at` is writable for `hdr_len` bytes, which is 10 or 12.
@@ -261,10 +264,11 @@ impl Live {
 unsafe fn write_plain_header(at: *mut u8, hdr_len: usize) {
     // Two bytes of checksum offset, then num_buffers = 1 (§5.1.6.1).
     let last = (1u32 << 16).to_le();
-    // SAFETY: 8 + 2 or 8 + 4 bytes, which are there, as promised; they may lie anywhere. What the look finds decides
-    // only whether a header is written that says the same: a driver that changes it meanwhile spoils its own frame.
+    // SAFETY: 8 + 2 or 8 + 4 bytes, writable as promised, at any alignment. The read only decides whether to write an
+    // identical header: a driver that changes it meanwhile spoils its own frame.
     unsafe {
-        let (first_at, last_at) = (at.cast::<u64>(), at.add(8).cast::<u32>());
+        let first_at = at.cast::<u64>();
+        let last_at = at.add(8).cast::<u32>();
         if hdr_len != 12 {
             first_at.write_unaligned(0);
             last_at.cast::<u16>().write_unaligned(0);
@@ -278,8 +282,8 @@ unsafe fn write_plain_header(at: *mut u8, hdr_len: usize) {
     }
 }
 
-/// Writes `header` and `len` bytes of a frame to as many buffers as they take. `read` copies bytes of the frame from a
-/// position on to where there is room for that many, and returns how many it delivered.
+/// Writes `header` and `len` bytes of a frame to as many buffers as they take. `read` copies bytes of the frame, from a
+/// position, to a place with room for that many, and returns their number.
 fn place(
     live: &mut Live,
     header: &[u8; 12],
@@ -289,8 +293,9 @@ fn place(
     let hdr_len = live.framing.hdr_len;
     let need = hdr_len + len;
     let start = live.queue.position();
-    let (mut chains, mut used) = ([(Chain::default(), 0u32); MAX_CHAINS], 0);
-    // Where the two bytes of num_buffers came to lie.
+    let mut chains = [(Chain::default(), 0u32); MAX_CHAINS];
+    let mut used = 0;
+    // Addresses of the two bytes of num_buffers.
     let mut count_at = [None::<NonNull<u8>>; 2];
     let mut at = 0;
     while at < need {
@@ -330,7 +335,7 @@ fn place(
     Ok(PutResult::Done)
 }
 
-/// Fills a piece with the bytes from `at` on of header and frame. Returns where it ended.
+/// Fills a piece with bytes of header and frame from `at` on. Returns the end position.
 fn fill(
     p: &Piece,
     mut at: usize,
@@ -339,10 +344,11 @@ fn fill(
     count_at: &mut [Option<NonNull<u8>>; 2],
     read: &mut impl FnMut(usize, *mut u8, usize) -> usize,
 ) -> usize {
-    let (mut to, mut room) = (p.ptr, (p.len as usize).min(need - at));
+    let mut to = p.ptr;
+    let mut room = (p.len as usize).min(need - at);
     if at < hdr_len {
         let n = room.min(hdr_len - at);
-        // SAFETY: `n` bytes of the piece; the header has them, too.
+        // SAFETY: `n` bytes of the piece, and of the header.
         unsafe { copy_bytes(header.as_ptr().add(at), to.as_ptr(), n) };
         for k in 0..n {
             if let Some(place) = (at + k).checked_sub(10).and_then(|i| count_at.get_mut(i)) {
@@ -350,8 +356,10 @@ fn fill(
                 *place = Some(unsafe { to.add(k) });
             }
         }
+        at += n;
         // SAFETY: n <= room <= the piece's length: inside of it, or its end.
-        (at, to, room) = (at + n, unsafe { to.add(n) }, room - n);
+        to = unsafe { to.add(n) };
+        room -= n;
     }
     if room > 0 { at + read(at - hdr_len, to.as_ptr(), room) } else { at }
 }

@@ -1,5 +1,4 @@
-//! What a guest sends: its transmit queue as an ingress. Frames stay in the guest's buffers until they have been
-//! delivered.
+//! A guest's transmit queue as an ingress. Frames stay in the guest's buffers until they have been delivered.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -12,13 +11,13 @@ use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
 use super::live::Live;
 use crate::queue::{DriverViolation, Piece};
 
-/// Frames that each lie in one piece, header and all: they are looked at when their first line has arrived.
+/// Frames of one piece each, header included; read once their first cache line has arrived.
 struct Run {
     list: [(*const u8, u32); RUN],
     len: usize,
 }
 
-/// Frames looked at together.
+/// Frames read together.
 const RUN: usize = 32;
 
 impl Live {
@@ -27,8 +26,8 @@ impl Live {
         let mut run = Run { list: [(std::ptr::null(), 0); RUN], len: 0 };
         if let Some(frame) = self.announce.take() {
             self.announced = frame;
-            // SAFETY: the bytes are ours, reached by this pointer only, and stay as they are until the next
-            // announcement, which is not before `release`.
+            // SAFETY: the bytes are ours, only reached by this pointer, and unchanged until the next announcement,
+            // which follows `release`.
             unsafe { batch.push(self.announced.as_ptr(), self.announced.len() as u32) };
         }
         self.queue.prefetch();
@@ -79,10 +78,10 @@ impl Live {
                 batch.push(ptr.add(hdr_len), frame);
                 self.framing.sender_offloads.then(|| peek::<u64>(ptr))
             };
-            // Flags and kind of segmentation are the first two bytes: nothing left to do, most of the time.
+            // The first two bytes are flags and GSO type: usually no offload.
             if header.is_some_and(|h| h.to_le() & 0xffff != 0) {
-                // SAFETY: the piece has more bytes than a header. This is read anew, and only this counts: what was
-                // read before it decided no more than to look.
+                // SAFETY: the piece has more bytes than a header. Only this second read counts: the first one merely
+                // decided to make it.
                 let bytes = unsafe { read_header(ptr, hdr_len) };
                 self.set_offload(batch, &bytes[..hdr_len]);
             }
@@ -97,12 +96,15 @@ impl Live {
         }
     }
 
-    /// A frame of several pieces, or whose header has one of its own.
+    /// Pushes a frame of several pieces, or one whose header has a piece of its own.
     #[cold]
     fn push_pieces(&self, batch: &mut Batch) {
         let hdr_len = self.framing.hdr_len;
-        let (mut header, mut got) = ([0u8; 12], 0);
-        let (mut pieces, mut count, mut total) = ([(std::ptr::null::<u8>(), 0u32); MAX_FRAGS], 0, 0usize);
+        let mut header = [0u8; 12];
+        let mut got = 0;
+        let mut pieces = [(std::ptr::null::<u8>(), 0u32); MAX_FRAGS];
+        let mut count = 0;
+        let mut total = 0usize;
         let mut fits = !self.pieces.is_cut();
         for p in self.pieces.readable() {
             let skip = (hdr_len - got).min(p.len as usize);
@@ -112,11 +114,12 @@ impl Live {
             let rest = p.len as usize - skip;
             if rest > 0 {
                 match pieces.get_mut(count) {
-                    // SAFETY: behind the header, inside the piece.
+                    // SAFETY: after the header, inside the piece.
                     Some(place) => *place = (unsafe { p.ptr.as_ptr().cast_const().add(skip) }, rest as u32),
                     None => fits = false,
                 }
-                (count, total) = (count + 1, total + rest);
+                count += 1;
+                total += rest;
             }
         }
         if got < hdr_len || total == 0 {
@@ -134,15 +137,16 @@ impl Live {
     }
 }
 
-/// A header of 10 or 12 bytes, each of them read once.
+/// Reads a header of 10 or 12 bytes, each byte once.
 ///
 /// # Safety
 /// `at` is readable for `hdr_len` bytes.
 #[inline]
 pub(crate) unsafe fn read_header(at: *const u8, hdr_len: usize) -> [u8; 12] {
-    // SAFETY: 8 + 2 or 8 + 4 bytes: no more than there are.
+    // SAFETY: 8 + 2 or 8 + 4 bytes, readable as promised.
     unsafe {
-        let ([a, b, c, d, e, f, g, h], last) = (peek::<u64>(at).to_ne_bytes(), at.add(8));
+        let [a, b, c, d, e, f, g, h] = peek::<u64>(at).to_ne_bytes();
+        let last = at.add(8);
         let [i, j, k, l] = match hdr_len {
             12 => peek::<u32>(last).to_ne_bytes(),
             _ => [peek::<u8>(last), peek::<u8>(last.add(1)), 0, 0],
@@ -173,7 +177,7 @@ impl Ingress for Live {
         }
         self.queue.give_back_all(self.taken.drain(..).map(|chain| (chain, 0)));
         self.publish();
-        // Delivery may have been what found the memory gone.
+        // Delivery may have found the memory lost.
         if self.is_damaged() {
             self.report(DriverViolation::MemoryGone);
         }
@@ -187,7 +191,7 @@ impl Ingress for Live {
         Live::disarm(self);
     }
 
-    /// Its seat knows what the driver kicks.
+    /// Its seat holds the driver's kick descriptor.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }

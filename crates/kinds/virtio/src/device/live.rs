@@ -1,4 +1,4 @@
-//! A queue in motion, with all that serving it needs.
+//! A started virtqueue, with all that serving it needs.
 
 use std::sync::Arc;
 
@@ -10,23 +10,23 @@ use crate::features::Framing;
 use crate::memory::GuestMemory;
 use crate::queue::{Chain, DriverViolation, Pieces, Queue};
 
-/// Where it is marked what a device writes to a guest's memory, while the guest moves.
+/// The dirty log of a guest under migration: marks a device's writes to its memory.
 pub trait WriteLog: Send + Sync {
-    /// `len` bytes at a guest address have been written.
+    /// Marks `len` bytes at a guest address as written.
     fn mark(&self, guest: u64, len: u64);
-    /// Whether the log's memory is gone.
+    /// Whether the log's memory is lost.
     fn is_damaged(&self) -> bool;
 }
 
-/// What is kept of a queue outside of this process, in case it ends without closing the queue.
+/// An in-flight record of a queue, kept outside this process in case it ends without closing the queue.
 pub trait Record: Send {
-    /// Before the driver is shown what was given back.
+    /// Called before the driver is shown returned chains.
     fn showing(&mut self, queue: &Queue);
-    /// After that.
+    /// Called after that.
     fn shown(&mut self, queue: &Queue);
-    /// It is known elsewhere where the queue stopped: the record is of no use any more.
+    /// Closes the record: the queue's position is known elsewhere.
     fn close(&self);
-    /// Whether the record's memory is gone.
+    /// Whether the record's memory is lost.
     fn is_damaged(&self) -> bool;
 }
 
@@ -34,31 +34,31 @@ pub trait Record: Send {
 pub struct Live {
     /// The ring.
     pub queue: Queue,
-    /// Where it and its buffers lie.
+    /// The memory of the ring and its buffers.
     pub memory: Arc<GuestMemory>,
-    /// What its frames look like.
+    /// Header format and offloads of its frames.
     pub framing: Framing,
     /// The doorbell for used buffers; without one the driver polls.
     pub call: Option<Arc<Doorbell>>,
-    /// The driver will not kick: the queue has to be looked at.
+    /// The driver does not kick: the queue must be polled.
     pub polled: bool,
-    /// The driver lets frames through.
+    /// The driver has enabled the queue.
     pub enabled: bool,
-    /// Room for a chain.
+    /// Buffers of the current chain.
     pub pieces: Pieces,
-    /// Stopped for good: the driver's side is about to be disconnected.
+    /// Stopped for good: its driver is about to be disconnected.
     pub is_broken: bool,
-    /// Number of the queue, and where it is reported what its driver did.
+    /// Number of the queue, and the fault to report its driver's violations to.
     pub fault: (usize, Fault),
-    /// Where what is written has to be marked, while the guest moves.
+    /// Dirty log, while the guest migrates.
     pub log: Option<Arc<dyn WriteLog>>,
     /// The ring is logged, too.
     pub log_ring: bool,
-    /// What survives us.
+    /// Record that survives this process.
     pub inflight: Option<Box<dyn Record>>,
-    /// A frame to be sent as if the driver had, once.
+    /// A frame to send once on the driver's behalf.
     pub announce: Option<Vec<u8>>,
-    /// The one that is in a batch: nobody makes a reference to its bytes.
+    /// The announced frame in the batch: no reference to its bytes may exist.
     pub announced: Vec<u8>,
     /// Chains of the batch taken last.
     pub taken: Vec<Chain>,
@@ -69,13 +69,13 @@ pub struct Live {
 }
 
 impl Live {
-    /// Frames pass.
+    /// Whether frames pass.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.enabled && !self.is_broken
     }
 
-    /// Shows the driver what was given back, and tells it if it wants to know.
+    /// Shows the driver the returned chains, and notifies it if it asked for that.
     #[inline]
     pub fn publish(&mut self) {
         if let Some(record) = &mut self.inflight {
@@ -91,14 +91,14 @@ impl Live {
         }
     }
 
-    /// Asks the driver to kick. Returns whether there is something already.
+    /// Asks the driver to kick. Returns whether chains are available already.
     pub fn arm(&mut self) -> bool {
         let more = self.queue.arm();
         self.wrote_ring();
         more
     }
 
-    /// Kicks are not needed any more.
+    /// Stops the driver's kicks.
     pub fn disarm(&mut self) {
         self.queue.disarm();
         self.wrote_ring();
@@ -122,7 +122,7 @@ impl Live {
         }
     }
 
-    /// Whether a file behind the memory was cut short.
+    /// Whether a file of the memory was cut short.
     #[inline]
     pub fn is_damaged(&self) -> bool {
         let log = || self.log.as_ref().is_some_and(|l| l.is_damaged());
@@ -130,7 +130,7 @@ impl Live {
         self.memory.is_damaged() || log() || record()
     }
 
-    /// Tells the driver that something was used.
+    /// Notifies the driver of used buffers.
     #[inline]
     pub fn notify(&self) {
         if let Some(call) = &self.call {
@@ -139,7 +139,7 @@ impl Live {
         }
     }
 
-    /// Stops the queue for good, and has the driver's side disconnected.
+    /// Stops the queue for good, and has its driver disconnected.
     #[cold]
     pub fn report(&mut self, why: DriverViolation) {
         self.is_broken = true;

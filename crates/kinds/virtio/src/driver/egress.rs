@@ -1,4 +1,4 @@
-//! Towards the device: the transmit queue as an egress. A frame is copied into as many buffers as it takes.
+//! The transmit queue as an egress. A frame is copied into as many buffers as it takes.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -13,20 +13,21 @@ use super::ram::{BUF, QueueRam};
 use super::started::Started;
 use super::{DeviceViolation, DriverQueue};
 
-/// Frames whose buffers are fetched together.
+/// Frames whose buffers are prefetched together.
 const GROUP: usize = 32;
 
 impl Started {
-    /// Takes back what the device has sent.
+    /// Takes back buffers that the device has sent.
     fn reclaim(&mut self) -> Result<(), DeviceViolation> {
         let reclaimed = self.queue.reclaim();
-        // Before these buffers are posted again: where they were posted before is forgotten.
+        // Noted before the buffers are posted again, which overwrites their old place.
         self.ram.note(self.queue.done());
         reclaimed
     }
 
     fn deliver_to(&mut self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> Result<usize, DeviceViolation> {
-        let (mut frames, mut bytes) = (0, 0);
+        let mut frames = 0;
+        let mut bytes = 0;
         if self.queue.free() < picks.len() {
             self.reclaim()?;
         }
@@ -43,7 +44,10 @@ impl Started {
                 put = self.send(&frame, scratch);
             }
             match put {
-                PutResult::Done => (frames, bytes) = (frames + 1, bytes + frame.len() as u64),
+                PutResult::Done => {
+                    frames += 1;
+                    bytes += frame.len() as u64;
+                }
                 PutResult::TooLong => self.counters.dropped(DropReason::TooLong, 1),
                 PutResult::Full => break,
             }
@@ -61,7 +65,7 @@ impl Started {
         let hdr_len = self.framing.hdr_len;
         if self.framing.to_device(frame) == Form::AsIs {
             let header = header_bytes(&frame.offload());
-            // SAFETY: `put` hands out room in our buffers.
+            // SAFETY: `put` passes room in our buffers.
             return put(ring, (hdr_len, &header), frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) });
         }
         let (queue, ram, blank) = ring;
@@ -70,7 +74,7 @@ impl Started {
             put((queue, ram, blank), (hdr_len, &[0; 12]), bytes.len(), |at, to, n| {
                 let rest = bytes.get(at..).unwrap_or(&[]);
                 let n = rest.len().min(n);
-                // SAFETY: `put` hands out room in our buffers; `rest` is private.
+                // SAFETY: `put` passes room in our buffers; `rest` is private.
                 unsafe { copy_bytes(rest.as_ptr(), to, n) };
                 n
             })
@@ -78,12 +82,13 @@ impl Started {
     }
 }
 
-/// Frames of one piece that fit a buffer each, with nothing left to do, as long as there are free buffers. Returns how
-/// many, and their bytes. A function of its own, so that its loop has all registers.
+/// Sends frames of one piece that fit one buffer and have no offloads, while buffers are free. Returns their number and
+/// bytes. A separate function, to give its loop all registers.
 #[inline(never)]
 fn send_plain(s: &mut Started, batch: &Batch, picks: &[u16]) -> (usize, u64) {
     let hdr_len = s.framing.hdr_len;
-    let (mut done, mut bytes) = (0, 0);
+    let mut done = 0;
+    let mut bytes = 0;
     for group in picks.chunks(GROUP) {
         let mut ids = [0u16; GROUP];
         let mut count = 0;
@@ -116,7 +121,7 @@ fn send_plain(s: &mut Started, batch: &Batch, picks: &[u16]) -> (usize, u64) {
     (done, bytes)
 }
 
-/// Header and frame into a chain of buffers, and the chain to the device.
+/// Writes header and frame to a chain of buffers, and posts the chain.
 fn put(
     (queue, ram, blank): (&mut DriverQueue, &QueueRam, &mut [bool]),
     (hdr_len, header): (usize, &[u8; 12]),
@@ -130,7 +135,8 @@ fn put(
         return PutResult::TooLong;
     }
     let Some(first) = queue.take(count) else { return PutResult::Full };
-    let (mut id, mut at) = (Some(first), 0);
+    let mut id = Some(first);
+    let mut at = 0;
     while let Some(i) = id {
         let to = ram.buf(i).as_ptr();
         if let Some(blank) = blank.get_mut(usize::from(i)) {
@@ -138,7 +144,7 @@ fn put(
         }
         let skip = hdr_len.saturating_sub(at);
         let n = (need - at).min(size);
-        // SAFETY: the buffer has `size` bytes, and the header, which is shorter, comes to lie in the first one.
+        // SAFETY: the buffer has `size` bytes; the header is shorter and lies in the first buffer.
         unsafe {
             copy_bytes(header.as_ptr(), to, skip);
             read(at + skip - hdr_len, to.add(skip), n - skip);

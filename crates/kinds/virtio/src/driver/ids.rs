@@ -1,62 +1,62 @@
-//! Buffers by number: free, ours with a frame in them, or the device's. Kept in private memory.
+//! Buffers by number: free, ours with a frame, or the device's. Kept in private memory.
 
 use serde::{Deserialize, Serialize};
 
-/// What the driver knows of its buffers.
+/// A driver's record of its buffers.
 pub trait Buffers: Send {
-    /// `n` free buffers.
+    /// Creates the record of `n` free buffers.
     fn new(n: u16) -> Self;
 
-    /// Free buffers.
+    /// Number of free buffers.
     fn free(&self) -> usize;
 
-    /// Takes `count` buffers as one chain. Returns the first; none when there are fewer.
+    /// Takes `count` buffers as one chain. Returns the first; `None` if fewer are free.
     fn take(&mut self, count: usize) -> Option<u16>;
 
-    /// The buffer behind `id` in the chain that was taken last.
+    /// The buffer after `id` in the chain that was taken last.
     fn next(&self, id: u16) -> Option<u16>;
 
-    /// The chain that begins at `id` is the device's now.
+    /// Hands the chain that begins at `id` to the device.
     fn give(&mut self, id: u16);
 
-    /// The device gives it back. Returns whether it had it, and whether its turn has come where there is an order.
+    /// Takes the chain at `id` back. Returns whether the device had it, and whether it is next if chains are ordered.
     fn get_back(&mut self, id: u16) -> bool;
 
-    /// The whole chain is free again.
+    /// Frees the whole chain.
     fn recycle(&mut self, first: u16);
 
-    /// The first of the chains that the device has, where it gives them back in order.
+    /// The oldest of the device's chains, if they come back in order.
     fn oldest(&self) -> Option<u16>;
 
-    /// The buffer that comes back next, or is taken next if the device has none, where they come back in order;
-    /// otherwise 0.
+    /// If chains come back in order: the buffer that comes back next, or is taken next if the device has none.
+    /// Otherwise 0.
     fn turn(&self) -> u16;
 
-    /// Which are free, and which the device has: the others are lost.
+    /// The buffers that are free and those of the device; all others are lost.
     fn state(&self) -> BuffersState;
 
-    /// Goes on with another process's buffers. `None` if that are not `n`, each at one place.
+    /// Restores another process's buffers. `None` unless they are `n`, each once.
     fn continued(n: u16, state: &BuffersState) -> Option<Self>
     where
         Self: Sized;
 }
 
-/// The whereabouts of a queue's buffers.
+/// The owners of a queue's buffers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BuffersState {
-    /// Those that come back in any order.
+    /// Buffers that come back in any order.
     Any {
-        /// The free ones, the one that is taken next last.
+        /// Free buffers; the last one is taken next.
         free: Vec<u16>,
-        /// The chains that the device has.
+        /// The device's chains.
         posted: Vec<Vec<u16>>,
     },
-    /// Those that come back in order.
+    /// Buffers that come back in order.
     Ordered {
-        /// The first that the device has, or the next to take.
+        /// The device's oldest, or the next to take.
         oldest: u16,
-        /// Lengths of the chains that the device has, in order.
+        /// Lengths of the device's chains, in order.
         posted: Vec<u16>,
     },
 }
@@ -65,9 +65,9 @@ pub enum BuffersState {
 #[derive(Debug)]
 pub struct Ids {
     free: Vec<u16>,
-    /// The buffer behind this one in its chain; [`NONE`] at its end.
+    /// The next buffer in a buffer's chain; [`NONE`] at its end.
     link: Box<[u16]>,
-    /// Whether the device has the chain that begins here.
+    /// Whether the device has the chain that begins at a buffer.
     posted: Box<[bool]>,
 }
 
@@ -77,7 +77,7 @@ pub const NONE: u16 = u16::MAX;
 impl Buffers for Ids {
     fn new(n: u16) -> Ids {
         Ids {
-            // The last is taken first: from 0 on.
+            // The last is taken first: 0, then 1, and so on.
             free: (0..n).rev().collect(),
             link: vec![NONE; usize::from(n)].into_boxed_slice(),
             posted: vec![false; usize::from(n)].into_boxed_slice(),
@@ -166,8 +166,7 @@ impl Buffers for Ids {
     }
 }
 
-/// Buffers that come back in the order in which they were posted (`VIRTIO_F_IN_ORDER`): two numbers that go round say
-/// it all.
+/// Buffers that come back in the order of posting (`VIRTIO_F_IN_ORDER`), described by two numbers that wrap around.
 #[derive(Debug)]
 pub struct Ordered {
     /// Number of buffers minus one (a mask).
@@ -177,11 +176,11 @@ pub struct Ordered {
     /// Oldest buffer that the device owns.
     oldest: u16,
     free: u16,
-    /// Buffers that the device owns.
+    /// Number of buffers that the device owns.
     posted: u16,
     /// Length of the chain that begins at a buffer.
     lens: Box<[u16]>,
-    /// First of the chain taken last.
+    /// First buffer of the chain taken last.
     first: u16,
 }
 
@@ -209,7 +208,8 @@ impl Buffers for Ordered {
         let first = self.next;
         *self.lens.get_mut(usize::from(first))? = count;
         self.next = (first + count) & self.mask;
-        (self.free, self.first) = (self.free - count, first);
+        self.free -= count;
+        self.first = first;
         Some(first)
     }
 
@@ -251,11 +251,14 @@ impl Buffers for Ordered {
     }
 
     fn state(&self) -> BuffersState {
-        let (mut first, mut left, mut posted) = (self.oldest, self.posted, Vec::new());
+        let mut first = self.oldest;
+        let mut left = self.posted;
+        let mut posted = Vec::new();
         while left > 0 {
             let len = self.len(first).clamp(1, left);
             posted.push(len);
-            (first, left) = ((first + len) & self.mask, left - len);
+            first = (first + len) & self.mask;
+            left -= len;
         }
         BuffersState::Ordered { oldest: self.oldest, posted }
     }
@@ -268,7 +271,9 @@ impl Buffers for Ordered {
         if *oldest > ids.mask {
             return None;
         }
-        (ids.oldest, ids.posted, ids.free) = (*oldest, total, n - total);
+        ids.oldest = *oldest;
+        ids.posted = total;
+        ids.free = n - total;
         ids.next = *oldest;
         for len in posted {
             *ids.lens.get_mut(usize::from(ids.next))? = *len;
@@ -282,8 +287,8 @@ impl Buffers for Ordered {
 mod tests {
     use super::*;
 
-    /// Objective: whose which buffer is, chains included, is the same in another process; states that forget a buffer
-    /// or have one twice are refused.
+    /// Objective: another process restores the same owner of each buffer, chains included; states that lack a buffer or
+    /// have one twice are refused.
     #[test]
     fn continued() {
         fn used<B: Buffers>() -> B {
@@ -316,7 +321,7 @@ mod tests {
         assert!(!ordered(4, vec![]) && !ordered(0, vec![3, 2]) && !ordered(0, vec![0]));
     }
 
-    /// Objective: buffers in order come back in order only, each once, chains as a whole, round after round.
+    /// Objective: ordered buffers come back in order only, each once, chains as a whole, round after round.
     #[test]
     fn ordered() {
         let mut ids = Ordered::new(8);

@@ -1,4 +1,4 @@
-//! What the device sends us: the receive queue as an ingress. Frames stay in the buffers they came in.
+//! The receive queue as an ingress. Frames stay in the buffers that the device wrote.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -17,7 +17,7 @@ use super::started::Started;
 use super::{DeviceViolation, RUN, Used};
 use crate::device::ingress::read_header;
 
-/// Buffers that are posted together: the line with the index is fetched once for all of them.
+/// Buffers posted together: the cache line of the index is fetched once for all.
 const REFILL: usize = 64;
 
 impl Started {
@@ -45,7 +45,7 @@ impl Started {
         Ok(())
     }
 
-    /// One frame, which may go on in further buffers.
+    /// Takes one frame, which may continue in further buffers.
     #[inline]
     fn frame(
         &mut self,
@@ -59,8 +59,8 @@ impl Started {
             return Err(DeviceViolation::Length(len));
         }
         let at = self.ram.buf(first.id);
-        // SAFETY: one of our buffers, longer than a header: what is left to do are the first two bytes, the number of
-        // buffers, where there is one, the last two. The device may be writing: each is read once.
+        // SAFETY: one of our buffers, longer than a header: the offloads are its first two bytes, the number of
+        // buffers, if any, the last two. The device may be writing: each is read once.
         let (to_do, count) = unsafe {
             let count = if self.framing.mergeable { peek::<u16>(at.as_ptr().add(10)) } else { 1 };
             (peek::<u16>(at.as_ptr()), u16::from_le(count).max(1))
@@ -68,7 +68,7 @@ impl Started {
         // SAFETY: inside the buffer; it stays ours until `release`.
         let begin = (unsafe { at.as_ptr().cast_const().add(hdr_len) }, len - hdr_len as u32);
         let pushed = if count == 1 {
-            // SAFETY: what is behind the header, up to `len`, which is at most the buffer's; the buffer stays ours
+            // SAFETY: the bytes after the header, up to `len`, which is at most the buffer's; the buffer stays ours
             // until `release`.
             unsafe { batch.push(begin.0, begin.1) }
         } else {
@@ -99,9 +99,10 @@ impl Started {
         batch: &mut Batch,
     ) -> Result<bool, DeviceViolation> {
         let mut pieces = [begin; MAX_FRAGS];
-        let (mut used, mut total) = (1, begin.1 as usize);
+        let mut used = 1;
+        let mut total = begin.1 as usize;
         for _ in 1..count {
-            // The device shows all buffers of a frame together (§5.1.6.3.1).
+            // The device publishes all buffers of a frame together (§5.1.6.3.1).
             let more = match rest.next() {
                 Some(more) => more,
                 None => self.queue.next_used()?.ok_or(DeviceViolation::Buffers(count))?,
@@ -113,7 +114,8 @@ impl Started {
             if let Some(place) = pieces.get_mut(used) {
                 *place = (self.ram.buf(more.id).as_ptr().cast_const(), more.len);
             }
-            (used, total) = (used + 1, total + more.len as usize);
+            used += 1;
+            total += more.len as usize;
         }
         let fits = used <= MAX_FRAGS && total <= MAX_FRAME;
         // SAFETY: our buffers, which stay ours until `release`.
@@ -128,26 +130,26 @@ impl Started {
         }
     }
 
-    /// A frame in one buffer, behind a header that says nothing.
+    /// Pushes a frame in one buffer, with an empty header.
     #[inline]
     fn push_bare(&self, used: Used, batch: &mut Batch) -> Result<(), DeviceViolation> {
         let hdr_len = self.framing.hdr_len;
         if used.len > BUF || (used.len as usize) < hdr_len {
             return Err(DeviceViolation::Length(used.len));
         }
-        // SAFETY: inside the buffer; it stays ours until `release`. There is room: no more were taken than that.
+        // SAFETY: inside the buffer; it stays ours until `release`. The batch has room: no more were taken than it
+        // holds.
         unsafe { batch.push(self.ram.buf(used.id).as_ptr().cast_const().add(hdr_len), used.len - hdr_len as u32) };
         Ok(())
     }
 }
 
-/// Whether all that a device says of a frame is that its checksum needs no look.
+/// Whether a header only declares the checksum valid.
 fn is_only_valid(header: &VnetHdr) -> bool {
     header.flags & (F_DATA_VALID | F_NEEDS_CSUM) == F_DATA_VALID && header.gso_type == GSO_NONE
 }
 
-/// Has the checksum of the frame pushed last filled in on its way, if the device left it out: others would drop the
-/// frame.
+/// Has the missing checksum of the frame pushed last filled in on its way: others would drop the frame.
 #[cold]
 fn fill_checksum(batch: &mut Batch, begin: *const u8, len: u32) {
     let Some(frame) = batch.len().checked_sub(1).and_then(|last| batch.get(last)) else { return };
@@ -157,21 +159,21 @@ fn fill_checksum(batch: &mut Batch, begin: *const u8, len: u32) {
     if at + sum.len() > len as usize {
         return;
     }
-    // SAFETY: `len` bytes of our own buffer begin there, which stays ours until `release`; no reference to them exists.
+    // SAFETY: `len` bytes of our own buffer begin there; it stays ours until `release`; no reference to them exists.
     unsafe { copy_bytes(sum.as_ptr(), begin.cast_mut().add(at), sum.len()) };
     batch.set_offload(offload);
 }
 
 /// The receive queue.
 impl Ingress for Started {
-    // SAFETY: frames lie in the driver's buffers, which are there as long as this queue, and not the device's until
+    // SAFETY: frames lie in the driver's buffers, which live as long as this queue, and are not the device's until
     // `release`.
     unsafe fn take(&mut self, batch: &mut Batch) {
         if self.broken {
             return;
         }
         if self.queue.free() == usize::from(self.ram.size()) {
-            // A device that just started.
+            // The device has just started.
             self.refill();
         }
         if let Err(why) = self.fill(batch) {
@@ -185,7 +187,7 @@ impl Ingress for Started {
             return;
         }
         self.queue.recycle(self.taken.drain(..));
-        // Before the device gets them again: what it did with them before is forgotten.
+        // Noted before the device gets the buffers again, which overwrites their old place.
         self.ram.note(self.queue.done());
         if !self.broken && self.queue.free() >= REFILL.min(usize::from(self.ram.size()) / 4) {
             self.refill();
@@ -207,7 +209,7 @@ impl Ingress for Started {
         }
     }
 
-    /// Its seat knows what the device rings.
+    /// Its seat holds the device's doorbell.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }

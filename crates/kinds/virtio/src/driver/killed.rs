@@ -1,38 +1,39 @@
-//! Rings of a driver that was killed. How far it had come, and whose which buffer is, was known to that process only;
-//! it is found from the rings, while the device goes on with them.
+//! Restores the rings of a killed driver. Only that process knew its position and the owner of each buffer; both are
+//! recovered from the rings, while the device continues.
 //!
-//! A driver notes its position ([`QueueRam::note`]) before it posts buffers again that it got back. So what has been
-//! shown to the device behind that position is all there, whether the device is done with it or not, and all other
-//! buffers are free. What had been taken, but not noted, is received again: a batch at most.
+//! A driver notes its position ([`QueueRam::note`]) before it posts returned buffers again. So everything shown to the
+//! device after that position is intact, used or not, and all other buffers are free. Buffers taken but not noted are
+//! received again: at most a batch.
 //!
-//! That is so if the device gives buffers back in the order in which it got them, as they do that copy frames. One that
-//! does not may lose and damage frames of what is under way; where it is noticed, here or when it gives back a buffer
-//! that it is not thought to have, the device is connected anew. So it is with whatever else a device may write.
+//! This holds for devices that return buffers in order, as those do that copy frames. Another device may lose or damage
+//! frames in flight. If that is noticed, here or when it returns a buffer that it is not known to have, the device is
+//! connected anew; the same goes for any other inconsistency that a device may write.
 
 use super::ids::BuffersState;
 use super::ram::QueueRam;
 use super::{DriverFeatures, DriverQueue, QueueState};
 use crate::queue::ring_index::{AVAIL, RingIndex};
 
-/// In the second word of a descriptor of a split ring: another one follows.
+/// In the second word of a split ring's descriptor: another one follows.
 const NEXT: u64 = 1 << 32;
 
-/// What has been shown to the device: chains of buffers in order, and the position behind them.
+/// The chains of buffers shown to the device, in order, and the position after them.
 struct Shown {
     chains: Vec<Vec<u16>>,
     next: u16,
 }
 
-/// Whether all that a process said of a queue still holds: nobody went on from there.
+/// Whether a queue's saved state is still current: no process has continued from it.
 pub fn is_there(ram: &QueueRam, features: DriverFeatures, state: &QueueState) -> bool {
     let (done, _) = ram.noted();
     let shown = if features.queue.packed { packed(ram, done).map(|shown| shown.next) } else { Some(ram.avail_idx()) };
     (shown, done) == (Some(state.next), state.done)
 }
 
-/// Goes on with a queue. `None`: its rings say what cannot be.
+/// Restores a queue. `None` if its rings are inconsistent.
 pub fn continued(ram: &QueueRam, features: DriverFeatures) -> Option<DriverQueue> {
-    let (size, (done, turn)) = (ram.size(), ram.noted());
+    let size = ram.size();
+    let (done, turn) = ram.noted();
     let shown = if features.queue.packed { packed(ram, done) } else { split(ram, done) };
     let Shown { chains, next } = shown?;
     let buffers = if features.in_order { in_order(size, &chains, turn)? } else { in_any_order(size, chains)? };
@@ -46,8 +47,10 @@ pub fn continued(ram: &QueueRam, features: DriverFeatures) -> Option<DriverQueue
 }
 
 fn split(ram: &QueueRam, done: u16) -> Option<Shown> {
-    let (n, next) = (ram.size(), ram.avail_idx());
-    let (mut chains, mut left) = (Vec::new(), n);
+    let n = ram.size();
+    let next = ram.avail_idx();
+    let mut chains = Vec::new();
+    let mut left = n;
     for i in 0..next.wrapping_sub(done) {
         let mut id = ram.avail_entry(done.wrapping_add(i));
         let mut chain = Vec::new();
@@ -65,10 +68,11 @@ fn split(ram: &QueueRam, done: u16) -> Option<Shown> {
     Some(Shown { chains, next })
 }
 
-/// A chain begins with the descriptor whose buffer has the number that all its descriptors have; of the first one, the
-/// device may have overwritten all but the address.
+/// Recovers the chains of a packed ring. A chain begins at the descriptor whose buffer has the number that all its
+/// descriptors hold; the device may have overwritten all of the first descriptor but the address.
 fn packed(ram: &QueueRam, done: u16) -> Option<Shown> {
-    let (n, mut at) = (ram.size(), RingIndex::of(done));
+    let n = ram.size();
+    let mut at = RingIndex::of(done);
     if at.at >= n {
         return None;
     }
@@ -78,7 +82,8 @@ fn packed(ram: &QueueRam, done: u16) -> Option<Shown> {
         if ((rest >> 48) as u16 & AVAIL != 0) != at.wrap {
             break;
         }
-        let (id, buffer) = ((rest >> 32) as u16, ram.id_at(addr)?);
+        let id = (rest >> 32) as u16;
+        let buffer = ram.id_at(addr)?;
         match chains.last_mut() {
             Some(chain) if chain.first() == Some(&id) => chain.push(buffer),
             _ => chains.push(vec![buffer]),
@@ -97,7 +102,7 @@ fn in_any_order(n: u16, posted: Vec<Vec<u16>>) -> Option<BuffersState> {
     Some(BuffersState::Any { free, posted })
 }
 
-/// Buffers are posted in the order of their numbers, beginning with that whose turn it is.
+/// Checks that buffers are posted in the order of their numbers, from `oldest` on.
 fn in_order(n: u16, chains: &[Vec<u16>], oldest: u16) -> Option<BuffersState> {
     let mut ids = chains.iter().flatten().zip(0..);
     ids.all(|(id, i)| *id == oldest.wrapping_add(i) & (n - 1)).then_some(())?;

@@ -1,20 +1,20 @@
 //! virtio-net, the driver's side.
 //!
-//! Rings and buffers lie in memory of our own ([`ram`]), which the device reaches. Descriptor `i` always has buffer
-//! `i`, so that a posted buffer is one store. What the device writes (used entries) is as little trusted as what a
-//! driver writes is by a device.
+//! Rings and buffers lie in our own memory ([`ram`]), which the device reaches. Descriptor `i` always has buffer `i`:
+//! posting a buffer is one store. The device's writes (used entries) are trusted as little as a device trusts a
+//! driver's.
 //!
 //! | module | what it is |
 //! |---|---|
 //! | [`ram`] | the memory |
-//! | [`ids`] | which buffers are whose |
+//! | [`ids`] | the owner of each buffer |
 //! | [`split`], [`packed`] | the rings |
 //! | [`simd`] | several entries of a ring together |
-//! | [`path`] | which way frames take |
-//! | [`options`] | what is asked for |
-//! | [`started`] | a queue that runs |
-//! | [`killed`] | what a process that was killed left in the rings |
-//! | [`port`] | a driver on whatever a transport reaches, and the thread that keeps it up; what another process needs to go on with it |
+//! | [`path`] | the path of frames |
+//! | [`options`] | the requested features |
+//! | [`started`] | a running queue |
+//! | [`killed`] | restores a killed process's rings |
+//! | [`port`] | a driver port on any transport, the thread that runs it, and its saved state |
 //! | `egress` | the transmit queue as an egress |
 //! | `ingress` | the receive queue as an ingress |
 #![allow(unsafe_code)]
@@ -39,7 +39,7 @@ use crate::queue::{Addresses, QueueFeatures};
 use ids::{Buffers, BuffersState, Ids, Ordered};
 use ram::QueueRam;
 
-/// A protocol violation by the device, after which the connection ends.
+/// A protocol violation by the device; it ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum DeviceViolation {
     /// `used.idx` moved by more than the queue's size.
@@ -51,35 +51,35 @@ pub enum DeviceViolation {
     /// More bytes than the buffer has, or fewer than a header.
     #[error("the device says it wrote {0} bytes to a buffer")]
     Length(u32),
-    /// A frame that takes more buffers than came.
+    /// A frame of more buffers than the device returned.
     #[error("a frame in {0} buffers")]
     Buffers(u16),
 }
 
-/// A buffer the device is done with.
+/// A buffer returned by the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
-    /// The first of its ids.
+    /// Its first id.
     pub id: u16,
-    /// Bytes the device wrote.
+    /// Bytes that the device wrote.
     pub len: u32,
 }
 
 /// Most entries that [`DriverQueue::used_run`] takes together.
 pub const RUN: usize = 32;
 
-/// What was negotiated, and asked for, that concerns a driver's queue.
+/// The negotiated features and requested options of a driver's queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DriverFeatures {
-    /// As the device sees it.
+    /// The device's view of them.
     pub queue: QueueFeatures,
     /// `VIRTIO_F_IN_ORDER`.
     pub in_order: bool,
-    /// Several entries are looked at together, where they come in order.
+    /// Reads several entries together if they come in order.
     pub vector: bool,
 }
 
-/// The driver's side of a queue, of either layout, with buffers that come back in any order or in theirs.
+/// The driver's side of a queue, split or packed, with buffers that come back in any order or in order.
 pub enum DriverQueue {
     /// Split.
     Split(split::SplitDriver<Ids>),
@@ -91,7 +91,7 @@ pub enum DriverQueue {
     PackedOrdered(packed::PackedDriver<Ordered>),
 }
 
-/// Where a driver's queue is.
+/// Position of a driver's queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueState {
     /// Number of descriptors.
@@ -99,7 +99,7 @@ pub struct QueueState {
     /// Split: the next entry of the available ring. Packed: the next descriptor to post, with its wrap counter in
     /// bit 15.
     next: u16,
-    /// The same of what the device is done with.
+    /// The same of the next entry to take back.
     done: u16,
     buffers: BuffersState,
 }
@@ -129,7 +129,7 @@ impl DriverQueue {
         queue
     }
 
-    /// Goes on with another process's queue: nothing is written. `None` if it cannot have left it so.
+    /// Restores another process's queue without writing anything. `None` if its state is inconsistent.
     pub fn continued(ram: &QueueRam, features: DriverFeatures, state: &QueueState) -> Option<DriverQueue> {
         match (features.queue.packed, features.in_order) {
             (false, false) => split::SplitDriver::continued(ram, features, state).map(DriverQueue::Split),
@@ -139,50 +139,50 @@ impl DriverQueue {
         }
     }
 
-    /// Where it is, once all that was posted is shown.
+    /// The queue's position, once all posted buffers are shown.
     pub fn state(&self) -> QueueState {
         each!(self, q => q.state())
     }
 
-    /// How far it has come with what the device gives back, in the numbers of [`QueueState`], and the buffer whose turn
-    /// it is there, if they have one.
+    /// The position of the next entry to take back, in the numbers of [`QueueState`], and the buffer whose turn it is
+    /// there, if buffers are ordered.
     #[inline]
     pub fn done(&self) -> (u16, u16) {
         each!(self, q => (q.done(), q.ids().turn()))
     }
 
-    /// Free buffers.
+    /// Number of free buffers.
     #[inline]
     pub fn free(&self) -> usize {
         each!(self, q => q.ids().free())
     }
 
-    /// Takes `count` buffers as one chain. Returns the first; none when there are fewer.
+    /// Takes `count` buffers as one chain. Returns the first; `None` if fewer are free.
     #[inline]
     pub fn take(&mut self, count: usize) -> Option<u16> {
         each!(self, q => q.ids_mut().take(count))
     }
 
-    /// The buffer behind `id` in the chain that was taken last.
+    /// The buffer after `id` in the chain that was taken last.
     #[inline]
     pub fn link(&self, id: u16) -> Option<u16> {
         each!(self, q => q.ids().next(id))
     }
 
-    /// Chains that the device gave back are free again.
+    /// Frees chains that the device gave back.
     #[inline]
     pub fn recycle(&mut self, firsts: impl IntoIterator<Item = u16>) {
         each!(self, q => firsts.into_iter().for_each(|first| q.ids_mut().recycle(first)));
     }
 
-    /// Offers the chain taken last, which begins at `first`, to the device, the bytes of each buffer given by `len`,
-    /// and by `write` whether it is writable. The device sees it with the next [`DriverQueue::publish`].
+    /// Posts the chain taken last, which begins at `first`; `len` gives the bytes of each buffer, `write` whether it is
+    /// writable. The device sees it with the next [`DriverQueue::publish`].
     #[inline]
     pub fn post(&mut self, ram: &QueueRam, first: u16, write: impl Fn(u16) -> bool, len: impl Fn(u16) -> u32) {
         each!(self, q => q.post(ram, first, write, len))
     }
 
-    /// Offers all free buffers to the device, each as a chain of its own, with room for `len` bytes.
+    /// Posts all free buffers, each as a chain of its own, with room for `len` bytes.
     #[inline]
     pub fn post_free(&mut self, ram: &QueueRam, len: u32) {
         each!(self, q => while let Some(id) = q.ids_mut().take(1) {
@@ -190,22 +190,22 @@ impl DriverQueue {
         });
     }
 
-    /// Shows the device what was posted. Returns whether it wants a kick.
+    /// Shows the device the posted buffers. Returns whether it wants a kick.
     #[inline]
     pub fn publish(&mut self) -> bool {
         each!(self, q => q.publish())
     }
 
-    /// The next buffer the device is done with.
+    /// The next buffer returned by the device.
     ///
     /// # Errors
-    /// [`DeviceViolation`] when the used ring names a buffer that the device does not have, or its index jumped.
+    /// [`DeviceViolation`] if the used ring names a buffer that the device does not have, or its index jumped.
     #[inline]
     pub fn next_used(&mut self) -> Result<Option<Used>, DeviceViolation> {
         each!(self, q => q.next_used())
     }
 
-    /// The next buffers the device is done with, as many as there are and fit. Returns how many.
+    /// Takes as many returned buffers as fit. Returns their number.
     ///
     /// # Errors
     /// Like [`DriverQueue::next_used`].
@@ -222,7 +222,7 @@ impl DriverQueue {
         })
     }
 
-    /// Takes back all that the device is done with: what was sent.
+    /// Takes back all buffers that the device has sent.
     ///
     /// # Errors
     /// Like [`DriverQueue::next_used`].
@@ -231,18 +231,18 @@ impl DriverQueue {
         each!(self, q => q.reclaim())
     }
 
-    /// Asks the device to notify. Returns whether it has given something back meanwhile.
+    /// Asks the device to notify. Returns whether it has returned buffers meanwhile.
     pub fn arm(&mut self) -> bool {
         each!(self, q => q.arm())
     }
 
-    /// No notifications while we look anyway.
+    /// Stops notifications while the queue is polled.
     pub fn disarm(&mut self) {
         each!(self, q => q.disarm())
     }
 }
 
-/// Where a queue's parts lie, as a back end in another process is told.
+/// Addresses of a queue's parts, for a back end in another process.
 pub fn addresses(ram: &QueueRam) -> Addresses {
     let at = |p| ram.device_address(p);
     Addresses { desc: at(ram.desc()), avail: at(ram.avail()), used: at(ram.used()) }

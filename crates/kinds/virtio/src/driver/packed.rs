@@ -26,13 +26,13 @@ pub struct PackedDriver<B> {
     /// Descriptors of the chain that begins with this id.
     counts: Box<[u16]>,
     next: RingIndex,
-    /// First descriptor of what is not shown yet, with its flags.
+    /// First descriptor not shown yet, with its flags.
     held: Option<(u16, u16)>,
     shown: RingIndex,
     done: RingIndex,
 }
 
-// SAFETY: addresses inside the driver's memory, which the queue's holder holds, too.
+// SAFETY: addresses inside the driver's memory, which the queue's holder also holds.
 unsafe impl<B: Buffers> Send for PackedDriver<B> {}
 
 impl<B: Buffers> PackedDriver<B> {
@@ -48,14 +48,18 @@ impl<B: Buffers> PackedDriver<B> {
         let ids = B::continued(ram.size(), &state.buffers)?;
         let mut queue = PackedDriver::empty(ram, features, ids);
         queue.count(&state.buffers);
-        let (next, done) = (RingIndex::of(state.next), RingIndex::of(state.done));
-        (queue.next, queue.shown, queue.done) = (next, next, done);
+        let next = RingIndex::of(state.next);
+        let done = RingIndex::of(state.done);
+        queue.next = next;
+        queue.shown = next;
+        queue.done = done;
         (next.at < queue.n && done.at < queue.n).then_some(queue)
     }
 
     /// See [`super::DriverQueue::state`].
     pub fn state(&self) -> QueueState {
-        let (next, done) = (self.next.bits(), self.done.bits());
+        let next = self.next.bits();
+        let done = self.done.bits();
         QueueState { size: self.n, next, done, buffers: self.ids.state() }
     }
 
@@ -65,7 +69,7 @@ impl<B: Buffers> PackedDriver<B> {
         self.done.bits()
     }
 
-    /// Takes back what another process wrote, but did not show. The device does not look behind the first of it.
+    /// Clears descriptors that another process wrote but did not show. The device reads none after the first of them.
     pub fn forget_unshown(&self) {
         for i in 0..self.ids.free() as u16 {
             let index = self.next.after(i, self.n);
@@ -73,7 +77,7 @@ impl<B: Buffers> PackedDriver<B> {
         }
     }
 
-    /// Stores how many descriptors each chain has that the device has.
+    /// Stores the number of descriptors of each of the device's chains.
     fn count(&mut self, buffers: &BuffersState) {
         let mut behind = 0;
         let chains: Vec<(u16, u16)> = match buffers {
@@ -94,7 +98,8 @@ impl<B: Buffers> PackedDriver<B> {
     }
 
     fn empty(ram: &QueueRam, features: DriverFeatures, ids: B) -> Self {
-        let (n, start) = (ram.size(), RingIndex { at: 0, wrap: true });
+        let n = ram.size();
+        let start = RingIndex { at: 0, wrap: true };
         PackedDriver {
             n,
             ring: ram.desc(),
@@ -132,13 +137,13 @@ impl<B: Buffers> PackedDriver<B> {
         unsafe { AtomicU32::from_ptr(at.as_ptr().cast()) }
     }
 
-    /// Which buffers are whose.
+    /// The owners of buffers.
     #[inline]
     pub fn ids(&self) -> &B {
         &self.ids
     }
 
-    /// The same, to take and give back.
+    /// The owners of buffers, for changes.
     #[inline]
     pub fn ids_mut(&mut self) -> &mut B {
         &mut self.ids
@@ -147,12 +152,14 @@ impl<B: Buffers> PackedDriver<B> {
     /// See [`super::DriverQueue::post`].
     #[inline]
     pub fn post(&mut self, ram: &QueueRam, first: u16, write: impl Fn(u16) -> bool, len: impl Fn(u16) -> u32) {
-        let (mut id, mut count, mut index) = (first, 0u16, self.next);
+        let mut id = first;
+        let mut count = 0u16;
+        let mut index = self.next;
         loop {
             let next = self.ids.next(id);
             let turn = if index.wrap { AVAIL } else { USED };
             let flags = turn | if write(id) { WRITE } else { 0 } | if next.is_some() { NEXT } else { 0 };
-            // The device goes through them in order: as long as the first is not shown, none is.
+            // The device reads descriptors in order: while the first is not shown, no later one is.
             let shown = if self.held.is_none() {
                 self.held = Some((index.at, flags));
                 self.stale(index)
@@ -166,7 +173,8 @@ impl<B: Buffers> PackedDriver<B> {
                 AtomicU64::from_ptr(at.cast()).store(ram.guest(id), Ordering::Relaxed);
                 AtomicU64::from_ptr(at.add(8).cast()).store(rest, Ordering::Release);
             }
-            (count, index) = (count + 1, index.after(1, self.n));
+            count += 1;
+            index = index.after(1, self.n);
             match next {
                 Some(behind) => id = behind,
                 None => break,
@@ -179,7 +187,7 @@ impl<B: Buffers> PackedDriver<B> {
         self.ids.give(first);
     }
 
-    /// Flags that mean "not available" at an index that is about to be: those of the round before.
+    /// Flags that mean "not available" at an index about to be posted: those of the previous round.
     #[inline]
     fn stale(&self, index: RingIndex) -> u16 {
         if index.wrap { 0 } else { AVAIL | USED }
@@ -215,7 +223,7 @@ impl<B: Buffers> PackedDriver<B> {
         }
     }
 
-    /// The chain that begins at `id` is ours again, and its descriptors are behind us.
+    /// Takes the chain at `id` back and steps over its descriptors.
     #[inline]
     fn get_back(&mut self, id: u16) -> Result<(), DeviceViolation> {
         if !self.ids.get_back(id) {
@@ -237,7 +245,7 @@ impl<B: Buffers> PackedDriver<B> {
         Ok(Some(used))
     }
 
-    /// As many descriptors as can be looked at together.
+    /// Takes as many descriptors as can be read together.
     #[inline]
     pub fn wide_run(&mut self, into: &mut [Used]) -> Result<usize, DeviceViolation> {
         let Some(simd) = self.vector else { return Ok(0) };
@@ -248,7 +256,7 @@ impl<B: Buffers> PackedDriver<B> {
             let flags = WRITE | if self.done.wrap { AVAIL | USED } else { 0 };
             let mut lens = [0; WIDE_PACKED];
             let fits = self.done.at <= end && first <= end;
-            // SAFETY: 4 descriptors before the end of the ring, aligned to 16; what this processor has.
+            // SAFETY: 4 descriptors before the end of the ring, aligned to 16; this processor has the instructions.
             if !fits || !unsafe { simd.packed(self.at(self.done.at), first, flags, &mut lens) } {
                 break;
             }
@@ -266,7 +274,7 @@ impl<B: Buffers> PackedDriver<B> {
     pub fn reclaim(&mut self) -> Result<(), DeviceViolation> {
         while self.is_used() {
             let last = self.used().id;
-            // In order, it stands for all before it, too (§2.8.9).
+            // In order, it also returns all before it (§2.8.9).
             while let Some(id) = self.ids.oldest().filter(|id| *id != last) {
                 self.get_back(id)?;
                 self.ids.recycle(id);

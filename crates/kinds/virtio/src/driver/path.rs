@@ -1,32 +1,34 @@
-//! The fast path a driver uses, by negotiated features and options.
+//! A driver's fast path, by negotiated features and options.
 
 use super::simd::Simd;
 use crate::features::{GUEST_CSUM, IN_ORDER, MRG_RXBUF, RING_PACKED};
 
-/// The way.
+/// The path of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
-    /// One ring of descriptors instead of three areas.
+    /// One descriptor ring instead of three areas.
     pub packed: bool,
     /// A frame may come in several buffers.
     pub mergeable: bool,
     /// Buffers come back in order.
     pub in_order: bool,
-    /// Several entries are looked at together, by this; none: one after the other.
+    /// Reads several entries together with these instructions; `None`: one at a time.
     pub vector: Option<Simd>,
 }
 
 impl Path {
-    /// By the features agreed upon. Several entries are looked at together where buffers come back in order, each frame
-    /// has one buffer, and its header says nothing: no checksums and segments are left to us.
+    /// Chooses by the negotiated features. Several entries are read together if buffers come back in order, each frame
+    /// has one buffer, and its header is empty: no checksums or segments are left to us.
     pub fn of(features: u64, vector: bool) -> Path {
         let has = |bit: u64| features & bit != 0;
-        let (packed, mergeable, in_order) = (has(RING_PACKED), has(MRG_RXBUF), has(IN_ORDER));
+        let packed = has(RING_PACKED);
+        let mergeable = has(MRG_RXBUF);
+        let in_order = has(IN_ORDER);
         let fits = vector && in_order && !mergeable && !has(GUEST_CSUM);
         Path { packed, mergeable, in_order, vector: fits.then(Simd::best) }
     }
 
-    /// As `netvale show` says it.
+    /// The path as `netvale show` prints it.
     pub fn words(self) -> String {
         let layout = if self.packed { "packed" } else { "split" };
         let buffers = if self.mergeable { "mergeable" } else { "non-mergeable" };
@@ -40,7 +42,7 @@ impl Path {
 mod tests {
     use super::*;
 
-    /// Objective: the vector path is taken only where it is right.
+    /// Objective: the vector path is chosen only if the features allow it.
     #[test]
     fn choice() {
         assert!(Path::of(IN_ORDER, true).vector.is_some());

@@ -1,4 +1,4 @@
-//! A virtio-net driver port: the driver on what a transport reaches, and the thread that keeps it up.
+//! A virtio-net driver port: the driver on any transport, and the thread that runs it.
 
 pub mod state;
 
@@ -27,50 +27,50 @@ use crate::{MAX_PAIRS, Queues};
 
 use state::{DeviceSaid, DeviceState, DriverState, device_state};
 
-/// How a driver reaches its device. What is displayed of it is where that is.
+/// A driver's access to its device. Displayed as the device's location.
 pub trait Transport: Display + Send + 'static {
-    /// What reaches the device.
+    /// An open connection to the device.
     type Connection: Send;
-    /// Why there is no device.
+    /// An error that leaves the driver without a device.
     type Error: Display + From<LendError>;
 
-    /// Reaches the device, or says why there is none: then it is tried again.
+    /// Connects to the device. A failure is retried.
     ///
     /// # Errors
-    /// Nothing is there.
+    /// No device is there.
     fn connect(&mut self) -> Result<Self::Connection, Self::Error>;
 
-    /// Reaches the device by what reached it in another process. `None`: that is not possible, or it is something else.
+    /// Connects by the descriptor that another process used. `None`: impossible, or it is something else.
     fn restore(&mut self, _by: OwnedFd) -> Option<Self::Connection> {
         None
     }
 
-    /// Starts the device, unless it is [restored](Session::restored), has it [run](Session::run), and says why that
-    /// ended.
+    /// Starts the device unless it is [restored](Session::restored), has it [run](Session::run), and returns the reason
+    /// for its end.
     ///
     /// # Errors
-    /// The device cannot be driven, or broke the rules.
+    /// The device cannot be driven, or violated the protocol.
     fn serve(&mut self, connection: Self::Connection, session: &Session<'_>) -> Result<(), Self::Error>;
 }
 
-/// Why queues are not the workers'.
+/// An error lending queues to workers.
 #[derive(Debug, Error)]
 pub enum LendError {
-    /// A queue of the device before it is not handed back.
+    /// A queue of the previous device has not been handed back.
     #[error("a queue: {0}")]
     InUse(#[from] InUse),
-    /// The kernel.
+    /// A system call failed.
     #[error("{0}")]
     System(#[from] Errno),
 }
 
-/// Why there is no port.
+/// An error creating a port.
 #[derive(Debug, Error)]
 pub enum DriverError {
-    /// Too many queue pairs, or none.
+    /// Too many queue pairs, or zero.
     #[error("{0} queue pairs asked for; a device has 1 to {MAX_PAIRS}")]
     Pairs(u16),
-    /// Its queues, or its service.
+    /// Opening its queues or its service failed.
     #[error(transparent)]
     Open(#[from] OpenError),
 }
@@ -82,7 +82,7 @@ impl From<DriverError> for BadState {
 }
 
 impl DriverError {
-    /// The error number that fits.
+    /// The closest error number.
     pub fn errno(&self) -> Errno {
         match self {
             DriverError::Pairs(_) => Errno::INVAL,
@@ -91,18 +91,18 @@ impl DriverError {
     }
 }
 
-/// What is told of a device, for `netvale show`.
+/// A device's state, for `netvale show`.
 #[derive(Clone, Debug, Default)]
 pub struct Driven {
-    /// The device runs.
+    /// Whether the device runs.
     pub running: bool,
     /// Queue pairs.
     pub pairs: usize,
-    /// What was agreed upon.
+    /// Negotiated features.
     pub features: u64,
-    /// Which way frames take.
+    /// The path of frames.
     pub path: Option<Path>,
-    /// The device says that its link is down.
+    /// Whether the device reports its link as down.
     pub link_down: bool,
 }
 
@@ -112,11 +112,11 @@ pub struct VirtioPort {
 }
 
 impl VirtioPort {
-    /// Drives what `transport` reaches, now or as soon as something is there.
+    /// Drives the device behind `transport`, now or once it appears.
     ///
     /// # Errors
-    /// [`DriverError`] when the number of pairs or the size of the queues is impossible, or the system refuses a
-    /// descriptor or the thread.
+    /// [`DriverError`] if the number of pairs or the size of the queues is invalid, or the system refuses a descriptor
+    /// or the thread.
     pub fn new<T: Transport>(transport: T, options: DriverOptions) -> Result<(VirtioPort, Queues), DriverError> {
         let at = transport.to_string();
         let (pairs, queues) = seats(&at, options)?;
@@ -124,11 +124,11 @@ impl VirtioPort {
         Ok((VirtioPort { service: Service::start("netvale-virtio", &at, None, driver)? }, queues))
     }
 
-    /// Restores a port where another process's stopped. It goes on once the last part of the result is dropped: until
-    /// then the other one may go on itself. Its queues are the workers' already.
+    /// Restores another process's port. The port resumes once the last part of the result is dropped; until then, the
+    /// other process may resume it instead. Workers have its queues already.
     ///
     /// # Errors
-    /// [`BadState`] if that port was another one, or what it left is not what it should be.
+    /// [`BadState`] if that was a different port, or its state is inconsistent.
     pub fn restore<T: Transport>(
         mut transport: T,
         options: DriverOptions,
@@ -143,7 +143,8 @@ impl VirtioPort {
         if let Some(device) = state.device {
             let part = |why: BadState| why.of("its device cannot be continued");
             let (by, lent) = LentDevice::restore(device, options, &pairs).map_err(part)?;
-            (told.connected, told.now) = (true, lent.told(options));
+            told.connected = true;
+            told.now = lent.told(options);
             kept.last = lent.state_at_any_time(by.as_fd(), &lent.calls).ok();
             let unreached = || BadState::new("the device cannot be reached by what is said to reach it");
             let connection = transport.restore(by).ok_or_else(unreached).map_err(part)?;
@@ -154,29 +155,29 @@ impl VirtioPort {
         Ok((VirtioPort { service }, queues, paused))
     }
 
-    /// What another process needs to go on with the device after this one was killed. It changes whenever
-    /// [`VirtioPort::on_change`] says so. `None`: there is no device, or nobody else can reach it.
+    /// State for restoring the device after this process is killed. It changes whenever [`VirtioPort::on_change`]
+    /// calls. `None` without a device, or if other processes cannot reach it.
     pub fn save(&self) -> Option<DriverState> {
         let service::State { connections, last_error, .. } = self.service.state();
         self.service.kept().last.map(|device| DriverState { connections, last_error, device: Some(device) })
     }
 
-    /// Has the port's thread call this whenever [`VirtioPort::save`] changed. Only the first call counts.
+    /// Has the port's thread call `call` whenever [`VirtioPort::save`] changes. Only the first registration counts.
     pub fn on_change(&self, call: impl Fn() + Send + Sync + 'static) {
         self.service.on_change(call);
     }
 
-    /// Asks the thread to pause, which [`VirtioPort::save_parked`] then waits for.
+    /// Asks the thread to pause; [`VirtioPort::save_parked`] waits for that.
     pub fn ask_to_pause(&self) -> AskedToPause {
         self.service.ask_to_pause()
     }
 
-    /// What a successor needs to go on with the port, whose thread stands still until the second part is dropped. The
-    /// workers must be parked, and stay so until the successor goes on, or does not. `None`: it cannot go on, because
-    /// the thread is held up, or another process cannot reach the device.
+    /// State for a successor. The port's thread is paused until the second part is dropped. The workers must be parked,
+    /// and stay parked until the successor resumes or fails. `None`: it cannot be restored, because the thread is
+    /// blocked or other processes cannot reach the device.
     ///
     /// # Errors
-    /// When the process is out of descriptors.
+    /// The process is out of descriptors.
     pub fn save_parked(&self) -> std::io::Result<Option<(DriverState, Paused)>> {
         let Some(mut paused) = self.service.pause() else { return Ok(None) };
         let service::State { connections, last_error, .. } = self.service.state();
@@ -190,18 +191,18 @@ impl VirtioPort {
         Ok(Some((state, paused)))
     }
 
-    /// Has a thread of the port call this whenever its device has connected or is gone. Only the first call counts.
+    /// Has a thread of the port call `call` whenever its device connects or leaves. Only the first registration counts.
     pub fn on_peer(&self, call: impl Fn() + Send + Sync + 'static) {
         self.service.on_peer(call);
     }
 
-    /// Its device, and those before.
+    /// State of the current device, with counts of earlier ones.
     pub fn state(&self) -> service::State<Driven> {
         self.service.state()
     }
 }
 
-/// The seats of a port's queues, and the queues; `at` is its name.
+/// Creates the seats and queues of a port named `at`.
 fn seats(at: &str, options: DriverOptions) -> Result<(Vec<Pair>, Queues), DriverError> {
     if options.pairs == 0 || usize::from(options.pairs) > MAX_PAIRS {
         return Err(DriverError::Pairs(options.pairs));
@@ -211,7 +212,8 @@ fn seats(at: &str, options: DriverOptions) -> Result<(Vec<Pair>, Queues), Driver
         return Err(step("the size of a queue is a power of two from 8 to 4096")(Errno::INVAL).into());
     }
     let mut pairs = Vec::new();
-    let (mut egress, mut ingress) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
+    let mut egress = Vec::<Arc<dyn Egress>>::new();
+    let mut ingress = Vec::<Box<dyn Ingress>>::new();
     for _ in 0..options.pairs {
         let rx = Arc::new(Seat::woken().map_err(step("make a descriptor to wait on"))?);
         let tx = Arc::<Seat<Started>>::default();
@@ -222,19 +224,19 @@ fn seats(at: &str, options: DriverOptions) -> Result<(Vec<Pair>, Queues), Driver
     Ok((pairs, (egress, ingress)))
 }
 
-/// What stays of a queue pair while devices come and go: what is received, and what is transmitted.
+/// The lasting part of a queue pair, across devices: receive, transmit.
 type Pair = (Arc<Seat<Started>>, Arc<Seat<Started>>);
 
-/// The control thread's part.
+/// State of the control thread.
 struct Driver<T: Transport> {
     transport: T,
     options: DriverOptions,
     pairs: Vec<Pair>,
-    /// Another process's device, which comes before all others.
+    /// Another process's device, served first.
     restored: Option<Reached<T::Connection>>,
 }
 
-/// A device that is reached.
+/// A connected device.
 struct Reached<C> {
     connection: C,
     restored: Option<LentDevice>,
@@ -262,7 +264,7 @@ impl<T: Transport> Protocol for Driver<T> {
         let Reached { connection, mut restored } = reached;
         let calls = match &mut restored {
             Some(lent) => std::mem::take(&mut lent.calls),
-            // What a device rings, two of them a pair.
+            // Doorbells that the device rings, two per pair.
             None => {
                 let calls = (0..2 * self.pairs.len()).map(|_| Doorbell::shared(peer.fault()));
                 calls.collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?
@@ -274,7 +276,7 @@ impl<T: Transport> Protocol for Driver<T> {
     }
 }
 
-/// A device's time at the port.
+/// One device's time at the port.
 pub struct Session<'a> {
     options: DriverOptions,
     pairs: &'a [Pair],
@@ -283,17 +285,17 @@ pub struct Session<'a> {
     restored: Cell<Option<LentDevice>>,
 }
 
-/// A device's queues that the workers have.
+/// A device whose queues the workers have.
 pub struct LentDevice {
     pub(super) features: u64,
-    /// Sizes of its queues, a receive queue and a transmit queue for each pair.
+    /// Sizes of its queues: a receive and a transmit queue for each pair.
     pub(super) sizes: Vec<u16>,
     pub(super) ram: Ram,
-    /// What the device rings, if another process set it up.
+    /// Doorbells that the device rings, if another process set it up.
     pub(super) calls: Vec<Doorbell>,
-    /// What the device is rung by, if these are doorbells.
+    /// Doorbells that ring the device, if it has eventfds.
     pub(super) kicks: Vec<Arc<Doorbell>>,
-    /// That process was killed: it may have posted buffers and not said so.
+    /// That process was killed: it may have posted buffers without a kick.
     pub(super) unrung: bool,
     pub(super) fault: Fault,
 }
@@ -306,41 +308,41 @@ impl LentDevice {
 }
 
 impl Session<'_> {
-    /// What is asked for.
+    /// The requested options.
     pub fn options(&self) -> DriverOptions {
         self.options
     }
 
-    /// What the device rings, two of them a pair: for what is received, for what is transmitted.
+    /// Doorbells that the device rings, two per pair: receive, transmit.
     pub fn calls(&self) -> &[Doorbell] {
         &self.calls
     }
 
-    /// Where workers report what the device did.
+    /// The fault to which workers report the device's violations.
     pub fn fault(&self) -> &Fault {
         self.peer.fault()
     }
 
-    /// Readable when the session is to end.
+    /// Readable when the session must end.
     pub fn ends(&self) -> BorrowedFd<'_> {
         self.peer.ends()
     }
 
-    /// The device says whether its link is up.
+    /// Records whether the device reports its link as up.
     pub fn tell_link(&self, up: bool) {
         self.peer.told().update(|told| told.link_down = !up);
     }
 
-    /// The device that another process set up, if this is one.
+    /// The device set up by another process, if this is one.
     pub fn restored(&self) -> Option<LentDevice> {
         self.restored.take()
     }
 
-    /// The device works until it, or the port, ends. `by` is what another process could reach it by. `news` is called
-    /// when one of `fds` is readable, with whether it is the second.
+    /// Runs the device until it or the port ends. Another process could reach it by `by`. `news` is called when one of
+    /// `fds` is readable; its argument is true for the second.
     ///
     /// # Errors
-    /// What `news` says; a queue cannot be lent.
+    /// An error of `news`; a queue cannot be lent.
     pub fn run<E: From<LendError>>(
         &self,
         running: Running,
@@ -349,7 +351,8 @@ impl Session<'_> {
         news: impl Fn(bool) -> Result<(), E>,
     ) -> Result<(), E> {
         let Running { features, pairs: started, ram } = running;
-        let (mut sizes, mut kicks) = (Vec::new(), Vec::new());
+        let mut sizes = Vec::new();
+        let mut kicks = Vec::new();
         for queue in started.iter().flat_map(|(rx, tx)| [rx, tx]) {
             sizes.push(queue.ram.size());
             if let Kick::Bell(bell) = &queue.kick {
@@ -370,7 +373,7 @@ impl Session<'_> {
     /// Like [`Session::run`], for a device whose queues the workers have.
     ///
     /// # Errors
-    /// What `news` says.
+    /// An error of `news`.
     pub fn go_on<E>(
         &self,
         lent: LentDevice,
@@ -378,7 +381,7 @@ impl Session<'_> {
         by: Option<BorrowedFd<'_>>,
         news: impl Fn(bool) -> Result<(), E>,
     ) -> Result<(), E> {
-        // Without descriptors for it, the device is just not kept.
+        // Without descriptors for its state, the device is merely not kept.
         self.peer.keep(by.and_then(|by| lent.state_at_any_time(by, &self.calls).ok()));
         self.peer.told().update(|was| *was = lent.told(self.options));
         if lent.unrung {
@@ -393,7 +396,7 @@ impl Session<'_> {
         ended
     }
 
-    /// Until the device ends, breaks the rules, or the port is to end.
+    /// Waits until the device ends or violates the protocol, or the port must end.
     fn wait<E>(
         &self,
         [one, other]: [BorrowedFd<'_>; 2],
@@ -418,19 +421,19 @@ impl Session<'_> {
         for (pair, call) in self.pairs.iter().zip(self.calls.iter().step_by(2)) {
             pair.0.wake.iter().for_each(|wake| wake.remove(call));
             for seat in [&pair.0, &pair.1] {
-                // One that a worker does not hand back keeps its own memory, and there is no next device before it is
-                // gone.
+                // A queue that a worker does not hand back keeps its memory; no further device is served until it is
+                // back.
                 let _ = seat.take_now();
             }
         }
     }
 }
 
-/// Gives the queues to the workers.
+/// Lends the queues to the workers.
 fn lend(pairs: &[Pair], calls: &[Doorbell], started: Vec<(Started, Started)>) -> Result<(), LendError> {
     for ((pair, call), (rx, tx)) in pairs.iter().zip(calls.iter().step_by(2)).zip(started) {
         pair.0.wake.iter().try_for_each(|wake| wake.add_peer(call))?;
-        // The worker posts its receive buffers when it first looks.
+        // The worker posts receive buffers when it first polls.
         for (seat, queue) in [(&pair.0, rx), (&pair.1, tx)] {
             seat.put(Started { counters: Arc::clone(&seat.counters), ..queue })?;
         }

@@ -12,21 +12,20 @@ use rustix::io::Errno;
 
 use crate::memory::RegionSpec;
 
-/// Guest physical address of the first byte: any number that is not an address in this process will do, so that a
-/// mix-up is noticed.
+/// Guest physical address of the first byte: any number that is no address in this process, to expose mix-ups.
 const GUEST: u64 = 0x1_0000_0000;
-/// Bytes from one buffer to the next: a whole number of lines that does not alias in the cache.
+/// Bytes between buffers: a whole number of cache lines that does not alias in the cache.
 const STRIDE: u32 = 2_112;
-/// Bytes of the first line of a buffer that are not used: what follows the header begins with a line, and the header,
-/// which most often says the same as the last time, has one of its own, which then does not wander from cache to cache.
+/// Unused bytes at the start of a buffer. The frame after the header then begins on a cache line, and the header,
+/// usually unchanged, is on a line of its own that does not move between caches.
 const PAD: u32 = 64 - 12;
-/// Bytes of a buffer, header and all.
+/// Bytes of a buffer, header included.
 pub const BUF: u32 = STRIDE - PAD;
-/// Largest queue here.
+/// Largest size of a queue.
 pub const MAX_QUEUE: u16 = 4_096;
 const PAGE: usize = 4_096;
 
-/// The memory.
+/// A driver's memory.
 pub struct Ram {
     fd: Arc<OwnedFd>,
     map: Arc<Mapping>,
@@ -34,20 +33,20 @@ pub struct Ram {
 }
 
 impl Ram {
-    /// Memory for queues of these sizes.
+    /// Creates memory for queues of these sizes.
     ///
     /// # Errors
-    /// The kernel's error when there is no memory or no descriptor left.
+    /// The kernel's error when out of memory or descriptors.
     pub fn new(sizes: &[u16]) -> Result<(Ram, Vec<QueueRam>), Errno> {
         let len = sizes.iter().map(|n| QueueRam::bytes(*n)).sum::<usize>();
         let (fd, map, _) = sealed_memfd("netvale-virtio", len as u64, Pages::Ordinary)?;
         Ok(Ram::of(fd, map, sizes))
     }
 
-    /// Another process's memory.
+    /// Maps another process's memory.
     ///
     /// # Errors
-    /// `EINVAL` when the file is not of that length, or can be cut short; the kernel's error when it cannot be mapped.
+    /// `EINVAL` if the file has another length or can be cut short; the kernel's error if it cannot be mapped.
     pub fn restore(fd: OwnedFd, sizes: &[u16]) -> Result<(Ram, Vec<QueueRam>), Errno> {
         let len = sizes.iter().map(|n| QueueRam::bytes(*n)).sum::<usize>();
         let map = Mapping::map(fd.as_fd(), len)?;
@@ -68,13 +67,13 @@ impl Ram {
         (Ram { fd, map, len }, queues)
     }
 
-    /// What the back end is told of it.
+    /// The region as described to the back end.
     pub fn spec(&self) -> RegionSpec {
-        // Where it is mapped here is nobody's business.
+        // Its address in this process stays private.
         RegionSpec { guest: GUEST, size: self.len as u64, user: GUEST, offset: 0 }
     }
 
-    /// Where it is mapped.
+    /// Its mapping.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.map
     }
@@ -82,13 +81,13 @@ impl Ram {
     /// Its file.
     ///
     /// # Errors
-    /// No descriptor is left.
+    /// The process is out of descriptors.
     pub fn file(&self) -> Result<OwnedFd, Errno> {
         rustix::io::fcntl_dupfd_cloexec(&self.fd, 0)
     }
 }
 
-/// The part of the memory that is one queue's.
+/// One queue's part of the memory.
 pub struct QueueRam {
     map: Arc<Mapping>,
     from: usize,
@@ -96,8 +95,7 @@ pub struct QueueRam {
 }
 
 impl QueueRam {
-    /// Bytes a queue takes: descriptors, two rings on pages of their own (they are written by different sides),
-    /// buffers.
+    /// Bytes of a queue: descriptors, two rings on separate pages (different sides write them), buffers.
     fn bytes(n: u16) -> usize {
         Self::ring_bytes(n) * 3 + (usize::from(n) * STRIDE as usize).next_multiple_of(PAGE)
     }
@@ -131,7 +129,7 @@ impl QueueRam {
         self.at(2 * Self::ring_bytes(self.n))
     }
 
-    /// Buffer `id`; one outside the queue is another one of its buffers, so that the result is always one.
+    /// Buffer `id`; an id outside the queue wraps to one inside.
     #[inline]
     pub fn buf(&self, id: u16) -> NonNull<u8> {
         let id = id.min(self.n - 1);
@@ -144,15 +142,15 @@ impl QueueRam {
         self.device_address(self.buf(id))
     }
 
-    /// An address as a device sees it.
+    /// An address as the device uses it.
     #[inline]
     pub fn device_address(&self, p: NonNull<u8>) -> u64 {
         GUEST + (p.as_ptr() as u64 - self.map.start().as_ptr() as u64)
     }
 
-    /// Writes to the beginning of buffer `id`.
+    /// Writes to the start of buffer `id`.
     pub fn put(&self, id: u16, bytes: &[u8]) {
-        // SAFETY: one of our buffers, and no more than it has.
+        // SAFETY: one of our buffers, and no more bytes than it has.
         unsafe { copy_bytes(bytes.as_ptr(), self.buf(id).as_ptr(), bytes.len().min(BUF as usize)) };
     }
 
@@ -169,25 +167,25 @@ impl QueueRam {
         (offset % u64::from(STRIDE) == 0 && id < self.n).then_some(id)
     }
 
-    /// Where the driver's notes are: behind the available ring or driver event suppression, on a line that nobody else
-    /// looks at.
+    /// Address of the driver's notes: after the available ring or driver event suppression, on a cache line that the
+    /// device does not read.
     fn notes(&self) -> &AtomicU32 {
         let at = self.at(Self::ring_bytes(self.n) + usize::from(self.n) * 16);
-        // SAFETY: inside the ring's pages, which have 64 bytes more than that; aligned to 4, and shared with the
+        // SAFETY: inside the ring's pages, which are 64 bytes longer than the ring; aligned to 4, and shared with the
         // device, hence atomic.
         unsafe { AtomicU32::from_ptr(at.as_ptr().cast()) }
     }
 
-    /// Notes how far the driver has come, for the process that goes on if this one is killed:
-    /// [`super::DriverQueue::done`], and the buffer whose turn it is there, if they have one.
+    /// Notes the driver's position in case this process is killed: [`super::DriverQueue::done`], and the buffer whose
+    /// turn it is there, if buffers are ordered.
     #[inline]
     pub fn note(&self, (done, turn): (u16, u16)) {
         self.notes().store(u32::from(done) | u32::from(turn) << 16, Ordering::Relaxed);
-        // A process that is killed behind this has stored it: only the compiler could have put it off.
+        // A process killed after this point has stored it: only the compiler could defer the store.
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// What was noted last, or anything that a device wrote there.
+    /// The last note, or anything that a device wrote there.
     pub fn noted(&self) -> (u16, u16) {
         let noted = self.notes().load(Ordering::Relaxed);
         (noted as u16, (noted >> 16) as u16)
@@ -198,13 +196,13 @@ impl QueueRam {
         self.avail_half(2)
     }
 
-    /// Entry `index` of the available ring, which goes round.
+    /// Entry `index` of the available ring, which wraps around.
     pub fn avail_entry(&self, index: u16) -> u16 {
         self.avail_half(4 + 2 * usize::from(index & (self.n - 1)))
     }
 
     fn avail_half(&self, offset: usize) -> u16 {
-        // SAFETY: what the two above ask for lies inside the ring, and is even; shared with the device, hence atomic.
+        // SAFETY: both offsets passed above lie inside the ring and are even; shared with the device, hence atomic.
         unsafe { AtomicU16::from_ptr(self.avail().as_ptr().add(offset).cast()) }.load(Ordering::Acquire)
     }
 
@@ -218,7 +216,7 @@ impl QueueRam {
 
     /// Zeroes the rings.
     pub fn clear_rings(&self) {
-        // SAFETY: the rings' bytes; nobody else is told of them yet.
+        // SAFETY: the rings' bytes; not yet announced to any other process.
         unsafe { self.desc().as_ptr().write_bytes(0, 3 * Self::ring_bytes(self.n)) };
     }
 }

@@ -1,18 +1,17 @@
-//! Reads several used entries of a ring that returns buffers in order: by AVX-512, AVX2 or NEON, whichever this
-//! processor has, or by plain code.
+//! Reads several used entries of an in-order ring by AVX-512, AVX2 or NEON, depending on the processor, or by plain
+//! code.
 //!
-//! What is read lies in memory that the device writes: it is read once, into a register or a copy, and only that is
-//! used. Should a compiler read it twice, nothing comes of it: ids are only compared, and lengths are checked in the
-//! copy.
+//! The entries lie in memory that the device writes: each is read once into a register or a copy, and only that is
+//! used. A second read by the compiler would do no harm: ids are only compared, and lengths are checked in the copy.
 
 use super::{RUN, Used};
 
-/// Entries of a split used ring that are looked at together: a line and more.
+/// Entries of a split used ring read together: a cache line and more.
 pub const WIDE: usize = 8;
-/// Descriptors of a packed ring that are looked at together: a line.
+/// Descriptors of a packed ring read together: a cache line.
 pub const WIDE_PACKED: usize = 4;
 
-/// The instructions with which this processor looks at several entries together.
+/// The processor's instructions for reading several entries together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Simd {
     /// Eight in one register.
@@ -24,7 +23,7 @@ pub enum Simd {
     /// Four in two registers.
     #[cfg(target_arch = "aarch64")]
     Neon,
-    /// One after the other.
+    /// One at a time.
     #[default]
     Portable,
 }
@@ -61,7 +60,7 @@ impl Simd {
         }
     }
 
-    /// All that this processor can do.
+    /// All instructions that this processor supports.
     pub fn all() -> Vec<Simd> {
         #[cfg(target_arch = "x86_64")]
         {
@@ -82,15 +81,15 @@ impl Simd {
         }
     }
 
-    /// Looks at the [`WIDE`] entries of a split used ring at `at`: whether their ids are `first`, `first + 1`, and so
-    /// on. Their lengths then are in `into`.
+    /// Whether the ids of the [`WIDE`] entries of a split used ring at `at` are `first`, `first + 1`, and so on. If so,
+    /// `into` has their lengths.
     ///
     /// # Safety
-    /// `at` is readable for 64 bytes and aligned to 4; the processor has what `self` says.
+    /// `at` is readable for 64 bytes and aligned to 4; the processor supports `self`.
     #[inline]
     pub unsafe fn split(self, at: *const u8, first: u16, into: &mut [u32; WIDE]) -> bool {
-        // SAFETY: `at` is as promised here, for which each of them asks; each is there for processors that have what it
-        // needs.
+        // SAFETY: the caller's promise about `at` is all that each function asks for; each exists for processors that
+        // have its instructions.
         unsafe {
             match self {
                 #[cfg(target_arch = "x86_64")]
@@ -104,16 +103,16 @@ impl Simd {
         }
     }
 
-    /// Looks at the [`WIDE_PACKED`] descriptors of a packed ring at `at`: whether their ids are `first`, `first + 1`,
-    /// and so on, and their flags exactly `flags`. Their lengths then are in `into`. Id, length and flags of each are
-    /// read as one word.
+    /// Whether the ids of the [`WIDE_PACKED`] descriptors of a packed ring at `at` are `first`, `first + 1`, and so on,
+    /// and their flags exactly `flags`. If so, `into` has their lengths. Id, length and flags of each are read as one
+    /// word.
     ///
     /// # Safety
-    /// `at` is readable for 64 bytes and aligned to 16; the processor has what `self` says.
+    /// `at` is readable for 64 bytes and aligned to 16; the processor supports `self`.
     #[inline]
     pub unsafe fn packed(self, at: *const u8, first: u16, flags: u16, into: &mut [u32; WIDE_PACKED]) -> bool {
-        // SAFETY: `at` is as promised here, for which each of them asks; each is there for processors that have what it
-        // needs.
+        // SAFETY: the caller's promise about `at` is all that each function asks for; each exists for processors that
+        // have its instructions.
         unsafe {
             match self {
                 #[cfg(target_arch = "x86_64")]
@@ -128,7 +127,7 @@ impl Simd {
     }
 }
 
-/// What is in a run, entry by entry.
+/// Writes out a run, entry by entry.
 #[inline]
 pub fn name_run(first: u16, lens: &[u32], into: &mut [Used]) {
     debug_assert!(into.len() <= RUN);
@@ -173,7 +172,7 @@ mod portable {
         same
     }
 
-    /// An entry: its id, and its length above.
+    /// Reads an entry: id in the low half, length in the high half.
     ///
     /// # Safety
     /// `at` is readable for 8 bytes and aligned to 4.
@@ -321,7 +320,7 @@ mod arm {
 mod tests {
     use super::*;
 
-    /// Objective: every kind of instructions that this processor has sees the same as plain code.
+    /// Objective: all instructions that this processor supports give the results of plain code.
     #[test]
     fn all_alike() {
         for seed in 0..200u32 {
@@ -336,7 +335,7 @@ mod tests {
             }
             for simd in Simd::all() {
                 let mut lens = [0; WIDE];
-                // SAFETY: 64 bytes, aligned to 4; this processor has it.
+                // SAFETY: 64 bytes, aligned to 4; this processor supports it.
                 let same = unsafe { simd.split(entries.as_ptr().cast::<u8>().add(4), first, &mut lens) };
                 assert_eq!(same, seed % 3 != 0, "{simd:?} {seed}");
                 assert_eq!(lens.to_vec(), entries[2..].iter().step_by(2).copied().collect::<Vec<_>>(), "{simd:?}");
@@ -344,13 +343,14 @@ mod tests {
         }
     }
 
-    /// Objective: the same for packed rings.
+    /// Objective: all instructions give the results of plain code for packed rings, too.
     #[test]
     fn all_alike_packed() {
         #[repr(align(64))]
         struct Line([u64; 8]);
         for seed in 0..400u64 {
-            let (first, flags) = ((seed * 37 % 1000) as u16, 0x8082u16);
+            let first = (seed * 37 % 1000) as u16;
+            let flags = 0x8082u16;
             let mut line = Line([seed; 8]);
             for k in 0..4u64 {
                 let name = (u64::from(first) + k) | u64::from(flags) << 16;
@@ -362,7 +362,7 @@ mod tests {
             }
             for simd in Simd::all() {
                 let mut lens = [0; WIDE_PACKED];
-                // SAFETY: 64 bytes, aligned; this processor has it.
+                // SAFETY: 64 bytes, aligned; this processor supports it.
                 let same = unsafe { simd.packed(line.0.as_ptr().cast(), first, flags, &mut lens) };
                 assert_eq!(same, !wrong, "{simd:?} {seed}");
                 assert_eq!(lens, [1, 3, 5, 7].map(|i| line.0[i] as u32), "{simd:?}");

@@ -22,7 +22,7 @@ pub struct SplitDriver<B> {
     event_idx: bool,
     ids: B,
     vector: Option<Simd>,
-    /// What each descriptor says behind its address, which never changes: what it says already is not written again.
+    /// The last value of each descriptor after its constant address: an equal one is not written again.
     said: Box<[u64]>,
     /// The same for entries of the available ring.
     listed: Box<[u16]>,
@@ -36,7 +36,7 @@ pub struct SplitDriver<B> {
     seen: u16,
 }
 
-// SAFETY: addresses inside the driver's memory, which the queue's holder holds, too.
+// SAFETY: addresses inside the driver's memory, which the queue's holder also holds.
 unsafe impl<B: Buffers> Send for SplitDriver<B> {}
 
 impl<B: Buffers> SplitDriver<B> {
@@ -48,7 +48,7 @@ impl<B: Buffers> SplitDriver<B> {
             // SAFETY: a descriptor of the table, aligned.
             unsafe { AtomicU64::from_ptr(queue.desc(id).cast()) }.store(ram.guest(id), Ordering::Relaxed);
         }
-        // Polling at first.
+        // Starts by polling.
         queue.half(queue.avail, 0).store(1, Ordering::Relaxed);
         queue
     }
@@ -57,9 +57,12 @@ impl<B: Buffers> SplitDriver<B> {
     pub fn continued(ram: &QueueRam, features: DriverFeatures, state: &QueueState) -> Option<Self> {
         let ids = B::continued(ram.size(), &state.buffers)?;
         let mut queue = SplitDriver::empty(ram, features, ids);
-        // What the rings say is the device's to change: all of it is written again.
+        // The device may have changed the rings: all entries are written again.
         queue.listed.fill(NONE);
-        (queue.next, queue.shown, queue.done, queue.seen) = (state.next, state.next, state.done, state.done);
+        queue.next = state.next;
+        queue.shown = state.next;
+        queue.done = state.done;
+        queue.seen = state.done;
         (queue.next.wrapping_sub(queue.done) <= queue.n).then_some(queue)
     }
 
@@ -115,13 +118,13 @@ impl<B: Buffers> SplitDriver<B> {
         self.half(self.used, 4 + 8 * usize::from(self.n))
     }
 
-    /// Which buffers are whose.
+    /// The owners of buffers.
     #[inline]
     pub fn ids(&self) -> &B {
         &self.ids
     }
 
-    /// The same, to take and give back.
+    /// The owners of buffers, for changes.
     #[inline]
     pub fn ids_mut(&mut self) -> &mut B {
         &mut self.ids
@@ -189,7 +192,7 @@ impl<B: Buffers> SplitDriver<B> {
         self.done != self.seen
     }
 
-    /// Entries the device has filled.
+    /// Number of entries that the device has filled.
     #[inline]
     fn filled(&mut self) -> Result<u16, DeviceViolation> {
         if !self.has_used() {
@@ -225,11 +228,12 @@ impl<B: Buffers> SplitDriver<B> {
         Ok(Some(Used { id, len }))
     }
 
-    /// As many entries as can be looked at together.
+    /// Takes as many entries as can be read together.
     #[inline]
     pub fn wide_run(&mut self, into: &mut [Used]) -> Result<usize, DeviceViolation> {
         let Some(simd) = self.vector else { return Ok(0) };
-        let (mut got, filled) = (0, usize::from(self.filled()?));
+        let mut got = 0;
+        let filled = usize::from(self.filled()?);
         while got + WIDE <= filled
             && let Some(place) = into.get_mut(got..got + WIDE)
         {
@@ -237,7 +241,8 @@ impl<B: Buffers> SplitDriver<B> {
             let at = usize::from(self.done & (self.n - 1));
             let end = usize::from(self.n) - WIDE;
             let mut lens = [0; WIDE];
-            // SAFETY: 8 entries of 8 bytes before the end of the ring, aligned to 4; what this processor has.
+            // SAFETY: 8 entries of 8 bytes before the end of the ring, aligned to 4; this processor has the
+            // instructions.
             if at > end || usize::from(first) > end || !unsafe { simd.split(self.entry(self.done), first, &mut lens) } {
                 break;
             }
@@ -262,7 +267,7 @@ impl<B: Buffers> SplitDriver<B> {
             }
             return Ok(());
         }
-        // In order: how many says which (§2.7.9: the entries of a batch but the last may not even be there).
+        // In order, the count suffices (§2.7.9: only the last entry of a batch need be written).
         for _ in 0..self.filled()? {
             let id = self.ids.oldest().filter(|id| self.ids.get_back(*id)).ok_or(DeviceViolation::UsedIndex)?;
             self.ids.recycle(id);

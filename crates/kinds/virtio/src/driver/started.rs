@@ -10,7 +10,7 @@ use super::ram::{QueueRam, Ram};
 use super::{DeviceViolation, DriverQueue};
 use crate::features::Framing;
 
-/// How a device is notified of posted buffers.
+/// How a driver notifies its device of posted buffers.
 pub enum Kick {
     /// Through an eventfd.
     Bell(Arc<Doorbell>),
@@ -40,13 +40,13 @@ pub struct Started {
     pub framing: Framing,
     /// Whether the header of a buffer is known to be zero and need not be written again.
     pub blank: Box<[bool]>,
-    /// Whether the device broke the rules: the queue is not used any more.
+    /// Whether the device violated the protocol: the queue is out of use.
     pub broken: bool,
-    /// Where violations by the device are reported.
+    /// Reports the device's violations.
     pub fault: Fault,
     /// The buffers of the last batch taken.
     pub taken: Vec<u16>,
-    /// Counts of frames, bytes and drops, which are its seat's once it sits there.
+    /// Counts of frames, bytes and drops; replaced by the seat's once it sits there.
     pub counters: Arc<RingCounters>,
 }
 

@@ -1,11 +1,10 @@
-//! Virtqueues, the device's side (virtio 1.3 §2.6 to §2.8).
+//! The device side of virtqueues (virtio 1.3 §2.6 to §2.8).
 //!
-//! [`split`] and [`packed`] each know one layout. What both hand out is a chain: the id to give back, and its buffers
-//! as pieces of our own address space. Every descriptor is read once; what it says is checked against the guest's
-//! memory before use.
+//! [`split`] and [`packed`] each implement one layout. Both hand out chains: the id to give back, and the buffers as
+//! pieces of our own address space. Every descriptor is read once, and checked against the guest's memory before use.
 //!
-//! Used buffers are collected and shown to the driver together, by [`Queue::publish`]: a frame that takes several
-//! buffers is never visible half-done.
+//! Used buffers are collected and shown to the driver together, by [`Queue::publish`]: a frame of several buffers is
+//! never visible half-done.
 #![allow(unsafe_code)]
 
 pub mod packed;
@@ -20,12 +19,12 @@ use thiserror::Error;
 use crate::features::{EVENT_IDX, INDIRECT_DESC, RING_PACKED};
 use crate::memory::{GuestMemory, Hint};
 
-/// Most pieces of a chain that are kept; a longer one is given back unused.
+/// Most pieces kept of a chain; a longer one is given back unused.
 pub const MAX_PIECES: usize = 128;
-/// Number of descriptors of chains after which a take ends: the rest waits for the next one. Guests have some twenty
-/// for a frame, at most.
+/// Number of descriptors of chains after which a take ends: the rest waits for the next one. Guests use at most some
+/// twenty for a frame.
 const ENOUGH_WALKED: u32 = 512;
-/// Most descriptors of chains that are looked at in one take or delivery.
+/// Most descriptors of chains walked in one take or delivery.
 const MOST_WALKED: u32 = 8192;
 /// Largest queue (virtio 1.3 §2.6, §2.7).
 pub const MAX_SIZE: u16 = 32_768;
@@ -37,7 +36,7 @@ const WRITE: u16 = 2;
 /// `VIRTQ_DESC_F_INDIRECT`.
 const INDIRECT: u16 = 4;
 
-/// A protocol violation by the driver, after which its queue stops for good.
+/// A protocol violation by the driver; its queue stops for good.
 // As wide as a chain's id: a `Result` then fits one register.
 #[repr(u16)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -45,10 +44,10 @@ pub enum DriverViolation {
     /// `avail.idx` moved by more than the queue's size.
     #[error("the available index jumped")]
     AvailIndex,
-    /// An available entry names no descriptor.
+    /// An available entry with an index outside the descriptor table.
     #[error("a chain begins at a descriptor outside the table")]
     Head,
-    /// A `next` field names no descriptor.
+    /// A `next` field with an index outside the descriptor table.
     #[error("a chain goes on at a descriptor outside the table")]
     NextIndex,
     /// More descriptors than the queue has: a loop, most likely.
@@ -57,10 +56,10 @@ pub enum DriverViolation {
     /// A buffer outside the guest's memory.
     #[error("a buffer lies outside the guest's memory")]
     Address,
-    /// An indirect table that is none.
+    /// An invalid indirect table.
     #[error("an indirect table of a bad size, or inside another one")]
     Indirect,
-    /// A readable buffer behind a writable one.
+    /// A readable buffer after a writable one.
     #[error("a readable buffer follows a writable one")]
     Order,
     /// The file behind the memory was cut short.
@@ -73,11 +72,11 @@ pub enum DriverViolation {
 pub struct Piece {
     /// Its first byte.
     pub ptr: NonNull<u8>,
-    /// Bytes.
+    /// Its length in bytes.
     pub len: u32,
 }
 
-/// A chain, to be given back.
+/// A chain to give back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Chain {
     /// Split: index of the first descriptor. Packed: the buffer id.
@@ -89,17 +88,17 @@ pub struct Chain {
 /// The buffers of a chain.
 pub struct Pieces {
     list: [Piece; MAX_PIECES],
-    /// Those the driver wrote, first.
+    /// Number of readable ones, which come first.
     readable: usize,
     len: usize,
-    /// It had more than there is room for.
+    /// The chain had more pieces than are kept.
     overflow: bool,
-    /// Descriptors of chains that were looked at since [`Pieces::begin`].
+    /// Descriptors of chains walked since [`Pieces::begin`].
     walked: u32,
     hint: Hint,
 }
 
-// SAFETY: addresses, followed only as long as the memory they were found in is held.
+// SAFETY: addresses, used only while the memory that they were found in is held.
 unsafe impl Send for Pieces {}
 
 impl Default for Pieces {
@@ -110,7 +109,7 @@ impl Default for Pieces {
 }
 
 impl Pieces {
-    /// Forgets the chain, and where memory was found (after a change of the memory).
+    /// Forgets the chain and the memory hint (after a change of the memory).
     pub fn forget(&mut self) {
         self.clear();
         self.hint = Hint::default();
@@ -118,38 +117,40 @@ impl Pieces {
 
     #[inline]
     fn clear(&mut self) {
-        (self.readable, self.len, self.overflow) = (0, 0, false);
+        self.readable = 0;
+        self.len = 0;
+        self.overflow = false;
     }
 
-    /// Begins a take or a delivery: its descriptors are counted anew.
+    /// Begins a take or a delivery: resets the count of descriptors.
     #[inline]
     pub fn begin(&mut self) {
         self.walked = 0;
     }
 
-    /// Descriptors that were looked at since then, of chains with more than one.
+    /// Descriptors walked since then, of chains with more than one.
     pub fn walked(&self) -> u32 {
         self.walked
     }
 
-    /// Forgets those behind the first `walked`.
+    /// Resets the count to `walked`.
     pub fn go_back(&mut self, walked: u32) {
         self.walked = walked;
     }
 
-    /// Whether enough descriptors were looked at for one take.
+    /// Whether enough descriptors were walked for one take.
     #[inline]
     pub fn is_enough(&self) -> bool {
         self.walked >= ENOUGH_WALKED
     }
 
-    /// Whether the rest of the descriptors has to wait: a chain now would be cut.
+    /// Whether the remaining descriptors must wait: a chain would be cut now.
     #[inline]
     pub fn is_exhausted(&self) -> bool {
         self.walked >= MOST_WALKED
     }
 
-    /// Counts a descriptor of a chain. Returns whether to leave the rest of the chain alone.
+    /// Counts a descriptor of a chain. Returns whether to skip the rest of the chain.
     #[inline]
     fn step(&mut self) -> bool {
         self.walked += 1;
@@ -158,25 +159,25 @@ impl Pieces {
         stops
     }
 
-    /// Buffers to read.
+    /// Readable buffers.
     #[inline]
     pub fn readable(&self) -> &[Piece] {
         &self.list[..self.readable]
     }
 
-    /// Buffers to write.
+    /// Writable buffers.
     #[inline]
     pub fn writable(&self) -> &[Piece] {
         &self.list[self.readable..self.len]
     }
 
-    /// The only buffer to read, if there is just one.
+    /// The readable buffer, if the chain has exactly one.
     #[inline]
     pub fn only_readable(&self) -> Option<Piece> {
         (self.readable == 1).then_some(self.list[0])
     }
 
-    /// The only buffer of all, if it is to be written.
+    /// The only buffer, if it is writable.
     #[inline]
     pub fn only_writable(&self) -> Option<Piece> {
         (self.readable == 0 && self.len == 1).then_some(self.list[0])
@@ -188,21 +189,22 @@ impl Pieces {
         self.overflow
     }
 
-    /// Adds the buffer of a chain that has only this one, after [`Pieces::clear`].
+    /// Adds the buffer of a one-buffer chain, after [`Pieces::clear`].
     #[inline]
     fn add_only(&mut self, memory: &GuestMemory, desc: Desc) -> Result<(), DriverViolation> {
         let len = u64::from(desc.len);
         match memory.guest(desc.addr, len, &mut self.hint) {
             Some((ptr, n)) if n == len && n > 0 => {
                 self.list[0] = Piece { ptr, len: desc.len };
-                (self.readable, self.len) = (usize::from(desc.flags & WRITE == 0), 1);
+                self.readable = usize::from(desc.flags & WRITE == 0);
+                self.len = 1;
                 Ok(())
             }
             _ => self.add_pieces(memory, desc),
         }
     }
 
-    /// [`Pieces::add`] for what is rare: no bytes, several regions, or none.
+    /// [`Pieces::add`] for rare cases: an empty buffer, one over several regions, or outside all.
     #[cold]
     #[inline(never)]
     fn add_pieces(&mut self, memory: &GuestMemory, desc: Desc) -> Result<(), DriverViolation> {
@@ -212,7 +214,8 @@ impl Pieces {
     /// Adds a buffer that a descriptor names.
     #[inline]
     fn add(&mut self, memory: &GuestMemory, desc: Desc) -> Result<(), DriverViolation> {
-        let (mut at, mut left) = (desc.addr, u64::from(desc.len));
+        let mut at = desc.addr;
+        let mut left = u64::from(desc.len);
         let writes = desc.flags & WRITE != 0;
         if !writes && self.len > self.readable {
             return Err(DriverViolation::Order);
@@ -240,7 +243,7 @@ impl Pieces {
 struct Desc {
     addr: u64,
     len: u32,
-    /// Split: flags, next. Packed: id, flags — given here in the order flags, other.
+    /// Split: flags, next. Packed: id, flags. Stored here in the order flags, other.
     flags: u16,
     other: u16,
 }
@@ -291,80 +294,80 @@ impl Queue {
         each!(self, q => q.size())
     }
 
-    /// The next chain the driver made available; none when there is none.
+    /// The next chain that the driver made available, if any.
     ///
     /// # Errors
-    /// [`DriverViolation`] when the available ring, a descriptor or an indirect table breaks the rules.
-    // A call would have to pack the result into a register, and its caller to unpack it, for each frame.
+    /// [`DriverViolation`] if the available ring, a descriptor or an indirect table breaks the rules.
+    // Inlined: a call would pack the result into a register for each frame, and its caller unpack it.
     #[inline(always)]
     pub fn next(&mut self, memory: &GuestMemory, pieces: &mut Pieces) -> Result<Option<Chain>, DriverViolation> {
         each!(self, q => q.next(memory, pieces))
     }
 
-    /// Whether the driver made anything available that [`Queue::next`] has not given.
+    /// Whether the driver made chains available that [`Queue::next`] has not returned.
     #[inline]
     pub fn has_next(&mut self) -> bool {
         each!(self, q => q.has_next())
     }
 
-    /// Asks for the memory of chains that will be taken soon.
+    /// Prefetches the memory of the next chains.
     #[inline]
     pub fn prefetch(&mut self) {
         each!(self, q => q.prefetch())
     }
 
-    /// Where [`Queue::next`] is.
+    /// The position of [`Queue::next`].
     #[inline]
     pub fn position(&self) -> QueuePosition {
         each!(self, q => q.position())
     }
 
-    /// Goes back: the chains taken since are still the driver's to see untouched.
+    /// Goes back to `position`: the chains taken since count as not taken.
     #[inline]
     pub fn back_to(&mut self, position: QueuePosition) {
         each!(self, q => q.back_to(position))
     }
 
-    /// A chain is done with; `written` bytes were written. The driver sees it with the next [`Queue::publish`].
+    /// Gives back a chain with `written` bytes written. The driver sees it with the next [`Queue::publish`].
     #[inline]
     pub fn give_back(&mut self, chain: Chain, written: u32) {
         each!(self, q => q.give_back(chain, written))
     }
 
-    /// Gives several back, in order, looking only once which layout the queue has.
+    /// Gives back several chains in order, with one check of the layout.
     #[inline]
     pub fn give_back_all(&mut self, chains: impl Iterator<Item = (Chain, u32)>) {
         each!(self, q => q.give_back_all(chains));
     }
 
-    /// Shows the driver what was given back. Returns whether there was anything and the driver wants to be notified.
+    /// Shows the driver the returned chains. Returns whether any were shown and the driver wants a notification.
     #[inline]
     pub fn publish(&mut self) -> bool {
         each!(self, q => q.publish())
     }
 
-    /// Asks the driver to kick. Returns whether it has made something available meanwhile: then do not sleep.
+    /// Asks the driver to kick. Returns whether chains became available meanwhile: then do not sleep.
     pub fn arm(&mut self) -> bool {
         each!(self, q => q.arm())
     }
 
-    /// No kicks while we look anyway.
+    /// Stops kicks while the queue is polled.
     pub fn disarm(&mut self) {
         each!(self, q => q.disarm())
     }
 
-    /// Where it stopped, in the numbers of [`Queue::new`].
+    /// The position of the queue, in the numbers of [`Queue::new`].
     pub fn base(&self) -> u32 {
         each!(self, q => q.base())
     }
 
-    /// Where the device writes in the rings, for the dirty log: addresses and lengths.
+    /// The device-written areas of the rings, for the dirty log: addresses and lengths.
     pub fn device_area(&self) -> [(*const u8, usize); 2] {
         each!(self, q => q.device_area())
     }
 }
 
-/// Where a queue lies, in "user" addresses.
+/// Location of a queue, in "user" addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Addresses {
     /// Descriptor table or ring.
@@ -375,7 +378,7 @@ pub struct Addresses {
     pub used: u64,
 }
 
-/// What was negotiated that concerns queues.
+/// Negotiated features of queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueFeatures {
     /// `VIRTIO_F_RING_PACKED`.
@@ -387,7 +390,7 @@ pub struct QueueFeatures {
 }
 
 impl QueueFeatures {
-    /// Of what was negotiated.
+    /// Derives them from the negotiated features.
     pub fn of(features: u64) -> QueueFeatures {
         let has = |bit: u64| features & bit != 0;
         QueueFeatures { packed: has(RING_PACKED), event_idx: has(EVENT_IDX), indirect: has(INDIRECT_DESC) }
@@ -395,9 +398,9 @@ impl QueueFeatures {
 }
 
 impl Queue {
-    /// A queue that goes on at `base`: split, the index of the next entry to take; packed, the same with its wrap
-    /// counter in bit 15, and above it that of the next to give back. None when it does not lie in the memory, or has
-    /// no size that a queue can have.
+    /// Creates a queue at position `base`. Split: the index of the next entry to take. Packed: the same with its wrap
+    /// counter in bit 15, and above it that of the next to give back. `None` if the queue is not all in the memory, or
+    /// its size is invalid.
     pub fn new(memory: &GuestMemory, size: u16, at: Addresses, base: u32, features: QueueFeatures) -> Option<Queue> {
         if features.packed {
             packed::Packed::new(memory, size, at, base, features).map(Queue::Packed)
@@ -417,10 +420,10 @@ mod tests {
     use crate::memory::RegionSpec;
 
     const BYTES: usize = 0x3000;
-    /// So few that a round of the ring is over soon.
+    /// Small, for a quick round of the ring.
     const SIZE: u16 = 8;
 
-    /// A queue, the file that it lies in, and what keeps that mapped.
+    /// A queue, its file, and its mapping.
     struct Ring {
         queue: Queue,
         file: OwnedFd,
@@ -437,7 +440,7 @@ mod tests {
         Ring { queue, file, _memory: memory }
     }
 
-    /// All bytes the driver sees, and what a record of what is in flight is made of.
+    /// All bytes that the driver sees, and the inputs of an in-flight record.
     fn state(ring: &Ring) -> (Vec<u8>, u32, bool) {
         let mut bytes = vec![0; BYTES];
         assert_eq!(rustix::io::pread(&ring.file, &mut bytes, 0), Ok(BYTES));
@@ -447,12 +450,13 @@ mod tests {
         }
     }
 
-    /// Objective: chains given back together read the same as one by one, before they are shown and after, round after
-    /// round of the ring, and behind one that was given back before.
+    /// Objective: chains given back together read the same as one by one, before and after they are shown, for several
+    /// rounds of the ring, and after one that was given back before.
     #[test]
     fn together_as_one_by_one() {
         for packed in [false, true] {
-            let (mut one, mut all) = (ring(packed), ring(packed));
+            let mut one = ring(packed);
+            let mut all = ring(packed);
             for round in 0..60u16 {
                 let chain = |k: u16| (Chain { id: (round + k) % SIZE, count: 1 + k % 2 }, u32::from(round * k % 3));
                 let chains: Vec<_> = (0..round % 5).map(chain).collect();
@@ -472,7 +476,8 @@ mod tests {
     /// A split queue of that size whose memory is 64 pages in as many regions, then nothing.
     fn large(size: u16) -> (Queue, GuestMemory, OwnedFd) {
         let file = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
-        let (page, rings) = (0x1000u64, 0x20_0000u64);
+        let page = 0x1000u64;
+        let rings = 0x20_0000u64;
         ftruncate(&file, rings + 64 * page).unwrap();
         let region = |guest, size, offset| RegionSpec { guest, size, user: guest, offset };
         let mut table = vec![(region(0, rings, 0), file.try_clone().unwrap())];
@@ -487,14 +492,13 @@ mod tests {
         assert_eq!(rustix::io::pwrite(file, &word.to_le_bytes(), at), Ok(8));
     }
 
-    /// Objective: work on chains is bounded, whatever they say: a buffer over many regions is not followed behind the
-    /// pieces that are kept, and of chains no more descriptors are looked at than in one take; the next take begins
-    /// anew.
+    /// Objective: work on chains is bounded. A buffer over many regions is followed only up to the pieces that are
+    /// kept; a take walks a limited number of descriptors, and the next take starts anew.
     #[test]
     fn bounded_work() {
         let (mut queue, memory, file) = large(32_768);
         let mut pieces = Pieces::default();
-        // Three times over 64 regions, and one more that is nowhere.
+        // Three over 64 regions, and one that continues outside all.
         for (i, end) in [(0u64, 64), (1, 64), (2, 64), (3, 65)] {
             put(&file, 16 * i, 0x20_0000);
             put(&file, 16 * i + 8, (end * 0x1000) | (1 << 32) | ((i + 1) << 48));
@@ -504,7 +508,7 @@ mod tests {
         let chain = queue.next(&memory, &mut pieces);
         assert_eq!(chain, Ok(Some(Chain { id: 0, count: 1 })));
         assert!(pieces.is_cut() && pieces.readable().len() == MAX_PIECES);
-        // One that ends nowhere.
+        // One that ends outside all regions.
         put(&file, 16 * 9, 0x20_0000);
         put(&file, 16 * 9 + 8, 1 | 1 << 32 | 9 << 48);
         put(&file, 0x10_0000, 2 << 16 | 9 << 48);

@@ -14,10 +14,10 @@ use super::{
 };
 use crate::memory::GuestMemory;
 
-/// Descriptors ahead that are fetched: two lines.
+/// Descriptors to prefetch ahead: two cache lines.
 const AHEAD: u16 = 8;
 
-/// The flags that say "used" at an index.
+/// The flags for "used" at an index.
 #[inline]
 fn used_flags(index: RingIndex) -> u16 {
     if index.wrap { AVAIL | USED } else { 0 }
@@ -32,9 +32,9 @@ pub struct Packed {
     features: QueueFeatures,
     next: RingIndex,
     done: RingIndex,
-    /// Where what is not shown yet begins, and its flags: written last.
+    /// First descriptor not shown yet, and its flags: written last.
     held: Option<(RingIndex, u16)>,
-    /// The index behind what was shown last.
+    /// The index after the descriptors shown last.
     shown: RingIndex,
 }
 
@@ -51,16 +51,17 @@ impl Packed {
         let driver_event = memory.user(at.avail, 4, 4)?;
         let device_event = memory.user(at.used, 4, 4)?;
         // Bits 0–14 index, bit 15 wrap counter, of the next to take; the same above for the next to give back.
-        let (next, done) = (RingIndex::of(base as u16), RingIndex::of((base >> 16) as u16));
-        // Who knows of one half only says the other as 0.
+        let next = RingIndex::of(base as u16);
+        let done = RingIndex::of((base >> 16) as u16);
+        // A transport that knows only one half passes 0 for the other.
         let done = if base >> 16 == 0 { next } else { done };
         if next.at >= size || done.at >= size {
             return None;
         }
         let held = None;
         let mut queue = Packed { size, ring, driver_event, device_event, features, next, done, held, shown: done };
-        // User-Mode Linux says 0 of a new ring, in which both wrap counters are 1. In a ring that has come round to 0,
-        // the device has used the first descriptor.
+        // User-Mode Linux passes 0 for a new ring, in which both wrap counters are 1. In a ring that has wrapped around
+        // to 0, the device has used the first descriptor.
         if base == 0 && queue.flags(0).load(Ordering::Acquire) & USED == 0 {
             queue.resume(RingIndex { at: 0, wrap: true });
         }
@@ -87,7 +88,8 @@ impl Packed {
 
     #[inline]
     fn is_available(&self, flags: u16) -> bool {
-        let (avail, used) = (flags & AVAIL != 0, flags & USED != 0);
+        let avail = flags & AVAIL != 0;
+        let used = flags & USED != 0;
         avail == self.next.wrap && used != self.next.wrap
     }
 
@@ -130,8 +132,8 @@ impl Packed {
         unpack(unsafe { words(self.at(i)) })
     }
 
-    /// A chain of several buffers, or in a table of its own. A function of its own, so that [`Packed::next`] has few
-    /// registers to save.
+    /// Walks a chain of several buffers, or one in an indirect table. A separate function, to save [`Packed::next`]
+    /// registers.
     #[inline(never)]
     fn walk(&mut self, memory: &GuestMemory, mut d: Desc, pieces: &mut Pieces) -> Result<Chain, DriverViolation> {
         let mut i = self.next.at;
@@ -143,7 +145,7 @@ impl Packed {
                 self.walk_indirect(memory, d, pieces)?;
             } else {
                 pieces.add(memory, d)?;
-                // Where the chain ends must be known, however long it is.
+                // The end of the chain must be known, whatever its length.
                 pieces.step();
             }
             if d.flags & NEXT == 0 {
@@ -161,7 +163,7 @@ impl Packed {
         if !table.len.is_multiple_of(16) || count == 0 || count > u32::from(self.size) {
             return Err(DriverViolation::Indirect);
         }
-        // §2.8.8: all descriptors of the table, in order; only WRITE means something.
+        // §2.8.8: all descriptors of the table, in order; only WRITE is significant.
         for i in 0..count {
             let d = unpack(indirect_words(memory, table.addr, i).ok_or(DriverViolation::Indirect)?);
             pieces.add(memory, Desc { flags: d.flags & WRITE, ..d })?;
@@ -190,7 +192,7 @@ impl Packed {
         let index = self.done;
         let flags = self.fill(index, chain, written);
         match self.held {
-            // The driver goes through them in order: as long as the first is not shown, none is.
+            // The driver reads descriptors in order: while the first is not shown, no later one is.
             None => self.held = Some((index, flags)),
             Some(_) => self.flags(index.at).store(flags, Ordering::Release),
         }
@@ -213,8 +215,7 @@ impl Packed {
         self.done = index;
     }
 
-    /// Fills the descriptor at `index` but for its flags, which are returned: the driver takes it as used once it says
-    /// so.
+    /// Fills the descriptor at `index` except its flags, which are returned: once written, they mark it as used.
     #[inline]
     fn fill(&self, index: RingIndex, chain: Chain, written: u32) -> u16 {
         let at = self.at(index.at);
@@ -271,28 +272,30 @@ impl Packed {
         [(self.ring.as_ptr(), 16 * usize::from(self.size)), (self.device_event.as_ptr(), 4)]
     }
 
-    /// What was given back, shown or not, ends here.
+    /// The index after all returned chains, shown or not.
     pub fn done(&self) -> RingIndex {
         self.done
     }
 
-    /// Whether there is something that [`super::Queue::publish`] would show.
+    /// Whether [`super::Queue::publish`] would show anything.
     pub fn holds(&self) -> bool {
         self.held.is_some()
     }
 
-    /// Whether the driver was shown that the descriptor at `index` is used.
+    /// Whether the descriptor at `index` has been shown as used.
     pub fn is_used(&self, index: RingIndex) -> bool {
         self.flags(index.at).load(Ordering::Acquire) & (AVAIL | USED) == used_flags(index)
     }
 
-    /// Goes on at `index`, with nothing in flight.
+    /// Resumes at `index`, with nothing in flight.
     pub fn resume(&mut self, index: RingIndex) {
-        (self.next, self.done, self.shown) = (index, index, index);
+        self.next = index;
+        self.done = index;
+        self.shown = index;
     }
 }
 
-/// Address, length, id, flags.
+/// Unpacks address, length, id, flags.
 fn unpack((addr, rest): (u64, u64)) -> Desc {
     Desc { addr, len: rest as u32, flags: (rest >> 48) as u16, other: (rest >> 32) as u16 }
 }

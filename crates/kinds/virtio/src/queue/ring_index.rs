@@ -1,4 +1,4 @@
-//! What both sides of a packed ring know (virtio 1.3 §2.8): indices in it, and when the other side wants a
+//! Rules that both sides of a packed ring share (virtio 1.3 §2.8): its indices, and when the other side wants a
 //! notification.
 
 /// `VIRTQ_DESC_F_AVAIL`.
@@ -23,13 +23,13 @@ pub struct RingIndex {
 }
 
 impl RingIndex {
-    /// From an index with the wrap counter in bit 15.
+    /// Converts from an index with the wrap counter in bit 15.
     #[inline]
     pub fn of(bits: u16) -> RingIndex {
         RingIndex { at: bits & 0x7fff, wrap: bits & 0x8000 != 0 }
     }
 
-    /// The reverse.
+    /// The index with the wrap counter in bit 15.
     #[inline]
     pub fn bits(self) -> u16 {
         self.at | u16::from(self.wrap) << 15
@@ -46,7 +46,7 @@ impl RingIndex {
         }
     }
 
-    /// Whether the other side, whose event suppression says `event`, wants a notification of what was shown from `old`
+    /// Whether the other side, with event suppression `event`, wants a notification of the descriptors shown from `old`
     /// up to here.
     #[inline]
     pub fn is_wanted(self, event: u32, old: RingIndex, size: u16, event_idx: bool) -> bool {
@@ -58,7 +58,7 @@ impl RingIndex {
     }
 
     fn passed(self, named: RingIndex, old: RingIndex, size: u16) -> bool {
-        // Distances backwards from here; a wrap counter that differs is a round earlier.
+        // Distances backwards from here; a different wrap counter is a round earlier.
         let back = |p: RingIndex| {
             let base = if p.wrap == self.wrap { 0 } else { u32::from(size) };
             (base + u32::from(self.at)).wrapping_sub(u32::from(p.at))
@@ -71,7 +71,8 @@ impl RingIndex {
 mod tests {
     use super::*;
 
-    /// Objective: exactly the indices shown in between are notified, also around the end of the ring.
+    /// Objective: a notification follows exactly if the event index is among those shown, also around the end of the
+    /// ring.
     #[test]
     fn notified_of_what_was_passed() {
         let size = 8;
@@ -86,7 +87,8 @@ mod tests {
                 }
             }
         }
-        let (a, b) = (RingIndex { at: 0, wrap: true }, RingIndex { at: 1, wrap: true });
+        let a = RingIndex { at: 0, wrap: true };
+        let b = RingIndex { at: 1, wrap: true };
         assert!(!b.is_wanted(DISABLE << 16, a, size, true) && b.is_wanted(ENABLE << 16, a, size, true));
     }
 }

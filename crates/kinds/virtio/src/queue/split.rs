@@ -1,4 +1,5 @@
-//! The split layout (virtio 1.3 §2.7): a table of descriptors, a ring the driver fills, a ring the device fills.
+//! The split layout (virtio 1.3 §2.7): a table of descriptors, a ring filled by the driver, a ring filled by the
+//! device.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -15,7 +16,7 @@ use crate::memory::{GuestMemory, Hint};
 const NO_INTERRUPT: u16 = 1;
 /// `VIRTQ_USED_F_NO_NOTIFY`.
 const NO_NOTIFY: u16 = 1;
-/// Chains ahead whose descriptors are fetched.
+/// Chains whose descriptors are prefetched ahead.
 const AHEAD: u16 = 16;
 
 /// The device's side of a split queue.
@@ -51,7 +52,7 @@ impl Split {
         let used = memory.user(at.used, 4 + 8 * n + 2, 4)?;
         let next = base as u16;
         let mut queue = Split { size, desc, avail, used, features, next, seen: next, done: next, shown: next };
-        // What was given back before is what was taken before: nothing is in flight when a queue starts.
+        // Everything taken before has been given back: a queue starts with nothing in flight.
         queue.done = queue.used_idx().load(Ordering::Relaxed);
         queue.shown = queue.done;
         Some(queue)
@@ -159,8 +160,8 @@ impl Split {
         Ok(Some(Chain { id: head, count: 1 }))
     }
 
-    /// A chain of several buffers, or in a table of its own. A function of its own, so that [`Split::next`] has few
-    /// registers to save.
+    /// Walks a chain of several buffers, or one in an indirect table. A separate function, to save [`Split::next`]
+    /// registers.
     #[inline(never)]
     fn walk(&self, memory: &GuestMemory, mut d: Desc, pieces: &mut Pieces) -> Result<(), DriverViolation> {
         for _ in 0..self.size {
@@ -236,7 +237,7 @@ impl Split {
         self.done = done;
     }
 
-    /// Fills the entry of the used ring that is `done`'s.
+    /// Fills entry `done` of the used ring.
     #[inline]
     fn fill(&self, done: u16, chain: Chain, written: u32) {
         let i = usize::from(done & (self.size - 1));
@@ -259,7 +260,7 @@ impl Split {
         full_fence();
         if self.features.event_idx {
             let event = self.used_event().load(Ordering::Relaxed);
-            // §2.7.7.2: the driver wants to know when the index passes its event.
+            // §2.7.7.2: the driver wants a notification when the index passes its event.
             self.done.wrapping_sub(event).wrapping_sub(1) < self.done.wrapping_sub(old)
         } else {
             self.avail_flags().load(Ordering::Relaxed) & NO_INTERRUPT == 0
@@ -280,7 +281,7 @@ impl Split {
 
     /// See [`super::Queue::disarm`].
     pub fn disarm(&mut self) {
-        // With event indices the old one stays: the driver passes it once in 65,536 entries.
+        // With event indices the old value stays: the driver passes it once in 65,536 entries.
         if !self.features.event_idx {
             self.used_flags().store(NO_NOTIFY, Ordering::Relaxed);
         }
@@ -296,9 +297,10 @@ impl Split {
         self.done
     }
 
-    /// Goes on behind what the driver was shown as used, with nothing in flight.
+    /// Resumes after the entries shown as used, with nothing in flight.
     pub fn resume(&mut self) {
-        (self.next, self.seen) = (self.done, self.done);
+        self.next = self.done;
+        self.seen = self.done;
     }
 
     /// See [`super::Queue::device_area`].
@@ -311,13 +313,13 @@ fn unpack((addr, rest): (u64, u64)) -> Desc {
     Desc { addr, len: rest as u32, flags: (rest >> 32) as u16, other: (rest >> 48) as u16 }
 }
 
-/// Reads descriptor `i` of an indirect table, whose 16 bytes may lie across two regions or unaligned.
+/// Reads descriptor `i` of an indirect table; its 16 bytes may be unaligned or span two regions.
 pub(super) fn indirect_words(memory: &GuestMemory, table: u64, i: u32) -> Option<(u64, u64)> {
     let at = table.checked_add(16 * u64::from(i))?;
     let mut hint = Hint::default();
     let (p, n) = memory.guest(at, 16, &mut hint)?;
     if n == 16 && (p.as_ptr() as usize).is_multiple_of(align_of::<AtomicU64>()) {
-        // SAFETY: `memory.guest` found 16 bytes in one piece, which were just found aligned to 8.
+        // SAFETY: `memory.guest` found 16 bytes in one piece, and they are aligned to 8.
         return Some(unsafe { words(p.as_ptr()) });
     }
     let mut bytes = [0u8; 16];

@@ -1,5 +1,5 @@
 //! Descriptors by exhaustion: every combination of addresses and lengths at the edges of a guest's memory, of all
-//! flags, and of links, in both layouts. What is found lies in the memory, and is all that the descriptor names.
+//! flags, and of links, in both layouts. The pieces found lie in the memory, and are all that the descriptor describes.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use netvale_virtio::queue::{Addresses, DriverViolation, Pieces, Queue, QueueFeat
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 const SIZE: u64 = 0x1000;
-/// Two regions that touch, and one as far up as there can be one; the first also holds the rings.
+/// Two regions that touch, and one at the highest possible address; the first also holds the rings.
 const AT: [u64; 3] = [0x1000, 0x2000, u64::MAX - 2 * SIZE + 1];
 const QUEUE: u16 = 8;
 const NEXT: u16 = 1;
@@ -21,7 +21,7 @@ const AVAILABLE: u16 = 1 << 7;
 
 struct Guest {
     memory: GuestMemory,
-    /// The first region, where rings are written.
+    /// The first region, with the rings.
     rings: Arc<Mapping>,
 }
 
@@ -61,7 +61,7 @@ impl Guest {
     }
 }
 
-/// What must come of the first descriptor of a chain whose second one is a buffer of 16 bytes to write.
+/// The expected result for the first descriptor of a chain whose second one is a writable buffer of 16 bytes.
 fn expected(g: &Guest, (addr, len, flags, next): (u64, u32, u16, u16), packed: bool) -> Result<u64, DriverViolation> {
     if flags & INDIRECT != 0 {
         // Not negotiated.
@@ -91,7 +91,7 @@ fn check(g: &Guest, desc: (u64, u32, u16, u16), packed: bool) {
         let word = |len: u32, flags: u16, next: u16| u64::from(len) | u64::from(flags) << 32 | u64::from(next) << 48;
         g.write(&[(0, addr), (8, word(len, flags, next))]);
         (1..u64::from(QUEUE)).for_each(|i| g.write(&[(16 * i, second), (16 * i + 8, word(16, WRITE, 0))]));
-        // Flags, index 1, entry 0; nothing is used.
+        // Flags, index 1, entry 0; the used ring is empty.
         g.write(&[(0x80, 1 << 16), (0xc0, 0)]);
     }
     let features = QueueFeatures { packed, ..QueueFeatures::default() };

@@ -1,5 +1,5 @@
-//! A driver that is killed at any point, and its successor, on rings of all layouts, while the device goes on: no frame
-//! is lost or overtaken, and what comes twice is what had been taken and not noted.
+//! A driver killed at any point, and its successor, on rings of all layouts, while the device continues: no frame is
+//! lost or overtaken, and only frames taken but not noted arrive twice.
 
 use std::collections::{HashSet, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
@@ -37,16 +37,17 @@ impl Rig {
         let memory = GuestMemory::new(vec![(ram.spec(), ram.file().unwrap())]).unwrap();
         let base = if packed { 0x8000_8000 } else { 0 };
         let device = Queue::new(&memory, SIZE, at, base, queue).unwrap();
-        let (file, driver) = (ram.file().unwrap(), DriverQueue::new(&queue_ram, features));
+        let file = ram.file().unwrap();
+        let driver = DriverQueue::new(&queue_ram, features);
         Rig { features, ram, file, memory, at, device, queue_ram, driver }
     }
 
-    /// Where a piece of a buffer is in the file.
+    /// Offset of a buffer's piece in the file.
     fn offset(&self, piece: Piece) -> u64 {
         self.memory.guest_of(piece.ptr.as_ptr()).unwrap() - self.ram.spec().guest
     }
 
-    /// Whether the driver of another process can go on, which then does.
+    /// Restores the driver in another process. Returns whether it could.
     fn goes_on(&mut self) -> bool {
         let (_, mut queues) = Ram::restore(self.ram.file().unwrap(), &[SIZE]).unwrap();
         let next = killed::continued(&queues[0], self.features);
@@ -55,7 +56,7 @@ impl Rig {
     }
 }
 
-/// How far a driver comes with what it takes, or sends, before it is killed.
+/// The last step of a take or a send before the driver is killed.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 enum Until {
     Taken,
@@ -70,9 +71,10 @@ fn until() -> impl Strategy<Value = Until> {
     prop_oneof![1 => Just(Taken), 1 => Just(Noted), 1 => Just(Posted), 1 => Just(Shown), 8 => Just(End)]
 }
 
-/// The device puts numbers into the next buffers, as far as there are any, and gives them back.
+/// The device fills the next buffers with numbers, while it has any, and gives them back.
 fn device_sends(rig: &mut Rig, count: usize, number: &mut u32) {
-    let (mut pieces, mut chains) = (Pieces::default(), Vec::new());
+    let mut pieces = Pieces::default();
+    let mut chains = Vec::new();
     while chains.len() < count
         && let Some(chain) = rig.device.next(&rig.memory, &mut pieces).unwrap()
     {
@@ -86,7 +88,7 @@ fn device_sends(rig: &mut Rig, count: usize, number: &mut u32) {
     rig.device.publish();
 }
 
-/// The driver takes frames, and posts their buffers again if it does (`posts`). Returns their numbers.
+/// The driver takes frames, and posts their buffers again if `posts`. Returns their numbers.
 fn driver_takes(rig: &mut Rig, (most, posts): (usize, bool), until: Until) -> Vec<u32> {
     let mut run = [Used::default(); SIZE as usize];
     let got = rig.driver.used_run(&mut run[..most]).unwrap();
@@ -111,8 +113,8 @@ fn driver_takes(rig: &mut Rig, (most, posts): (usize, bool), until: Until) -> Ve
     numbers
 }
 
-/// The driver sends frames in that many buffers each, as far as there is room, and shows them; it takes back what was
-/// sent when it has fewer than `enough` buffers. Returns how many the device has been shown.
+/// The driver sends frames of that many buffers each, while it has room, and shows them; it takes back sent buffers
+/// when fewer than `enough` are free. Returns the number of frames shown to the device.
 fn driver_sends(rig: &mut Rig, counts: &[usize], enough: usize, until: Until, first: u32) -> u32 {
     if rig.driver.free() < enough {
         rig.driver.reclaim().unwrap();
@@ -138,13 +140,16 @@ fn driver_sends(rig: &mut Rig, counts: &[usize], enough: usize, until: Until, fi
     if is_shown { sent } else { 0 }
 }
 
-/// The device takes frames, and gives their buffers back. Returns their numbers and how many buffers they came in.
+/// The device takes frames, and gives their buffers back. Returns the number and the buffer count of each.
 fn device_takes(rig: &mut Rig, most: usize) -> Vec<(u32, usize)> {
-    let (mut pieces, mut frames, mut chains) = (Pieces::default(), Vec::new(), Vec::new());
+    let mut pieces = Pieces::default();
+    let mut frames = Vec::new();
+    let mut chains = Vec::new();
     while frames.len() < most
         && let Some(chain) = rig.device.next(&rig.memory, &mut pieces).unwrap()
     {
-        let (mut bytes, at) = ([0; 4], rig.offset(pieces.readable()[0]));
+        let mut bytes = [0; 4];
+        let at = rig.offset(pieces.readable()[0]);
         assert_eq!(rustix::io::pread(&rig.file, &mut bytes, at), Ok(4));
         frames.push((u32::from_le_bytes(bytes), pieces.readable().len()));
         chains.push((chain, 0));
@@ -157,7 +162,7 @@ fn device_takes(rig: &mut Rig, most: usize) -> Vec<(u32, usize)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
-    /// Objective: frames that a device sends come out of the next driver behind those of the one before.
+    /// Objective: frames sent by a device come out of the next driver after those of the previous one.
     #[test]
     fn received(
         packed: bool,
@@ -168,7 +173,8 @@ proptest! {
         let mut rig = Rig::new(packed, in_order, event_idx);
         rig.driver.post_free(&rig.queue_ram, BUF);
         rig.driver.publish();
-        let (mut sent, mut next) = (0, 0);
+        let mut sent = 0;
+        let mut next = 0;
         for (count, most, until) in steps {
             device_sends(&mut rig, count, &mut sent);
             let numbers = driver_takes(&mut rig, most, until);
@@ -181,7 +187,7 @@ proptest! {
         prop_assert!(rest.into_iter().eq(next..sent), "not all came up to {}", sent);
     }
 
-    /// Objective: frames that a driver has shown to a device, in one buffer or several, come out there once, in order.
+    /// Objective: frames shown to a device, in one buffer or several, arrive there once and in order.
     #[test]
     fn sent(
         packed: bool,
@@ -190,7 +196,8 @@ proptest! {
         steps in prop::collection::vec((prop::collection::vec(1..4usize, 0..6), 1..=8usize, 0..6usize, until()), 1..60),
     ) {
         let mut rig = Rig::new(packed, in_order, event_idx);
-        let (mut expected, mut first) = (VecDeque::new(), 0);
+        let mut expected = VecDeque::new();
+        let mut first = 0;
         for (counts, enough, most, until) in steps {
             let sent = driver_sends(&mut rig, &counts, enough, until, first);
             expected.extend((first..first + sent).zip(counts));
@@ -207,7 +214,7 @@ proptest! {
         prop_assert_eq!(rig.driver.free(), usize::from(SIZE), "a buffer is lost");
     }
 
-    /// Objective: whatever the rings say, a queue goes on with buffers that are there, each once, or not at all.
+    /// Objective: whatever the rings hold, a queue resumes with valid buffers, each once, or not at all.
     #[test]
     fn forged(
         packed: bool,
@@ -246,14 +253,15 @@ proptest! {
     }
 }
 
-/// Objective: the same when the index of a split ring begins anew, after 65,536 frames.
+/// Objective: the same after the index of a split ring wraps around, after 65,536 frames.
 #[test]
 fn round_and_round() {
     for (packed, in_order) in [(false, false), (false, true), (true, false), (true, true)] {
         let mut rig = Rig::new(packed, in_order, true);
         rig.driver.post_free(&rig.queue_ram, BUF);
         rig.driver.publish();
-        let (mut sent, mut next) = (0, 0);
+        let mut sent = 0;
+        let mut next = 0;
         for round in 0..40_000 {
             device_sends(&mut rig, 5, &mut sent);
             let until = [Until::End, Until::Shown, Until::Noted, Until::Taken][round % 4];

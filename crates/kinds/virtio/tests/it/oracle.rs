@@ -1,5 +1,5 @@
-//! The split ring beside another implementation of it, the `virtio-queue` crate: as devices on the same memory, and as
-//! its device under our driver.
+//! The split ring against another implementation, the `virtio-queue` crate: as devices on the same memory, and as its
+//! device under our driver.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -27,7 +27,7 @@ fn file() -> OwnedFd {
     fd
 }
 
-/// The same memory, as both see it.
+/// The same memory, for the other implementation.
 fn memories(fd: &OwnedFd, len: u64, guest: u64) -> GuestMemoryMmap {
     let file = FileOffset::new(File::from(fd.try_clone().unwrap()), 0);
     GuestMemoryMmap::from_ranges_with_files([(GuestAddress(guest), len as usize, Some(file))]).unwrap()
@@ -47,10 +47,10 @@ fn oracle(size: u16, [table, avail, used]: [u64; 3]) -> Queue {
     queue
 }
 
-/// Where a buffer lies, its length, whether it is writable.
+/// Address of a buffer, its length, whether it is writable.
 type Buffer = (u64, u32, bool);
 
-/// What the other one makes of a chain, and whether it came to the chain's end.
+/// A chain as the other implementation reads it, and whether it reached the chain's end.
 fn theirs(queue: &mut Queue, memory: &GuestMemoryMmap) -> (u16, Vec<Buffer>, bool) {
     let chain = queue.pop_descriptor_chain(memory).expect("a chain");
     let head = chain.head_index();
@@ -72,8 +72,8 @@ fn descriptor() -> impl Strategy<Value = [u64; 2]> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
-    /// Objective: on whatever a driver writes, both devices find the same chains; where ours stops the queue, the other
-    /// one found no end of the chain, a buffer outside memory, or buffers in the wrong order.
+    /// Objective: for any writes of a driver, both devices find the same chains; if ours stops the queue, the other one
+    /// found no end of the chain, a buffer outside memory, or buffers in the wrong order.
     #[test]
     fn same_chains(
         table in prop::collection::vec(descriptor(), 8),
@@ -114,7 +114,7 @@ proptest! {
                 Err(DriverViolation::Order) => { prop_assert!(!ordered); return Ok(()); }
                 Err(why) => {
                     let rule = matches!(why, DriverViolation::Loop | DriverViolation::NextIndex | DriverViolation::Indirect);
-                    // A table longer than the queue is ours to refuse (§2.7.5.3.1).
+                    // Only ours refuses a table longer than the queue (§2.7.5.3.1).
                     prop_assert!(rule && (!ended || why == DriverViolation::Indirect), "{why}");
                     return Ok(());
                 }
@@ -123,10 +123,11 @@ proptest! {
         prop_assert_eq!(queue.next(&ours, &mut pieces).unwrap(), None);
     }
 
-    /// Objective: what we give back reads the same as what the other one gives back.
+    /// Objective: buffers that we give back read the same as those of the other implementation.
     #[test]
     fn same_used_ring(used in prop::collection::vec((0..8u16, 0..2000u32), 1..40)) {
-        let (one, two) = (file(), file());
+        let one = file();
+        let two = file();
         let ours = GuestMemory::new(vec![(RegionSpec { guest: 0, size: SIZE, user: USER, offset: 0 }, one.try_clone().unwrap())]).unwrap();
         let at = Addresses { desc: USER + TABLE, avail: USER + AVAIL, used: USER + USED };
         let mut queue = OurQueue::new(&ours, QUEUE, at, 0, QueueFeatures::default()).unwrap();
@@ -145,8 +146,8 @@ proptest! {
         prop_assert_eq!(read(&one), read(&two));
     }
 
-    /// Objective: the other one, as the device under our driver, finds what was posted and gives it back, round after
-    /// round.
+    /// Objective: the other implementation, as the device under our driver, finds posted buffers and gives them back,
+    /// round after round.
     #[test]
     fn device_of_our_driver(rounds in prop::collection::vec((1..4usize, 1..1500u32, any::<bool>()), 1..60), event_idx: bool, in_order: bool) {
         let (ram, mut queues) = Ram::new(&[QUEUE]).unwrap();
@@ -201,7 +202,7 @@ proptest! {
         let memory = memories(&ram.file().unwrap(), spec.size, spec.guest);
         let at = |p| queue_ram.device_address(p);
         for (k, ((id, len), flags)) in words.iter().zip(&flags).enumerate() {
-            // Mostly what a device would write: each buffer in its turn.
+            // Mostly valid writes of a device: each buffer in turn.
             let id = if step == 1 { k as u32 } else { *id };
             if packed {
                 memory.write_obj(*len, GuestAddress(at(queue_ram.desc()) + 16 * k as u64 + 8)).unwrap();

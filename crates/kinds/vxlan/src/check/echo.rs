@@ -1,11 +1,11 @@
-//! ICMP echo (RFC 792, RFC 4443 §4) as bytes. A request and its reply have the same key: an identifier and a number.
+//! ICMP echo (RFC 792, RFC 4443 §4) as bytes. A request and its reply share a key: an identifier and a number.
 
 use netvale_wire::checksum::Sum;
 
 /// Bytes of an ICMP header.
 pub const HEADER: usize = 8;
 
-/// Types of messages of one IP version.
+/// Message types of one IP version.
 #[derive(Clone, Copy, Debug)]
 struct Types {
     request: u8,
@@ -19,14 +19,14 @@ fn types(is_v4: bool) -> Types {
 /// The key of a request: a socket's identifier, unless the kernel chooses it, and a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EchoKey {
-    /// The identifier; `None`: the kernel puts one in, and passes on what has it.
+    /// The identifier; `None`: the kernel inserts it, and delivers only messages that have it.
     pub id: Option<u16>,
     /// The number.
     pub sequence: u16,
 }
 
-/// A request of that many bytes, with zeros behind its header. Its checksum is right for IPv4; for IPv6 the kernel
-/// writes it.
+/// A request of `bytes` bytes, with zeros after its header. Its checksum is right for IPv4; for IPv6 the kernel writes
+/// it.
 pub fn request(is_v4: bool, key: EchoKey, bytes: usize) -> Vec<u8> {
     let mut message = vec![0; bytes.max(HEADER)];
     message[0] = types(is_v4).request;
@@ -39,12 +39,12 @@ pub fn request(is_v4: bool, key: EchoKey, bytes: usize) -> Vec<u8> {
     message
 }
 
-/// Whether a message is the reply to that request.
+/// Whether a message is the reply to a request.
 pub fn is_reply(is_v4: bool, key: EchoKey, message: &[u8]) -> bool {
     message.first() == Some(&types(is_v4).reply) && is_of(key, message)
 }
 
-/// Whether a message that an error quotes is that request.
+/// Whether a message quoted in an error is that request.
 pub fn is_request(is_v4: bool, key: EchoKey, message: &[u8]) -> bool {
     message.first() == Some(&types(is_v4).request) && is_of(key, message)
 }
@@ -54,7 +54,7 @@ fn is_of(key: EchoKey, message: &[u8]) -> bool {
     key.id.is_none_or(|id| id == u16::from_be_bytes([a, b])) && key.sequence == u16::from_be_bytes([c, d])
 }
 
-/// What follows the header of an IPv4 packet, which raw sockets receive.
+/// The bytes after the header of an IPv4 packet, as raw sockets receive it.
 pub fn behind_ipv4(packet: &[u8]) -> &[u8] {
     let header = packet.first().map_or(0, |first| usize::from(first & 0xf) * 4);
     packet.get(header.max(20)..).unwrap_or_default()
@@ -64,8 +64,8 @@ pub fn behind_ipv4(packet: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
 
-    /// Objective: requests are as RFC 792 and RFC 4443 say, with a right checksum, and their replies are known by
-    /// identifier and number.
+    /// Objective: requests follow RFC 792 and RFC 4443, with a right checksum, and replies are matched by identifier
+    /// and number.
     #[test]
     fn requests_and_replies() {
         let key = EchoKey { id: Some(0x1234), sequence: 7 };
@@ -85,7 +85,7 @@ mod tests {
         }
     }
 
-    /// Objective: a header with options is passed over; what is cut short has nothing behind it.
+    /// Objective: a header with options is skipped; a truncated packet has nothing after its header.
     #[test]
     fn headers() {
         let mut packet = [0; 30];

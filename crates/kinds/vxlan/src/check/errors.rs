@@ -1,65 +1,68 @@
-//! What a socket's error queue says (IP_RECVERR; linux/errqueue.h): ICMP errors about its packets, and this host's own.
-//! Each has a cause.
+//! A socket's error queue (IP_RECVERR; linux/errqueue.h): ICMP errors about its packets, and this host's own. Each has
+//! a cause.
 #![allow(unsafe_code)]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Bytes of control data: its header, `sock_extended_err`, and the address of who said it.
+/// Bytes of control data: its header, `sock_extended_err`, and the address of the reporter.
 const CONTROL: usize = 64;
 /// Bytes of a control message's header.
 const HEADER: usize = size_of::<libc::cmsghdr>();
 
 const _: () = assert!(HEADER == 16 && HEADER + size_of::<libc::sock_extended_err>() + 28 <= CONTROL);
 
-/// What the network says.
+/// The cause of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// No route.
     NoRoute,
-    /// The host is not there, or does not take it.
+    /// The host is down, or refuses the packet.
     HostUnreachable,
     /// A firewall refuses it.
     Prohibited,
-    /// The host has no such UDP port.
+    /// The host has no such UDP port open.
     PortUnreachable,
-    /// It may have that many bytes.
+    /// The packet is too big; the largest that fits, in bytes.
     TooBig(u32),
     /// Something else.
     Other,
 }
 
-/// An error, and who says so.
+/// An error, and its reporter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathError {
-    /// What.
+    /// The cause.
     pub cause: Cause,
-    /// Who.
+    /// The reporter.
     pub from: Option<IpAddr>,
 }
 
 #[repr(C, align(8))]
 struct Control([u8; CONTROL]);
 
-/// Takes the oldest error. What it quotes of the packet behind its IP and UDP headers is put into `quote`: its bytes
-/// are returned.
+/// Takes the oldest error. Its quote of the packet, after the IP and UDP headers, goes to `quote`; the length of the
+/// quote is returned.
 pub fn take(socket: &impl AsFd, quote: &mut [u8]) -> Option<(PathError, usize)> {
     let mut control = Control([0; CONTROL]);
     let mut part = libc::iovec { iov_base: quote.as_mut_ptr().cast(), iov_len: quote.len() };
-    // SAFETY: all zeros are a value of it: null pointers and numbers.
+    // SAFETY: all zeros are a valid value: null pointers and numbers.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
-    (header.msg_iov, header.msg_iovlen) = (&raw mut part, 1);
-    (header.msg_control, header.msg_controllen) = ((&raw mut control).cast(), CONTROL as _);
-    let (fd, flags) = (socket.as_fd().as_raw_fd(), libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT);
-    // SAFETY: the header points to `part` and `control`, and that to `quote`: all are borrowed exclusively and have the
-    // lengths given.
+    header.msg_iov = &raw mut part;
+    header.msg_iovlen = 1;
+    header.msg_control = (&raw mut control).cast();
+    header.msg_controllen = CONTROL as _;
+    let fd = socket.as_fd().as_raw_fd();
+    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+    // SAFETY: the header points to `part` and `control`, and `part` to `quote`: all are borrowed exclusively and have
+    // the given lengths.
     let got = unsafe { libc::recvmsg(fd, &raw mut header, flags) };
     let got = usize::try_from(got).ok()?.min(quote.len());
     let len = (header.msg_controllen as usize).min(CONTROL);
     Some((parse(&control.0[..len]).unwrap_or(PathError { cause: Cause::Other, from: None }), got))
 }
 
-/// Reads control data; `None` if it has no error.
+/// Parses control data; `None` without an error in it.
 fn parse(control: &[u8]) -> Option<PathError> {
     let int = |at: usize| Some(u32::from_ne_bytes(*control.get(at..)?.first_chunk()?));
     let is_error = matches!(
@@ -67,7 +70,8 @@ fn parse(control: &[u8]) -> Option<PathError> {
         (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
     );
     let &[origin, kind, code, _] = control.get(HEADER + 4..)?.first_chunk()?;
-    let (errno, info) = (int(HEADER)?.cast_signed(), int(HEADER + 8)?);
+    let errno = int(HEADER)?.cast_signed();
+    let info = int(HEADER + 8)?;
     let from = address(control.get(HEADER + 16..)?);
     is_error.then(|| PathError { cause: cause(errno, [origin, kind, code], info), from })
 }
@@ -82,7 +86,7 @@ fn address(name: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// What an error means: RFC 792, RFC 1812 §5.2.7.1, RFC 4443 §3.
+/// Classifies an error: RFC 792, RFC 1812 §5.2.7.1, RFC 4443 §3.
 fn cause(errno: i32, [origin, kind, code]: [u8; 3], info: u32) -> Cause {
     match (origin, kind, code) {
         (libc::SO_EE_ORIGIN_ICMP, 3, 4) | (libc::SO_EE_ORIGIN_ICMP6, 2, _) => Cause::TooBig(info),
@@ -95,14 +99,14 @@ fn cause(errno: i32, [origin, kind, code]: [u8; 3], info: u32) -> Cause {
     }
 }
 
-/// What an error of this host's means.
+/// Classifies an error of this host.
 pub fn of_errno(errno: i32, info: u32) -> Cause {
     match errno {
         libc::EMSGSIZE => Cause::TooBig(info),
         // Unreachable, blackhole: `ip route`.
         libc::ENETUNREACH | libc::EINVAL => Cause::NoRoute,
         libc::EHOSTUNREACH => Cause::HostUnreachable,
-        // A route or a rule of the firewall here.
+        // A route or a firewall rule of this host.
         libc::EPERM | libc::EACCES => Cause::Prohibited,
         libc::ECONNREFUSED => Cause::PortUnreachable,
         _ => Cause::Other,
@@ -125,12 +129,13 @@ mod tests {
         bytes
     }
 
-    /// Objective: what routers, hosts and this host say is told apart, with who says so.
+    /// Objective: errors of routers, hosts and this host are told apart, with their reporters.
     #[test]
     fn causes() {
         let v4 = [2, 0, 0, 0, 10, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0];
         let v6 = [&[10, 0, 0, 0, 0, 0, 0, 0, 0xfd, 9][..], &[0; 13], &[1], &[0; 4]].concat();
-        let (by4, by6) = (Some("10.0.0.9".parse().unwrap()), Some("fd09::1".parse().unwrap()));
+        let by4 = Some("10.0.0.9".parse().unwrap());
+        let by6 = Some("fd09::1".parse().unwrap());
         let four = |kind, code| parse(&control(0, libc::IP_RECVERR, [2, kind, code], 111, 1400, &v4)).unwrap();
         let six = |kind, code| parse(&control(41, libc::IPV6_RECVERR, [3, kind, code], 111, 1400, &v6)).unwrap();
         assert_eq!(four(3, 4), PathError { cause: Cause::TooBig(1400), from: by4 });
@@ -144,7 +149,7 @@ mod tests {
         assert_eq!(local, PathError { cause: Cause::TooBig(1300), from: None });
     }
 
-    /// Objective: control data that is cut short, or is something else, is no error.
+    /// Objective: truncated or other control data is not an error.
     #[test]
     fn no_error() {
         let whole = control(0, libc::IP_RECVERR, [2, 3, 3], 111, 0, &[2, 0, 0, 0, 10, 0, 0, 9]);

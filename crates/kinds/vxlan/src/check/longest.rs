@@ -1,35 +1,35 @@
-//! The longest packet that passes, found by asking: each size has a response.
+//! The longest packet that passes, found by probing: each size has a response.
 
 use std::io;
 
-/// What comes back for a packet.
+/// The response to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Response {
-    /// It arrived, and its reply did.
+    /// Both the packet and its reply arrived.
     Reply,
-    /// A router says that it takes packets of that many bytes.
+    /// A router reports the bytes that it accepts.
     TooBig(u32),
-    /// Nothing.
+    /// No response.
     Silence,
 }
 
-/// What was found.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Longest {
     /// Bytes of the longest packet that passes.
     pub mtu: u32,
-    /// Whether longer ones vanish, with nobody saying so.
+    /// Whether longer packets vanish without an error.
     pub is_silent: bool,
 }
 
-/// Searches from `known` bytes down to `least`, which pass. What routers say is followed; where they are silent, sizes
-/// are halved.
+/// Searches from `known` bytes down to `least`, which pass. Sizes reported by routers are followed; with silent routers
+/// the search halves the range.
 pub fn search(known: u32, least: u32, mut ask: impl FnMut(u32) -> io::Result<Response>) -> io::Result<Longest> {
     let mut high = known.max(least);
     loop {
         match ask(high)? {
             Response::Reply => return Ok(Longest { mtu: high, is_silent: false }),
-            // Each time less, so this ends.
+            // Each step is smaller, so this ends.
             Response::TooBig(mtu) if (least..high).contains(&mtu) => high = mtu,
             Response::TooBig(_) | Response::Silence => break,
         }
@@ -49,7 +49,7 @@ pub fn search(known: u32, least: u32, mut ask: impl FnMut(u32) -> io::Result<Res
 mod tests {
     use super::*;
 
-    /// A path with hops, of which each says something or nothing of what is too long, and how often it was asked.
+    /// A path of hops with an MTU each, silent or not. Returns the result and the number of probes.
     fn path(known: u32, hops: &[(u32, bool)]) -> (Longest, usize) {
         let mut asked = 0;
         let found = search(known, 100, |size| {
@@ -63,14 +63,14 @@ mod tests {
         (found.unwrap(), asked)
     }
 
-    /// Objective: one packet is enough where the host knows the path, one more for each router that says what it takes.
+    /// Objective: one packet is enough if the host knows the path, plus one for each router that reports its size.
     #[test]
     fn said() {
         assert_eq!(path(1500, &[]), (Longest { mtu: 1500, is_silent: false }, 1));
         assert_eq!(path(1500, &[(1400, true), (1300, true)]), (Longest { mtu: 1300, is_silent: false }, 3));
     }
 
-    /// Objective: each size at which packets vanish is found to the byte, also behind a router that speaks.
+    /// Objective: each size at which packets vanish is found to the byte, also after a router that reports.
     #[test]
     fn silent() {
         for mtu in 100..1500 {
@@ -81,8 +81,8 @@ mod tests {
         assert_eq!(path(9000, &[(1500, true), (1300, false)]).0, Longest { mtu: 1300, is_silent: true });
     }
 
-    /// Objective: routers that say what cannot be (nothing, more than was sent, less than passes) do not lead astray,
-    /// nor into a circle.
+    /// Objective: routers that report impossible sizes (zero, more than was sent, less than passes) neither mislead the
+    /// search nor make it loop.
     #[test]
     fn nonsense() {
         for said in [0, 99, 1500, 9000, u32::MAX] {

@@ -1,5 +1,5 @@
-//! Whether another host's endpoint answers, how fast, and how long packets on the way there may be, by what every host
-//! gives: ICMP echo, and what the network says of a datagram that nobody takes.
+//! Checks whether another host's endpoint answers, how fast, and with what longest packet, by means that every host
+//! has: ICMP echo, and errors about a datagram that no socket receives.
 //!
 //! ```text
 //!   reach:   ──▶ VXLAN header without a frame, UDP ──▶  port unreachable: no VTEP there; silence: something takes it
@@ -7,14 +7,13 @@
 //!   longest: ──▶ echo requests that may not be cut ──▶  reply, "too big" with an MTU, or silence (`longest`)
 //! ```
 //!
-//! The asker is this host's endpoint. A probe asks one VTEP; its report says what was found, and the failure, if
-//! something is wrong.
+//! The asker is this host's endpoint. A probe asks one VTEP; its report has the findings and the failure, if any.
 //!
 //! | module | what it is |
 //! |---|---|
 //! | `probe` | the sockets of one check |
 //! | `echo` | echo requests and replies as bytes |
-//! | `errors` | what a socket's error queue says |
+//! | `errors` | a socket's error queue |
 //! | `longest` | the search for the longest packet |
 
 mod echo;
@@ -32,11 +31,11 @@ use probe::{Answer, Probe};
 
 use crate::tunnel::around_packet;
 
-/// How often a VTEP is asked: the first time, its Ethernet address may have to be found.
+/// Number of requests to a VTEP: the first may wait for its Ethernet address.
 const ROUNDS: usize = 3;
-/// How often a long packet is sent before its silence is believed.
+/// Number of times that a long packet is sent before its silence counts.
 const TRIES: usize = 3;
-/// A wait for the reply to a long packet, at least.
+/// Shortest wait for the reply to a long packet.
 const SHORTEST_WAIT: Duration = Duration::from_millis(200);
 
 /// The tunnel whose endpoint asks.
@@ -48,17 +47,17 @@ pub struct Asker {
     pub port: u16,
     /// VXLAN network identifier.
     pub vni: u32,
-    /// How long to wait for an answer.
+    /// Longest wait for an answer.
     pub timeout: Duration,
 }
 
-/// Why nothing can be asked from here.
+/// An error that keeps this host from probing.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// The address is none of this network namespace's.
+    /// The address is not in this network namespace.
     #[error("{0} is no address of this network namespace")]
     NotHere(IpAddr),
-    /// No socket for ICMP echo can be had.
+    /// No socket for ICMP echo is available.
     #[error("this user may not send ICMP echo requests")]
     NoEcho,
     /// Another system call failed.
@@ -66,7 +65,7 @@ pub enum CheckError {
     Socket(IpAddr, #[source] io::Error),
 }
 
-/// What is wrong with a VTEP, or with the way there.
+/// A fault of a VTEP or of the path to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// This host, or a router, has no route.
@@ -78,13 +77,13 @@ pub enum Failure {
     /// A firewall refuses the packet.
     #[error("prohibited{}", by(*.0))]
     Prohibited(Option<IpAddr>),
-    /// The host is there, and nothing has that UDP port.
+    /// The host is up, but has no such UDP port open.
     #[error("port unreachable: no VTEP listens on UDP port {0}")]
     PortUnreachable(u16),
-    /// Nothing came back in time.
+    /// No answer arrived in time.
     #[error("no answer")]
     NoAnswer,
-    /// Packets that should fit vanish; the longest one that passes has that many bytes.
+    /// Packets that should fit vanish; the longest that passes has this many bytes.
     #[error("packets longer than {0} bytes are lost silently")]
     BlackHole(u32),
 }
@@ -108,33 +107,33 @@ impl Failure {
     }
 }
 
-/// What was found out of a VTEP.
+/// The findings about a VTEP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Its address.
     pub vtep: IpAddr,
-    /// The shortest round trip of those measured.
+    /// The shortest measured round trip.
     pub round_trip: Option<Duration>,
-    /// The longest packet on the way there as this host knew it before, in bytes.
+    /// The longest packet on the path as known to this host before the check, in bytes.
     pub known_mtu: Option<u32>,
-    /// The longest packet that was answered.
+    /// The longest packet that was answered, in bytes.
     pub path_mtu: Option<u32>,
-    /// What is wrong.
+    /// The failure, if any.
     pub failure: Option<Failure>,
 }
 
 impl Report {
-    /// The longest packet in a frame, in bytes, that passes through the tunnel.
+    /// The longest packet inside a frame that passes through the tunnel, in bytes.
     #[must_use]
     pub fn inner_mtu(&self) -> Option<u32> {
         self.path_mtu.map(|mtu| mtu.saturating_sub(around_packet(self.vtep)))
     }
 }
 
-/// Asks one VTEP.
+/// Probes one VTEP.
 ///
 /// # Errors
-/// [`CheckError`] if this process cannot ask.
+/// [`CheckError`] if this process cannot probe.
 pub fn check(asker: &Asker, vtep: IpAddr) -> Result<Report, CheckError> {
     let mut report = Report { vtep, round_trip: None, known_mtu: None, path_mtu: None, failure: None };
     let failed = |e| CheckError::Socket(asker.local, e);
@@ -146,12 +145,13 @@ pub fn check(asker: &Asker, vtep: IpAddr) -> Result<Report, CheckError> {
     (report.round_trip, report.failure) = reach(&mut probe, asker).map_err(failed)?;
     if let (Some(round_trip), None, Some(known)) = (report.round_trip, report.failure, report.known_mtu) {
         let (mtu, failure) = fits(&mut probe, asker, known, round_trip).map_err(failed)?;
-        (report.path_mtu, report.failure) = (mtu, failure);
+        report.path_mtu = mtu;
+        report.failure = failure;
     }
     Ok(report)
 }
 
-/// The shortest of some round trips, and what the network says against the VTEP.
+/// Returns the shortest of several round trips, and the failure that the network reports.
 fn reach(probe: &mut Probe, asker: &Asker) -> io::Result<(Option<Duration>, Option<Failure>)> {
     let mut shortest: Option<Duration> = None;
     for _ in 0..ROUNDS {
@@ -174,7 +174,7 @@ fn failure_of(PathError { cause, from }: PathError, port: u16) -> Option<Failure
     }
 }
 
-/// The longest packet that is answered, where one of `known` bytes should be, and what is wrong if it is not.
+/// The longest answered packet, which should be one of `known` bytes, and the failure if it is not.
 fn fits(
     probe: &mut Probe,
     asker: &Asker,
@@ -187,7 +187,7 @@ fn fits(
     if !found.is_silent {
         return Ok((Some(found.mtu), None));
     }
-    // Short ones are still answered: it is the length.
+    // Short packets are still answered: the length is the cause.
     match ask(probe, least, asker.timeout)? {
         Response::Reply => Ok((Some(found.mtu), Some(Failure::BlackHole(found.mtu)))),
         _ => Ok((None, Some(Failure::NoAnswer))),

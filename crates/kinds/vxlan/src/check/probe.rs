@@ -1,5 +1,4 @@
-//! The sockets by which one VTEP is asked: a UDP socket, as the tunnel's are, and one for ICMP echo. Together they are
-//! its probe.
+//! The sockets that probe one VTEP: a UDP socket like the tunnel's, and one for ICMP echo.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -16,42 +15,42 @@ use super::errors::{self, Cause, PathError};
 use super::{Asker, CheckError};
 use crate::{header, sys};
 
-/// The longest packet of IP.
+/// The longest IP packet.
 pub const LONGEST: u32 = 65_535;
 /// Bytes of data in a short request, as `ping` sends them.
 const DATA: usize = 56;
-/// When a host has replied to an echo request, what it says of a datagram sent before comes soon: twice that time, and
+/// Wait for errors about an earlier datagram once a host has replied to an echo request: twice the round trip, plus
 /// this.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// Packets that are taken off a socket before the time is looked at again: a VTEP that sends without end does not keep
-/// the check from ending.
+/// Packets taken off a socket between two checks of the clock: a VTEP that sends without end cannot keep the check from
+/// ending.
 const AT_ONCE: usize = 64;
 
-/// What comes of an echo request.
+/// The outcome of an echo request.
 #[derive(Clone, Copy, Debug)]
 pub enum Answer {
     /// A reply.
     Reply,
     /// An error.
     Error(PathError),
-    /// Nothing, in time.
+    /// Nothing in time.
     Silence,
 }
 
-/// Sockets that ask one VTEP.
+/// The sockets that probe one VTEP.
 pub struct Probe {
     is_v4: bool,
     vni: u32,
     udp: OwnedFd,
     icmp: OwnedFd,
-    /// Whether the ICMP socket is a raw one: gets all that comes from the VTEP, with the IP header over IPv4.
+    /// Whether the ICMP socket is raw: it then gets everything from the VTEP, with the IP header over IPv4.
     is_raw: bool,
     key: EchoKey,
     buffer: Vec<u8>,
 }
 
-/// What has happened at a socket.
+/// An event at a socket.
 enum Event {
     Reply,
     OfUdp(PathError),
@@ -59,7 +58,7 @@ enum Event {
 }
 
 impl Probe {
-    /// Opens sockets; `None` if this host has no route to the VTEP.
+    /// Opens the sockets; `None` if this host has no route to the VTEP.
     pub fn new(asker: &Asker, vtep: IpAddr) -> Result<Option<Probe>, CheckError> {
         let at = SocketAddr::new(asker.local, 0);
         let failed = |e: io::Error| match e.raw_os_error() {
@@ -87,7 +86,7 @@ impl Probe {
         Ok(Some(Probe { is_v4: vtep.is_ipv4(), vni: asker.vni, udp, icmp, is_raw, key, buffer }))
     }
 
-    /// Bytes of the longest packet that reaches the VTEP whole, as far as this host knows.
+    /// Bytes of the longest packet that reaches the VTEP unfragmented, as far as this host knows.
     pub fn known_mtu(&self) -> Option<u32> {
         sys::path_mtu(&self.udp, self.is_v4)
     }
@@ -101,11 +100,11 @@ impl Probe {
         echo::HEADER + if self.is_v4 { 20 } else { 40 }
     }
 
-    /// Sends a VXLAN header without a frame, and a short echo request. Returns the round trip, and what the network
-    /// says against them.
+    /// Sends a VXLAN header without a frame, and a short echo request. Returns the round trip, and the network's error.
     pub fn reach(&mut self, timeout: Duration) -> io::Result<(Option<Duration>, Option<PathError>)> {
         let begin = Instant::now();
-        let (mut until, mut round_trip) = (begin + timeout, None);
+        let mut until = begin + timeout;
+        let mut round_trip = None;
         for sent in [self.send_header(), self.send_echo(self.least())] {
             if let Err(errno) = sent {
                 return refused(errno).map(|error| (None, Some(error)));
@@ -130,7 +129,7 @@ impl Probe {
         Ok((round_trip, None))
     }
 
-    /// Sends an echo request in a packet of that many bytes, which is not cut.
+    /// Sends an echo request in an unfragmented packet of `size` bytes.
     pub fn echo(&mut self, size: u32, wait: Duration) -> io::Result<Answer> {
         let begin = Instant::now();
         match self.send_echo(size) {
@@ -162,7 +161,7 @@ impl Probe {
         send(&self.icmp, &echo::request(self.is_v4, self.key, bytes))
     }
 
-    /// Waits for what concerns the last request or a datagram.
+    /// Waits for an event about the last request or a datagram.
     fn next(&mut self, until: Instant) -> io::Result<Option<Event>> {
         loop {
             if let Some(event) = self.pending() {
@@ -181,12 +180,12 @@ impl Probe {
         }
     }
 
-    /// What is there already. All else that is there is passed over, some packets at a time.
+    /// Takes a pending event. All other packets are skipped, a limited number at a time.
     fn pending(&mut self) -> Option<Event> {
         if let Some((error, _)) = errors::take(&self.udp, &mut self.buffer) {
             return Some(Event::OfUdp(error));
         }
-        // Nobody has a reason to send here.
+        // Nothing legitimate arrives here.
         for _ in 0..AT_ONCE {
             if rustix::net::recv(&self.udp, &mut self.buffer[..], RecvFlags::DONTWAIT).is_err() {
                 break;
@@ -202,7 +201,7 @@ impl Probe {
         for _ in 0..AT_ONCE {
             match rustix::net::recv(&self.icmp, &mut self.buffer[..], RecvFlags::DONTWAIT) {
                 Ok((_, len)) if self.is_reply(len) => return Some(Event::Reply),
-                // An error that is also in the queue is said here once.
+                // An error that is also in the queue is returned here once.
                 Ok(_) => {}
                 Err(_) => break,
             }
@@ -217,8 +216,8 @@ impl Probe {
     }
 }
 
-/// A socket for ICMP echo, and whether it is a raw one. Ordinary users have the other kind if net.ipv4.ping_group_range
-/// has a group of theirs, which it has not in new network namespaces.
+/// A socket for ICMP echo, and whether it is raw. Ordinary users get the other kind if net.ipv4.ping_group_range
+/// includes one of their groups; in new network namespaces it does not.
 fn icmp_socket(is_v4: bool) -> Result<(OwnedFd, bool), Errno> {
     let (family, protocol) =
         if is_v4 { (AddressFamily::INET, ipproto::ICMP) } else { (AddressFamily::INET6, ipproto::ICMPV6) };
@@ -231,7 +230,7 @@ fn icmp_socket(is_v4: bool) -> Result<(OwnedFd, bool), Errno> {
     }
 }
 
-/// Errors are queued, and packets are not cut, neither here nor on the way.
+/// Queues errors, and forbids fragmentation, both here and on the way.
 fn prepare(socket: &OwnedFd, is_v4: bool) -> io::Result<()> {
     if is_v4 {
         sys::set(socket, libc::IPPROTO_IP, libc::IP_RECVERR, 1)?;
@@ -243,20 +242,20 @@ fn prepare(socket: &OwnedFd, is_v4: bool) -> io::Result<()> {
     }
 }
 
-/// An identifier that no other check of this process has, nor, most likely, another process.
+/// An identifier unique among this process's checks and, most likely, among processes.
 fn next_id() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let process = std::process::id() as u16;
     process.wrapping_mul(31).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Sends. An error of an earlier packet, which the kernel says instead of sending, is in the queue, too.
+/// Sends. An error of an earlier packet, which the kernel returns instead of sending, is in the queue, too.
 fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
     let _ = rustix::net::sockopt::socket_error(socket);
     rustix::net::send(socket, bytes, SendFlags::DONTWAIT).map(|_| ())
 }
 
-/// What it means that the kernel does not send.
+/// The meaning of the kernel's refusal to send.
 fn refused(errno: Errno) -> io::Result<PathError> {
     match errors::of_errno(errno.raw_os_error(), 0) {
         Cause::Other => Err(errno.into()),
@@ -277,8 +276,8 @@ mod tests {
     mod as_root {
         use super::*;
 
-        /// Objective: of datagrams that a VTEP sends to anyone who asks it, some are taken at a time, and the time is
-        /// looked at between them; the round trip is found beside them.
+        /// Objective: a VTEP's unsolicited datagrams are taken a limited number at a time, with the clock checked
+        /// between; the round trip is found beside them.
         #[test]
         fn many_datagrams() {
             let vtep = UdpSocket::bind((ip(2), 0)).unwrap();

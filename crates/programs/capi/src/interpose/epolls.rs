@@ -55,7 +55,7 @@ pub unsafe extern "C" fn epoll_ctl(set: c_int, op: c_int, fd: c_int, event: *mut
         }
         return done;
     };
-    // Room to send is ours to tell, all else the kernel's.
+    // Room to send is the library's to report, all else the kernel's.
     let about_room = u32::from(ROOM.cast_unsigned());
     let mut rest = asked.map(|e| epoll_event { events: e.events & !about_room, ..e });
     // SAFETY: null or our own.

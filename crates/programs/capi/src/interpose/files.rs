@@ -210,12 +210,12 @@ pub unsafe extern "C" fn ioctl(fd: c_int, command: c_ulong, arg: *mut c_void) ->
     }
 }
 
-/// Requests that the kernel answers itself for every kind of file; all others go to netmap, which knows its own only.
+/// Requests that the kernel itself answers for every kind of file. All others go to netmap, which knows only its own.
 fn is_any_files(number: u32) -> bool {
     [libc::FIOCLEX, libc::FIONCLEX, libc::FIONBIO, libc::FIOASYNC].contains(&c_ulong::from(number))
 }
 
-/// `NIOCTXSYNC` and `NIOCRXSYNC`. A bad ring was re-initialised; that is no error here, as in netmap.
+/// `NIOCTXSYNC` and `NIOCRXSYNC`. A bad ring is re-initialised, which is no error here, as in netmap.
 #[inline]
 fn sync(descriptor: &Descriptor, number: u32) -> Result<(), Errno> {
     let done = descriptor.with(|b| {
@@ -236,7 +236,7 @@ fn netmap_ioctl(fd: c_int, descriptor: &Arc<Descriptor>, number: u32, arg: u64) 
         NIOCCTRL => request::control(borrowed, descriptor, arg),
         NIOCREGIF => legacy::regif(borrowed, descriptor, arg),
         NIOCGINFO => legacy::ginfo(borrowed, arg),
-        // Configuration of a switch by a module of its own: there are none.
+        // Configuration of a switch by its own module: netvale has no such modules.
         _ => Err(Errno::INVAL),
     }
 }
@@ -260,7 +260,7 @@ macro_rules! mmap_functions {
             if known.is_none() {
                 // SAFETY: the program's.
                 let mapped = unsafe { real::mmap(at, len, prot, flags, fd, offset) };
-                // A socket cannot be mapped: perhaps it is a netmap descriptor that came from another process.
+                // A socket cannot be mapped: this may be a netmap descriptor from another process.
                 if mapped != MAP_FAILED || fd < 0 || errno::get() != libc::ENODEV {
                     return mapped;
                 }
@@ -301,8 +301,8 @@ macro_rules! fstat_functions {
 }
 fstat_functions!(fstat, fstat64);
 
-/// Runs when the library is loaded: children of fork take the table over; descriptors that came through exec are looked
-/// for.
+/// Runs when the library is loaded: installs the fork handler that hands children the table, and looks for descriptors
+/// inherited through exec.
 // SAFETY: the section holds addresses of functions without arguments, which the loader calls once.
 #[cfg_attr(not(test), unsafe(link_section = ".init_array"))]
 #[used]
@@ -322,8 +322,7 @@ unsafe extern "C" fn forked() {
     table::forked();
 }
 
-/// Sockets that were there before the program began: netmap descriptors among them, if it was executed by a netmap
-/// program.
+/// Adopts sockets opened before the program began: if a netmap program executed it, some are netmap descriptors.
 fn adopt_inherited() {
     let Ok(list) = std::fs::read_dir("/proc/self/fd") else { return };
     let numbers = list.flatten().filter_map(|e| e.file_name().to_str().and_then(|n| n.parse::<c_int>().ok()));

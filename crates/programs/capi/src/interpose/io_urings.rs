@@ -1,6 +1,6 @@
-//! io_uring, whose queue the kernel reads without asking this library: a request to poll a netmap descriptor would
-//! wait for ever. Programs that try it are told that there is none, and wait otherwise; `$NETVALE_IO_URING` leaves it
-//! to those that have it for other descriptors only.
+//! io_uring. The kernel reads its queue without passing this library, so a request to poll a netmap descriptor would
+//! wait for ever. Programs that set one up get `ENOSYS` and fall back to other ways of waiting; `$NETVALE_IO_URING`
+//! allows it for programs that use it for other descriptors only.
 #![allow(unsafe_code)]
 
 use std::sync::OnceLock;
@@ -10,13 +10,13 @@ use rustix::io::Errno;
 
 use crate::{errno, real};
 
-/// Whether the program says that no netmap descriptor gets there.
+/// Whether the program promises to keep netmap descriptors out of io_uring.
 fn is_allowed() -> bool {
     static ALLOWED: OnceLock<bool> = OnceLock::new();
     *ALLOWED.get_or_init(|| std::env::var_os("NETVALE_IO_URING").is_some_and(|value| value != "0"))
 }
 
-/// syscall(2), of which this is about io_uring_setup(2).
+/// syscall(2); only io_uring_setup(2) is treated specially.
 ///
 /// # Safety
 /// As for the C library's.
@@ -33,7 +33,7 @@ pub unsafe extern "C" fn syscall(
     if number == libc::SYS_io_uring_setup && !is_allowed() {
         return errno::fail(Errno::NOSYS).into();
     }
-    // SAFETY: the program's. What it did not pass is not looked at.
+    // SAFETY: the program's. The kernel ignores arguments that the program did not pass.
     unsafe { real::syscall(number, a, b, c, d, e, f) }
 }
 

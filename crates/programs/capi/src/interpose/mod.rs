@@ -1,10 +1,10 @@
-//! The functions that stand before the C library's, by their C names.
+//! The functions in front of the C library's, by their C names.
 //!
-//! Each asks whether the call is about netmap, and if not, which is one load and a comparison in a program that uses
-//! none of this, hands it on as it came. Variadic functions (`open`, `ioctl`, `fcntl`) are defined with the one
-//! argument they may have: on x86-64 and aarch64 Linux it comes in the register of a fixed one.
+//! Each checks whether the call concerns netmap, at the cost of one load and a comparison in a program that does not
+//! use it, and otherwise passes the call on unchanged. Variadic functions (`open`, `ioctl`, `fcntl`) are defined with
+//! the one argument they may have: on x86-64 and aarch64 Linux it arrives in the register of a fixed one.
 //!
-//! No panic may leave them: what is behind does not panic, and if it did, unwinding out of `extern "C"` ends the
+//! No panic may leave them: the code behind does not panic, and if it did, unwinding out of `extern "C"` ends the
 //! program.
 
 mod epolls;

@@ -21,7 +21,7 @@ pub struct Output {
     release: unsafe extern "C" fn(*mut c_void),
 }
 
-/// Calls `release` in the end.
+/// A registered output; calls `release` when dropped.
 struct Registered(Output);
 
 // SAFETY: the header says that any thread may call the functions.
@@ -56,12 +56,12 @@ impl Room for Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        // SAFETY: once, and nobody calls any more.
+        // SAFETY: called once, when no other call is left.
         unsafe { (self.0.release)(self.0.of) }
     }
 }
 
-/// POLLOUT on a descriptor is a library's own from now on.
+/// Makes `POLLOUT` on a descriptor the business of the calling library.
 ///
 /// # Safety
 /// `output` is null or a structure whose functions may be called with its `of` until its `release` was.

@@ -1,4 +1,4 @@
-//! bind, setsockopt, send, write and their kin on packet sockets; interfaces by name and index.
+//! bind, setsockopt, send, write and related functions on packet sockets; interfaces by name and index.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -18,7 +18,7 @@ use crate::{errno, real, table};
 /// `addr` is null or readable for `len` bytes.
 unsafe fn index_in(addr: *const sockaddr, len: socklen_t) -> Option<c_int> {
     let enough = len as usize >= std::mem::offset_of!(sockaddr_ll, sll_hatype);
-    // SAFETY: long enough for the fields that are read, which need no alignment this way.
+    // SAFETY: long enough for the fields read here; unaligned reads need no alignment.
     unsafe {
         let family =
             !addr.is_null() && enough && c_int::from((&raw const (*addr).sa_family).read_unaligned()) == AF_PACKET;
@@ -35,7 +35,7 @@ unsafe fn bytes<'a>(at: *const c_void, len: size_t) -> &'a [u8] {
     if at.is_null() { &[] } else { unsafe { std::slice::from_raw_parts(at.cast(), len) } }
 }
 
-/// The pieces of a frame, put together.
+/// Gathers the pieces of a frame.
 ///
 /// # Safety
 /// As for writev(2).
@@ -53,8 +53,7 @@ fn sent(result: Result<usize, Errno>) -> ssize_t {
     }
 }
 
-/// Decides where a call on `fd` with that destination sends: to a port by its index, to the one it is bound to, or
-/// (none) through the kernel.
+/// The destination of a call on `fd`: a port by its index, the port that `fd` is bound to, or (`None`) the kernel.
 fn to_port(fd: c_int, index: Option<c_int>) -> Option<Option<c_int>> {
     match index {
         Some(i) if packet::port_at(i).is_some() => Some(Some(i)),
@@ -183,7 +182,7 @@ pub unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_ui
             let m = messages.add(k as usize);
             let n = sendmsg(fd, &raw const (*m).msg_hdr, flags);
             let Ok(n) = c_uint::try_from(n) else {
-                // Those before it went: their number is the answer, as the kernel's is.
+                // The messages before it were sent: their number is the result, as the kernel's is.
                 return if k == 0 { -1 } else { k.cast_signed() };
             };
             (*m).msg_len = n;
@@ -192,7 +191,7 @@ pub unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_ui
     count.cast_signed()
 }
 
-/// Whether a message may be for a port: no other one is looked at.
+/// Whether a message may be for a port; no other message is inspected.
 fn may_be_ours(fd: c_int) -> bool {
     socket::is_bound(fd) || packet::any()
 }

@@ -80,14 +80,14 @@ pub unsafe extern "C" fn __ppoll_chk(
     unsafe { ppoll(fds, count, timeout, mask) }
 }
 
-/// The check of the fortified functions: an array shorter than said ends the program.
+/// The check of the fortified functions: an array shorter than claimed ends the program.
 fn check_len(count: nfds_t, len: size_t) {
     if count as usize > len / size_of::<pollfd>() {
         std::process::abort();
     }
 }
 
-/// Whether some of what is asked of a descriptor is ours to answer.
+/// Whether the library answers for some of `events` of a descriptor.
 fn is_ours(fd: c_int, events: c_short) -> bool {
     if events & POLLIN != 0 {
         socket::listened(fd);
@@ -100,7 +100,7 @@ fn is_set(fd: c_int) -> bool {
     epoll::is_set(fd) && epoll::is_ours(fd)
 }
 
-/// The program's array, if there is something for us in it.
+/// The program's array, if the library answers for any of its entries.
 ///
 /// # Safety
 /// `fds` is null or points at `count` entries.
@@ -117,7 +117,7 @@ pub(super) fn millis(timeout: c_int) -> Option<Duration> {
     u64::try_from(timeout).ok().map(Duration::from_millis)
 }
 
-/// A time limit; none for null.
+/// A time limit; `None` for null.
 ///
 /// # Safety
 /// `at` is null or points at a time.
@@ -130,15 +130,15 @@ pub(super) unsafe fn time(at: *const timespec) -> Result<Option<Duration>, Errno
     }
 }
 
-/// Who answers for an entry: this library, the kernel, or both, if it has the room to send of a socket or an epoll
-/// set's netmap descriptors.
+/// Who answers for an entry: this library, the kernel, or both. Both answer for a socket whose room to send is the
+/// library's, and for an epoll set with netmap descriptors.
 #[derive(Default)]
 struct Answerers {
-    /// Where the library's begin and how many there are.
+    /// The library's entries for it: first and number.
     ports: Range<usize>,
-    /// Where the kernel's is.
+    /// The kernel's entry for it.
     other: Option<usize>,
-    /// Whether these are a set's, which is ready if any of them is.
+    /// Whether the library's entries are a set's, which is ready if any of them is.
     is_set: bool,
 }
 
@@ -172,7 +172,7 @@ impl ByAnswerer {
         Answerers { ports: begin..self.ports.len(), other: Some(self.others.len() - 1), is_set }
     }
 
-    /// What was found for an entry.
+    /// The events found for an entry.
     fn found(&self, by: &Answerers) -> c_short {
         let ports = self.ports[by.ports.clone()].iter().fold(0, |found, port| found | port.found);
         let ports = if by.is_set && ports != 0 { POLLIN } else { ports };
@@ -221,10 +221,11 @@ pub unsafe extern "C" fn select(
     };
     let start = Instant::now();
     let ready = sets.wait(limit, std::ptr::null());
-    // SAFETY: the program's. Linux leaves there what is left of the time.
+    // SAFETY: the program's. Linux stores the remaining time there.
     if let (Some(t), Some(limit)) = (unsafe { timeout.as_mut() }, limit) {
         let left = limit.saturating_sub(start.elapsed());
-        (t.tv_sec, t.tv_usec) = (left.as_secs() as i64, left.subsec_micros().into());
+        t.tv_sec = left.as_secs() as i64;
+        t.tv_usec = left.subsec_micros().into();
     }
     ready
 }
@@ -254,18 +255,18 @@ pub unsafe extern "C" fn pselect(
     }
 }
 
-/// The three sets of a select, some of them perhaps null.
+/// The three sets of a select, each perhaps null.
 struct Sets {
     n: c_int,
     sets: [*mut fd_set; 3],
 }
 
-/// The events that each set asks poll for, and those that it counts as ready.
+/// For each set, the events it requests from poll and those it counts as ready.
 const ASKS: [(c_short, c_short); 3] =
     [(POLLIN, POLLIN | POLLHUP | POLLERR), (POLLOUT, POLLOUT | POLLERR), (POLLPRI, POLLPRI)];
 
 impl Sets {
-    /// The sets, if netmap descriptors are in them.
+    /// The sets, if any holds netmap descriptors.
     ///
     /// # Safety
     /// Each set is null or the program's for the length of the call.
@@ -275,7 +276,7 @@ impl Sets {
         (used && (0..this.n).any(|fd| this.events(fd) != 0 && is_ours(fd, this.events(fd)))).then_some(this)
     }
 
-    /// The events that are asked of a descriptor.
+    /// The events requested of a descriptor.
     fn events(&self, fd: c_int) -> c_short {
         let asks = self.sets.iter().zip(ASKS);
         // SAFETY: the set is the program's (`with_netmap`), fd below FD_SETSIZE.
@@ -295,7 +296,7 @@ impl Sets {
         fds.iter().map(|f| self.put(f)).sum()
     }
 
-    /// Sets and clears a descriptor's bits. Returns how many are set.
+    /// Sets and clears a descriptor's bits. Returns the number of bits set.
     fn put(&self, f: &pollfd) -> c_int {
         let mut count = 0;
         for (set, (ask, counts)) in self.sets.iter().zip(ASKS) {

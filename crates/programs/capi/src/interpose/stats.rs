@@ -1,5 +1,5 @@
-//! stat, access and their kin: for programs that look whether there is a device before they open it. It is answered as
-//! /dev/null is, a character device that everyone may read and write.
+//! stat, access and related functions, for programs that check for the device before they open it. The answers are
+//! those for /dev/null, a character device that everyone may read and write.
 #![allow(unsafe_code)]
 
 use libc::{c_char, c_int, c_uint, c_void, size_t, ssize_t};
@@ -7,7 +7,7 @@ use libc::{c_char, c_int, c_uint, c_void, size_t, ssize_t};
 use super::files::is_device;
 use crate::real;
 
-/// The path that answers.
+/// The path to query: /dev/null in the device's place, else `path`.
 ///
 /// # Safety
 /// `path` is null or a C string.
@@ -45,13 +45,13 @@ by_path! { c_int:
     fstatat64(dir: c_int,; path, into: *mut c_void, flags: c_int);
     /// statx(2).
     statx(dir: c_int,; path, flags: c_int, mask: c_uint, into: *mut c_void);
-    /// stat(2) of programs that were made before glibc 2.33.
+    /// stat(2) of programs built before glibc 2.33.
     __xstat(version: c_int,; path, into: *mut c_void);
-    /// stat(2) of programs that were made before glibc 2.33.
+    /// stat(2) of programs built before glibc 2.33.
     __xstat64(version: c_int,; path, into: *mut c_void);
-    /// lstat(2) of programs that were made before glibc 2.33.
+    /// lstat(2) of programs built before glibc 2.33.
     __lxstat(version: c_int,; path, into: *mut c_void);
-    /// lstat(2) of programs that were made before glibc 2.33.
+    /// lstat(2) of programs built before glibc 2.33.
     __lxstat64(version: c_int,; path, into: *mut c_void);
     /// access(2).
     access(; path, mode: c_int);
@@ -63,7 +63,7 @@ by_path! { c_int:
     faccessat(dir: c_int,; path, mode: c_int, flags: c_int);
 }
 
-// ls(1) asks for the access control list.
+// ls(1) queries the access control list.
 by_path! { ssize_t:
     /// getxattr(2).
     getxattr(; path, name: *const c_char, value: *mut c_void, len: size_t);

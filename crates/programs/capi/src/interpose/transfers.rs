@@ -1,5 +1,5 @@
-//! read, write, receive and their kin on a netmap descriptor, which is a device without any of them: they fail as the
-//! kernel says for such a one, and nothing reaches the connection to the daemon that the descriptor is.
+//! read, write, receive and related functions on a netmap descriptor, which is a device without any of them: they fail
+//! as in the kernel for such a device, and nothing reaches the connection to the daemon that the descriptor is.
 #![allow(unsafe_code)]
 
 use libc::{c_int, c_void, iovec, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
@@ -8,11 +8,11 @@ use rustix::io::Errno;
 use crate::packet::socket::listened;
 use crate::{errno, real, table};
 
-/// Nothing to be said.
+/// Reports nothing.
 fn quiet(_fd: c_int) {}
 
-/// Functions that a netmap descriptor refuses with one errno, and that go on to the C library for any other, of which
-/// `$first` is told.
+/// Functions that a netmap descriptor refuses with one errno and that pass on to the C library for any other
+/// descriptor, after `$first` is called with it.
 macro_rules! refused {
     ($errno:ident, $first:ident: $($(#[$doc:meta])* $name:ident / $real:ident($($arg:ident: $ty:ty),*) -> $ret:ty;)*) => { $(
         $(#[$doc])*

@@ -1,4 +1,4 @@
-//! `nmctx_*`: where errors go, where memory comes from.
+//! `nmctx_*`: where errors go, and where memory comes from.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -9,13 +9,13 @@ use rustix::io::Errno;
 
 use super::structs::Ctx;
 
-/// Most bytes of an error's text.
+/// Maximum bytes of an error's text.
 const TEXT: usize = 1024;
 
 struct Default(std::cell::UnsafeCell<Ctx>);
 
-// SAFETY: the fields are set at compile time; what changes them is the program (its own business) and the list of
-// regions, which is changed under the context's lock.
+// SAFETY: the fields are set at compile time; only the program (its own affair) and the list of regions change them,
+// the latter under the context's lock.
 unsafe impl Sync for Default {}
 
 static DEFAULT: Default = Default(std::cell::UnsafeCell::new(Ctx {
@@ -29,8 +29,8 @@ static DEFAULT: Default = Default(std::cell::UnsafeCell::new(Ctx {
 static CURRENT: AtomicPtr<Ctx> = AtomicPtr::new(std::ptr::null_mut());
 static LOCKED: AtomicBool = AtomicBool::new(false);
 
-/// Programs that want libnetmap thread-safe refer to this; it always is.
-// SAFETY: libnetmap's own name; an int that nobody here reads.
+/// Referenced by programs that want libnetmap thread-safe; it always is.
+// SAFETY: libnetmap's own name; an int that this library never reads.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 #[allow(non_upper_case_globals)]
 pub static nmctx_threadsafe: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(1);
@@ -56,7 +56,7 @@ unsafe extern "C" fn default_free(_ctx: *mut Ctx, p: *mut c_void) {
     unsafe { libc::free(p) };
 }
 
-/// Held for a few list operations, and over an mmap: waiting threads may well yield.
+/// Held for a few list operations, and over an mmap: waiting threads yield.
 ///
 /// # Safety
 /// As `struct nmctx` asks of its callbacks.
@@ -70,7 +70,7 @@ unsafe extern "C" fn default_lock(_ctx: *mut Ctx, lock: c_int) {
     }
 }
 
-/// The context in use.
+/// The current context.
 // SAFETY: libnetmap's own name and type.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn nmctx_get() -> *mut Ctx {
@@ -78,7 +78,7 @@ pub extern "C" fn nmctx_get() -> *mut Ctx {
     if current.is_null() { DEFAULT.0.get() } else { current }
 }
 
-/// Puts another one in its place. Returns the one before.
+/// Replaces the current context. Returns the previous one.
 // SAFETY: libnetmap's own name and type.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn nmctx_set_default(ctx: *mut Ctx) -> *mut Ctx {
@@ -87,12 +87,12 @@ pub extern "C" fn nmctx_set_default(ctx: *mut Ctx) -> *mut Ctx {
     before
 }
 
-/// Nothing is left to be done for it.
+/// Does nothing: contexts are always thread-safe.
 // SAFETY: libnetmap's own name and type.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn nmctx_set_threadsafe() {}
 
-/// Memory from a context.
+/// Allocates memory from a context.
 ///
 /// # Safety
 /// `ctx` is a valid context.
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn nmctx_malloc(ctx: *mut Ctx, size: size_t) -> *mut c_voi
     unsafe { (*ctx).malloc.map_or(std::ptr::null_mut(), |malloc| malloc(ctx, size)) }
 }
 
-/// Memory back to a context.
+/// Returns memory to a context.
 ///
 /// # Safety
 /// `ctx` is a valid context, `p` came from it.
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn nmctx_lock(ctx: *mut Ctx) {
     }
 }
 
-/// Unlocks it.
+/// Unlocks a context's list of regions.
 ///
 /// # Safety
 /// `ctx` is a valid context.
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn nmctx_unlock(ctx: *mut Ctx) {
     }
 }
 
-/// Reports an error, unless the context wants none reported. `errno` stays.
+/// Reports an error, unless the context disables reports. Preserves `errno`.
 ///
 /// # Safety
 /// `ctx` is a valid context.
@@ -160,7 +160,7 @@ pub unsafe fn report_error(ctx: *mut Ctx, text: &str) {
     crate::errno::set(errno);
 }
 
-/// Reports an error, sets `errno`, and gives -1.
+/// Reports an error, sets `errno`, and returns -1.
 ///
 /// # Safety
 /// `ctx` is a valid context.
@@ -189,8 +189,8 @@ unsafe extern "C" fn ferror(ctx: *mut Ctx, format: *const c_char, args: *mut c_v
     unsafe { report_error(ctx, &String::from_utf8_lossy(text)) };
 }
 
-/// Tells a context of an error, as printf would print it. Stable Rust cannot define a variadic function: this makes the
-/// `va_list` by hand, as the calling convention lays it out (System V ABI, AMD64, 3.5.7).
+/// Reports an error to a context, formatted as by printf. Stable Rust cannot define a variadic function: this builds
+/// the `va_list` by hand, as the calling convention lays it out (System V ABI, AMD64, 3.5.7).
 ///
 /// # Safety
 /// As for printf; the context is valid.
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn nmctx_ferror() {
         "movaps [rsp + 176], xmm6",
         "movaps [rsp + 192], xmm7",
         "2:",
-        // gp_offset: two registers are taken by named arguments; fp_offset: behind the six general ones.
+        // gp_offset: named arguments take two registers; fp_offset: behind the six general ones.
         "mov dword ptr [rsp + 8], 16",
         "mov dword ptr [rsp + 12], 48",
         "lea rax, [rsp + 224]",

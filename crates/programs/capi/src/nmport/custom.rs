@@ -1,4 +1,4 @@
-//! `nmreq_options_decode`: the options of a specification, handed to parsers of the program's own.
+//! `nmreq_options_decode`: the options of a specification, passed to the program's own parsers.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -10,7 +10,7 @@ use super::context::fail;
 use super::requests::text;
 use super::structs::Ctx;
 
-/// Most keys of an option.
+/// Maximum number of keys of an option.
 pub const MAX_KEYS: usize = 16;
 
 const KEY_ALLOW_EMPTY: c_uint = 1;
@@ -46,7 +46,7 @@ pub struct ParseCtx {
     keys: [*const c_char; MAX_KEYS],
 }
 
-/// Hands each option of `options` (`@name=value`, `@name:key=value,…`) to the parser of its name.
+/// Passes each option of `options` (`@name=value`, `@name:key=value,…`) to the parser of its name.
 ///
 /// # Safety
 /// As libnetmap.h says.

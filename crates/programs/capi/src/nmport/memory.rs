@@ -1,4 +1,4 @@
-//! extmem: a port's region in memory of the program's own.
+//! extmem: a port's region in the program's own memory.
 #![allow(unsafe_code)]
 
 use std::fs::OpenOptions;
@@ -15,7 +15,7 @@ use super::context::{fail, nmctx_free, nmctx_malloc};
 use super::requests::{nmreq_push_option, nmreq_remove_option, text};
 use super::structs::PortDesc;
 
-/// Uses `size` bytes at `base` for a port's region; the numbers can be changed through [`nmport_extmem_getinfo`].
+/// Uses `size` bytes at `base` for a port's region; [`nmport_extmem_getinfo`] gives access to the numbers.
 ///
 /// # Safety
 /// As libnetmap.h says.
@@ -47,8 +47,10 @@ pub unsafe extern "C" fn nmport_extmem(d: *mut PortDesc, base: *mut c_void, size
 
 /// netmap's numbers for a private region, and buffers for the rest of the memory.
 fn defaults(size: u64) -> NmreqPoolsInfo {
-    let (ifs, if_size) = (2u32, 1024u32);
-    let (rings, ring_size) = (4u32, 5 * 4096u32);
+    let ifs = 2u32;
+    let if_size = 1024u32;
+    let rings = 4u32;
+    let ring_size = 5 * 4096u32;
     let fixed = u64::from(ifs * if_size + rings * ring_size) + 4096;
     let bufs = size.saturating_sub(fixed) / u64::from(DEFAULT_BUF_SIZE);
     NmreqPoolsInfo {
@@ -99,7 +101,7 @@ fn map_file(path: &Path) -> std::io::Result<(*mut c_void, size_t)> {
     if base == MAP_FAILED { Err(std::io::Error::last_os_error()) } else { Ok((base, size)) }
 }
 
-/// The numbers of a port's extmem; null when it has none.
+/// The numbers of a port's extmem; null without extmem.
 ///
 /// # Safety
 /// `d` is a port.
@@ -112,7 +114,7 @@ pub unsafe extern "C" fn nmport_extmem_getinfo(d: *mut PortDesc) -> *mut NmreqPo
     }
 }
 
-/// The `@extmem:` option of a specification.
+/// Applies the `@extmem:` option of a specification.
 ///
 /// # Safety
 /// `d` is a port that is not registered.
@@ -140,7 +142,7 @@ pub unsafe fn from_spec(d: *mut PortDesc, extmem: &Extmem) -> c_int {
     0
 }
 
-/// Takes the option off a port again.
+/// Removes the option from a port.
 ///
 /// # Safety
 /// `d` is a port that is not registered.

@@ -13,7 +13,7 @@ use super::memory;
 use super::requests::{is_prefixed, nmreq_get_mem_id, nmreq_push_option, nmreq_remove_option, text};
 use super::structs::PortDesc;
 
-/// Options that may not be used, a bit each in the order of [`OPTION_NAMES`]; offsets need a program that knows them.
+/// Disabled options, a bit each in the order of [`OPTION_NAMES`]; offsets need a program that knows them.
 static DISABLED: AtomicU32 = AtomicU32::new(1 << OFFSET);
 const OPTION_NAMES: [&str; 4] = ["share", "extmem", "conf", "offset"];
 const OFFSET: u32 = 3;
@@ -24,7 +24,7 @@ fn option_bit(name: *const c_char) -> Option<u32> {
     OPTION_NAMES.iter().position(|n| *n == name).map(|i| 1 << i)
 }
 
-/// Makes an option of specifications an error.
+/// Makes an option in a specification an error.
 ///
 /// # Safety
 /// `name` is a C string.
@@ -35,7 +35,7 @@ pub unsafe extern "C" fn nmport_disable_option(name: *const c_char) {
     }
 }
 
-/// Allows it.
+/// Allows an option again.
 ///
 /// # Safety
 /// `name` is a C string.
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn nmport_parse(d: *mut PortDesc, spec: *const c_char) -> 
     }
 }
 
-/// An option of the specification that may not be used.
+/// The first option of the specification that is disabled.
 fn disabled(spec: &PortSpec) -> Option<&'static str> {
     let used = [
         matches!(spec.memory, Memory::SharedWith(_)),
@@ -93,7 +93,7 @@ unsafe fn fill(d: *mut PortDesc, spec: &PortSpec) -> c_int {
     // SAFETY: the caller's; C strings live over the calls they are given to.
     unsafe {
         if let Memory::SharedWith(name) = &spec.memory {
-            // As a specification, it is in quotes where it looks like a ring of another.
+            // As a specification, quoted where it looks like a ring of another port.
             let spec = PortSpec::from(name.clone()).to_string();
             let Ok(name) = std::ffi::CString::new(spec) else { return crate::errno::fail(Errno::INVAL) };
             let mut at = name.as_ptr();
@@ -121,7 +121,7 @@ unsafe fn fill(d: *mut PortDesc, spec: &PortSpec) -> c_int {
     0
 }
 
-/// Takes back what [`nmport_parse`] did.
+/// Undoes [`nmport_parse`].
 ///
 /// # Safety
 /// `d` is a port that is not registered.
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn nmport_undo_parse(d: *mut PortDesc) {
     }
 }
 
-/// Asks for frames at an offset in their buffers.
+/// Requests frames at an offset in their buffers.
 ///
 /// # Safety
 /// `d` is a port that is not registered.

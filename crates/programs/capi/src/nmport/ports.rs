@@ -38,7 +38,7 @@ unsafe fn new_with(ctx: *mut Ctx) -> *mut PortDesc {
     }
 }
 
-/// Gives a port's memory back.
+/// Frees a port.
 ///
 /// # Safety
 /// `d` is null or a port, which is not used after.
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn nmport_register(d: *mut PortDesc) -> c_int {
     }
 }
 
-/// Tells which options were refused.
+/// Reports the options that were refused.
 ///
 /// # Safety
 /// `d` is a port; the options of its request are valid.
@@ -105,7 +105,7 @@ unsafe fn report_options(d: *mut PortDesc) {
     }
 }
 
-/// Takes back what [`nmport_register`] did.
+/// Undoes [`nmport_register`].
 ///
 /// # Safety
 /// `d` is a port.
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn nmport_prepare(spec: *const c_char) -> *mut PortDesc {
     }
 }
 
-/// Takes it back.
+/// Undoes [`nmport_prepare`].
 ///
 /// # Safety
 /// `d` is a port, which is not used after.
@@ -171,7 +171,7 @@ pub unsafe extern "C" fn nmport_open_desc(d: *mut PortDesc) -> c_int {
     }
 }
 
-/// Takes it back.
+/// Undoes [`nmport_open_desc`].
 ///
 /// # Safety
 /// `d` is a port.
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn nmport_open(spec: *const c_char) -> *mut PortDesc {
     }
 }
 
-/// Closes it.
+/// Closes a port.
 ///
 /// # Safety
 /// `d` is null or a port, which is not used after.
@@ -218,7 +218,8 @@ pub unsafe extern "C" fn nmport_close(d: *mut PortDesc) {
     }
 }
 
-/// A copy of a port's request, to be opened; options are left out. A registered port's copy asks for its region.
+/// Copies a port's request into a new port, to be opened; options are omitted. The copy of a registered port requests
+/// its region.
 ///
 /// # Safety
 /// `d` is a port.

@@ -1,4 +1,4 @@
-//! `struct nmem_d`: a region that ports of this program lie in, mapped once for all of them.
+//! `struct nmem_d`: a region of this program's ports, mapped once for all of them.
 #![allow(unsafe_code)]
 
 use libc::{MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, c_int, c_void};
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use super::context::{nmctx_free, nmctx_lock, nmctx_malloc, nmctx_unlock};
 use super::structs::{MemDesc, PortDesc};
 
-/// The region of a registered port, mapped now or earlier; the port counts as one of its users.
+/// The region of a registered port, mapped now or earlier; adds the port to its users.
 ///
 /// # Errors
 /// The error of mmap(2).
@@ -15,7 +15,7 @@ use super::structs::{MemDesc, PortDesc};
 /// # Safety
 /// `d` is a registered port.
 pub unsafe fn acquire(d: *mut PortDesc) -> Result<*mut MemDesc, Errno> {
-    // SAFETY: the caller's; the list is looked at and changed under its lock.
+    // SAFETY: the caller's; the list is read and changed under its lock.
     unsafe {
         let ctx = (*d).ctx;
         nmctx_lock(ctx);
@@ -65,14 +65,15 @@ unsafe fn map(d: *mut PortDesc) -> Result<*mut MemDesc, Errno> {
     }
 }
 
-/// A port does not use its region any more. The last one unmaps it.
+/// Removes a port from its region's users. The last one unmaps it.
 ///
 /// # Safety
 /// `d` holds a region from [`acquire`].
 pub unsafe fn release(d: *mut PortDesc) {
     // SAFETY: the caller's; the list is changed under its lock.
     unsafe {
-        let (ctx, m) = ((*d).ctx, (*d).mem);
+        let ctx = (*d).ctx;
+        let m = (*d).mem;
         nmctx_lock(ctx);
         (*m).refcount -= 1;
         if (*m).refcount <= 0 {

@@ -26,13 +26,13 @@ pub unsafe fn text<'a>(p: *const c_char) -> Option<&'a str> {
     if p.is_null() { None } else { unsafe { CStr::from_ptr(p) }.to_str().ok() }
 }
 
-/// Bytes of `mode` that are rings, region and flags: up to an option's `@`.
+/// Length in bytes of `mode`'s part for rings, region and flags, up to an option's `@`.
 pub fn mode_len(mode: &str) -> usize {
     let option = |(at, _): &(usize, char)| !mode[at + 1..].starts_with(|c: char| c.is_ascii_digit());
     mode.char_indices().filter(|(_, c)| *c == '@').find(option).map_or(mode.len(), |(at, _)| at)
 }
 
-/// Version, type and body; the rest zero.
+/// Sets version, type and body, and zeroes the rest.
 ///
 /// # Safety
 /// `header` is a header's place.
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn nmreq_header_init(header: *mut NmreqHeader, reqtype: u1
     unsafe { header.write(new) };
 }
 
-/// Takes a port's name off the front of a specification.
+/// Parses a port's name off the front of a specification.
 ///
 /// # Safety
 /// As libnetmap.h says.
@@ -75,12 +75,12 @@ pub unsafe extern "C" fn nmreq_header_decode(
     }
 }
 
-/// Whether a specification says what its name is a name of, as libnetmap demands.
+/// Whether a specification has the prefix that libnetmap demands.
 pub fn is_prefixed(spec: &str) -> bool {
     spec.split(['@', '/']).next().is_some_and(|name| name.contains(':'))
 }
 
-/// Takes rings, region and flags off the front of what follows a name.
+/// Parses rings, region and flags off the front of the text behind a name.
 ///
 /// # Safety
 /// As libnetmap.h says.
@@ -94,12 +94,14 @@ pub unsafe extern "C" fn nmreq_register_decode(
     unsafe {
         let Some(all) = text(*mode) else { return fail(ctx, Errno::INVAL, "a mode that is not text") };
         let part = &all[..mode_len(all)];
-        // Any name will do: only what follows it counts.
+        // Any name will do: only the rest counts.
         match PortSpec::parse(&format!("netmap:'p'{part}")) {
             Ok(parsed) => {
                 let from = parsed.to_register();
                 let r = &mut *reg;
-                (r.nr_mode, r.nr_ringid, r.nr_flags) = (from.nr_mode, from.nr_ringid, from.nr_flags);
+                r.nr_mode = from.nr_mode;
+                r.nr_ringid = from.nr_ringid;
+                r.nr_flags = from.nr_flags;
                 if part.contains('@') {
                     r.nr_mem_id = from.nr_mem_id;
                 }
@@ -111,7 +113,7 @@ pub unsafe extern "C" fn nmreq_register_decode(
     }
 }
 
-/// The number of the region that a port lies in; the name is taken off the front of what is given.
+/// The number of a port's region; the name is parsed off the front of the text.
 ///
 /// # Safety
 /// As libnetmap.h says.
@@ -159,7 +161,7 @@ pub unsafe extern "C" fn nmreq_push_option(header: *mut NmreqHeader, option: *mu
     }
 }
 
-/// Takes an option out of a request's list.
+/// Removes an option from a request's list.
 ///
 /// # Safety
 /// The list's options are valid.
@@ -179,7 +181,7 @@ pub unsafe extern "C" fn nmreq_remove_option(header: *mut NmreqHeader, option: *
     }
 }
 
-/// The option of a type in a request's list; null when there is none.
+/// The option of a type in a request's list; null without one.
 ///
 /// # Safety
 /// The list's options are valid.
@@ -195,7 +197,7 @@ pub unsafe extern "C" fn nmreq_find_option(header: *mut NmreqHeader, kind: u32) 
     }
 }
 
-/// Gives all options of a request back to the context.
+/// Frees all options of a request into the context.
 ///
 /// # Safety
 /// The list's options came from the current context.
@@ -232,7 +234,7 @@ pub extern "C" fn nmreq_option_name(kind: u32) -> *const c_char {
 mod tests {
     use super::*;
 
-    /// Objective: a specification falls apart where libnetmap says it does.
+    /// Objective: a specification splits where libnetmap splits it.
     #[test]
     fn parts() {
         let parts = |spec: &str| {

@@ -41,13 +41,13 @@ pub unsafe extern "C" fn nmport_mmap(d: *mut PortDesc) -> c_int {
 /// The `i`-th ring offset of a `netmap_if`.
 ///
 /// # Safety
-/// It has that many.
+/// The `netmap_if` has that many.
 unsafe fn ring_ofs(nifp: *const NetmapIf, i: u32) -> isize {
     // SAFETY: the caller's: the offsets follow the structure.
     unsafe { nifp.add(1).cast::<isize>().add(i as usize).read_volatile() }
 }
 
-/// First and last of the `count` rings from `from` on that are bound; (1, 0) when none is.
+/// First and last of the `count` rings from `from` on that are bound; (1, 0) without any.
 ///
 /// # Safety
 /// The `netmap_if` has them.
@@ -60,7 +60,7 @@ unsafe fn bound(nifp: *const NetmapIf, from: u32, count: u32) -> (u16, u16) {
     }
 }
 
-/// Takes back what [`nmport_mmap`] did.
+/// Undoes [`nmport_mmap`].
 ///
 /// # Safety
 /// `d` is a port.
@@ -76,8 +76,7 @@ pub unsafe extern "C" fn nmport_undo_mmap(d: *mut PortDesc) {
     }
 }
 
-/// Copies a frame into a tx ring, the rings taking turns. 0, or -1 when there is no room or the frame is longer than a
-/// ring.
+/// Copies a frame into a tx ring, rings in turn. Returns 0, or -1 without room or for a frame longer than a ring.
 ///
 /// # Safety
 /// `d` is an open port, `buf` has `size` bytes.
@@ -85,7 +84,8 @@ pub unsafe extern "C" fn nmport_undo_mmap(d: *mut PortDesc) {
 pub unsafe extern "C" fn nmport_inject(d: *mut PortDesc, buf: *const c_void, size: size_t) -> c_int {
     // SAFETY: the caller's; rings and buffers are where netmap's rules say, in a region of the program's own.
     unsafe {
-        let (first, last) = ((*d).first_tx_ring, (*d).last_tx_ring);
+        let first = (*d).first_tx_ring;
+        let last = (*d).last_tx_ring;
         let count = u32::from(last) + 1 - u32::from(first).min(u32::from(last) + 1);
         for k in 0..count {
             let index = first + ((u32::from((*d).cur_tx_ring - first) + k) % count) as u16;
@@ -104,8 +104,10 @@ pub unsafe extern "C" fn nmport_inject(d: *mut PortDesc, buf: *const c_void, siz
 unsafe fn put(ring: *mut NetmapRing, buf: *const u8, size: usize) -> bool {
     // SAFETY: the caller's.
     unsafe {
-        let (slots, buf_size) = ((*ring).num_slots, (*ring).nr_buf_size as usize);
-        let (tail, mut i) = ((&raw const (*ring).tail).read_volatile(), (*ring).head);
+        let slots = (*ring).num_slots;
+        let buf_size = (*ring).nr_buf_size as usize;
+        let tail = (&raw const (*ring).tail).read_volatile();
+        let mut i = (*ring).head;
         let mut done = 0;
         loop {
             if i == tail {

@@ -1,4 +1,4 @@
-//! libnetmap's structures, which point at one another (libnetmap.h).
+//! libnetmap's structures, which point to one another (libnetmap.h).
 
 use libc::{c_char, c_int, c_void, size_t};
 use netvale_abi::NetmapIf;
@@ -7,13 +7,13 @@ use netvale_abi::nmreq::{NmreqHeader, NmreqOptExtmem, NmreqOptOffsets, NmreqRegi
 /// `struct nmctx`.
 #[repr(C)]
 pub struct Ctx {
-    /// Whether errors are told at all.
+    /// Whether errors are reported at all.
     pub verbose: c_int,
-    /// Is told of errors.
+    /// Receives errors.
     pub error: Option<unsafe extern "C" fn(*mut Ctx, *const c_char)>,
-    /// Gives memory.
+    /// Allocates memory.
     pub malloc: Option<unsafe extern "C" fn(*mut Ctx, size_t) -> *mut c_void>,
-    /// Takes it back.
+    /// Frees memory.
     pub free: Option<unsafe extern "C" fn(*mut Ctx, *mut c_void)>,
     /// Locks (1) and unlocks (0) the list of regions.
     pub lock: Option<unsafe extern "C" fn(*mut Ctx, c_int)>,
@@ -32,11 +32,11 @@ pub struct MemDesc {
     pub mem: *mut c_void,
     /// Length in bytes.
     pub size: size_t,
-    /// Whether it is memory the program brought.
+    /// Whether the program brought the memory.
     pub is_extmem: c_int,
-    /// The list of regions.
+    /// Next region of the list.
     pub next: *mut MemDesc,
-    /// The same, backwards.
+    /// Previous region of the list.
     pub prev: *mut MemDesc,
 }
 
@@ -58,7 +58,7 @@ pub struct PortDesc {
     pub hdr: NmreqHeader,
     /// Its body.
     pub reg: NmreqRegister,
-    /// The region, equal for ports that lie in one.
+    /// The region; ports in the same region share it.
     pub mem: *mut MemDesc,
     /// The context it was made with.
     pub ctx: *mut Ctx,
@@ -84,6 +84,6 @@ pub struct PortDesc {
     pub cur_tx_ring: u16,
     /// For the program's own use.
     pub cur_rx_ring: u16,
-    /// Stands where libnetmap has a private pointer.
+    /// In the place of libnetmap's private pointer.
     pub private: Private,
 }

@@ -1,4 +1,4 @@
-//! What the kernel does for a packet socket: the frames that it delivers, and rings in memory.
+//! The kernel's side of a packet socket: delivered frames, and rings in memory.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::errno;
 
-/// Lets nothing pass to a socket any more.
+/// Installs a filter that lets no frame pass to a socket.
 ///
 /// # Errors
 /// The kernel's.
@@ -24,8 +24,8 @@ pub fn deafen(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     if done == 0 { Ok(()) } else { Err(errno::last()) }
 }
 
-/// Whether a packet socket has rings in memory (`PACKET_RX_RING`, `PACKET_TX_RING`): the version of their layout
-/// cannot be set any more then, not even to what it is.
+/// Whether a packet socket has rings in memory (`PACKET_RX_RING`, `PACKET_TX_RING`): their layout version then cannot
+/// be set any more, not even to its current value.
 pub fn is_mapped(fd: BorrowedFd<'_>) -> bool {
     let mut version: c_int = 0;
     let mut len = size_of::<c_int>() as socklen_t;

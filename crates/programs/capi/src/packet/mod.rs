@@ -1,11 +1,11 @@
 //! Packet sockets (packet(7)) on ports: for programs that send frames past libpcap.
 //!
-//! A port's name has an interface index here, and the answers to the usual questions about an interface. A raw packet
-//! socket that is bound to such an index, or sends to it, sends on the port. It receives nothing: programs that send
-//! this way receive through libpcap.
+//! Here a port's name has an interface index and answers to the usual interface ioctls. A raw packet socket that is
+//! bound to such an index, or sends to it, sends on the port. It receives nothing: programs that send this way receive
+//! through libpcap.
 //!
-//! The socket stays the kernel's, so that all else about it works; a filter that lets nothing pass keeps it from
-//! hearing all the host's traffic.
+//! The socket stays the kernel's, so everything else about it works; a filter that lets nothing pass keeps the host's
+//! traffic out of it.
 
 mod filter;
 pub mod ifreq;
@@ -16,13 +16,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use netvale_portspec::PortSpec;
 
-/// Indices of ports begin here: far above the kernel's own.
+/// First interface index of ports: far above the kernel's own.
 const FIRST: i32 = 0x4000_0000;
 
-/// The ports that were asked about, by index, with the names they were called by.
+/// The ports looked up so far, by index, with the names used for them.
 static PORTS: Mutex<Vec<(String, PortSpec)>> = Mutex::new(Vec::new());
 
-/// Whether a port was ever asked about: nothing at all is looked up before.
+/// Whether any port was ever looked up; until then, all checks are skipped.
 static ANY: AtomicBool = AtomicBool::new(false);
 
 /// Whether any index is a port's.
@@ -35,9 +35,9 @@ fn ports() -> MutexGuard<'static, Vec<(String, PortSpec)>> {
     PORTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The index of a port's name; none for a name that is no port's.
+/// The index of a port's name; `None` if the name is not a port's.
 pub fn index_of(name: &str) -> Option<i32> {
-    // Names of interfaces are looked up all the time: no lock for them.
+    // Interface names are looked up all the time: no lock for them.
     let spec = netvale::interface(name)?;
     let mut ports = ports();
     let at = ports.iter().position(|(n, _)| n == name).unwrap_or_else(|| {

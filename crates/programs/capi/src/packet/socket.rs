@@ -17,7 +17,7 @@ use super::{filter, port_at};
 use crate::marks::Marks;
 
 /// The longest wait for room in a full ring before the socket's queue counts as full. A port of a switch always has
-/// room soon; a pipe whose other end is not read may have none for ever.
+/// room soon; a pipe whose other end is not read may never have any.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sockets bound to a port, and the ports that are open.
@@ -28,10 +28,10 @@ struct Sockets {
 }
 
 static SOCKETS: Mutex<Option<Sockets>> = Mutex::new(None);
-/// Which descriptors are bound, a bit each: `write` and its like ask this, perhaps in a signal handler that interrupts
-/// what holds the lock.
+/// A bit per bound descriptor: `write` and similar calls check it, perhaps in a signal handler that interrupts the
+/// holder of the lock.
 static BOUND: Marks = Marks::new();
-/// Bound sockets: nothing at all is looked up while there are none.
+/// Number of bound sockets; at zero, lookups are skipped.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 fn with_sockets<T>(f: impl FnOnce(&mut Sockets) -> T) -> T {
@@ -39,7 +39,7 @@ fn with_sockets<T>(f: impl FnOnce(&mut Sockets) -> T) -> T {
     f(guard.get_or_insert_default())
 }
 
-/// Notes that a descriptor is bound, or not any more.
+/// Records whether a descriptor is bound.
 fn mark(number: c_int, on: bool) {
     if !BOUND.fits(number) {
         return;
@@ -63,17 +63,17 @@ impl Sockets {
     }
 }
 
-/// The port, to send on: what it receives may be somebody else's, such as this program's libpcap.
+/// The port's name, for sending only: its received frames may belong to another user, such as this program's libpcap.
 fn sending(spec: &PortSpec) -> String {
     interface::one_way(spec, Directions::Tx).as_ref().unwrap_or(spec).to_string()
 }
 
-/// The program is interested in the port: its current user will send, whatever rights are given up until then.
+/// Prepares to send on the port with the program's current rights, which it may give up before it sends.
 pub fn named(index: i32) {
     with_sockets(|s| drop(s.sender(index)));
 }
 
-/// bind(2) of a packet socket to `index`; none when that is not a port's.
+/// bind(2) of a packet socket to `index`; `None` if the index is not a port's.
 pub fn bind(fd: BorrowedFd<'_>, number: c_int, index: i32) -> Option<Result<(), Errno>> {
     port_at(index)?;
     if !BOUND.fits(number) {
@@ -93,7 +93,7 @@ pub fn bind(fd: BorrowedFd<'_>, number: c_int, index: i32) -> Option<Result<(), 
     }))
 }
 
-/// From now on the kernel delivers nothing to the socket.
+/// Stops the kernel's deliveries to the socket.
 fn take_over(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     if rustix::net::sockopt::socket_type(fd)? != SocketType::RAW {
         return Err(Errno::OPNOTSUPP);
@@ -104,7 +104,7 @@ fn take_over(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     filter::deafen(fd)
 }
 
-/// The answer to a program that wants rings in memory behind a port: their frames would go nowhere.
+/// The answer to a program that requests rings in memory for a port: their frames would go nowhere.
 pub fn no_rings() -> Errno {
     netvale_control::note!(
         "netvale: a packet socket with rings in memory (PACKET_TX_RING, PACKET_RX_RING) cannot be bound to a port; \
@@ -136,8 +136,8 @@ pub fn sender(number: c_int) -> Option<Arc<Outgoing>> {
 /// Sends a frame from a socket bound to a port, or to the port with that index. `flags` are send(2)'s.
 ///
 /// # Errors
-/// `ENXIO` for neither, the daemon's refusal, `EMSGSIZE`; `EAGAIN` when there is no room and the socket does not wait,
-/// or not that long; `ENOBUFS` when the ring stays full; `ENETDOWN` when the port or the daemon is gone.
+/// `ENXIO` for neither; the daemon's refusal; `EMSGSIZE`; `EAGAIN` without room within the socket's time limit or on a
+/// non-blocking socket; `ENOBUFS` if the ring stays full; `ENETDOWN` if the port or the daemon is gone.
 pub fn send(number: c_int, index: Option<i32>, frame: &[u8], flags: c_int) -> Result<usize, Errno> {
     let sender = match index {
         Some(index) => with_sockets(|s| s.sender(index)),
@@ -163,7 +163,7 @@ pub fn send(number: c_int, index: Option<i32>, frame: &[u8], flags: c_int) -> Re
     }
 }
 
-/// The time that a socket waits for room, and the error after it.
+/// The socket's time limit for room, and the error after it.
 fn send_timeout(number: c_int) -> (Duration, Errno) {
     let Some(fd) = crate::borrow(number) else { return (Duration::ZERO, Errno::AGAIN) };
     if rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK)) {
@@ -175,8 +175,7 @@ fn send_timeout(number: c_int) -> (Duration, Errno) {
     }
 }
 
-/// The program wants to receive on `number`. On a socket that is bound to a port nothing ever comes, and it is told so,
-/// once.
+/// Warns, once, that a socket bound to a port receives nothing.
 pub fn listened(number: c_int) {
     static TOLD: AtomicBool = AtomicBool::new(false);
     if is_bound(number) && !TOLD.swap(true, Ordering::Relaxed) {
@@ -188,11 +187,11 @@ pub fn listened(number: c_int) {
     }
 }
 
-/// The queue of a socket whose descriptor is closed and, if it was the port's last socket, the port's own entry. Drop
-/// both while no lock is held: the last owner closes the port.
+/// The queue of a closed socket and, if it was the port's last socket, the port's own entry. Drop both while no lock is
+/// held: the last owner closes the port.
 pub type Gone = (Arc<Outgoing>, Option<Option<Arc<Outgoing>>>);
 
-/// `number` is about to be closed or overwritten; what it sent on, if it was bound to a port.
+/// Removes `number`, which is about to be closed or overwritten. Returns its queue if it was bound to a port.
 pub fn closed(number: c_int) -> Option<Gone> {
     if !is_bound(number) || !crate::table::is_owner() {
         return None;
@@ -205,7 +204,7 @@ pub fn closed(number: c_int) -> Option<Gone> {
     })
 }
 
-/// `new`, which was closed before, was made a duplicate of `old`.
+/// Records that `new`, which was closed before, is now a duplicate of `old`.
 pub fn duplicated(old: c_int, new: c_int) {
     if is_bound(old) {
         with_sockets(|s| s.bound.get(&old).cloned().and_then(|entry| s.bound.insert(new, entry)));

@@ -1,4 +1,4 @@
-//! A ring that a program receives on.
+//! A ring to receive on.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::{Awaited, drops, wait_on};
 
 /// An rx ring.
 ///
-/// Read the slots `at(0) .. at(space() - 1)`, then [`advance`](RxRing::advance) over those that are finished and
+/// Read the slots `at(0) .. at(space() - 1)`, then [`advance`](RxRing::advance) over the finished ones and
 /// [`sync`](RxRing::sync).
 #[derive(Debug)]
 pub struct RxRing {
@@ -22,12 +22,12 @@ pub struct RxRing {
     pub(crate) wake: Doorbell,
     /// For an interface: moves its frames at each sync.
     pub(crate) nic: Option<Box<ThroughRx>>,
-    /// What polling for frames has brought.
+    /// State of the adaptive polling for frames.
     pub(crate) spin: Spin,
 }
 
 impl RxRing {
-    /// A ring that is received on through memory alone.
+    /// A ring that receives through memory alone.
     pub(crate) fn new(ring: AppRing, wake: Doorbell) -> Self {
         RxRing { ring, wake, nic: None, spin: Spin::default() }
     }
@@ -104,7 +104,7 @@ impl RxRing {
         netvale_mem::notify::arm(self.ring.side().csb.appl_need_kick());
     }
 
-    /// Takes over a ring as an earlier holder left it.
+    /// Takes over a ring as its earlier holder left it.
     pub(crate) fn resume(&mut self) {
         self.ring.resume();
         if let Some(through) = &mut self.nic {
@@ -112,9 +112,10 @@ impl RxRing {
         }
     }
 
-    /// Receives the next whole frame, at most `into.len()` bytes of it. `None` when there is none.
+    /// Receives the next whole frame, at most `into.len()` bytes of it. `None` without a frame.
     pub fn recv(&mut self, into: &mut [u8]) -> Option<usize> {
-        let (mut used, mut slots) = (0, 0);
+        let mut used = 0;
+        let mut slots = 0;
         loop {
             if slots == self.space() {
                 return None;
@@ -130,13 +131,13 @@ impl RxRing {
         Some(used)
     }
 
-    /// Asks to be woken when frames arrive. Returns whether some are there already.
+    /// Asks to be woken when frames arrive. Returns whether frames are available already.
     pub fn arm(&mut self) -> bool {
         self.pass();
         self.ring.arm()
     }
 
-    /// Whether frames are there, after an update.
+    /// Whether frames are available, after an update.
     pub fn is_ready(&mut self) -> bool {
         self.pass();
         self.ring.is_ready()
@@ -147,8 +148,8 @@ impl RxRing {
         let _ = self.awake();
     }
 
-    /// Waits for frames: polls for up to `spin`, as long as that pays, then sleeps for up to `limit`. Returns whether
-    /// there are some.
+    /// Waits for frames: polls for up to `spin`, as long as polling pays, then sleeps for up to `limit`. Returns
+    /// whether frames are available.
     pub fn wait(&mut self, spin: Duration, limit: Duration) -> bool {
         wait_on(self, spin, limit)
     }
@@ -158,7 +159,7 @@ impl RxRing {
         self.wake.as_fd()
     }
 
-    /// Counts of frames that could not be received into an interface's ring, by reason.
+    /// Counts of an interface ring's frames that could not be received, by reason.
     pub fn drops(&self) -> Vec<(&'static str, u64)> {
         self.nic.as_ref().map_or_else(Vec::new, |through| drops(through.counters()))
     }

@@ -1,4 +1,4 @@
-//! A ring that a program sends on.
+//! A ring to send on.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -14,12 +14,12 @@ use netvale_mem::spin::Spin;
 use super::{Awaited, drops, wait_on};
 use crate::nic_tx::NicTx;
 
-/// How the frames of a tx ring are moved.
+/// The ways to move the frames of a tx ring.
 #[derive(Debug)]
 pub(crate) enum TxKind {
     /// A worker of the switch moves them.
     Switch(AppRing),
-    /// Nobody moves them: the ring is a monitor's.
+    /// Frames stay: the ring is a monitor's.
     Monitor(AppRing),
     /// This process moves them at each sync, straight into the other end's rx ring.
     Pipe(PipeTx),
@@ -35,9 +35,9 @@ pub(crate) enum TxKind {
 pub struct TxRing {
     pub(crate) kind: TxKind,
     pub(crate) wake: Doorbell,
-    /// Whether frames may lie elsewhere in the program's memory (`NS_INDIRECT`): on a switch's port they may.
+    /// Whether frames may lie elsewhere in the program's memory (`NS_INDIRECT`), as on a switch's port.
     pub(crate) indirect: bool,
-    /// What polling for room has brought.
+    /// State of the adaptive polling for room.
     pub(crate) spin: Spin,
 }
 
@@ -118,12 +118,12 @@ impl TxRing {
         }
     }
 
-    /// Syncs like netmap's ioctl: `head` and `cur` are what the program wrote into the ring's header. Any number of
-    /// processes that share the ring may take turns. A program uses either this or [`advance`](TxRing::advance) and
-    /// [`sync`](TxRing::sync).
+    /// Syncs like netmap's ioctl: `head` and `cur` come from the ring's header, where the program wrote them. Any
+    /// number of processes that share the ring may take turns. A program uses either this or
+    /// [`advance`](TxRing::advance) and [`sync`](TxRing::sync).
     ///
-    /// On ports of a switch, frames may lie elsewhere in the program's memory (`NS_INDIRECT`). If any of the new ones
-    /// does, `fetch` gets the ring, the first new slot and the one behind the last, to copy the bytes into the slots'
+    /// On ports of a switch, frames may lie elsewhere in the program's memory (`NS_INDIRECT`). If any new frame does,
+    /// `fetch` receives the ring, the first new slot and the slot behind the last, to copy the bytes into the slots'
     /// buffers.
     #[inline]
     pub fn sync_header(&mut self, fetch: impl FnOnce(&RingMem, u32, u32)) -> Sync {
@@ -155,7 +155,7 @@ impl TxRing {
         });
     }
 
-    /// Takes over a ring as an earlier holder left it.
+    /// Takes over a ring as its earlier holder left it.
     pub(crate) fn resume(&mut self) {
         match &mut self.kind {
             TxKind::Switch(r) | TxKind::Monitor(r) => r.resume(),
@@ -166,7 +166,8 @@ impl TxRing {
 
     /// Length in bytes of the longest frame that the ring takes.
     pub fn longest(&self) -> usize {
-        let (slots, size) = (self.num_slots() - 1, self.mem().room(0));
+        let slots = self.num_slots() - 1;
+        let size = self.mem().room(0);
         let bytes = match &self.kind {
             TxKind::Nic(n) => n.through.longest(),
             _ => slots.min(NETMAP_MAX_FRAGS as u32).saturating_mul(size),
@@ -243,7 +244,7 @@ impl TxRing {
         let _ = self.awake();
     }
 
-    /// Waits for room: polls for up to `spin`, as long as that pays, then sleeps for up to `limit`. Returns whether
+    /// Waits for room: polls for up to `spin`, as long as polling pays, then sleeps for up to `limit`. Returns whether
     /// there is room.
     pub fn wait(&mut self, spin: Duration, limit: Duration) -> bool {
         wait_on(self, spin, limit)
@@ -254,7 +255,7 @@ impl TxRing {
         self.wake.as_fd()
     }
 
-    /// Counts of frames of an interface's ring that could not be sent, by reason.
+    /// Counts of an interface ring's frames that could not be sent, by reason.
     pub fn drops(&self) -> Vec<(&'static str, u64)> {
         match &self.kind {
             TxKind::Nic(n) => drops(n.through.counters()),

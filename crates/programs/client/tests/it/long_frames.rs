@@ -2,8 +2,8 @@
 
 use netvale::Port;
 
-/// Objective: a frame of 65,536 bytes, as many as the longest buffer has and one more than a slot's length can say, is
-/// sent and received whole.
+/// Objective: a frame of 65,536 bytes, the length of the longest buffer and one more than a slot's length field can
+/// hold, is sent and received whole.
 #[test]
 fn as_long_as_a_buffer() {
     let (mut a, mut b) = Port::pipe_pair(8, 65_536).unwrap();

@@ -1,4 +1,4 @@
-//! Ports of programs, over a daemon.
+//! Ports of programs, through a daemon.
 
 mod long_frames;
 mod waiting;

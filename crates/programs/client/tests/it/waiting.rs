@@ -6,7 +6,7 @@ use netvale::Port;
 
 const LIMIT: Duration = Duration::from_millis(200);
 
-/// Objective: a kick that was meant for an earlier sleep ends no wait: neither for frames nor for room.
+/// Objective: a kick meant for an earlier sleep ends no wait, neither for frames nor for room.
 #[test]
 fn stale_kicks() {
     let (mut a, mut b) = Port::pipe_pair(16, 128).unwrap();

@@ -1,4 +1,4 @@
-//! The files of a capture: one, or one after the other, of which the oldest are removed.
+//! The files of a capture: a single one, or a sequence whose oldest files are removed.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -11,36 +11,36 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 use super::sink::Sink;
 
-/// Where a capture goes.
+/// The destination of a capture.
 #[derive(Debug)]
 pub struct Files {
     path: PathBuf,
     ring: Option<Ring>,
 }
 
-/// Files with numbers.
+/// A sequence of numbered files.
 #[derive(Debug, Default)]
 struct Ring {
-    /// Most files that stay; nothing: all.
+    /// Maximum number of files to keep; `None`: all.
     keep: Option<u64>,
     made: u64,
     there: VecDeque<PathBuf>,
 }
 
 impl Files {
-    /// One file; `-` is standard output.
+    /// A single file; `-` is standard output.
     #[must_use]
     pub fn one(path: &Path) -> Files {
         Files { path: path.to_owned(), ring: None }
     }
 
-    /// One after the other, named after `path`, of which the newest `keep` stay.
+    /// A sequence of files named after `path`; the newest `keep` stay.
     #[must_use]
     pub fn ring(path: &Path, keep: Option<u64>) -> Files {
         Files { path: path.to_owned(), ring: Some(Ring { keep, ..Ring::default() }) }
     }
 
-    /// Whether there can be another one.
+    /// Whether another file may follow.
     #[must_use]
     pub fn goes_on(&self) -> bool {
         self.ring.is_some()
@@ -52,7 +52,7 @@ impl Files {
         self.path.as_os_str() == "-"
     }
 
-    /// The file in use, for messages.
+    /// The current file, for messages.
     #[must_use]
     pub fn current(&self) -> &Path {
         self.ring.as_ref().and_then(|ring| ring.there.back()).unwrap_or(&self.path)
@@ -64,7 +64,7 @@ impl Files {
         self.ring.as_ref().map_or(1, |ring| ring.made)
     }
 
-    /// Makes the next file, and first removes the oldest one if there are enough. A FIFO's reader is waited for until
+    /// Makes the next file, after removing the oldest one if the limit is reached. Waits for a FIFO's reader until
     /// `stop` is readable.
     ///
     /// # Errors
@@ -95,7 +95,7 @@ impl Ring {
     }
 }
 
-/// As dumpcap has it: `a.pcapng` becomes `a_00001_20260101120000.pcapng`.
+/// A file's name in dumpcap's form: `a.pcapng` becomes `a_00001_20260101120000.pcapng`.
 fn name(path: &Path, number: u64, stamp: &str) -> PathBuf {
     let mut name = OsString::from(path.file_stem().unwrap_or_default());
     name.push(format!("_{number:05}_{stamp}"));
@@ -106,7 +106,7 @@ fn name(path: &Path, number: u64, stamp: &str) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// The time in UTC, in digits: 20260101120000.
+/// The UTC time in digits: 20260101120000.
 fn stamp() -> String {
     let mut text = String::new();
     // Writing into a String does not fail.
@@ -118,7 +118,7 @@ fn stamp() -> String {
 mod tests {
     use super::*;
 
-    /// Objective: names are dumpcap's, whatever is in the given one.
+    /// Objective: names have dumpcap's form, whatever the given name contains.
     #[test]
     fn names() {
         let of = |path: &str| name(Path::new(path), 7, "20260101120000").to_string_lossy().into_owned();
@@ -128,7 +128,7 @@ mod tests {
         assert!(stamp().len() == 14 && stamp().starts_with("20"), "{}", stamp());
     }
 
-    /// Objective: the newest files stay, even where somebody else removes one.
+    /// Objective: the newest files stay, even if another process removes one.
     #[test]
     fn ring() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,10 +1,10 @@
-//! Which frames are wanted: an expression of pcap-filter(7), and how much of a frame.
+//! Selection of frames: an expression of pcap-filter(7), and the length kept of a frame.
 
 use netvale_policy::bpf::Program;
 
 use crate::{CliError, libpcap};
 
-/// Which frames are wanted, and how much of each.
+/// Selects frames, and the part kept of each.
 #[derive(Debug, Default)]
 pub struct Filter {
     program: Option<Program>,
@@ -12,7 +12,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Compiles an expression; `snaplen`: bytes that are kept of each frame, 0: all.
+    /// Compiles an expression; `snaplen`: bytes kept of each frame, 0: all.
     ///
     /// # Errors
     /// The expression cannot be compiled.
@@ -21,9 +21,9 @@ impl Filter {
         Ok(Filter { program: expression.map(libpcap::compile).transpose()?, snaplen: snaplen as usize })
     }
 
-    /// What is kept of a frame; nothing if it is not wanted.
+    /// The part kept of a frame; `None` if the frame is not selected.
     pub fn kept<'a>(&self, frame: &'a [u8]) -> Option<&'a [u8]> {
-        // A program that has the whole frame never wants more of it.
+        // A program that sees the whole frame never returns more than its length.
         let wanted =
             self.program.as_ref().is_none_or(|program| program.run(frame, frame.len() as u32).is_ok_and(|n| n > 0));
         let len = if self.snaplen == 0 { frame.len() } else { frame.len().min(self.snaplen) };
@@ -35,7 +35,7 @@ impl Filter {
 mod tests {
     use super::*;
 
-    /// Objective: without an expression all frames are wanted, cut where they are longer.
+    /// Objective: without an expression all frames are selected, and longer ones are cut.
     #[test]
     fn cut() {
         let filter = Filter::new(Some(" "), 3).unwrap();

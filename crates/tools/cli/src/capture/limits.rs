@@ -1,4 +1,4 @@
-//! When a capture ends, and when it goes on in another file: conditions as dumpcap's `-a` and `-b` take them.
+//! The end of a capture, and of each of its files: conditions in the form of dumpcap's `-a` and `-b`.
 
 use std::str::FromStr;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ pub enum Condition {
     FileSize(u64),
     /// After that many frames.
     Packets(u64),
-    /// After that many files; for a ring: that many are kept.
+    /// After that many files; in a ring: the number of files kept.
     Files(u64),
 }
 
@@ -37,21 +37,21 @@ impl FromStr for Condition {
     }
 }
 
-/// The smallest of each condition.
+/// The minimum of each condition.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
-    /// Longest time.
+    /// Maximum time.
     pub duration: Option<Duration>,
-    /// Most bytes.
+    /// Maximum bytes.
     pub bytes: Option<u64>,
-    /// Most frames.
+    /// Maximum frames.
     pub packets: Option<u64>,
-    /// Most files.
+    /// Maximum files.
     pub files: Option<u64>,
 }
 
 impl Limits {
-    /// The smallest of each.
+    /// The minimum of each condition.
     pub fn of<'a>(conditions: impl IntoIterator<Item = &'a Condition>) -> Limits {
         let mut limits = Limits::default();
         for condition in conditions {
@@ -65,13 +65,13 @@ impl Limits {
         limits
     }
 
-    /// How long it may go on; nothing if the time is up.
+    /// The remaining time; `None` if the time is up.
     pub fn left(&self, since: Instant) -> Option<Duration> {
         let left = self.duration.map_or(Duration::MAX, |limit| limit.saturating_sub(since.elapsed()));
         Some(left).filter(|left| !left.is_zero())
     }
 
-    /// Whether there is room for one more frame of that many bytes, with so much there.
+    /// Whether one more frame of `size` bytes fits, after `bytes` and `packets`.
     pub fn takes(&self, size: u64, bytes: u64, packets: u64) -> bool {
         self.bytes.is_none_or(|most| bytes + size <= most) && self.packets.is_none_or(|most| packets < most)
     }
@@ -87,7 +87,7 @@ fn least<T: PartialOrd>(limit: &mut Option<T>, value: T) {
 mod tests {
     use super::*;
 
-    /// Objective: dumpcap's words are read, the smallest of each counts, and everything else is refused.
+    /// Objective: dumpcap's words are parsed, the minimum of each counts, and anything else is refused.
     #[test]
     fn conditions() {
         let all = ["duration:10", "duration:2.5", "filesize:1000", "files:5", "packets:7", "packets:9"];
@@ -106,7 +106,7 @@ mod tests {
         }
     }
 
-    /// Objective: a frame that would pass the limit is not taken.
+    /// Objective: a frame that would exceed the limit does not fit.
     #[test]
     fn room() {
         let limits = Limits::of(&[Condition::FileSize(1), Condition::Packets(2)]);

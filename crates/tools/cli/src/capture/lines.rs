@@ -1,4 +1,4 @@
-//! Frames as lines of text, as they pass.
+//! Frames as lines of text, printed as they pass.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -13,7 +13,7 @@ use super::recorder::{Plan, Totals};
 use super::source::{Event, Seen, Sources};
 use crate::{CliError, headers, out};
 
-/// Prints frames until a limit, or until `stop` is readable. What was printed until then counts in any case.
+/// Prints frames until a limit, or until `stop` is readable. Returns the counts of printed frames even after an error.
 pub fn print(sources: &mut Sources, plan: &Plan, stop: &UnixStream) -> (Totals, Result<(), CliError>) {
     let names: Vec<_> = sources.interfaces(None, 0).into_iter().map(|interface| interface.name).collect();
     let start = Instant::now();
@@ -36,7 +36,7 @@ fn print_all(
     let stop = Event(stop.as_fd(), PollFlags::IN);
     while let Some(left) = plan.end.left(start) {
         sources.wait(left, &[stop])?;
-        // What has passed before the end was asked for belongs to the capture.
+        // Frames that passed before the request to stop belong to the capture.
         let stopped = stop.is_there();
         sources.drain(|seen| {
             totals.received += 1;
@@ -54,7 +54,7 @@ fn print_all(
     Ok(())
 }
 
-/// When, where, which way, how long, and the headers.
+/// A frame's line: time, port, direction, length, and headers.
 fn line(port: &str, seen: &Seen<'_>) -> String {
     let at = Timestamp::UNIX_EPOCH.checked_add(seen.time).unwrap_or_default();
     let time = at.to_zoned(TimeZone::system()).strftime("%H:%M:%S%.6f").to_string();

@@ -1,13 +1,13 @@
-//! Copies of ports' frames: where they come from, when to stop, and where they go. For `netvale dump`, `extcap` and
-//! `mirror`, and for the page of `netvale web`.
+//! Copies of ports' frames: sources, limits and destinations. For `netvale dump`, `extcap` and `mirror`, and for the
+//! page of `netvale web`.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`source`] | the ports that are watched, and how many frames the watching lost |
-//! | [`filter`] | which frames are wanted |
-//! | [`limits`] | when a capture ends, and when it goes on in another file |
-//! | [`sink`] | a file or pipe that gets whole blocks |
-//! | [`files`] | one file after the other, the oldest removed |
+//! | [`source`] | the watched ports, and the frames that watching lost |
+//! | [`filter`] | selection of frames |
+//! | [`limits`] | the end of a capture, and of each of its files |
+//! | [`sink`] | a file or pipe that receives whole blocks |
+//! | [`files`] | a sequence of files, the oldest removed |
 //! | [`recorder`] | frames as blocks, into these |
 //! | [`lines`] | frames as lines of text |
 
@@ -21,10 +21,10 @@ pub mod recorder;
 pub mod sink;
 pub mod source;
 
-/// The name of the program in captures.
+/// Name of the program in captures.
 pub const APPLICATION: &str = concat!("netvale ", env!("CARGO_PKG_VERSION"));
 
-/// The time that captures are told in: since 1970.
+/// The time of captures: since 1970.
 fn now() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Frames as blocks, into one file or one after the other.
+//! Frames as blocks, into a single file or a sequence.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -16,46 +16,46 @@ use super::source::{Event, Seen, Sources};
 use super::{APPLICATION, now};
 use crate::CliError;
 
-/// Bytes that are collected before they are written, where frames come all the time.
+/// Bytes collected before a write, under constant traffic.
 const ENOUGH: usize = 64 << 10;
 /// Bytes of an interface's statistics.
 const STATISTICS: u64 = 112;
 
-/// What is captured, and until when.
+/// The parameters of a capture.
 #[derive(Debug)]
 pub struct Plan {
     /// The files' format.
     pub format: Format,
-    /// The filter as it was given.
+    /// The filter as given.
     pub expression: Option<String>,
-    /// The same, compiled, and what is kept of each frame.
+    /// The filter compiled, and the length kept of each frame.
     pub filter: Filter,
-    /// Bytes that are kept of each frame; 0: all.
+    /// Bytes kept of each frame; 0: all.
     pub snaplen: u32,
-    /// When to end.
+    /// The end of the capture.
     pub end: Limits,
-    /// When to go on in another file.
+    /// The end of a file.
     pub next: Limits,
 }
 
-/// What was captured.
+/// Counts of a capture.
 #[derive(Clone, Copy, Debug)]
 pub struct Totals {
-    /// Frames that were written.
+    /// Frames written.
     pub frames: u64,
-    /// Bytes that these had when they passed the ports.
+    /// Bytes of those frames as they passed the ports, uncut.
     pub bytes: u64,
-    /// Frames that came.
+    /// Frames received.
     pub received: u64,
-    /// Frames that the capture lost, where that is known.
+    /// Frames that the capture lost, if known.
     pub dropped: Option<u64>,
     /// Files made.
     pub files: u64,
-    /// How long it took.
+    /// Duration.
     pub time: Duration,
 }
 
-/// What was counted at a port.
+/// Counts of a port.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     taken: u64,
@@ -67,7 +67,7 @@ struct Count {
     pending_bytes: u64,
 }
 
-/// The file in use.
+/// The current file.
 #[derive(Debug)]
 struct Current {
     sink: Sink,
@@ -84,22 +84,21 @@ struct Recorder<'a> {
     encoder: Encoder,
     current: Current,
     counts: Vec<Count>,
-    /// Frames that each port's watching has lost, where that is known.
+    /// Frames that the watching of each port has lost, if known.
     lost: Vec<Option<u64>>,
     /// Bytes of earlier files.
     earlier: u64,
     /// Frames in all files.
     packets: u64,
-    /// When the first one began.
+    /// Start of the capture.
     began: (Instant, Duration),
     done: bool,
 }
 
-/// Captures until a limit, until `stop` is readable, or until it fails. What was captured until then counts in any
-/// case.
+/// Captures until a limit, until `stop` is readable, or until an error. Returns the counts even then.
 ///
 /// # Errors
-/// There is no first file. Later failures stand beside the totals: a disk is full, a port has ended.
+/// The first file cannot be made. Later errors accompany the totals: a full disk, a port that has ended.
 pub fn record(
     sources: &mut Sources,
     files: &mut Files,
@@ -139,7 +138,7 @@ impl<'a> Recorder<'a> {
     }
 
     fn run(&mut self, sources: &mut Sources) -> Result<(), CliError> {
-        // A reader sees that the capture has begun.
+        // Shows a reader that the capture has begun.
         self.flush()?;
         while !self.done {
             self.note_lost(sources);
@@ -155,7 +154,7 @@ impl<'a> Recorder<'a> {
             if reader.is_some_and(|reader| reader.is_there()) {
                 return Err(CliError::output(&io::ErrorKind::BrokenPipe.into()));
             }
-            // What has passed before the end was asked for belongs to the capture.
+            // Frames that passed before the request to stop belong to the capture.
             let stopped = stop.is_there();
             sources.drain(|seen| self.take(&seen))?;
             self.flush()?;
@@ -168,7 +167,7 @@ impl<'a> Recorder<'a> {
         self.lost.iter_mut().enumerate().for_each(|(port, lost)| *lost = sources.lost(port));
     }
 
-    /// Goes on in another file if the time of this one is up. Returns how long it has.
+    /// Begins the next file if this one's time is up. Returns the remaining time of the current file.
     fn turn(&mut self) -> Result<Duration, CliError> {
         if !self.files.goes_on() || self.current.packets == 0 {
             return Ok(Duration::MAX);
@@ -179,7 +178,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Takes a frame. Returns whether to go on.
+    /// Records a frame. Returns whether to continue.
     fn take(&mut self, seen: &Seen<'_>) -> Result<bool, CliError> {
         self.counts[seen.port].taken += 1;
         let Some(kept) = self.plan.filter.kept(seen.frame) else { return Ok(true) };
@@ -197,13 +196,14 @@ impl<'a> Recorder<'a> {
         if self.encoder.bytes().len() >= ENOUGH {
             self.flush()?;
         }
-        // The last one that is asked for is not waited beyond.
+        // Does not wait after the last requested frame.
         self.done = self.plan.end.packets.is_some_and(|most| self.packets >= most);
         Ok(!self.done)
     }
 
     fn append(&mut self, seen: &Seen<'_>, kept: &[u8]) {
-        let (before, len) = (self.encoder.bytes().len(), seen.frame.len());
+        let before = self.encoder.bytes().len();
+        let len = seen.frame.len();
         self.encoder.frame(seen.port as u32, seen.time, kept, len as u32, Some(seen.direction));
         self.current.bytes += (self.encoder.bytes().len() - before) as u64;
         self.current.packets += 1;
@@ -213,7 +213,7 @@ impl<'a> Recorder<'a> {
         count.pending_bytes += len as u64;
     }
 
-    /// Ends a file, and begins the next one, or nothing if there are enough.
+    /// Ends a file and begins the next one, unless the limit is reached.
     fn go_on(&mut self) -> Result<(), CliError> {
         if self.plan.end.files.is_some_and(|most| self.files.made() >= most) {
             self.done = true;
@@ -244,12 +244,13 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Writes what has been collected. What cannot be written is forgotten, so that the statistics say so.
+    /// Writes the collected blocks. Blocks that cannot be written are dropped, and the statistics count them so.
     fn flush(&mut self) -> Result<(), CliError> {
         let written = self.current.sink.write(self.encoder.bytes(), self.stop);
         self.encoder.clear();
         for count in &mut self.counts {
-            let (frames, bytes) = (std::mem::take(&mut count.pending), std::mem::take(&mut count.pending_bytes));
+            let frames = std::mem::take(&mut count.pending);
+            let bytes = std::mem::take(&mut count.pending_bytes);
             if written.is_ok() {
                 count.written += frames;
                 count.bytes += bytes;
@@ -258,8 +259,8 @@ impl<'a> Recorder<'a> {
         written.map_err(|e| cannot_write(self.files, &e))
     }
 
-    /// Ends the last file, also where something failed before: in a file, there is room for it once what was not whole
-    /// has been cut off.
+    /// Ends the last file, even after an error: a file has room for its statistics once an incomplete block has been
+    /// cut off.
     fn finish(&mut self, sources: &mut Sources, failed: bool) -> Result<(), CliError> {
         sources.ask();
         self.note_lost(sources);
@@ -284,13 +285,13 @@ impl<'a> Recorder<'a> {
 }
 
 impl Current {
-    /// A file that begins with what is in the encoder.
+    /// A file that begins with the encoder's content.
     fn of(sink: Sink, encoder: &Encoder) -> Current {
         Current { sink, since: Instant::now(), bytes: encoder.bytes().len() as u64, packets: 0 }
     }
 }
 
-/// A reader that went away is no failure.
+/// A reader that has closed is not a failure.
 fn cannot_write(files: &Files, error: &io::Error) -> CliError {
     if error.kind() == io::ErrorKind::BrokenPipe {
         return CliError::output(error);

@@ -1,4 +1,4 @@
-//! Where a capture's blocks go: a file, or a pipe whose reader may stand still or go away.
+//! The destination of a capture's blocks: a file, or a pipe whose reader may stall or close.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -12,17 +12,17 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::source::Event;
 
-/// What a pipe that can be written to at all takes without making its writer wait (Linux's `PIPE_BUF`).
+/// The size that a writable pipe accepts without blocking its writer (Linux's `PIPE_BUF`).
 const PIECE: usize = 4096;
-/// How often a FIFO is looked at that has no reader yet.
+/// Interval of checks of a FIFO without a reader.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long a reader that stands still holds up the end.
+/// How long a stalled reader may delay the end.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Where blocks go.
+/// A destination for blocks.
 #[derive(Debug)]
 pub enum Sink {
-    /// A file, and how many bytes of it stay: whole blocks, and what was there before.
+    /// A file, and the length to keep of it: whole blocks, and its earlier content.
     File(File, u64),
     /// A pipe, a socket or a terminal.
     Pipe(File),
@@ -32,7 +32,7 @@ impl Sink {
     /// Standard output.
     ///
     /// # Errors
-    /// There is none.
+    /// It is closed.
     pub fn stdout() -> io::Result<Sink> {
         let fd = io::stdout().as_fd().try_clone_to_owned()?;
         Sink::of(File::from(fd))
@@ -46,7 +46,7 @@ impl Sink {
         if !std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_fifo()) {
             return Sink::of(File::create(path)?);
         }
-        // To open it would wait for the reader, and for nothing else.
+        // A blocking open would wait for the reader alone, not for `stop`.
         let without_waiting = rustix::fs::OFlags::NONBLOCK.bits() as i32;
         loop {
             match OpenOptions::new().write(true).custom_flags(without_waiting).open(path) {
@@ -59,21 +59,21 @@ impl Sink {
         }
     }
 
-    /// Makes a file that is not there yet.
+    /// Makes a new file.
     ///
     /// # Errors
-    /// There is one, or it cannot be made.
+    /// The file exists, or cannot be made.
     pub fn make(path: &Path) -> io::Result<Sink> {
         Sink::of(OpenOptions::new().write(true).create_new(true).open(path)?)
     }
 
     fn of(file: File) -> io::Result<Sink> {
         let meta = file.metadata()?;
-        // Standard output may have had something before the capture.
+        // Standard output may have content from before the capture.
         Ok(if meta.is_file() { Sink::File(file, meta.len()) } else { Sink::Pipe(file) })
     }
 
-    /// The descriptor that says when its reader has gone: it then has an error. Nothing for a file.
+    /// The descriptor that reports an error once the reader has closed; `None` for a file.
     pub fn watched(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Sink::File(..) => None,
@@ -81,11 +81,11 @@ impl Sink {
         }
     }
 
-    /// Writes whole blocks. A file that cannot take them keeps those before; `stop`: becomes readable when a reader
-    /// that stands still need not be waited for any longer.
+    /// Writes whole blocks. A file that cannot take them keeps the earlier ones; once `stop` is readable, a stalled
+    /// reader is not waited for much longer.
     ///
     /// # Errors
-    /// The disk is full, the reader has gone, or does not read.
+    /// The disk is full, the reader has closed, or does not read.
     pub fn write(&mut self, blocks: &[u8], stop: &UnixStream) -> io::Result<()> {
         match self {
             Sink::File(file, whole) => {
@@ -101,13 +101,13 @@ impl Sink {
     }
 }
 
-/// A pipe whose writer waits from now on.
+/// A pipe whose writer blocks from now on.
 fn blocking(pipe: File) -> io::Result<Sink> {
     rustix::fs::fcntl_setfl(&pipe, rustix::fs::OFlags::empty())?;
     Sink::of(pipe)
 }
 
-/// Takes off a file what is not a whole block. Where that fails, too, readers find a file that was cut short.
+/// Cuts an incomplete block off a file. If that fails too, readers see a truncated file.
 fn cut(file: &mut File, whole: u64) {
     use std::io::Seek;
     let end = file.stream_position().ok().zip(file.metadata().ok());
@@ -139,7 +139,7 @@ fn pipe_in(pipe: &mut File, mut blocks: &[u8], stop: &UnixStream) -> io::Result<
     Ok(())
 }
 
-/// Waits until a pipe takes something, or has no reader. Sets the end of waiting when `stop` says so.
+/// Waits until a pipe accepts bytes, or has no reader. Sets the end of the wait once `stop` is readable.
 fn takes(pipe: &File, stop: &UnixStream, left: Option<Duration>, end: &mut Option<Instant>) -> io::Result<bool> {
     let mut fds = vec![PollFd::new(pipe, PollFlags::OUT)];
     if end.is_none() {
@@ -160,8 +160,8 @@ fn takes(pipe: &File, stop: &UnixStream, left: Option<Duration>, end: &mut Optio
 mod tests {
     use super::*;
 
-    /// Objective: a reader that stands still is waited for until the end is asked for, and a second more; one that is
-    /// gone is an error.
+    /// Objective: a stalled reader is waited for until the request to stop, and a second more; a closed one is an
+    /// error.
     #[test]
     fn readers() {
         let (stop, ends) = UnixStream::pair().unwrap();
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(sink.write(&[3], &stop).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 
-    /// Objective: a FIFO is waited for until it has a reader, or the end is asked for.
+    /// Objective: a FIFO is waited for until it has a reader, or until the request to stop.
     #[test]
     fn fifos() {
         let dir = tempfile::tempdir().unwrap();
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(Sink::open(&path, &stop).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 
-    /// Objective: blocks that a file does not take leave it with the blocks before, and it takes further ones.
+    /// Objective: after blocks that a file cannot take, it holds the earlier ones, and accepts further ones.
     #[test]
     fn full() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
-//! The ports that a capture watches.
+//! The watched ports of a capture.
 //!
-//! A monitor's copies lie in its own ring. One that is read too slowly finds no room for further copies: these are
-//! lost, and counted at the monitor; the port itself goes on.
+//! A monitor's copies are in its own ring. If it is read too slowly, further copies find no room: they are lost, and
+//! counted at the monitor; the port itself is unaffected.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -15,25 +15,25 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::{CliError, Ctx};
 
-/// Longest frame.
+/// Maximum bytes of a frame.
 const LONGEST: usize = 65_550;
-/// How often the daemon is asked for what was lost: when a port ends, its count goes with it.
+/// Interval of requests for the lost frames: when a port ends, its count ends too.
 const ASK: Duration = Duration::from_millis(500);
 
 /// A frame that passed a port.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
-    /// The number of the port.
+    /// Number of the port.
     pub port: usize,
-    /// When it was seen, since 1970.
+    /// Time of the observation, since 1970.
     pub time: Duration,
     /// The frame, without a virtio-net header.
     pub frame: &'a [u8],
-    /// Which way it passed the port.
+    /// Its direction at the port.
     pub direction: Direction,
 }
 
-/// What else ends a wait: a descriptor, and what is to happen there. Errors and ends always count.
+/// A further event that ends a wait: a descriptor and its poll events. Errors and hang-ups always count.
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a>(pub BorrowedFd<'a>, pub PollFlags);
 
@@ -53,7 +53,7 @@ impl Event<'_> {
     }
 }
 
-/// Ports that are watched.
+/// The watched ports.
 pub struct Sources {
     ports: Vec<Watched>,
     client: Option<Client>,
@@ -64,16 +64,16 @@ pub struct Sources {
 struct Watched {
     port: Port,
     rings: Vec<RxRing>,
-    /// The names that it may have, without what follows them; the most likely comes first.
+    /// Its possible names, without suffixes; the more likely comes first.
     names: [String; 2],
     is_monitor: bool,
-    /// What the daemon calls it.
+    /// Its name in the daemon.
     known_as: Option<String>,
     lost: Option<u64>,
 }
 
 impl Sources {
-    /// Opens ports by their names.
+    /// Opens ports by name.
     ///
     /// # Errors
     /// One cannot be opened.
@@ -86,7 +86,7 @@ impl Sources {
         Ok(sources)
     }
 
-    /// The ports as interfaces of a capture, with the filter and the length that holds for all of them.
+    /// The ports as interfaces of a capture, with the filter and the snapshot length common to all.
     pub fn interfaces(&self, filter: Option<&str>, snaplen: u32) -> Vec<Interface> {
         let interface = |watched: &Watched| Interface {
             name: watched.names[0].clone(),
@@ -97,16 +97,16 @@ impl Sources {
         self.ports.iter().map(interface).collect()
     }
 
-    /// Frames of a port that were lost because they were not taken in time, where that is known.
+    /// Frames of a port lost because they were not read in time, if known.
     #[must_use]
     pub fn lost(&self, port: usize) -> Option<u64> {
         self.ports[port].lost()
     }
 
-    /// Waits until there are frames, one of `also` has something to say, or the time is up.
+    /// Waits until frames arrive, one of `also` happens, or the time is up.
     ///
     /// # Errors
-    /// A port has come to its end, and all its frames have been taken.
+    /// A port has ended, and all its frames have been read.
     pub fn wait(&mut self, limit: Duration, also: &[Event<'_>]) -> Result<(), CliError> {
         if self.asked.elapsed() >= ASK {
             self.ask();
@@ -124,7 +124,7 @@ impl Sources {
         self.ports.iter_mut().flat_map(|watched| &mut watched.rings)
     }
 
-    /// Gives all frames that are there to `each`, which says whether to go on.
+    /// Passes all available frames to `each`, which returns whether to continue.
     ///
     /// # Errors
     /// The first of `each`.
@@ -133,7 +133,7 @@ impl Sources {
         for (number, watched) in self.ports.iter_mut().enumerate() {
             let header = watched.port.info().hdr_len as usize;
             for ring in &mut watched.rings {
-                // What has come since the last look, too: there may be no other one.
+                // Includes frames that arrived since the last check: this may be the final one.
                 let _ = ring.is_ready();
                 while ring.space() > 0 {
                     let sent = watched.is_monitor && ring.slot(ring.at(0)).flags & slot::NS_TXMON != 0;
@@ -142,7 +142,7 @@ impl Sources {
                     let direction = if sent { Direction::Out } else { Direction::In };
                     let goes_on = each(Seen { port: number, time, frame, direction });
                     if !matches!(goes_on, Ok(true)) {
-                        // What was taken is not there again for the next program that opens the port.
+                        // Frames already read must not reach the next program that opens the port.
                         let _ = ring.sync();
                         return goes_on.map(drop);
                     }
@@ -153,7 +153,7 @@ impl Sources {
         Ok(())
     }
 
-    /// Sleeps. Returns whether a port may have come to its end.
+    /// Sleeps. Returns whether a port may have ended.
     fn sleep(&self, limit: Duration, also: &[Event<'_>]) -> Result<bool, CliError> {
         let connections = self.ports.iter().filter_map(|watched| watched.port.connection());
         let mut fds: Vec<_> = connections.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
@@ -169,7 +169,7 @@ impl Sources {
         }
     }
 
-    /// Whether all ports are still there.
+    /// Checks that all ports are still open.
     fn check(&mut self) -> Result<(), CliError> {
         for watched in &mut self.ports {
             let there = watched.port.wait(Interest::Rx, Some(Duration::ZERO));
@@ -178,7 +178,7 @@ impl Sources {
         Ok(())
     }
 
-    /// Finds what the daemon calls its monitors of this process.
+    /// Finds the daemon's names of this process's monitors.
     fn find(&mut self) {
         let known = self.client.as_mut().and_then(|client| client.ports(None).ok()).unwrap_or_default();
         let own = |info: &&PortInfo| info.owner.is_some_and(|owner| owner.pid.unsigned_abs() == std::process::id());
@@ -196,7 +196,7 @@ impl Sources {
         }
     }
 
-    /// Asks what was lost. Without an answer, the last one stays.
+    /// Requests the counts of lost frames. Without an answer, the last ones stay.
     pub fn ask(&mut self) {
         self.asked = Instant::now();
         let Some(client) = &mut self.client else { return };
@@ -207,14 +207,14 @@ impl Sources {
     }
 }
 
-/// Frames that found no room in a port's rings.
+/// Frames dropped for lack of room in a port's rings.
 fn no_room(info: &PortInfo) -> u64 {
     let out = info.rings.iter().filter(|ring| ring.dir == types::Direction::Out);
     out.filter_map(|ring| ring.drops.get("no-room")).sum()
 }
 
-/// A port that somebody else has, or that no program can open, such as a TAP, is watched: a copy of what it sends and
-/// receives. Where that is refused as well, the first refusal counts.
+/// Watches a port that another program has, or that no program can open, such as a TAP: copies of its frames in both
+/// directions. If that is refused as well, the first refusal is reported.
 fn watched_instead(name: &str, options: &Options, refused: netvale::Error) -> (String, Result<Port, netvale::Error>) {
     let refused = (name.to_owned(), Err(refused));
     let is_port_alone = PortSpec::parse(name).is_ok_and(|spec| spec == PortSpec::from(spec.name.clone()));

@@ -1,4 +1,4 @@
-//! `netvale apply`: makes a running daemon what a configuration file says.
+//! `netvale apply`: changes a running daemon to match a configuration file.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -12,9 +12,9 @@ use netvale_daemon::config::{self, Overrides};
 use super::filter::programs;
 use crate::{CliError, Ctx, out};
 
-/// The configuration of the system's daemon, which its unit names.
+/// The configuration of the system's daemon, as named by its unit.
 const SYSTEM_FILE: &str = "/etc/netvale.toml";
-/// Attaching a thousand ports takes a while, and so does closing large captures.
+/// Time limit: attaching a thousand ports takes a while, and so does closing large captures.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Make the running daemon what a configuration file says.
@@ -66,14 +66,14 @@ Examples:
 /// Runs the subcommand.
 ///
 /// # Errors
-/// The file is malformed, no daemon answers, or the daemon cannot do it.
+/// The file is malformed, no daemon answers, or the daemon cannot apply it.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     if args.schema {
         out::text(config::schema())?;
         return Ok(ExitCode::SUCCESS);
     }
     let (name, text) = read(file(args, ctx)?)?;
-    // The daemon judges, too; here, no daemon is needed for it.
+    // The daemon checks it too; this check needs no daemon.
     let config = config::parse(&text, &name, &Overrides::default()).map_err(|mistake| {
         CliError::failed(mistake.to_string(), "nothing has changed; `netvale apply --schema` says what a file may have")
     })?;
@@ -91,7 +91,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The file that is named, or that of the system's daemon.
+/// The named file, or that of the system's daemon.
 fn file<'a>(args: &'a Args, ctx: &Ctx) -> Result<&'a Path, CliError> {
     let own = (ctx.dir() == Path::new(SYSTEM_RUN_DIR)).then_some(Path::new(SYSTEM_FILE));
     args.file.as_deref().or(own).ok_or_else(|| {
@@ -99,7 +99,7 @@ fn file<'a>(args: &'a Args, ctx: &Ctx) -> Result<&'a Path, CliError> {
     })
 }
 
-/// Name and text of the file. It is read once: what it becomes later does not count.
+/// Name and text of the file. It is read once: later changes do not count.
 fn read(file: &Path) -> Result<(String, String), CliError> {
     let failed = |error: std::io::Error| {
         CliError::failed(
@@ -121,7 +121,7 @@ fn print(applied: &Applied) -> Result<(), CliError> {
     out::line(summary(applied))
 }
 
-/// The last line: what was done, in numbers.
+/// The last line: a summary in numbers.
 fn summary(applied: &Applied) -> String {
     let count = |which: &[Action]| applied.changes.iter().filter(|change| which.contains(&change.action)).count();
     let counts = [
@@ -149,7 +149,7 @@ mod tests {
 
     use super::*;
 
-    /// Objective: the last line counts what was done, and says when there was nothing to do, or nothing was done.
+    /// Objective: the last line counts the changes, and reports when none was necessary, or none was made.
     #[test]
     fn last_line() {
         let change = |action| Change { action, name: "x".into(), from: None, to: None, note: None };

@@ -42,7 +42,7 @@ pub struct Args {
 const USAGE: &str =
     "netvale attach [OPTIONS] <SWITCH> <PORT>\n       netvale attach [OPTIONS] --backend <NETMAP PORT> <PORT>";
 
-/// Where the help says what a port is, behind its name.
+/// Column of a port's description in the help.
 const COLUMN: usize = 23;
 
 const EXAMPLES: &str = "\
@@ -55,7 +55,7 @@ Examples:
   netvale attach vale0 web --rings 4 --slots 512 --lossless
 ";
 
-/// Each kind of port with what it is, and examples.
+/// Each kind of port with its description, and examples.
 fn ports_and_examples() -> String {
     let mut text = "Ports:\n".to_owned();
     for (port, what) in Kind::ALL.iter().flat_map(|kind| kind.help) {
@@ -90,7 +90,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What may have been meant instead of a local port.
+/// The possible intention behind a local port.
 fn warning(args: &Args) -> Option<String> {
     let text = args.second.as_deref()?;
     let Ok(AttachSpec::Local(LocalPort { port, .. })) = AttachSpec::parse(text) else { return None };
@@ -103,7 +103,7 @@ fn warning(args: &Args) -> Option<String> {
     })
 }
 
-/// Whether this program's namespace has such an interface.
+/// Whether this program's namespace has an interface of that name.
 fn has_interface(name: &str) -> bool {
     let list = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
     list.lines().any(|line| line.split_once(':').is_some_and(|(known, _)| known.trim() == name))
@@ -123,18 +123,18 @@ fn params(args: &Args) -> Result<AttachParams, CliError> {
         None => (String::new(), &args.first),
     };
     let mut params = AttachParams { switch, port: port.clone(), options };
-    // The daemon judges, too; here, no daemon is needed for it.
+    // The daemon checks it too; this check needs no daemon.
     let spec = params.check().map_err(|misfit| {
         let (what, next) = misfit.of_flags();
         CliError::usage(what, next)
     })?;
-    // The daemon works in another folder than the user.
+    // The daemon's working directory differs from the user's.
     params.port = spec.written_in(&std::env::current_dir().unwrap_or_default());
     Ok(params)
 }
 
-/// The number of a user or a group. The daemon knows those that were there when it started; this command, all that are
-/// there now. A name that is in no file of this machine's is the daemon's to judge.
+/// The number of a user or a group. The daemon knows those that existed at its start; this command knows all current
+/// ones. A name missing from this machine's files is left to the daemon.
 fn number_of(name: String, file: &str) -> String {
     let lines = std::fs::read_to_string(file).unwrap_or_default();
     let number = lines.lines().find_map(|line| line.strip_prefix(&name)?.strip_prefix(':')?.split(':').nth(1));

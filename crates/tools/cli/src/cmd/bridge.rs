@@ -1,4 +1,4 @@
-//! `netvale bridge`: join two ports.
+//! `netvale bridge`: joins two ports.
 
 use std::process::ExitCode;
 
@@ -69,15 +69,15 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
 /// Opens the ports of a forwarding program.
 ///
 /// # Errors
-/// The first that cannot be opened.
+/// The first port that cannot be opened.
 pub(super) fn open(names: &[&String], ctx: &Ctx) -> Result<Vec<Port>, CliError> {
     let options = Options { run_dir: ctx.run_dir.clone(), ..Options::default() };
     let one = |name: &&String| Port::open_with(name, &options).map_err(|e| crate::ctx::port_error(name, &e));
     names.iter().map(one).collect()
 }
 
-/// One round in both directions; ring k of one port goes to ring k of the other, going round. Returns whether anything
-/// moved.
+/// One round in both directions; ring k of one port goes to ring k of the other, modulo their number. Returns whether
+/// anything moved.
 pub(super) fn between(
     a: &mut Port,
     b: &mut Port,
@@ -86,7 +86,8 @@ pub(super) fn between(
     moved: &mut [Moved],
     mut edit: impl FnMut(&RingMem, u32),
 ) -> bool {
-    let ((a_tx, a_rx), (b_tx, b_rx)) = (a.rings(), b.rings());
+    let (a_tx, a_rx) = a.rings();
+    let (b_tx, b_rx) = b.rings();
     let forth = rings(a_rx, b_tx, burst, swap, &mut edit);
     let back = rings(b_rx, a_tx, burst, swap, &mut edit);
     for (sum, new) in moved.iter_mut().zip([forth, back]) {
@@ -95,7 +96,7 @@ pub(super) fn between(
     forth.frames + back.frames > 0
 }
 
-/// Moves what the receive rings have to the transmit rings.
+/// Moves the receive rings' frames to the transmit rings.
 pub(super) fn rings(
     from: &mut [RxRing],
     to: &mut [TxRing],

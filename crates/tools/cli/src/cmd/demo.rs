@@ -43,8 +43,8 @@ pub fn run(args: &Args, _ctx: &Ctx) -> Result<ExitCode, CliError> {
     if args.inside { tour::run(args) } else { enter(args) }
 }
 
-/// Runs itself again in network, mount and process namespaces of its own: nothing outside is touched, and when it ends,
-/// however it ends, the kernel takes everything down.
+/// Reruns itself in its own network, mount and process namespaces: nothing outside is touched, and however it ends, the
+/// kernel removes everything.
 fn enter(args: &Args) -> Result<ExitCode, CliError> {
     let failed = |e: std::io::Error| CliError::failed(format!("cannot start unshare(1): {e}"), "install util-linux");
     let me = std::env::current_exe().map_err(failed)?;
@@ -66,7 +66,7 @@ fn enter(args: &Args) -> Result<ExitCode, CliError> {
     let status = unshare.status().map_err(failed)?;
     match status.code() {
         Some(0) => Ok(ExitCode::SUCCESS),
-        // Said by the inner run already, unless unshare itself failed before.
+        // The inner run has reported it already, unless unshare itself failed.
         Some(code) => Ok(ExitCode::from(u8::try_from(code).unwrap_or(1))),
         None => Err(CliError::failed(
             format!("the demo was ended by signal {}", status.signal().unwrap_or(0)),

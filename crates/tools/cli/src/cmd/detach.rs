@@ -23,7 +23,7 @@ pub struct Args {
 /// No daemon answers, or there is no such port.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let (switch, port) = match &args.port {
-        // Both `vale0 a` and `vale0 vale0:a` will do.
+        // Both `vale0 a` and `vale0 vale0:a` are accepted.
         Some(port) => (&*args.switch, port.strip_prefix(&format!("{}:", args.switch)).unwrap_or(port)),
         None => args.switch.split_once(':').ok_or_else(|| {
             let name = &args.switch;

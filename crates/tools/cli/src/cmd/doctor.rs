@@ -1,4 +1,4 @@
-//! `netvale doctor`: what would make netvale faster on this machine.
+//! `netvale doctor`: advice to make netvale faster on this machine.
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -56,14 +56,14 @@ pub struct Args {
 /// The result of all checks.
 #[derive(Debug, Serialize)]
 struct Report {
-    /// Seconds that were watched.
+    /// Seconds watched.
     seconds: f64,
-    /// The daemon that was asked.
+    /// The examined daemon.
     daemon: Option<Asked>,
-    /// Why none was.
+    /// The reason without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     no_daemon: Option<String>,
-    /// Number of checks that have advice.
+    /// Number of checks with advice.
     advice: usize,
     /// The checks.
     checks: Vec<Row>,
@@ -113,11 +113,11 @@ fn watch(args: &Args, ctx: &Ctx) -> (Spent, Result<Watched, CliError>) {
     (spent, daemon.and_then(end))
 }
 
-/// All checks, in the order in which they are printed.
+/// All checks, in the order of printing.
 fn checks(spent: &Spent, watched: Option<&Watched>) -> Vec<Row> {
     let pid = watched.and_then(|watched| watched.pid);
     let loads = watched.map(Watched::loads).unwrap_or_default();
-    // What the daemon may use counts; this process may be in another control group.
+    // The daemon's CPUs count; this process may be in another control group.
     let cpus = pid.and_then(Cpus::of_process).or_else(Cpus::of_this_process);
     let mut rows = vec![cpus::judge(cpus.as_ref(), &loads)];
     let cpus = cpus.unwrap_or_default();
@@ -142,7 +142,7 @@ fn checks(spent: &Spent, watched: Option<&Watched>) -> Vec<Row> {
     rows
 }
 
-/// The checks of settings that concern the CPUs.
+/// The checks of settings for the CPUs.
 fn settings(cpus: &Cpus, loads: &[Load]) -> impl Iterator<Item = Row> {
     let rows = [power::governor(&cpus.allowed), power::idle_states(&cpus.allowed), clock::look()];
     rows.into_iter().chain(isolation::look(cpus.online, loads))

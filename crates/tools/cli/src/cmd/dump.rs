@@ -122,7 +122,7 @@ fn plan(args: &Args) -> Result<Plan, CliError> {
     })
 }
 
-/// As in dumpcap, a number of files alone does not say when to go on in another one.
+/// As in dumpcap, a number of files alone does not define the end of a file.
 fn files(args: &Args, file: &Path) -> Result<Files, CliError> {
     let next = Limits::of(&args.ring);
     if args.ring.is_empty() {

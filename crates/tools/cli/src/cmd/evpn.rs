@@ -55,7 +55,7 @@ struct Shown<'a> {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// There is no netlink, or no right to configure networks.
+/// Netlink is unavailable, or the privilege to configure networks is missing.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     if args.clean {
         clean()?;
@@ -138,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    /// Objective: each VNI has a line, and each address, with where it is.
+    /// Objective: each VNI has a line, and so has each address, with its place.
     #[test]
     fn table() {
         let vtep: std::net::IpAddr = [10, 0, 0, 2].into();

@@ -1,4 +1,4 @@
-//! `netvale export`: writes what is there as a configuration file.
+//! `netvale export`: writes the daemon's state as a configuration file.
 
 use std::process::ExitCode;
 

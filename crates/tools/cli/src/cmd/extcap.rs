@@ -1,13 +1,13 @@
 //! `netvale extcap`: ports as interfaces of Wireshark.
 //!
-//! Wireshark, tshark and their kin start each program of their extcap folder with a few options of the same meaning for
-//! all: list interfaces, say how they are configured, capture into a FIFO. The program there is a link `netvale-extcap`
-//! to this one.
+//! Wireshark, tshark and related programs start each program of their extcap folder with a few common options: list
+//! interfaces, describe their configuration, capture into a FIFO. The program there is a link `netvale-extcap` to this
+//! one.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `names` | ports' names as Wireshark takes them |
-//! | `sentences` | what is printed for Wireshark |
+//! | `names` | ports' names in Wireshark's form |
+//! | `sentences` | the output for Wireshark |
 //! | `local` | ports of this host's daemons |
 //! | `remote` | a port of another host, by ssh |
 //! | `install` | the link in Wireshark's folder |
@@ -32,7 +32,7 @@ mod sentences;
 
 use names::Name;
 
-/// The name by which Wireshark's folder has this program.
+/// Name of this program in Wireshark's folder.
 pub const PROGRAM: &str = "netvale-extcap";
 
 /// Let Wireshark capture on ports: once `netvale extcap --install` has run, they are among its interfaces.
@@ -97,7 +97,7 @@ const INTERFACE: &str = "Options of interfaces";
 /// Runs the subcommand.
 ///
 /// # Errors
-/// There is no such interface, the filter cannot be compiled, the port or the FIFO cannot be opened, ssh fails.
+/// The interface does not exist, the filter cannot be compiled, the port or the FIFO cannot be opened, ssh fails.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     if let Some(folder) = &args.install {
         install::install(folder.as_deref())?;
@@ -122,7 +122,7 @@ fn unclear() -> CliError {
     CliError::usage("nothing to do with the interface", "Wireshark starts this command; --install lets it")
 }
 
-/// Wireshark takes what is printed as the reason why a filter is wrong.
+/// Checks a filter. Wireshark shows any output as the reason why it is wrong.
 fn check(expression: &str) -> Result<(), CliError> {
     match libpcap::compile(expression) {
         Ok(_) => Ok(()),

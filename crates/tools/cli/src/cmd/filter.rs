@@ -1,4 +1,4 @@
-//! `netvale filter`: rules for the frames that a port sends or gets.
+//! `netvale filter`: rules for a port's frames in either direction.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -71,7 +71,7 @@ Examples:
 /// Runs the subcommand.
 ///
 /// # Errors
-/// The expression cannot be compiled, there is no such rule, no daemon answers, or there is no such port.
+/// The expression cannot be compiled, the rule does not exist, no daemon answers, or the port does not exist.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let mut daemon = ctx.daemon()?;
     let mut port = daemon.ask(|client| client.show(&args.port))?;
@@ -114,7 +114,7 @@ fn changed(args: &Args, action: Action, mut rules: Vec<String>) -> Result<Vec<St
     Ok(rules)
 }
 
-/// The place of a rule, by its number from 1.
+/// The index of a rule, from its number, which starts at 1.
 fn number(text: &str, count: usize) -> Result<usize, CliError> {
     let found = text.parse::<usize>().ok().and_then(|number| number.checked_sub(1)).filter(|at| *at < count);
     found.ok_or_else(|| {
@@ -125,7 +125,7 @@ fn number(text: &str, count: usize) -> Result<usize, CliError> {
     })
 }
 
-/// A rule as the daemon takes it: one that has an expression instead of a program is compiled.
+/// A rule in the daemon's form: an expression in place of a program is compiled.
 ///
 /// # Errors
 /// The expression cannot be compiled.
@@ -134,7 +134,7 @@ pub fn compiled(rule: &str) -> Result<String, CliError> {
     compile(action == "drop", expression).map(|rule| rule.to_string())
 }
 
-/// The rule for what an expression says.
+/// The rule of an expression.
 ///
 /// # Errors
 /// It cannot be compiled.
@@ -142,7 +142,7 @@ pub fn compile(drops: bool, expression: &str) -> Result<Rule, CliError> {
     Ok(Rule { drops, program: libpcap::compile(expression)?, expression: Some(expression.to_owned()) })
 }
 
-/// What the rules of a configuration are compiled.
+/// The compiled rules of a configuration, by their text.
 ///
 /// # Errors
 /// One of them cannot be compiled.
@@ -151,7 +151,7 @@ pub fn programs(config: &Config) -> Result<BTreeMap<String, String>, CliError> {
     sources.map(|rule| Ok((rule.to_owned(), compiled(rule)?))).collect()
 }
 
-/// The rules of a port, a line each.
+/// The rules of a port, one per line.
 pub fn render(port: &PortInfo) -> String {
     if port.rules.is_empty() {
         return format!("{}: no rules\n", port.name);

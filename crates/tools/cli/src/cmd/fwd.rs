@@ -1,4 +1,4 @@
-//! `netvale fwd`: forward between two ports, as testpmd does.
+//! `netvale fwd`: forwards between two ports, as testpmd does.
 
 use std::process::ExitCode;
 

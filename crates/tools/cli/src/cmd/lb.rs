@@ -1,4 +1,4 @@
-//! `netvale lb`: spread one port over pipes.
+//! `netvale lb`: spreads one port's frames over pipes.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -70,7 +70,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Longest frame, header included.
+/// Maximum bytes of a frame, header included.
 const LONGEST: usize = 65_562;
 /// Bytes of a frame that contain its flow's addresses and ports, with tags and options.
 const HEAD: usize = 160;
@@ -93,7 +93,7 @@ impl Output {
         Self { port, waiting: VecDeque::new(), most }
     }
 
-    /// Sends what waits. Returns whether something still does.
+    /// Sends waiting frames. Returns whether any still wait.
     fn catch_up(&mut self) -> bool {
         let Some(tx) = self.port.tx().first_mut() else { return false };
         while let Some(frame) = self.waiting.front() {
@@ -105,8 +105,8 @@ impl Output {
         !self.waiting.is_empty()
     }
 
-    /// Takes the frame of `slots` slots that lies `at` slots after the head of `rx`: buffers change places where both
-    /// rings lie in one region.
+    /// Takes the frame of `slots` slots, `at` slots after the head of `rx`: buffers are swapped if both rings are in
+    /// one region.
     fn take(&mut self, rx: &RxRing, at: u32, slots: u32, room: &mut [u8]) -> Fate {
         let Some(tx) = self.port.tx().first_mut() else { return Fate::Dropped };
         if self.waiting.is_empty() && rx.mem().shares_buffers_with(tx.mem()) && tx.space() >= slots {
@@ -142,7 +142,7 @@ fn read_frame(rx: &RxRing, at: u32, slots: u32, room: &mut [u8]) -> usize {
     len
 }
 
-/// Frames in, pipes out.
+/// Spreads received frames over the pipes.
 struct Spreader {
     key: FlowKey,
     /// Bytes of virtio-net header before each frame.
@@ -159,7 +159,7 @@ impl Spreader {
             let _ = rx.sync();
             let taken = self.spread(rx, moved);
             if taken > 0 {
-                // Pipes first: their slots name buffers that are not the ring's any more once its head moves.
+                // Pipes first: their slots name buffers that leave the ring once its head moves.
                 self.outputs.iter_mut().flat_map(|output| output.port.tx()).for_each(TxRing::sync);
                 rx.advance(taken);
                 let _ = rx.sync();
@@ -170,9 +170,10 @@ impl Spreader {
         any
     }
 
-    /// Deals out up to a burst. Returns the slots that are done with.
+    /// Distributes up to a burst. Returns the number of finished slots.
     fn spread(&mut self, rx: &RxRing, moved: &mut [Moved]) -> u32 {
-        let (mut at, mut frames) = (0, 0);
+        let mut at = 0;
+        let mut frames = 0;
         while frames < self.burst
             && let Some((slots, bytes)) = frame_at(rx, at)
         {
@@ -186,7 +187,8 @@ impl Spreader {
             if let Some(sum) = moved.get_mut(lane) {
                 *sum = Moved { frames: sum.frames + 1, bytes: sum.bytes + bytes };
             }
-            (at, frames) = (at + slots, frames + 1);
+            at += slots;
+            frames += 1;
         }
         at
     }

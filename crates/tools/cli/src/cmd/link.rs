@@ -1,4 +1,4 @@
-//! `netvale link`: makes the link between a port and its peer a bad one, in the words of netem.
+//! `netvale link`: impairs the link between a port and its peer, in netem's words.
 
 use std::process::ExitCode;
 
@@ -33,7 +33,7 @@ pub struct Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// The words are none of netem's, no daemon answers, or there is no such port.
+/// A word is not netem's, no daemon answers, or the port does not exist.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let (keys, words) = directions(&args.words);
     let mut daemon = ctx.daemon()?;
@@ -86,7 +86,7 @@ fn render(port: &PortInfo) -> String {
     KEYS.into_iter().zip(["in", "out"]).map(line).collect()
 }
 
-/// What passed in a direction, and what its link has lost.
+/// A direction's frames, and the losses of its link.
 fn counts(port: &PortInfo, dir: &str) -> String {
     let rings = || port.rings.iter().filter(|ring| ring.dir.to_string() == dir);
     let lost = |reason: &str| rings().filter_map(|ring| ring.drops.get(reason)).sum::<u64>();
@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    /// Objective: each direction shows its words, its frames, and what it has lost.
+    /// Objective: each direction shows its words, its frames, and its losses.
     #[test]
     fn shown() {
         let ring = |dir, frames, drops: &[(&str, u64)]| {
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(render(&port), lines);
     }
 
-    /// Objective: a direction may stand first; the words are read as netem's, and 'off' takes them away.
+    /// Objective: a direction may come first; the words are parsed as netem's, and 'off' removes them.
     #[test]
     fn words() {
         let split = |text: &str| {

@@ -27,7 +27,7 @@ pub struct Args {
     pub json: bool,
 }
 
-/// The switches and ports; the object of `--json`.
+/// The object of `--json`: the switches and ports.
 #[derive(Debug, Default, Serialize)]
 struct Listing {
     switches: Vec<SwitchInfo>,
@@ -61,7 +61,8 @@ struct PortSums {
 
 impl From<PortDetails> for PortSums {
     fn from(port: PortDetails) -> PortSums {
-        let (sent, got) = (port.sent(), port.got());
+        let sent = port.sent();
+        let got = port.got();
         PortSums {
             in_frames: sent.frames,
             in_bytes: sent.bytes,
@@ -81,7 +82,7 @@ impl From<PortDetails> for PortSums {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No daemon answers, or there is no such switch.
+/// No daemon answers, or the switch does not exist.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let mut daemon = ctx.daemon()?;
     let mut switches = daemon.ask(Client::switches)?;
@@ -107,7 +108,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Joins by name. A port that came between the two questions has no counters yet.
+/// Joins by name. A port added between the two requests has no counters yet.
 fn with_counters(infos: Vec<PortInfo>, mut stats: AllStats) -> Vec<Port> {
     let mut counters = |name: &str| {
         let found = stats.ports.iter().position(|port| port.name == name);
@@ -167,7 +168,8 @@ fn evicted(evicted: &[Evicted]) -> String {
         ("REASON", Align::Left),
     ];
     let row = |one: &Evicted| {
-        let (uid, pid) = (one.owner.uid.to_string(), one.owner.pid.to_string());
+        let uid = one.owner.uid.to_string();
+        let pid = one.owner.pid.to_string();
         [one.port.clone(), uid, pid, one.age_seconds.to_string(), one.reason.clone()]
     };
     grid::render(heads, evicted.iter().map(row))
@@ -209,7 +211,7 @@ mod tests {
 
     use super::*;
 
-    /// Objective: columns are aligned, what a port lacks is a dash, and counters go with their port.
+    /// Objective: columns are aligned, a missing value is a dash, and counters go with their port.
     #[test]
     fn table() {
         let switch =
@@ -248,7 +250,7 @@ vale0:b  1000   77    5  it is gone
         assert_eq!(text, expected);
     }
 
-    /// Objective: a fresh daemon's list says what to do next.
+    /// Objective: a fresh daemon's list suggests the next step.
     #[test]
     fn empty() {
         assert!(render(&Listing::default(), None).contains("netvale attach"));

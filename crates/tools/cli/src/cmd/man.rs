@@ -49,7 +49,7 @@ fn write_all(dir: &Path, mut command: Command) -> io::Result<usize> {
     Ok(count)
 }
 
-/// Pages of a command and its subcommands.
+/// Writes the pages of a command and its subcommands.
 fn write_command(dir: &Path, command: &Command, count: &mut usize) -> io::Result<()> {
     for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
         write_command(dir, sub, count)?;
@@ -86,7 +86,7 @@ fn page(command: &Command, name: &str) -> io::Result<String> {
 mod tests {
     use super::*;
 
-    /// Objective: each page has what a page has, in the order of man-pages(7), and lines of a table stay lines.
+    /// Objective: each page has the required sections, in the order of man-pages(7), and lines of a table stay lines.
     #[test]
     fn pages() {
         let dir = tempfile::tempdir().unwrap();

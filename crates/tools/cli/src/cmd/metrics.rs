@@ -50,7 +50,7 @@ pub struct Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// The daemon does not answer, where figures are printed; else, it cannot listen.
+/// When printing figures: the daemon does not answer; otherwise: it cannot listen.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let mut listeners = passed()?;
     for place in &args.listen {
@@ -75,7 +75,7 @@ fn print(openmetrics: bool, ctx: &Ctx) -> Result<(), CliError> {
     out::text(format.encode(&Arc::new(stats)))
 }
 
-/// Sockets that the service manager has bound.
+/// Sockets bound by the service manager.
 fn passed() -> Result<Vec<Listener>, CliError> {
     let passed = netvale_daemon::passed_descriptors().into_iter().filter(|(name, _)| name == "metrics");
     passed.map(|(_, fd)| Listener::passed(fd).map_err(|e| cannot_listen(&e))).collect()

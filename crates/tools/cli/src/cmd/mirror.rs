@@ -2,8 +2,8 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `target` | where they go, as it is written |
-//! | `headers` | what stands before each frame |
+//! | `target` | the destination, as written |
+//! | `headers` | the headers before each frame |
 //! | `tunnel` | the socket |
 
 use std::process::ExitCode;
@@ -77,7 +77,7 @@ Examples:
 /// Runs the subcommand.
 ///
 /// # Errors
-/// A port or the socket cannot be opened, the filter cannot be compiled, a port has come to its end.
+/// A port or the socket cannot be opened, the filter cannot be compiled, a port has ended.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let filter = Filter::new(args.filter.as_deref(), args.snaplen)?;
     let names = args.ports.iter().map(|name| monitor(name)).collect::<Result<Vec<_>, _>>()?;
@@ -85,7 +85,8 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let mut sources = Sources::open(&names, ctx)?;
     let conditions: Vec<_> =
         args.seconds.map(Condition::Duration).into_iter().chain(args.count.map(Condition::Packets)).collect();
-    let (start, ended) = (Instant::now(), mirror(&mut sources, &mut tunnel, &filter, &Limits::of(&conditions)));
+    let start = Instant::now();
+    let ended = mirror(&mut sources, &mut tunnel, &filter, &Limits::of(&conditions));
     sources.ask();
     let dropped = (0..names.len()).map(|port| sources.lost(port)).sum();
     report(args, tunnel.totals(), dropped, start.elapsed())?;
@@ -98,7 +99,7 @@ fn monitor(name: &str) -> Result<String, CliError> {
     let spec = PortSpec::parse(name).map_err(|e| wrong(e.to_string()))?;
     match spec.flags.monitor {
         Some(_) => Ok(name.to_owned()),
-        // A number behind a name may be its own end.
+        // A number at the end may belong to the name itself.
         None if spec.clone().settled(|_| true) == PortSpec::from(spec.written_name().clone()) => {
             Ok(format!("{name}/rt"))
         }
@@ -107,8 +108,9 @@ fn monitor(name: &str) -> Result<String, CliError> {
 }
 
 fn mirror(sources: &mut Sources, tunnel: &mut Tunnel, filter: &Filter, limits: &Limits) -> Result<(), CliError> {
-    let (start, stop) = (Instant::now(), crate::signals::stop_pipe()?);
-    // A script that waits for it may go on.
+    let start = Instant::now();
+    let stop = crate::signals::stop_pipe()?;
+    // A script that waits for this line may continue.
     netvale_control::note!("mirroring from now on");
     while let Some(left) = limits.left(start) {
         let stop = Event(stop.as_fd(), PollFlags::IN);

@@ -132,7 +132,7 @@ impl Command {
         }
     }
 
-    /// Whether it hands frames on, or starts a program that does.
+    /// Whether it forwards frames, or starts a program that does.
     fn moves_frames(&self) -> bool {
         use Command::*;
         matches!(

@@ -1,4 +1,4 @@
-//! `netvale monitor`: prints what happens, as it happens.
+//! `netvale monitor`: prints events as they happen.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::{CliError, Ctx, out, values};
 
-/// Longest wait at a time, without a limit of the user's.
+/// Maximum length of a single wait, without the user's own limit.
 const LONG: Duration = Duration::from_secs(3600);
 
 /// Print what happens, as it happens: a line for each event.
@@ -50,13 +50,13 @@ fn events() -> String {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No daemon answers, or it ends; there are too many subscriptions; fewer events than asked for came in time.
+/// No daemon answers, or it ends; there are too many subscriptions; fewer events than requested arrived in time.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let end = args.timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
     let mut daemon = ctx.daemon()?;
     let params = SubscribeParams { only: args.only.clone(), names: args.events.clone(), snapshot: false };
     daemon.ask(|client| client.subscribe(params))?;
-    // Not among the events. A script that waits for it may go on: from now on, none is missed.
+    // Not an event. A script that waits for this line may continue: from now on, no event is missed.
     netvale_control::note!("events from now on:");
     let mut seen = 0;
     let mut stalls = Stalls { asked: args.json || !args.events.is_empty(), ..Stalls::default() };
@@ -80,20 +80,20 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How often a busy machine is told of.
+/// Minimum interval between stall events in the output.
 const STALLS_EVERY: Duration = Duration::from_secs(60);
 
-/// On a busy machine, threads are held up several times a second: what matters would stand between such lines.
+/// Thins out stall events: on a busy machine threads stall several times a second, and would hide other events.
 #[derive(Default)]
 struct Stalls {
-    /// A program reads, or somebody asked for these events: all are told.
+    /// A program reads the output, or the user requested these events: all are printed.
     asked: bool,
     told: Option<Instant>,
     left_out: u64,
 }
 
 impl Stalls {
-    /// Whether the event is printed; one of several says how many were not.
+    /// Whether the event is printed; the next printed one gets the number of those left out.
     fn takes(&mut self, event: &mut Event, now: Instant) -> bool {
         if self.asked || event.name != EventName::DaemonStalled.as_str() {
             return true;
@@ -113,9 +113,9 @@ impl Stalls {
 
 enum Next {
     Event(Box<Event>),
-    /// None came in time.
+    /// No event in time.
     Nothing,
-    /// None will come.
+    /// No further events.
     End,
 }
 
@@ -142,7 +142,7 @@ fn print(event: &Event, json: bool) -> Result<(), CliError> {
     if json { out::json(event) } else { out::line(line(event)) }
 }
 
-/// When, what, where; then the fields.
+/// Time, name and place; then the fields.
 fn line(event: &Event) -> String {
     let place = event.port.as_ref().or(event.switch.as_ref());
     let mut words = vec![event.time.clone(), event.name.clone()];
@@ -153,7 +153,7 @@ fn line(event: &Event) -> String {
     words.join(" ")
 }
 
-/// A value that is one word.
+/// A value as a single word.
 fn word(value: &Value) -> String {
     match value {
         Value::String(text) if !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c == '"') => {
@@ -173,8 +173,8 @@ mod tests {
         line(&serde_json::from_value(event).unwrap())
     }
 
-    /// Objective: of stalls, one a minute is printed, with the number of those that were not; other events all are, and
-    /// stalls where asked for.
+    /// Objective: one stall a minute is printed, with the number of those left out; all other events are, and stalls on
+    /// request.
     #[test]
     fn merged() {
         let event = |name: &str| {

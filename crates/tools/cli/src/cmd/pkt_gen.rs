@@ -1,4 +1,4 @@
-//! `netvale pkt-gen`: generate and count frames, with netmap pkt-gen's options.
+//! `netvale pkt-gen`: generates and counts frames, with netmap pkt-gen's options.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -195,7 +195,7 @@ Examples:
 /// Runs the subcommand.
 ///
 /// # Errors
-/// The port cannot be opened, or values do not fit together.
+/// The port cannot be opened, or values are inconsistent.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     unfit(args)?;
     let (function, count) = function(args);
@@ -232,14 +232,14 @@ const OPT_COPY: u32 = 4 | 8;
 /// All known bits, prefetch included.
 const OPTIONS: u32 = 1 | OPT_ACCESS | OPT_COPY;
 
-/// The time that a thread polls before it sleeps: longer than a wake-up of another CPU takes, or both ends would sleep
-/// in turns.
+/// Polling time of a thread before it sleeps: longer than another CPU's wake-up takes, or both ends would sleep in
+/// turns.
 const SPIN: Duration = Duration::from_micros(100);
 
-/// The state that all functions share.
+/// State shared by all functions.
 pub(crate) struct Job<'a> {
     args: &'a Args,
-    /// Frames to handle; 0: no end.
+    /// Frames to handle; 0: unlimited.
     count: u64,
     /// Set by Ctrl-C.
     stop: &'a AtomicBool,
@@ -255,7 +255,7 @@ fn function(args: &Args) -> (Function, u64) {
     }
 }
 
-/// Refuses options whose values do not fit together, or that no port supports.
+/// Refuses options with inconsistent values, and those that no port supports.
 fn unfit(args: &Args) -> Result<(), CliError> {
     if args.indirect {
         return Err(CliError::usage("frames leave from the ring's own buffers (no NS_INDIRECT)", "omit -I"));
@@ -278,12 +278,12 @@ fn gone() -> CliError {
     CliError::failed("the daemon closed the port", "see its log; `netvale list` shows whether it runs")
 }
 
-/// The largest batch: at most half of the ring, so that both sides of it have work at the same time.
+/// The largest batch: at most half of the ring, so that both ends have work at the same time.
 fn burst(args: &Args, slots: u32) -> u32 {
     args.burst.min(slots / 2).max(1)
 }
 
-/// Pins thread `k` as -a says.
+/// Pins thread `k` as in -a.
 fn pin(args: &Args, k: usize) {
     if let Some(first) = args.affinity {
         let k = if args.cores == 0 { k } else { k % args.cores as usize };

@@ -47,7 +47,7 @@ struct SetArgs {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// A word is no policy, no daemon answers, there is no such port, or the policies contradict each other.
+/// A word is not a policy, no daemon answers, the port does not exist, or the policies contradict each other.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let Subcommand::Set(args) = &args.command;
     let set = read(&args.words)?;
@@ -61,7 +61,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The policies of a port, as they can be set.
+/// The policies of a port, in the form that sets them.
 pub fn told(port: &PortInfo) -> String {
     let word = |value: &Value| match value {
         Value::Bool(on) => if *on { "on" } else { "off" }.to_owned(),
@@ -70,7 +70,7 @@ pub fn told(port: &PortInfo) -> String {
         other => other.to_string(),
     };
     let policies = OPTIONS.iter().filter_map(|option| Some((option.key, port.policies.get(option.key)?)));
-    // 100 is a hundred bits a second, as in tc.
+    // A bare 100 would mean a hundred bits a second, as in tc.
     let said = |key: &str, value: &Value| match value.as_str().filter(|_| key.starts_with("rate_")) {
         Some(rate) => rate.parse::<Rate>().map_or_else(|_| rate.to_owned(), |rate| rate.to_string()),
         None => word(value),
@@ -106,7 +106,7 @@ fn read(words: &[String]) -> Result<Map<String, Value>, CliError> {
     Ok(set)
 }
 
-/// The policy that was meant, if one is like that.
+/// The most similar policy, if any is close.
 fn nearest(key: &str) -> Option<&'static str> {
     const ALIKE: f64 = 0.85;
     let policies = OPTIONS.iter().filter(|option| option.can_be_set());
@@ -146,7 +146,7 @@ mod tests {
         read(&words).map(Value::from).map_err(|error| error.to_string())
     }
 
-    /// Objective: pairs of words are policies with their values; dashes and underscores are the same; default is null.
+    /// Objective: pairs of words are policies with their values; dashes and underscores are equal; default is null.
     #[test]
     fn words() {
         assert_eq!(
@@ -157,14 +157,14 @@ mod tests {
         assert_eq!(of("trunk 10,20-30 flood off"), Ok(json!({"trunk": "10,20-30", "flood": false})));
     }
 
-    /// Objective: rates are told with their unit.
+    /// Objective: rates are printed with their unit.
     #[test]
     fn units() {
         let policies = json!({"rate_in": "100", "access": 10}).as_object().cloned().unwrap_or_default();
         assert_eq!(told(&PortInfo { policies, ..PortInfo::default() }), "access 10 rate_in 100bit");
     }
 
-    /// Objective: what is no policy, has no value, or not such a one, is refused by name.
+    /// Objective: unknown policies, and missing or invalid values, are refused by name.
     #[test]
     fn refused() {
         for (words, name) in

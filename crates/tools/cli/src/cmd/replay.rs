@@ -57,7 +57,7 @@ pub struct Args {
 ///
 /// # Errors
 /// The file cannot be read, or the port cannot be opened. A truncated or damaged file is sent up to the damage, and is
-/// an error then.
+/// then an error.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let stdin = args.file.as_os_str() == "-";
     if stdin && args.repeat != 1 {
@@ -70,7 +70,9 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     run::wait_link(args.wait_link, &stop);
     let mut replay =
         Replay { args, port: &mut port, stop: &stop, start: Instant::now(), sum: Sum::default(), unsynced: 0 };
-    let (mut pacer, mut passes, progress) = (Pacer::new(pace(args)), 0, Progress::spinner());
+    let mut pacer = Pacer::new(pace(args));
+    let mut passes = 0;
+    let progress = Progress::spinner();
     let ended = loop {
         let passed = replay.pass(reader, &mut pacer, &progress);
         passes += 1;
@@ -83,7 +85,8 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     };
     drop(progress);
     replay.flush();
-    let (sum, seconds) = (replay.sum, replay.start.elapsed().as_secs_f64());
+    let sum = replay.sum;
+    let seconds = replay.start.elapsed().as_secs_f64();
     report(args, sum, seconds)?;
     ended.map(|()| ExitCode::SUCCESS)
 }
@@ -117,7 +120,7 @@ fn pace(args: &Args) -> Pace {
 struct Sum {
     frames: u64,
     bytes: u64,
-    /// Frames that are longer than the port takes.
+    /// Frames too long for the port.
     too_long: u64,
     /// Frames that the receiver had not taken when the port was closed.
     left: u64,
@@ -143,9 +146,9 @@ fn report(args: &Args, sum: Sum, seconds: f64) -> Result<(), CliError> {
     ))
 }
 
-/// Longest sleep: how late Ctrl-C is noticed.
+/// Maximum sleep: the delay until Ctrl-C is noticed.
 const NAP: Duration = Duration::from_millis(50);
-/// The time to poll for room before sleeping.
+/// Polling time for room before sleeping.
 const SPIN: Duration = Duration::from_micros(100);
 /// Frames between two progress messages.
 const WORD_EVERY: u64 = 1024;
@@ -156,7 +159,7 @@ struct Replay<'a> {
     stop: &'a AtomicBool,
     start: Instant,
     sum: Sum,
-    /// Frames in the ring that the other side does not know of yet.
+    /// Frames in the ring that are not published yet.
     unsynced: u32,
 }
 
@@ -178,7 +181,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Waits until `due` after the start. Frames in the ring are sent first.
+    /// Waits until `due` after the start. Sends the ring's frames first.
     fn wait_until(&mut self, due: Duration) {
         while let Some(left) = due.checked_sub(self.start.elapsed()).filter(|left| !left.is_zero()) {
             self.sync();
@@ -227,7 +230,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Waits until all frames have left, before the port closes.
+    /// Waits until all frames have been taken, before the port closes.
     fn flush(&mut self) {
         self.sync();
         for ring in self.port.tx() {

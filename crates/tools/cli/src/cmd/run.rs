@@ -47,7 +47,7 @@ Examples:
   netvale run --shell
 ";
 
-/// Runs the subcommand; it comes back only if the program cannot be started.
+/// Runs the subcommand; returns only if the program cannot be started.
 ///
 /// # Errors
 /// The libraries or the program are missing, or the libraries cannot be loaded into the program.
@@ -58,7 +58,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let [name, rest @ ..] = line else {
         return Err(CliError::usage("no program is named", "netvale run -- PROGRAM ARGUMENTS"));
     };
-    // As shells have it.
+    // As in shells.
     const NOT_FOUND: u8 = 127;
     let path = match program::find(name) {
         Ok(path) => path,
@@ -68,7 +68,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         }
     };
     program::check(&path)?;
-    // In a container, there may be no other socket.
+    // A container may have no other socket.
     let dir = ctx.run_dir.clone().unwrap_or_else(|| dirs::daemon_run_dir(ATTACH_SOCKET));
     let dir = std::path::absolute(&dir).unwrap_or(dir);
     if let Some(why) = Client::obstacle(&dir, ATTACH_SOCKET) {
@@ -86,7 +86,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     Err(CliError::failed(format!("cannot run {}: {error}", path.display()), "check its name and rights"))
 }
 
-/// A list of paths with ours in front of what the variable has.
+/// A list of paths with `ours` in front of the variable's value.
 fn joined(ours: &OsStr, variable: &str) -> OsString {
     let mut all = ours.to_owned();
     if let Some(theirs) = std::env::var_os(variable).filter(|v| !v.is_empty()) {

@@ -99,7 +99,7 @@ fn own_rates(args: &Args) -> Result<BTreeMap<String, u32>, CliError> {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// There is no way to a collector.
+/// No route to a collector.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     super::up::log_from(args.log_level);
     let rates = Rates { one_of: args.sampling, ports: own_rates(args)? };
@@ -122,7 +122,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
 mod tests {
     use super::*;
 
-    /// Objective: a port's own rate has the port's full name, and a number that can be.
+    /// Objective: a port's own rate takes the port's full name, and a valid number.
     #[test]
     fn rates_of_ports() {
         assert_eq!(port_rate("vale0:up=100"), Ok(("vale0:up".to_owned(), 100)));
@@ -131,7 +131,7 @@ mod tests {
         }
     }
 
-    /// Objective: collectors are addresses of both kinds, with or without a port.
+    /// Objective: collectors are addresses of both families, with or without a port.
     #[test]
     fn collectors() {
         assert_eq!(collector("192.0.2.9"), Ok("192.0.2.9:6343".parse().unwrap()));

@@ -25,7 +25,7 @@ pub struct Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No daemon answers, or there is no such port.
+/// No daemon answers, or the port does not exist.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let port = ctx.daemon()?.ask(|client| client.show(&args.port))?;
     if args.json {
@@ -107,7 +107,7 @@ fn counts(ring: &RingInfo) -> [String; 7] {
     [frames, bytes, drops, sent, saved, got, worker]
 }
 
-/// What is left out first on a narrow terminal.
+/// Columns omitted on a narrow terminal, in this order.
 const SPARE: [&str; 9] = ["HWCUR", "HWTAIL", "CUR", "WORKER", "GOT", "SAVED", "SENT", "SLOTS", "BYTES"];
 const COUNTS: [&str; 7] = ["FRAMES", "BYTES", "DROPS", "SENT", "SAVED", "GOT", "WORKER"];
 
@@ -137,7 +137,7 @@ fn netmap_rings(rings: &[RingInfo], width: Option<usize>) -> String {
     grid::render_within(heads, rings.iter().map(row), &SPARE, width)
 }
 
-/// One line a reason and ring.
+/// A line per reason and ring.
 fn drops(rings: &[RingInfo]) -> Vec<[String; 3]> {
     let of_ring = |ring: &RingInfo| {
         let name = name(ring);
@@ -152,7 +152,7 @@ mod tests {
 
     use super::*;
 
-    /// Objective: everything about a port is there: memory, rings, kicks, drops by name, notes.
+    /// Objective: everything about a port is shown: memory, rings, kicks, drops by name, notes.
     #[test]
     fn everything() {
         let ring = RingInfo {
@@ -194,7 +194,7 @@ no-room  out 0       7
         assert_eq!(render(&port, None), expected);
     }
 
-    /// Objective: a ring that is none of netmap's has no indices.
+    /// Objective: a ring that is not netmap's has no indices.
     #[test]
     fn without_slots() {
         let ring = RingInfo { frames: 5, bytes: 300, worker: Some(0), ..RingInfo::default() };

@@ -37,7 +37,7 @@ struct Table<'a> {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No daemon answers, or there is no such switch.
+/// No daemon answers, or the switch does not exist.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     if args.groups {
         return show_groups(args, ctx);
@@ -111,8 +111,8 @@ mod tests {
 
     use super::*;
 
-    /// Objective: one line a group and port, then one for each VLAN and family; a switch that does not snoop says how
-    /// it would.
+    /// Objective: one line per group and port, then one per VLAN and family; a switch without snooping says how to
+    /// enable it.
     #[test]
     fn groups() {
         let group =
@@ -137,7 +137,7 @@ mod tests {
         assert!(render_groups("vale0", &known).starts_with("vale0 does not snoop"));
     }
 
-    /// Objective: one line an address, with its VLAN where there are some.
+    /// Objective: one line per address, with its VLAN if VLANs are in use.
     #[test]
     fn lines() {
         let entry = TableEntry {

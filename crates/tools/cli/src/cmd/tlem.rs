@@ -1,4 +1,4 @@
-//! `netvale tlem`: join two ports by a link that is emulated, with the options of netmap's tlem.
+//! `netvale tlem`: joins two ports by an emulated link, with the options of netmap's tlem.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -66,7 +66,7 @@ Examples:
 /// Runs the subcommand.
 ///
 /// # Errors
-/// The options are none of tlem's, or a port cannot be opened.
+/// An option is not tlem's, or a port cannot be opened.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let [a, b] = &args.interface[..] else {
         return Err(CliError::usage("tlem joins two ports", "give -i twice"));
@@ -77,12 +77,15 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         ports.iter_mut().for_each(run::describe);
     }
     let stop = crate::signals::stop_flag()?;
-    let (pace, begun) = (Pace { poll_always: false, ..args.usual.pace(&stop) }, Instant::now());
+    let pace = Pace { poll_always: false, ..args.usual.pace(&stop) };
+    let begun = Instant::now();
     let names = [format!("{a} -> {b}"), format!("{b} -> {a}")];
     run::forward(&pace, &names, &mut ports, |ports, moved| {
         let [a, b] = ports else { return false };
-        let ((a_tx, a_rx), (b_tx, b_rx)) = (a.rings(), b.rings());
-        let (ways, mut any) = ([(a_rx, b_tx), (b_rx, a_tx)], false);
+        let (a_tx, a_rx) = a.rings();
+        let (b_tx, b_rx) = b.rings();
+        let ways = [(a_rx, b_tx), (b_rx, a_tx)];
+        let mut any = false;
         for ((link, (rx, tx)), sum) in links.iter_mut().zip(ways).zip(moved) {
             let new = round(link, rx, tx, args.burst, begun);
             *sum = Moved { frames: sum.frames + new.frames, bytes: sum.bytes + new.bytes };
@@ -104,7 +107,7 @@ fn links(args: &Args) -> Result<[UnderWay; 2], CliError> {
     Ok([UnderWay::new(forth, args.seed), UnderWay::new(back, args.seed.wrapping_add(1))])
 }
 
-/// Takes what has come, and sends what is due. Returns what was sent.
+/// Takes received frames, and sends those that are due. Returns the frames sent.
 fn round(link: &mut UnderWay, rx: &mut [RxRing], tx: &mut [TxRing], burst: u32, begun: Instant) -> Moved {
     let now = begun.elapsed().as_nanos() as u64;
     for rx in rx {

@@ -147,7 +147,7 @@ fn live(args: &Args, daemon: &mut Daemon) -> Result<(), CliError> {
     if !io::stdout().is_terminal() {
         return Err(CliError::usage("standard output is not a terminal", "add --batch for plain text, or --json"));
     }
-    // Read once before the screen is taken, so that an error finds an ordinary terminal.
+    // Read once before the terminal is switched, so that an error is shown normally.
     let stop = crate::signals::stop_flag()?;
     let mut state = State::new(args.sort);
     state.chosen.clone_from(&args.port);
@@ -159,7 +159,7 @@ fn live(args: &Args, daemon: &mut Daemon) -> Result<(), CliError> {
     result
 }
 
-/// The longest that a signal may go unnoticed.
+/// Maximum delay until a signal is noticed.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// Runs until a key, a signal, or the number of readings ends it.
@@ -171,7 +171,7 @@ fn watch(
     stop: &AtomicBool,
 ) -> Result<(), CliError> {
     let mut left = args.iterations.unwrap_or(u64::MAX);
-    // The first figures come soon, the others at the interval asked for.
+    // The first figures come soon, the others at the requested interval.
     let mut next = Instant::now() + delay(args).min(Duration::from_millis(200));
     loop {
         terminal.draw(|frame| screen::draw(frame, state)).map_err(|error| terminal_error(&error))?;
@@ -194,12 +194,12 @@ fn watch(
     }
 }
 
-/// Reads the rings of the port that is looked at, if they are shown.
+/// Reads the rings of the chosen port, if they are shown.
 fn details(state: &mut State, daemon: &mut Daemon) -> Result<(), CliError> {
     if let (View::Rings, Some(name)) = (state.view, &state.chosen) {
         match daemon.ask(|client| client.show(name)) {
             Ok(port) => state.port = Some(port),
-            // It has gone.
+            // The port is gone.
             Err(error) if error.kind() == Kind::Refused => state.port = None,
             Err(error) => return Err(error),
         }
@@ -215,7 +215,7 @@ fn terminal_error(error: &io::Error) -> CliError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Draw,
-    /// Something else is shown, which has to be asked for.
+    /// Another view is shown, whose data must be requested.
     Ask,
     Quit,
 }
@@ -232,7 +232,7 @@ fn wait(state: &mut State, end: Instant) -> io::Result<Next> {
 }
 
 fn press(state: &mut State, key: KeyEvent) -> Next {
-    /// Lines that page up and page down move by.
+    /// Number of lines for page up and page down.
     const PAGE: isize = 10;
     match key.code {
         KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return Next::Quit,

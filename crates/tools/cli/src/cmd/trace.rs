@@ -1,4 +1,4 @@
-//! `netvale trace`: what becomes of single frames.
+//! `netvale trace`: the path of single frames.
 
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use crate::{CliError, Ctx, libpcap, out, signals};
 
 mod line;
 
-/// How often the daemon is asked for what is new.
+/// Interval of requests to the daemon.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Tell what becomes of a port's frames: where each goes, what happens on the way, and why it is dropped.
@@ -63,16 +63,16 @@ Examples:
   netvale trace vale0:vm1 --one-of 1000 --json   one of a thousand, for a program
 ";
 
-/// A frame as it is printed for programs.
+/// A frame as printed for programs.
 #[derive(Serialize)]
 struct Timed<'a> {
-    /// When, in nanoseconds since 1970.
+    /// Time in nanoseconds since 1970.
     time_ns: i128,
     #[serde(flatten)]
     frame: &'a TracedFrame,
 }
 
-/// Frames that are not told of, as it is printed for programs.
+/// A count of lost frames, as printed for programs.
 #[derive(Serialize)]
 struct Lost {
     lost: u64,
@@ -81,7 +81,7 @@ struct Lost {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// The filter cannot be compiled, no daemon answers, or there is no such port.
+/// The filter cannot be compiled, no daemon answers, or the port does not exist.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let expression = args.filter.join(" ");
     let program = (!expression.is_empty()).then(|| libpcap::compile(&expression)).transpose()?;
@@ -99,7 +99,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let until = args.seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
     let mut left = args.count.unwrap_or(u64::MAX);
     while left > 0 {
-        // What was there when time was up is told yet.
+        // Frames recorded before the time was up are still printed.
         let is_last = stop.load(Ordering::Relaxed) || until.is_some_and(|until| Instant::now() >= until);
         let Some(read) = daemon.ask(read)? else {
             netvale_control::note!("the daemon was upgraded; what happened meanwhile is not told");
@@ -121,7 +121,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is new; `None` if another process has taken the daemon's place, which does not go on with traces.
+/// New frames; `None` if another process has replaced the daemon, which does not continue traces.
 fn read(client: &mut Client) -> Result<Option<TraceRead>, ClientError> {
     match client.trace_read() {
         Err(ClientError::Refused(why)) if why.is(ErrorCode::NotFound) => Ok(None),
@@ -129,7 +129,7 @@ fn read(client: &mut Client) -> Result<Option<TraceRead>, ClientError> {
     }
 }
 
-/// Prints what was read, at most `left` frames. Returns how many are left.
+/// Prints at most `left` frames. Returns the remaining number.
 fn tell(args: &Args, read: &TraceRead, left: u64) -> Result<u64, CliError> {
     let now = jiff::Timestamp::now();
     let count = left.min(read.frames.len() as u64);

@@ -77,7 +77,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A processor that is not in the kernel's list. One that is off now is.
+/// A processor missing from the kernel's list, which includes those currently offline.
 fn missing(cpus: &[u64], list: &Path) -> Option<u64> {
     cpus.iter().copied().find(|cpu| list.is_dir() && !list.join(format!("cpu{cpu}")).exists())
 }
@@ -86,7 +86,7 @@ fn failed(e: &dyn std::error::Error) -> CliError {
     CliError::failed(format!("the daemon cannot start: {e}"), "see `netvale up --help`")
 }
 
-/// Begins the log, in systemd's journal if standard error leads there.
+/// Begins the log, in systemd's journal if standard error is connected to it.
 pub(super) fn log_from(level: LogLevel) {
     let level = match level {
         LogLevel::Error => tracing::Level::ERROR,
@@ -104,14 +104,13 @@ pub(super) fn log_from(level: LogLevel) {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
-        // It would tell of a log that cannot be written by `eprintln!`, which panics: the disk may be full, the
-        // reader gone.
+        // Its internal errors use `eprintln!`, which panics if the disk is full or the reader has closed.
         .log_internal_errors(false)
         .finish();
     subscriber.with(netvale_daemon::LogLimit).init();
 }
 
-/// The file's settings, with those of the command line before them.
+/// The file's settings, overridden by those of the command line.
 fn configure(args: &Args, ctx: &Ctx) -> Result<Config, CliError> {
     let mut overrides = overrides(args, ctx);
     let over = |overrides: &Overrides| match &args.config {
@@ -138,7 +137,7 @@ fn overrides(args: &Args, ctx: &Ctx) -> Overrides {
 mod tests {
     use super::*;
 
-    /// Objective: a processor that the machine does not have is found; where there is no list of them, none is.
+    /// Objective: a processor that the machine lacks is found; without a list, none is.
     #[test]
     fn processors() {
         let list = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `netvale upgrade`: another process, of this version, goes on in the daemon's place.
+//! `netvale upgrade`: another process, of this version, takes over from the daemon.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -35,17 +35,17 @@ pub struct Args {
     pub timeout: f64,
 }
 
-/// What a successor needs of its predecessor's environment.
+/// Variables that a successor needs from its predecessor's environment.
 const VARIABLES: [&str; 2] = ["NOTIFY_SOCKET", "WATCHDOG_USEC"];
-/// Most bytes of what the new daemon says that are told.
+/// Maximum bytes of the new daemon's output in a message.
 const MOST_SAID: usize = 8 << 10;
-/// Between two looks for the new daemon.
+/// Interval of checks for the new daemon.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No daemon answers, its options cannot be read, or the successor does not go on.
+/// No daemon answers, its options cannot be read, or the successor does not take over.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let hidden = || CliError::failed("the daemon's process is not visible from here", "run this where the daemon runs");
     let pid = ctx.daemon()?.pid().ok_or_else(hidden)?;
@@ -55,7 +55,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     }
 }
 
-/// systemd starts the successor.
+/// Has systemd start the successor.
 fn by_systemd(args: &Args, ctx: &Ctx, unit: &SystemdUnit, pid: u32) -> Result<ExitCode, CliError> {
     let program =
         program(args).map_err(|e| CliError::failed(format!("cannot find out this program's path: {e}"), ""))?;
@@ -66,7 +66,7 @@ fn by_systemd(args: &Args, ctx: &Ctx, unit: &SystemdUnit, pid: u32) -> Result<Ex
     Ok(ExitCode::SUCCESS)
 }
 
-/// This command starts the successor.
+/// Starts the successor itself.
 fn by_itself(args: &Args, ctx: &Ctx, pid: u32) -> Result<ExitCode, CliError> {
     let mut command = successor(args, ctx, pid).map_err(|e| {
         let what = format!("cannot read the options of the daemon, process {pid}: {e}");
@@ -88,34 +88,35 @@ fn successor(args: &Args, ctx: &Ctx, pid: u32) -> io::Result<Command> {
     let mut command = Command::new(program(args)?);
     command.args(options::of(&proc, &ctx.dir())?);
     command.current_dir(proc.join("cwd")).stdin(Stdio::null()).process_group(0);
-    // What it says before it goes on concerns only whom it fails; then it writes to its predecessor's log.
+    // Its output before it takes over is only for error messages; afterwards it writes to its predecessor's log.
     command.stdout(Stdio::null()).stderr(Stdio::piped());
-    // Only root may read those of a daemon that has changed its user.
+    // Only root may read the environment of a daemon that has changed its user.
     for variable in std::fs::read(proc.join("environ")).map(words).into_iter().flatten() {
         let bytes = variable.into_vec();
         let Some(at) = bytes.iter().position(|&b| b == b'=') else { continue };
-        let (name, value) = (OsString::from_vec(bytes[..at].to_vec()), OsString::from_vec(bytes[at + 1..].to_vec()));
+        let name = OsString::from_vec(bytes[..at].to_vec());
+        let value = OsString::from_vec(bytes[at + 1..].to_vec());
         if VARIABLES.iter().any(|known| name == *known) {
             command.env(name, value);
         }
     }
-    // Not where the process says, which may be another user's.
+    // Not the folder in the process's environment, which may be another user's.
     command.env("NETVALE_RUN_DIR", std::path::absolute(ctx.dir())?);
     Ok(command)
 }
 
-/// The program that is to go on.
+/// The successor's program.
 fn program(args: &Args) -> io::Result<PathBuf> {
     args.exec.clone().map_or_else(std::env::current_exe, Ok)
 }
 
-/// The words of a list that is separated by zeros.
+/// The words of a zero-separated list.
 fn words(bytes: Vec<u8>) -> impl Iterator<Item = OsString> {
     let words: Vec<_> = bytes.split(|&b| b == 0).filter(|word| !word.is_empty()).map(<[u8]>::to_vec).collect();
     words.into_iter().map(OsString::from_vec)
 }
 
-/// Waits until the child answers as the daemon. Returns its process.
+/// Waits until the child answers as the daemon. Returns its process id.
 fn wait_for(mut child: Child, ctx: &Ctx, limit: Duration) -> Result<u32, CliError> {
     let until = Instant::now() + limit;
     let pid = child.id();
@@ -138,8 +139,8 @@ fn wait_for(mut child: Child, ctx: &Ctx, limit: Duration) -> Result<u32, CliErro
     Ok(pid)
 }
 
-/// Reads all that a process says, which would otherwise wait for room in the pipe, with all its ports. Returns the
-/// end of it.
+/// Reads all output of a process, which would otherwise block on a full pipe, with all its ports. Returns the end of
+/// it.
 fn last_words(mut from: impl Read) -> String {
     let mut said = Vec::new();
     let mut some = [0; 4096];
@@ -154,7 +155,7 @@ fn last_words(mut from: impl Read) -> String {
 mod tests {
     use super::*;
 
-    /// Objective: of what a successor says, the end is kept, however much it is.
+    /// Objective: of a successor's output, the end is kept, whatever its length.
     #[test]
     fn last_words_of_many() {
         let many: String = (0..10_000).map(|line| format!("port {line} is attached\n")).collect();

@@ -37,7 +37,7 @@ Examples:
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No daemon answers, there is no such port, or it is not one for a virtual machine.
+/// No daemon answers, the port does not exist, or it is not one for a virtual machine.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let port = ctx.daemon()?.ask(|client| client.show(&args.port))?;
     let printed = printed(args, &port, Installed::ask())?;

@@ -1,6 +1,6 @@
-//! Completion in a shell: what can stand at the cursor. The shell's script (`script`) starts the program with the
-//! words of the command line; beyond commands and options, which the definition has, it completes what there is:
-//! switches, ports, policies, programs (`words`).
+//! Completion in a shell: the candidates at the cursor. The shell's script (`script`) starts the program with the words
+//! of the command line; beyond the commands and options of the definition, it completes existing objects: switches,
+//! ports, policies, programs (`words`).
 
 use clap::{Arg, Command};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
@@ -10,10 +10,10 @@ mod words;
 
 pub use script::SHELLS;
 
-/// The environment variable by which a shell asks: it has the shell's name.
+/// The environment variable of a shell's request: it contains the shell's name.
 pub const VARIABLE: &str = "NETVALE_COMPLETE";
 
-/// The definition of the command line, with what stands for a value where it is of this kind.
+/// The definition of the command line, with the values of each argument of these kinds.
 #[must_use]
 pub fn with_values(command: Command) -> Command {
     let name = command.get_name().to_owned();
@@ -24,15 +24,15 @@ pub fn with_values(command: Command) -> Command {
     command.mut_subcommands(with_values)
 }
 
-/// All that can stand in a place; what begins with the word at the cursor is offered.
+/// All candidates for a place; those that begin with the word at the cursor are offered.
 type Values = fn(&str) -> Vec<String>;
 
-/// By the command and what the argument's value is called in its help.
+/// Chosen by the command and the argument's value name in its help.
 fn values_of(command: &str, arg: &Arg) -> Option<Values> {
     let value = arg.get_value_names()?.first()?.as_str();
     match (command, value) {
         ("attach", "PORT" | "NETMAP PORT") => Some(words::kinds),
-        // Of UDP.
+        // A UDP port.
         ("evpn", "PORT") => None,
         ("detach", "PORT") => Some(words::ports_alone),
         ("run", "CMD") => Some(words::programs),

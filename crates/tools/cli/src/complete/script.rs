@@ -1,5 +1,5 @@
-//! The shells' scripts. Those of bash and zsh are our own: bash splits words at colons, which are in the names of all
-//! ports; zsh loads a script when it first completes, and then wants its answer immediately.
+//! The shells' scripts. Those of bash and zsh are netvale's own: bash splits words at colons, which all ports' names
+//! contain; zsh loads a script at the first completion, and then expects its answer immediately.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -7,10 +7,10 @@ use std::path::Path;
 
 use clap_complete::env::{EnvCompleter, Fish, Shells};
 
-/// The shells that are completed.
+/// The supported shells.
 pub const SHELLS: Shells<'static> = Shells(&[&BASH, &ZSH, &Fish]);
 
-/// Words are split at blanks; an answer then begins where bash believes that the word does.
+/// Splits words at blanks; answers begin where bash assumes the word to begin.
 const BASH: Script = Script {
     shell: "bash",
     has_help: false,
@@ -51,7 +51,7 @@ if [[ $funcstack[1] == _NAME ]]; then _NAME "$@"; else compdef _NAME BIN; fi
 "#,
 };
 
-/// A shell's script, and whether it shows what a word means.
+/// A shell's script, and whether it shows the meaning of a word.
 #[derive(Clone, Copy, Debug)]
 struct Script {
     shell: &'static str,

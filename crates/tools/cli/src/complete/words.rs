@@ -1,4 +1,4 @@
-//! What there is, to be completed: of the daemon, of the machine, and words of netvale's own.
+//! Candidates for completion: from the daemon, from the machine, and netvale's own words.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -13,16 +13,16 @@ use netvale_portspec::AttachSpec;
 
 use crate::values::LINK_WORDS;
 
-/// Nobody waits longer for a word.
+/// Maximum wait for a completion.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// The words of the command line so far: a shell hands them over behind `--`.
+/// The words of the command line so far: a shell passes them after `--`.
 fn line() -> Vec<String> {
     let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     words.skip_while(|word| word != "--").skip(1).collect()
 }
 
-/// The daemon that is meant, by the command line or otherwise.
+/// The daemon of `--run-dir`, or the default one.
 fn daemon() -> Option<Client> {
     let line = line();
     let named = line.windows(2).find(|pair| pair[0] == "--run-dir").map(|pair| pair[1].clone());
@@ -31,7 +31,7 @@ fn daemon() -> Option<Client> {
     Client::connect_within(&dir, PATIENCE).ok()
 }
 
-/// Full names of the ports that this user may see.
+/// Full names of the ports visible to this user.
 fn full_names() -> Vec<String> {
     let ports = daemon().and_then(|mut client| client.ports(None).ok()).unwrap_or_default();
     ports.into_iter().filter(|port| port.kind != PortKind::Monitor).map(|port| port.name).collect()
@@ -43,7 +43,7 @@ pub fn switches(_: &str) -> Vec<String> {
     switches.into_iter().map(|switch| switch.name).collect()
 }
 
-/// Full names of ports; first their switches, so that the shell goes on behind the colon.
+/// Full names of ports; first their switches, so that the shell continues after the colon.
 pub fn ports(current: &str) -> Vec<String> {
     let names = full_names();
     if current.contains(':') {
@@ -51,13 +51,13 @@ pub fn ports(current: &str) -> Vec<String> {
     }
     let switches: BTreeSet<_> = names.iter().filter_map(|name| name.split_once(':')).map(|(first, _)| first).collect();
     match switches.len() {
-        // Nothing to choose: the ports immediately.
+        // A single choice: offer the ports immediately.
         0 | 1 => names,
         _ => switches.into_iter().map(|switch| format!("{switch}:")).collect(),
     }
 }
 
-/// Ports of the switch that stands before.
+/// Ports of the preceding switch.
 pub fn ports_alone(_: &str) -> Vec<String> {
     let line = line();
     let names = full_names();
@@ -65,7 +65,7 @@ pub fn ports_alone(_: &str) -> Vec<String> {
     split.filter(|(switch, _)| line.iter().any(|word| word == switch)).map(|(_, port)| port.to_owned()).collect()
 }
 
-/// Kinds of ports to attach, and interfaces.
+/// Kinds of ports to attach, and network interfaces.
 pub fn kinds(current: &str) -> Vec<String> {
     if current.starts_with("netmap:") {
         let interfaces = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
@@ -82,7 +82,7 @@ pub fn policies(_: &str) -> Vec<String> {
     OPTIONS.iter().filter(|option| option.can_be_set()).map(|option| option.key.to_owned()).collect()
 }
 
-/// Words of bad links.
+/// Words of link impairments.
 pub fn link(_: &str) -> Vec<String> {
     let words =
         LINK_WORDS.lines().filter_map(|line| line.strip_prefix("  ")).filter(|line| !line.starts_with("netvale"));
@@ -91,7 +91,7 @@ pub fn link(_: &str) -> Vec<String> {
     all.into_iter().map(str::to_owned).collect()
 }
 
-/// Programs, as the first word behind `--`; then files.
+/// Programs, as the first word after `--`; then files.
 pub fn programs(current: &str) -> Vec<String> {
     let line = line();
     let is_first = line.iter().rev().nth(1).is_some_and(|word| word == "--");
@@ -107,7 +107,7 @@ pub fn programs(current: &str) -> Vec<String> {
     names.into_iter().collect()
 }
 
-/// Files and folders whose paths begin like that.
+/// Files and folders whose paths begin with `current`.
 fn files(current: &str) -> Vec<String> {
     let (folder, _) = current.rsplit_once('/').map_or(("", current), |(folder, _)| current.split_at(folder.len() + 1));
     let entries = std::fs::read_dir(if folder.is_empty() { "." } else { folder }).into_iter().flatten().flatten();
@@ -122,7 +122,7 @@ fn files(current: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Objective: words of links are those of its help, with its directions, and no examples.
+    /// Objective: words of links are those of its help, with its directions, without examples.
     #[test]
     fn links() {
         let words = link("");
@@ -132,7 +132,7 @@ mod tests {
         assert!(words.iter().all(|word| word.chars().all(|c| c.is_ascii_lowercase())), "{words:?}");
     }
 
-    /// Objective: policies are there, other options are not; kinds end in a colon.
+    /// Objective: policies are offered, other options are not; kinds end in a colon.
     #[test]
     fn own_words() {
         let words = policies("");
@@ -140,7 +140,7 @@ mod tests {
         assert!(kinds("").contains(&"vhost:".to_owned()) && kinds("").iter().all(|kind| kind.ends_with(':')));
     }
 
-    /// Objective: paths go on where they were begun, folders with a slash.
+    /// Objective: paths continue from their given part, folders with a slash.
     #[test]
     fn paths() {
         let dir = tempfile::tempdir().unwrap();

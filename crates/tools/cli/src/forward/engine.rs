@@ -1,4 +1,4 @@
-//! Moving frames: by swapping buffers where both rings lie in one region, by copying otherwise.
+//! Moving frames: by swapping buffers if both rings are in one region, by copying otherwise.
 
 use netvale::{RxRing, TxRing, swap_buffers};
 use netvale_abi::slot::NS_MOREFRAG;
@@ -13,16 +13,18 @@ pub struct Moved {
     pub bytes: u64,
 }
 
-/// A change to a frame on its way: it gets the memory and the buffer in which the frame begins.
+/// A change to a frame in transit: it receives the memory and the buffer in which the frame begins.
 pub trait Edit: FnMut(&RingMem, u32) {}
 impl<T: FnMut(&RingMem, u32)> Edit for T {}
 
-/// Slots of the frame that is `at` slots after the head, and its bytes; none when its end has not come yet.
+/// Slots and bytes of the frame `at` slots after the head; `None` if its last slot is still missing.
 pub fn frame_at(rx: &RxRing, at: u32) -> Option<(u32, u64)> {
-    let (mut slots, mut bytes) = (0, 0);
+    let mut slots = 0;
+    let mut bytes = 0;
     while at + slots < rx.space() {
         let slot = rx.slot(rx.at(at + slots));
-        (slots, bytes) = (slots + 1, bytes + u64::from(slot.len));
+        slots += 1;
+        bytes += u64::from(slot.len);
         if slot.flags & NS_MOREFRAG == 0 {
             return Some((slots, bytes));
         }
@@ -30,19 +32,20 @@ pub fn frame_at(rx: &RxRing, at: u32) -> Option<(u32, u64)> {
     None
 }
 
-/// Whether frames can go from one ring to the other slot by slot.
+/// Whether frames can move from one ring to the other slot by slot.
 fn slot_by_slot(rx: &RxRing, tx: &TxRing) -> bool {
     rx.mem().buf_size() <= tx.mem().buf_size()
 }
 
-/// Moves up to `most` whole frames, as many as `tx` has room for, and syncs it. The rest stays in `rx`, which the
+/// Moves up to `most` whole frames, as many as `tx` has room for, and syncs `tx`. The rest stays in `rx`, which the
 /// caller syncs. `swap` allows zero copy.
 pub fn move_frames(rx: &mut RxRing, tx: &mut TxRing, most: u32, swap: bool, mut edit: impl Edit) -> Moved {
     if !slot_by_slot(rx, tx) {
         return recut_frames(rx, tx, most, edit);
     }
     let zero_copy = swap && rx.mem().shares_buffers_with(tx.mem());
-    let (mut moved, mut slots) = (Moved::default(), 0);
+    let mut moved = Moved::default();
+    let mut slots = 0;
     while moved.frames < u64::from(most)
         && let Some((n, bytes)) = frame_at(rx, slots)
         && slots + n <= tx.space()
@@ -58,7 +61,7 @@ pub fn move_frames(rx: &mut RxRing, tx: &mut TxRing, most: u32, swap: bool, mut 
     moved
 }
 
-/// Moves one slot: buffers change places if `zero_copy` and both lie in one region; bytes are copied otherwise.
+/// Moves one slot: buffers are swapped if `zero_copy` and both are in one region; bytes are copied otherwise.
 pub fn move_slot(rx: &RxRing, from: u32, tx: &TxRing, to: u32, zero_copy: bool) {
     if zero_copy && swap_buffers(rx, from, tx, to) {
         return;
@@ -74,11 +77,11 @@ pub fn move_slot(rx: &RxRing, from: u32, tx: &TxRing, to: u32, zero_copy: bool) 
         }
         at += n;
     }
-    // A slot that names no buffer arrives empty: its frame was lost before it came to us.
+    // A slot without a valid buffer becomes empty: its frame was already lost.
     tx.set_len(to, at as u16, slot.flags & NS_MOREFRAG);
 }
 
-/// Moves frames to a transmit ring whose buffers are smaller: each frame is cut anew.
+/// Moves frames to a transmit ring with smaller buffers: each frame is divided again.
 fn recut_frames(rx: &mut RxRing, tx: &mut TxRing, most: u32, mut edit: impl Edit) -> Moved {
     let mut frame = vec![0u8; 65_550];
     let mut moved = Moved::default();
@@ -118,7 +121,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
-        /// Objective: frames of any length arrive whole and in order on the other side, whatever the buffer sizes and
+        /// Objective: frames of any length arrive whole and in order on the other side, for all buffer sizes and
         /// bursts.
         #[test]
         fn frames_arrive_whole(
@@ -129,7 +132,9 @@ mod tests {
             let (mut a, mut a_far) = Port::pipe_pair(32, sizes.0 * 64).unwrap();
             let (mut b_far, mut b) = Port::pipe_pair(32, sizes.1 * 64).unwrap();
             let frames: Vec<Vec<u8>> = lens.iter().enumerate().map(|(i, &n)| vec![i as u8; n]).collect();
-            let (mut next, mut got, mut buf) = (0, Vec::new(), vec![0; 1000]);
+            let mut next = 0;
+            let mut got = Vec::new();
+            let mut buf = vec![0; 1000];
             for _ in 0..10_000 {
                 while next < frames.len() && a.tx()[0].send(&frames[next]) { next += 1; }
                 a.sync();
@@ -145,14 +150,16 @@ mod tests {
             prop_assert_eq!(got, frames);
         }
 
-        /// Objective: between rings of one region frames move without a copy, and no buffer is lost or doubled.
+        /// Objective: between rings of one region frames move without a copy, and no buffer is lost or duplicated.
         #[test]
         fn swapping_keeps_every_buffer(counts in proptest::collection::vec((1u32..20, 1u32..30), 1..30)) {
-            // One end's own rx and tx rings lie in one region.
+            // One end's own rx and tx rings are in one region.
             let (mut a, mut b) = Port::pipe_pair(16, 128).unwrap();
-            let (mut sent, mut back) = (0u32, 0u32);
+            let mut sent = 0u32;
+            let mut back = 0u32;
             let before = {
-                let (a_tx, b_tx) = (a.tx()[0].mem().clone(), b.tx()[0].mem().clone());
+                let a_tx = a.tx()[0].mem().clone();
+                let b_tx = b.tx()[0].mem().clone();
                 all_buffers(&[&a_tx, a.rx()[0].mem(), &b_tx, b.rx()[0].mem()])
             };
             for (n, most) in counts {
@@ -172,7 +179,8 @@ mod tests {
                 }
                 a.sync();
             }
-            let (a_tx, b_tx) = (a.tx()[0].mem().clone(), b.tx()[0].mem().clone());
+            let a_tx = a.tx()[0].mem().clone();
+            let b_tx = b.tx()[0].mem().clone();
             prop_assert_eq!(all_buffers(&[&a_tx, a.rx()[0].mem(), &b_tx, b.rx()[0].mem()]), before);
             prop_assert!(back > 0);
         }

@@ -1,4 +1,4 @@
-//! The parts that `bridge`, `fwd` and `lb` share: moving whole frames from a receive ring to a transmit ring, and the
+//! The common parts of `bridge`, `fwd` and `lb`: moving whole frames from a receive ring to a transmit ring, and the
 //! loop around it.
 
 pub mod engine;

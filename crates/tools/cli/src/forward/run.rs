@@ -1,5 +1,4 @@
-//! The loop of a program that forwards: move while there is something, sleep when there is nothing, report now and
-//! then.
+//! The loop of a forwarding program: moves frames while there are any, sleeps otherwise, reports at intervals.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,18 +13,18 @@ use serde::Serialize;
 use super::engine::Moved;
 use crate::{CliError, out, units};
 
-/// The longest time to poll before sleeping: longer than a wake-up of another CPU takes.
+/// Maximum polling time before sleeping: longer than another CPU's wake-up takes.
 const SPIN: Duration = Duration::from_micros(100);
-/// Longest sleep: how late Ctrl-C and the end of the time are noticed.
+/// Maximum sleep: the delay until Ctrl-C and the end of the time are noticed.
 const NAP: Duration = Duration::from_millis(50);
 
 /// The settings of the loop.
 pub struct Pace<'a> {
-    /// Never sleep.
+    /// Never sleeps.
     pub poll_always: bool,
-    /// Stop after this time.
+    /// Stops after this time.
     pub limit: Option<Duration>,
-    /// Stop after this many frames; 0: no limit.
+    /// Stops after this many frames; 0: no limit.
     pub count: u64,
     /// Time between two reports.
     pub report: Duration,
@@ -56,10 +55,11 @@ pub struct Usual {
 }
 
 impl Usual {
-    /// The settings that these options give, sleeping and without a count. Pins the thread.
+    /// The settings from these options, with sleeping and without a count. Pins the thread.
     pub fn pace<'a>(&self, stop: &'a AtomicBool) -> Pace<'a> {
         self.affinity.into_iter().for_each(pin);
-        let (limit, report) = (self.seconds.map(Duration::from_secs_f64), Duration::from_millis(self.report_ms.into()));
+        let limit = self.seconds.map(Duration::from_secs_f64);
+        let report = Duration::from_millis(self.report_ms.into());
         Pace { poll_always: false, limit, count: 0, report, json: self.json, stop }
     }
 }
@@ -101,11 +101,11 @@ fn lines<'a>(what: &'a str, names: &'a [String], moved: &[Moved], time: Duration
     Line { what, lanes: names.iter().zip(moved).map(lane).collect(), seconds }
 }
 
-/// Runs `round` until it is time to end. `round` moves what it can and adds it to its lanes (named by `names`); it
-/// returns whether it moved anything. `ports` are slept on.
+/// Runs `round` until the end. `round` moves the frames it can, adds them to its lanes (named by `names`), and returns
+/// whether it moved any. Sleeps wait on `ports`.
 ///
 /// # Errors
-/// A port was closed under us; standard output is gone.
+/// A port was closed by the daemon; standard output is gone.
 pub fn forward(
     pace: &Pace<'_>,
     names: &[String],
@@ -113,7 +113,9 @@ pub fn forward(
     mut round: impl FnMut(&mut [Port], &mut [Moved]) -> bool,
 ) -> Result<(), CliError> {
     let mut moved = vec![Moved::default(); names.len()];
-    let (start, mut seen, mut last) = (Instant::now(), moved.clone(), Instant::now());
+    let start = Instant::now();
+    let mut seen = moved.clone();
+    let mut last = Instant::now();
     let mut spin = Spin::new(SPIN);
     let mut looks = 0u32;
     let ended = loop {
@@ -137,7 +139,8 @@ pub fn forward(
                 .map(|(m, s)| Moved { frames: m.frames - s.frames, bytes: m.bytes - s.bytes })
                 .collect();
             lines("rate", names, &since, now.duration_since(last)).print(pace.json)?;
-            (last, seen) = (now, moved.clone());
+            last = now;
+            seen = moved.clone();
         }
         if let Some(gone) = ports.iter().find(|p| p.connection().is_some_and(is_closed)) {
             break Err(CliError::failed(
@@ -155,10 +158,10 @@ pub fn forward(
     ended
 }
 
-/// Sleeps until a port receives something, for a moment at most.
+/// Sleeps until a port receives a frame, at most for [`NAP`].
 fn sleep(ports: &mut [Port]) {
     if let [port] = ports {
-        // An error is seen at the next look at the connection.
+        // An error shows at the next check of the connection.
         let _ = port.wait(Interest::Rx, Some(NAP));
         return;
     }
@@ -170,7 +173,7 @@ fn sleep(ports: &mut [Port]) {
         let mut polled: Vec<PollFd<'_>> =
             fds.iter().map(|f| PollFd::from_borrowed_fd(f.as_fd(), PollFlags::IN)).collect();
         let limit = Timespec { tv_sec: 0, tv_nsec: i64::from(NAP.subsec_nanos()) };
-        // Interrupted is as good as timed out.
+        // An interruption serves as well as a timeout.
         let _ = rustix::event::poll(&mut polled, Some(&limit));
     }
     ports.iter_mut().flat_map(|p| p.rx().iter()).for_each(netvale::RxRing::disarm);
@@ -183,8 +186,8 @@ pub fn is_closed(connection: BorrowedFd<'_>) -> bool {
     matches!(rustix::net::recv(connection, &mut byte, flags), Ok((_, 0)))
 }
 
-/// Implements `-w`: gives the other end time before the first frame. A port itself is up once it is open. Ctrl-C ends
-/// the wait.
+/// Implements `-w`: gives the other end time before the first frame. The port itself is up once open. Ctrl-C ends the
+/// wait.
 pub fn wait_link(seconds: u32, stop: &AtomicBool) {
     let end = Instant::now() + Duration::from_secs(seconds.into());
     while let Some(left) = end.checked_duration_since(Instant::now()).filter(|_| !stop.load(Ordering::Relaxed)) {
@@ -192,11 +195,11 @@ pub fn wait_link(seconds: u32, stop: &AtomicBool) {
     }
 }
 
-/// How long a receiver may take no frame before those that are left are given up, and how long it may take for all.
+/// Maximum time without progress of the receiver, and in total, before the remaining frames are given up.
 const PATIENCE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
 
-/// Waits until all frames have left, before the port closes, as long as the receiver takes some. Says how many were
-/// left, and returns that.
+/// Waits until all frames have been taken, before the port closes, as long as the receiver makes progress. Reports and
+/// returns the number left.
 pub fn drain(ring: &mut netvale::TxRing) -> u32 {
     let under_way = |ring: &netvale::TxRing| ring.num_slots() - 1 - ring.space().min(ring.num_slots() - 1);
     let start = Instant::now();
@@ -225,7 +228,8 @@ pub fn drain(ring: &mut netvale::TxRing) -> u32 {
 pub fn describe(port: &mut Port) {
     let (tx, rx) = port.rings();
     let slots = tx.first().map_or(0, netvale::TxRing::num_slots);
-    let (tx, rx) = (tx.len(), rx.len());
+    let tx = tx.len();
+    let rx = rx.len();
     let info = port.info();
     netvale_control::note!(
         "{}: {tx} tx and {rx} rx rings of {slots} slots, {} bytes of virtio-net header",
@@ -234,7 +238,7 @@ pub fn describe(port: &mut Port) {
     );
 }
 
-/// Pins this thread to a CPU. Where that is not allowed, figures are the same, only less steady.
+/// Pins this thread to a CPU. If not permitted, figures are the same, only less steady.
 pub fn pin(cpu: usize) {
     let mut set = rustix::thread::CpuSet::new();
     set.set(cpu % rustix::thread::CpuSet::MAX_CPU);

@@ -1,4 +1,4 @@
-//! Frames under way on an emulated link, in a program's own memory.
+//! Frames in flight on an emulated link, in a program's own memory.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -10,11 +10,11 @@ use netvale_policy::impair::{Fate, Model, Spec};
 struct Kept {
     start: usize,
     len: usize,
-    /// How often it is still to be sent.
+    /// Number of copies still to send.
     uses: u8,
 }
 
-/// A frame that arrives: when, in which order among those of the same time, which one, and the bit that is inverted.
+/// The arrival of a frame: time, order among equal times, frame number, and the inverted bit.
 type Arrival = Reverse<(u64, u64, u64, Option<u32>)>;
 
 /// One direction of a link.
@@ -22,21 +22,21 @@ pub struct UnderWay {
     model: Model,
     limit: usize,
     memory: Vec<u8>,
-    /// Where the next frame goes.
+    /// Place for the next frame.
     tail: usize,
     /// Frames in memory, oldest first, and the number of the oldest.
     kept: VecDeque<Kept>,
     first: u64,
     arrivals: BinaryHeap<Arrival>,
     count: u64,
-    /// Frames that the model lost, and that found no room.
+    /// Frames lost by the model or for lack of room.
     pub lost: u64,
-    /// Frames that found no room.
+    /// Frames lost for lack of room.
     pub full: u64,
 }
 
 impl UnderWay {
-    /// Creates a link as asked for.
+    /// Creates a link with the given parameters.
     #[must_use]
     pub fn new(spec: &Spec, seed: u64) -> UnderWay {
         UnderWay {
@@ -53,13 +53,13 @@ impl UnderWay {
         }
     }
 
-    /// Whether nothing is under way.
+    /// Whether no frame is in flight.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.arrivals.is_empty()
     }
 
-    /// Where `len` bytes in a row are free.
+    /// The place of `len` contiguous free bytes.
     fn room(&self, len: usize) -> Option<usize> {
         let Some(oldest) = self.kept.front() else { return (len <= self.memory.len()).then_some(0) };
         match (self.tail >= oldest.start, oldest.start) {
@@ -69,7 +69,7 @@ impl UnderWay {
         }
     }
 
-    /// Takes a frame of `len` bytes at `now` (nanoseconds); `fill` gets the memory for it.
+    /// Takes a frame of `len` bytes at `now` (nanoseconds); `fill` receives the memory for it.
     pub fn put(&mut self, now: u64, len: usize, fill: impl FnOnce(&mut [u8])) {
         let Some(start) = self.room(len).filter(|_| self.arrivals.len() < self.limit) else {
             self.full += 1;
@@ -95,7 +95,7 @@ impl UnderWay {
         self.arrivals.push(Reverse((due, self.count, number, flip)));
     }
 
-    /// Sends the next frame if its time has come. Returns whether one was sent: `send` says whether it found room.
+    /// Sends the next frame if it is due. Returns whether one was sent: `send` returns whether it found room.
     pub fn send_next(&mut self, now: u64, send: impl FnOnce(&[u8]) -> bool) -> Option<usize> {
         let &Reverse((due, _, number, flip)) = self.arrivals.peek()?;
         let at = (number - self.first) as usize;
@@ -103,7 +103,7 @@ impl UnderWay {
         let frame = &mut self.memory[start..start + len];
         invert(frame, flip);
         let is_sent = send(frame);
-        // A second one of it is as it was, or damaged elsewhere.
+        // A duplicate must be undamaged, or damaged elsewhere.
         invert(frame, flip);
         if !is_sent {
             return None;
@@ -144,14 +144,15 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: frames of any length leave when it is their time, whole and in order, while memory is used again
-        /// and again.
+        /// Objective: frames of any length leave when due, whole and in order, while memory is reused repeatedly.
         #[test]
         fn in_time(lens in proptest::collection::vec(1usize..400, 1..200)) {
             let mut link = UnderWay::new(&"delay 5us bytes 1kb".parse().unwrap(), 1);
-            let (mut expected, mut got) = (Vec::new(), Vec::new());
+            let mut expected = Vec::new();
+            let mut got = Vec::new();
             for (n, &len) in lens.iter().enumerate() {
-                let (now, full) = (n as u64 * 1000, link.full);
+                let now = n as u64 * 1000;
+                let full = link.full;
                 got.extend(send_all(&mut link, now));
                 link.put(now, len, |bytes| bytes.fill(n as u8));
                 if link.full == full {
@@ -165,7 +166,7 @@ mod tests {
         }
     }
 
-    /// Objective: a duplicate comes, too, each damaged by itself; what finds no room at the far end stays.
+    /// Objective: duplicates arrive too, each damaged separately; a frame without room at the far end stays.
     #[test]
     fn duplicates() {
         let mut link = UnderWay::new(&"duplicate 100% corrupt 100% seed 2".parse().unwrap(), 1);

@@ -1,4 +1,4 @@
-//! The QEMU that would be started here, and what it can do.
+//! The QEMU found on this host, and its abilities.
 
 use std::fs::File;
 use std::process::Command;
@@ -6,18 +6,18 @@ use std::process::Command;
 /// A version: major, minor.
 pub type QemuVersion = (u32, u32);
 
-/// The first QEMU that counts the time to the next attempt in milliseconds.
+/// The first QEMU whose reconnect interval is in milliseconds.
 const RECONNECT_MS: QemuVersion = (9, 2);
 /// The first one whose vhost-user devices may have MSI-X vectors without KVM.
 const VECTORS: QemuVersion = (8, 0);
-/// The first one that attaches devices by vfio-user.
+/// The first one that attaches vfio-user devices.
 const VFIO_USER: QemuVersion = (10, 1);
-/// For this machine's architecture, as most distributions call it.
+/// QEMU for this machine's architecture, by most distributions' name.
 const PROGRAM: &str = if cfg!(target_arch = "aarch64") { "qemu-system-aarch64" } else { "qemu-system-x86_64" };
-/// Where Red Hat's distributions keep it.
+/// QEMU's path in Red Hat's distributions.
 const RED_HAT: &str = "/usr/libexec/qemu-kvm";
 
-/// What runs virtual machines here.
+/// This host's means to run virtual machines.
 #[derive(Clone, Copy, Debug)]
 pub struct Installed {
     version: Option<QemuVersion>,
@@ -25,28 +25,28 @@ pub struct Installed {
 }
 
 impl Installed {
-    /// Asks the installed QEMU for its version, and whether this user may use KVM.
+    /// Asks the installed QEMU for its version, and checks whether this user may use KVM.
     pub fn ask() -> Installed {
         let kvm = File::options().read(true).write(true).open("/dev/kvm").is_ok();
         Installed { version: [PROGRAM, RED_HAT].into_iter().find_map(ask_version), kvm }
     }
 
-    /// One that is not there counts as the newest.
+    /// A missing QEMU counts as the newest.
     fn is_before(self, version: QemuVersion) -> bool {
         self.version.is_some_and(|installed| installed < version)
     }
 
-    /// What makes QEMU connect again: a daemon that is restarted then only costs a pause.
+    /// The option that makes QEMU reconnect: a daemon's restart then costs only a pause.
     pub fn reconnect(self) -> &'static str {
         if self.is_before(RECONNECT_MS) { ",reconnect=1" } else { ",reconnect-ms=1000" }
     }
 
-    /// Without KVM, it crashes when the guest's driver uses the vectors of a vhost-user device.
+    /// Whether it crashes, without KVM, when the guest's driver uses the vectors of a vhost-user device.
     pub fn crashes_with_vectors(self) -> bool {
         !self.kvm && self.is_before(VECTORS)
     }
 
-    /// Why it does not know devices by vfio-user.
+    /// The reason why it lacks vfio-user devices.
     pub fn lacks_vfio_user(self) -> Option<String> {
         let (major, minor) = self.version.filter(|_| self.is_before(VFIO_USER))?;
         Some(format!("QEMU {major}.{minor} is installed, and does not know vfio-user-pci: it takes QEMU 10.1 or newer"))
@@ -73,7 +73,7 @@ pub fn sample(version: QemuVersion, kvm: bool) -> Installed {
 mod tests {
     use super::*;
 
-    /// Objective: versions are read as the programs of distributions print them.
+    /// Objective: versions are parsed as distributions' programs print them.
     #[test]
     fn versions() {
         assert_eq!(parse("QEMU emulator version 7.2.17 (Debian 1:7.2+dfsg-7+deb12u13)"), Some((7, 2)));
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(parse("none"), None);
     }
 
-    /// Objective: each version is told what it knows, with and without KVM; one that is not there counts as new.
+    /// Objective: each version gets options it supports, with and without KVM; a missing one counts as new.
     #[test]
     fn abilities() {
         let abilities = |version, kvm| {

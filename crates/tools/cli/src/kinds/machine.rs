@@ -1,13 +1,13 @@
-//! Virtual machines: programs that run them, and what is printed for them.
+//! Virtual machines: programs that run them, and the output for them.
 
 use super::Installed;
 
-/// The machine that a port is for.
+/// The machine for a port.
 #[derive(Clone, Copy)]
 pub struct Machine<'a> {
-    /// The program that runs it.
+    /// Its virtual machine monitor.
     pub vmm: Vmm,
-    /// Its memory, as in QEMU's -m.
+    /// Its memory, in the form of QEMU's -m.
     pub memory: &'a str,
     /// The QEMU of this host.
     pub installed: Installed,
@@ -27,7 +27,7 @@ pub enum Vmm {
     Uml,
 }
 
-/// What attaches a guest, and what its owner should know besides.
+/// The arguments that attach a guest, and notes for its owner.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Printed {
     /// The arguments.

@@ -1,4 +1,4 @@
-//! What commands say of one kind of port alone: each has a file here.
+//! Output of commands for one kind of port only: each kind has a file here.
 
 mod installed;
 mod machine;
@@ -14,10 +14,10 @@ pub use self::installed::Installed;
 pub use self::machine::{Machine, Printed, Vmm};
 use crate::CliError;
 
-/// A port that any machine can have.
+/// A port suitable for any machine.
 pub const FOR_ANY_MACHINE: &str = "netvale attach vale0 vhost:/run/netvale/vm1.sock";
 
-/// What a port is, in a line.
+/// A port's description, in one line.
 pub fn facts(detail: &PortDetail) -> Option<String> {
     match detail {
         PortDetail::Vxlan(tunnel) => Some(vxlan::facts(tunnel)),
@@ -25,7 +25,7 @@ pub fn facts(detail: &PortDetail) -> Option<String> {
     }
 }
 
-/// A table of what a port has, if it has any.
+/// A table of a port's entries, if it has any.
 pub fn table(detail: &PortDetail) -> Option<String> {
     match detail {
         PortDetail::Vxlan(tunnel) if !tunnel.remotes.is_empty() => Some(vxlan::table(tunnel)),
@@ -33,7 +33,7 @@ pub fn table(detail: &PortDetail) -> Option<String> {
     }
 }
 
-/// The arguments that attach a machine; `None` if no machine can have it.
+/// The arguments that attach a machine; `None` if the port is not for machines.
 pub fn arguments(detail: &PortDetail, machine: Machine<'_>) -> Option<Result<Printed, CliError>> {
     match detail {
         PortDetail::Vhost(device) => Some(Ok(vhost::arguments(device, machine))),

@@ -7,7 +7,8 @@ use crate::CliError;
 
 /// Arguments for a machine.
 pub(super) fn arguments(p: &PtnetInfo, machine: Machine<'_>) -> Result<Printed, CliError> {
-    let (path, vectors) = (&p.path, p.vectors);
+    let path = &p.path;
+    let vectors = p.vectors;
     if let Some(second) = &p.memory {
         let other = "omit --vfio-user where the port is attached";
         return vfio_user::arguments(&[second, path], machine, other);
@@ -38,7 +39,7 @@ mod tests {
     use super::super::installed::sample;
     use super::*;
 
-    /// Objective: a ptnet device has all its vectors; by vfio-user, a QEMU that does not know that is named.
+    /// Objective: a ptnet device has all its vectors; a QEMU without vfio-user gets a note.
     #[test]
     fn ptnet() {
         let info = PtnetInfo { path: "/run/s".into(), vectors: 5, ..PtnetInfo::default() };

@@ -1,9 +1,9 @@
-//! What kinds have in common whose devices are QEMU's by vfio-user.
+//! Common parts of kinds that QEMU attaches as vfio-user devices.
 
 use super::{Machine, Printed, Vmm};
 use crate::CliError;
 
-/// Devices by vfio-user: the machine's memory must be shared, as for vhost ports.
+/// vfio-user devices: the machine's memory must be shared, as for vhost ports.
 pub(super) fn arguments(sockets: &[&str], machine: Machine<'_>, otherwise: &str) -> Result<Printed, CliError> {
     let Machine { vmm, memory, installed } = machine;
     let all = |of: &dyn Fn(&str) -> String| sockets.iter().map(|path| of(path)).collect::<Vec<_>>().join(" ");

@@ -16,7 +16,9 @@ pub(super) fn arguments(v: &VhostInfo, machine: Machine<'_>) -> Printed {
         Vmm::Qemu => Printed { text: qemu(v, memory, installed), notes: note("vectors=0 says that it has none") },
         Vmm::CloudHypervisor => {
             let mode = if v.client { ",vhost_mode=server" } else { "" };
-            let (path, mac, queues) = (&v.path, v.mac, 2 * v.pairs);
+            let path = &v.path;
+            let mac = v.mac;
+            let queues = 2 * v.pairs;
             let net = format!("vhost_user=true,socket={path}{mode},mac={mac},num_queues={queues},queue_size=1024");
             format!("--memory size={memory},shared=on --net {net}").into()
         }
@@ -29,7 +31,9 @@ pub(super) fn arguments(v: &VhostInfo, machine: Machine<'_>) -> Printed {
 }
 
 fn qemu(v: &VhostInfo, memory: &str, installed: Installed) -> String {
-    let (path, mac, pairs) = (&v.path, v.mac, v.pairs);
+    let path = &v.path;
+    let mac = v.mac;
+    let pairs = v.pairs;
     let meet = if v.client { ",server=on,wait=off" } else { installed.reconnect() };
     let queues = if pairs > 1 { format!(",queues={pairs}") } else { String::new() };
     let mq = if pairs > 1 { ",mq=on" } else { "" };
@@ -48,12 +52,14 @@ fn qemu(v: &VhostInfo, memory: &str, installed: Installed) -> String {
     )
 }
 
-/// What a guest's interface has unless it is told otherwise.
+/// A guest interface's MTU by default.
 const ORDINARY_MTU: u32 = 1500;
 
 fn libvirt(v: &VhostInfo, memory: &str) -> String {
-    let (path, mac, pairs) = (&v.path, v.mac, v.pairs);
-    // libvirt sets the MTU of the host's interface, which this kind does not have, and fails; the guest sets its own.
+    let path = &v.path;
+    let mac = v.mac;
+    let pairs = v.pairs;
+    // libvirt sets the MTU of the host's interface, which this kind lacks, and fails; the guest sets its own.
     let mtu = if v.mtu == ORDINARY_MTU {
         String::new()
     } else {
@@ -93,7 +99,7 @@ mod tests {
         VhostInfo { path: "/run/s".into(), client, pairs, mac, mtu: 1500 }
     }
 
-    /// Objective: what a program needs is there: shared memory, the socket, who listens, queues.
+    /// Objective: the arguments contain everything necessary: shared memory, the socket, the listening side, queues.
     #[test]
     fn what_is_needed() {
         let arguments =
@@ -117,8 +123,8 @@ mod tests {
         assert_eq!(arguments(Vmm::Uml, &info(1, false), ""), "virtio_uml.device=/run/s:1");
     }
 
-    /// Objective: an old QEMU without KVM gets a device without vectors, whatever its queues, and its owner is told;
-    /// one that is managed by libvirt is told what its guest needs. Nobody else is told anything.
+    /// Objective: an old QEMU without KVM gets a device without vectors, for any number of queues, and its owner gets a
+    /// note; so does the owner of a guest under libvirt. Others get none.
     #[test]
     fn old_without_kvm() {
         for pairs in [1, 4] {

@@ -1,4 +1,4 @@
-//! `netvale vtep`: other hosts' endpoints of a tunnel.
+//! `netvale vtep`: a tunnel's remote endpoints.
 
 mod check;
 
@@ -56,7 +56,7 @@ struct ListArgs {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No daemon answers, there is no such tunnel, or no endpoint can have that address.
+/// No daemon answers, the tunnel does not exist, or the address is impossible for an endpoint.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let (which, adds) = match &args.command {
         Subcommand::List(args) => return list(args, ctx),
@@ -74,7 +74,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// An endpoint that is to be taken away is one of those that get what goes to all.
+/// Checks that an endpoint to remove is on the flood list.
 fn check_there(remotes: &[VxlanRemote], which: &Which) -> Result<(), CliError> {
     if remotes.iter().any(|one| one.flood && one.vtep == which.vtep) {
         return Ok(());
@@ -107,7 +107,7 @@ fn list(args: &ListArgs, ctx: &Ctx) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the daemon says of a tunnel.
+/// The daemon's description of a tunnel.
 fn tunnel(port: PortInfo, name: &str) -> Result<VxlanInfo, CliError> {
     port.detail::<VxlanInfo>()
         .cloned()
@@ -118,7 +118,7 @@ fn tunnel(port: PortInfo, name: &str) -> Result<VxlanInfo, CliError> {
 mod tests {
     use super::*;
 
-    /// Objective: only what is there can be taken away.
+    /// Objective: only existing endpoints can be removed.
     #[test]
     fn removed() {
         let which = Which { port: "vale0:v".into(), vtep: [10, 0, 0, 2].into(), mac: None };
@@ -131,12 +131,13 @@ mod tests {
         }
     }
 
-    /// Objective: an endpoint alone is added to, and removed from, those that get what goes to all; with an address,
-    /// only that is.
+    /// Objective: an endpoint alone is added to, and removed from, the flood list; with an address, only the address
+    /// is.
     #[test]
     fn changes() {
         let which = |mac| Which { port: "vale0:v".into(), vtep: [10, 0, 0, 2].into(), mac };
-        let (ip, mac) = (IpAddr::from([10, 0, 0, 2]), Mac([2, 0, 0, 0, 0, 9]));
+        let ip = IpAddr::from([10, 0, 0, 2]);
+        let mac = Mac([2, 0, 0, 0, 0, 9]);
         assert_eq!(change(&which(None), true).flood.add, [ip]);
         assert_eq!(change(&which(None), false).flood.remove, [ip]);
         let added = change(&which(Some(mac)), true);

@@ -4,10 +4,12 @@ use netvale_control::types::{VxlanInfo, VxlanRemote};
 
 use crate::grid::{self, Align};
 
-/// What it is, in a line.
+/// A tunnel's description, in one line.
 pub(super) fn facts(tunnel: &VxlanInfo) -> String {
     let how = if tunnel.evpn { ", EVPN" } else { "" };
-    let (local, udp, mtu) = (tunnel.local, tunnel.port, tunnel.mtu);
+    let local = tunnel.local;
+    let udp = tunnel.port;
+    let mtu = tunnel.mtu;
     format!("VNI {}, local {local} port {udp}, MTU {mtu}{how}", tunnel.vni)
 }
 

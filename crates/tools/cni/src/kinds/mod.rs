@@ -1,4 +1,4 @@
-//! What a container gets: a port of one kind, each in a file here.
+//! A container's attachment: a port of one kind, each in a file here.
 //!
 //! | module | what it is |
 //! |---|---|

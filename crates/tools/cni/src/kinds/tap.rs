@@ -14,17 +14,19 @@ use crate::config::Config;
 use crate::error::{CniError, Code, kernel};
 use crate::result::{Addresses, Interface};
 
-/// How long the kernel may take to remove an interface.
+/// Time limit for the kernel to remove an interface.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Makes the TAP, moves it to the container and attaches it as the port of that name. If a step fails, nothing is left.
+/// Makes the TAP, moves it to the container and attaches it as the port of that name. A failed step undoes the earlier
+/// ones.
 ///
 /// # Errors
-/// [`CniError`]: the namespace is none, the container has such an interface, the daemon refuses.
+/// [`CniError`]: the namespace is invalid, the container already has such an interface, the daemon refuses.
 pub fn attach(config: &Config, container: &Container, port: &str, namespace: &Namespace) -> Result<(), CniError> {
     let daemon = Bringing::connect(&config.daemon_dir())?;
     let mac = config.mac(container.mac).map(|mac| mac.0);
-    let (queues, mtu) = (config.queues, config.asked_mtu());
+    let queues = config.queues;
+    let mtu = config.asked_mtu();
     let options = TapOptions { name: container.ifname.clone(), queues, mtu, mac, ..TapOptions::default() };
     let tap = make_tap(namespace, &options)?;
     let options = PortOptions {
@@ -42,7 +44,7 @@ pub fn attach(config: &Config, container: &Container, port: &str, namespace: &Na
 /// The interface's Ethernet address.
 ///
 /// # Errors
-/// [`Code::Kernel`] if it cannot be found.
+/// [`Code::Kernel`] if the interface cannot be found.
 pub fn address(namespace: &Namespace, ifname: &str) -> Result<Mac, CniError> {
     namespace.within(|| {
         let mut netlink = Netlink::open().map_err(kernel("open a netlink socket"))?;
@@ -66,7 +68,7 @@ pub fn configure(namespace: &Namespace, ifname: &str, addresses: &Addresses) -> 
         netlink.bring_up(link.index).map_err(kernel(&format!("bring {ifname} up")))?;
         for route in &addresses.routes {
             match netlink.add_route(link.index, route) {
-                // The kernel made it with the address, or another interface has it.
+                // The kernel added the route with the address, or another interface has it.
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(e) => {
                     let step = format!("add the route to {}/{}", route.to.address, route.to.length);
@@ -79,7 +81,7 @@ pub fn configure(namespace: &Namespace, ifname: &str, addresses: &Addresses) -> 
     })?
 }
 
-/// Waits until the interface is gone, for as long as a kernel that is busy may take.
+/// Waits until the interface is gone, up to the limit for a busy kernel.
 pub fn wait_gone(namespace: &Namespace, ifname: &str) {
     let until = Instant::now() + LIMIT;
     // A namespace that cannot be entered any more has no interfaces.
@@ -91,10 +93,10 @@ pub fn wait_gone(namespace: &Namespace, ifname: &str) {
     });
 }
 
-/// Sees that the interface is there, up, and has what it should have.
+/// Checks that the interface exists, is up, and has its addresses and routes.
 ///
 /// # Errors
-/// [`Code::Broken`] with the first thing that is not as it should be.
+/// [`Code::Broken`] with the first difference.
 pub fn check(namespace: &Namespace, ifname: &str, mac: Option<Mac>, addresses: &Addresses) -> Result<(), CniError> {
     namespace.within(|| {
         let mut netlink = Netlink::open().map_err(kernel("open a netlink socket"))?;

@@ -1,8 +1,9 @@
 //! A vhost-user socket in place of an interface, for a container that is a virtual machine.
 //!
-//! Each port has a folder of its own, with its name, that holds the socket and a file that describes it. A folder that
-//! no container has any more is found by its name. The description has the members that userspace CNI's configuration
-//! data have. It is for others: the folder is the daemon's user's, and nothing in it is believed here.
+//! Each port has a folder of its own, named after it, that holds the socket and a description. The folder of a
+//! container that no longer exists is found by that name. The description has the members of userspace CNI's
+//! configuration data. It is for other programs: the folder belongs to the daemon's user, and this plugin trusts
+//! nothing in it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -20,15 +21,14 @@ use crate::folder::OpenFolder;
 use crate::kata;
 use crate::result::{Addresses, Interface};
 
-/// The file that describes a socket.
+/// Name of the description.
 const DESCRIPTION: &str = "interface.json";
 
 fn folders(config: &Config) -> PathBuf {
     config.socket_dir.clone().unwrap_or_else(|| config.daemon_dir().join("cni"))
 }
 
-/// Attaches the port, with a socket in a folder of its own, and describes it there, and to Kata if the configuration
-/// says so.
+/// Attaches the port, with a socket in its own folder, and writes the description, for Kata too if configured.
 ///
 /// # Errors
 /// [`CniError`]: the folder cannot be made, the daemon refuses.
@@ -69,7 +69,7 @@ pub fn attach(
     Ok(interface)
 }
 
-/// What a program in the container, or a virtual machine's manager, needs to know.
+/// The description for a program in the container, or for a virtual machine manager.
 fn describe(config: &Config, container: &Container, interface: &Interface, addresses: &Addresses) -> Value {
     json!({
         "containerId": container.id,
@@ -87,8 +87,8 @@ fn describe(config: &Config, container: &Container, interface: &Interface, addre
     })
 }
 
-/// Makes a port's folder, in which the daemon can make a socket: it belongs to the daemon's user, as the run directory
-/// does.
+/// Makes a port's folder. It belongs to the daemon's user, as the run directory does, so that the daemon can make a
+/// socket there.
 fn make(config: &Config, port: &str) -> std::io::Result<OpenFolder> {
     let daemon = fs::metadata(config.daemon_dir())?;
     let uid = Uid::from_raw(daemon.uid());
@@ -96,19 +96,19 @@ fn make(config: &Config, port: &str) -> std::io::Result<OpenFolder> {
     OpenFolder::open_or_make(&folders(config), uid, gid)?.inner(port, uid, gid)
 }
 
-/// Removes a port's folder, if it has one, and what else was written for it.
+/// Removes a port's folder, if any, and the port's entries elsewhere.
 pub fn remove(config: &Config, port: &str) {
     let above = folders(config);
     if let Some(dir) = &config.kata_dir {
         kata::forget(dir, &above.join(port));
     }
-    // What cannot be removed now is found again by GC.
+    // GC finds again what cannot be removed now.
     if let Ok(folder) = OpenFolder::open(&above) {
         folder.remove(port);
     }
 }
 
-/// Removes the folders of a network's ports but those of `keep`.
+/// Removes the folders of a network's ports except those of `keep`.
 pub fn keep_only(config: &Config, network: &str, keep: &[String]) {
     let Ok(folder) = OpenFolder::open(&folders(config)) else { return };
     for name in folder.names().iter().filter(|name| name.starts_with(network) && !keep.contains(name)) {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-/// The kind of a device.
+/// The kind of a kernel device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     /// A bridge.
@@ -22,7 +22,7 @@ pub enum Kind {
     Dummy,
     /// An end of a pair.
     Veth,
-    /// Another one.
+    /// Any other kind.
     #[default]
     Other,
 }

@@ -1,4 +1,4 @@
-//! What the kernel says of a device, as far as mirrors are concerned.
+//! The kernel's description of a device, reduced to the needs of mirrors.
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
@@ -13,19 +13,19 @@ use super::{MARK, vxlan};
 /// A device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// Its number.
+    /// Interface index.
     pub index: u32,
     /// Its name.
     pub name: String,
     /// Its kind.
     pub kind: Kind,
-    /// The bridge that it is a port of.
+    /// The bridge whose port it is.
     pub controller: Option<u32>,
     /// Whether it is up.
     pub is_up: bool,
-    /// Whether its bridge takes frames from it.
+    /// Whether its bridge accepts frames from it.
     pub is_open: bool,
-    /// Whether the agent has made it.
+    /// Whether the agent made it.
     pub is_marked: bool,
 }
 
@@ -34,23 +34,30 @@ impl Device {
     #[must_use]
     pub fn read(message: &RouteNetlinkMessage) -> Option<Device> {
         let RouteNetlinkMessage::NewLink(message) = message else { return None };
-        let (mut name, mut kind, mut controller) = (None, Kind::Other, None);
-        let (mut is_marked, mut is_open) = (false, false);
+        let mut name = None;
+        let mut kind = Kind::Other;
+        let mut controller = None;
+        let mut is_marked = false;
+        let mut is_open = false;
         for attribute in &message.attributes {
             match attribute {
                 LinkAttribute::IfName(text) => name = Some(text.clone()),
                 LinkAttribute::IfAlias(text) => is_marked = text == MARK,
                 LinkAttribute::Controller(index) => controller = Some(*index),
-                LinkAttribute::LinkInfo(info) => (kind, is_open) = (kind_of(info), is_open_port(info)),
+                LinkAttribute::LinkInfo(info) => {
+                    kind = kind_of(info);
+                    is_open = is_open_port(info);
+                }
                 _ => {}
             }
         }
-        let (index, is_up) = (message.header.index, message.header.flags.contains(LinkFlags::Up));
+        let index = message.header.index;
+        let is_up = message.header.flags.contains(LinkFlags::Up);
         Some(Device { index, name: name?, kind, controller, is_up, is_open, is_marked })
     }
 }
 
-/// Finds a device by its name.
+/// Finds a device by name.
 pub(super) fn find(netlink: &mut Netlink, name: &str) -> rustix::io::Result<Option<Device>> {
     let mut message = LinkMessage::default();
     message.attributes.push(LinkAttribute::IfName(name.to_owned()));

@@ -7,7 +7,7 @@ use super::*;
 /// Kind and value.
 type Attribute<'a> = (u16, &'a [u8]);
 
-/// A neighbour message as the kernel sends it: header, `ndmsg`, attributes.
+/// A neighbour message as sent by the kernel: header, `ndmsg`, attributes.
 fn message(kind: u16, family: u8, device: u32, state: u16, flags: u8, attributes: &[Attribute<'_>]) -> Vec<u8> {
     let mut body = vec![family, 0, 0, 0];
     body.extend(device.to_ne_bytes());
@@ -27,7 +27,8 @@ fn message(kind: u16, family: u8, device: u32, state: u16, flags: u8, attributes
 }
 
 fn all(bytes: &[u8]) -> Vec<Option<Seen>> {
-    let (mut messages, mut found) = (Messages(bytes), Vec::new());
+    let mut messages = Messages(bytes);
+    let mut found = Vec::new();
     while let Ok(Some(message)) = messages.next() {
         if let NetlinkPayload::InnerMessage(inner) = message.payload {
             found.push(seen(&inner));
@@ -44,11 +45,14 @@ const LLADDR: u16 = 2;
 const MASTER: u16 = 9;
 const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 
-/// Objective: what zebra puts on a VXLAN device (8.4.4 on Linux 6.18: these flags and states) is read as it is meant.
+/// Objective: entries that zebra puts on a VXLAN device (8.4.4 on Linux 6.18: these flags and states) are read
+/// correctly.
 #[test]
 fn of_zebra() {
-    let (vtep, master) = ([10, 0, 0, 2], 7u32.to_ne_bytes());
-    let (address, zero): (Attribute<'_>, Attribute<'_>) = ((LLADDR, &MAC.0), (LLADDR, &[0; 6]));
+    let vtep = [10, 0, 0, 2];
+    let master = 7u32.to_ne_bytes();
+    let address: Attribute<'_> = (LLADDR, &MAC.0);
+    let zero: Attribute<'_> = (LLADDR, &[0; 6]);
     let mut bytes = message(NEW, BRIDGE, 5, 2, 0x10, &[address, (MASTER, &master)]);
     bytes.extend(message(NEW, BRIDGE, 5, 2, 0x12, &[address, (DST, &vtep)]));
     bytes.extend(message(NEW, BRIDGE, 5, 0x40, 0x42, &[address, (DST, &vtep)]));
@@ -57,7 +61,8 @@ fn of_zebra() {
     bytes.extend(message(NEW, 2, 7, 0x40, 0x90, &[(DST, &[192, 168, 0, 1]), address]));
     bytes.extend(message(NEW, 2, 7, 0x20, 0, &[(DST, &[192, 168, 0, 1])]));
     bytes.extend(message(GONE, BRIDGE, 5, 2, 0x12, &[address, (DST, &vtep)]));
-    let (vtep, ip) = (IpAddr::from(vtep), IpAddr::from([192, 168, 0, 1]));
+    let vtep = IpAddr::from(vtep);
+    let ip = IpAddr::from([192, 168, 0, 1]);
     let remote = |sticky| Entry::Remote { device: 5, mac: MAC, vtep, sticky };
     let expected = [
         Seen::Is(Entry::Bridge { device: 5, mac: MAC, sticky: false }),
@@ -72,7 +77,7 @@ fn of_zebra() {
     assert_eq!(all(&bytes), expected.map(Some));
 }
 
-/// Objective: the devices' own addresses, groups, and VTEPs that none can have are no entries; a local neighbour is.
+/// Objective: the devices' own addresses, groups, and impossible VTEPs are no entries; a local neighbour is.
 #[test]
 fn left_out() {
     let master: Attribute<'_> = (MASTER, &[7, 0, 0, 0]);
@@ -97,8 +102,7 @@ fn left_out() {
 }
 
 proptest! {
-    /// Objective: whatever bytes come, reading them ends, without a panic; what is read can be one station's and one
-    /// host's.
+    /// Objective: parsing any bytes ends without a panic; any entry read is a possible station's or host's.
     #[test]
     fn any_bytes(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), kind in 16u16..32, family in prop_oneof![Just(2u8), Just(7), Just(10)]) {
         if bytes.len() >= 17 {
@@ -112,7 +116,7 @@ proptest! {
         }
     }
 
-    /// Objective: the same of messages that are whole, with attributes of any kind and length.
+    /// Objective: the same for well-formed messages with attributes of any kind and length.
     #[test]
     fn any_attributes(family in prop_oneof![Just(2u8), Just(7), Just(10)], state: u16, flags: u8,
         attributes in proptest::collection::vec((0u16..17, proptest::collection::vec(any::<u8>(), 0..20)), 0..6)) {

@@ -20,7 +20,7 @@ struct World {
 }
 
 impl World {
-    /// A VTEP with an address that has an IP address; the daemon was told.
+    /// A VTEP with an address that has an IP address, all sent to the daemon.
     fn told() -> World {
         let mut world = World { tables: Tables::default(), feed: Feed::default(), now: Instant::now() };
         world.come(2);
@@ -59,7 +59,7 @@ impl World {
     }
 }
 
-/// Objective: an address that was withdrawn by itself goes after the pause, and once.
+/// Objective: an address withdrawn by itself is removed after the pause, and once.
 #[test]
 fn withdrawn_by_itself() {
     let mut world = World::told();
@@ -73,7 +73,7 @@ fn withdrawn_by_itself() {
     assert!(world.feed.is_idle());
 }
 
-/// Objective: what is withdrawn with its VTEP is held; what comes back in time was never gone.
+/// Objective: entries withdrawn with their VTEP are held; those that return in time count as never withdrawn.
 #[test]
 fn restart() {
     let mut world = World::told();
@@ -88,8 +88,8 @@ fn restart() {
     assert_eq!(world.feed.told(), Told { vteps: 1, addresses: 1, neighbors: 1, held: 0 });
 }
 
-/// Objective: what does not come back goes when the time is up; the daemon that comes meanwhile is told of what is
-/// held.
+/// Objective: entries that do not return are removed when the time is up; a daemon that connects meanwhile is sent the
+/// held ones.
 #[test]
 fn lost() {
     let mut world = World::told();
@@ -104,7 +104,7 @@ fn lost() {
     assert!(world.feed.everything().is_empty());
 }
 
-/// Objective: what is held can be given up, once; then it is not told any more.
+/// Objective: held entries can be dropped, once, and are then not sent any more.
 #[test]
 fn given_up() {
     let mut world = World::told();
@@ -120,7 +120,7 @@ fn given_up() {
     assert_eq!(world.after(HOLD.as_millis() as u64), vec![]);
 }
 
-/// Objective: an address that moves to another VTEP, even from one that is held, is told immediately.
+/// Objective: an address that moves to another VTEP, even from a held one, is sent immediately.
 #[test]
 fn moves() {
     let mut world = World::told();
@@ -132,7 +132,8 @@ fn moves() {
     assert_eq!(world.after(HOLD.as_millis() as u64), vec![Change::Unflood(vtep(2))]);
 }
 
-/// Objective: an address that becomes local goes immediately, and comes back as a remote one immediately.
+/// Objective: an address that becomes local is removed immediately, and one that becomes remote again is sent
+/// immediately.
 #[test]
 fn local() {
     let mut world = World::told();
@@ -142,7 +143,7 @@ fn local() {
     assert_eq!(world.after(0), vec![Change::Address(MAC, vtep(2), false)]);
 }
 
-/// Objective: a neighbour that becomes a router is told as one.
+/// Objective: a neighbour that becomes a router is sent as one.
 #[test]
 fn router() {
     let mut world = World::told();
@@ -151,7 +152,7 @@ fn router() {
     assert_eq!(world.feed.everything().last(), Some(&Change::Neighbor(ip(), MAC, true)));
 }
 
-/// Objective: withdrawals that do not pause are judged all the same, when they are old.
+/// Objective: withdrawals without a pause are judged at a certain age.
 #[test]
 fn no_pause() {
     let mut world = World::told();
@@ -170,7 +171,7 @@ fn no_pause() {
     assert!((98..103).contains(&told[0].1), "{told:?}");
 }
 
-/// Objective: what is held with its VTEP goes immediately when the VTEP is back without it.
+/// Objective: entries held with their VTEP are removed immediately when the VTEP returns without them.
 #[test]
 fn back_without() {
     let mut world = World::told();
@@ -185,8 +186,7 @@ fn back_without() {
     assert!(world.feed.is_idle());
 }
 
-/// Objective: the withdrawal of a hundred thousand addresses, one after the other, is no more work for each than the
-/// withdrawal of one.
+/// Objective: each withdrawal among a hundred thousand successive ones costs no more work than a single one.
 #[test]
 fn many() {
     const MANY: u32 = 100_000;
@@ -204,11 +204,11 @@ fn many() {
         assert_eq!(world.after(0), vec![]);
     }
     assert_eq!(world.after(500).len(), MANY as usize);
-    // Looking at all of them each time would take minutes.
+    // Checking all of them each time would take minutes.
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }
 
-/// Objective: without a hold time, withdrawals are passed on as they come.
+/// Objective: without a hold time, withdrawals are passed on as they arrive.
 #[test]
 fn without_hold() {
     let mut world = World::told();

@@ -18,7 +18,7 @@ fn listed(macs: &[Mac]) -> Listed {
     listed
 }
 
-/// Tables with the address as a local one.
+/// Tables that hold the address as a local one.
 fn local() -> Tables {
     let mut tables = Tables::default();
     tables.put(Fact::Place(MAC, Place::Local { sticky: false }));
@@ -32,8 +32,7 @@ fn make_remote(tables: &mut Tables, mac: Mac) {
     tables.put(Fact::Neighbor(ip(), Some(Neighbor { mac, remote: true, router: false })));
 }
 
-/// Objective: an address and its IP address are added, in that order, and removed in the other one; nothing is done
-/// twice.
+/// Objective: an address and its IP address are added, in that order, and removed in reverse; no change is repeated.
 #[test]
 fn comes_and_goes() {
     let add = vec![Act::AddAddress { mac: MAC, sticky: false, moves: false }, Act::AddNeighbor(ip(), MAC, false)];
@@ -48,7 +47,7 @@ fn comes_and_goes() {
     assert_eq!(Listed::default().plan(&local(), false), vec![]);
 }
 
-/// Objective: an address that says to be a router is announced as one, and as none when it says so.
+/// Objective: an address that claims to be a router is announced as one, and no longer once it withdraws the claim.
 #[test]
 fn routers() {
     let router = |routers| LocalAddress { mac: MAC, ips: vec![ip()], routers, sticky: false };
@@ -62,7 +61,7 @@ fn routers() {
     assert_eq!(listed.plan(&tables, false), vec![Act::AddNeighbor(ip(), MAC, false)]);
 }
 
-/// Objective: while what a fresh daemon does not list is kept, what it has listed itself and drops is not.
+/// Objective: addresses that a fresh daemon has not listed are kept; those that it has listed and dropped are not.
 #[test]
 fn kept_and_dropped() {
     let mut listed = listed(&[MAC]);
@@ -75,11 +74,12 @@ fn kept_and_dropped() {
     assert_eq!(listed.plan(&tables, false), vec![Act::RemoveAddress(OTHER)]);
 }
 
-/// Objective: an address that zebra has made remote is not taken back by the list of before, but by one that has it
-/// again.
+/// Objective: an address that zebra has made remote is not taken back by the previous list, but by a new one that
+/// contains it.
 #[test]
 fn moves_away_and_back() {
-    let (mut tables, mut listed) = (local(), listed(&[MAC]));
+    let mut tables = local();
+    let mut listed = listed(&[MAC]);
     make_remote(&mut tables, MAC);
     listed.note(Key::Address(MAC), &tables);
     listed.note(Key::Neighbor(ip()), &tables);
@@ -91,29 +91,31 @@ fn moves_away_and_back() {
     assert_eq!(listed.plan(&tables, false), back);
 }
 
-/// Objective: an IP address that zebra has given to a remote address is not claimed for the local one that had it,
+/// Objective: an IP address that zebra has given to a remote address is not claimed for its former local address,
 /// however often it is listed.
 #[test]
 fn ip_moves_away() {
-    let (mut tables, mut listed) = (local(), listed(&[MAC]));
+    let mut tables = local();
+    let mut listed = listed(&[MAC]);
     make_remote(&mut tables, OTHER);
     listed.note(Key::Neighbor(ip()), &tables);
     for _ in 0..3 {
         assert_eq!(listed.plan(&tables, false), vec![]);
         listed.take(list(&[MAC]));
     }
-    // It is somebody else's here.
+    // Another local address has it.
     let third = Mac([2, 0, 0, 0, 0, 3]);
     listed.take(vec![LocalAddress { mac: third, ips: vec![ip()], sticky: true, ..LocalAddress::default() }]);
     assert!(listed.plan(&tables, false).contains(&Act::AddNeighbor(ip(), third, false)));
     assert!(listed.plan(&tables, false).contains(&Act::AddAddress { mac: third, sticky: true, moves: false }));
 }
 
-/// Objective: an IP address that was lost to a remote address, and is then left with a local one that does not have it
-/// any more, is taken from that one, and given back to the one that is listed with it; then nothing more is to be done.
+/// Objective: an IP address lost to a remote address, and later found at a local address no longer listed with it, is
+/// removed there and given back to the address listed with it; then nothing is left to do.
 #[test]
 fn left_with_another() {
-    let (mut tables, mut listed) = (local(), listed(&[MAC]));
+    let mut tables = local();
+    let mut listed = listed(&[MAC]);
     make_remote(&mut tables, OTHER);
     listed.note(Key::Neighbor(ip()), &tables);
     let mut tables = local();
@@ -126,7 +128,8 @@ fn left_with_another() {
     assert_eq!(listed.plan(&local(), false), vec![]);
 }
 
-/// Objective: what no station can have is not taken from the daemon, either; an IP address is one address's.
+/// Objective: impossible station addresses are not accepted from the daemon either; an IP address belongs to one
+/// address.
 #[test]
 fn checked() {
     let bad_ips = ["0.0.0.0", "224.0.0.1", "255.255.255.255", "ff02::1", "::"].map(|ip| ip.parse().unwrap());

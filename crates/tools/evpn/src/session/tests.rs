@@ -6,7 +6,7 @@ use netvale_control::types::Mac;
 
 use super::*;
 
-/// A daemon that gives the prepared answers, one for each request; returns the requests.
+/// A daemon that sends the prepared answers, one per request; returns the requests.
 fn daemon(answers: Vec<&'static str>) -> (tempfile::TempDir, JoinHandle<Vec<Value>>) {
     let dir = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(dir.path().join(CONTROL_SOCKET)).unwrap();
@@ -23,7 +23,7 @@ fn daemon(answers: Vec<&'static str>) -> (tempfile::TempDir, JoinHandle<Vec<Valu
     (dir, thread)
 }
 
-/// Objective: ports with EVPN are found among others; those with a VNI that there is not are left out.
+/// Objective: ports with EVPN are found among others; those with an invalid VNI are skipped.
 #[test]
 fn ports() {
     let (dir, thread) = daemon(vec![
@@ -36,7 +36,7 @@ fn ports() {
     assert_eq!(thread.join().unwrap()[0]["method"], "port.list");
 }
 
-/// Objective: a notification before an answer is kept; asking for the list takes it back.
+/// Objective: a notification before an answer is kept; requesting the list clears it.
 #[test]
 fn notifications() {
     let (dir, thread) = daemon(vec![
@@ -44,7 +44,8 @@ fn notifications() {
         r#"{"jsonrpc":"2.0","id":ID,"result":{"generation":9,"addresses":[{"mac":"02:00:00:00:00:01","ips":["fe80::1"]}]}}"#,
     ]);
     let mut session = Session::connect(dir.path()).unwrap();
-    let (mac, ip) = (Mac([2, 0, 0, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+    let mac = Mac([2, 0, 0, 0, 0, 1]);
+    let ip = IpAddr::from([10, 0, 0, 2]);
     let changes = [Change::Flood(ip), Change::Address(mac, ip, true), Change::NoNeighbor(ip)];
     session.set("vale0:vx", true, &changes).unwrap();
     assert_eq!(session.changed().get("vale0:vx"), Some(&9));
@@ -59,7 +60,7 @@ fn notifications() {
     assert_eq!(requests[1]["params"], serde_json::json!({ "port": "vale0:vx", "watch": true, "since": 8 }));
 }
 
-/// Objective: a refusal is one, an answer that is none is told apart, and an end of the connection is seen.
+/// Objective: a refusal, a malformed answer and an end of the connection are distinct errors.
 #[test]
 fn errors() {
     let (dir, thread) = daemon(vec![

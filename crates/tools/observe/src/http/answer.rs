@@ -1,46 +1,46 @@
-//! An *answer* to a request: its *status*, the type of its body, and the body: a text that several connections may
-//! share, or *parts* that are made while they are sent.
+//! An *answer* to a request: *status*, content type and body. The body is a text that several connections may share, or
+//! *parts* made while they are sent.
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// Type of a body that is a sentence for people.
+/// Type of a plain-text body for people.
 pub const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// How a request went (RFC 9110 section 15).
+/// Status codes (RFC 9110 section 15).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// 200.
     Ok,
-    /// 400: no request.
+    /// 400: malformed request.
     BadRequest,
-    /// 401: the request has no right to it.
+    /// 401: the request lacks authorization.
     Unauthorized,
-    /// 403: the request comes from somebody else's page.
+    /// 403: another origin's page made the request.
     Forbidden,
-    /// 404: there is no such page.
+    /// 404: no such page.
     NotFound,
     /// 405: neither GET nor HEAD.
     MethodNotAllowed,
-    /// 408: it did not arrive in time.
+    /// 408: the request did not arrive in time.
     RequestTimeout,
     /// 413: a request with a body.
     ContentTooLarge,
-    /// 421: the request is for another server.
+    /// 421: the request is for another host.
     Misdirected,
-    /// 429: more than may be at a time.
+    /// 429: a limit on simultaneous or frequent requests is reached.
     TooMany,
-    /// 431: a head that is too long.
+    /// 431: the head is too long.
     HeadTooLarge,
-    /// 503: what would be answered with cannot be had now.
+    /// 503: the data for the answer is unavailable now.
     Unavailable,
-    /// 505: another HTTP than 1.0 and 1.1.
+    /// 505: an HTTP version other than 1.0 and 1.1.
     VersionNotSupported,
 }
 
 impl Status {
-    /// Code and phrase.
+    /// Code and reason phrase.
     #[must_use]
     pub const fn line(self) -> &'static str {
         match self {
@@ -61,20 +61,20 @@ impl Status {
     }
 }
 
-/// Parts of a body whose length nobody knows before its end.
+/// Parts of a body whose length is unknown before its end.
 pub trait Parts {
-    /// The next part, empty if there is nothing for now, which is said within a second; `None`: it was the last one.
+    /// The next part; empty, within a second, without one yet; `None` after the last.
     ///
     /// # Errors
-    /// The body ends too early, which its receiver is told.
+    /// The body ends early, which its receiver can detect.
     fn next(&mut self) -> io::Result<Option<Vec<u8>>>;
 }
 
-/// What an answer consists of, besides its head.
+/// The body of an answer.
 pub enum Body {
-    /// All of it.
+    /// The whole text.
     Whole(Arc<str>),
-    /// To be made while it is sent.
+    /// Parts made while they are sent.
     InParts(Box<dyn Parts>),
 }
 
@@ -90,11 +90,11 @@ impl fmt::Debug for Body {
 /// An answer.
 #[derive(Debug)]
 pub struct Answer {
-    /// How it went.
+    /// Its status.
     pub status: Status,
     /// Type of the body (RFC 9110 section 8.3).
     pub content_type: &'static str,
-    /// More lines of the head, each with its end.
+    /// Further lines of the head, each with its line end.
     pub fields: &'static str,
     /// The body.
     pub body: Body,
@@ -112,14 +112,14 @@ impl Answer {
         Answer { status: Status::Ok, content_type, fields: "", body: Body::InParts(parts) }
     }
 
-    /// An answer that only says how it went, and `why` if that is not empty.
+    /// An answer with a status only, and `why` if that is not empty.
     #[must_use]
     pub fn only(status: Status, why: &str) -> Answer {
         let body = if why.is_empty() { format!("{}\n", status.line()) } else { format!("{}: {why}\n", status.line()) };
         Answer { status, content_type: PLAIN, fields: "", body: Body::Whole(body.into()) }
     }
 
-    /// The same with more lines in its head, each with its end.
+    /// Adds lines to the head, each with its line end.
     #[must_use]
     pub fn with(self, fields: &'static str) -> Answer {
         Answer { fields, ..self }
@@ -151,7 +151,7 @@ impl Answer {
 mod tests {
     use super::*;
 
-    /// Objective: the head says how long the body is in bytes, and what may be asked where that was wrong.
+    /// Objective: the head gives the body's length in bytes and, for a wrong method, the allowed ones.
     #[test]
     fn heads() {
         let head = Answer::page(PLAIN, "größer\n").head();

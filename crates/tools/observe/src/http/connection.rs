@@ -1,4 +1,4 @@
-//! One *connection*: a request is read, its answer is sent, each within its time, however slowly the client is.
+//! One *connection*: reads a request and sends its answer, each within a time limit, however slow the client.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -12,22 +12,21 @@ use crate::http::handler::Handler;
 use crate::http::head::{Head, MAX_HEAD, Method};
 use crate::http::visitors::{Owed, Visitor};
 
-/// Time for a request to arrive.
+/// Time limit for a request to arrive.
 pub const REQUEST_TIME: Duration = Duration::from_secs(2);
-/// Time for an answer to be taken.
+/// Time limit for the client to take an answer.
 pub const ANSWER_TIME: Duration = Duration::from_secs(10);
-/// Time for the client to close once it has everything.
+/// Time limit for the client to close after the last byte.
 const CLOSING_TIME: Duration = Duration::from_secs(1);
-/// Most bytes that are still taken from a client that was refused, so that it reads the reason before its connection is
-/// gone.
+/// Maximum bytes still read from a refused client, so that it reads the reason before its connection is reset.
 const MAX_REST: usize = 256 * 1024;
 
 /// Time limits of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// For a request to arrive.
+    /// For the request to arrive.
     pub request: Duration,
-    /// For an answer to be taken.
+    /// For the client to take the answer.
     pub answer: Duration,
 }
 
@@ -37,7 +36,7 @@ impl Default for Limits {
     }
 }
 
-/// Serves a client to its end.
+/// Serves a client until its connection ends.
 pub fn serve(client: &Visitor, handler: &dyn Handler, limits: Limits) {
     let is_head = |head: &Head| head.method == Method::Head;
     let received = receive(client, Instant::now() + limits.request);
@@ -47,21 +46,22 @@ pub fn serve(client: &Visitor, handler: &dyn Handler, limits: Limits) {
         Ok(None) => return,
         Err(status) => (Answer::only(status, ""), false),
     };
-    let (head, deadline) = (answer.head(), Instant::now() + limits.answer);
+    let head = answer.head();
+    let deadline = Instant::now() + limits.answer;
     client.now(Owed::ToTake);
     let sent = send_all(client, head.as_bytes(), deadline).and_then(|()| match answer.body {
         _ if without_body => Ok(()),
         Body::Whole(text) => send_all(client, text.as_bytes(), deadline),
         Body::InParts(parts) => send_parts(client, parts, limits.answer),
     });
-    // Who has been slow once is not waited for again.
+    // A client that was slow once gets no further wait.
     if sent.is_ok() && answer.status != Status::RequestTimeout {
         client.now(Owed::ToSpeak);
         part(client, Instant::now() + CLOSING_TIME);
     }
 }
 
-/// What is answered: nothing but why not, if another server is meant.
+/// The handler's answer, or a refusal if the request is for another host.
 fn judged(head: &Head, handler: &dyn Handler) -> Answer {
     match handler.hosts().judge(head) {
         Ok(()) => handler.answer(head),
@@ -69,8 +69,8 @@ fn judged(head: &Head, handler: &dyn Handler) -> Answer {
     }
 }
 
-/// Sends parts as chunks (RFC 9112 section 7.1), each within its time. A client that goes is noticed between them. A
-/// body that fails has no last chunk.
+/// Sends parts as chunks (RFC 9112 section 7.1), each within the time limit. Between them it detects a client that has
+/// closed. A body that fails has no last chunk.
 fn send_parts(client: &Visitor, mut parts: Box<dyn Parts>, limit: Duration) -> Result<(), Errno> {
     loop {
         client.now(Owed::Not);
@@ -99,12 +99,12 @@ fn has_gone(socket: impl AsFd) -> bool {
     }
 }
 
-/// Receives a request; `None`: the client has gone.
+/// Receives a request; `None`: the client closed.
 fn receive(socket: impl AsFd, deadline: Instant) -> Result<Option<Head>, Status> {
     let mut bytes = [0; MAX_HEAD];
     let mut len = 0;
     loop {
-        // The rest is empty only once the head is too long, which parsing says.
+        // The slice is empty only if the head is too long, which parsing reports.
         match take(&socket, bytes.get_mut(len..).unwrap_or_default(), deadline) {
             Ok(0) => return Ok(None),
             Ok(more) => len += more,
@@ -117,7 +117,7 @@ fn receive(socket: impl AsFd, deadline: Instant) -> Result<Option<Head>, Status>
     }
 }
 
-/// Receives some bytes, as soon as there are any.
+/// Receives bytes, as soon as any arrive.
 fn take(socket: impl AsFd, into: &mut [u8], deadline: Instant) -> Result<usize, Errno> {
     loop {
         ready(&socket, PollFlags::IN, deadline)?;
@@ -141,13 +141,14 @@ fn send_all(socket: impl AsFd, mut bytes: &[u8], deadline: Instant) -> Result<()
     Ok(())
 }
 
-/// Ends a connection so that nothing that is on its way to the client is lost: a socket that is closed with bytes
-/// unread resets the connection, which takes from the client what it has not read.
+/// Ends a connection without loss of data on its way to the client: closing a socket with unread bytes resets the
+/// connection, and the client loses what it has not read.
 fn part(socket: impl AsFd, deadline: Instant) {
     if shutdown(&socket, Shutdown::Write).is_err() {
         return;
     }
-    let (mut bytes, mut rest) = ([0; 4096], MAX_REST);
+    let mut bytes = [0; 4096];
+    let mut rest = MAX_REST;
     while let Ok(len @ 1..) = take(&socket, &mut bytes, deadline) {
         rest = rest.saturating_sub(len);
         if rest == 0 {
@@ -156,7 +157,7 @@ fn part(socket: impl AsFd, deadline: Instant) {
     }
 }
 
-/// Waits until the socket has or takes bytes.
+/// Waits until the socket is ready for `flags`.
 fn ready(socket: impl AsFd, flags: PollFlags, deadline: Instant) -> Result<(), Errno> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());

@@ -1,4 +1,4 @@
-//! A *handler*: what makes answers out of requests.
+//! A *handler*: turns requests into answers.
 
 use crate::http::answer::Answer;
 use crate::http::head::Head;
@@ -6,7 +6,7 @@ use crate::http::hosts::ServerNames;
 
 /// Answers requests, several at a time.
 pub trait Handler: Send + Sync {
-    /// The hosts that it answers as: requests to others do not get to it.
+    /// Its host names: requests to other hosts do not reach it.
     fn hosts(&self) -> &ServerNames;
 
     /// Answers a request.

@@ -2,17 +2,17 @@
 
 use crate::http::answer::Status;
 
-/// Most bytes of a request's head.
+/// Maximum bytes of a request's head.
 pub const MAX_HEAD: usize = 8192;
-/// Most fields of a request.
+/// Maximum number of fields of a request.
 pub const MAX_FIELDS: usize = 64;
 
-/// What a request is for.
+/// A request's method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// The answer with its body.
+    /// GET: the answer with its body.
     Get,
-    /// The answer without its body.
+    /// HEAD: the answer without its body.
     Head,
 }
 
@@ -23,17 +23,17 @@ pub struct Head {
     pub method: Method,
     /// The path, without a query.
     pub path: String,
-    /// The query, as it came.
+    /// The query, undecoded.
     pub query: String,
-    /// Names, in lower case, and values of all fields, in the order in which they came.
+    /// Names, in lower case, and values of all fields, in order of arrival.
     pub fields: Vec<(String, String)>,
 }
 
 impl Head {
-    /// Parses what has come of a request so far; `None`: more has to come.
+    /// Parses the bytes of a request received so far; `None`: incomplete.
     ///
     /// # Errors
-    /// The status to answer with, if it is no request or not one for this server.
+    /// The status to answer with if the request is malformed or not for this server.
     pub fn parse(bytes: &[u8]) -> Result<Option<Head>, Status> {
         let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
         let mut request = httparse::Request::new(&mut fields);
@@ -62,25 +62,25 @@ impl Head {
         };
         let fields: Vec<_> = request.headers.iter().map(field).collect::<Result<_, Status>>()?;
         let head = Head { method, path: path.to_owned(), query: query.to_owned(), fields };
-        // Who sends one is not answered before it is read, and nobody has a reason to send one.
+        // A client that sends a body gets no answer before it is read, and no client has a reason to send one.
         let has_body =
             head.all("transfer-encoding").next().is_some() || head.all("content-length").any(|len| len != "0");
         if has_body { Err(Status::ContentTooLarge) } else { Ok(head) }
     }
 
-    /// The values of all fields of that name, which is in lower case.
+    /// The values of all fields of a name in lower case.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> + 'a {
         self.fields.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// The value of the field of that name, if there is exactly one.
+    /// The value of the field of that name, if exactly one exists.
     #[must_use]
     pub fn only<'a>(&'a self, name: &'a str) -> Option<&'a str> {
         let mut all = self.all(name);
         all.next().filter(|_| all.next().is_none())
     }
 
-    /// A parameter of the query, decoded; `None`: it is not there, there several times, or no text.
+    /// A parameter of the query, decoded; `None` if missing, repeated, or not text.
     #[must_use]
     pub fn parameter(&self, name: &str) -> Option<String> {
         let pairs = self.query.split('&').filter_map(|pair| pair.split_once('='));
@@ -89,10 +89,11 @@ impl Head {
     }
 }
 
-/// A text that was percent-encoded (RFC 3986 section 2.1).
+/// Decodes percent-encoded text (RFC 3986 section 2.1).
 fn decoded(text: &str) -> Option<String> {
     let digit = |byte: Option<&u8>| char::from(*byte?).to_digit(16).map(|digit| digit as u8);
-    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {
         if *first == b'%' {
             bytes.push(16 * digit(after.first())? + digit(after.get(1))?);
@@ -114,7 +115,7 @@ mod tests {
         Head::parse(text.as_bytes())
     }
 
-    /// Objective: method, path and fields are read, however they are spelled.
+    /// Objective: method, path and fields are parsed in any spelling.
     #[test]
     fn request() {
         let head = parse("GET /metrics?name=x HTTP/1.1\r\nHost: a\r\nACCEPT:  text/plain \r\naccept: */*\r\n\r\n");
@@ -126,7 +127,8 @@ mod tests {
         assert_eq!(parse(""), Ok(None));
     }
 
-    /// Objective: parameters are found by name and decoded; what is no text, or there twice, is not there.
+    /// Objective: parameters are found by name and decoded; repeated ones, and ones that are not text, count as
+    /// missing.
     #[test]
     fn parameters() {
         let head =
@@ -140,7 +142,7 @@ mod tests {
         assert_eq!((head.only("host"), head.only("origin")), (Some("a"), None));
     }
 
-    /// Objective: what is no request for this server is refused with the status that says why.
+    /// Objective: a malformed request, or one for another server, is refused with a status that gives the reason.
     #[test]
     fn refused() {
         let of = |text: &str| parse(text).expect_err("refused");
@@ -156,8 +158,8 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: any bytes are a head, part of one, or refused; a whole request stays whole however much of it is
-        /// seen before.
+        /// Objective: any bytes are a head, part of one, or refused; a whole request parses the same whatever parts of
+        /// it were parsed before.
         #[test]
         fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = Head::parse(&bytes);

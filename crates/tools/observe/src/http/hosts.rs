@@ -1,9 +1,9 @@
-//! The *server names*: names and addresses under which a server answers. Each request says under which one it was made
-//! (`Host`, RFC 9110 section 7.2).
+//! The *server names*: names and addresses under which a server answers. Each request names its host (`Host`, RFC 9110
+//! section 7.2).
 //!
-//! A browser lets every page that its user opens send requests to every address, so that a connection from the loopback
-//! is no sign of trust. A page that has its own name resolve to this server's address (DNS rebinding) could even read
-//! the answers; but it asks under its own name.
+//! A browser lets every page that its user opens send requests to every address, so a connection from the loopback is
+//! no proof of trust. A page that has its own name resolve to this server's address (DNS rebinding) could even read the
+//! answers; but its requests carry its own name.
 
 use std::net::IpAddr;
 
@@ -11,17 +11,17 @@ use crate::http::answer::Status;
 use crate::http::head::Head;
 use crate::http::listener::{Listener, Place};
 
-/// What a server is called.
+/// The names and addresses of a server.
 #[derive(Clone, Debug, Default)]
 pub struct ServerNames {
-    /// Addresses that it listens at.
+    /// Its listen addresses.
     addresses: Vec<IpAddr>,
-    /// Names that it has besides `localhost`.
+    /// Its names besides `localhost`.
     names: Vec<String>,
 }
 
 impl ServerNames {
-    /// The hosts of a server with these listeners, which has those names besides.
+    /// The hosts of a server with these listeners and additional names.
     #[must_use]
     pub fn of(listeners: &[Listener], names: &[String]) -> ServerNames {
         ServerNames::at(listeners.iter().filter_map(Listener::place), names)
@@ -36,22 +36,22 @@ impl ServerNames {
         ServerNames { addresses: places.filter_map(address).collect(), names }
     }
 
-    /// Whether a request was made to this server.
+    /// Checks that a request is for this server.
     ///
     /// # Errors
-    /// It was made to another one, to none, or to several: the status that says so.
+    /// The status for a request to another host, to none, or to several.
     pub fn judge(&self, head: &Head) -> Result<(), Status> {
         let is_own = head.only("host").is_some_and(|host| self.has(host));
         if is_own { Ok(()) } else { Err(Status::Misdirected) }
     }
 
-    /// Whether a `Host` is this server. The port is not looked at: it may be forwarded from another one.
+    /// Whether a `Host` is this server. Ignores the port: it may be forwarded from another one.
     fn has(&self, host: &str) -> bool {
         let name = name_of(host).to_ascii_lowercase();
         if name == "localhost" || self.names.contains(&name) {
             return true;
         }
-        // Names that are addresses are resolved by nobody.
+        // Address literals are never resolved.
         let address = name.parse::<IpAddr>();
         address.is_ok_and(|ip| ip.is_loopback() || self.addresses.iter().any(|own| *own == ip || own.is_unspecified()))
     }
@@ -81,7 +81,8 @@ mod tests {
         hosts.judge(&Head::parse(text.as_bytes()).expect("a request").expect("a whole one"))
     }
 
-    /// Objective: who asks this server under one of its names is answered; a name that was made to point here is not.
+    /// Objective: a request under one of the server's names is answered; one under a name rebound to its address is
+    /// not.
     #[test]
     fn own_and_others() {
         let loopback = at("tcp:127.0.0.1:9848", &["Switch.example"]);

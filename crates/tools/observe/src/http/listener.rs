@@ -11,7 +11,7 @@ use std::str::FromStr;
 use rustix::fs::Mode;
 use rustix::net::sockopt;
 
-/// Where to listen.
+/// A listen address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// `unix:PATH`.
@@ -20,7 +20,7 @@ pub enum Place {
     Tcp(SocketAddr),
 }
 
-/// Not a place.
+/// A text that does not parse as a place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} is neither unix:/PATH nor tcp:ADDRESS:PORT, such as tcp:127.0.0.1:9847 or tcp:[::1]:9847")]
 pub struct BadPlace(String);
@@ -47,7 +47,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// A place at which nobody can listen.
+/// A place whose socket cannot be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen at {place}: {source}")]
 pub struct ListenError {
@@ -55,7 +55,7 @@ pub struct ListenError {
     source: std::io::Error,
 }
 
-/// A listening socket that does not block. Its file goes with it, if it has made one.
+/// A non-blocking listening socket. Dropping it removes the socket file that it made.
 #[derive(Debug)]
 pub struct Listener {
     fd: OwnedFd,
@@ -63,10 +63,10 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at a place; a UNIX socket gets that mode.
+    /// Listens at a place; a UNIX socket gets the given mode.
     ///
     /// # Errors
-    /// [`ListenError`] if that cannot be: somebody else listens there, or there is no right to.
+    /// [`ListenError`] if the place is in use or permission is missing.
     pub fn bind(place: &Place, mode: u32) -> Result<Listener, ListenError> {
         let failed = |source| ListenError { place: place.clone(), source };
         match place {
@@ -78,10 +78,10 @@ impl Listener {
         }
     }
 
-    /// A socket that a service manager has bound.
+    /// Takes over a socket that a service manager has bound.
     ///
     /// # Errors
-    /// It is no stream socket that listens.
+    /// It is not a listening stream socket.
     pub fn passed(fd: OwnedFd) -> std::io::Result<Listener> {
         if !sockopt::socket_acceptconn(&fd)? || sockopt::socket_type(&fd)? != rustix::net::SocketType::STREAM {
             return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a listening stream socket"));
@@ -90,7 +90,7 @@ impl Listener {
         Ok(Listener { fd, own: None })
     }
 
-    /// Where it listens: with the port that the kernel has chosen, if that was left to it.
+    /// Its place, with the port that the kernel chose if none was given.
     #[must_use]
     pub fn place(&self) -> Option<Place> {
         let address = rustix::net::getsockname(&self.fd).ok()?;
@@ -110,19 +110,18 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // Somebody else may have removed it.
+        // The file may already be removed.
         let _ = self.own.as_ref().map(std::fs::remove_file);
     }
 }
 
 fn bind_unix(path: &Path, mode: u32) -> std::io::Result<Listener> {
-    // The socket of a process that was killed is in the way. One that somebody listens at stays, and so does a file
-    // that is no socket.
+    // A killed process leaves its socket behind. A socket with a listener stays, and so does any other file.
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
     if is_socket && UnixStream::connect(path).is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionRefused) {
         std::fs::remove_file(path)?;
     }
-    // Nobody connects before the socket has its mode.
+    // No client connects before the socket has its mode.
     let before = rustix::process::umask(Mode::from_bits_retain(0o177));
     let bound = UnixListener::bind(path);
     rustix::process::umask(before);
@@ -137,7 +136,7 @@ fn bind_unix(path: &Path, mode: u32) -> std::io::Result<Listener> {
 mod tests {
     use super::*;
 
-    /// Objective: places are read and written alike; what is none is refused.
+    /// Objective: places parse from the text they print; anything else is refused.
     #[test]
     fn places() {
         for text in ["unix:/run/a.sock", "tcp:127.0.0.1:9847", "tcp:[::1]:9847"] {
@@ -150,8 +149,8 @@ mod tests {
         }
     }
 
-    /// Objective: a UNIX socket has its mode, is removed in the end, takes the place of a dead one and of no living
-    /// one, nor of a file.
+    /// Objective: a UNIX socket has its mode, is removed at the end, and replaces a dead socket but neither a live one
+    /// nor a file.
     #[test]
     fn unix() {
         let dir = tempfile::tempdir().expect("a folder");
@@ -170,7 +169,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).expect("still there"), "kept");
     }
 
-    /// Objective: what a service manager passes is taken if it listens.
+    /// Objective: a service manager's socket is accepted if it listens.
     #[test]
     fn passed() {
         let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");

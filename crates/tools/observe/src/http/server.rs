@@ -1,4 +1,4 @@
-//! The loop that accepts connections, and gives each to a thread.
+//! The loop that accepts connections and gives each a thread.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::http::handler::Handler;
 use crate::http::listener::Listener;
 use crate::http::visitors::Visitors;
 
-/// Pause without new connections when the kernel has no room for one.
+/// Pause before accepting again when the kernel has no resources for a connection.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until `stop` is readable.
@@ -28,7 +28,7 @@ pub fn run(
 ) -> std::io::Result<()> {
     let visitors = Visitors::new()?;
     let mut paused: Option<Instant> = None;
-    // Whether somebody has been seen to wait while all places were taken.
+    // Whether a client was seen waiting while all places were taken.
     let mut is_waiting = false;
     loop {
         let is_full = visitors.are_taken();
@@ -53,7 +53,7 @@ pub fn run(
     }
 }
 
-/// Waits for one of them; which of them are readable, in their order.
+/// Waits for any of the descriptors. Returns which are readable, in their order.
 fn wait(
     stop: BorrowedFd<'_>,
     ended: &OwnedFd,
@@ -68,12 +68,12 @@ fn wait(
         Ok(_) | Err(Errno::INTR) => {}
         Err(errno) => return Err(errno.into()),
     }
-    // How many have ended, the count says.
+    // The count itself is not needed.
     let _ = rustix::io::read(ended, &mut [0; 8]);
     Ok(polled.iter().map(|one| !one.revents().is_empty()).collect())
 }
 
-/// Accepts a connection. Fails when there is no room for one.
+/// Accepts a connection. Fails without resources for one.
 fn accept(listener: &Listener, handler: &Arc<dyn Handler>, limits: Limits, visitors: &Arc<Visitors>) -> Result<(), ()> {
     let socket = match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
         Ok(socket) => socket,

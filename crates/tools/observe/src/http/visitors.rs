@@ -1,9 +1,8 @@
-//! *Visitors*: clients that have a place, of which there are some at a time; and which *visit* ends early when all
-//! places are taken and another client waits. What a visitor *owes* says how long it is waited for then.
+//! *Visitors*: clients that hold one of a limited number of places, and the *visit* to end early when all places are
+//! taken and another client waits. The action that a visitor *owes* decides how long it may then take.
 //!
-//! As long as there is room, a visitor may be as slow as [`connection::Limits`](crate::http::connection::Limits) let
-//! it. Where there is none, who holds a place without getting on keeps out others, who have done nothing but come
-//! later.
+//! While there is room, a visitor may be as slow as [`connection::Limits`](crate::http::connection::Limits) allow.
+//! Without room, a visitor that makes no progress keeps out others, whose only fault is arriving later.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,38 +12,38 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{Shutdown, shutdown};
 
-/// Most connections at a time; the next ones wait in the kernel until one has ended, which each does within its time
-/// limits.
+/// Maximum number of connections at a time; further ones wait in the kernel until one ends, which each does within its
+/// time limits.
 pub const MAX_CONNECTIONS: usize = 32;
-/// Time to say a request, and to close when everything was sent, while others wait. Who wants something says so with
-/// the first packet.
+/// Time to send a request, and to close after the whole answer was sent, while others wait. A client in earnest sends
+/// its request with the first packet.
 pub const CROWDED_REQUEST: Duration = Duration::from_millis(200);
 /// Time to take an answer, or a part of one, while others wait.
 pub const CROWDED_ANSWER: Duration = Duration::from_secs(1);
 
-/// What a visitor is waited for.
+/// The action that a visitor owes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owed {
-    /// For its request, or for its end.
+    /// Its request, or its close.
     ToSpeak,
-    /// To take what it has asked for.
+    /// Reading the answer it requested.
     ToTake,
-    /// Not at all: it waits for this server.
+    /// Nothing: it waits for this server.
     Not,
 }
 
-/// One client that has a place.
+/// A client that holds a place.
 #[derive(Debug)]
 pub struct Visitor {
     socket: OwnedFd,
     begun: Instant,
-    /// When its place can be had, in nanoseconds after it has got it.
+    /// Time from which its place may be taken, in nanoseconds after it got the place.
     until: AtomicU64,
     is_cut: AtomicBool,
 }
 
 impl Visitor {
-    /// A client that may now say what it wants. The socket does not block.
+    /// A client that may now send its request. The socket does not block.
     #[must_use]
     pub fn new(socket: OwnedFd) -> Visitor {
         let client =
@@ -53,7 +52,7 @@ impl Visitor {
         client
     }
 
-    /// Says what the client is waited for from now on.
+    /// Sets the action that the client owes from now on.
     pub fn now(&self, waiting: Owed) {
         let at = |limit: Duration| (self.begun.elapsed() + limit).as_nanos() as u64;
         let until = match waiting {
@@ -64,7 +63,7 @@ impl Visitor {
         self.until.store(until, Ordering::Relaxed);
     }
 
-    /// From when on its place can be had; `None`: not as long as it waits for this server.
+    /// Time from which its place may be taken; `None` while it waits for this server.
     fn until(&self) -> Option<Instant> {
         let until = self.until.load(Ordering::Relaxed);
         (until != u64::MAX).then(|| self.begun + Duration::from_nanos(until))
@@ -74,10 +73,10 @@ impl Visitor {
         self.is_cut.load(Ordering::Relaxed)
     }
 
-    /// Takes its place away: its thread wakes up, and ends.
+    /// Takes its place: wakes its thread, which ends.
     fn cut(&self) {
         self.is_cut.store(true, Ordering::Relaxed);
-        // Fails if the client is gone, whose thread ends by that.
+        // Fails if the client has closed, which ends its thread anyway.
         let _ = shutdown(&self.socket, Shutdown::Both);
     }
 }
@@ -88,17 +87,17 @@ impl AsFd for Visitor {
     }
 }
 
-/// All that have places, and what says that one has become free.
+/// All clients that hold places, and an eventfd for freed places.
 #[derive(Debug)]
 pub struct Visitors {
     taken: Mutex<Vec<Arc<Visitor>>>,
     ended: OwnedFd,
 }
 
-/// A client's place, until its connection ends, however it does.
+/// A client's place, held until its connection ends in any way.
 #[derive(Debug)]
 pub struct Visit {
-    /// Who has it.
+    /// The client that holds it.
     pub client: Arc<Visitor>,
     all: Arc<Visitors>,
 }
@@ -106,13 +105,13 @@ pub struct Visit {
 impl Drop for Visit {
     fn drop(&mut self) {
         self.all.clients().retain(|other| !Arc::ptr_eq(other, &self.client));
-        // Fails only if nobody has looked for 2^64 - 2 times.
+        // Fails only after 2^64 - 2 unread events.
         let _ = rustix::io::write(&self.all.ended, &1u64.to_ne_bytes());
     }
 }
 
 impl Visitors {
-    /// Nobody yet.
+    /// An empty set.
     ///
     /// # Errors
     /// Whatever eventfd(2) returns.
@@ -121,13 +120,13 @@ impl Visitors {
         Ok(Arc::new(Visitors { taken: Mutex::default(), ended }))
     }
 
-    /// Readable when a place has become free; reading it resets that.
+    /// Readable after a place was freed; reading resets it.
     #[must_use]
     pub fn ended(&self) -> &OwnedFd {
         &self.ended
     }
 
-    /// Whether all are taken.
+    /// Whether all places are taken.
     #[must_use]
     pub fn are_taken(&self) -> bool {
         self.clients().len() >= MAX_CONNECTIONS
@@ -140,11 +139,11 @@ impl Visitors {
         Visit { client, all: Arc::clone(self) }
     }
 
-    /// Makes room for somebody who waits, by the one that is overdue for longest. Answers when to look again, unless a
-    /// place becomes free before.
+    /// Makes room for a waiting client by ending the visit that is overdue the longest. Returns when to check again,
+    /// unless a place is freed earlier.
     pub fn make_room(&self, now: Instant) -> Instant {
         let clients = self.clients();
-        // What clients are waited for changes meanwhile.
+        // The actions that clients owe change meanwhile.
         let again = now + CROWDED_REQUEST;
         if clients.iter().any(|client| client.is_cut()) {
             return again;
@@ -159,7 +158,7 @@ impl Visitors {
     }
 
     fn clients(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Visitor>>> {
-        // A list of clients is whole whatever its last user did.
+        // The list of clients is consistent even after a panic of its last user.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -170,8 +169,8 @@ mod tests {
 
     use super::*;
 
-    /// Objective: who is overdue for longest loses its place, one at a time; who waits for this server does not, nor
-    /// anybody before their time.
+    /// Objective: the client overdue the longest loses its place, one at a time; a client that waits for this server
+    /// does not, and none does before its time.
     #[test]
     fn who_makes_room() {
         let visitors = Visitors::new().expect("room for all");

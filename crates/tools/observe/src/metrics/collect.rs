@@ -1,4 +1,4 @@
-//! A daemon's answer as samples: a *snapshot* that the encoder goes through, family by family.
+//! A daemon's answer as samples: a *snapshot* that the encoder walks family by family.
 
 use std::fmt::Result as Encoded;
 
@@ -19,7 +19,8 @@ pub struct Snapshot(pub std::sync::Arc<AllStats>);
 
 impl Collector for Snapshot {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Encoded {
-        let (all, mut samples) = (&*self.0, Samples(encoder));
+        let all = &*self.0;
+        let mut samples = Samples(encoder);
         samples.info(&f::BUILD, [[("version", all.version.as_str())]])?;
         samples.all(&f::STALLS, [(NONE, Count(all.stalls))])?;
         samples.all(&f::REFUSALS, [(NONE, Count(all.refused))])?;

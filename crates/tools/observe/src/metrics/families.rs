@@ -1,31 +1,30 @@
-//! The families of metrics, each written once. A *family* has a name, a type, a unit and labels; its samples differ in
+//! The families of metrics, each defined once. A *family* has a name, a type, a unit and labels; its samples differ in
 //! the labels' values.
 //!
-//! Names are for good: dashboards and alerts of others are made of them. A family that is in no table, here or of a
+//! Names are permanent: other people's dashboards and alerts depend on them. A family outside the tables, here or of a
 //! kind of ports, is not encoded.
 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-/// What all names begin with.
+/// Prefix of all names.
 pub const PREFIX: &str = "netvale";
 
-/// What a family's values are.
+/// The type of a family's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
-    /// A number that only rises until its subject begins anew. Its samples are called `…_total`.
+    /// A number that only rises until its subject restarts. Its samples are named `…_total`.
     Counter,
     /// A number that rises and falls.
     Gauge,
-    /// How many of something took how long, or less. Its samples are called `…_bucket`, with a label `le`, `…_sum` and
-    /// `…_count`.
+    /// Cumulative counts by duration. Its samples are named `…_bucket`, with a label `le`, `…_sum` and `…_count`.
     Histogram,
-    /// 1, with labels that describe something. Its samples are called `…_info`.
+    /// 1, with labels that describe a subject. Its samples are named `…_info`.
     Info,
 }
 
 impl Type {
-    /// The word that both formats and the documentation have for it.
+    /// Its word in both formats and in the documentation.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -51,18 +50,18 @@ impl Type {
 pub struct Family {
     /// Its name without prefix, unit and suffix.
     pub name: &'static str,
-    /// What its values are.
+    /// Type of its values.
     pub of: Type,
-    /// Their unit, a base unit, if they have one.
+    /// Base unit of its values, if any.
     pub unit: Option<Unit>,
-    /// Names of its labels.
+    /// Label names.
     pub labels: &'static [&'static str],
-    /// What it is, in a sentence.
+    /// Its meaning, in a sentence.
     pub help: &'static str,
 }
 
 impl Family {
-    /// The name of its samples; what the names of a histogram's begin with.
+    /// The name of its samples; for a histogram, the prefix of their names.
     #[must_use]
     pub fn sample(&self) -> String {
         let unit = self.unit.as_ref().map(|unit| format!("_{}", unit.as_str())).unwrap_or_default();
@@ -82,7 +81,7 @@ impl Family {
     }
 }
 
-/// Makes families of a row for each, and a list of them in the order in which they are encoded.
+/// Makes families from rows, and a list of them in the order of encoding.
 macro_rules! families {
     (
         $(#[doc = $doc:literal])+ $all:ident:
@@ -109,7 +108,7 @@ macro_rules! families {
 pub(crate) use families;
 
 families! {
-    /// Families that come before those of single kinds of ports.
+    /// Families before those of single kinds of ports.
     FIRST:
     BUILD = Info "build" ["version"] "The daemon's release.";
     STALLS = Counter "stalls" [] "How often the daemon's main thread was held up for more than 100 ms.";
@@ -154,7 +153,7 @@ families! {
 }
 
 families! {
-    /// Families that come behind them.
+    /// Families behind those.
     REST:
     REGION_BYTES = Gauge "region" in Bytes ["region", "uid"] "Memory of a region.";
     REGION_BUFFERS = Gauge "region_buffers" ["region", "uid"] "Buffers of a region.";

@@ -1,4 +1,4 @@
-//! The two text *formats*, and which of them a client asks for (RFC 9110 section 12.5.1).
+//! The two text *formats*, and the choice by a client's `Accept` fields (RFC 9110 section 12.5.1).
 
 use std::sync::Arc;
 
@@ -28,8 +28,7 @@ impl Format {
         }
     }
 
-    /// The better one of those that the values of `Accept` fields ask for: OpenMetrics unless they prefer the other
-    /// one.
+    /// The preferred format of `Accept` field values: OpenMetrics unless they prefer the other one.
     pub fn accepted<'a>(accept: impl Iterator<Item = &'a str>) -> Format {
         let ranges: Vec<Range<'_>> = accept.flat_map(|value| value.split(',')).map(Range::parse).collect();
         let quality = |format| ranges.iter().filter_map(|range| range.quality_of(format)).max_by_key(|known| known.0);
@@ -48,7 +47,7 @@ impl Format {
             Format::OpenMetrics => text::encode(&mut out, &registry),
             Format::Prometheus => prometheus_text::encode(&mut out, &registry),
         };
-        // Only writing into a string could fail, which does not.
+        // Writing into a string does not fail.
         encoded.map(|()| out).unwrap_or_default()
     }
 }
@@ -77,7 +76,7 @@ impl Range<'_> {
         range
     }
 
-    /// How exactly it names the format, and its weight; `None`: it does not.
+    /// How exactly the range names the format, and its weight; `None`: no match.
     fn quality_of(&self, format: Format) -> Option<(u8, u32)> {
         let (media, family, version) = match format {
             Format::OpenMetrics => ("application/openmetrics-text", "application/*", "1.0.0"),
@@ -103,7 +102,7 @@ mod tests {
         Format::accepted([text].into_iter())
     }
 
-    /// Objective: what Prometheus and others send gets the format that they prefer, of those that there are.
+    /// Objective: the `Accept` fields of Prometheus and other clients select their preferred format of the two.
     #[test]
     fn negotiation() {
         use Format::{OpenMetrics, Prometheus};

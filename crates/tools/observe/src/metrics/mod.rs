@@ -1,12 +1,12 @@
-//! Metrics of a daemon: its counters as *families* with names that stay, each documented in docs/reference/metrics.md.
+//! Metrics of a daemon: its counters as *families* with stable names, each documented in docs/reference/metrics.md.
 //!
 //! | module | what it is |
 //! |---|---|
 //! | [`families`] | tables: name, type, unit, labels and meaning of each family |
 //! | [`collect`] | a daemon's answer as samples of these families |
-//! | [`kinds`] | families of one kind of port alone |
-//! | [`samples`] | samples, as they are encoded |
-//! | [`mod@format`] | which of the two text formats a client asks for |
+//! | [`kinds`] | families of one kind of port only |
+//! | [`samples`] | encoding of samples |
+//! | [`mod@format`] | the two text formats, and a client's choice |
 
 pub mod collect;
 pub mod families;
@@ -16,7 +16,7 @@ pub mod samples;
 
 use families::{FIRST, Family, REST};
 
-/// All families, in the order in which they are encoded.
+/// All families, in the order of encoding.
 pub fn all() -> impl Iterator<Item = &'static Family> {
     let of_kinds = kinds::KINDS.iter().map(|kind| kind.families);
     [FIRST].into_iter().chain(of_kinds).chain([REST]).flatten().copied()

@@ -12,13 +12,13 @@ use crate::metrics::families::{Family, Type};
 pub enum Value {
     /// A count.
     Count(u64),
-    /// A time, in nanoseconds, which is encoded in seconds.
+    /// A time in nanoseconds, encoded in seconds.
     Nanoseconds(u64),
 }
 
-/// A label, and several of them. Their values are escaped when they are encoded.
+/// A label's name and value. Values are escaped on encoding.
 pub type Label<'a> = (&'static str, &'a str);
-/// No label.
+/// No labels.
 pub const NONE: [Label<'static>; 0] = [];
 
 /// Encodes families.
@@ -47,7 +47,7 @@ impl Samples<'_> {
         Ok(())
     }
 
-    /// The same of a histogram's.
+    /// Encodes a histogram's samples.
     pub fn histograms<'a, L: EncodeLabelSet>(
         &mut self,
         family: &Family,
@@ -57,14 +57,15 @@ impl Samples<'_> {
             self.0.encode_descriptor(family.name, family.help, family.unit.as_ref(), family.of.encoded())?;
         for (labels, latency) in samples {
             let one = &mut encoder.encode_family(&labels)?;
-            let (sum, parts) = (seconds(latency.sum_ns), parts(latency));
+            let sum = seconds(latency.sum_ns);
+            let parts = parts(latency);
             let frames = parts.iter().map(|(_, frames)| frames).sum();
             one.encode_histogram::<NoLabelSet>(sum, frames, &parts, None)?;
         }
         Ok(())
     }
 
-    /// The same of what only describes something.
+    /// Encodes samples that only describe a subject.
     pub fn info<L: EncodeLabelSet>(&mut self, family: &Family, samples: impl IntoIterator<Item = L>) -> Encoded {
         let mut encoder = self.0.encode_descriptor(family.name, family.help, None, family.of.encoded())?;
         samples.into_iter().try_for_each(|labels| encoder.encode_info(&labels))
@@ -75,19 +76,19 @@ fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e9
 }
 
-/// The frames up to each bound in seconds, those of the bounds before left out.
+/// The frames in each bucket, by its bound in seconds; not cumulative.
 fn parts(latency: &Latency) -> Vec<(f64, u64)> {
     let frames = |bound| latency.parts.iter().filter(|part| part.up_to_ns == bound).map(|part| part.frames).sum();
     let bounds = Latency::BOUNDS_NS.into_iter().map(|bound| (seconds(bound), frames(Some(bound))));
     bounds.chain([(f64::INFINITY, frames(None))]).collect()
 }
 
-/// The labels of all that is a port's.
+/// The labels of a port's samples.
 pub fn whose(port: &PortDetails) -> [Label<'_>; 2] {
     [("port", port.name.as_str()), ("switch", port.switch.as_deref().unwrap_or_default())]
 }
 
-/// Both directions of a port.
+/// Samples of both directions of a port.
 pub fn both<T>(of_in: T, of_out: T) -> [([Label<'static>; 1], T); 2] {
     [([("direction", "in")], of_in), ([("direction", "out")], of_out)]
 }

@@ -1,5 +1,5 @@
-//! The *agent*, as sFlow calls what sends samples: it makes them of what the daemon says, of frames as they come, of
-//! counters every few seconds.
+//! The *agent*, sFlow's term for a sender of samples: it makes them from the daemon's answers, of frames as they arrive
+//! and of counters every few seconds.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -13,24 +13,24 @@ use super::indices::Indices;
 use super::samples::{CounterSample, Discard, FlowSample, Output, Traffic};
 use super::sessions::{Rates, Sessions};
 
-/// How long frames wait in the daemon, while there are any, and while there are none.
+/// How long frames wait in the daemon, and the poll interval.
 const LOOK: Duration = Duration::from_millis(50);
 const LOOK_IDLE: Duration = Duration::from_millis(250);
-/// When to try again where there was no daemon.
+/// Retry interval without a daemon.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What is sampled, and how often.
+/// The selection of samples, and their rates.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The daemon's run directory.
     pub run_dir: PathBuf,
-    /// Only these switches, if any are named.
+    /// The only switches to sample, if any are named.
     pub switches: Vec<String>,
-    /// One frame of how many, of each ring.
+    /// Sampling rates: one frame in that many, per ring.
     pub rates: Rates,
-    /// How often counters are sent; never, if it is zero.
+    /// Interval of counter samples; zero: never.
     pub polling: Duration,
-    /// Bytes of a frame at most.
+    /// Maximum bytes of a frame.
     pub header: usize,
 }
 
@@ -41,11 +41,11 @@ pub struct Agent {
     sender: Sender,
     indices: Indices,
     sources: HashMap<String, Source>,
-    /// Sampled frames that found no room in the daemon.
+    /// Sampled frames that the daemon had no room for.
     lost: u32,
 }
 
-/// How far a port's samples have come.
+/// The sampling state of a port.
 #[derive(Debug, Default)]
 struct Source {
     flows: u32,
@@ -54,13 +54,13 @@ struct Source {
 }
 
 impl Agent {
-    /// One that sends to `sender`.
+    /// An agent that sends to `sender`.
     #[must_use]
     pub fn new(options: Options, sender: Sender) -> Agent {
         Agent { options, sender, indices: Indices::default(), sources: HashMap::new(), lost: 0 }
     }
 
-    /// Sends samples until it is to stop. A daemon that is gone is waited for.
+    /// Sends samples until asked to stop. Waits for a missing daemon.
     pub fn run(&mut self, is_to_stop: &dyn Fn() -> bool) {
         let mut is_known_missing = false;
         while !is_to_stop() {
@@ -75,9 +75,10 @@ impl Agent {
         }
     }
 
-    /// Sends samples as long as there is a daemon.
+    /// Sends samples while a daemon runs.
     fn run_once(&mut self, is_known_missing: &mut bool, is_to_stop: &dyn Fn() -> bool) -> Result<(), ClientError> {
-        let (dir, switches) = (self.options.run_dir.clone(), self.options.switches.clone());
+        let dir = self.options.run_dir.clone();
+        let switches = self.options.switches.clone();
         let mut sessions = Sessions::begin(dir, self.options.rates.clone(), switches)?;
         if std::mem::take(is_known_missing) {
             tracing::info!("the daemon answers again");
@@ -104,7 +105,7 @@ impl Agent {
         Ok(())
     }
 
-    /// A frame was chosen, one of that many. What was refused before there was a frame is not one.
+    /// Sends the sample of a chosen frame, one in `one_of`. Skips drops that precede the frame itself.
     fn frame(&mut self, frame: &TracedFrame, one_of: u32) {
         if frame.len == 0 {
             return;
@@ -116,11 +117,15 @@ impl Agent {
         source.pool = source.pool.wrapping_add(one_of);
         let mut head = bytes(&frame.head);
         head.truncate(self.options.header);
-        let (sequence, pool, lost, len, rate) = (source.flows, source.pool, self.lost, frame.len, one_of);
+        let sequence = source.flows;
+        let pool = source.pool;
+        let lost = self.lost;
+        let len = frame.len;
+        let rate = one_of;
         self.sender.put(&FlowSample { sequence, port, rate, pool, lost, output, len, head: &head }.encode());
     }
 
-    /// Where a frame went: the ports that have it, unless they dropped it.
+    /// A frame's destination: the ports that received it, unless they dropped it.
     fn output(&mut self, steps: &[TraceStep]) -> Output {
         let mut ports = Vec::new();
         let mut dropped = None;
@@ -169,7 +174,7 @@ fn traffic(rings: &[RingStats], drops: &netvale_control::types::Drops) -> Traffi
     Traffic { bytes: sum(|ring| ring.bytes), frames: sum(|ring| ring.frames), drops: drops.values().sum() }
 }
 
-/// Bytes of two hexadecimal digits each, as far as they are.
+/// Decodes hexadecimal digits, up to the first bad one.
 fn bytes(hex: &str) -> Vec<u8> {
     let digit = |c: u8| (c as char).to_digit(16);
     let pairs = hex.as_bytes().chunks_exact(2);

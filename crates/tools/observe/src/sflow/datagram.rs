@@ -1,5 +1,5 @@
-//! Samples on the way to collectors: several in a datagram that no network has to cut, and none for longer than a
-//! second.
+//! Samples on their way to collectors: several share a datagram short enough for any network, and none waits for longer
+//! than a second.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -9,13 +9,13 @@ use super::xdr::Xdr;
 
 /// The UDP port of collectors.
 pub const PORT: u16 = 6343;
-/// Bytes of a datagram at most, as sFlow advises.
+/// Maximum bytes of a datagram, as sFlow advises.
 const MOST: usize = 1400;
-/// How long a sample may wait: sFlow says a second.
+/// Maximum wait of a sample: sFlow allows a second.
 const WAIT: Duration = Duration::from_millis(500);
 const VERSION: u32 = 5;
 
-/// Collectors, and samples that go to all of them.
+/// Collectors, and samples sent to all of them.
 #[derive(Debug)]
 pub struct Sender {
     sockets: Vec<UdpSocket>,
@@ -25,31 +25,33 @@ pub struct Sender {
     sequence: u32,
     samples: Xdr,
     count: u32,
-    /// When the first of them came.
+    /// Arrival of the oldest waiting sample.
     since: Option<Instant>,
     unsent: u64,
 }
 
 impl Sender {
-    /// For these collectors. The agent's address is that from which the first one is reached, if none is given.
+    /// A sender for these collectors. Without `agent`, the agent's address is the local one that reaches the first
+    /// collector.
     ///
     /// # Errors
-    /// There is no way to a collector.
+    /// No route to a collector.
     pub fn new(collectors: &[SocketAddr], agent: Option<IpAddr>, sub_agent: u32) -> io::Result<Sender> {
         let sockets = collectors.iter().map(connect).collect::<io::Result<Vec<_>>>()?;
         let own = || sockets.first().and_then(|socket| socket.local_addr().ok()).map(|address| address.ip());
         let agent = agent.or_else(own).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-        let (samples, began) = (Xdr::default(), Instant::now());
+        let samples = Xdr::default();
+        let began = Instant::now();
         Ok(Sender { sockets, agent, sub_agent, began, sequence: 0, samples, count: 0, since: None, unsent: 0 })
     }
 
-    /// The address that collectors know this host by.
+    /// The address by which collectors know this host.
     #[must_use]
     pub fn agent(&self) -> IpAddr {
         self.agent
     }
 
-    /// Sends a sample, together with others.
+    /// Sends a sample, possibly together with others.
     pub fn put(&mut self, sample: &[u8]) {
         if self.samples.0.len() + sample.len() > MOST - self.head().0.len() {
             self.flush();
@@ -59,14 +61,14 @@ impl Sender {
         self.since.get_or_insert_with(Instant::now);
     }
 
-    /// Sends what has waited for long enough.
+    /// Sends samples that have waited long enough.
     pub fn tick(&mut self) {
         if self.since.is_some_and(|since| since.elapsed() >= WAIT) {
             self.flush();
         }
     }
 
-    /// Sends what waits.
+    /// Sends all waiting samples.
     pub fn flush(&mut self) {
         if self.count == 0 {
             return;
@@ -74,14 +76,15 @@ impl Sender {
         let mut datagram = self.head();
         datagram.0.append(&mut self.samples.0);
         self.sequence = self.sequence.wrapping_add(1);
-        (self.count, self.since) = (0, None);
+        self.count = 0;
+        self.since = None;
         for socket in &self.sockets {
-            // A collector that is not there, or a network that is not: the next datagram tells it what it missed.
+            // The collector or the network is down: the next datagram's sequence number shows the loss.
             self.unsent += u64::from(socket.send(&datagram.0).is_err());
         }
     }
 
-    /// Number of datagrams that could not be sent since this was asked last.
+    /// Number of datagrams that could not be sent since the last call.
     pub fn unsent(&mut self) -> u64 {
         std::mem::take(&mut self.unsent)
     }
@@ -120,11 +123,12 @@ mod tests {
         bytes[..len].chunks(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect()
     }
 
-    /// Objective: each collector gets each datagram: version, agent, sub-agent, sequence, uptime, the number of
+    /// Objective: each collector receives each datagram: version, agent, sub-agent, sequence, uptime, the number of
     /// samples, the samples.
     #[test]
     fn to_all() {
-        let (one, two) = (collector(), collector());
+        let one = collector();
+        let two = collector();
         let mut sender = Sender::new(&[one.1, two.1], None, 3).unwrap();
         sender.put(&[0, 0, 0, 9]);
         sender.put(&[0, 0, 0, 8]);
@@ -133,14 +137,15 @@ mod tests {
         sender.flush();
         sender.flush();
         for (socket, _) in [one, two] {
-            let (first, second) = (received(&socket), received(&socket));
+            let first = received(&socket);
+            let second = received(&socket);
             assert_eq!(first[..5], [5, 1, 0x7f00_0001, 3, 1]);
             assert_eq!(first[6..], [2, 9, 8]);
             assert_eq!((second[4], &second[6..]), (2, &[1, 7][..]));
         }
     }
 
-    /// Objective: what does not fit goes into the next datagram, and an agent of IPv6 has room, too.
+    /// Objective: a sample that does not fit goes into the next datagram; an IPv6 agent address also has room.
     #[test]
     fn no_datagram_is_too_long() {
         let (socket, address) = collector();
@@ -152,7 +157,7 @@ mod tests {
         assert_eq!(words.iter().map(|words| words - 10).sum::<usize>(), 1000, "all samples, behind heads of 40 bytes");
     }
 
-    /// Objective: nobody who listens does not end the agent, and is counted.
+    /// Objective: a missing collector does not end the agent, and its datagrams are counted.
     #[test]
     fn nobody_listens() {
         let (socket, address) = collector();

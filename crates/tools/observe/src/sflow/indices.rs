@@ -1,11 +1,11 @@
-//! *Indices*: the numbers that collectors know ports by.
+//! *Indices*: the numbers by which collectors know ports.
 //!
-//! A number follows from the port's name, so that it is the same again when the agent, the daemon or the host has
-//! started anew; the next free one is taken if another port has it.
+//! A number follows from the port's name, so it survives a restart of the agent, the daemon or the host; if another
+//! port holds it, the next free one is taken.
 
 use std::collections::BTreeMap;
 
-/// Numbers are less than this: sFlow's data sources have 24 bits. 0 is no port.
+/// Numbers are below this: sFlow's data sources have 24 bits. 0 is no port.
 const END: u32 = 1 << 24;
 
 /// Ports by name, with their numbers.
@@ -30,14 +30,14 @@ impl Indices {
         index
     }
 
-    /// Forgets ports that are not there any more.
+    /// Forgets removed ports.
     pub fn retain(&mut self, is_there: impl Fn(&str) -> bool) {
         self.by_name.retain(|name, _| is_there(name));
         self.taken.retain(|_, name| is_there(name));
     }
 }
 
-/// Where the search for a number begins: FNV-1a, folded to 24 bits, without 0.
+/// First number of the search: FNV-1a, folded to 24 bits, without 0.
 fn first(name: &str) -> u32 {
     let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     (hash ^ hash >> 24) % (END - 1) + 1
@@ -47,7 +47,7 @@ fn first(name: &str) -> u32 {
 mod tests {
     use super::*;
 
-    /// Objective: a port keeps its number, also of another agent, and no two have the same.
+    /// Objective: a port keeps its number, even across agents, and no two ports share one.
     #[test]
     fn numbers_stay() {
         let mut indices = Indices::default();
@@ -60,7 +60,7 @@ mod tests {
         assert_eq!(Indices::default().of("vale0:p0"), numbers[0]);
     }
 
-    /// Objective: the number of a port that is gone is free.
+    /// Objective: the number of a removed port is free.
     #[test]
     fn numbers_are_freed() {
         let mut indices = Indices::default();

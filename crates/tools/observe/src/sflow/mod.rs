@@ -2,12 +2,12 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`samples`] | one sample: a frame that came into the switch, or a port's counters |
-//! | [`datagram`] | samples on the way to collectors, several in a datagram |
-//! | [`indices`] | the numbers that collectors know ports by |
-//! | [`agent`] | what the daemon says, made into samples |
-//! | [`sessions`] | the daemon's traces, from which sampled frames come |
-//! | `xdr` | numbers and strings as RFC 4506 has them |
+//! | [`samples`] | one sample: a frame received by the switch, or a port's counters |
+//! | [`datagram`] | samples on their way to collectors, several in a datagram |
+//! | [`indices`] | the numbers by which collectors know ports |
+//! | [`agent`] | makes samples from the daemon's answers |
+//! | [`sessions`] | the daemon's traces, the source of sampled frames |
+//! | `xdr` | numbers and strings as in RFC 4506 |
 
 pub mod agent;
 pub mod datagram;

@@ -1,5 +1,5 @@
-//! Samples, to the byte: sFlow version 5, section 5. A frame's *output* is the port that it went to, their number, or
-//! why it was dropped, its *discard*; a port's *traffic* is its counters of one direction.
+//! Encoding of samples: sFlow version 5, section 5. A frame's *output* is its destination port, their number, or the
+//! reason for its drop, its *discard*; a port's *traffic* is its counters of one direction.
 
 use super::xdr::Xdr;
 
@@ -10,44 +10,44 @@ const IF_COUNTERS: u32 = 1;
 const PORT_NAME: u32 = 1005;
 /// `header_protocol`: ETHERNET-ISO88023.
 const ETHERNET: u32 = 1;
-/// Length of the frame check sequence: counted in `frame_length`, and never there.
+/// Length of the frame check sequence: counted in `frame_length`, never included.
 const FCS: u32 = 4;
 /// `ifType`: ethernetCsmacd.
 const ETHERNET_CSMACD: u32 = 6;
-/// What a counter is that nobody counts.
+/// Value of a counter that is not kept.
 const NOT_COUNTED: u32 = u32::MAX;
 
-/// Where a frame went.
+/// The destination of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// It waits on a link, or its ports are gone.
+    /// Unknown: the frame waits on a link, or its ports are gone.
     Unknown,
-    /// To one port, with that number.
+    /// The port of that number.
     Port(u32),
-    /// To that many ports.
+    /// That many ports.
     Several(u32),
-    /// To none, for the reason with that code.
+    /// Dropped, for this reason.
     Discarded(Discard),
 }
 
-/// Reasons as sFlow tells them: those of RFC 1812, section 5.2.7.1, and these from 256 on.
+/// Drop reasons in sFlow: those of RFC 1812, section 5.2.7.1, and these from 256 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Discard {
-    /// None of the others.
+    /// Any other reason.
     Unknown = 256,
     /// A rule forbids it.
     Acl = 258,
-    /// No room for it.
+    /// No room for the frame.
     NoBuffer = 259,
-    /// More than the port may send.
+    /// Above the port's rate.
     Shaping = 261,
-    /// Longer than the port takes.
+    /// Longer than the port accepts.
     TooBig = 262,
 }
 
 impl Discard {
-    /// What a drop's reason, by its name, is.
+    /// The sFlow code of a drop reason's name.
     #[must_use]
     pub fn of(reason: &str) -> Discard {
         match reason {
@@ -74,29 +74,29 @@ impl Output {
     }
 }
 
-/// A frame that was chosen.
+/// The sample of a chosen frame.
 #[derive(Clone, Debug)]
 pub struct FlowSample<'a> {
-    /// Number of the sample, from its port.
+    /// Sequence number of the sample at its port.
     pub sequence: u32,
-    /// Number of the port that it came from.
+    /// Number of the source port.
     pub port: u32,
-    /// One frame of that many is chosen.
+    /// Sampling rate: one frame in that many.
     pub rate: u32,
-    /// Frames that could have been chosen.
+    /// Total frames that could have been chosen.
     pub pool: u32,
-    /// Samples that found no room.
+    /// Samples lost for lack of room.
     pub lost: u32,
-    /// Where it went.
+    /// The frame's destination.
     pub output: Output,
-    /// Its length.
+    /// The frame's length in bytes.
     pub len: u32,
-    /// Its first bytes.
+    /// The frame's first bytes.
     pub head: &'a [u8],
 }
 
 impl FlowSample<'_> {
-    /// The bytes.
+    /// Encodes the sample.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut header = Xdr::default();
@@ -113,21 +113,21 @@ impl FlowSample<'_> {
 /// A port's counters.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CounterSample<'a> {
-    /// Number of the sample, from its port.
+    /// Sequence number of the sample at its port.
     pub sequence: u32,
     /// Number of the port.
     pub port: u32,
-    /// Its full name.
+    /// Full name of the port.
     pub name: &'a str,
-    /// Whether it is open.
+    /// Whether the port is open.
     pub is_up: bool,
-    /// What came into the switch from it: bytes and frames, and frames of them that were dropped.
+    /// Traffic received from it, drops included.
     pub input: Traffic,
-    /// The same of what was for it.
+    /// Traffic sent to it.
     pub output: Traffic,
 }
 
-/// What passed a port in one direction.
+/// A port's traffic in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Bytes.
@@ -148,7 +148,7 @@ impl Traffic {
 }
 
 impl CounterSample<'_> {
-    /// The bytes. Frames to groups and to all are not counted apart, and are among those to one address.
+    /// Encodes the sample. Multicast and broadcast frames are not counted apart; the unicast counter includes them.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut counters = Xdr::default();

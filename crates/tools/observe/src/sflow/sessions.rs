@@ -1,8 +1,7 @@
-//! The daemon's traces, from which sampled frames come: one for each switch, as a connection has one trace, and a trace
-//! is of one switch; and one more for each other of the *rates*, as a port may have its own: one frame of how many is
-//! sampled.
+//! The daemon's traces, the source of sampled frames. A connection has one trace, and a trace covers one switch: each
+//! switch has a connection, plus one for each further of the *rates*, since a port may have its own sampling rate.
 //!
-//! A trace is of the ports that are there when it begins. Another one takes its place when a port is attached.
+//! A trace covers the ports present at its start. A new trace replaces it when a port is attached.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,17 +13,17 @@ use netvale_control::types::{AllStats, EventName, SubscribeParams, TraceBeginPar
 
 use crate::daemon::connect;
 
-/// One frame of how many is sampled, of each ring.
+/// Sampling rates: one frame in that many, per ring.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rates {
-    /// Of ports that are not named.
+    /// Rate of ports without their own.
     pub one_of: u32,
-    /// Of ports, by full name.
+    /// Rates of ports, by full name.
     pub ports: BTreeMap<String, u32>,
 }
 
 impl Rates {
-    /// What is traced at which rate: by switch and rate, the names that a trace is of.
+    /// The names to trace, by switch and rate.
     fn groups(&self, all: &AllStats) -> BTreeMap<(String, u32), Vec<String>> {
         let mut groups = BTreeMap::<_, Vec<_>>::new();
         for (switch, port) in all.ports.iter().filter_map(|port| Some((port.switch.as_ref()?, &port.name))) {
@@ -34,7 +33,7 @@ impl Rates {
         let switches: Vec<String> = groups.keys().map(|(switch, _)| switch.clone()).collect();
         for ((switch, _), of) in &mut groups {
             if switches.iter().filter(|other| *other == switch).count() == 1 {
-                // Ports that go meanwhile are no mistake then.
+                // Ports that are removed meanwhile then cause no error.
                 *of = vec![switch.clone()];
             }
         }
@@ -47,17 +46,17 @@ impl Rates {
 pub struct Sessions {
     run_dir: PathBuf,
     rates: Rates,
-    /// Only these switches, if any are named.
+    /// The only switches to sample, if any are named.
     only: Vec<String>,
-    /// Asks for counters, and is told of ports.
+    /// Receives counters, and events of ports.
     main: Client,
-    /// By switch and rate.
+    /// Traces by switch and rate.
     traces: BTreeMap<(String, u32), Client>,
     is_stale: bool,
 }
 
 impl Sessions {
-    /// Connects, and begins traces of ports that are there.
+    /// Connects, and begins traces of the present ports.
     ///
     /// # Errors
     /// The daemon does not answer, or refuses.
@@ -72,7 +71,7 @@ impl Sessions {
         Ok(sessions)
     }
 
-    /// Says which ports with a rate of their own are not there, in case their names are wrong.
+    /// Warns of ports with their own rate that do not exist, in case of misspelt names.
     fn warn_of_missing(&mut self) -> Result<(), ClientError> {
         if self.rates.ports.is_empty() {
             return Ok(());
@@ -84,20 +83,20 @@ impl Sessions {
         Ok(())
     }
 
-    /// Lets time pass, and begins traces anew if there are other ports by then.
+    /// Waits up to `limit`, and renews the traces if the ports have changed.
     ///
     /// # Errors
     /// The daemon does not answer, or refuses.
     pub fn wait(&mut self, limit: Duration) -> Result<(), ClientError> {
         if self.main.next_event(limit)?.is_some() {
-            // Those of one moment together.
+            // Handles simultaneous events together.
             while self.main.next_event(Duration::ZERO)?.is_some() {}
             self.is_stale = true;
         }
         if self.is_stale { self.renew() } else { Ok(()) }
     }
 
-    /// Counters of all ports that are sampled.
+    /// Counters of all sampled ports.
     ///
     /// # Errors
     /// The daemon does not answer, or refuses.
@@ -107,17 +106,17 @@ impl Sessions {
         Ok(all)
     }
 
-    /// Hands over all frames that were traced since the last time, and of how many each is one. Returns how many more
-    /// there were.
+    /// Passes on all frames traced since the last call, each with its rate. Returns the number of further frames lost.
     ///
     /// # Errors
     /// The daemon does not answer.
     pub fn read(&mut self, mut take: impl FnMut(&TracedFrame, u32)) -> Result<u64, ClientError> {
-        let (mut lost, mut ended) = (0, Vec::new());
+        let mut lost = 0;
+        let mut ended = Vec::new();
         for (key, client) in &mut self.traces {
             loop {
                 let read = match client.trace_read() {
-                    // It ended, for instance as another version has taken the daemon's place.
+                    // The trace ended, for instance because another version replaced the daemon.
                     Err(ClientError::Refused(_)) => {
                         ended.push(key.clone());
                         break;
@@ -136,7 +135,7 @@ impl Sessions {
         Ok(lost)
     }
 
-    /// Begins a trace for each rate of each switch that has ports.
+    /// Begins a trace for each rate of each switch with ports.
     fn renew(&mut self) -> Result<(), ClientError> {
         self.is_stale = false;
         let all = self.stats()?;
@@ -149,13 +148,13 @@ impl Sessions {
             match client.trace_begin(TraceBeginParams { of, one_of: key.1, ..TraceBeginParams::default() }) {
                 Ok(_) => _ = self.traces.insert(key, client),
                 Err(ClientError::Refused(why)) => {
-                    // A port of them has gone meanwhile: without it, the next time.
+                    // One of its ports was removed meanwhile: the next attempt omits it.
                     let has_gone = why.code == ErrorCode::NotFound as i32;
                     self.is_stale |= has_gone;
                     if !has_gone {
                         tracing::warn!("{} is not sampled 1 in {}, or not all of it: {why}", key.0, key.1);
                     }
-                    // The trace that there was is as it was.
+                    // The previous trace is unchanged.
                     goes_on.then(|| self.traces.insert(key, client));
                 }
                 Err(other) => return Err(other),
@@ -175,8 +174,8 @@ mod tests {
 
     use super::*;
 
-    /// Objective: a switch is traced as a whole unless a port of it has a rate of its own; then its ports are, each at
-    /// one rate.
+    /// Objective: a switch is traced as a whole unless one of its ports has its own rate; then each port is traced at
+    /// its rate.
     #[test]
     fn rates() {
         let port = |switch: Option<&str>, name: &str| PortDetails {

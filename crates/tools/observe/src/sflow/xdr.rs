@@ -1,8 +1,8 @@
-//! Numbers and strings as RFC 4506 has them: big-endian, in units of four bytes.
+//! Numbers and strings as in RFC 4506: big-endian, in units of four bytes.
 
 use std::net::IpAddr;
 
-/// Bytes in the making.
+/// Bytes under construction.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Xdr(pub Vec<u8>);
 
@@ -17,7 +17,7 @@ impl Xdr {
         self
     }
 
-    /// Its length, itself, and zeros up to the next multiple of four.
+    /// Appends length, bytes, and zeros up to the next multiple of four.
     pub fn opaque(&mut self, bytes: &[u8]) -> &mut Xdr {
         self.u32(bytes.len() as u32);
         self.0.extend(bytes);
@@ -25,7 +25,7 @@ impl Xdr {
         self
     }
 
-    /// sFlow's `address`: its kind, and as many bytes as that has.
+    /// Appends sFlow's `address`: its type and its bytes.
     pub fn address(&mut self, address: IpAddr) -> &mut Xdr {
         match address {
             IpAddr::V4(v4) => self.u32(1).0.extend(v4.octets()),
@@ -34,7 +34,7 @@ impl Xdr {
         self
     }
 
-    /// A structure of that format, with its length before it.
+    /// Appends a structure: format, length, body.
     pub fn structure(&mut self, format: u32, body: &Xdr) -> &mut Xdr {
         self.u32(format).opaque(&body.0)
     }

@@ -1,5 +1,5 @@
-//! The page's files, as they lie beside this one, and one with words for the kinds of ports: what a browser gets, and
-//! all of it.
+//! The page's files for the browser: those in the folder beside this one, and one with display words for the kinds of
+//! ports.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const SVG: &str = "image/svg+xml";
 
-/// Path, type and text of each file that lies beside this one.
+/// Path, type and text of each file in the folder.
 const FILES: [(&str, &str, &str); 15] = [
     ("/", HTML, include_str!("assets/index.html")),
     ("/style.css", CSS, include_str!("assets/style.css")),
@@ -37,7 +37,7 @@ pub fn files() -> impl Iterator<Item = (&'static str, &'static str, Arc<str>)> {
     FILES.into_iter().map(|(path, kind, text)| (path, kind, text.into())).chain(made)
 }
 
-/// What people call the kinds of ports, by the protocol's words.
+/// Display words for the kinds of ports, by the protocol's words.
 fn kinds() -> String {
     let rows = PortKind::ALL.iter().map(|kind| format!("  {}: {:?},\n", kind.as_str(), kind.label()));
     format!("export const KINDS = {{\n{}}};\n", rows.collect::<String>())
@@ -54,8 +54,8 @@ pub fn at(path: &str) -> Option<Answer> {
 mod tests {
     use super::*;
 
-    /// Objective: nothing in the files is from elsewhere, or makes elements of texts, or is code or style within the
-    /// page, which its policy forbids.
+    /// Objective: the files load nothing from elsewhere, never parse text as elements, and contain no inline code or
+    /// style, which the page's policy forbids.
     #[test]
     fn own_and_plain() {
         for (path, _, text) in files() {
@@ -78,7 +78,7 @@ mod tests {
         }
     }
 
-    /// Objective: all that a file refers to is there.
+    /// Objective: every file that another refers to exists.
     #[test]
     fn complete() {
         let is_there = |name: &str| files().any(|(path, ..)| path.strip_prefix('/') == Some(name));

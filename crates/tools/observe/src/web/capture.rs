@@ -1,5 +1,5 @@
-//! *Captures* that are downloaded while they are taken. What takes them is a *tap*, which somebody else opens: here are
-//! only limits.
+//! *Captures*, downloaded while they are taken. A *tap*, implemented elsewhere, takes them; this module enforces
+//! limits.
 
 use std::io;
 use std::sync::Arc;
@@ -9,70 +9,70 @@ use std::time::{Duration, Instant};
 use crate::http::answer::{Answer, Parts, Status};
 use crate::http::head::Head;
 
-/// Most captures at a time.
+/// Maximum number of captures at a time.
 pub const MOST: usize = 4;
-/// Longest time of a capture in seconds.
+/// Maximum duration of a capture in seconds.
 pub const MOST_SECONDS: u64 = 300;
-/// Most frames of a capture.
+/// Maximum frames of a capture.
 pub const MOST_FRAMES: u64 = 1_000_000;
-/// Most bytes of a capture, but for the part that exceeds it.
+/// Maximum bytes of a capture, apart from the part that exceeds it.
 pub const MOST_BYTES: u64 = 64 << 20;
 
 /// Type of a pcapng file.
 const PCAPNG: &str = "application/x-pcapng";
 
-/// Which frames of a port.
+/// Direction of captured frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Those that it sends.
+    /// Frames that the port sends.
     Sent,
-    /// Those that it gets.
+    /// Frames that the port receives.
     Got,
     /// Both.
     Both,
 }
 
-/// A capture as it is asked for.
+/// Parameters of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capture {
     /// Full name of the port.
     pub port: String,
-    /// Which of its frames.
+    /// Direction of its frames.
     pub way: Way,
-    /// How long at most.
+    /// Maximum duration.
     pub time: Duration,
-    /// How many frames at most.
+    /// Maximum number of frames.
     pub frames: u64,
-    /// How many bytes of each frame; 0: all.
+    /// Maximum bytes of each frame; 0: all.
     pub snaplen: u32,
 }
 
 /// Opens captures.
 pub trait Tap: Send + Sync {
-    /// Begins one; each part of it is a part of a pcapng file that may be its last.
+    /// Begins a capture; each part is a piece of a pcapng file after which the file may end.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// The reason for a failure.
     fn open(&self, capture: &Capture) -> Result<Box<dyn Parts>, String>;
 }
 
-/// The captures that are taken now.
+/// The running captures.
 pub struct Captures {
     tap: Box<dyn Tap>,
     open: Arc<AtomicUsize>,
 }
 
 impl Captures {
-    /// None yet; those to come are opened by that.
+    /// An empty set; `tap` opens captures.
     #[must_use]
     pub fn new(tap: Box<dyn Tap>) -> Captures {
         Captures { tap, open: Arc::default() }
     }
 
-    /// Begins a capture that is sent as it is taken.
+    /// Begins a capture that is sent while it is taken.
     ///
     /// # Errors
-    /// There are too many, or the port cannot be monitored.
+    /// Too many captures run, or the port cannot be monitored.
     pub fn begin(&self, capture: &Capture) -> Result<Answer, (Status, String)> {
         let ticket = Ticket(Arc::clone(&self.open));
         if self.open.fetch_add(1, Ordering::AcqRel) >= MOST {
@@ -84,7 +84,7 @@ impl Captures {
     }
 }
 
-/// One of the captures, until it ends.
+/// Counts one running capture until it ends.
 struct Ticket(Arc<AtomicUsize>);
 
 impl Drop for Ticket {
@@ -113,10 +113,10 @@ impl Parts for Limited {
 }
 
 impl Capture {
-    /// The capture that a request asks for.
+    /// Parses the capture that a request describes.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The invalid parameter.
     pub fn asked(head: &Head) -> Result<Capture, &'static str> {
         let number = |name: &str, most: u64| match head.parameter(name).map(|text| text.parse()) {
             Some(Ok(number)) if number <= most => Some(number),
@@ -142,7 +142,7 @@ impl Capture {
 mod tests {
     use super::*;
 
-    /// Parts of a mebibyte without an end.
+    /// An endless body with parts of a mebibyte.
     struct Much;
 
     impl Parts for Much {
@@ -171,7 +171,7 @@ mod tests {
         }
     }
 
-    /// Objective: what is asked for is read, and what is more than may be is refused.
+    /// Objective: requests are parsed, and values above their limits are refused.
     #[test]
     fn requests() {
         let capture = asked("port=vale0%3Aa&way=both&seconds=10&frames=100&snaplen=0").expect("a capture");
@@ -191,7 +191,8 @@ mod tests {
         }
     }
 
-    /// Objective: captures end at their size and their time, and the number at a time is limited, however they ended.
+    /// Objective: captures end at their size and time limits, and their number at a time is limited, however they
+    /// ended.
     #[test]
     fn limits() {
         let captures = Captures::new(Box::new(Taps));

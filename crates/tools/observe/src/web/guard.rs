@@ -1,33 +1,33 @@
-//! The *guard*: which requests are answered.
+//! The *guard*: decides which requests are answered.
 //!
-//! A browser lets every page that its user opens send requests to every address. That a request is to this server and
-//! no other, the server has seen ([`hosts`](crate::http::hosts)). A browser does say whose page asks; that is what is
-//! looked at:
+//! A browser lets every page that its user opens send requests to every address. The server has already checked that a
+//! request is for it ([`hosts`](crate::http::hosts)). A browser also names the page that sends the request, and the
+//! guard checks that:
 //!
-//! - `Origin`, if there is one, is the host that is asked: no other page may ask. Nor is any answer marked as readable
-//!   for others (CORS).
-//! - `Sec-Fetch-Site`, which current browsers add, says the same for figures.
-//! - `Authorization` has the token, for figures. A browser never adds that by itself.
+//! - `Origin`, if present, is the requested host: no other page may send requests. No answer is marked as readable for
+//!   other origins (CORS).
+//! - `Sec-Fetch-Site`, sent by current browsers, says the same for figures.
+//! - `Authorization` carries the token, for figures. A browser never adds it by itself.
 
 use crate::http::answer::Status;
 use crate::http::head::Head;
 use crate::web::token::Token;
 
-/// Judges requests to this server.
+/// Checks requests to this server.
 #[derive(Clone, Debug)]
 pub struct Guard(Token);
 
 impl Guard {
-    /// The guard of figures that take this token.
+    /// A guard that demands this token for figures.
     #[must_use]
     pub fn new(token: Token) -> Guard {
         Guard(token)
     }
 
-    /// Whether somebody may have the page itself.
+    /// Checks a request for the page itself.
     ///
     /// # Errors
-    /// The status that says why not.
+    /// The status of a refusal.
     pub fn page(&self, head: &Head) -> Result<(), Status> {
         let host = head.only("host").ok_or(Status::Misdirected)?;
         let mut origins = head.all("origin");
@@ -38,10 +38,10 @@ impl Guard {
         if origins.all(is_own) { Ok(()) } else { Err(Status::Forbidden) }
     }
 
-    /// Whether somebody may have figures.
+    /// Checks a request for figures.
     ///
     /// # Errors
-    /// The status that says why not.
+    /// The status of a refusal.
     pub fn figures(&self, head: &Head) -> Result<(), Status> {
         self.page(head)?;
         if head.all("sec-fetch-site").any(|site| site != "same-origin") {
@@ -70,7 +70,7 @@ mod tests {
         Head::parse(text.as_bytes()).expect("a request").expect("a whole one")
     }
 
-    /// Objective: requests by other pages are refused, whatever else they have.
+    /// Objective: requests by other pages are refused, whatever else they carry.
     #[test]
     fn origins() {
         let guard = guard();
@@ -94,7 +94,7 @@ mod tests {
         }
     }
 
-    /// Objective: figures take the token, once and in its place.
+    /// Objective: figures take the token, exactly once and in its field.
     #[test]
     fn tokens() {
         let guard = guard();

@@ -1,4 +1,4 @@
-//! The *page*: which answer is at which path.
+//! The *page*: the answer for each path.
 
 use crate::http::answer::{Answer, Status};
 use crate::http::handler::Handler;
@@ -12,23 +12,23 @@ use crate::web::ports::{Ports, Told};
 
 const JSON: &str = "application/json";
 
-/// What every answer tells the browser: nothing from elsewhere, nothing within the page but its own files, nobody may
-/// frame or read it, and no text becomes an element.
+/// Sent with every answer: the browser loads only the page's own files, runs nothing inline, lets no other site frame
+/// or read the page, and turns no text into elements.
 const PROTECTION: &str = "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'\r\n\
     Cross-Origin-Opener-Policy: same-origin\r\nCross-Origin-Resource-Policy: same-origin\r\nReferrer-Policy: no-referrer\r\nX-Frame-Options: DENY\r\n";
 
 /// Serves the page, its figures and captures.
 pub struct WebPage {
-    /// What it is called.
+    /// Its host names.
     pub hosts: ServerNames,
-    /// Who gets anything.
+    /// Decides which requests are answered.
     pub guard: Guard,
     /// All counters.
     pub source: Source,
     /// The ports.
     pub ports: Ports,
-    /// Captures of them.
+    /// Captures of the ports.
     pub captures: Captures,
 }
 
@@ -71,8 +71,7 @@ impl WebPage {
         figures.map(|figures| figures.json()).map_err(|_| (Status::Unavailable, "the daemon does not answer".into()))
     }
 
-    /// A capture is begun by who wants its body, of a port that the daemon has: a name that is none could be an
-    /// interface of the host.
+    /// Begins a capture: GET only, of a port that the daemon has; any other name could be an interface of the host.
     fn capture(&self, head: &Head) -> Outcome {
         if head.method == Method::Head {
             return Err((Status::MethodNotAllowed, "a capture has a body".into()));

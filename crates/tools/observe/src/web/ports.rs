@@ -1,4 +1,4 @@
-//! What the daemon says of its *ports*, and of one of them. Each answer is kept for a moment, for all who ask the same.
+//! The daemon's *ports*, and the details of one. Each answer is briefly cached, for all clients with the same question.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,14 +11,14 @@ use serde::Serialize;
 use crate::daemon::Daemon;
 use crate::http::answer::Status;
 
-/// How old the list of ports may be: names and owners change seldom.
+/// Maximum age of the list of ports: names and owners change seldom.
 const LIST_FRESH: Duration = Duration::from_secs(2);
-/// How old an answer about one port may be: its rings move.
+/// Maximum age of an answer about one port: its rings move.
 const PORT_FRESH: Duration = Duration::from_millis(200);
-/// Most questions about single ports in a second: the daemon looks at all slots of the port for each.
+/// Maximum questions about single ports in a second: for each the daemon reads all slots of the port.
 const MOST_A_SECOND: u32 = 40;
 
-/// An answer as JSON, or the status and the reason why there is none.
+/// An answer as JSON, or status and reason of a failure.
 pub type Told = Result<Arc<str>, (Status, String)>;
 
 /// The daemon's ports.
@@ -32,12 +32,12 @@ struct State {
     daemon: Daemon,
     list: Option<(Instant, Told)>,
     single: BTreeMap<String, (Instant, Told)>,
-    /// Since when questions about single ports are counted, and how many there were.
+    /// Start of the second in which questions about single ports are counted, and their number.
     asked: (Instant, u32),
 }
 
 impl Ports {
-    /// Those of the daemon with that run directory.
+    /// The ports of the daemon of that run directory.
     #[must_use]
     pub fn new(run_dir: PathBuf) -> Ports {
         let state =
@@ -45,7 +45,7 @@ impl Ports {
         Ports { state: Mutex::new(state) }
     }
 
-    /// All that there are, as `port.list` says.
+    /// All ports, as `port.list` returns them.
     ///
     /// # Errors
     /// The daemon does not answer.
@@ -55,15 +55,15 @@ impl Ports {
             return known.clone();
         }
         let told = told(state.daemon.ask(|client| client.ports(None)));
-        // Who had no answer may ask sooner.
+        // A failed request may be retried sooner.
         state.list = told.is_ok().then(|| (Instant::now(), told.clone()));
         told
     }
 
-    /// One of them with its rings, as `port.show` says.
+    /// One port with its rings, as `port.show` returns it.
     ///
     /// # Errors
-    /// There is no such port, too much is asked, or the daemon does not answer.
+    /// No such port, too many questions, or no answer from the daemon.
     pub fn one(&self, name: &str) -> Told {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.single.retain(|_, (at, _)| at.elapsed() < PORT_FRESH);
@@ -87,7 +87,7 @@ fn told(answer: Result<impl Serialize, ClientError>) -> Told {
     match answer {
         Ok(answer) => Ok(serde_json::to_string(&answer).unwrap_or_default().into()),
         Err(error) if error.failure() == Failure::Refused => Err((Status::NotFound, error.what())),
-        // Where it was looked for is not for those who look.
+        // The socket's path is not for the browser.
         Err(_) => Err((Status::Unavailable, "the daemon does not answer".into())),
     }
 }

@@ -1,4 +1,4 @@
-//! The *token*: a secret text. Who knows it may see what the server's user may see.
+//! The *token*: a secret text that grants what the server's user may see.
 
 use std::fmt;
 use std::fs::{File, Metadata, OpenOptions};
@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 
 /// Random bytes of a new token.
 const RANDOM: usize = 24;
-/// Fewest and most characters of a token that somebody else has made.
+/// Minimum and maximum characters of a token from elsewhere.
 const LENGTH: std::ops::RangeInclusive<usize> = 16..=256;
 
-/// A secret text of letters, digits and `-._~`, which mean themselves in addresses and fields.
+/// A secret text of letters, digits and `-._~`, which need no escaping in addresses and fields.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
-/// Why there is no token.
+/// Errors of reading or making a token.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// The system has no random bytes, or the file cannot be read or made.
@@ -26,7 +26,7 @@ pub enum TokenError {
         /// The cause.
         source: io::Error,
     },
-    /// Others could know it.
+    /// Other users could read it.
     #[error("{}: everybody on this host can read or change it (mode {mode:o})", path.display())]
     Open {
         /// The file.
@@ -34,7 +34,7 @@ pub enum TokenError {
         /// Its mode.
         mode: u32,
     },
-    /// Somebody else made it, who knows it.
+    /// Another user made the file, and so knows the token.
     #[error("{}: belongs to user {uid}; it has to be root's, or of the user who runs this", path.display())]
     Foreign {
         /// The file, or the link to it.
@@ -42,7 +42,7 @@ pub enum TokenError {
         /// Its owner.
         uid: u32,
     },
-    /// It is no token.
+    /// The file holds no valid token.
     #[error("{}: not a line of 16 to 256 letters, digits and characters of -._~", path.display())]
     Malformed {
         /// The file.
@@ -51,7 +51,7 @@ pub enum TokenError {
 }
 
 impl Token {
-    /// A new one, which nobody can guess.
+    /// A new token, which cannot be guessed.
     ///
     /// # Errors
     /// The system has no random bytes.
@@ -62,12 +62,12 @@ impl Token {
         Ok(Token(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// The token in a file, which is made with a new one if there is none.
+    /// The token in a file. A missing file is made with a new token.
     ///
     /// # Errors
-    /// The file can be neither read nor made, everybody can read it, or it has no token.
+    /// The file can be neither read nor made, other users can read it, or it holds no token.
     pub fn of_file(path: &Path) -> Result<Token, TokenError> {
-        // Links are followed, as secrets of containers are links, but not those that others have made.
+        // Links are followed, since containers' secrets are links, but not links made by other users.
         if let Ok(link) = std::fs::symlink_metadata(path) {
             is_trusted(path, &link)?;
         }
@@ -95,7 +95,7 @@ impl Token {
         Token::parse(text.trim_end()).ok_or_else(|| TokenError::Malformed { path: path.to_owned() })
     }
 
-    /// A text as a token, if it can be one.
+    /// Parses a text as a token.
     #[must_use]
     pub fn parse(text: &str) -> Option<Token> {
         let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
@@ -108,23 +108,24 @@ impl Token {
         &self.0
     }
 
-    /// Whether a text is this token. How long that takes says nothing about how much of it is right.
+    /// Whether a text is this token. The time of the comparison does not reveal how much of it is right.
     #[must_use]
     pub fn is(&self, text: &str) -> bool {
-        let (own, other) = (self.0.as_bytes(), text.as_bytes());
+        let own = self.0.as_bytes();
+        let other = text.as_bytes();
         let differs = own.iter().zip(other).fold(0, |differs, (a, b)| std::hint::black_box(differs | (a ^ b)));
         own.len() == other.len() && differs == 0
     }
 }
 
-/// Not the secret.
+/// Hides the secret.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token")
     }
 }
 
-/// Whether nobody but root and this user can have made it.
+/// Whether only root or this user can have made the file.
 fn is_trusted(path: &Path, found: &Metadata) -> Result<(), TokenError> {
     let uid = found.uid();
     let is_own = uid == 0 || uid == rustix::process::geteuid().as_raw();
@@ -139,7 +140,7 @@ fn failed(path: &Path, source: io::Error) -> TokenError {
 mod tests {
     use super::*;
 
-    /// Objective: tokens differ, are tokens, are only equal as a whole, and are not in debug output.
+    /// Objective: tokens differ, parse as tokens, compare equal only as a whole, and are hidden in debug output.
     #[test]
     fn tokens() {
         let [one, other] = [Token::random(), Token::random()].map(|token| token.expect("random bytes"));
@@ -153,8 +154,7 @@ mod tests {
         assert!(!format!("{one:?}").contains(one.secret()));
     }
 
-    /// Objective: a file is made once, for its user only; one that everybody can read, or that has no token, is
-    /// refused.
+    /// Objective: a file is made once, for its user only; a file that others can read, or without a token, is refused.
     #[test]
     fn files() {
         let dir = tempfile::tempdir().expect("a folder");

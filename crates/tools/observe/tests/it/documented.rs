@@ -11,8 +11,7 @@ const GUIDE: &str = include_str!("../../../../../docs/guide/observe.md");
 const DASHBOARD: &str = include_str!("../../../../../dist/grafana/netvale.json");
 const ALERTS: &str = include_str!("../../../../../dist/prometheus/netvale.rules.yml");
 
-/// Objective: the page has a row for each family, in their order, with its type, labels, unit and meaning, and no
-/// other.
+/// Objective: the page has exactly one row for each family, in order, with its type, labels, unit and meaning.
 #[test]
 fn page_is_the_table() {
     let rows: Vec<_> = PAGE.lines().filter(|line| line.starts_with("| `netvale_")).collect();
@@ -20,7 +19,8 @@ fn page_is_the_table() {
     let row = |family: &'static Family| {
         let labels: Vec<_> = family.labels.iter().map(|label| format!("`{label}`")).collect();
         let unit = family.unit.as_ref().map(|unit| unit.as_str().to_owned()).unwrap_or_default();
-        let (labels, unit) = (or_none(labels.join(", ")), or_none(unit));
+        let labels = or_none(labels.join(", "));
+        let unit = or_none(unit);
         format!("| `{}` | {} | {labels} | {unit} | {} |", family.sample(), family.of.word(), family.help)
     };
     assert_eq!(rows, all().map(row).collect::<Vec<_>>());
@@ -57,8 +57,7 @@ fn queries_are_documented() {
     all.iter().for_each(|query| are_known("the dashboard", query.as_str().expect("a query")));
 }
 
-/// Objective: names are what Prometheus' naming rules ask for: of the alphabet, with base units, and no family is there
-/// twice.
+/// Objective: names follow Prometheus' naming rules: its alphabet, base units, and no family twice.
 #[test]
 fn names_are_names() {
     let names: BTreeSet<_> = all().map(|family| family.sample()).collect();

@@ -1,4 +1,4 @@
-//! What is served beside a daemon.
+//! Servers beside a daemon.
 
 mod documented;
 mod page;

@@ -1,4 +1,4 @@
-//! The page of a daemon that is played by the test, over a UNIX socket.
+//! The metrics page of a daemon simulated by the test, over a UNIX socket.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -20,7 +20,7 @@ use netvale_observe::http::server::run;
 use netvale_observe::metrics_page::MetricsPage;
 use netvale_observe::source::{FRESH, Source};
 
-/// Counts its requests, and says the number as `stalls`.
+/// Counts its requests, and returns the number as `stalls`.
 #[derive(Clone, Default)]
 struct Counting(Arc<AtomicU64>);
 
@@ -32,15 +32,16 @@ impl Methods for Counting {
     }
 }
 
-/// Plays a daemon for one connection, until that ends or `requests` were answered.
+/// Simulates a daemon for one connection, until that ends or `requests` were answered.
 fn daemon(dir: &Path, mut counting: Counting, requests: u64) -> JoinHandle<()> {
     let path = dir.join(CONTROL_SOCKET);
     let _ = std::fs::remove_file(&path);
     let listener = UnixListener::bind(&path).expect("a socket");
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a client");
-        let (mut connection, mut bytes, last) =
-            (Connection::default(), [0; 4096], counting.0.load(Ordering::SeqCst) + requests);
+        let mut connection = Connection::default();
+        let mut bytes = [0; 4096];
+        let last = counting.0.load(Ordering::SeqCst) + requests;
         while let Ok(len @ 1..) = stream.read(&mut bytes) {
             let output = connection.feed(&bytes[..len], &mut counting);
             stream.write_all(&output.bytes).expect("sent");
@@ -61,7 +62,7 @@ fn get(path: &Path, request: &str) -> String {
 
 const METRICS: &str = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-/// Asks until an answer has the text: one may be as old as [`FRESH`].
+/// Repeats the request until an answer contains the text: an answer may be as old as [`FRESH`].
 fn get_until(path: &Path, text: &str) -> String {
     let limit = std::time::Instant::now() + 50 * FRESH;
     loop {
@@ -73,9 +74,8 @@ fn get_until(path: &Path, text: &str) -> String {
     }
 }
 
-/// Objective: the page is there while the daemon is, in the format that is asked for; nothing else is; a daemon that
-/// was replaced is found again, and however often the page is asked for, the daemon is not asked more often than
-/// figures get old.
+/// Objective: the page exists while the daemon does, in the requested format, and no other path does; a replaced daemon
+/// is found again; and however often the page is requested, the daemon is asked once per lifetime of its figures.
 #[test]
 fn page() {
     let dir = tempfile::tempdir().expect("a folder");

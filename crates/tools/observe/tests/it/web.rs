@@ -1,4 +1,4 @@
-//! The page for browsers, of a daemon that is played by the test: who gets what.
+//! The page for browsers, of a daemon simulated by the test: access rights.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -23,7 +23,7 @@ use netvale_observe::web::token::Token;
 const SECRET: &str = "0123456789abcdef";
 const ODD: &str = "vale0:<b>\"'\u{202e}";
 
-/// A daemon with one port.
+/// A simulated daemon with one port.
 struct Played;
 
 impl Methods for Played {
@@ -48,7 +48,8 @@ fn daemon(dir: &Path) {
         for stream in listener.incoming() {
             let mut stream: UnixStream = stream.expect("a client");
             std::thread::spawn(move || {
-                let (mut connection, mut bytes) = (Connection::default(), [0; 4096]);
+                let mut connection = Connection::default();
+                let mut bytes = [0; 4096];
                 while let Ok(len @ 1..) = stream.read(&mut bytes) {
                     stream.write_all(&connection.feed(&bytes[..len], &mut Played).bytes).expect("sent");
                 }
@@ -57,7 +58,7 @@ fn daemon(dir: &Path) {
     });
 }
 
-/// Opens the port's name as a capture.
+/// Opens a capture whose content is the port's name.
 struct Named;
 
 impl Tap for Named {
@@ -99,8 +100,8 @@ fn text(answer: &Answer) -> &str {
 const TOKEN: &str = "Authorization: Bearer 0123456789abcdef\r\n";
 const PORT: &str = "vale0%3A%3Cb%3E%22%27%E2%80%AE";
 
-/// Objective: everybody gets the page's files, with what protects it; figures only those with the token; pages of
-/// others nothing.
+/// Objective: every client gets the page's files, with the protecting fields; only those with the token get figures;
+/// other sites' pages get nothing.
 #[test]
 fn who_gets_what() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -126,7 +127,7 @@ fn who_gets_what() {
     assert_eq!(ask(&page, "GET /api/nothing", TOKEN).status, Status::NotFound);
 }
 
-/// Objective: figures are the daemon's, also of ports with odd names; ports that it does not have are not captured.
+/// Objective: figures are the daemon's, even of ports with odd names; ports that it does not have are not captured.
 #[test]
 fn figures() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -157,7 +158,7 @@ fn figures() {
     assert_eq!(ask(&page, &format!("GET /api/capture?port={PORT}"), TOKEN).status, Status::BadRequest);
 }
 
-/// Objective: a client that asks about very many ports is told to wait, and the daemon is left alone.
+/// Objective: a client that asks about very many ports is told to wait, and the daemon is not asked.
 #[test]
 fn many_ports() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -16,7 +16,7 @@ fn a_mixed_list_reads_back_as_it_prints() {
     assert_eq!("".parse(), Ok(Addresses::new()));
 }
 
-/// Objective: what is no address is refused, and named.
+/// Objective: a text that is not an address is refused and named.
 #[test]
 fn what_is_no_address_is_refused() {
     for word in ["x", "10.0.0", "10.0.0.0/33", "::/129", "10.0.0.0/", "10.0.0.0/+8", "10.0.0.0/8/8", "1:2:3:4:5", "/8"]
@@ -25,7 +25,7 @@ fn what_is_no_address_is_refused() {
     }
 }
 
-/// Objective: addresses that nobody can have are refused.
+/// Objective: addresses that no station can have are refused.
 #[test]
 fn groups_and_zero_are_refused() {
     for (word, mac) in
@@ -48,7 +48,7 @@ fn an_address_with_a_length_is_refused_with_what_may_be_meant() {
     assert!(matches!(error("0.0.0.1/0"), BadAddresses::HostBits { len: 0, .. }));
 }
 
-/// Objective: lists end at their limits; what is there already does not count again.
+/// Objective: lists end at their limits; duplicates do not count.
 #[test]
 fn lists_are_bounded() {
     let mut addresses = Addresses::new();
@@ -84,7 +84,7 @@ proptest! {
         prop_assert_eq!(addresses.to_string().parse(), Ok(addresses));
     }
 
-    /// Objective: any text is read or refused, never more.
+    /// Objective: any text is read or refused, without panic.
     #[test]
     fn any_text_is_read_or_refused(text in "\\PC*") {
         let _ = text.parse::<Addresses>();

@@ -1,4 +1,4 @@
-//! Frames of IGMP, MLD and PIM, with right checksums, by means that are not the snooping's own.
+//! Frames of IGMP, MLD and PIM, with right checksums, independent of the snooping code.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -41,9 +41,10 @@ fn ethernet(dst: IpAddr, packet: &[u8]) -> Vec<u8> {
     [&group_mac(dst), &HOST, &ethertype[..], packet].concat()
 }
 
-/// An IPv4 frame around `message`, whose checksum is put in its place if it is IGMP or PIM.
+/// An IPv4 frame around `message`, with its checksum filled in if it is IGMP or PIM.
 pub fn over_v4(src: &str, dst: &str, protocol: u8, mut message: Vec<u8>) -> Vec<u8> {
-    let (src, dst): (Ipv4Addr, Ipv4Addr) = (src.parse().unwrap(), dst.parse().unwrap());
+    let src: Ipv4Addr = src.parse().unwrap();
+    let dst: Ipv4Addr = dst.parse().unwrap();
     let sum = internet_checksum(&message).to_be_bytes();
     message[2..4].copy_from_slice(&sum);
     let mut header = Ipv4Header::new(message.len() as u16 + 4, 1, protocol.into(), src.octets(), dst.octets()).unwrap();
@@ -55,7 +56,8 @@ pub fn over_v4(src: &str, dst: &str, protocol: u8, mut message: Vec<u8>) -> Vec<
 
 /// An IPv6 frame around `message` of `protocol`, behind a router alert.
 pub fn over_v6(src: &str, dst: &str, protocol: u8, mut message: Vec<u8>) -> Vec<u8> {
-    let (src, dst): (Ipv6Addr, Ipv6Addr) = (src.parse().unwrap(), dst.parse().unwrap());
+    let src: Ipv6Addr = src.parse().unwrap();
+    let dst: Ipv6Addr = dst.parse().unwrap();
     let len = (message.len() as u32).to_be_bytes();
     let pseudo = [&src.octets()[..], &dst.octets(), &len, &[0, 0, 0, protocol]].concat();
     let sum = internet_checksum(&[pseudo, message.clone()].concat()).to_be_bytes();
@@ -88,7 +90,7 @@ fn simple(kind: u8, code: u16, group: IpAddr, dst: &str, src: &str) -> Vec<u8> {
     }
 }
 
-/// A host joins: IGMPv2 or MLDv1.
+/// The message of a joining host: IGMPv2 or MLDv1.
 pub fn join(group: &str) -> Vec<u8> {
     match ip(group) {
         IpAddr::V4(_) => simple(0x16, 0, ip(group), group, "10.0.0.7"),
@@ -96,7 +98,7 @@ pub fn join(group: &str) -> Vec<u8> {
     }
 }
 
-/// A host leaves.
+/// The message of a leaving host.
 pub fn leave(group: &str) -> Vec<u8> {
     match ip(group) {
         IpAddr::V4(_) => simple(0x17, 0, ip(group), "224.0.0.2", "10.0.0.7"),

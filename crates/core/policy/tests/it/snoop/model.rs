@@ -1,4 +1,4 @@
-//! Random joins, leaves and times against a model, and random and cut bytes.
+//! Random joins, leaves and times against a model, and random and truncated bytes.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::messages::*;
 use super::{SECOND, SWITCH, querying};
 
-/// What a random host does.
+/// A step of a random host.
 #[derive(Clone, Debug)]
 enum Step {
     Join(u8, u8, u8),
@@ -28,7 +28,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Who is a member until when, by VLAN, group and port: what RFC 2236 says of the one querier, in the plainest way.
+/// Memberships and their ends, by VLAN, group and port: RFC 2236's rules for the single querier, in the simplest form.
 #[derive(Default)]
 struct Model {
     members: BTreeMap<(u8, u8, u8), u64>,
@@ -83,7 +83,7 @@ fn samples() -> Vec<Vec<u8>> {
     samples
 }
 
-/// Objective: a message that is cut anywhere is malformed or none, and changes nothing.
+/// Objective: a message truncated anywhere is malformed or ignored, and changes nothing.
 #[test]
 fn cut_messages_change_nothing() {
     for whole in samples() {
@@ -97,7 +97,7 @@ fn cut_messages_change_nothing() {
     }
 }
 
-/// Objective: a message with any one bit turned past its IP addresses is not believed, since its checksum is wrong.
+/// Objective: a message with one bit inverted behind its IP addresses is refused, since its checksum is wrong.
 #[test]
 fn damaged_messages_change_nothing() {
     for whole in samples() {
@@ -111,7 +111,7 @@ fn damaged_messages_change_nothing() {
     }
 }
 
-/// Objective: what is no control message is told by its start; tags are looked past.
+/// Objective: frames that are not control messages are recognised by their start, past tags.
 #[test]
 fn control_messages_are_told_from_others() {
     for frame in samples() {
@@ -133,7 +133,7 @@ fn control_messages_are_told_from_others() {
 }
 
 proptest! {
-    /// Objective: members are who a plain model says, at any time, and every change is told.
+    /// Objective: memberships equal the simple model's, at any time, and every change is reported.
     #[test]
     fn members_are_the_models(steps in prop::collection::vec(step(), 0..60)) {
         let mut snoop = Snoop::new(Settings { querier: true, ..Settings::new(SWITCH) });
@@ -157,7 +157,7 @@ proptest! {
         }
     }
 
-    /// Objective: a sequence of damaged messages at any times gets answers, and the limits hold.
+    /// Objective: a sequence of damaged messages at any times is handled, and the limits hold.
     #[test]
     fn damaged_messages_get_an_answer(
         steps in prop::collection::vec((0..11usize, 0..90usize, any::<u8>(), any::<u8>(), 0..SECOND * 50, 0..4u16), 0..80),
@@ -179,7 +179,7 @@ proptest! {
         }
     }
 
-    /// Objective: any bytes get an answer, and so does any payload of a right header.
+    /// Objective: any bytes are handled, and so is any payload of a valid header.
     #[test]
     fn any_bytes_get_an_answer(bytes in prop::collection::vec(any::<u8>(), 4..200), kind in prop::sample::select(vec![0x11u8, 0x22, 130, 143, 151, 0x30])) {
         let mut snoop = querying();

@@ -1,4 +1,4 @@
-//! The queries that a switch sends: when, and read back by another parser.
+//! The queries that a switch sends: their times, and their contents read by another parser.
 
 use etherparse::{IpNumber, NetSlice, SlicedPacket};
 use netvale_policy::snoop::{Family, IgmpVersion, MldVersion, Query, Settings, Snoop};
@@ -6,14 +6,14 @@ use netvale_policy::snoop::{Family, IgmpVersion, MldVersion, Query, Settings, Sn
 use super::messages::*;
 use super::{SECOND, SWITCH, hear};
 
-/// What is in a query: destination, source, protocol and message.
+/// The contents of a query: destination, source, protocol and message.
 struct Read {
     dst: String,
     src: String,
     message: Vec<u8>,
 }
 
-/// Reads a frame with etherparse, and checks lengths, checksums and what routers require of the headers.
+/// Reads a frame with etherparse, and checks lengths, checksums and the headers that routers require.
 fn read(query: &Query) -> Read {
     let frame = query.frame();
     assert!(frame.len() >= 60);
@@ -68,7 +68,7 @@ fn due(snoop: &mut Snoop, now_ns: u64) -> Vec<Query> {
     std::iter::from_fn(|| snoop.next_query(now_ns)).collect()
 }
 
-/// Objective: general and group-specific queries of all versions are as their RFCs say, to all ports and to one.
+/// Objective: general and group-specific queries of all versions match their RFCs, to all ports and to one.
 #[test]
 fn queries_are_read_by_others() {
     for (igmp, mld) in [(IgmpVersion::V2, MldVersion::V1), (IgmpVersion::V3, MldVersion::V2)] {
@@ -82,7 +82,7 @@ fn queries_are_read_by_others() {
         let sent = due(&mut snoop, 0);
         let places: Vec<_> = sent.iter().map(|query| (query.vlan, query.port)).collect();
         assert_eq!(places, [(7, None), (7, None), (7, Some(3)), (7, Some(3))]);
-        // 125 s do not fit below 128 only by a little, and 10 s are 100 tenths.
+        // 125 s is just below 128, and 10 s are 100 tenths.
         let tail4: &[u8] = if newer { &[2, 125, 0, 0] } else { &[] };
         let v4 = |code, group: [u8; 4]| [&[0x11, code], &group[..], tail4].concat();
         for (query, dst, expected) in
@@ -106,7 +106,8 @@ fn queries_are_read_by_others() {
     }
 }
 
-/// Objective: another switch understands the queries of this one, and learns no router from one that has no address.
+/// Objective: another switch understands this one's queries, and learns no router from a query without a source
+/// address.
 #[test]
 fn queries_are_heard_by_another_switch() {
     let mut asking = Snoop::new(Settings { querier: true, igmp: IgmpVersion::V3, ..Settings::new(SWITCH) });
@@ -122,7 +123,7 @@ fn queries_are_heard_by_another_switch() {
     }
 }
 
-/// Objective: two queries at the start, then one every 125 s, as Linux does by default.
+/// Objective: two queries at the start, then one every 125 s, as is Linux's default.
 #[test]
 fn general_queries_keep_time() {
     let mut snoop = Snoop::new(Settings { querier: true, ..Settings::new(SWITCH) });
@@ -142,7 +143,7 @@ fn general_queries_keep_time() {
 }
 
 /// Objective: this switch does not query while a better querier does, and starts again once that is silent. For IPv6 it
-/// has an address and holds out against higher ones; for IPv4 it has none and gives way to all.
+/// has an address and prevails over higher ones; for IPv4 it has none and yields to all.
 #[test]
 fn a_better_querier_takes_over() {
     for (from, group, yields) in [
@@ -174,7 +175,7 @@ fn a_better_querier_takes_over() {
     }
 }
 
-/// Objective: what was to be asked when another took over is not asked.
+/// Objective: queries pending when another querier took over are not sent.
 #[test]
 fn a_querier_that_gave_way_asks_nothing() {
     let mut snoop = super::querying();

@@ -12,7 +12,7 @@ use pcap::Pcap;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Random programs that a test looks at.
+/// Number of random programs in a test.
 const CASES: u32 = 20_000;
 const RETURN_A: Insn = Insn { code: 0x16, jt: 0, jf: 0, k: 0 };
 
@@ -20,7 +20,7 @@ fn libpcap() -> Option<Pcap> {
     Pcap::load().map_err(|reason| netvale_harness::skip(&reason.to_string())).ok()
 }
 
-/// Whether the kernel takes programs from us at all; some sandboxes have no socket filters.
+/// Whether the kernel accepts programs from this process at all; some sandboxes have no socket filters.
 fn kernel_judges() -> bool {
     let verdict = kernel::takes(&[RETURN_A]);
     match &verdict {
@@ -31,7 +31,7 @@ fn kernel_judges() -> bool {
     matches!(verdict, Ok(true))
 }
 
-/// Runs a program over a whole frame and over its first bytes: all that answers answers the same.
+/// Runs a program over a whole frame and over its first bytes: all results must agree.
 fn run(program: &Program, frame: &[u8]) -> u32 {
     let len = frame.len() as u32;
     let part = |bytes: usize| program.run(&frame[..bytes.min(frame.len())], len);
@@ -46,10 +46,10 @@ fn run(program: &Program, frame: &[u8]) -> u32 {
     whole
 }
 
-/// Objective: whatever libpcap compiles is taken, and wants the frames that libpcap's interpreter says it wants.
+/// Objective: every program that libpcap compiles is accepted, and wants the same frames as in libpcap's interpreter.
 ///
 /// Steps: expressions of all primitives, with and without optimisation; frames of all protocols, cut at every length.
-/// Each expression has to say yes to some frame and no to another, or it tests little.
+/// Each expression must accept some frame and refuse another, or it tests little.
 #[test]
 fn expressions_want_what_libpcap_says_they_want() {
     let Some(pcap) = libpcap() else { return };
@@ -73,7 +73,7 @@ fn expressions_want_what_libpcap_says_they_want() {
     assert_eq!(alike, [], "expressions that say the same of all frames");
 }
 
-/// Objective: programs that jump back, with which libpcap follows chains of headers, are refused for that.
+/// Objective: programs that jump back, which libpcap uses to follow chains of headers, are refused for that reason.
 #[test]
 fn programs_with_loops_are_refused() {
     let Some(pcap) = libpcap() else { return };
@@ -84,7 +84,7 @@ fn programs_with_loops_are_refused() {
     }
 }
 
-/// Objective: the limit of how far a program looks is known for all that libpcap compiles but what computes places.
+/// Objective: the reach is known for all programs that libpcap compiles, except those with computed offsets.
 #[test]
 fn the_reach_of_usual_expressions_is_known() {
     let Some(pcap) = libpcap() else { return };
@@ -103,7 +103,7 @@ fn the_reach_of_usual_expressions_is_known() {
     }
 }
 
-/// What has to hold of any program: the kernel's verdict, apart from loads that only it can make, is ours.
+/// Asserts for any program that the verdict equals the kernel's, except for loads that only the kernel can make.
 fn kernel_agrees(insns: &[Insn]) {
     let ours = Program::verify(insns);
     if matches!(ours, Err(Unverified::Ancillary { .. })) {
@@ -115,7 +115,7 @@ fn kernel_agrees(insns: &[Insn]) {
     }
 }
 
-/// Objective: of all codes, with constants around every limit, exactly those are taken that the kernel takes.
+/// Objective: of all codes, with constants around every limit, exactly those are accepted that the kernel accepts.
 #[test]
 fn single_instructions_are_judged_as_by_the_kernel() {
     if !kernel_judges() {
@@ -131,7 +131,7 @@ fn single_instructions_are_judged_as_by_the_kernel() {
     }
 }
 
-/// Objective: a program may be as long as for the kernel, and no longer.
+/// Objective: the longest allowed program is the kernel's.
 #[test]
 fn the_longest_program_is_the_kernels() {
     if !kernel_judges() {
@@ -142,7 +142,7 @@ fn the_longest_program_is_the_kernels() {
     }
 }
 
-/// Objective: programs that nobody would write answer as libpcap answers; what is taken never panics.
+/// Objective: unusual programs give the same results as in libpcap; an accepted program never panics.
 #[test]
 fn random_programs_answer_as_libpcaps() {
     let pcap = libpcap();
@@ -158,7 +158,7 @@ fn random_programs_answer_as_libpcaps() {
     });
 }
 
-/// Objective: of random programs, exactly those are taken that the kernel takes.
+/// Objective: of random programs, exactly those are accepted that the kernel accepts.
 #[test]
 fn random_programs_are_judged_as_by_the_kernel() {
     if !kernel_judges() {

@@ -20,8 +20,8 @@ fn step(room: &mut Reservation<'_>, count: usize) {
     }
 }
 
-/// Objective: wherever a reservation is dropped, the ring goes on, also for somebody who filled the room behind it:
-/// filled slots arrive and are counted, the others arrive as empty slots and are not.
+/// Objective: after a reservation is dropped at any step, the ring keeps working, also for the room reserved behind it:
+/// filled slots arrive and are counted, the others arrive empty and are not counted.
 #[test]
 fn given_up() {
     for steps in 0..=3 {
@@ -44,7 +44,7 @@ fn given_up() {
     }
 }
 
-/// Objective: a pass that unwinds drops its reservations in every ring, and returns the rings that are lent.
+/// Objective: a pass that unwinds drops its reservations in every ring, and returns lent rings.
 #[test]
 fn unwinding() {
     let (own, mut receiver) = ring();
@@ -68,8 +68,8 @@ fn unwinding() {
     assert_eq!(counted, Ok(2));
 }
 
-/// Objective: a ring stays lent until its reservation is done: it cannot be taken away before, and can be immediately
-/// after. The thread that takes it away waits no longer than it said, and a retired queue is used to the end, but not
+/// Objective: a ring stays lent until its reservation is done: it cannot be taken away before, but can be immediately
+/// after. The thread that takes it away waits no longer than its limit, and a retired queue is used to the end, but not
 /// again.
 #[test]
 fn lent_until_done() {
@@ -99,7 +99,7 @@ fn lent_until_done() {
     assert_eq!(received(&mut guest), frames(1));
 }
 
-/// Objective: a reservation reports lack of room before anything is filled; a ring without any room needs no further
+/// Objective: a reservation reports a lack of room before any slot is filled; a ring without room needs no further
 /// steps.
 #[test]
 fn room() {

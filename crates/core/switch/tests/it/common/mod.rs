@@ -22,11 +22,11 @@ pub struct TestPort {
     pub rx: AppRing,
     pub sent: Arc<RingCounters>,
     pub received: Arc<RingEgress>,
-    /// Rung by the receiver when it was asked to say that it makes room.
+    /// Rung by the receiver when it makes room, after a request.
     pub room: Arc<Doorbell>,
 }
 
-/// How a port is made.
+/// The shape of a port to make.
 #[derive(Clone, Copy)]
 pub struct Make {
     pub slots: u32,
@@ -50,7 +50,8 @@ pub fn attach(switch: &Arc<Switch>, name: &str, make: Make) -> TestPort {
     let shape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: make.slots, rx_slots: make.slots };
     let sizes = RegionSizes::for_port(2, make.slots, make.buf_size, 0, 0);
     let mem = Arc::new(Region::private(sizes).unwrap().port(shape).unwrap());
-    let (tx, rx) = (mem.tx[0].clone(), mem.rx[0].clone());
+    let tx = mem.tx[0].clone();
+    let rx = mem.rx[0].clone();
     let room = Arc::new(bell());
     let egress = RingEgress::new(Arc::clone(&mem), HostRx::new(rx.clone(), bell()), make.hdr_len, Arc::default());
     let received = Arc::new(egress.with_room_bell(Arc::clone(&room)));
@@ -84,7 +85,7 @@ impl TestPort {
         self.send_with(frame, 0)
     }
 
-    /// The same with these flags of its slots.
+    /// The same with these slot flags.
     pub fn send_with(&mut self, frame: &[u8], flags: u16) -> bool {
         let size = self.tx.mem().buf_size() as usize;
         let pieces: Vec<&[u8]> = if frame.is_empty() { vec![frame] } else { frame.chunks(size).collect() };
@@ -101,7 +102,7 @@ impl TestPort {
         true
     }
 
-    /// Publishes what was queued and forwards until nothing is left to do.
+    /// Publishes the queued frames and forwards until no work is left.
     pub fn forward(&mut self, work: &mut Work) {
         self.tx.sync();
         while let Passed::Frames(_) = self.forwarder.pass(work) {}
@@ -111,7 +112,8 @@ impl TestPort {
     /// Everything received so far.
     pub fn take(&mut self) -> Vec<Vec<u8>> {
         self.rx.sync();
-        let (mut frames, mut frame) = (Vec::new(), Vec::new());
+        let mut frames = Vec::new();
+        let mut frame = Vec::new();
         for k in 0..self.rx.space() {
             let slot = self.rx.slot(self.rx.at(k));
             let mut piece = vec![0; usize::from(slot.len)];
@@ -128,7 +130,7 @@ impl TestPort {
     }
 }
 
-/// A frame of `len` bytes from and to these hosts, its last bytes `tag`.
+/// A frame of `len` bytes between these hosts, its last bytes `tag`.
 pub fn frame(to: u8, from: u8, tag: u16, len: usize) -> Vec<u8> {
     let mut f = vec![0; len.max(16)];
     f[..6].copy_from_slice(&mac(to));

@@ -1,4 +1,4 @@
-//! The attempts. None does harm if it is not denied.
+//! The attempts, harmless even if permitted.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -13,7 +13,7 @@ use super::World;
 
 type Attempt = Box<dyn Fn(&World) -> Result<(), Errno>>;
 
-/// Calls that are denied whatever their arguments.
+/// Calls denied with any arguments.
 const CALLS: &[(&str, c_long, [u64; 2])] = &[
     ("execve", SYS_execve, [0, 0]),
     ("execveat", SYS_execveat, [0, 0]),
@@ -76,7 +76,7 @@ const CALLS: &[(&str, c_long, [u64; 2])] = &[
     ("socketpair", SYS_socketpair, [0, 0]),
 ];
 
-/// Calls that are denied with these arguments, and made with others.
+/// Calls denied with these arguments, and permitted with others.
 const ARGUMENTS: &[(&str, c_long, [u64; 4])] = &[
     ("socket of AF_INET", SYS_socket, [AF_INET as u64, SOCK_DGRAM as u64, 0, 0]),
     ("socket of AF_INET6", SYS_socket, [AF_INET6 as u64, SOCK_STREAM as u64, 0, 0]),
@@ -109,7 +109,7 @@ const ARGUMENTS: &[(&str, c_long, [u64; 4])] = &[
     ("sched_setscheduler to SCHED_FIFO", SYS_sched_setscheduler, [0, SCHED_FIFO as u64, 0, 0]),
 ];
 
-/// The version of the kernel's Landlock; 0 if it has none.
+/// Version of the kernel's Landlock; 0 without one.
 pub(super) fn landlock() -> i64 {
     const VERSION: u32 = 1;
     // SAFETY: with this flag, the call takes no memory and returns a number.
@@ -129,31 +129,31 @@ fn call(number: c_long, arguments: &[u64]) -> Result<(), Errno> {
     let mut all = [0; 6];
     all[..arguments.len()].copy_from_slice(arguments);
     let [a, b, c, d, e, f] = all;
-    // SAFETY: no argument is the address of anything; a kernel that does not refuse the call says EFAULT.
+    // SAFETY: no argument is a valid address; a kernel that permits the call returns EFAULT.
     done(unsafe { syscall(number, a, b, c, d, e, f) })
 }
 
-/// clone(2) of a process, which ends immediately.
+/// Calls clone(2) for a process that ends immediately.
 fn clone_with(flags: c_int) -> Result<(), Errno> {
     // SAFETY: without CLONE_VM and a stack this is fork(2). The child, if there is one, only exits.
     let child = unsafe { syscall(SYS_clone, flags | SIGCHLD, 0, 0, 0, 0) };
     if child == 0 {
-        // SAFETY: nothing runs at exit.
+        // SAFETY: no code runs at exit.
         unsafe { _exit(0) };
     }
     done(child)
 }
 
-/// An anonymous page.
+/// Maps an anonymous page.
 fn map(protection: c_int) -> Result<*mut c_void, Errno> {
-    // SAFETY: a new mapping wherever there is room.
+    // SAFETY: a new mapping at a free address.
     let page = unsafe { mmap(std::ptr::null_mut(), 4096, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) };
     if page == MAP_FAILED { Err(errno(&std::io::Error::last_os_error())) } else { Ok(page) }
 }
 
 fn make_executable() -> Result<(), Errno> {
     let page = map(PROT_READ | PROT_WRITE)?;
-    // SAFETY: a page of our own, which nobody uses.
+    // SAFETY: a private page, without other users.
     unsafe {
         let outcome = done(mprotect(page, 4096, PROT_READ | PROT_EXEC).into());
         munmap(page, 4096);
@@ -170,7 +170,7 @@ fn of_io<T>(result: std::io::Result<T>) -> Result<(), Errno> {
     result.map(drop).map_err(|e| errno(&e))
 }
 
-/// What takes more than numbers.
+/// Attempts that need more than numbers.
 fn others() -> Vec<(&'static str, Attempt)> {
     vec![
         ("clone of a process", Box::new(|_| clone_with(0))),
@@ -197,7 +197,7 @@ fn others() -> Vec<(&'static str, Attempt)> {
     ]
 }
 
-/// All of them, by the page's names.
+/// All attempts, by their names on the page.
 pub(super) fn attempts() -> Vec<(&'static str, Attempt)> {
     let mut all = others();
     all.extend(

@@ -39,7 +39,8 @@ impl FakeDaemon {
     pub fn start() -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let listener = UnixListener::bind(dir.path().join(CONTROL_SOCKET)).expect("a socket");
-        let (requests, stop) = (Arc::default(), Arc::new(AtomicBool::new(false)));
+        let requests = Arc::default();
+        let stop = Arc::new(AtomicBool::new(false));
         let answers = Answers { requests: Arc::clone(&requests), stop: Arc::clone(&stop), seconds: 0 };
         let thread = std::thread::spawn(move || serve(&listener, answers));
         Self { dir, requests, stop, thread: Some(thread) }
@@ -77,7 +78,8 @@ fn serve(listener: &UnixListener, mut answers: Answers) {
 }
 
 fn talk(mut stream: UnixStream, answers: &mut Answers) {
-    let (mut connection, mut bytes) = (Connection::default(), [0; 4096]);
+    let mut connection = Connection::default();
+    let mut bytes = [0; 4096];
     while let Ok(len @ 1..) = stream.read(&mut bytes) {
         let output = connection.feed(&bytes[..len], answers);
         let ended = answers.stop.load(Ordering::SeqCst);

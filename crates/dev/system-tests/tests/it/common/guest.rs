@@ -273,7 +273,8 @@ impl Guest {
              exec chroot \"$1\" /usr/bin/linux.uml mem=128M seccomp=on initrd=/tmp/initrd con0=null,fd:1 con=null \
                  stderr=1 panic=-1 quiet \"virtio_uml.device=/mnt/$4:1\"",
         );
-        let (folder, name) = (socket.parent().expect("a folder"), socket.file_name().expect("a name"));
+        let folder = socket.parent().expect("a folder");
+        let name = socket.file_name().expect("a name");
         command.args([Path::new("sh"), &image.newer, folder, dir.path(), Path::new(name)]);
         Guest::spawn(command, dir)
     }

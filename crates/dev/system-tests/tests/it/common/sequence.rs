@@ -47,8 +47,10 @@ pub struct Sender {
 impl Sender {
     /// `pause`: between two bursts of a few frames; none if the receiver holds the sender back.
     pub fn start(dir: PathBuf, name: &'static str, pause: Duration) -> Sender {
-        let (stop, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let (stopped, count) = (Arc::clone(&stop), Arc::clone(&sent));
+        let stop = Arc::new(AtomicBool::new(false));
+        let sent = Arc::new(AtomicU64::new(0));
+        let stopped = Arc::clone(&stop);
+        let count = Arc::clone(&sent);
         let mut port = open(&dir, name);
         let run = move || {
             let mut number = 0;
@@ -149,8 +151,10 @@ pub struct Reader {
 
 impl Reader {
     pub fn start(mut port: Port) -> Reader {
-        let (next, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-        let (shared, stopped) = (Arc::clone(&next), Arc::clone(&stop));
+        let next = Arc::new(AtomicU64::new(0));
+        let stop = Arc::new(AtomicBool::new(false));
+        let shared = Arc::clone(&next);
+        let stopped = Arc::clone(&stop);
         let run = move || {
             let mut came = Came::default();
             while !stopped.load(Ordering::Relaxed) {

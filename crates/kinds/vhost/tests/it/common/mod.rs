@@ -30,7 +30,7 @@ impl End {
     }
 }
 
-/// Takes what is there, hands each frame with its offload to `f`, and gives it back.
+/// Takes all frames, passes each with its offload to `f`, and gives them back.
 pub fn take(end: &mut End, mut f: impl FnMut((Vec<u8>, Offload))) -> usize {
     let mut batch = Batch::new();
     // SAFETY: the batch is read before `release`, and ends here.
@@ -46,7 +46,7 @@ pub fn take(end: &mut End, mut f: impl FnMut((Vec<u8>, Offload))) -> usize {
     n
 }
 
-/// Delivers frames as one batch. Returns how many were dealt with.
+/// Delivers frames as one batch. Returns the number handled.
 pub fn give(end: &End, frames: &[(Vec<u8>, Offload)]) -> usize {
     give_with(&mut Scratch::new(), end, frames)
 }
@@ -65,7 +65,8 @@ pub fn give_with(scratch: &mut Scratch, end: &End, frames: &[(Vec<u8>, Offload)]
 
 /// Sends all of `frames` from one end to the other, in batches of `batch`.
 pub fn cross(from: &End, to: &mut End, frames: &[(Vec<u8>, Offload)], batch: usize) -> Vec<(Vec<u8>, Offload)> {
-    let (mut sent, mut got) = (0, Vec::new());
+    let mut sent = 0;
+    let mut got = Vec::new();
     let start = Instant::now();
     while got.len() < frames.len() {
         assert!(start.elapsed() < LIMIT, "{sent} sent, {} received", got.len());

@@ -1,4 +1,4 @@
-//! Ports that go on as others, with nothing but what comes over a socket.
+//! Ports that are continued by others from socket messages alone.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::os::fd::OwnedFd;
@@ -30,7 +30,7 @@ pub struct Device {
 
 pub const PAUSE: Duration = Duration::from_millis(1);
 
-/// What a port gives; a thread of a loaded machine may take longer than it is waited for.
+/// Retries `give`: a thread of a loaded machine may take longer than the wait.
 fn patiently<T>(mut give: impl FnMut() -> Option<T>) -> T {
     let mut given = None;
     until("the port's thread pauses", || {
@@ -40,13 +40,13 @@ fn patiently<T>(mut give: impl FnMut() -> Option<T>) -> T {
     given.expect("waited for")
 }
 
-/// As it goes over a socket: its text, and its descriptors.
+/// The state as sent over a socket: its text, and its descriptors.
 pub fn written(state: &impl Serialize) -> (Value, Vec<OwnedFd>) {
     let (said, fds) = State::of(state).unwrap().into_parts();
     (said, Fd::take_all(fds).unwrap())
 }
 
-/// As it comes from there.
+/// The state as received from a socket.
 pub fn sent<T: Serialize + DeserializeOwned>(state: &T) -> T {
     let (said, fds) = written(state);
     State::from_parts(said, fds).read().unwrap()
@@ -69,18 +69,18 @@ impl Device {
         patiently(|| self.port.save_parked().unwrap())
     }
 
-    /// The port goes on as another one, which has nothing from this one but what comes over a socket.
+    /// Replaces the port by another one that gets only socket messages from it.
     pub fn succeed(&mut self) {
         let (state, paused) = self.given();
         let (port, queues, begins) = VhostPort::restore(&self.options, sent(&state)).unwrap();
         let old = std::mem::replace(&mut self.port, port);
         let old_end = std::mem::replace(&mut self.end, End::first(queues));
-        // The process that it was in ends silently.
+        // The old process ends silently.
         std::mem::forget((old, old_end, paused));
         drop(begins);
     }
 
-    /// A successor takes the port, and ends before it could go on.
+    /// A successor takes the port, and ends before it resumes.
     pub fn fail(&mut self) {
         let (state, paused) = self.given();
         let (port, queues, begins) = VhostPort::restore(&self.options, sent(&state)).unwrap();
@@ -140,7 +140,10 @@ pub fn all_options() -> impl Iterator<Item = DriverOptions> {
     (0..32u16).map(|bits| {
         let on = |bit: u16| bits & bit != 0;
         let size = if on(8) { 32 } else { 256 };
-        let (packed, mergeable, event_idx, in_order) = (on(1), on(2), on(4), on(16));
+        let packed = on(1);
+        let mergeable = on(2);
+        let event_idx = on(4);
+        let in_order = on(16);
         DriverOptions { packed, mergeable, event_idx, size, in_order, ..DriverOptions::default() }
     })
 }

@@ -1,4 +1,4 @@
-//! A front end that says what it is told to, and a device for it.
+//! A front end controlled message by message, and a device for it.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -40,7 +40,7 @@ pub fn open(path: &Path) -> (VhostPort, End) {
     (device, End::first(queues))
 }
 
-/// A front end that says what it is told to.
+/// A front end controlled message by message.
 pub struct Raw(pub UnixStream);
 
 impl Raw {
@@ -65,7 +65,7 @@ impl Raw {
         self.say(request::SET_MEM_TABLE, payload, fds);
     }
 
-    /// The answer to what was said last.
+    /// The answer to the last message.
     pub fn hear(&self) -> Message {
         let never = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         match receive(self.0.as_fd(), never.as_fd()) {
@@ -74,13 +74,13 @@ impl Raw {
         }
     }
 
-    /// Waits until all that was said has been carried out.
+    /// Waits until all messages have been executed.
     pub fn sync(&self) {
         self.number(request::GET_FEATURES, 0);
         self.hear();
     }
 
-    /// Says where the rings of a queue lie: descriptors, available ring, used ring, 256 bytes each.
+    /// Sends the location of a queue's rings: descriptors, available ring, used ring, 256 bytes each.
     pub fn addresses(&self, queue: u64, at: u64, flags: u64) {
         let words = [queue | flags << 32, USER + at, USER + at + 0x200, USER + at + 0x100, 0];
         self.say(request::SET_VRING_ADDR, words.iter().flat_map(|w| w.to_le_bytes()).collect(), Vec::new());
@@ -94,15 +94,16 @@ impl Raw {
         self.say(request::SET_VRING_KICK, queue.to_le_bytes().to_vec(), vec![kick]);
     }
 
-    /// Gives queue 0 a descriptor to kick or be called by.
+    /// Sends queue 0 its kick or call descriptor.
     pub fn bell(&self, request: u32, fd: OwnedFd) {
         self.say(request, 0u64.to_le_bytes().to_vec(), vec![fd]);
     }
 }
 
-/// Starts the transmit queue of a front end whose frames the test makes itself: one of 60 bytes in the ring.
+/// Starts the transmit queue of a front end whose frames the test makes itself: the ring has one of 60 bytes.
 pub fn started(path: &Path) -> (Raw, OwnedFd) {
-    let (raw, memory) = (Raw::new(path), file());
+    let raw = Raw::new(path);
+    let memory = file();
     raw.number(request::SET_FEATURES, VERSION_1);
     raw.memory(&[whole()], vec![memory.try_clone().unwrap()]);
     put(&memory, 0x1000, &[0x4000, 72]);

@@ -17,11 +17,11 @@ use netvale_wire::offload::Offload;
 /// testpmd takes a whole core: one at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// testpmd with one port, sending back what it gets, until dropped.
+/// testpmd with one port that echoes its frames, until dropped.
 struct Testpmd(Child);
 
 impl Testpmd {
-    /// None, and says so, when it is not installed.
+    /// `None`, with a note, if it is not installed.
     fn start(dir: &Path, vdev: &str, simd: bool) -> Option<Testpmd> {
         let prefix = format!("netvale-{}-{}", std::process::id(), dir.file_name().unwrap_or_default().display());
         let mut command = Command::new("dpdk-testpmd");
@@ -57,20 +57,21 @@ impl Drop for Testpmd {
     }
 }
 
-/// Sends frames and takes them back, in order and whole. The far end may not be ready for the first.
+/// Sends frames and takes them back, in order and unchanged. The far end may not be ready for the first.
 fn echo(end: &mut End) {
     let probe = vec![(frame(60, 77), Offload::None)];
     until("the first frame comes back", || {
         give(end, &probe);
         take(end, |_| ()) > 0
     });
-    // Late echoes of the probe come before what is sent now.
+    // Late echoes of the probe arrive before those of the frames sent now.
     let frames: Vec<_> = (0..3000u32).map(|i| (frame(64 + (i as usize * 13) % 1400, i as u8), Offload::None)).collect();
-    let (mut sent, mut got) = (0, 0);
+    let mut sent = 0;
+    let mut got = 0;
     let start = Instant::now();
     while got < frames.len() {
         assert!(start.elapsed() < LIMIT, "{sent} sent, {got} came back");
-        // No more under way than the smallest ring holds.
+        // At most as many in flight as the smallest ring holds.
         let to = frames.len().min(sent + 32).min(got + 128);
         if to > sent {
             sent += give(end, &frames[sent..to]);

@@ -12,12 +12,12 @@ use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::port::VirtioPort;
 use netvale_wire::offload::Offload;
 
-/// Debian keeps this build beside the one without DPDK.
+/// Debian installs this build beside the one without DPDK.
 const VSWITCHD: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 
-/// A switch with two vhost-user ports, `v0` and `v1` in its folder; all it makes is in there, or in a network namespace
-/// of its own.
+/// A switch with two vhost-user ports, `v0` and `v1` in its folder; all its files are there, and its interfaces in a
+/// network namespace of its own.
 struct Ovs {
     children: Vec<Child>,
     dir: tempfile::TempDir,
@@ -26,7 +26,8 @@ struct Ovs {
 impl Ovs {
     fn start() -> Ovs {
         let mut ovs = Ovs { children: Vec::new(), dir: tempfile::tempdir().unwrap() };
-        let (db, socket) = (ovs.file("conf.db"), format!("unix:{}", ovs.file("db.sock").display()));
+        let db = ovs.file("conf.db");
+        let socket = format!("unix:{}", ovs.file("db.sock").display());
         run(ovs.inside("ovsdb-tool").arg("create").arg(&db).arg(SCHEMA));
         let mut database = ovs.inside("ovsdb-server");
         database.arg(format!("--remote=p{socket}")).arg(format!("--unixctl={}", ovs.file("db.ctl").display())).arg(&db);
@@ -92,18 +93,21 @@ fn between(to: u8, from: u8, len: usize, seed: u8) -> (Vec<u8>, Offload) {
     (bytes, Offload::None)
 }
 
-/// After this long, a frame is lost.
+/// Time after which a frame counts as lost.
 const LOST: Duration = Duration::from_secs(3);
 
-/// Sends frames through the switch, no faster than they arrive: it drops what it has no room for. Late copies of
-/// `hello` are left out.
+/// Sends frames through the switch, no faster than they arrive: it drops those without room. Late copies of `hello` are
+/// ignored.
 fn pass(from: &End, to: &mut End, frames: &[(Vec<u8>, Offload)], hello: &(Vec<u8>, Offload)) {
     for chunk in frames.chunks(64) {
-        let (mut sent, mut got, mut begun) = (0, Vec::new(), Instant::now());
+        let mut sent = 0;
+        let mut got = Vec::new();
+        let mut begun = Instant::now();
         until("all arrive", || {
             if begun.elapsed() > LOST {
-                // It drops frames while it changes its flows: once more, from the beginning.
-                (sent, begun) = (0, Instant::now());
+                // It drops frames while it changes its flows: start again.
+                sent = 0;
+                begun = Instant::now();
                 got.clear();
             }
             sent += give(from, &chunk[sent..]);
@@ -115,7 +119,7 @@ fn pass(from: &End, to: &mut End, frames: &[(Vec<u8>, Offload)], hello: &(Vec<u8
 }
 
 /// Objective: our driver works on OVS-DPDK's ports: frames pass between two of them through the switch, which learns
-/// where each station is.
+/// the port of each station.
 #[test]
 fn our_driver_on_ovs() {
     if !Path::new(VSWITCHD).exists() {
@@ -127,9 +131,10 @@ fn our_driver_on_ovs() {
         let (port, queues) = VirtioPort::new(BackEnd(ovs.file(name).into()), DriverOptions::default()).unwrap();
         (port, End::first(queues))
     };
-    let ((one, mut one_end), (two, mut two_end)) = (port("v0"), port("v1"));
+    let (one, mut one_end) = port("v0");
+    let (two, mut two_end) = port("v1");
     until("both run", || one.state().now.running && two.state().now.running);
-    // The switch needs a while until it forwards; then it has learned both.
+    // The switch takes a while to forward; then it has learned both.
     let hello = |to, from| between(to, from, 60, 7);
     until("the first frame passes", || {
         give(&one_end, &[hello(2, 1)]);

@@ -1,4 +1,4 @@
-//! What another process needs to go on with a driver's device where it stopped.
+//! Saved state of a driver's device, for another process to resume it.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -18,38 +18,38 @@ use crate::driver::{DriverFeatures, DriverQueue, QueueState, killed};
 use crate::features::IN_ORDER;
 use crate::queue::QueueFeatures;
 
-/// A port.
+/// State of a port.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DriverState {
     /// Number of devices so far.
     pub connections: u64,
-    /// Why the last device was left.
+    /// Error that ended the last device.
     pub last_error: Option<String>,
-    /// The device that runs.
+    /// The running device.
     pub device: Option<DeviceState>,
 }
 
-/// A device.
+/// State of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceState {
     features: u64,
-    /// What it is reached by.
+    /// The descriptor that reaches it.
     by: Fd,
     memory: Fd,
     queues: QueuesState,
-    /// For each queue, what the device rings.
+    /// For each queue, the doorbell that the device rings.
     calls: Vec<Fd>,
-    /// For each queue, what the device is rung by.
+    /// For each queue, the doorbell that rings the device.
     kicks: Vec<Fd>,
 }
 
-/// Its queues: a receive queue and a transmit queue for each pair.
+/// Its queues: a receive and a transmit queue for each pair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum QueuesState {
-    /// They stopped there.
+    /// Exact positions.
     At(Vec<QueueState>),
-    /// They have these sizes; the rest is found from their rings, as their driver was killed.
+    /// Sizes only: the driver was killed, and the rest is found from the rings.
     Left(Vec<u16>),
 }
 
@@ -62,10 +62,10 @@ impl QueuesState {
     }
 }
 
-/// What the port's thread says of its device. None inside: another process cannot go on with it.
+/// Answer of the port's thread about its device. `None` inside: another process cannot resume it.
 pub(super) type DeviceSaid = std::io::Result<Option<DeviceState>>;
 
-/// What another process needs to go on with the device. The workers must be parked.
+/// Saves the device with its exact positions. The workers must be parked.
 pub(super) fn device_state(lent: &LentDevice, by: BorrowedFd<'_>, calls: &[Doorbell], pairs: &[Pair]) -> DeviceSaid {
     let mut queues = Vec::new();
     for (rx, tx) in pairs.iter().take(lent.sizes.len() / 2) {
@@ -95,16 +95,16 @@ impl LentDevice {
         })
     }
 
-    /// What another process needs to go on after this one was killed.
+    /// Saves the device for the case that this process is killed.
     ///
     /// # Errors
-    /// When the process is out of descriptors.
+    /// The process is out of descriptors.
     pub(super) fn state_at_any_time(&self, by: BorrowedFd<'_>, calls: &[Doorbell]) -> std::io::Result<DeviceState> {
         self.state(by, calls, QueuesState::Left(self.sizes.clone()))
     }
 
-    /// Restores another process's device: gives its queues to the workers, and writes nothing that the device looks at.
-    /// Returns also what the device is reached by.
+    /// Restores another process's device: lends its queues to the workers and writes nothing that the device reads.
+    /// Also returns the descriptor that reaches the device.
     pub(super) fn restore(
         state: DeviceState,
         options: DriverOptions,
@@ -132,14 +132,15 @@ impl LentDevice {
         let calls = calls.into_iter().map(bell).collect::<Result<Vec<_>, _>>()?;
         let kicks = kicks.into_iter().map(|fd| bell(fd).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
         let vector = Path::of(features, options.vector).vector.is_some();
-        let (layout, in_order) = (QueueFeatures::of(features), features & IN_ORDER != 0);
+        let layout = QueueFeatures::of(features);
+        let in_order = features & IN_ORDER != 0;
         let agreed = DriverFeatures { queue: layout, in_order, vector };
         let mut started = Vec::new();
         for (i, (ram, kick)) in rams.into_iter().zip(&kicks).enumerate() {
             let queue = match &queues {
                 QueuesState::At(queues) => queues.get(i).and_then(|state| {
                     let is_there = killed::is_there(&ram, agreed, state);
-                    // Otherwise another process went on from there, and was killed before this was kept anew.
+                    // Otherwise another process resumed from this state and was killed before it saved anew.
                     if is_there { DriverQueue::continued(&ram, agreed, state) } else { killed::continued(&ram, agreed) }
                 }),
                 QueuesState::Left(_) => killed::continued(&ram, agreed),

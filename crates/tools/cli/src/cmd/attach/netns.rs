@@ -1,5 +1,5 @@
-//! `netvale attach vale0 tap:NAME --netns …`: makes the TAP with the user's own rights, moves it there, and hands it to
-//! the daemon.
+//! `netvale attach vale0 tap:NAME --netns …`: makes the TAP with the user's own privileges, moves it there, and passes
+//! it to the daemon.
 
 use netvale_control::client::Bringing;
 use netvale_control::types::AttachParams;
@@ -21,7 +21,7 @@ pub fn attach(mut params: AttachParams, place: &str, ctx: &Ctx) -> Result<String
     let Some(Needs::Tap(name)) = spec.as_ref().map(AttachSpec::needs) else {
         return Err(CliError::usage(format!("--netns: {} is no TAP", params.port), "name the port tap:NAME"));
     };
-    // First: the daemon knows the user of a connection from the moment it is made.
+    // First: the daemon learns a connection's user when the connection is made.
     let daemon = Bringing::connect(&ctx.dir()).map_err(ctx::to_cli)?;
     let namespace = Namespace::open(place).map_err(failed)?;
     let o = &params.options;
@@ -46,7 +46,7 @@ fn failed(error: NetnsError) -> CliError {
 mod tests {
     use super::*;
 
-    /// Objective: a name that an interface there has already is told as that, and not as a namespace that is missing.
+    /// Objective: a name that an interface there already has is reported as such, and not as a missing namespace.
     #[test]
     fn taken_names() {
         let of = |source| failed(NetnsError::Move { place: "/run/netns/web".into(), name: "eth0".into(), source });

@@ -1,4 +1,4 @@
-//! The options of `netvale attach` as arguments, made from their table.
+//! The options of `netvale attach` as arguments, built from their table.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::error::ErrorKind;

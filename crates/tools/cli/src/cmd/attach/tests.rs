@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Objective: relative paths are those of the user's folder, absolute ones stay, and nothing else changes.
+/// Objective: relative paths are resolved in the user's folder, absolute ones stay, and nothing else changes.
 #[test]
 fn paths() {
     let text = |port: &str| AttachSpec::parse(port).map(|spec| spec.written_in(Path::new("/home/u")));
@@ -19,7 +19,7 @@ fn paths() {
     assert_eq!(text("vale0:a").as_deref(), Ok("vale0:a"));
 }
 
-/// A value that an option takes.
+/// A valid value of an option.
 fn good(option: &AttachOption) -> Value {
     match option.shape {
         Shape::Flag => json!(true),
@@ -30,14 +30,14 @@ fn good(option: &AttachOption) -> Value {
         Shape::Mode => json!("0660"),
         Shape::Switch => json!(false),
         Shape::Written(syntax) => json!(syntax.example),
-        // What is compiled before it is sent.
+        // Rules in compiled form.
         Shape::List(_) => json!(["drop 1,6 0 0 1 # all", "pass 1,6 0 0 0"]),
         _ if option.key == "backend" => json!("netmap:p{1"),
         _ => json!("web"),
     }
 }
 
-/// Options without which it means nothing.
+/// Options that the option depends on.
 fn needed(option: &AttachOption) -> Vec<(&'static str, Value)> {
     match option.key {
         "native" => vec![("trunk", json!("7"))],
@@ -48,7 +48,7 @@ fn needed(option: &AttachOption) -> Vec<(&'static str, Value)> {
     }
 }
 
-/// Values that it does not take.
+/// Invalid values of an option.
 fn bad(option: &AttachOption) -> Vec<Value> {
     match option.shape {
         Shape::Flag => vec![json!(1), json!("true")],
@@ -67,10 +67,10 @@ fn bad(option: &AttachOption) -> Vec<Value> {
 
 type Options<'a> = &'a [(&'a str, Value)];
 
-/// What comes of options: those that reach the daemon's port, or why not.
+/// The outcome of options: the parameters for the daemon, or the reason of a refusal.
 type Outcome = Result<AttachParams, String>;
 
-/// With a backend, there is no switch.
+/// With a backend, a port has no switch.
 fn switch(options: Options<'_>) -> &'static str {
     if options.iter().any(|(key, _)| *key == "backend") { "" } else { "vale0" }
 }
@@ -119,7 +119,7 @@ fn toml_of(value: &Value) -> String {
     }
 }
 
-/// The file begins with two lines, and then has an option a line.
+/// The file begins with two lines; each further line has one option.
 fn in_toml(port: &str, options: Options<'_>) -> Outcome {
     let mut text = format!("[[port]]\nswitch={:?}\nport={port:?}\n", switch(options));
     options.iter().for_each(|(key, value)| text += &format!("{key} = {}\n", toml_of(value)));
@@ -127,7 +127,7 @@ fn in_toml(port: &str, options: Options<'_>) -> Outcome {
     file.into_config().ports.into_iter().next().ok_or_else(|| "no port".to_owned())
 }
 
-/// The three ways in. Refusals name the option; those of a file its line, too.
+/// The three ways to give options. Refusals name the option; those of a file also its line.
 fn ways(port: &str, options: Options<'_>, check: impl Fn(Outcome, &str)) {
     check(command_line(port, options), "the command line");
     check(in_json(port, options), "JSON");
@@ -143,13 +143,14 @@ fn names(why: &str, key: &str) -> bool {
     why.contains(key) || why.contains(&key.replace('_', "-"))
 }
 
-/// Objective: each option is accepted for exactly the kinds that the table has, with its value, and refused by name for
-/// the others: on the command line, in JSON and in TOML.
+/// Objective: each option is accepted, with its value, for exactly the kinds in the table, and refused by name for the
+/// others: on the command line, in JSON and in TOML.
 #[test]
 fn every_option_for_every_kind() {
     for option in OPTIONS {
         for kind in Kind::ALL {
-            let (port, value) = (kind.example, good(option));
+            let port = kind.example;
+            let value = good(option);
             let all = [needed(option), vec![(option.key, value.clone())]].concat();
             ways(port, &all, |outcome, way| match outcome {
                 Ok(params) => {
@@ -167,15 +168,15 @@ fn every_option_for_every_kind() {
     }
 }
 
-/// Objective: values of another type, or out of range, are refused by the option's name.
+/// Objective: values of another type or out of range are refused by the option's name.
 #[test]
 fn wrong_values() {
     for option in OPTIONS {
         let port = option.kinds().map_or("a", |kinds| kinds[0].example);
-        // Some options take any text.
+        // Some options accept any text.
         for value in bad(option).into_iter().filter(|value| !option.shape.admits(value)) {
             ways(port, &[(option.key, value.clone())], |outcome, way| match outcome {
-                // On the command line, everything is text.
+                // On the command line, every value is text.
                 Ok(_) => {
                     let is_right = option.shape.admits(&Value::String(value.to_string()));
                     assert!(way == "the command line" && is_right, "{way}: {} = {value}", option.key)
@@ -205,7 +206,7 @@ fn options_that_exclude_each_other() {
     assert_eq!(pairs, 13);
 }
 
-/// Objective: unknown keys, and names that are too long or no names, are refused by what they are.
+/// Objective: unknown keys, overlong names and invalid names are each refused by name.
 #[test]
 fn unknown_and_too_long() {
     let long = "n".repeat(64);
@@ -225,7 +226,7 @@ fn unknown_and_too_long() {
     assert!(why.contains("bad switch") && why.contains("line 3"), "{why}");
 }
 
-/// Objective: what is said twice is refused by name, and a port has one place.
+/// Objective: duplicates are refused by name, and a port has one place.
 #[test]
 fn twice() {
     let twice = [("rings", json!(1)), ("rings", json!(2))];
@@ -235,7 +236,7 @@ fn twice() {
     assert!(both.is_err_and(|why| why.to_string().contains("backend") && why.to_string().contains("line 2")));
 }
 
-/// Objective: each option has documentation, and a flag that no other has.
+/// Objective: each option has documentation, and a flag of its own.
 #[test]
 fn rows_are_whole() {
     let mut flags: Vec<_> = OPTIONS.iter().map(AttachOption::flag).collect();
@@ -255,8 +256,8 @@ fn args(words: &[&str]) -> Args {
     Args::from_arg_matches(&matches).unwrap()
 }
 
-/// Objective: a port for programs beside an interface of its name is told of, with the right form for the interface; no
-/// other port is.
+/// Objective: a port for programs with the name of an interface causes a warning with the right form for the interface;
+/// no other port does.
 #[test]
 fn a_port_beside_an_interface_is_told() {
     let said = warning(&args(&["lan", "lo"])).unwrap();
@@ -269,7 +270,7 @@ fn a_port_beside_an_interface_is_told() {
     }
 }
 
-/// Objective: who names a port where a switch is expected is told the right form.
+/// Objective: a port in place of a switch is answered with the right form.
 #[test]
 fn right_forms_are_told() {
     let why = params(&args(&["vale7:foo", "null:"])).unwrap_err().to_string();
@@ -278,8 +279,8 @@ fn right_forms_are_told() {
     assert!(file.contains("write vale7, and name foo") && file.contains("line 2"), "{file}");
 }
 
-/// Objective: names of users and groups are sent as numbers, also of those who came after the daemon; other words stay
-/// as they are.
+/// Objective: names of users and groups are sent as numbers, including those added after the daemon's start; other
+/// words stay unchanged.
 #[test]
 fn numbers_of_users() {
     let dir = tempfile::tempdir().unwrap();

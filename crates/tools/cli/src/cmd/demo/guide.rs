@@ -1,17 +1,17 @@
-//! What the tour says on its way.
+//! The tour's output.
 
 use serde_json::Value;
 
 use crate::{CliError, out};
 
-/// A line of the closing table.
+/// A row of the closing table.
 pub(super) struct Figure {
     pub(super) what: &'static str,
     pub(super) value: String,
     pub(super) json: Value,
 }
 
-/// Prints for people, or keeps quiet for `--json`.
+/// Prints for people; silent with `--json`.
 pub(super) struct Guide {
     quiet: bool,
 }

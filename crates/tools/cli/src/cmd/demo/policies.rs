@@ -9,7 +9,7 @@ use crate::CliError;
 
 const PING: [&str; 7] = ["-c", "3", "-i", "0.2", "-W", "1", "10.99.0.2"];
 
-/// Two ports that a VLAN parts and joins, and a link that is made bad, while both hosts stay as they are.
+/// Two ports that a VLAN separates and joins, and a link that is made bad, while both hosts stay unchanged.
 pub(super) fn policies(guide: &Guide, daemon: &Daemon, hosts: &[Host; 2]) -> Result<Figure, CliError> {
     guide.station("Policies, while frames pass: a VLAN parts them, and joins them again")?;
     set(guide, daemon, &["port", "set", "vale0:nv0", "access", "10"])?;
@@ -32,7 +32,7 @@ fn set(guide: &Guide, daemon: &Daemon, words: &[&str]) -> Result<(), CliError> {
     daemon.run(words).map(drop)
 }
 
-/// Pings from the first host to the second. Returns the mean, in milliseconds.
+/// Pings the second host from the first. Returns the mean in milliseconds.
 fn ping(guide: &Guide, hosts: &[Host; 2]) -> Result<String, CliError> {
     guide.command("ping -c 3 10.99.0.2")?;
     let ping = run_on(&hosts[0], "ping", &PING)?;

@@ -9,7 +9,7 @@ use netvale_harness::{Failed, Launch, Process, until};
 
 use crate::CliError;
 
-/// Upper bound on waiting for the daemon, and for a port.
+/// Time limit for the daemon, and for a port.
 const LIMIT: Duration = Duration::from_secs(10);
 
 pub fn failed(what: &str, why: &dyn std::fmt::Display) -> CliError {
@@ -25,12 +25,12 @@ pub fn harness(why: Failed) -> CliError {
     failed(&why.what, &why.source)
 }
 
-/// Starts a program with its output to be read.
+/// Starts a program with piped output.
 pub fn start(command: &mut Command) -> Result<Process, CliError> {
     Process::start(command.stdout(Stdio::piped())).map_err(harness)
 }
 
-/// Waits until a program ends by itself and returns its standard output.
+/// Waits until a program ends by itself. Returns its standard output.
 pub fn finish(process: Process) -> Result<String, CliError> {
     let output = process.output(None).map_err(harness)?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -41,19 +41,19 @@ pub fn finish(process: Process) -> Result<String, CliError> {
     }
 }
 
-/// Runs a command on a host to its end. Returns its output.
+/// Runs a command on a host until it ends. Returns its output.
 pub fn run_on(host: &Host, program: &str, args: &[&str]) -> Result<String, CliError> {
     finish(start(&mut host.command(program, args))?)
 }
 
-/// A daemon of the demo's own.
+/// The demo's own daemon.
 pub struct Daemon {
     program: PathBuf,
     daemon: netvale_harness::Daemon,
 }
 
 impl Daemon {
-    /// Starts it and waits until it answers.
+    /// Starts the daemon and waits until it answers.
     pub fn start() -> Result<Daemon, CliError> {
         let me = std::env::current_exe().map_err(|e| failed("find its own program", &e))?;
         let daemon = netvale_harness::Daemon::start(Launch::up(&me, &["--log-level", "warn"]).loud());
@@ -72,12 +72,12 @@ impl Daemon {
         command
     }
 
-    /// Runs a netvale command to its end. Returns its output.
+    /// Runs a netvale command until it ends. Returns its output.
     pub fn run(&self, args: &[&str]) -> Result<String, CliError> {
         finish(start(&mut self.command(args))?)
     }
 
-    /// Waits until a port is there.
+    /// Waits until a port exists.
     pub fn wait_for_port(&self, name: &str) -> Result<(), CliError> {
         let is_there = || self.run(&["list", "--json"]).is_ok_and(|list| list.contains(name));
         if until(LIMIT, Duration::from_millis(20), is_there) {

@@ -1,4 +1,4 @@
-//! The tour: each station says what it does, does it with the commands a user would type, and leaves a figure.
+//! The tour: each station announces itself, runs the commands that a user would type, and yields a figure.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,7 @@ use super::policies::policies;
 use super::stage::{Daemon, failed, finish, harness, run_on, start};
 use crate::{CliError, grid, out, units};
 
-/// Runs it, inside its namespaces.
+/// Runs the tour, inside its namespaces.
 ///
 /// # Errors
 /// The first station that fails.
@@ -89,7 +89,7 @@ fn wait_for_line(lines: Option<impl std::io::BufRead>, word: &str) -> Result<(),
 /// pkt-gen across the switch.
 fn packets(guide: &Guide, daemon: &Daemon, args: &Args) -> Result<Figure, CliError> {
     guide.station("pkt-gen across the switch, 60-byte frames, one copy each")?;
-    // Lossless: a receiver that is slower for a moment holds the sender back instead of losing frames.
+    // Lossless: a receiver that is briefly slower holds the sender back instead of losing frames.
     guide.command("netvale attach vale1 rx --lossless")?;
     daemon.run(&["attach", "vale1", "rx", "--lossless"])?;
     let rate = pkt_gen(guide, daemon, "vale1:tx", "vale1:rx", args)?;
@@ -106,7 +106,7 @@ fn pipe(guide: &Guide, daemon: &Daemon, args: &Args) -> Result<Figure, CliError>
 /// pkt-gen between network interfaces.
 fn nic(guide: &Guide, daemon: &Daemon, args: &Args) -> Result<Option<Figure>, CliError> {
     guide.station("pkt-gen on network interfaces, through AF_XDP: here the two ends of a veth pair")?;
-    // In a user namespace of its own, nobody may load XDP programs.
+    // In its own user namespace, a process may not load XDP programs.
     if std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| !map.contains("4294967295")) {
         guide.output("left out: XDP programs take root; `sudo netvale demo` shows it")?;
         return Ok(None);
@@ -127,7 +127,7 @@ fn pkt_gen(guide: &Guide, daemon: &Daemon, from: &str, to: &str, args: &Args) ->
     daemon.wait_for_port(to.trim_end_matches("}1").trim_end_matches("{1"))?;
     let sender = start(&mut daemon.command(&["pkt-gen", "-i", from, "-f", "tx", "-l", "60", "-w", "0", "--json"]))?;
     std::thread::sleep(std::time::Duration::from_secs_f64(args.seconds));
-    // The receiver ends first, so that its figure has no idle end.
+    // The receiver ends first, so that its figure includes no idle time.
     receiver.signal(Signal::INT);
     let received = finish(receiver)?;
     sender.signal(Signal::INT);
@@ -139,7 +139,7 @@ fn pkt_gen(guide: &Guide, daemon: &Daemon, from: &str, to: &str, args: &Args) ->
     Ok(rate)
 }
 
-/// Some traffic into a capture file, and back out of it.
+/// Records traffic in a capture file, and reads it back.
 fn capture(guide: &Guide, daemon: &Daemon, args: &Args) -> Result<Figure, CliError> {
     const FRAMES: &str = "1000";
     guide.station("A capture of a port's traffic, read back")?;
@@ -157,7 +157,7 @@ fn capture(guide: &Guide, daemon: &Daemon, args: &Args) -> Result<Figure, CliErr
     Ok(Figure { what: "frames captured and read back", value: frames.to_string(), json: json!(frames) })
 }
 
-/// Counts a capture's frames and shows the first ones.
+/// Counts a capture's frames and shows the first.
 fn read_back(guide: &Guide, path: &str) -> Result<u64, CliError> {
     let unreadable = |e: &dyn std::fmt::Display| failed("read the capture back", e);
     let mut reader = netvale_pcapport::Reader::open(path.as_ref()).map_err(|e| unreadable(&e))?;

@@ -1,14 +1,14 @@
-//! The limit that control groups set on CPU time: version 1 (`cpu.cfs_quota_us`) and version 2 (`cpu.max`).
+//! The CPU time limit of control groups: version 1 (`cpu.cfs_quota_us`) and version 2 (`cpu.max`).
 
 use std::path::{Path, PathBuf};
 
-/// How much CPU time a process may use.
+/// CPU time available to a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Quota {
-    /// It could not be found out.
+    /// Unknown.
     #[default]
     Unknown,
-    /// As much as there is.
+    /// Unlimited.
     Unlimited,
     /// This many microseconds of each period.
     Limited {
@@ -20,7 +20,7 @@ pub enum Quota {
 }
 
 impl Quota {
-    /// The quota in CPUs, if there is one.
+    /// The quota in CPUs, if limited.
     pub fn cpus(self) -> Option<f64> {
         match self {
             Quota::Limited { quota_us, period_us } => Some(quota_us as f64 / period_us as f64),
@@ -28,7 +28,7 @@ impl Quota {
         }
     }
 
-    /// Microseconds of a period that are left when one CPU has used the quota up.
+    /// Microseconds left in a period after one CPU has used up the quota.
     pub fn pause_us(self) -> Option<u64> {
         match self {
             Quota::Limited { quota_us, period_us } => Some(period_us.saturating_sub(quota_us)),
@@ -37,7 +37,7 @@ impl Quota {
     }
 }
 
-/// The tightest quota on the way from a process's group to the top. `groups` is the text of `/proc/PID/cgroup`,
+/// The tightest quota on the path from a process's group to the top. `groups` is the text of `/proc/PID/cgroup`,
 /// `mounts` that of `/proc/self/mountinfo`, and `read` reads a file.
 pub fn quota(groups: &str, mounts: &str, read: impl Fn(&Path) -> Option<String>) -> Quota {
     let folders: Vec<_> = groups.lines().filter_map(|line| folder(line, mounts)).collect();
@@ -50,11 +50,13 @@ pub fn quota(groups: &str, mounts: &str, read: impl Fn(&Path) -> Option<String>)
     tightest.map_or(Quota::Unlimited, |(quota_us, period_us)| Quota::Limited { quota_us, period_us })
 }
 
-/// Where the hierarchy of a line of `/proc/PID/cgroup` is mounted, and the process's folder in it, if it is one that
-/// can limit CPU time.
+/// The mount point of the hierarchy in a line of `/proc/PID/cgroup`, and the process's folder below it, if the
+/// hierarchy can limit CPU time.
 fn folder(line: &str, mounts: &str) -> Option<(PathBuf, PathBuf)> {
     let mut parts = line.splitn(3, ':');
-    let (_, controllers, group) = (parts.next()?, parts.next()?, parts.next()?);
+    let _ = parts.next()?;
+    let controllers = parts.next()?;
+    let group = parts.next()?;
     let is_wanted = |kind: &str, options: &str| match controllers {
         "" => kind == "cgroup2",
         _ => kind == "cgroup" && controllers.split(',').any(|c| c == "cpu") && options.split(',').any(|o| o == "cpu"),
@@ -62,10 +64,12 @@ fn folder(line: &str, mounts: &str) -> Option<(PathBuf, PathBuf)> {
     mounts.lines().find_map(|mount| {
         let (place, what) = mount.split_once(" - ")?;
         let mut what = what.split(' ');
-        let (kind, options) = (what.next()?, what.nth(1)?);
+        let kind = what.next()?;
+        let options = what.nth(1)?;
         let mut place = place.split(' ').skip(3);
-        let (root, top) = (place.next()?, Path::new(place.next()?));
-        // A container sees its own group as the top, whatever name it has outside.
+        let root = place.next()?;
+        let top = Path::new(place.next()?);
+        // A container sees its own group as the top, whatever its name outside.
         let below = Path::new(group).strip_prefix(root).unwrap_or(Path::new(""));
         is_wanted(kind, options).then(|| (top.to_path_buf(), top.join(below)))
     })
@@ -81,7 +85,7 @@ fn version_1(folder: &Path, read: &impl Fn(&Path) -> Option<String>) -> Option<(
     limit(read(&folder.join("cpu.cfs_quota_us"))?.trim(), read(&folder.join("cpu.cfs_period_us"))?.trim())
 }
 
-/// `max` and -1, which are no numbers without a sign, mean no limit.
+/// `max` and -1, which do not parse as unsigned numbers, mean no limit.
 fn limit(quota: &str, period: &str) -> Option<(u64, u64)> {
     let period = period.parse().ok().filter(|&period| period > 0)?;
     Some((quota.parse().ok()?, period))
@@ -102,7 +106,7 @@ mod tests {
         move |path| files.iter().find(|(name, _)| path == Path::new(name)).map(|(_, text)| (*text).to_owned())
     }
 
-    /// Objective: both versions are read, `max` and -1 are no limit, and the tightest of all levels counts.
+    /// Objective: both versions are read, `max` and -1 mean no limit, and the tightest of all levels counts.
     #[test]
     fn quotas() {
         let v1 = [
@@ -122,7 +126,7 @@ mod tests {
         assert_eq!(quota("0::/v\n", MOUNTS, files(&[])), Quota::Unlimited);
     }
 
-    /// Objective: in a container, whose group lies elsewhere outside, the top of what it sees counts.
+    /// Objective: in a container, whose group has another path outside, the visible top counts.
     #[test]
     fn in_a_container() {
         let mounts = "41 31 0:38 /docker/1 /sys/fs/cgroup ro - cgroup2 cgroup rw\n";

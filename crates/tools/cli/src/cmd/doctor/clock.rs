@@ -1,4 +1,4 @@
-//! Check: the clock source, and what reading the time costs.
+//! Check: the clock source, and the cost of reading the time.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -8,13 +8,13 @@ use super::row::{Row, rounded};
 
 const CHECK: &str = "clock";
 
-/// Measures, and looks which clock it is.
+/// Measures the cost, and reads the name of the clock source.
 pub fn look() -> Row {
     let file = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     judge(files::read(file).as_deref(), cost_ns())
 }
 
-/// Nanoseconds of reading the time: the best of a few batches, as anything else on the CPU only makes it slower.
+/// Nanoseconds to read the time: the best of a few batches, since other load on the CPU only slows it down.
 fn cost_ns() -> f64 {
     const READS: u32 = 20_000;
     let batch = |_| {
@@ -28,7 +28,7 @@ fn cost_ns() -> f64 {
 }
 
 fn judge(source: Option<&str>, cost_ns: f64) -> Row {
-    /// More is a system call, or a device.
+    /// A higher cost means a system call, or a device.
     const HIGH_NS: f64 = 100.0;
     let found = format!("{}: reading the time takes {cost_ns:.0} ns", source.unwrap_or("clock source unknown"));
     let row = Row::ok(CHECK, found).figure("source", source).figure("read_ns", rounded(cost_ns));
@@ -46,7 +46,7 @@ mod tests {
     use super::super::row::State;
     use super::*;
 
-    /// Objective: a slow clock is advice under its name; a fast one is fine, also without a name.
+    /// Objective: a slow clock yields advice with its name; a fast one is fine, even without a name.
     #[test]
     fn sources() {
         let row = judge(Some("hpet"), 1234.5);
@@ -56,7 +56,7 @@ mod tests {
         assert_eq!(judge(None, 40.0).state, State::Ok);
     }
 
-    /// Objective: reading the time takes some.
+    /// Objective: reading the time takes time.
     #[test]
     fn measured() {
         assert!(cost_ns() > 0.0);

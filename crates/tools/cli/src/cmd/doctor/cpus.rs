@@ -1,4 +1,4 @@
-//! Check: the CPUs that netvale may use, and its threads on them.
+//! Check: netvale's CPUs, and its threads on them.
 
 use std::path::Path;
 
@@ -12,24 +12,24 @@ use super::watched::Load;
 
 const CHECK: &str = "cpus";
 
-/// The CPUs that a process may use.
+/// The CPUs of a process.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cpus {
-    /// Number of CPUs that are online.
+    /// Number of CPUs online.
     pub online: usize,
-    /// Those that it may run on.
+    /// CPUs that it may run on.
     pub allowed: Vec<usize>,
     /// Its share of their time.
     pub quota: Quota,
 }
 
 impl Cpus {
-    /// Those of this process.
+    /// The CPUs of this process.
     pub fn of_this_process() -> Option<Cpus> {
         Self::of(None)
     }
 
-    /// Those of another one.
+    /// The CPUs of another process.
     pub fn of_process(pid: u32) -> Option<Cpus> {
         Self::of(Some(Pid::from_raw(pid.cast_signed())?))
     }
@@ -45,14 +45,15 @@ impl Cpus {
         Some(Cpus { online: online.unwrap_or(0).max(allowed.len()), allowed, quota })
     }
 
-    /// How many CPUs' time it may use.
+    /// Number of CPUs' time that it may use.
     pub fn usable(&self) -> f64 {
         let allowed = self.allowed.len() as f64;
         self.quota.cpus().map_or(allowed, |quota| quota.min(allowed))
     }
 
     fn about(&self) -> String {
-        let (allowed, online) = (self.allowed.len(), self.online);
+        let allowed = self.allowed.len();
+        let online = self.online;
         let mut text = match (allowed, online) {
             (1, 1) => "1 CPU".to_owned(),
             _ if allowed == online => format!("{online} CPUs"),
@@ -76,10 +77,10 @@ fn millis(us: u64) -> f64 {
     rounded(us as f64 / 1000.0)
 }
 
-/// A thread that is awake for more than this share of its time needs a CPU of its own.
+/// A thread awake for more than this share of its time needs a CPU of its own.
 const AWAKE: f64 = 0.5;
 
-/// Judges the CPUs for these workers; none without a daemon.
+/// Judges the CPUs for these workers; the list is empty without a daemon.
 pub fn judge(cpus: Option<&Cpus>, workers: &[Load]) -> Row {
     let Some(cpus) = cpus else { return Row::unknown(CHECK, "the kernel does not tell which CPUs may be used") };
     let placed = placement(workers);
@@ -92,7 +93,8 @@ pub fn judge(cpus: Option<&Cpus>, workers: &[Load]) -> Row {
 }
 
 fn advise(row: Row, cpus: &Cpus, workers: &[Load]) -> Row {
-    let (count, allowed) = (workers.len(), cpus.allowed.len());
+    let count = workers.len();
+    let allowed = cpus.allowed.len();
     let awake = workers.iter().filter(|worker| 1.0 - worker.asleep() > AWAKE).count();
     // The workers, and one program that sends or receives.
     let wanted = (count.max(1) + 1).min(allowed);
@@ -135,7 +137,7 @@ fn placement(workers: &[Load]) -> String {
     }
 }
 
-/// A CPU that two workers are pinned to.
+/// A CPU to which two workers are pinned.
 fn shared_cpu(workers: &[Load]) -> Option<u32> {
     let mut pinned: Vec<_> = workers.iter().filter_map(|worker| worker.cpu).collect();
     pinned.sort_unstable();
@@ -156,7 +158,7 @@ mod tests {
         (0..count).map(load).collect()
     }
 
-    /// Objective: one CPU is advice, with or without a daemon; many are fine.
+    /// Objective: a single CPU yields advice, with or without a daemon; many are fine.
     #[test]
     fn number_of_cpus() {
         let one = cpus(1, 1, Quota::Unlimited);
@@ -170,8 +172,7 @@ mod tests {
         assert_eq!(judge(None, &[]).state, State::Unknown);
     }
 
-    /// Objective: a quota of 10 % is advice that says how long everything stands still; one that is large enough is
-    /// not.
+    /// Objective: a quota of 10 % yields advice with the length of the standstill; a sufficient one does not.
     #[test]
     fn quotas() {
         let tenth = Quota::Limited { quota_us: 10_000, period_us: 100_000 };
@@ -182,7 +183,7 @@ mod tests {
         assert_eq!(judge(Some(&cpus(64, 64, eight)), &workers(2, |_| None, 0.0)).state, State::Ok);
     }
 
-    /// Objective: more workers than CPUs, and two on one CPU, are advice.
+    /// Objective: more workers than CPUs, and two workers on one CPU, yield advice.
     #[test]
     fn crowded() {
         let two = cpus(2, 2, Quota::Unlimited);

@@ -5,25 +5,25 @@ use std::path::Path;
 
 use netvale_control::options::numbers;
 
-/// The highest CPU that Linux's `cpu_set_t` names.
+/// The highest CPU number in Linux's `cpu_set_t`.
 const MAX_CPU: u32 = 1023;
 
-/// A file's text without blanks around it; nothing if it cannot be read.
+/// A file's text, trimmed; `None` if it cannot be read.
 pub fn read(path: impl AsRef<Path>) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
-/// The number that a file has.
+/// The number in a file.
 pub fn number<T: std::str::FromStr>(path: impl AsRef<Path>) -> Option<T> {
     read(path)?.parse().ok()
 }
 
-/// The choice in brackets, as in `always [madvise] never`.
+/// The bracketed choice, as in `always [madvise] never`.
 pub fn chosen(text: &str) -> Option<&str> {
     text.split_once('[')?.1.split_once(']').map(|(choice, _)| choice)
 }
 
-/// The CPUs of a list such as `0-3,8`. Empty for the kernel's ways to write none.
+/// The CPUs of a list such as `0-3,8`; empty for any of the kernel's spellings of an empty list.
 pub fn cpus(text: &str) -> Vec<usize> {
     let found = numbers(text.trim(), 0..=MAX_CPU).unwrap_or_default();
     found.into_iter().map(|cpu| cpu as usize).collect()
@@ -43,7 +43,7 @@ pub fn list(cpus: &[usize]) -> String {
     texts.collect::<Vec<_>>().join(",")
 }
 
-/// The same behind a noun: `CPU 1`, `CPUs 0-3`.
+/// As [`list`], behind a noun: `CPU 1`, `CPUs 0-3`.
 pub fn named(cpus: &[usize]) -> String {
     let noun = if cpus.len() == 1 { "CPU" } else { "CPUs" };
     format!("{noun} {}", list(cpus))
@@ -53,7 +53,7 @@ pub fn named(cpus: &[usize]) -> String {
 mod tests {
     use super::*;
 
-    /// Objective: lists of CPUs are read and written as the kernel does; no CPU is an empty list.
+    /// Objective: lists of CPUs are read and written as the kernel does; an empty list stays empty.
     #[test]
     fn lists() {
         assert_eq!(cpus("0-2,5\n"), [0, 1, 2, 5]);
@@ -63,14 +63,14 @@ mod tests {
         assert_eq!((named(&[1]), named(&[0, 1])), ("CPU 1".into(), "CPUs 0-1".into()));
     }
 
-    /// Objective: the setting in force is the one in brackets.
+    /// Objective: the bracketed setting is in force.
     #[test]
     fn choices() {
         assert_eq!(chosen("always [madvise] never"), Some("madvise"));
         assert_eq!(chosen("never"), None);
     }
 
-    /// Objective: a file that does not exist is nothing, not an error.
+    /// Objective: a missing file is `None`, not an error.
     #[test]
     fn missing() {
         assert_eq!(read("/proc/there/is/none"), None);

@@ -1,4 +1,4 @@
-//! Check: CPUs that the kernel keeps other programs off.
+//! Check: isolated CPUs.
 
 use super::files;
 use super::row::Row;
@@ -6,14 +6,14 @@ use super::watched::Load;
 
 const CHECK: &str = "isolation";
 
-/// Looks; nothing on machines so small that a CPU kept for one purpose is one too few for the others.
+/// Checks; `None` on a machine too small to reserve a CPU.
 pub fn look(online: usize, workers: &[Load]) -> Option<Row> {
     let cpus = |file: &str| files::cpus(&files::read(format!("/sys/devices/system/cpu/{file}")).unwrap_or_default());
     judge(online, &cpus("isolated"), &cpus("nohz_full"), workers)
 }
 
 fn judge(online: usize, isolated: &[usize], tickless: &[usize], workers: &[Load]) -> Option<Row> {
-    /// Fewer CPUs are not worth dividing.
+    /// The minimum number of CPUs worth dividing.
     const WORTH: usize = 4;
     if isolated.is_empty() {
         let found = "no CPU is kept for netvale; the kernel's `isolcpus=LIST nohz_full=LIST` keep other programs off CPUs, for the steadiest latency";
@@ -40,7 +40,7 @@ mod tests {
     use super::super::row::State;
     use super::*;
 
-    /// Objective: isolated CPUs that no worker uses are advice; without any, only large machines are told of them.
+    /// Objective: isolated CPUs that no worker uses yield advice; without any, only large machines get advice.
     #[test]
     fn isolated() {
         let worker = |cpu| [Load { index: 0, cpu, busy: 0.0, polled: 0.0, ingresses: 0 }];

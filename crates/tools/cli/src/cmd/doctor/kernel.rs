@@ -1,4 +1,4 @@
-//! Check: what this kernel has of what netvale can use.
+//! Check: this kernel's features that netvale can use.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -12,17 +12,17 @@ use super::row::Row;
 
 const CHECK: &str = "kernel";
 
-/// Whether the kernel has something.
+/// Whether the kernel has a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Has {
     Yes,
-    /// Not for this user.
+    /// Denied to this user.
     Denied,
     No,
     Unknown,
 }
 
-/// Looks at this kernel.
+/// Checks this kernel.
 pub fn look() -> Row {
     let version = files::read("/proc/sys/kernel/osrelease");
     let features = [
@@ -73,14 +73,14 @@ fn tun() -> Has {
         Err(error) => match error.kind() {
             io::ErrorKind::PermissionDenied => Has::Denied,
             io::ErrorKind::NotFound => Has::No,
-            // The device is there, and the kernel has nothing behind it.
+            // The device file exists, but the kernel has no driver for it.
             _ if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => Has::No,
             _ => Has::Unknown,
         },
     }
 }
 
-/// Tried by a thread that ends: it keeps them.
+/// Tried on a thread that ends, because the setting stays with it.
 fn short_slices() -> Has {
     match std::thread::spawn(netvale::shorten_slices).join() {
         Ok(true) => Has::Yes,
@@ -104,7 +104,7 @@ fn user_namespaces() -> Has {
     namespaces(most.as_deref(), clone.as_deref(), restricted.as_deref())
 }
 
-/// Debian and Ubuntu have switches of their own for users who are not root.
+/// Debian and Ubuntu have switches of their own for unprivileged users.
 fn namespaces(most: Option<&str>, clone: Option<&str>, restricted: Option<&str>) -> Has {
     match (most, clone, restricted) {
         (None, ..) => Has::No,
@@ -113,7 +113,7 @@ fn namespaces(most: Option<&str>, clone: Option<&str>, restricted: Option<&str>)
     }
 }
 
-/// From the list of security modules, which is there where securityfs is mounted.
+/// Read from the list of security modules, which needs a mounted securityfs.
 fn landlock(modules: Option<&str>) -> Has {
     match modules {
         None => Has::Unknown,
@@ -127,7 +127,7 @@ mod tests {
     use super::super::row::State;
     use super::*;
 
-    /// Objective: what is there, denied and missing is named; what is unknown is left out.
+    /// Objective: present, denied and missing features are named; unknown ones are omitted.
     #[test]
     fn features() {
         let features = [("a", Has::Yes), ("b", Has::Denied), ("c", Has::No), ("d", Has::Unknown), ("e", Has::Yes)];
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(judge(None, &features).state, State::Unknown);
     }
 
-    /// Objective: the switches of distributions are read, and none of them needs to exist.
+    /// Objective: the distributions' switches are read, and all of them are optional.
     #[test]
     fn switches() {
         assert_eq!(namespaces(Some("9000"), None, None), Has::Yes);

@@ -1,4 +1,4 @@
-//! Check: the limits of the process: descriptors, locked memory, real-time priority.
+//! Check: the process limits: descriptors, locked memory, real-time priority.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::units;
 
 const CHECK: &str = "limits";
 
-/// The hard limits, which the daemon raises its own to. `None`: unlimited.
+/// The hard limits, to which the daemon raises its own. `None`: unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Limits {
     files: Option<u64>,
@@ -16,7 +16,7 @@ struct Limits {
     priority: Option<u64>,
 }
 
-/// Looks at the daemon, or at this process, which would start one. Interfaces have locked `locked` bytes.
+/// Checks the daemon, or this process, which would start one. Interfaces have locked `locked` bytes.
 pub fn look(pid: Option<u32>, locked: u64) -> Row {
     let process = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
     let text = files::read(format!("/proc/{process}/limits")).unwrap_or_default();
@@ -46,7 +46,7 @@ fn judge(text: &str, open: Option<u64>, locked: u64) -> Row {
 }
 
 fn advise(row: Row, limits: Limits, open: u64, locked: u64) -> Row {
-    /// A full switch: 254 ports of two rings, of four descriptors each, and some more.
+    /// Descriptors of a full switch: 254 ports of two rings, four descriptors each, and some more.
     const MANY: u64 = 4096;
     if limits.files.is_some_and(|most| most.saturating_sub(open) < MANY / 2 || most < MANY) {
         row.advise(
@@ -66,7 +66,7 @@ fn advise(row: Row, limits: Limits, open: u64, locked: u64) -> Row {
     }
 }
 
-/// The text of /proc/PID/limits: name, soft limit, hard limit.
+/// Parses the text of /proc/PID/limits: name, soft limit, hard limit.
 fn parse(text: &str) -> Option<Limits> {
     let hard = |name: &str| -> Option<Option<u64>> {
         let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -95,7 +95,7 @@ Max realtime priority     0                    0
         )
     }
 
-    /// Objective: hard limits count; too few descriptors, and too little locked memory for one more interface, are
+    /// Objective: hard limits count; too few descriptors, and too little locked memory for one more interface, yield
     /// advice.
     #[test]
     fn hard_limits() {

@@ -11,23 +11,23 @@ use super::times::{Spent, Used};
 
 const CHECK: &str = "neighbours";
 
-/// Programs that use less than this share of a CPU are not listed.
+/// Minimum share of a CPU for a program to be listed.
 const LISTED: f64 = 0.05;
-/// At most this many are.
+/// Maximum number of listed programs.
 const MOST: usize = 5;
-/// Half a CPU less than netvale wants is near enough: nobody is busy all the time.
+/// Half a CPU less than netvale wants is close enough: no program is busy all the time.
 const SLACK: f64 = 0.5;
 
-/// What the machine did during the watch, and who of it is netvale's.
+/// The machine's activity during the watch, and netvale's part in it.
 #[derive(Clone, Debug)]
 pub struct Neighbours<'a> {
-    /// The CPU time spent.
+    /// The CPU time used.
     pub spent: &'a Spent,
-    /// Processes that do not count: the daemon, and this one.
+    /// Processes to ignore: the daemon, and this one.
     pub own: &'a [u32],
     /// Programs with ports of netvale.
     pub clients: &'a BTreeSet<u32>,
-    /// The CPUs that netvale may use.
+    /// The CPUs available to netvale.
     pub cpus: &'a Cpus,
     /// Number of workers; 0 without a daemon.
     pub workers: usize,
@@ -38,29 +38,30 @@ impl Neighbours<'_> {
         self.spent.processes.iter().filter(|used| !self.own.contains(&used.pid) && !self.clients.contains(&used.pid))
     }
 
-    /// CPU time of processes that ended, or are not visible from here.
+    /// CPU time of processes that have ended or are not visible here.
     fn unseen(&self) -> f64 {
         let seen: f64 = self.spent.processes.iter().map(|used| used.cpus).sum();
         self.spent.busy_cpus.map_or(0.0, |busy| (busy - seen).max(0.0))
     }
 
-    /// Threads of netvale and its users that should find a CPU: the workers, and the programs that are busy.
+    /// Number of threads of netvale and its users that need a CPU: the workers, and the busy programs.
     fn wanted(&self) -> f64 {
         let is_busy = |used: &&Used| self.clients.contains(&used.pid) && used.cpus > LISTED;
         let programs = self.spent.processes.iter().filter(is_busy).count();
         (self.workers.max(1) + programs.max(1)).min(self.cpus.allowed.len()) as f64
     }
 
-    /// How many of netvale's CPUs others leave to it; `used` is what they use of all.
+    /// Number of netvale's CPUs that others leave idle; `used` is their use of all CPUs.
     fn left(&self, used: f64) -> f64 {
-        let (allowed, online) = (self.cpus.allowed.len(), self.cpus.online);
+        let allowed = self.cpus.allowed.len();
+        let online = self.cpus.online;
         let Some(busy) = self.busy_here() else { return online as f64 - used };
         let is_ours = |used: &&Used| self.own.contains(&used.pid) || self.clients.contains(&used.pid);
         let ours: f64 = self.spent.processes.iter().filter(is_ours).map(|used| used.cpus).sum();
         allowed as f64 - (busy - ours).max(0.0)
     }
 
-    /// How busy netvale's CPUs are together, if they are not all.
+    /// Number of busy CPUs among netvale's, if these are not all.
     fn busy_here(&self) -> Option<f64> {
         if self.cpus.allowed.len() == self.cpus.online {
             return None;
@@ -69,7 +70,7 @@ impl Neighbours<'_> {
     }
 }
 
-/// Judges the programs beside netvale.
+/// Judges the other programs.
 pub fn judge(facts: &Neighbours<'_>) -> Row {
     if facts.spent.processes.is_empty() && facts.spent.busy_cpus.is_none() {
         return Row::unknown(CHECK, "/proc does not show the other processes");
@@ -93,7 +94,7 @@ pub fn judge(facts: &Neighbours<'_>) -> Row {
     )
 }
 
-/// The programs with what they use, and what no visible one used.
+/// The programs with their CPU use, and the use by invisible ones.
 fn names(listed: &[&Used], unseen: f64) -> Vec<String> {
     let name = |used: &&Used| format!("{} (pid {}) {:.0} %", used.name, used.pid, used.cpus * 100.0);
     let mut names: Vec<_> = listed.iter().map(name).collect();
@@ -116,9 +117,9 @@ fn about(facts: &Neighbours<'_>, sum: f64, names: &[String]) -> String {
     text
 }
 
-/// Judges what the hypervisor takes.
+/// Judges the hypervisor's steal time.
 pub fn steal(spent: &Spent) -> Row {
-    /// More than this share is felt.
+    /// A larger share is noticeable.
     const FELT: f64 = 0.02;
     let Some(steal) = spent.steal else { return Row::unknown("steal", "/proc/stat has no times") };
     let row = Row::ok("steal", format!("the hypervisor took {:.1} % of the CPU time", steal * 100.0))
@@ -149,7 +150,7 @@ mod tests {
         judge(&Neighbours { spent: &spent, own: &[1, 2], clients: &clients, cpus: &cpus, workers: 1 })
     }
 
-    /// Objective: two busy programs are advice on 2 CPUs, and none on 64; the daemon is not its own neighbour.
+    /// Objective: two busy programs yield advice on 2 CPUs, and none on 64; the daemon is not its own neighbour.
     #[test]
     fn busy_neighbours() {
         let processes = vec![used(2, "netvale", 1.0), used(8, "yes", 0.9), used(9, "yes", 0.85), used(10, "sh", 0.01)];
@@ -160,7 +161,7 @@ mod tests {
         assert_eq!(judged(vec![used(8, "browser", 0.4)], 0.4, 2, &[]).state, State::Ok);
     }
 
-    /// Objective: programs that use netvale are no competitors; an idle machine is fine, also with one CPU.
+    /// Objective: programs that use netvale are no competitors; an idle machine is fine, even with one CPU.
     #[test]
     fn no_competitors() {
         let row = judged(vec![used(2, "netvale", 0.9), used(8, "pkt-gen", 0.9)], 1.8, 2, &[8]);
@@ -168,7 +169,7 @@ mod tests {
         assert_eq!(judged(vec![used(5, "sshd", 0.02)], 0.02, 1, &[]).state, State::Ok);
     }
 
-    /// Objective: where netvale may use some CPUs only, it counts how busy these are.
+    /// Objective: if netvale may use only some CPUs, the load of these counts.
     #[test]
     fn some_cpus() {
         let cpus = Cpus { online: 64, allowed: vec![4, 5], quota: Quota::Unlimited };
@@ -183,14 +184,14 @@ mod tests {
         assert_eq!(judged([0.0, 0.5]).state, State::Ok);
     }
 
-    /// Objective: what no visible process used is said, too.
+    /// Objective: CPU use by invisible processes is reported too.
     #[test]
     fn unseen() {
         let row = judged(vec![used(8, "sh", 0.1)], 1.6, 2, &[]);
         assert!(row.state == State::Advice && row.found.ends_with("short-lived or hidden ones 150 %"), "{row:?}");
     }
 
-    /// Objective: steal time is advice from 2 % on, and unknown without /proc/stat.
+    /// Objective: steal time yields advice from 2 % on, and is unknown without /proc/stat.
     #[test]
     fn stolen() {
         let spent = |steal| Spent { steal, ..Spent::default() };

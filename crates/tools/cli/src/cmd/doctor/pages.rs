@@ -6,21 +6,21 @@ use crate::units;
 
 const CHECK: &str = "huge-pages";
 
-/// Memory of the ports that is less than this fits the translation caches of current CPUs well enough.
+/// Ports' memory below this size suits the TLBs of current CPUs well enough.
 const LARGE: u64 = 64 << 20;
 /// Bytes of a huge page.
 const HUGE: u64 = 2 << 20;
 
-/// What the kernel has.
+/// The kernel's huge pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Pages {
-    /// Free pages of 2 MiB, and all of them.
+    /// Free and total pages of 2 MiB.
     huge: Option<(u64, u64)>,
     /// Setting of transparent huge pages for shared memory, such as regions.
     shmem: Option<String>,
 }
 
-/// Looks; the ports' memory lies in `ordinary` bytes of ordinary pages and `huge` bytes of huge pages.
+/// Checks, given the ports' memory: `ordinary` bytes in ordinary pages and `huge` bytes in huge pages.
 pub fn look((ordinary, huge): (u64, u64)) -> Row {
     let of = |file: &str| files::number(format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{file}"));
     let shmem = files::read("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
@@ -61,7 +61,8 @@ fn about(pages: &Pages, ordinary: u64, huge: u64) -> String {
         text.push_str(&format!(", transparent ones for shared memory: {shmem}"));
     }
     if ordinary + huge > 0 {
-        let (ordinary, huge) = (units::memory(ordinary), units::memory(huge));
+        let ordinary = units::memory(ordinary);
+        let huge = units::memory(huge);
         text.push_str(&format!("; ports have {ordinary} in ordinary pages, {huge} in huge ones"));
     }
     text
@@ -76,10 +77,11 @@ mod tests {
         Pages { huge: Some((free, all)), shmem: Some(shmem.into()) }
     }
 
-    /// Objective: only large regions in ordinary pages are advice, with the number of pages to reserve.
+    /// Objective: only large regions in ordinary pages yield advice, with the number of pages to reserve.
     #[test]
     fn regions() {
-        let (small, large) = (4 << 20, 128 << 20);
+        let small = 4 << 20;
+        let large = 128 << 20;
         assert_eq!(judge(&pages(0, 0, "never"), small, 0).state, State::Ok);
         let row = judge(&pages(0, 8, "never"), large, 0);
         assert!(row.state == State::Advice && row.what_to_do.contains("vm.nr_hugepages=72"), "{row:?}");

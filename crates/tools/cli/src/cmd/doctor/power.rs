@@ -1,4 +1,4 @@
-//! Checks: what saves power, and costs time. The frequency governor, and the idle states.
+//! Checks: power saving at the cost of latency. The frequency governor, and the idle states.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use super::row::Row;
 
 const SYS: &str = "/sys/devices/system/cpu";
 
-/// Looks at the governors of these CPUs.
+/// Checks the governors of these CPUs.
 pub fn governor(cpus: &[usize]) -> Row {
     let read = |cpu| files::read(format!("{SYS}/cpu{cpu}/cpufreq/scaling_governor"));
     let governors: Vec<_> = cpus.iter().filter_map(read).collect();
@@ -43,12 +43,12 @@ struct Idle {
     latency_us: u64,
 }
 
-/// Looks at the enabled idle states of these CPUs.
+/// Checks the enabled idle states of these CPUs.
 pub fn idle_states(cpus: &[usize]) -> Row {
     judge_idle(&cpus.iter().copied().find_map(idle_of).unwrap_or_default())
 }
 
-/// The enabled states of one CPU; nothing if it has none. All CPUs of a machine have the same, but for hybrid ones.
+/// The enabled states of one CPU; `None` if it has none. All CPUs of a machine are alike, except in hybrid ones.
 fn idle_of(cpu: usize) -> Option<Vec<Idle>> {
     let state = |number| {
         let of = |file: &str| files::read(format!("{SYS}/cpu{cpu}/cpuidle/state{number}/{file}"));
@@ -64,7 +64,7 @@ fn idle_of(cpu: usize) -> Option<Vec<Idle>> {
 
 fn judge_idle(states: &[Idle]) -> Row {
     const CHECK: &str = "idle-states";
-    /// Leaving a deeper one takes longer than netvale polls before it sleeps.
+    /// Leaving a deeper state takes longer than netvale polls before it sleeps.
     const DEEP_US: u64 = 50;
     let Some(deepest) = states.iter().max_by_key(|state| state.latency_us) else {
         return Row::unknown(CHECK, "there is no cpuidle: the host or the firmware decides");
@@ -96,7 +96,8 @@ mod tests {
         judge_governors(&names, Some("intel_pstate"))
     }
 
-    /// Objective: any CPU that is not at `performance` is advice; a virtual machine without cpufreq is unknown.
+    /// Objective: any CPU without the governor `performance` yields advice; a virtual machine without cpufreq is
+    /// unknown.
     #[test]
     fn governor_of_cpus() {
         assert_eq!(governors(&["performance"; 64]).state, State::Ok);
@@ -108,7 +109,7 @@ mod tests {
         assert_eq!(governors(&[]).state, State::Unknown);
     }
 
-    /// Objective: idle states from 50 µs on are advice with their names; without cpuidle they are unknown.
+    /// Objective: idle states from 50 µs on yield advice with their names; without cpuidle they are unknown.
     #[test]
     fn idle_states_of_a_cpu() {
         let state = |name: &str, latency_us| Idle { name: name.into(), latency_us };

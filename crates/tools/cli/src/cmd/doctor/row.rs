@@ -3,15 +3,15 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// How it is.
+/// The outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// Fine as it is.
+    /// Fine.
     Ok,
-    /// Something would make netvale faster.
+    /// A change would make netvale faster.
     Advice,
-    /// It could not be found out.
+    /// Unknown.
     Unknown,
 }
 
@@ -20,14 +20,14 @@ pub enum State {
 pub struct Row {
     /// The check's name.
     pub check: &'static str,
-    /// How it is.
+    /// The outcome.
     pub state: State,
-    /// What was found, with the figures measured.
+    /// The finding, with the figures measured.
     pub found: String,
-    /// Why it matters.
+    /// The reason why it matters.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
-    /// What to do about it.
+    /// The recommended action.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub what_to_do: String,
     /// The figures by name, for scripts.
@@ -36,18 +36,20 @@ pub struct Row {
 }
 
 impl Row {
-    /// It is fine.
+    /// A fine row.
     pub fn ok(check: &'static str, found: impl Into<String>) -> Row {
-        let (why, what_to_do, figures) = (String::new(), String::new(), Map::new());
+        let why = String::new();
+        let what_to_do = String::new();
+        let figures = Map::new();
         Row { check, state: State::Ok, found: found.into(), why, what_to_do, figures }
     }
 
-    /// It could not be found out, for this reason.
+    /// An unknown row, with the reason.
     pub fn unknown(check: &'static str, reason: impl Into<String>) -> Row {
         Row { state: State::Unknown, ..Row::ok(check, reason) }
     }
 
-    /// Makes it advice: why, and what to do.
+    /// Turns the row into advice, with its reason and action.
     pub fn advise(self, why: impl Into<String>, what_to_do: impl Into<String>) -> Row {
         Row { state: State::Advice, why: why.into(), what_to_do: what_to_do.into(), ..self }
     }
@@ -59,7 +61,7 @@ impl Row {
     }
 }
 
-/// Rounds a figure to three decimals: more would pretend to a precision that it does not have.
+/// Rounds a figure to three decimals: more would suggest a precision that it does not have.
 pub fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }

@@ -3,12 +3,12 @@
 use super::Report;
 use super::row::{Row, State};
 
-/// Most columns of a line.
+/// Maximum columns of a line.
 const WIDTH: usize = 100;
 /// Columns of a check's name.
 const NAME: usize = 13;
 
-/// The report, for a terminal of that many columns. `verbose`: also what could not be found out.
+/// The report, for a terminal of that many columns. `verbose`: includes unknown rows.
 pub fn render(report: &Report, verbose: bool, terminal: Option<usize>) -> String {
     let those = |state| report.checks.iter().filter(move |row| row.state == state);
     let mut page = Wrapped { text: String::new(), width: terminal.unwrap_or(WIDTH).min(WIDTH) };
@@ -27,7 +27,7 @@ pub fn render(report: &Report, verbose: bool, terminal: Option<usize>) -> String
     page.text
 }
 
-/// The report so far, in lines of that many columns.
+/// The report so far, wrapped to that many columns.
 struct Wrapped {
     text: String,
     width: usize,
@@ -41,7 +41,7 @@ fn verdict(advice: usize) -> String {
     }
 }
 
-/// What was looked at.
+/// The scope of the report.
 fn scope(report: &Report) -> String {
     let daemon = match (&report.daemon, &report.no_daemon) {
         (Some(daemon), _) => match daemon.pid {
@@ -78,7 +78,7 @@ impl Wrapped {
         }
     }
 
-    /// `words` in lines, `indent` columns from the left; `name` stands before the first line.
+    /// Appends `words` in lines, indented by `indent` columns; `name` precedes the first line.
     fn block(&mut self, name: &str, indent: usize, words: &str) {
         let mut line = format!("{name:<indent$}");
         let mut is_empty = true;
@@ -86,7 +86,8 @@ impl Wrapped {
             if !is_empty && line.chars().count() + 1 + word.chars().count() > self.width {
                 self.text.push_str(&line);
                 self.text.push('\n');
-                (line, is_empty) = (" ".repeat(indent), true);
+                line = " ".repeat(indent);
+                is_empty = true;
             }
             if !is_empty {
                 line.push(' ');
@@ -99,7 +100,7 @@ impl Wrapped {
     }
 }
 
-/// Words, where a number and its unit are one.
+/// The words, with a number and its unit as one.
 fn pieces(words: &str) -> Vec<String> {
     let mut pieces: Vec<String> = Vec::new();
     for word in words.split(' ').filter(|word| !word.is_empty()) {
@@ -120,8 +121,7 @@ mod tests {
         Report { seconds: 1.0, daemon: None, no_daemon: Some("no daemon runs in /run/x".into()), advice, checks }
     }
 
-    /// Objective: advice comes first with its reason and remedy, what is fine last, and what is unknown only if asked
-    /// for.
+    /// Objective: advice comes first with its reason and action, fine rows last, and unknown ones only on request.
     #[test]
     fn sections() {
         let rows = vec![
@@ -151,8 +151,7 @@ cpus         64 CPUs
         assert_eq!(pieces("yes (pid 8) 77 %, 1.5 of 2 CPUs"), ["yes", "(pid", "8)", "77 %,", "1.5 of", "2 CPUs"]);
     }
 
-    /// Objective: no line is longer than the terminal's width, or than is easily read, but for a word that is longer
-    /// itself.
+    /// Objective: no line is longer than the terminal's width, or than is easily read, except a single longer word.
     #[test]
     fn wrapping() {
         for (terminal, width) in [(None, WIDTH), (Some(300), WIDTH), (Some(80), 80)] {

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::files;
 
-/// Clock ticks a second in /proc, which is the same on all architectures that netvale runs on.
+/// Clock ticks a second in /proc, the same on all architectures that netvale supports.
 const TICKS: f64 = 100.0;
 
 /// CPU time of the machine in ticks, over all CPUs.
@@ -16,7 +16,7 @@ struct Total {
     busy: u64,
     /// Taken by the hypervisor.
     steal: u64,
-    /// All of it.
+    /// Total.
     all: u64,
     /// Used on each CPU.
     each: BTreeMap<usize, u64>,
@@ -26,19 +26,19 @@ struct Total {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Process {
     name: String,
-    /// When it began: a number may be used again.
+    /// Its start time, because numbers are reused.
     start: u64,
     ticks: u64,
 }
 
-/// What a process used between two samples.
+/// A process's CPU time between two samples.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Used {
-    /// Its number.
+    /// Process id.
     pub pid: u32,
     /// Its name.
     pub name: String,
-    /// Number of CPUs that it used.
+    /// Number of CPUs used.
     pub cpus: f64,
 }
 
@@ -50,12 +50,12 @@ pub struct Sample {
     processes: BTreeMap<u32, Process>,
 }
 
-/// What happened between two samples.
+/// CPU time used between two samples.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Spent {
     /// The processes, busiest first.
     pub processes: Vec<Used>,
-    /// Number of CPUs that were busy; nothing if the kernel does not tell.
+    /// Number of busy CPUs; `None` if the kernel does not report it.
     pub busy_cpus: Option<f64>,
     /// Share of its time that each CPU was busy.
     pub each: BTreeMap<usize, f64>,
@@ -64,14 +64,14 @@ pub struct Spent {
 }
 
 impl Spent {
-    /// How many of these CPUs were idle, together.
+    /// Number of idle CPUs among these, in total.
     pub fn idle(&self, cpus: &[usize]) -> Option<f64> {
         cpus.iter().map(|cpu| Some((1.0 - self.each.get(cpu)?).max(0.0))).sum()
     }
 }
 
 impl Sample {
-    /// Takes one.
+    /// Takes a sample.
     pub fn take() -> Sample {
         let total = files::read("/proc/stat").and_then(|text| total(&text));
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -80,7 +80,7 @@ impl Sample {
         Sample { at: Instant::now(), total, processes: processes.collect() }
     }
 
-    /// What happened since `earlier`.
+    /// The difference from `earlier`.
     pub fn since(&self, earlier: &Sample) -> Spent {
         let seconds = self.at.duration_since(earlier.at).as_secs_f64().max(0.001);
         let mut processes = used(&earlier.processes, &self.processes, seconds);
@@ -105,7 +105,7 @@ fn used(earlier: &BTreeMap<u32, Process>, later: &BTreeMap<u32, Process>, second
     later.iter().filter_map(used).collect()
 }
 
-/// /proc/stat: a line for all CPUs, and one for each.
+/// Parses /proc/stat: a line for all CPUs, and one for each.
 fn total(text: &str) -> Option<Total> {
     let mut total = Total::default();
     let mut is_known = false;
@@ -113,22 +113,28 @@ fn total(text: &str) -> Option<Total> {
         let Some((busy, steal, all)) = times(fields) else { continue };
         match name.parse() {
             Ok(cpu) => _ = total.each.insert(cpu, busy),
-            Err(_) => (total.busy, total.steal, total.all, is_known) = (busy, steal, all, true),
+            Err(_) => {
+                total.busy = busy;
+                total.steal = steal;
+                total.all = all;
+                is_known = true;
+            }
         }
     }
     is_known.then_some(total)
 }
 
-/// Busy, stolen and all time of user, nice, system, idle, iowait, irq, softirq, steal; guests are within user.
+/// Busy, stolen and total time from user, nice, system, idle, iowait, irq, softirq, steal; guest time is part of user.
 fn times(fields: &str) -> Option<(u64, u64, u64)> {
     let ticks: Vec<u64> = fields.split_whitespace().take(8).map(|field| field.parse().unwrap_or(0)).collect();
     let [user, nice, system, idle, iowait, irq, softirq, rest @ ..] = &ticks[..] else { return None };
-    let (busy, steal) = (user + nice + system + irq + softirq, rest.first().copied().unwrap_or(0));
+    let busy = user + nice + system + irq + softirq;
+    let steal = rest.first().copied().unwrap_or(0);
     Some((busy, steal, busy + idle + iowait + steal))
 }
 
-/// /proc/PID/stat: the name is in parentheses and may have such itself; fields 14, 15 and 22 are utime, stime and
-/// starttime.
+/// Parses /proc/PID/stat: the name is in parentheses and may contain some itself; fields 14, 15 and 22 are utime, stime
+/// and starttime.
 fn process(text: &str) -> Option<Process> {
     let (name, rest) = text.split_once('(')?.1.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
@@ -148,7 +154,7 @@ mod tests {
         process(&text).expect("a process")
     }
 
-    /// Objective: names may have blanks and parentheses, and cannot move the cursor; nonsense is no process.
+    /// Objective: names may contain blanks and parentheses, and cannot move the cursor; nonsense is no process.
     #[test]
     fn processes() {
         assert_eq!(stat("a) R 1 (b", 7, 30, 12), Process { name: "a) R 1 (b".into(), start: 7, ticks: 42 });
@@ -156,8 +162,7 @@ mod tests {
         assert!(["", "1 (x", "1 (x) R 2"].iter().all(|text| process(text).is_none()));
     }
 
-    /// Objective: what processes and machine used is the difference over the time; a number that is used again began at
-    /// zero.
+    /// Objective: use by processes and machine is the difference over the time; a reused number begins at zero.
     #[test]
     fn differences() {
         let at = Instant::now();

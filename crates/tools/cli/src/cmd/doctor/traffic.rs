@@ -1,4 +1,4 @@
-//! Checks of a running daemon: its workers' time, and receivers that cannot keep up.
+//! Checks of a running daemon: its workers' time, and slow receivers.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::row::{Row, rounded};
 use super::watched::{Load, NoRoom};
 use crate::units;
 
-/// Judges how the workers spent the watch, while `idle` CPUs were left.
+/// Judges the workers' time during the watch, with `idle` CPUs left.
 pub fn workers(loads: &[Load], idle: f64) -> Row {
     const CHECK: &str = "workers";
     let percent = |share: f64| share * 100.0;
@@ -26,9 +26,9 @@ pub fn workers(loads: &[Load], idle: f64) -> Row {
 }
 
 fn advise(row: Row, loads: &[Load], idle: f64) -> Row {
-    /// A worker that is busy for more than this share has no reserve.
+    /// A worker busy for more than this share has no reserve.
     const FULL: f64 = 0.9;
-    /// Another worker needs about this much of a CPU to be of use.
+    /// The minimum part of a CPU for a further worker to be useful.
     const SPARE: f64 = 0.5;
     let full: Vec<_> = loads.iter().filter(|load| load.busy > FULL).collect();
     let more = loads.len() + 1;
@@ -54,10 +54,10 @@ fn advise(row: Row, loads: &[Load], idle: f64) -> Row {
     }
 }
 
-/// Judges the ports at which frames found no room.
+/// Judges the ports that dropped frames for lack of room.
 pub fn receivers(ports: &[NoRoom]) -> Row {
     const CHECK: &str = "receivers";
-    /// The others are counted.
+    /// Maximum number of named ports; the others are counted.
     const NAMED: usize = 5;
     if ports.is_empty() {
         return Row::ok(CHECK, "no frame was dropped for want of room").figure("no_room", Vec::<String>::new());
@@ -86,7 +86,7 @@ mod tests {
         Load { index: 0, cpu: None, busy, polled: 0.05, ingresses }
     }
 
-    /// Objective: a worker without reserve is advice: more workers, more rings, or more CPUs, whichever helps.
+    /// Objective: a worker without reserve yields advice: more workers, more rings, or more CPUs, whichever helps.
     #[test]
     fn full_workers() {
         let row = workers(&[load(0.2, 4)], 0.0);

@@ -1,4 +1,4 @@
-//! Check: what it costs to wake a thread that sleeps, measured with netvale's own doorbells.
+//! Check: the cost of waking a sleeping thread, measured with netvale's own doorbells.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,17 +13,16 @@ const CHECK: &str = "wake-up";
 
 /// Number of round trips of a measurement.
 const ROUNDS: usize = 250;
-/// Fewer say nothing about the slow ones.
+/// Minimum number for a statement about the slow ones.
 const LEAST: usize = 50;
-/// Both threads sleep this long before each round trip, so that their CPUs may go as deep as they do between two
-/// frames.
+/// Sleep of both threads before each round trip, so that their CPUs may go as deep as between two frames.
 const PAUSE: Duration = Duration::from_millis(1);
-/// A measurement ends after this time, however few round trips it has.
+/// Time limit of a measurement, however few round trips it has.
 const LIMIT: Duration = Duration::from_secs(2);
-/// One that lasts longer is lost.
+/// A longer round trip counts as lost.
 const LOST: Duration = Duration::from_secs(1);
 
-/// Half of the round trips last longer than `p50`, one in a hundred longer than `p99`; microseconds.
+/// Percentiles of the round trips, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trips {
     /// The median.
@@ -35,14 +34,14 @@ pub struct Trips {
 /// The measurements.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WakeUp {
-    /// Where the scheduler puts the two threads.
+    /// With the threads placed by the scheduler.
     pub free: Option<Trips>,
     /// With one thread on each of two CPUs.
     pub apart: Option<((usize, usize), Trips)>,
 }
 
 impl WakeUp {
-    /// Measures, on two of these CPUs if there are two.
+    /// Measures, on two of these CPUs if available.
     pub fn measure(cpus: &[usize]) -> WakeUp {
         let apart = match cpus {
             [first, second, ..] => measure(Some((*first, *second))).map(|trips| ((*first, *second), trips)),
@@ -53,7 +52,8 @@ impl WakeUp {
 }
 
 fn measure(cpus: Option<(usize, usize)>) -> Option<Trips> {
-    let (there, back) = (Doorbell::new().ok()?, Doorbell::new().ok()?);
+    let there = Doorbell::new().ok()?;
+    let back = Doorbell::new().ok()?;
     let stop = AtomicBool::new(false);
     let mut times = std::thread::scope(|scope| {
         let echo = || {
@@ -69,7 +69,7 @@ fn measure(cpus: Option<(usize, usize)>) -> Option<Trips> {
             round_trips(&there, &back)
         };
         scope.spawn(echo);
-        // A thread of its own, so that this one is not pinned.
+        // On its own thread, so that this one is not pinned.
         let times = scope.spawn(ask).join().unwrap_or_default();
         stop.store(true, Ordering::Release);
         there.ring();
@@ -82,7 +82,7 @@ fn pin(cpu: Option<usize>) {
     let Some(cpu) = cpu else { return };
     let mut set = CpuSet::new();
     set.set(cpu);
-    // Without the right to it, the threads run where the scheduler puts them.
+    // Without the privilege, the scheduler places the threads.
     let _ = sched_setaffinity(None, &set);
 }
 
@@ -111,12 +111,12 @@ fn quantiles(times: &mut [Duration]) -> Option<Trips> {
     Some(Trips { p50_us: at(0.5)?, p99_us: at(0.99)? })
 }
 
-/// A median above this is high: hardware that is awake takes 5 to 20 µs.
+/// A higher median is high: awake hardware takes 5 to 20 µs.
 const HIGH_US: f64 = 50.0;
-/// Slow ones above this come from other programs or virtual machines that have the CPU.
+/// Slow round trips above this are due to other programs or virtual machines on the CPU.
 const LATE_US: f64 = 1000.0;
 
-/// Judges the measurements, of a machine with this many CPUs' time for netvale. `is_crowded`: other programs had them
+/// Judges the measurements on a machine with this many CPUs' time for netvale. `is_crowded`: other programs had them
 /// meanwhile.
 pub fn judge(measured: &WakeUp, cpus: f64, is_crowded: bool) -> Row {
     let Some(free) = measured.free else { return Row::unknown(CHECK, "too few wake-ups came in time to measure them") };
@@ -130,7 +130,8 @@ pub fn judge(measured: &WakeUp, cpus: f64, is_crowded: bool) -> Row {
     row.found = found;
     let apart = measured.apart.map(|(_, trips)| trips);
     let highest = |of: fn(Trips) -> f64| apart.map_or(of(free), |apart| of(apart).max(of(free)));
-    let (is_slow, is_late) = (highest(|trips| trips.p50_us) > HIGH_US, highest(|trips| trips.p99_us) > LATE_US);
+    let is_slow = highest(|trips| trips.p50_us) > HIGH_US;
+    let is_late = highest(|trips| trips.p99_us) > LATE_US;
     match (is_slow, is_late) {
         (false, false) => row,
         _ if is_crowded => row.advise(
@@ -148,7 +149,7 @@ pub fn judge(measured: &WakeUp, cpus: f64, is_crowded: bool) -> Row {
     }
 }
 
-/// How to do with fewer wake-ups. To poll takes a CPU that nothing else needs.
+/// Advice to need fewer wake-ups. Polling takes a CPU that has no other use.
 fn spare_wakeups(cpus: f64) -> &'static str {
     if cpus < 2.0 {
         "larger batches, so that fewer wake-ups are needed (`-b` of pkt-gen). To poll instead (`--poll-always`) takes a second CPU"
@@ -167,7 +168,8 @@ mod tests {
         judge(&WakeUp { free: Some(Trips { p50_us, p99_us }), apart }, 2.0, false).state
     }
 
-    /// Objective: a high median, and a long tail, are advice, also if only between two CPUs; no measurement is unknown.
+    /// Objective: a high median, and a long tail, yield advice, even if only between two CPUs; no measurement is
+    /// unknown.
     #[test]
     fn judgements() {
         assert_eq!(state(12.0, 40.0, Some(20.0)), State::Ok);
@@ -178,8 +180,7 @@ mod tests {
         assert_eq!(judge(&WakeUp::default(), 2.0, false).state, State::Unknown);
     }
 
-    /// Objective: polling is no advice where no CPU is left for it, nor is anything but the neighbours while these have
-    /// the CPUs.
+    /// Objective: polling is not advised without a spare CPU; while neighbours have the CPUs, only these are mentioned.
     #[test]
     fn remedies() {
         let slow = WakeUp { free: Some(Trips { p50_us: 80.0, p99_us: 90.0 }), apart: None };
@@ -188,7 +189,7 @@ mod tests {
         assert!(judge(&slow, 2.0, true).what_to_do.starts_with("first what neighbours says"));
     }
 
-    /// Objective: quantiles are of the sorted times, and too few times have none.
+    /// Objective: quantiles are taken from the sorted times, and too few times have none.
     #[test]
     fn quantiles_of_times() {
         let mut times: Vec<_> = (1..=100).rev().map(Duration::from_micros).collect();
@@ -196,7 +197,7 @@ mod tests {
         assert_eq!(quantiles(&mut times[..10]), None);
     }
 
-    /// Objective: the measurement ends, and the round trips take some time.
+    /// Objective: the measurement ends, and the round trips take time.
     #[test]
     fn measured() {
         assert!(measure(None).is_none_or(|trips| trips.p50_us > 0.0));

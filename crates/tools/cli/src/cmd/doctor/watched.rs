@@ -1,4 +1,4 @@
-//! A daemon, read at the start and at the end of the watch.
+//! A daemon, read at the start and the end of the watch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use netvale_control::types::{AllStats, PortInfo, PortKind};
 use crate::CliError;
 use crate::ctx::Daemon;
 
-/// One reading.
+/// A reading of a daemon.
 #[derive(Clone, Debug, Default)]
 pub struct Reading {
     /// All counters.
@@ -18,7 +18,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Asks the daemon.
+    /// Reads the daemon.
     ///
     /// # Errors
     /// It does not answer, or refuses.
@@ -30,7 +30,7 @@ impl Reading {
 /// A daemon over the watch.
 #[derive(Clone, Debug, Default)]
 pub struct Watched {
-    /// Its process.
+    /// Its process id.
     pub pid: Option<u32>,
     /// The reading at the start.
     pub before: Reading,
@@ -38,7 +38,7 @@ pub struct Watched {
     pub after: Reading,
 }
 
-/// How a worker spent the watch. The shares are from 0 to 1.
+/// A worker's time during the watch. The shares are from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
     /// Number of the worker.
@@ -54,13 +54,13 @@ pub struct Load {
 }
 
 impl Load {
-    /// Share of its time that it was asleep. Its own counter does not have a sleep that has not ended.
+    /// Share of its time asleep. The worker's own counter lacks a sleep in progress.
     pub fn asleep(&self) -> f64 {
         (1.0 - self.busy - self.polled).max(0.0)
     }
 }
 
-/// Frames that found no room at a port.
+/// Frames dropped at a port for lack of room.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NoRoom {
     /// Full name of the port.
@@ -93,12 +93,12 @@ impl Watched {
         self.after.stats.workers.iter().map(load).collect()
     }
 
-    /// The ports at which frames found no room during the watch, worst first.
+    /// The ports that dropped frames for lack of room during the watch, worst first.
     pub fn no_room(&self) -> Vec<NoRoom> {
         let before: BTreeMap<_, _> = self.before.ports.iter().map(|port| (&port.name, no_room(port))).collect();
         let grown = self.after.ports.iter().filter_map(|port| {
             let now = no_room(port);
-            // A counter that fell is that of a new port of the same name, and began at zero.
+            // A counter that fell belongs to a new port of the same name, and began at zero.
             let then = before.get(&port.name).copied().filter(|&then| then <= now).unwrap_or(0);
             let per_second = (now - then) as f64 / self.seconds();
             (now > then).then(|| NoRoom { port: port.name.clone(), per_second })
@@ -108,12 +108,12 @@ impl Watched {
         ports
     }
 
-    /// Processes that have a port.
+    /// Processes with a port.
     pub fn clients(&self) -> BTreeSet<u32> {
         self.after.ports.iter().filter_map(|port| u32::try_from(port.owner?.pid).ok()).collect()
     }
 
-    /// Bytes of the ports' memory: in ordinary pages, and in huge pages. A region that several ports share counts once.
+    /// Bytes of the ports' memory: in ordinary pages, and in huge pages. A region shared by several ports counts once.
     pub fn memory(&self) -> (u64, u64) {
         let regions: BTreeMap<_, _> = self
             .after
@@ -157,8 +157,8 @@ mod tests {
         Reading { stats: AllStats { now_ns, workers: vec![worker], ..AllStats::default() }, ports }
     }
 
-    /// Objective: shares and rates are of the time that passed by the daemon's clock; a new port's counter began at
-    /// zero; memory that ports share counts once.
+    /// Objective: shares and rates use the daemon's clock; a new port's counter began at zero; shared memory counts
+    /// once.
     #[test]
     fn differences() {
         let before = reading(1_000_000_000, 0, vec![port("vale0:a", 100, 1), port("vale0:b", 900, 1)]);

@@ -6,10 +6,10 @@ use std::process::Command;
 use super::PROGRAM;
 use crate::{CliError, out};
 
-/// Puts a link to this program into a folder, or into the one that Wireshark names.
+/// Puts a link to this program into a folder, by default the one that Wireshark names.
 ///
 /// # Errors
-/// There is no Wireshark, or the folder cannot be written.
+/// Wireshark is missing, or the folder cannot be written.
 pub fn install(folder: Option<&Path>) -> Result<(), CliError> {
     let folder = folder.map_or_else(wiresharks, |folder| Ok(folder.to_owned()))?;
     let link = folder.join(PROGRAM);
@@ -27,7 +27,7 @@ pub fn install(folder: Option<&Path>) -> Result<(), CliError> {
     out::line(format_args!("{} -> {}", link.display(), program.display()))
 }
 
-/// The folder that tshark or Wireshark names: a user's own, where this version has such, else that of all users.
+/// The folder that tshark or Wireshark names: the user's own if this version has one, else that of all users.
 fn wiresharks() -> Result<PathBuf, CliError> {
     let asked = ["tshark", "wireshark"].iter().find_map(|program| {
         let answer = Command::new(program).args(["-G", "folders"]).output().ok()?;
@@ -55,7 +55,7 @@ fn choose(folders: &str, root: bool) -> Option<PathBuf> {
 mod tests {
     use super::*;
 
-    /// Objective: versions that know a user's own folder, and older ones, which have one for all.
+    /// Objective: versions with a user's own folder are supported, and older ones with one folder for all.
     #[test]
     fn folders() {
         let old = "Temp:\t/tmp\nExtcap path:         \t/usr/lib/wireshark/extcap\n";

@@ -1,4 +1,4 @@
-//! Ports of this host's daemons: the one that `netvale list` asks, and the system's.
+//! Ports of this host's daemons: that of `netvale list`, and the system's.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -10,17 +10,17 @@ use netvale_control::types::{PortInfo, PortKind};
 
 use crate::Ctx;
 
-/// How long a daemon may take: Wireshark starts only when all have answered.
+/// Time limit for a daemon: Wireshark starts only when all have answered.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The folders of the daemons, that of the user's own first.
+/// The folders of the daemons, the user's own first.
 fn folders(ctx: &Ctx) -> Vec<PathBuf> {
     let is_named = ctx.run_dir.is_some() || std::env::var_os(RUN_DIR_VARIABLE).is_some_and(|value| !value.is_empty());
     let system = (!is_named).then(|| PathBuf::from(SYSTEM_RUN_DIR));
     [ctx.dir()].into_iter().chain(system.filter(|system| *system != ctx.dir())).collect()
 }
 
-/// The ports that this user may see, by name. A daemon that does not answer has none.
+/// The ports visible to this user, by name; empty if the daemon does not answer.
 fn ports_of(folder: &std::path::Path) -> Vec<PortInfo> {
     let ports = Client::connect_within(folder, PATIENCE).and_then(|mut client| client.ports(None));
     let mut ports = ports.unwrap_or_default();
@@ -28,14 +28,14 @@ fn ports_of(folder: &std::path::Path) -> Vec<PortInfo> {
     ports
 }
 
-/// Ports of all daemons; of two with the same name, that of the first.
+/// Ports of all daemons; for two of the same name, that of the first.
 pub fn ports(ctx: &Ctx) -> Vec<PortInfo> {
     let mut names = BTreeSet::new();
     let all = folders(ctx).into_iter().flat_map(|folder| ports_of(&folder));
     all.filter(|port| names.insert(port.name.clone())).collect()
 }
 
-/// The daemon that has a port; where none has, the user's own says so.
+/// The daemon with a port; without one, the user's own, which reports the error.
 pub fn daemon_of(port: &str, ctx: &Ctx) -> Ctx {
     let has = |folder: &PathBuf| ports_of(folder).iter().any(|known| known.name == port);
     let folder = folders(ctx).into_iter().find(has).unwrap_or_else(|| ctx.dir());

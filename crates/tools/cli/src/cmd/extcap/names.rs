@@ -1,17 +1,17 @@
-//! Ports' names as Wireshark takes them.
+//! Ports' names in Wireshark's form.
 //!
-//! An interface's name is part of file names, of preferences and of the sentences that list it, none of which take
+//! An interface's name becomes part of file names, preferences and the sentences that list it, none of which accept
 //! every character: `{` and `/` are written as in URLs, `%7B` and `%2F`.
 
 use crate::CliError;
 
-/// What each interface's name begins with.
+/// Prefix of each interface's name.
 const PREFIX: &str = "netvale-";
 /// The interface that leads to other hosts.
 pub const REMOTE: &str = "netvale-ssh";
 const SCHEME: &str = "ssh://";
 
-/// What an interface is.
+/// The meaning of an interface's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Name {
     /// A port of this host.
@@ -20,10 +20,10 @@ pub enum Name {
     Remote(Place),
 }
 
-/// As much as an interface's name says of another host's port; options say the rest.
+/// The part of another host's port in an interface's name; options give the rest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// Its user.
+    /// The user.
     pub user: Option<String>,
     /// The host's name or address.
     pub host: Option<String>,
@@ -34,10 +34,10 @@ pub struct Place {
 }
 
 impl Name {
-    /// Reads an interface's name.
+    /// Parses an interface's name.
     ///
     /// # Errors
-    /// It is none of this program's.
+    /// It is not one of this program's.
     pub fn read(text: &str) -> Result<Name, CliError> {
         let wrong = || CliError::usage(format!("there is no interface {text:?}"), "--extcap-interfaces lists them");
         if text == REMOTE {
@@ -51,7 +51,7 @@ impl Name {
 }
 
 impl Place {
-    /// Reads `[USER@]HOST[:PORT][/PORT]`.
+    /// Parses `[USER@]HOST[:PORT][/PORT]`.
     fn read(text: &str) -> Option<Place> {
         let (at, port) = text.split_once('/').map_or((text, None), |(at, port)| (at, Some(port)));
         let (user, at) = at.rsplit_once('@').map_or((None, at), |(user, at)| (Some(user), at));
@@ -84,7 +84,8 @@ pub fn of_port(port: &str) -> String {
 }
 
 fn decode(text: &str) -> Option<String> {
-    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
     while let [first, after @ ..] = rest {
         let digits = if *first == b'%' { Some(after.get(..2)?) } else { None };
         match digits {
@@ -106,8 +107,8 @@ fn decode(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Objective: each name is what it was after it was written as an interface's, and has no character that Wireshark
-    /// would stumble over.
+    /// Objective: each name survives the conversion to an interface's name and back, and contains no character that
+    /// Wireshark rejects.
     #[test]
     fn ports() {
         for port in ["vale0:a", "netmap:p{1", "vale0:a}1", "netmap:eth0.1", "vale0:ä b/%", "vale0:x\n}{value=y"] {
@@ -131,7 +132,7 @@ mod tests {
         }
     }
 
-    /// Objective: places on other hosts.
+    /// Objective: places on other hosts are parsed.
     #[test]
     fn places() {
         let read = |text: &str| match Name::read(text).unwrap() {

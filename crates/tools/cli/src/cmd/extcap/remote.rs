@@ -1,4 +1,4 @@
-//! A port of another host: `netvale dump` there, started by ssh, whose pcapng goes into the FIFO as it comes.
+//! A port of another host: `netvale dump` there, started by ssh, whose pcapng goes straight into the FIFO.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,7 +13,7 @@ use super::names::Place;
 use crate::CliError;
 use crate::capture::source::Event;
 
-/// How long ssh may take to end.
+/// Time limit for ssh to end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Options of the interface that leads to other hosts.
@@ -45,7 +45,7 @@ pub struct Ssh {
     ssh_identity: Option<PathBuf>,
 }
 
-/// Where to capture, complete.
+/// The complete place of a capture.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Remote {
     host: String,
@@ -56,22 +56,22 @@ pub struct Remote {
     identity: Option<PathBuf>,
 }
 
-/// What to capture.
+/// The parameters of a capture.
 #[derive(Clone, Copy, Debug)]
 pub struct Watch<'a> {
     /// `r`, `t` or `rt`.
     pub direction: &'a str,
-    /// Bytes that are kept of each frame; 0: all.
+    /// Bytes kept of each frame; 0: all.
     pub snaplen: u32,
-    /// An expression of pcap-filter(7), which is compiled there.
+    /// An expression of pcap-filter(7), compiled there.
     pub filter: Option<&'a str>,
 }
 
 impl Ssh {
-    /// The options, and in their place what the interface's name says.
+    /// The options, completed from the interface's name.
     ///
     /// # Errors
-    /// Neither says which host or port.
+    /// Neither gives the host or the port.
     pub fn with(&self, place: &Place) -> Result<Remote, CliError> {
         let missing = |what: &str| {
             CliError::usage(
@@ -94,7 +94,7 @@ impl Ssh {
 }
 
 impl Remote {
-    /// The command line of the other host's shell.
+    /// The command line for the other host's shell.
     fn there(&self, watch: &Watch<'_>) -> String {
         let port = quoted(&format!("{}/{}", self.port, watch.direction));
         let mut line = format!("{} dump --format pcapng -w - -s {} ", self.command, watch.snaplen);
@@ -116,7 +116,7 @@ impl Remote {
         if let Some(identity) = &self.identity {
             ssh.arg("-i").arg(identity);
         }
-        // A host is no option, whatever it begins with.
+        // A host is never an option, whatever it begins with.
         ssh.arg("--").arg(&self.host).arg(self.there(watch));
         ssh
     }
@@ -127,7 +127,7 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Captures until the reader of the FIFO goes away, a signal ends it, or the other end does.
+/// Captures until the FIFO's reader closes, a signal arrives, or the other end stops.
 ///
 /// # Errors
 /// The FIFO cannot be opened, ssh cannot be started, or ends with an error, which it has then printed.
@@ -146,10 +146,10 @@ pub fn capture(remote: &Remote, watch: &Watch<'_>, fifo: &Path) -> Result<(), Cl
     Err(CliError::failed(format!("ssh to {}: {status}", remote.host), "what it said stands above"))
 }
 
-/// Waits for the end of the child, of the reader, or for a signal. Returns whether the child has to be ended.
+/// Waits for the end of the child or of the reader, or for a signal. Returns whether the child must be ended.
 fn wait(child: &Child, to: &File, stop: BorrowedFd<'_>) -> bool {
     let Ok(ended) = pidfd_open(Pid::from_child(child), PidfdFlags::empty()) else { return false };
-    // A file has no reader that could go away, and is always ready.
+    // A file has no reader that could close, and is always ready.
     let is_pipe = to.metadata().is_ok_and(|meta| !meta.is_file());
     let reader = is_pipe.then(|| Event(to.as_fd(), PollFlags::empty()));
     let events = [Event(ended.as_fd(), PollFlags::IN), Event(stop, PollFlags::IN)];
@@ -165,7 +165,7 @@ fn wait(child: &Child, to: &File, stop: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Waits for the child, and ends it if asked to. Without an answer it is killed.
+/// Waits for the child, ending it if requested. If it does not end in time, it is killed.
 fn end(child: &mut Child, asked_for: bool) -> std::io::Result<ExitStatus> {
     if !asked_for {
         return child.wait();
@@ -186,7 +186,7 @@ fn end(child: &mut Child, asked_for: bool) -> std::io::Result<ExitStatus> {
 mod tests {
     use super::*;
 
-    /// Objective: no word of the user's is taken for another one, by ssh or by the other host's shell.
+    /// Objective: neither ssh nor the other host's shell takes a word of the user's for another one.
     #[test]
     fn words() {
         let remote = Remote {

@@ -1,4 +1,4 @@
-//! What is printed for Wireshark: sentences of words in braces (its developer's guide, "extcap: Developer Guide").
+//! The output for Wireshark: sentences of words in braces (its developer's guide, "extcap: Developer Guide").
 
 use netvale_control::types::PortInfo;
 use netvale_portspec::is_hidden;
@@ -69,7 +69,7 @@ impl Options {
     }
 }
 
-/// A text that stays in its braces, and on its line.
+/// A text that stays within its braces, and on its line.
 fn plain(text: &str) -> String {
     let plain = |c: char| match c {
         '{' | '}' => '|',
@@ -83,7 +83,7 @@ fn plain(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Objective: one sentence for each port and for other hosts, whatever is in a port's name.
+    /// Objective: one sentence for each port and for other hosts, whatever a port's name contains.
     #[test]
     fn listing() {
         let port = |name: &str| PortInfo { name: name.into(), ..PortInfo::default() };
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(lines[2], "interface {value=netvale-p%7B1%0A%7D%7Bx}{display=netvale port p|1?||x (local, idle)}");
     }
 
-    /// Objective: options are numbered in order, and the selector's values belong to it.
+    /// Objective: options are numbered in order, and the selector's values refer to its number.
     #[test]
     fn options() {
         let text = config(&Name::Remote(Default::default()));

@@ -1,6 +1,6 @@
-//! Text as roff: what stands behind a command's help becomes sections, and its tables stay as they are.
+//! Text as roff: the text after a command's help becomes sections, and its tables keep their lines.
 
-/// A section, whose indented lines stay as they are; others are filled into paragraphs.
+/// A section; indented lines stay as they are, others are filled into paragraphs.
 pub fn section(title: &str, body: &str) -> String {
     let mut text = format!(".SH \"{title}\"\n");
     let mut is_table = false;
@@ -17,8 +17,7 @@ pub fn section(title: &str, body: &str) -> String {
     if is_table { text + ".fi\n" } else { text }
 }
 
-/// The text behind a command's help: a line `Title:` begins a section. What is before the first one belongs to no
-/// section, and there is none.
+/// The text after a command's help: a line `Title:` begins a section. Text before the first title is ignored.
 pub fn sections(help: &str) -> String {
     let mut parts: Vec<(String, String)> = Vec::new();
     for line in help.lines() {
@@ -36,7 +35,7 @@ pub fn sections(help: &str) -> String {
     parts.iter().map(|(name, body)| section(&title(name), body)).collect()
 }
 
-/// A line that is no request, with its dashes as they are typed.
+/// A line escaped so that it is no request, with its dashes as typed.
 pub fn escaped(line: &str) -> String {
     let line = line.replace('\\', "\\e").replace('-', "\\-");
     if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line }
@@ -46,7 +45,7 @@ pub fn escaped(line: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Objective: tables are not filled, paragraphs are, requests are none, and each title is a section.
+    /// Objective: tables are not filled, paragraphs are, no line becomes a request, and each title is a section.
     #[test]
     fn text() {
         let text = sections("Words:\n  a  b\n\nAll of\n.them\nExit codes:\n  0  success\n");

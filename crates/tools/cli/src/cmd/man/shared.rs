@@ -1,4 +1,4 @@
-//! What all pages of commands say.
+//! Sections common to all pages of commands.
 
 use super::roff::section;
 

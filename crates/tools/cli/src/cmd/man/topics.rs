@@ -1,4 +1,4 @@
-//! Pages that are not of a command: netvale.toml(5) and netvale(7).
+//! Pages of topics rather than commands: netvale.toml(5) and netvale(7).
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ fn title(name: &str, number: u8, about: &str) -> String {
     format!(".TH {} {number} \"\" \"netvale {version}\"\n{name_section}", name.to_uppercase())
 }
 
-/// A key or an option: its name, and what it means.
+/// A key or an option: its name and meaning.
 fn entry(name: &str, shape: &str, doc: &str, default: &str) -> String {
     let default = if default.is_empty() { String::new() } else { format!(" Default: {default}.") };
     let name = escaped(name);
@@ -69,7 +69,7 @@ const EXAMPLE: &str = r#"
   mtu = 9000
 "#;
 
-/// What netvale is, and how its things are called.
+/// Overview of netvale and its terms.
 pub fn overview() -> String {
     let mut text = title("netvale", 7, "virtual switches and packet I/O of netmap, in user space");
     text += &section("DESCRIPTION", OVERVIEW);

@@ -1,4 +1,4 @@
-//! What stands before each frame.
+//! The headers before each frame.
 
 use netvale_vxlan::header;
 use netvale_wire::ethernet;
@@ -8,19 +8,19 @@ const TZSP: [u8; 5] = [1, 0, 0, 1, 1];
 /// GRE (RFC 2890) with a sequence number, and ERSPAN in it.
 const GRE: [u8; 4] = [0x10, 0, 0x88, 0xbe];
 
-/// The headers of a target's datagrams, in front of which the kernel puts its own.
+/// The headers of a target's datagrams, after those of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Headers {
-    /// TZSP's.
+    /// TZSP.
     Tzsp,
-    /// VXLAN's, with its VNI.
+    /// VXLAN, with its VNI.
     Vxlan(u32),
-    /// GRE's and those of ERSPAN type II, with its session.
+    /// GRE and ERSPAN type II, with its session.
     Erspan(u16),
 }
 
 impl Headers {
-    /// Writes what stands before a frame, whole or cut; `number`: how many were sent before.
+    /// Writes the headers of a frame, whole or cut; `number`: frames sent before.
     pub fn write(self, to: &mut Vec<u8>, frame: &[u8], is_cut: bool, number: u32) {
         match self {
             Headers::Tzsp => to.extend_from_slice(&TZSP),
@@ -34,8 +34,8 @@ impl Headers {
     }
 }
 
-/// The header of ERSPAN type II (draft-foschiano-erspan-03, section 4.2): version 1, VLAN 0, class 0, how VLAN tags are
-/// kept (3: in the frame), whether the frame is cut, and the session; then no index.
+/// The header of ERSPAN type II (draft-foschiano-erspan-03, section 4.2): version 1, VLAN 0, class 0, place of VLAN
+/// tags (3: in the frame), whether the frame is cut, and the session; then no index.
 fn erspan(session: u16, frame: &[u8], is_cut: bool) -> [u8; 8] {
     let is_tagged = ethernet::network(frame).is_ok_and(|(_, l3)| l3 > ethernet::HEADER_LEN);
     let tags = if is_tagged { 3 << 11 } else { 0 };
@@ -55,7 +55,8 @@ mod tests {
             headers.write(&mut to, frame, is_cut, 0x0102_0304);
             to
         };
-        let (mut plain, mut tagged) = ([0; 60], [0; 60]);
+        let mut plain = [0; 60];
+        let mut tagged = [0; 60];
         plain[12..14].copy_from_slice(&[8, 0]);
         tagged[12..18].copy_from_slice(&[0x81, 0, 0, 5, 8, 0]);
         assert_eq!(written(Headers::Tzsp, &plain, true), [1, 0, 0, 1, 1]);

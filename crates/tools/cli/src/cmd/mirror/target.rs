@@ -1,4 +1,4 @@
-//! Where copies go, as it is written.
+//! The destination of copies, as written.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
@@ -6,10 +6,10 @@ use std::str::FromStr;
 /// VXLAN's UDP port (RFC 7348, section 8).
 const VXLAN_PORT: u16 = 4789;
 
-/// Where copies go, and how they are wrapped.
+/// The destination of copies, and their encapsulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// In UDP, behind TZSP's header.
+    /// In UDP, after TZSP's header.
     Udp(SocketAddr),
     /// In VXLAN.
     Vxlan {
@@ -46,12 +46,13 @@ fn udp(text: &str) -> Result<Target, String> {
     found.find(|to| to.port() > 0).map(Target::Udp).ok_or_else(|| format!("{text} has no address"))
 }
 
-/// The words that follow a number: `remote=IP` and `port=N`, each once.
+/// Parses the words after a number: `remote=IP` and `port=N`, each once.
 fn words<'a>(text: &'a str, most: u32, what: &str) -> Result<(u32, IpAddr, Option<&'a str>), String> {
     let mut words = text.split(',');
     let number = words.next().and_then(|word| word.parse().ok()).filter(|number| *number <= most);
     let number = number.ok_or_else(|| format!("{what} is a number up to {most}"))?;
-    let (mut remote, mut port) = (None, None);
+    let mut remote = None;
+    let mut port = None;
     for word in words {
         match word.split_once('=') {
             Some(("remote", value)) if remote.is_none() => {
@@ -82,7 +83,7 @@ fn erspan(text: &str) -> Result<Target, String> {
 mod tests {
     use super::*;
 
-    /// Objective: each kind is read with what it takes; everything else is refused.
+    /// Objective: each kind is parsed with its words; anything else is refused.
     #[test]
     fn targets() {
         let read = |text: &str| text.parse::<Target>();

@@ -24,18 +24,18 @@ pub struct Tunnel {
     totals: Totals,
 }
 
-/// What became of the frames.
+/// Counts of the mirrored frames.
 #[derive(Debug, Default)]
 pub struct Totals {
-    /// Frames that were sent.
+    /// Frames sent.
     pub sent: u64,
-    /// Bytes that these had when they passed the port.
+    /// Bytes of those frames as they passed the port, uncut.
     pub bytes: u64,
     /// Frames that could not be sent.
     pub unsent: u64,
-    /// Datagrams of this mirror.
+    /// Datagrams of this mirror itself.
     pub own: u64,
-    /// Why the last of the unsent ones was not sent.
+    /// Error of the last unsent one.
     pub why: Option<io::Error>,
 }
 
@@ -43,7 +43,7 @@ impl Tunnel {
     /// Opens the socket.
     ///
     /// # Errors
-    /// It takes a capability, or there is no way to the target.
+    /// A capability is missing, or no route leads to the target.
     pub fn open(target: &Target) -> Result<Tunnel, CliError> {
         let (headers, to) = match *target {
             Target::Udp(to) => (Headers::Tzsp, to),
@@ -54,7 +54,7 @@ impl Tunnel {
         Ok(Tunnel { socket, headers, to, datagram: Vec::new(), totals: Totals::default() })
     }
 
-    /// Sends what is kept of a frame, unless it is a datagram of this mirror. What cannot be sent is counted.
+    /// Sends the kept part of a frame, unless the frame is a datagram of this mirror. Failures are counted.
     pub fn send(&mut self, frame: &[u8], kept: &[u8]) {
         if is_own(frame, self.headers, &self.to) {
             self.totals.own += 1;
@@ -78,7 +78,7 @@ impl Tunnel {
     fn out(&self) -> io::Result<()> {
         let send = || rustix::io::retry_on_intr(|| net::send(&self.socket, &self.datagram, SendFlags::empty()));
         match send() {
-            // An answer to an earlier datagram: nobody listens there. This one has not been sent.
+            // An answer to an earlier datagram: the target does not listen. This one has not been sent.
             Err(rustix::io::Errno::CONNREFUSED) => send(),
             other => other,
         }
@@ -86,7 +86,7 @@ impl Tunnel {
         .map_err(io::Error::from)
     }
 
-    /// What became of the frames.
+    /// The counts so far.
     pub fn totals(&self) -> &Totals {
         &self.totals
     }
@@ -113,8 +113,8 @@ fn cannot_open(headers: Headers, to: &SocketAddr, error: &io::Error) -> CliError
     }
 }
 
-/// Whether a frame is a datagram of the mirror itself: it would be mirrored for ever. Of a fragment, the address and
-/// the protocol have to do.
+/// Whether a frame is a datagram of the mirror itself, which would be mirrored for ever. For a fragment, address and
+/// protocol must suffice.
 fn is_own(frame: &[u8], headers: Headers, to: &SocketAddr) -> bool {
     let Some(ip) = Layers::parse(frame).ok().and_then(|layers| layers.ip) else { return false };
     let protocol = if matches!(headers, Headers::Erspan(_)) { GRE } else { UDP };
@@ -129,7 +129,7 @@ fn is_own(frame: &[u8], headers: Headers, to: &SocketAddr) -> bool {
 mod tests {
     use super::*;
 
-    /// An IPv4 frame to 10.0.0.2, port 4789 where it has one.
+    /// An IPv4 frame to 10.0.0.2, with port 4789 if it has ports.
     fn frame(protocol: u8, fragment: bool) -> Vec<u8> {
         let mut frame = vec![0; 60];
         frame[12..15].copy_from_slice(&[8, 0, 0x45]);
@@ -141,11 +141,12 @@ mod tests {
         frame
     }
 
-    /// Objective: the mirror's own datagrams are known, whole or in pieces, and nothing else is taken for one.
+    /// Objective: the mirror's own datagrams are recognized, whole or in fragments, and no others.
     #[test]
     fn own() {
         let to = |text: &str| text.parse::<SocketAddr>().unwrap();
-        let (vxlan, erspan) = (Headers::Vxlan(1), Headers::Erspan(1));
+        let vxlan = Headers::Vxlan(1);
+        let erspan = Headers::Erspan(1);
         assert!(is_own(&frame(UDP, false), vxlan, &to("10.0.0.2:4789")));
         assert!(is_own(&frame(UDP, true), vxlan, &to("10.0.0.2:1")));
         assert!(is_own(&frame(GRE, false), erspan, &to("10.0.0.2:0")));

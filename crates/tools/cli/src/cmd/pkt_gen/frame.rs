@@ -1,4 +1,4 @@
-//! The frames that pkt-gen sends: UDP, their addresses stepping through ranges or drawn at random.
+//! The frames that pkt-gen sends: UDP, with addresses that step through ranges or are drawn at random.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
@@ -8,10 +8,10 @@ use netvale_wire::{MacAddr, build};
 use super::Args;
 use crate::CliError;
 
-/// Bytes that fill the payload.
+/// Repeated to fill the payload.
 const PAYLOAD: &[u8] = b"netvale pkt-gen ";
 
-/// Addresses and ports from a first to a last.
+/// A range of addresses and ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     first: (IpAddr, u16),
@@ -19,7 +19,7 @@ pub struct Range {
 }
 
 impl Range {
-    /// Parses `IP[:PORT[-IP:PORT]]`; an IPv6 address stands in brackets when a port follows.
+    /// Parses `IP[:PORT[-IP:PORT]]`; an IPv6 address before a port is in brackets.
     pub fn parse(text: &str) -> Option<Range> {
         let (first, last) = match text.split_once('-') {
             Some((a, b)) => (endpoint(a)?, endpoint(b)?),
@@ -33,7 +33,7 @@ impl Range {
         self.first == self.last
     }
 
-    /// Address and port number `n` of the range, going round.
+    /// Address and port number `n` of the range, modulo its length.
     fn nth(&self, n: u64) -> (IpAddr, u16) {
         let ports = u64::from(self.last.1 - self.first.1) + 1;
         let hosts = (bits(self.last.0) - bits(self.first.0)).saturating_add(1);
@@ -60,7 +60,7 @@ fn address(bits: u128, v4: bool) -> IpAddr {
     if v4 { Ipv4Addr::from_bits(bits as u32).into() } else { Ipv6Addr::from_bits(bits).into() }
 }
 
-/// A small generator of numbers that need not be good, only different.
+/// A small random number generator, for variety rather than quality.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
 
@@ -79,7 +79,7 @@ impl Dice {
     }
 }
 
-/// All frames of a capture file.
+/// Reads all frames of a capture file.
 fn read(path: &Path) -> Result<Vec<Vec<u8>>, CliError> {
     let bad = |e: &dyn std::fmt::Display| {
         CliError::failed(format!("{}: {e}", path.display()), "give -P a whole pcap or pcapng file")
@@ -102,7 +102,7 @@ pub struct Source {
     dice: Dice,
     made: u64,
     frame: Vec<u8>,
-    /// Frames of a capture file, sent in turn instead of made ones.
+    /// Frames of a capture file, sent in turn instead of generated ones.
     recording: Vec<Vec<u8>>,
     /// Frames may not stay in buffers from one round to the next.
     anew: bool,
@@ -153,7 +153,7 @@ impl Source {
         Ok(source)
     }
 
-    /// Whether all frames are alike, so that a buffer once filled need not be filled again.
+    /// Whether all frames are equal, so that a filled buffer can be reused.
     pub fn is_constant(&self) -> bool {
         self.recording.is_empty() && self.has_one_form() && !self.anew
     }
@@ -162,17 +162,17 @@ impl Source {
         self.random == (false, false) && self.src.is_single() && self.dst.is_single() && self.sizes.0 == self.sizes.1
     }
 
-    /// The frame made last.
+    /// The frame last made.
     pub fn frame(&self) -> &[u8] {
         &self.frame
     }
 
-    /// The same, to be changed.
+    /// The frame last made, mutable.
     pub fn frame_mut(&mut self) -> &mut [u8] {
         &mut self.frame
     }
 
-    /// Bytes of the longest frame there will be.
+    /// Bytes of the longest frame to come.
     pub fn longest(&self) -> usize {
         self.recording.iter().map(Vec::len).max().unwrap_or(self.sizes.1)
     }
@@ -194,7 +194,8 @@ impl Source {
         let span = (self.sizes.1 - self.sizes.0 + 1) as u64;
         let len = self.sizes.0 + if span > 1 { (self.dice.roll() % span) as usize } else { 0 };
         let mut pick = |range: &Range, random: bool| range.nth(if random { self.dice.roll() >> 8 } else { self.made });
-        let (src, dst) = (pick(&self.src, self.random.0), pick(&self.dst, self.random.1));
+        let src = pick(&self.src, self.random.0);
+        let dst = pick(&self.dst, self.random.1);
         self.frame.clear();
         self.frame.resize(len, 0);
         let frame = &mut self.frame;
@@ -204,7 +205,7 @@ impl Source {
             _ => false,
         };
         if !built {
-            // Too short (or long) for UDP: bare Ethernet, with the type for experiments (IEEE 802: 0x88b5).
+            // Too short (or long) for UDP: bare Ethernet, with the EtherType for experiments (IEEE 802: 0x88b5).
             let header = [&self.macs.1.0[..], &self.macs.0.0[..], &[0x88, 0xb5]].concat();
             let n = header.len().min(frame.len());
             frame[..n].copy_from_slice(&header[..n]);
@@ -214,7 +215,8 @@ impl Source {
 
 /// The addresses and ports of a frame's headers.
 fn udp<A>((src_mac, dst_mac): (MacAddr, MacAddr), src: (A, u16), dst: (A, u16)) -> build::Udp<'static, A> {
-    let ((src, src_port), (dst, dst_port)) = (src, dst);
+    let (src, src_port) = src;
+    let (dst, dst_port) = dst;
     build::Udp { src_mac, dst_mac, src, dst, src_port, dst_port, ttl: 64, payload: PAYLOAD }
 }
 
@@ -222,7 +224,7 @@ fn udp<A>((src_mac, dst_mac): (MacAddr, MacAddr), src: (A, u16), dst: (A, u16)) 
 mod tests {
     use super::*;
 
-    /// Objective: ranges step through ports, then addresses, and go round.
+    /// Objective: ranges step through ports, then addresses, and start again.
     #[test]
     fn ranges() {
         let r = Range::parse("10.0.0.1:5-10.0.0.2:6").unwrap();

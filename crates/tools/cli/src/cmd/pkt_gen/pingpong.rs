@@ -12,9 +12,9 @@ use super::sender::SEQUENCE_AT;
 use super::{Job, SPIN, pin};
 use crate::{CliError, out};
 
-/// The longest wait for an answer before the next frame is sent.
+/// Maximum wait for an answer before the next frame is sent.
 const LOST: Duration = Duration::from_millis(500);
-/// Number of looks between two checks for Ctrl-C and the daemon.
+/// Number of polls between two checks for Ctrl-C and the daemon.
 const LOOKS: u32 = 1 << 16;
 
 #[derive(Serialize)]
@@ -66,19 +66,23 @@ fn histogram() -> Result<Histogram<u64>, CliError> {
         .map_err(|e| CliError::failed(format!("cannot make a histogram: {e}"), "report it"))
 }
 
-/// Sends a frame, waits for its echo, and so on.
+/// Sends a frame, waits for its echo, and repeats.
 ///
 /// # Errors
-/// Bad addresses; the daemon is gone.
+/// Bad addresses; the daemon has ended.
 pub fn ping(job: &Job<'_>, tx: Vec<TxRing>, rx: Vec<RxRing>, closed: &dyn Fn() -> bool) -> Result<(), CliError> {
-    let (mut tx, mut rx) = (first(tx)?, first(rx)?);
+    let mut tx = first(tx)?;
+    let mut rx = first(rx)?;
     let mut source = Source::new(job.args, 0)?;
     if source.frame().len() < SEQUENCE_AT + 8 {
         return Err(CliError::usage("a ping takes 50 bytes at least", "give -l 60"));
     }
     pin(job.args, 0);
-    let (mut all, mut recent) = (histogram()?, histogram()?);
-    let (mut sent, mut lost, mut last) = (0u64, 0, Instant::now());
+    let mut all = histogram()?;
+    let mut recent = histogram()?;
+    let mut sent = 0u64;
+    let mut lost = 0;
+    let mut last = Instant::now();
     let period = Duration::from_millis(u64::from(job.args.report_ms));
     while (job.count == 0 || sent < job.count) && !job.stop.load(Ordering::Relaxed) {
         source.frame_mut()[SEQUENCE_AT..SEQUENCE_AT + 8].copy_from_slice(&sent.to_be_bytes());
@@ -107,7 +111,7 @@ pub fn ping(job: &Job<'_>, tx: Vec<TxRing>, rx: Vec<RxRing>, closed: &dyn Fn() -
     Line::new("sum", &all, lost).print(job.args.json)
 }
 
-/// Between two looks: polls and sleeps as the options say. Returns whether it may have slept.
+/// Polls or sleeps as the options say. Returns whether it may have slept.
 fn rest(job: &Job<'_>, rx: &mut RxRing, limit: Duration) -> bool {
     if !job.args.poll {
         rx.wait(if job.args.sleep { Duration::ZERO } else { SPIN }, limit);
@@ -115,7 +119,7 @@ fn rest(job: &Job<'_>, rx: &mut RxRing, limit: Duration) -> bool {
     !job.args.poll
 }
 
-/// Waits for the echo of `number`. Other frames are read and forgotten.
+/// Waits for the echo of `number`. Other frames are discarded.
 fn echo(job: &Job<'_>, rx: &mut RxRing, number: u64, start: Instant) -> Option<Duration> {
     let mut looks = 0u32;
     loop {
@@ -137,14 +141,16 @@ fn echo(job: &Job<'_>, rx: &mut RxRing, number: u64, start: Instant) -> Option<D
     }
 }
 
-/// Sends back what comes, its Ethernet addresses swapped.
+/// Returns received frames, with their Ethernet addresses swapped.
 ///
 /// # Errors
-/// The daemon is gone.
+/// The daemon has ended.
 pub fn pong(job: &Job<'_>, tx: Vec<TxRing>, rx: Vec<RxRing>, closed: &dyn Fn() -> bool) -> Result<(), CliError> {
-    let (mut tx, mut rx) = (first(tx)?, first(rx)?);
+    let mut tx = first(tx)?;
+    let mut rx = first(rx)?;
     pin(job.args, 0);
-    let (mut answered, mut looks) = (0u64, 0u32);
+    let mut answered = 0u64;
+    let mut looks = 0u32;
     let mut frame = vec![0u8; 65_536];
     while (job.count == 0 || answered < job.count) && !job.stop.load(Ordering::Relaxed) {
         let _ = rx.sync();

@@ -14,13 +14,14 @@ use crate::{CliError, out};
 /// The time without a frame after which -W stops a receiver.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// Receives on each ring from a thread of its own.
+/// Receives on each ring, each from its own thread.
 ///
 /// # Errors
-/// The daemon is gone.
+/// The daemon has ended.
 pub fn run(job: &Job<'_>, rings: Vec<RxRing>, sequence: bool, closed: &dyn Fn() -> bool) -> Result<(), CliError> {
     let counts: Vec<Counts> = rings.iter().map(|_| Counts::default()).collect();
-    let (gaps, reordered) = (AtomicU64::new(0), AtomicU64::new(0));
+    let gaps = AtomicU64::new(0);
+    let reordered = AtomicU64::new(0);
     std::thread::scope(|scope| {
         let order = sequence.then_some((&gaps, &reordered));
         let start = |(k, (ring, counts))| {
@@ -41,7 +42,8 @@ pub fn run(job: &Job<'_>, rings: Vec<RxRing>, sequence: bool, closed: &dyn Fn() 
         watch(job, "Received", &counts, &handles, &over).map(|_| ())
     })?;
     if sequence && !job.args.json {
-        let (g, r) = (gaps.load(Ordering::Relaxed), reordered.load(Ordering::Relaxed));
+        let g = gaps.load(Ordering::Relaxed);
+        let r = reordered.load(Ordering::Relaxed);
         out::line(format_args!("Sequence: {g} frames missing, {r} out of order"))?;
     }
     if closed() { Err(super::gone()) } else { Ok(()) }
@@ -50,9 +52,9 @@ pub fn run(job: &Job<'_>, rings: Vec<RxRing>, sequence: bool, closed: &dyn Fn() 
 struct Receiver<'a> {
     job: &'a Job<'a>,
     ring: RxRing,
-    /// Bytes of a frame whose last slot has not come yet.
+    /// Bytes of a frame whose last slot is still missing.
     partial: u64,
-    /// Sequence number expected next.
+    /// The next expected sequence number.
     next: u64,
 }
 
@@ -66,13 +68,15 @@ impl Receiver<'_> {
                 self.ring.wait(SPIN, Duration::from_millis(50));
                 continue;
             }
-            let (mut frames, mut bytes) = (0, 0);
+            let mut frames = 0;
+            let mut bytes = 0;
             for k in 0..n {
                 let i = self.ring.at(k);
                 let slot = self.ring.slot(i);
                 self.partial += u64::from(slot.len);
                 if slot.flags & NS_MOREFRAG == 0 {
-                    (frames, bytes) = (frames + 1, bytes + self.partial.saturating_sub(self.job.hdr_len as u64));
+                    frames += 1;
+                    bytes += self.partial.saturating_sub(self.job.hdr_len as u64);
                     self.partial = 0;
                 }
                 self.look(i, order);
@@ -83,7 +87,7 @@ impl Receiver<'_> {
         let _ = self.ring.sync();
     }
 
-    /// Examines a frame's bytes as the options ask.
+    /// Examines a frame's bytes as requested by the options.
     #[inline]
     fn look(&mut self, i: u32, order: Option<(&AtomicU64, &AtomicU64)>) {
         let args = self.job.args;
@@ -109,7 +113,7 @@ impl Receiver<'_> {
                 .chunks(16)
                 .map(|c| c.iter().map(|b| format!("{b:02x} ")).collect::<String>() + "\n")
                 .collect();
-            // A reader that went away ends the program through the reporter.
+            // A reader that has closed ends the program through the reporter.
             let _ = out::text(hex);
         }
     }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::Job;
 use crate::{CliError, out, units};
 
-/// The counts of a thread; read by the reporter.
+/// The counts of a thread, read by the reporter.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Counts {
@@ -19,7 +19,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Adds a batch. One writer.
+    /// Adds a batch. Only one thread writes.
     #[inline]
     pub fn add(&self, frames: u64, bytes: u64) {
         let add = |c: &AtomicU64, n| c.store(c.load(Ordering::Relaxed) + n, Ordering::Relaxed);
@@ -41,7 +41,7 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// Adds the threads' counts up.
+    /// Sums the threads' counts.
     pub fn of(counts: &[Counts]) -> Sum {
         counts.iter().fold(Sum::default(), |s, c| Sum {
             frames: s.frames + c.frames.load(Ordering::Relaxed),
@@ -118,11 +118,11 @@ impl Line {
     }
 }
 
-/// Reports until all `threads` have ended, which they are told to when `over` says so, then sums up: what a thread
-/// moves while it ends counts. The sum's time runs from the first frame to the last look that saw one.
+/// Reports until all `threads` have ended, stopping them once `over` says so, then sums up: frames moved during the end
+/// count. The sum's time runs from the first frame to the last check that saw one.
 ///
 /// # Errors
-/// Standard output is gone. The threads end then, too.
+/// Standard output is gone. The threads then end too.
 pub fn watch(
     job: &Job<'_>,
     done: &'static str,
@@ -149,8 +149,10 @@ fn report(
 ) -> Result<Sum, CliError> {
     let period = Duration::from_millis(u64::from(job.args.report_ms));
     let begun = Instant::now();
-    let (mut last, mut seen) = (begun, Sum::default());
-    let (mut first, mut moved) = (None::<(Instant, Sum)>, Instant::now());
+    let mut last = begun;
+    let mut seen = Sum::default();
+    let mut first = None::<(Instant, Sum)>;
+    let mut moved = Instant::now();
     let mut latest = Sum::default();
     loop {
         let over = finished(&latest);
@@ -163,7 +165,8 @@ fn report(
         latest = sum;
         if now.duration_since(last) >= period {
             print(job, &Line::new("rate", &sum.since(&seen), now.duration_since(last)))?;
-            (last, seen) = (now, sum);
+            last = now;
+            seen = sum;
         }
         if over {
             break;
@@ -171,7 +174,7 @@ fn report(
         std::thread::sleep(Duration::from_millis(5).min(period));
     }
     let since_first = first.map_or(Duration::ZERO, |(at, _)| moved.duration_since(at));
-    // All seen at the very first look: the time is that of the whole run.
+    // All seen at the first check: the time is that of the whole run.
     let (counted, time) = match first {
         Some((_, at)) if !since_first.is_zero() => (latest.since(&at), since_first),
         _ => (latest, moved.duration_since(begun)),
@@ -212,7 +215,7 @@ mod tests {
         args: super::super::Args,
     }
 
-    /// Objective: the sum has what a thread moved after it was told to end.
+    /// Objective: the sum includes frames that a thread moved after it was told to end.
     #[test]
     fn last_batch() {
         let Command { args } = clap::Parser::parse_from(["pkt-gen", "-i", "vale0:a"]);

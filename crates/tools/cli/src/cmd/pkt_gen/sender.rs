@@ -11,13 +11,13 @@ use super::report::{Counts, watch};
 use super::{Job, SPIN, pin};
 use crate::CliError;
 
-/// Place of the sequence number in a frame: the last 8 bytes of the shortest one that has payload.
+/// Offset of the sequence number in a frame: the last 8 bytes of the shortest frame with payload.
 pub const SEQUENCE_AT: usize = 42;
 
-/// Sends on each ring from a thread of its own.
+/// Sends on each ring, each from its own thread.
 ///
 /// # Errors
-/// Bad addresses; the daemon is gone.
+/// Bad addresses; the daemon has ended.
 pub fn run(job: &Job<'_>, rings: Vec<TxRing>, sequence: bool, closed: &dyn Fn() -> bool) -> Result<(), CliError> {
     let counts: Vec<Counts> = rings.iter().map(|_| Counts::default()).collect();
     let mut senders = Vec::new();
@@ -48,7 +48,7 @@ struct Sender<'a> {
     ring: TxRing,
     source: Source,
     sequence: Option<u64>,
-    /// For each slot, whether its buffer holds the frame already.
+    /// For each slot, whether its buffer already holds the frame.
     filled: Vec<bool>,
     frags: u32,
 }
@@ -95,7 +95,7 @@ impl<'a> Sender<'a> {
         self.frags == 1 && self.job.hdr_len == 0 && self.sequence.is_none() && self.source.is_constant()
     }
 
-    /// Frames that are all alike: each buffer is filled once, as long as it stays in its slot.
+    /// Fills equal frames: each buffer once, while it stays in its slot.
     fn fill_simple(&mut self, n: u32) -> u64 {
         let frame = self.source.frame();
         let len = frame.len() as u16;
@@ -112,7 +112,7 @@ impl<'a> Sender<'a> {
         u64::from(n) * u64::from(len)
     }
 
-    /// Frames that differ, have a header, or take several slots.
+    /// Fills frames that differ, have a header, or take several slots.
     fn fill_any(&mut self, n: u32) -> u64 {
         let mut bytes = 0;
         for k in 0..n {
@@ -130,7 +130,8 @@ impl<'a> Sender<'a> {
     }
 
     fn fill_frags(&mut self, first: u32) {
-        let (frame, header) = (self.source.frame(), [0u8; 12]);
+        let frame = self.source.frame();
+        let header = [0u8; 12];
         let total = frame.len() + self.job.hdr_len;
         let each = total.div_ceil(self.frags as usize).max(self.job.hdr_len + 1);
         let mut at = 0;
@@ -161,7 +162,7 @@ impl Pace {
         Pace { rate, burst, start: Instant::now(), given: 0 }
     }
 
-    /// At most a burst and at most `left`; 0 when it is too early.
+    /// At most a burst and at most `left`; 0 if it is too early.
     fn allowance(&mut self, left: u64) -> u32 {
         let most = left.min(u64::from(self.burst)) as u32;
         if self.rate == 0 {

@@ -1,34 +1,34 @@
-//! Finds the libraries that are loaded before the C library and libpcap.
+//! Finds the libraries to load before the C library and libpcap.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::CliError;
 
-/// Name of the netmap library where it is installed, and where it is built.
+/// Names of the netmap library: installed, and in a build.
 const NETMAP: [&str; 2] = ["libnetmap.so.0", "libnetmap.so"];
-/// Name of the pcap library where it is built; installed, it has libpcap's names in a folder of its own.
+/// Name of the pcap library in a build; installed, it has libpcap's names in a folder of its own.
 const PCAP_BUILT: &str = "libnetvale_pcap.so";
 /// The name of that folder.
 const PCAP_DIR: &str = "pcap";
-/// Names that programs look for libpcap by: Debian's, everybody else's, and that of programs which load it themselves.
+/// Names of libpcap that programs look for: Debian's, all others', and that of programs which load it themselves.
 const PCAP_NAMES: [&str; 3] = ["libpcap.so.0.8", "libpcap.so.1", "libpcap.so"];
 /// Name of the link to the system's libpcap, in that folder.
 const PCAP_SYSTEM: &str = "libpcap-system.so";
 
-/// The libraries of a program that is run.
+/// The libraries for a program.
 pub struct Libraries {
     /// The library to preload.
     pub netmap: PathBuf,
-    /// Folder to look for libpcap in; none when the system has no libpcap that a program could have been linked to.
+    /// Folder to look for libpcap in; `None` if the system has no libpcap that a program could be linked to.
     pub pcap: Option<PathBuf>,
 }
 
 impl Libraries {
-    /// Finds them: in `dir`, else where this command was installed (`../lib/netvale`) or built (beside it).
+    /// Finds the libraries: in `dir`, else where this command was installed (`../lib/netvale`) or built (beside it).
     ///
     /// # Errors
-    /// The libraries are in none of these folders.
+    /// None of these folders has the libraries.
     pub fn find(dir: Option<&Path>) -> Result<Libraries, CliError> {
         let own = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_path_buf)).unwrap_or_default();
         let places = match dir {
@@ -48,7 +48,7 @@ impl Libraries {
     }
 }
 
-/// The folder with libpcap's names below `dir`; made if the library was only built there.
+/// The folder with libpcap's names below `dir`; made for a library that was built but not installed.
 fn pcap_dir(dir: &Path) -> Option<PathBuf> {
     let pcap = dir.join(PCAP_DIR);
     if pcap.join(PCAP_SYSTEM).exists() {
@@ -61,17 +61,17 @@ fn pcap_dir(dir: &Path) -> Option<PathBuf> {
 
 fn link(pcap: &Path, built: &Path, system: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(pcap)?;
-    // Another run may be at it at the same time: a name that is there already is as good.
+    // Another run may be making it at the same time: an existing name serves as well.
     let link = |to: &Path, name: &str| match std::os::unix::fs::symlink(to, pcap.join(name)) {
         Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => Err(e),
         _ => Ok(()),
     };
     PCAP_NAMES.iter().try_for_each(|name| link(built, name))?;
-    // Last: it says that the folder is complete.
+    // Last: it marks the folder as complete.
     link(system, PCAP_SYSTEM)
 }
 
-/// The system's libpcap, as the dynamic loader would find it.
+/// The system's libpcap, as the dynamic loader finds it.
 fn system_pcap() -> Option<PathBuf> {
     let list = ["/sbin/ldconfig", "ldconfig"].iter().find_map(|l| Command::new(l).arg("-p").output().ok())?;
     let list = String::from_utf8_lossy(&list.stdout).into_owned();

@@ -14,7 +14,7 @@ use crate::CliError;
 /// Finds a program as a shell would.
 ///
 /// # Errors
-/// There is no program of that name.
+/// No program has that name.
 pub fn find(name: &OsStr) -> Result<PathBuf, CliError> {
     let executable = |p: &PathBuf| p.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
     let as_path = PathBuf::from(name);
@@ -32,25 +32,25 @@ pub fn find(name: &OsStr) -> Result<PathBuf, CliError> {
 /// The kinds of files, as the dynamic loader sees them.
 #[derive(Debug, PartialEq, Eq)]
 enum Kind {
-    /// Dynamically linked: libraries can be put before its own.
+    /// Dynamically linked: libraries can be preloaded.
     Dynamic,
-    /// Dynamically linked Go: its own code makes system calls itself.
+    /// Dynamically linked Go: its own code makes system calls directly.
     DynamicGo,
     /// Statically linked.
     Static,
-    /// A script, run by that program.
+    /// A script, with its interpreter.
     Script(PathBuf),
     /// Another kind of file; the kernel decides.
     Unknown,
 }
 
-/// Refuses a program that cannot be reached, warns of one that can be in part.
+/// Refuses a program that preloaded libraries cannot reach, and warns of one that they reach only in part.
 ///
 /// # Errors
 /// The program is statically linked.
 pub fn check(path: &Path) -> Result<(), CliError> {
     let mut target = path.to_path_buf();
-    // A script may be run by a script.
+    // A script's interpreter may be a script.
     for _ in 0..4 {
         match kind(&target) {
             Kind::Script(interpreter) => target = interpreter,
@@ -104,7 +104,7 @@ fn elf_kind(bytes: &[u8]) -> Kind {
     }
 }
 
-/// Whether the kernel runs it with more rights than ours, so that the loader takes no advice.
+/// Whether the kernel runs it with higher privileges, so that the loader ignores preloads.
 fn is_privileged(path: &Path) -> bool {
     if rustix::process::geteuid().is_root() {
         return false;
@@ -118,7 +118,7 @@ fn is_privileged(path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    /// Objective: programs, scripts and other files are told apart; a static program is refused with a reason.
+    /// Objective: programs, scripts and other files are distinguished; a static program is refused with a reason.
     #[test]
     fn kinds() {
         assert_eq!(kind(Path::new("/bin/sh")), Kind::Dynamic);
@@ -131,7 +131,7 @@ mod tests {
         std::fs::write(&script, "words").unwrap();
         assert_eq!(kind(&script), Kind::Unknown);
         assert!(find(OsStr::new("no such program")).is_err());
-        // An ELF header without segments: nothing asks for the loader.
+        // An ELF header without segments: nothing requests the loader.
         let mut header = vec![0x7f, b'E', b'L', b'F', 2, 1, 1, 0];
         header.resize(64, 0);
         header[20] = 1;

@@ -2,12 +2,12 @@
 
 use netvale_control::types::{AllStats, Direction, PortDetails};
 
-/// Drops of a port for one reason.
+/// A port's drops for one reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DropRow {
     /// The reason, as `netvale show` prints it.
     pub reason: String,
-    /// Which way the frames were going.
+    /// Direction of the frames.
     pub dir: Direction,
     /// The port.
     pub port: String,
@@ -17,7 +17,7 @@ pub struct DropRow {
     pub rate: Option<f64>,
 }
 
-/// All drops, those that go on first.
+/// All drops, those in progress first.
 #[must_use]
 pub fn rows(earlier: Option<&AllStats>, later: &AllStats) -> Vec<DropRow> {
     let mut rows: Vec<_> = later.ports.iter().flat_map(|port| of_port(earlier, later, port)).collect();
@@ -56,14 +56,15 @@ mod tests {
         AllStats { now_ns, ports: vec![port], ..AllStats::default() }
     }
 
-    /// Objective: rates come with the second reading; what goes on is first; a port that came anew began at zero.
+    /// Objective: rates come with the second reading; drops in progress are first; a new port began at zero.
     #[test]
     fn reasons() {
         let told = |rows: Vec<DropRow>| -> Vec<_> {
             rows.into_iter().map(|row| (row.reason, row.dir, row.frames, row.rate)).collect()
         };
         let rate = ("rate".to_owned(), Direction::In, 5, None);
-        let (early, late) = (sample(0, 1), sample(2_000_000_000, 201));
+        let early = sample(0, 1);
+        let late = sample(2_000_000_000, 201);
         assert_eq!(told(rows(None, &early)), [rate.clone(), ("no-room".into(), Direction::Out, 1, None)]);
         let both = told(rows(Some(&early), &late));
         assert_eq!(both[0], ("no-room".into(), Direction::Out, 201, Some(100.0)));

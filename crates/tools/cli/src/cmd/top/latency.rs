@@ -1,26 +1,25 @@
-//! How long frames take, from two readings of all counters. Pure.
+//! Latency of frames, from two readings of all counters. Pure.
 
 use netvale_control::types::{AllStats, Latency, PortDetails};
 
-/// How long the frames of a port took that were timed between the readings, or since it was attached if there is one
-/// reading only.
+/// Latency of a port's frames that were timed between the readings; with a single reading, since it was attached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatencyRow {
-    /// The port that sent them.
+    /// The sending port.
     pub port: String,
-    /// Their number.
+    /// Number of timed frames.
     pub frames: u64,
-    /// Nanoseconds on average.
+    /// Mean in nanoseconds.
     pub mean_ns: Option<u64>,
-    /// Nanoseconds within which half of them were where they go; none: more than the last bound.
+    /// Median: a bound in nanoseconds; `None`: above the last bound.
     pub half_ns: Option<u64>,
-    /// The same of 99 %.
+    /// 99th percentile, as a bound.
     pub p99_ns: Option<u64>,
-    /// The same of all.
+    /// Maximum, as a bound.
     pub most_ns: Option<u64>,
 }
 
-/// The ports of which frames were timed, the slowest first.
+/// The ports with timed frames, slowest first.
 #[must_use]
 pub fn rows(earlier: Option<&AllStats>, later: &AllStats) -> Vec<LatencyRow> {
     let mut rows: Vec<_> = later.ports.iter().filter_map(|port| row(earlier, port)).collect();
@@ -39,7 +38,7 @@ fn row(earlier: Option<&AllStats>, port: &PortDetails) -> Option<LatencyRow> {
     Some(LatencyRow { port: port.name.clone(), frames, mean_ns, half_ns, p99_ns, most_ns })
 }
 
-/// What was timed since. Less than before is that of a new port of the same name, which began at zero.
+/// The difference. Fewer frames than before belong to a new port of the same name, which began at zero.
 fn since(earlier: Option<&Latency>, later: &Latency) -> Latency {
     let mut since = later.clone();
     let Some(earlier) = earlier.filter(|earlier| earlier.frames() <= later.frames()) else { return since };
@@ -51,9 +50,10 @@ fn since(earlier: Option<&Latency>, later: &Latency) -> Latency {
     since
 }
 
-/// The bound that a share of the frames does not exceed.
+/// The bound that this share of the frames does not exceed.
 fn within(timed: &Latency, percent: u64) -> Option<u64> {
-    let (all, mut seen) = (timed.frames(), 0);
+    let all = timed.frames();
+    let mut seen = 0;
     let part = timed.parts.iter().filter(|part| part.frames > 0).find(|part| {
         seen += part.frames;
         seen * 100 >= all * percent
@@ -75,8 +75,8 @@ mod tests {
         AllStats { ports: vec![port, plain], ..AllStats::default() }
     }
 
-    /// Objective: with one reading it is all that was timed, with two what came since; a port that came anew began at
-    /// zero; without frames there is no row.
+    /// Objective: a single reading yields all timed frames, two yield the difference; a new port began at zero; without
+    /// frames there is no row.
     #[test]
     fn shares() {
         let early = sample(1000, &[(Some(500), 2)]);

@@ -13,9 +13,9 @@ use crate::rates::PortRates;
 
 /// Cells of a worker's bar.
 const BAR: usize = 10;
-/// Cells a worker takes in its line: `worker 12 [##########] 100.0 %   `.
+/// Width of a worker in its line, in cells: `worker 12 [##########] 100.0 %   `.
 const WORKER: u16 = 34;
-/// Lines that workers may take at most.
+/// Maximum number of lines for workers.
 const WORKER_LINES: u16 = 8;
 
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
@@ -55,7 +55,7 @@ fn summary(state: &State) -> Line<'static> {
     Line::from(spans)
 }
 
-/// As many workers a line as fit.
+/// The workers, as many per line as fit.
 fn workers(state: &State, width: u16) -> Vec<Line<'static>> {
     let per_line = usize::from((width / WORKER).max(1));
     let rates = state.rates();
@@ -64,11 +64,12 @@ fn workers(state: &State, width: u16) -> Vec<Line<'static>> {
     all.chunks(per_line).map(|some| Line::from(some.concat())).collect()
 }
 
-/// The lost part of the time is shown at the end of the bar.
+/// A worker's bar; lost time is at its end.
 fn worker(index: usize, busy: f64, lost: f64) -> Vec<Span<'static>> {
-    // Between 0 and BAR: they are percentages.
+    // Between 0 and BAR: the values are percentages.
     let cells = |percent: f64| ((percent / 100.0 * BAR as f64).round() as usize).min(BAR);
-    let (full, lost) = (cells(busy).min(BAR - cells(lost)), cells(lost));
+    let full = cells(busy).min(BAR - cells(lost));
+    let lost = cells(lost);
     let color = if busy > 90.0 { Color::Red } else { Color::Green };
     vec![
         Span::raw(format!("worker {index:<2} [")),
@@ -79,10 +80,10 @@ fn worker(index: usize, busy: f64, lost: f64) -> Vec<Span<'static>> {
     ]
 }
 
-/// Columns of names, if there is room.
+/// Width of names, if there is room.
 const NAMES: usize = 24;
 
-/// Columns of [`text::HEADS`] that fit, and their widths; the first is as wide as its names, or gets what is left.
+/// The columns of [`text::HEADS`] that fit, and their widths; the first is as wide as its names, or takes the rest.
 fn columns(width: u16) -> &'static [(usize, u16)] {
     match width {
         0..48 => &[(0, 0), (1, 8), (3, 8)],
@@ -91,7 +92,7 @@ fn columns(width: u16) -> &'static [(usize, u16)] {
     }
 }
 
-/// The heads, the sum, then the ports, of which the first ones may be scrolled away.
+/// The heads, the sum, then the ports from the scroll position on.
 fn ports(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let columns = columns(area.width);
     let cells = |texts: [String; 7]| -> Row<'static> {
@@ -102,7 +103,7 @@ fn ports(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let total = cells(text::row(&total)).style(style(&total).patch(BOLD));
     let shown = state.rates().ports.iter().skip(state.scroll).map(|port| cells(text::row(port)).style(style(port)));
     let longest = state.rates().ports.iter().map(|port| port.port.chars().count()).max().unwrap_or(0);
-    // Figures stay beside their names on a wide terminal, and in their places as ports come and go.
+    // On a wide terminal figures stay beside their names, and in place as ports come and go.
     let names = Constraint::Max(u16::try_from(longest.next_multiple_of(16).max(NAMES)).unwrap_or(u16::MAX));
     let widths = columns.iter().map(|&(_, width)| if width == 0 { names } else { Constraint::Length(width) });
     let table = Table::new(std::iter::once(total).chain(shown), widths).header(heads).column_spacing(1);
@@ -114,7 +115,7 @@ fn cell(text: &str, align: Align) -> Cell<'static> {
     Cell::from(Line::from(text.to_owned()).alignment(alignment))
 }
 
-/// Red where something is dropped, dim where nothing moves.
+/// Red with drops, dim without traffic.
 fn style(port: &PortRates) -> Style {
     match port {
         port if port.drops_ps > 0.0 => Style::new().fg(Color::Red),
@@ -185,7 +186,7 @@ mod tests {
         cells.chunks(usize::from(width)).map(|line| line.concat().trim_end().to_owned()).collect()
     }
 
-    /// Objective: on an ordinary terminal each figure is there, in its place.
+    /// Objective: on an ordinary terminal each figure is shown in its place.
     #[test]
     fn eighty_columns() {
         let lines = lines(80, 8, 2);
@@ -198,8 +199,8 @@ mod tests {
         assert!(lines[7].starts_with("q quit  s sort: rate  p pause"), "{lines:#?}");
     }
 
-    /// Objective: the time that a worker lost stands at the end of its bar, and is explained; a busy worker that lost
-    /// half of its time has a full bar.
+    /// Objective: a worker's lost time is at the end of its bar, and is explained; a busy worker that lost half of its
+    /// time has a full bar.
     #[test]
     fn lost_time() {
         let bar = |busy, lost| worker(0, busy, lost).iter().map(|span| span.content.to_string()).collect::<String>();
@@ -216,7 +217,7 @@ mod tests {
         assert!(summary(&state).to_string().ends_with("x: 20 % of a CPU lost to other threads"));
     }
 
-    /// Objective: on a wide terminal figures stay beside the names that they are of.
+    /// Objective: on a wide terminal figures stay beside their names.
     #[test]
     fn wide() {
         let lines = lines(200, 8, 1);
@@ -231,7 +232,7 @@ mod tests {
         assert!(lines[4].starts_with("vale0:a "), "{lines:#?}");
     }
 
-    /// Objective: each view has its heads and figures, and the last line says which one it is.
+    /// Objective: each view has its heads and figures, and the last line names it.
     #[test]
     fn views() {
         let mut state = State::new(Sort::Rate);
@@ -268,7 +269,7 @@ mod tests {
         assert!(text.contains("vale0:a") && text.contains("ooo======.......") && text.contains("note: odd?"), "{text}");
     }
 
-    /// Objective: any size of terminal can be drawn to, with more workers than fit, too.
+    /// Objective: drawing works in any size of terminal, even with more workers than fit.
     #[test]
     fn any_size() {
         for (width, height) in [(1, 1), (3, 2), (20, 4), (300, 100)] {

@@ -15,26 +15,26 @@ pub struct State {
     pub sort: Sort,
     /// Whether updates are paused.
     pub paused: bool,
-    /// What is shown.
+    /// The current view.
     pub view: View,
     /// First port, or line of another view, counted from the top.
     pub scroll: usize,
-    /// The port whose rings are looked at.
+    /// The port whose rings are shown.
     pub chosen: Option<String>,
-    /// That port, unless it is gone.
+    /// That port, unless gone.
     pub port: Option<PortInfo>,
     /// Drops by reason.
     pub drops: Vec<DropRow>,
-    /// How long frames took.
+    /// Latency of frames.
     pub latency: Vec<LatencyRow>,
-    /// What workers did with their time.
+    /// The workers' time.
     pub workers: Vec<Shares>,
     last: Option<AllStats>,
     rates: Rates,
 }
 
 impl State {
-    /// Before the first reading.
+    /// The state before the first reading.
     #[must_use]
     pub fn new(sort: Sort) -> Self {
         Self {
@@ -52,7 +52,7 @@ impl State {
         }
     }
 
-    /// Takes a reading; says whether there are rates now, which needs two.
+    /// Takes a reading; returns whether there are rates now, which need two.
     pub fn take(&mut self, sample: AllStats) -> bool {
         let last = self.last.as_ref();
         let rates = last.and_then(|last| rates::between(last, &sample));
@@ -66,7 +66,7 @@ impl State {
         known
     }
 
-    /// Shows something else.
+    /// Switches the view.
     pub fn show(&mut self, view: View) {
         self.view = view;
         self.scroll = 0;
@@ -76,7 +76,7 @@ impl State {
         }
     }
 
-    /// Looks at the next port in the order of names, or the one before; after the last one comes the first.
+    /// Chooses the next port in the order of names, or the previous one; after the last comes the first.
     pub fn choose(&mut self, forward: bool) {
         let mut names: Vec<_> = self.rates.ports.iter().map(|port| &port.port).collect();
         names.sort();
@@ -97,7 +97,7 @@ impl State {
         &self.rates
     }
 
-    /// Goes on to the next key to sort by.
+    /// Switches to the next sort key.
     pub fn next_sort(&mut self) {
         self.sort = match self.sort {
             Sort::Rate => Sort::Drops,
@@ -121,7 +121,7 @@ impl State {
         self.scroll = self.scroll.saturating_add_signed(by).min(last);
     }
 
-    /// Everything together.
+    /// The sum of all ports.
     #[must_use]
     pub fn total(&self) -> PortRates {
         // The sum of nothing is -0.
@@ -169,7 +169,7 @@ mod tests {
         state.rates().ports.iter().map(|port| port.port.as_str()).collect()
     }
 
-    /// Objective: rates come with the second reading, and each key of the sorting orders as it says.
+    /// Objective: rates come with the second reading, and each sort key sorts correctly.
     #[test]
     fn sorting() {
         let mut state = State::new(Sort::Rate);
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!((state.total().in_pps, state.total().drops_ps), (19.0, 8.0));
     }
 
-    /// Objective: left and right go through all ports by name, also if the one that was looked at has gone.
+    /// Objective: left and right go through all ports by name, even if the chosen one is gone.
     #[test]
     fn choosing() {
         let mut state = State::new(Sort::Rate);
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(state.chosen.as_deref(), Some("c"));
     }
 
-    /// Objective: the list never scrolls past its end, also when it gets shorter.
+    /// Objective: the list never scrolls past its end, even when it gets shorter.
     #[test]
     fn scrolling() {
         let mut state = State::new(Sort::Name);

@@ -1,4 +1,4 @@
-//! The views besides the ports': drops by reason, workers, and a port's rings, which are unrolled.
+//! The views other than ports: drops by reason, workers, latency, and a port's unrolled rings.
 
 use netvale_control::types::{PortInfo, RingInfo};
 use ratatui::layout::{Alignment, Constraint};
@@ -21,7 +21,7 @@ fn right(text: String) -> Cell<'static> {
     Cell::from(Line::from(text).alignment(Alignment::Right))
 }
 
-/// Reasons, the ports that drop, how fast and how many.
+/// Reasons, the ports that drop, rates and counts.
 pub fn drops(state: &State) -> Table<'static> {
     let row = |row: &DropRow| {
         let rate = row.rate.map_or_else(|| "-".to_owned(), units::column);
@@ -47,7 +47,7 @@ pub fn drops(state: &State) -> Table<'static> {
     Table::new(state.drops.iter().skip(state.scroll).map(row), widths).header(heads.style(HEAD)).column_spacing(1)
 }
 
-/// How long the frames of each port take that were timed.
+/// Latency of each port's timed frames.
 pub fn latency(state: &State) -> Table<'static> {
     let row = |row: &LatencyRow| {
         let frames = right(row.frames.to_string());
@@ -65,12 +65,12 @@ pub fn latency(state: &State) -> Table<'static> {
     Table::new(rows, widths).header(heads).column_spacing(1)
 }
 
-/// A time; none is one beyond the last bound.
+/// A time; `None` is above the last bound.
 fn said(ns: Option<u64>) -> String {
     ns.map_or_else(|| "> 1s".to_owned(), |ns| format!("{:.3?}", std::time::Duration::from_nanos(ns)))
 }
 
-/// What each worker does with its time.
+/// Each worker's time.
 pub fn workers(state: &State) -> Table<'static> {
     let row = |shares: &Shares| {
         let worker = &shares.worker;
@@ -87,13 +87,13 @@ pub fn workers(state: &State) -> Table<'static> {
     Table::new(state.workers.iter().skip(state.scroll).map(row), widths).header(heads).column_spacing(1)
 }
 
-/// Parts of a worker's time, one after the other.
+/// A worker's time, divided into parts.
 fn bar(shares: [f64; 5]) -> Line<'static> {
     let looks = [("#", Color::Green), ("x", Color::Yellow), ("~", Color::Blue), ("w", Color::Magenta)];
     let mut left = BAR;
     let mut spans = Vec::new();
     for ((mark, color), share) in looks.into_iter().zip(shares) {
-        // Between 0 and BAR: they are percentages.
+        // Between 0 and BAR: the values are percentages.
         let cells = ((share / 100.0 * BAR as f64).round() as usize).min(left);
         left -= cells;
         spans.push(Span::styled(mark.repeat(cells), Style::new().fg(color)));
@@ -102,7 +102,7 @@ fn bar(shares: [f64; 5]) -> Line<'static> {
     Line::from(spans)
 }
 
-/// The rings of the port that is looked at.
+/// The rings of the chosen port.
 pub fn rings(state: &State, width: u16) -> Vec<Line<'static>> {
     let name = state.chosen.clone().unwrap_or_else(|| "no port".to_owned());
     let mut lines = vec![Line::from(vec![
@@ -134,7 +134,7 @@ fn notes(port: &PortInfo) -> Vec<Line<'static>> {
     port.notes.iter().map(|note| Line::from(format!("note: {}", note.replace(char::is_control, "?")))).collect()
 }
 
-/// A ring's indices, its slots from the first to the last, and where the program's indices are.
+/// A ring's indices, its slots from first to last, and the places of the program's indices.
 fn one(ring: &RingInfo, width: u16) -> Vec<Line<'static>> {
     let worker = ring.worker.map_or_else(String::new, |worker| format!("  worker {worker}"));
     let title = format!("{} {}", ring.dir, ring.index);
@@ -164,12 +164,12 @@ fn slots(ring: &RingInfo, cells: u32) -> Line<'static> {
     (0..cells).map(look).map(|(mark, style)| Span::styled(mark, style)).collect()
 }
 
-/// Where two are at the same place, the head is shown, or the cur.
+/// The line of marks; of two at the same place, the head or the cur is shown.
 fn marks(ring: &RingInfo, cells: u32) -> Line<'static> {
     let mut line = vec![' '; cells as usize];
     for (mark, index) in [('t', ring.tail), ('c', ring.cur), ('h', ring.head)] {
         let at = u64::from(index) * u64::from(cells) / u64::from(ring.slots);
-        // Indices that a program has written may lie beyond the ring.
+        // Indices written by a program may lie beyond the ring.
         if let Some(place) = line.get_mut(at as usize) {
             *place = mark;
         }
@@ -185,8 +185,7 @@ mod tests {
         line.spans.iter().map(|span| span.content.as_ref()).collect()
     }
 
-    /// Objective: slots are marked by whose they are, also over the end of the ring; an index beyond the ring is left
-    /// out.
+    /// Objective: slots are marked by owner, also across the end of the ring; an index beyond the ring is omitted.
     #[test]
     fn unrolled() {
         let ring = RingInfo { slots: 16, head: 12, cur: 14, tail: 2, hwcur: 10, hwtail: 4, ..RingInfo::default() };

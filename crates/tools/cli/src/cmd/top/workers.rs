@@ -1,13 +1,13 @@
-//! What workers did with their time, from two readings. Pure.
+//! The workers' time, from two readings. Pure.
 
 use netvale_control::types::{AllStats, WorkerStats};
 
-/// A worker's time in percent, and how it stands.
+/// A worker's time in percent, and its own counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Shares {
-    /// What the worker says of itself.
+    /// The worker's counters.
     pub worker: WorkerStats,
-    /// Forwarding, but for the time that it lost.
+    /// Forwarding, less lost time.
     pub busy: f64,
     /// While other threads had its CPU.
     pub lost: f64,
@@ -28,7 +28,8 @@ pub fn between(earlier: &AllStats, later: &AllStats) -> Vec<Shares> {
         let share = |nanos: fn(&WorkerStats) -> u64| {
             (100.0 * nanos(worker).saturating_sub(nanos(&before)) as f64 / passed).min(100.0)
         };
-        let (lost, waited) = (share(|w| w.preempted_ns), share(|w| w.waited_ns));
+        let lost = share(|w| w.preempted_ns);
+        let waited = share(|w| w.waited_ns);
         Shares {
             worker: *worker,
             busy: (share(|w| w.busy_ns) - lost).max(0.0),
@@ -45,7 +46,7 @@ pub fn between(earlier: &AllStats, later: &AllStats) -> Vec<Shares> {
 mod tests {
     use super::*;
 
-    /// Objective: each part of a worker's time is in one place, and together they are all of it.
+    /// Objective: the parts of a worker's time do not overlap, and add up to the whole.
     #[test]
     fn parts() {
         let sample = |seconds: u64| {

@@ -37,9 +37,10 @@ fn bytes(hex: &str) -> Vec<u8> {
     digits.map_while(byte).collect()
 }
 
-/// What happened, in order.
+/// The steps, in order.
 fn steps(steps: &[TraceStep]) -> String {
-    let (mut parts, mut rest) = (Vec::new(), steps);
+    let mut parts = Vec::new();
+    let mut rest = steps;
     while let Some((step, behind)) = rest.split_first() {
         rest = behind;
         let part = match step {
@@ -48,7 +49,7 @@ fn steps(steps: &[TraceStep]) -> String {
                 rest = behind;
                 destination(port, there)
             }
-            // What follows names the port itself.
+            // The next step names the port itself.
             TraceStep::For(_) if !matches!(behind.first(), Some(TraceStep::Dropped(..))) => continue,
             other => text(other),
         };
@@ -57,13 +58,13 @@ fn steps(steps: &[TraceStep]) -> String {
     if parts.is_empty() { "nowhere".to_owned() } else { parts.join(", ") }
 }
 
-/// Whether a step after a destination is something that happens there.
+/// Whether a step after a destination happens there.
 fn is_there(step: &TraceStep) -> bool {
     use TraceStep::{Cut, Dropped, Link, Summed, Taken, Waits};
     matches!(step, Cut(_) | Summed | Waits | Taken | Link | Dropped(..))
 }
 
-/// A destination, and what happens there: the frame is delivered, unless it is dropped, waits or is under way.
+/// A destination, and its steps: the frame is delivered, unless it is dropped, waits or is in flight.
 fn destination(port: &str, there: &[TraceStep]) -> String {
     let (work, rest): (Vec<_>, Vec<_>) =
         there.iter().partition(|step| matches!(step, TraceStep::Cut(_) | TraceStep::Summed));
@@ -114,12 +115,12 @@ mod tests {
 
     fn line(head: &str, len: u32, steps: Vec<TraceStep>) -> String {
         let frame = TracedFrame { port: "vale0:a".into(), len, head: head.into(), steps, ..TracedFrame::default() };
-        // Without the time, which depends on where one is.
+        // Without the time, which depends on the time zone.
         of(Timestamp::UNIX_EPOCH, &frame).split_once(' ').map(|(_, line)| line.to_owned()).unwrap_or_default()
     }
 
-    /// Objective: what happens at a destination stands there; a frame is delivered unless it is dropped, waits or is
-    /// under way.
+    /// Objective: a destination's steps stand with it; a frame is delivered unless it is dropped, waits or is in
+    /// flight.
     #[test]
     fn destinations() {
         let to = |port: &str| TraceStep::To(port.into());
@@ -145,7 +146,8 @@ mod tests {
         }
     }
 
-    /// Objective: lines say from where, what and where to; a tag, ports of both versions, ARP, and what is no frame.
+    /// Objective: lines give source, content and destination; a tag, ports of both versions, ARP, and frames of unknown
+    /// content.
     #[test]
     fn lines() {
         let udp = "0200000000020200000000010800450000280000400040110000 0a0000010a000002 04d20035".replace(' ', "");

@@ -1,4 +1,4 @@
-//! The flags of settings, made from their table.
+//! The flags of settings, built from their table.
 
 use std::ffi::{OsStr, OsString};
 
@@ -8,12 +8,12 @@ use netvale_control::options::Shape;
 use netvale_daemon::config::{SETTINGS, Setting};
 use serde_json::Value;
 
-/// The settings whose flags a command line has, each with the words behind its flag.
+/// The settings whose flags are on a command line, each with the words behind its flag.
 #[derive(Clone, Debug)]
 pub struct SettingFlags(pub Vec<(&'static Setting, Vec<OsString>)>);
 
 impl SettingFlags {
-    /// The CPUs that workers are to be pinned to.
+    /// The CPUs to pin workers to.
     pub fn cpus(&self) -> Vec<u64> {
         let words = self.0.iter().find(|(setting, _)| setting.name == "cpus");
         let list = words.and_then(|(setting, words)| setting.shape.parse(words.last()?.to_str()?).ok());
@@ -81,7 +81,7 @@ mod tests {
         Ok(Overrides { words: flags.0, ..Overrides::default() })
     }
 
-    /// Objective: a flag takes what the file takes, and nothing else; both mean the same.
+    /// Objective: a flag accepts exactly the file's values, with the same meaning.
     #[test]
     fn flags_judge_as_the_file_does() {
         let mut compared = 0;
@@ -107,7 +107,7 @@ mod tests {
         File::parse(&format!("{head}{} = {value}", setting.name)).map_err(|e| e.to_string())
     }
 
-    /// Objective: a flag without a value says the other of its setting's default.
+    /// Objective: a flag without a value sets the opposite of its setting's default.
     #[test]
     fn flags_without_a_value() {
         for (setting, (flag, value)) in SETTINGS.iter().filter_map(|setting| Some((setting, setting.flag()?))) {

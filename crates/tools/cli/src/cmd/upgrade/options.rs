@@ -1,8 +1,8 @@
 //! The options that a daemon was started with, for its successor.
 //!
-//! A process can write what /proc/PID/cmdline shows of it. So root, for whom the successor begins as root, believes
-//! what a daemon wrote down while it was root itself, in a file that is root's still; and what the kernel says of
-//! the process.
+//! A process can change its own /proc/PID/cmdline. Since the successor starts as root, it trusts only the options that
+//! a daemon recorded while it was root itself, in a file still owned by root; and the kernel's information about the
+//! process.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,7 +15,7 @@ use netvale_control::dirs::OPTIONS;
 
 /// The option that makes a daemon a successor.
 pub const TAKE_OVER: &str = "--take-over";
-/// What gives a daemon more than it has without: root does not take it from a process of another user.
+/// Options that extend a daemon's privileges: root does not accept them from another user's process.
 const WIDER: [&str; 9] = [
     "--config",
     "--allow-dir",
@@ -27,13 +27,13 @@ const WIDER: [&str; 9] = [
     "--socket-mode",
     "--rt-priority",
 ];
-/// Most bytes of a file of options.
+/// Maximum bytes of a file of options.
 const MOST: u64 = 1 << 20;
 
-/// The words behind the program's name, for a successor of the daemon whose folder in /proc is `proc`.
+/// The words after the program's name, for a successor of the daemon whose folder in /proc is `proc`.
 ///
 /// # Errors
-/// The process is gone, is none whose options are there, or has some that are not believed.
+/// The process is gone, its options are missing, or some of them are not trusted.
 pub fn of(proc: &Path, run_dir: &Path) -> io::Result<Vec<OsString>> {
     let owner = std::fs::metadata(proc)?.uid();
     let is_anothers = rustix::process::geteuid().is_root() && owner != 0;
@@ -43,7 +43,7 @@ pub fn of(proc: &Path, run_dir: &Path) -> io::Result<Vec<OsString>> {
         false => said()?,
     };
     if !options.iter().any(|word| word == "up") {
-        // An older daemon at a socket of systemd's.
+        // An older daemon on a socket of systemd's.
         return Err(io::Error::other(
             "it is the service manager's, as the daemon is too old to say its own; restart it",
         ));
@@ -58,7 +58,7 @@ pub fn of(proc: &Path, run_dir: &Path) -> io::Result<Vec<OsString>> {
     Ok(options)
 }
 
-/// What a daemon wrote down as root; none if nobody but root can have written it.
+/// The options that a daemon recorded as root; `None` if anyone but root could have written them.
 fn written(path: &Path) -> Option<Vec<OsString>> {
     let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits().cast_signed();
     let file = File::options().read(true).custom_flags(flags).open(path).ok()?;
@@ -69,7 +69,7 @@ fn written(path: &Path) -> Option<Vec<OsString>> {
     Some(words(bytes))
 }
 
-/// Options that give nothing; others are an error.
+/// Options that extend no privileges; others are an error.
 fn narrow(options: Vec<OsString>) -> io::Result<Vec<OsString>> {
     let is_wider = |word: &&OsString| {
         let word = word.to_string_lossy();
@@ -99,7 +99,7 @@ fn status(proc: &Path, name: &str) -> Option<String> {
     status.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
 }
 
-/// The words of a list that is separated by zeros, but the first, which is the program.
+/// The words of a zero-separated list, except the first, which is the program.
 fn words(bytes: Vec<u8>) -> Vec<OsString> {
     let words = bytes.split(|&b| b == 0).filter(|word| !word.is_empty()).skip(1);
     words.map(|word| OsString::from_vec(word.to_vec())).collect()
@@ -113,7 +113,7 @@ mod tests {
         text.split(' ').map(OsString::from).collect()
     }
 
-    /// Objective: no form of a user among the options stays, and nothing else goes.
+    /// Objective: every form of a user among the options is removed, and nothing else.
     #[test]
     fn a_user_is_taken_out_in_each_form() {
         for text in ["up --user 0 --workers 2", "up --user=0 --workers 2", "--user 0 up --workers 2 --user=root"] {
@@ -123,7 +123,7 @@ mod tests {
         }
     }
 
-    /// Objective: what gives more is refused in each form; the rest is taken.
+    /// Objective: options that extend privileges are refused in each form; the rest is accepted.
     #[test]
     fn what_gives_more_is_refused() {
         assert_eq!(narrow(all("up --workers 2 --spin-us=7")).unwrap(), all("up --workers 2 --spin-us=7"));
@@ -132,7 +132,7 @@ mod tests {
         }
     }
 
-    /// Objective: options that somebody else can have written are none.
+    /// Objective: options that another user can have written are ignored.
     #[test]
     fn only_roots_file_is_believed() {
         let dir = tempfile::tempdir().unwrap();

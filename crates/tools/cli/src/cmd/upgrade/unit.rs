@@ -1,5 +1,5 @@
-//! A daemon that systemd runs. Its successor must be systemd's, too: with the sandbox, limits and watchdog of the
-//! unit, and supervised. So systemd starts it.
+//! A daemon that systemd runs. Its successor must also be systemd's: with the unit's sandbox, limits and watchdog, and
+//! supervised. So systemd starts it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,22 +7,22 @@ use std::process::{Command, Stdio};
 
 use crate::CliError;
 
-/// A service, of the system's or of this user's.
+/// A service of the system or of this user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemdUnit {
     name: String,
-    /// The user whose systemd runs it; none: the system's.
+    /// The user whose systemd runs it; `None`: the system's.
     uid: Option<u32>,
 }
 
 impl SystemdUnit {
-    /// The service whose main process that is.
+    /// The service whose main process has that id.
     pub fn of(pid: u32) -> Option<SystemdUnit> {
         let unit = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?.lines().find_map(SystemdUnit::in_group)?;
         (unit.property("MainPID")? == pid.to_string()).then_some(unit)
     }
 
-    /// What a line of /proc/PID/cgroup says: `HIERARCHY:CONTROLLERS:PATH`.
+    /// The service in a line of /proc/PID/cgroup: `HIERARCHY:CONTROLLERS:PATH`.
     fn in_group(line: &str) -> Option<SystemdUnit> {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
         let name = path.rsplit('/').next().filter(|name| name.ends_with(".service"))?;
@@ -45,7 +45,7 @@ impl SystemdUnit {
             .map(|said| String::from_utf8_lossy(&said.stdout).trim().to_owned())
     }
 
-    /// The program that it starts, and the one that runs.
+    /// The unit's program, and the running one.
     fn programs(&self, pid: u32) -> impl Iterator<Item = PathBuf> {
         let starts = self.property("ExecStart").and_then(|all| {
             let path = all.split("path=").nth(1)?.split(" ;").next()?;
@@ -53,13 +53,13 @@ impl SystemdUnit {
         });
         let runs = fs::read_link(format!("/proc/{pid}/exe")).ok().map(|path| {
             let path = path.to_string_lossy();
-            // Another file has its name now.
+            // Another file has taken its name.
             PathBuf::from(path.strip_suffix(" (deleted)").unwrap_or(&path))
         });
         starts.into_iter().chain(runs)
     }
 
-    /// Has systemd start it anew, of that program; the daemon leaves its ports with systemd in between.
+    /// Has systemd restart it with that program; the daemon stores its ports with systemd in between.
     ///
     /// # Errors
     /// It starts another program, or systemd refuses.
@@ -81,7 +81,7 @@ impl SystemdUnit {
         Err(CliError::failed(what, format!("`journalctl {journal} {}` says more", self.name)))
     }
 
-    /// What systemd calls it.
+    /// The unit's name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -91,8 +91,8 @@ impl SystemdUnit {
 mod tests {
     use super::*;
 
-    /// Objective: the service is found in either kind of control groups, of the system's and of a user's; a session's
-    /// is none.
+    /// Objective: the service is found in either version of control groups, for the system and for a user; a session is
+    /// none.
     #[test]
     fn groups() {
         let unit = |name: &str, uid| Some(SystemdUnit { name: name.to_owned(), uid });

@@ -1,4 +1,4 @@
-//! `netvale web`: a page to look at, in a browser.
+//! `netvale web`: a page for the browser.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
@@ -55,7 +55,7 @@ pub struct Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// There is no token, or it cannot listen.
+/// The token is missing, or it cannot listen.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let token = token(args)?;
     let bind = |place| Listener::bind(place, args.socket_mode);
@@ -86,7 +86,7 @@ fn token(args: &Args) -> Result<Token, CliError> {
     })
 }
 
-/// Says where the page is. A token that is in a file stays out of terminals and logs.
+/// Prints the page's address. A token in a file stays out of terminals and logs.
 fn tell(places: &[Place], token: &Token, args: &Args) -> Result<(), CliError> {
     for place in places {
         match (place, &args.token_file) {
@@ -108,7 +108,7 @@ fn tell(places: &[Place], token: &Token, args: &Args) -> Result<(), CliError> {
     Ok(())
 }
 
-/// What to open. An address that stands for all of them is opened by the loopback's.
+/// The URL to open. The unspecified address is opened through the loopback address.
 fn url(address: SocketAddr) -> String {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -122,7 +122,7 @@ fn url(address: SocketAddr) -> String {
 mod tests {
     use super::*;
 
-    /// Objective: the address that is printed can be opened.
+    /// Objective: the printed address can be opened.
     #[test]
     fn urls() {
         let url = |text: &str| url(text.parse().expect("an address"));

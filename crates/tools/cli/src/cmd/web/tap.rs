@@ -1,4 +1,4 @@
-//! Captures for the page: monitors of ports, as `netvale dump` has them.
+//! Captures for the page: monitors of ports, as opened by `netvale dump`.
 
 use std::io;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::capture::filter::Filter;
 use crate::capture::source::Sources;
 use crate::{CliError, Ctx};
 
-/// Longest wait for frames: the client may have gone meanwhile.
+/// Maximum wait for frames: the client may have closed meanwhile.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Opens monitors of a daemon's ports.
@@ -28,18 +28,18 @@ impl Tap for PortTap {
         let said = |e: CliError| e.to_string();
         let sources = Sources::open(&[format!("{}/{flags}", capture.port)], &self.0).map_err(said)?;
         let filter = Filter::new(None, capture.snaplen).map_err(said)?;
-        // The file begins immediately, so that the client sees that something comes.
+        // The file begins immediately, so that the client sees progress.
         let encoder = Encoder::begin(Format::PcapNg, APPLICATION, &sources.interfaces(None, capture.snaplen));
         Ok(Box::new(Monitor { sources, filter, encoder, left: capture.frames }))
     }
 }
 
-/// A capture under way.
+/// A running capture.
 struct Monitor {
     sources: Sources,
     filter: Filter,
     encoder: Encoder,
-    /// Frames that may still come.
+    /// Frames still permitted.
     left: u64,
 }
 

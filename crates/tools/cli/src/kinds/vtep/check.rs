@@ -1,4 +1,4 @@
-//! `netvale vtep check`: whether other hosts' endpoints answer.
+//! `netvale vtep check`: whether remote endpoints answer.
 
 use std::net::IpAddr;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::grid::{self, Align};
 use crate::{CliError, Ctx, out, values};
 
-/// VTEPs that are asked at the same time, at most.
+/// Maximum number of VTEPs asked simultaneously.
 const TOGETHER: usize = 32;
 
 /// Ask endpoints whether they answer, how fast, and how long packets on the way there may be.
@@ -41,7 +41,7 @@ pub struct Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No daemon answers, there is no such tunnel, it knows no endpoint, or nothing can be asked from here.
+/// No daemon answers, the tunnel does not exist or has no endpoint, or this process cannot send the requests.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let mut daemon = ctx.daemon()?;
     let tunnel = super::tunnel(daemon.ask(|client| client.show(&args.port))?, &args.port)?;
@@ -80,7 +80,7 @@ fn chosen(args: &Args, tunnel: &VxlanInfo) -> Result<Vec<IpAddr>, CliError> {
     Ok(known)
 }
 
-/// Whether that process can be seen to be in another network namespace.
+/// Whether that process is visibly in another network namespace.
 fn is_elsewhere(pid: u32) -> bool {
     let of = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/net"));
     matches!((of("self"), of(&pid.to_string())), (Ok(here), Ok(there)) if here != there)
@@ -104,7 +104,7 @@ fn refusal(error: &CheckError, pid: Option<u32>) -> CliError {
     CliError::failed(error.to_string(), next)
 }
 
-/// Asks all, some at a time.
+/// Asks all, several at a time.
 fn all(asker: &Asker, vteps: &[IpAddr]) -> Result<Vec<Report>, CheckError> {
     let next = AtomicUsize::new(0);
     let take = || {
@@ -177,13 +177,12 @@ fn render(tunnel: &VxlanInfo, reports: &[Report]) -> String {
     grid::render(heads, reports.iter().map(row))
 }
 
-/// Whether the tunnel takes packets that do not pass to that VTEP.
+/// Whether the tunnel accepts packets that are too long for the path to that VTEP.
 fn exceeds(tunnel: &VxlanInfo, report: &Report) -> bool {
     report.inner_mtu().is_some_and(|mtu| mtu < tunnel.mtu)
 }
 
-/// Whether the tunnel suffers from what was found. Long packets that vanish do not matter to one that sends shorter
-/// ones.
+/// Whether the finding affects the tunnel. Lost long packets do not matter to a tunnel that sends shorter ones.
 fn is_wrong(tunnel: &VxlanInfo, report: &Report) -> bool {
     match report.failure {
         Some(Failure::BlackHole(_)) => exceeds(tunnel, report),
@@ -191,7 +190,7 @@ fn is_wrong(tunnel: &VxlanInfo, report: &Report) -> bool {
     }
 }
 
-/// What follows for the tunnel's MTU.
+/// Advice on the tunnel's MTU.
 fn notes(args: &Args, tunnel: &VxlanInfo, reports: &[Report]) -> String {
     let Some(fits) = reports.iter().filter_map(Report::inner_mtu).min() else { return String::new() };
     if fits < tunnel.mtu {
@@ -210,7 +209,8 @@ mod tests {
 
     fn tunnel(mtu: u32) -> VxlanInfo {
         let local = [10, 0, 0, 1].into();
-        let (addresses, remotes) = (0, Vec::new());
+        let addresses = 0;
+        let remotes = Vec::new();
         VxlanInfo { vni: 100, local, port: 4789, mtu, evpn: false, instance: 0, addresses, remotes }
     }
 
@@ -223,8 +223,8 @@ mod tests {
         Args { port: "vale0:v".into(), vtep: None, timeout: 1.0, json: false }
     }
 
-    /// Objective: a row says what passes and what is wrong; an MTU that is too much is named with the one that passes,
-    /// and one that could be more.
+    /// Objective: a row gives the passing lengths and the fault; an MTU that is too large is named with one that fits,
+    /// and so is one that could be larger.
     #[test]
     fn rows_and_notes() {
         let hole = report(Some(1400), Some(Failure::BlackHole(1400)));
@@ -240,8 +240,8 @@ mod tests {
         assert!(notes(&args(), &tunnel(1300), &all[..1]).starts_with("an MTU of 1450 would pass"));
     }
 
-    /// Objective: long packets that vanish are wrong for a tunnel that sends such, and not for one that does not; all
-    /// else is always wrong.
+    /// Objective: lost long packets are a fault for a tunnel that sends such, and not for one that does not; all other
+    /// faults always count.
     #[test]
     fn wrong() {
         let hole = report(Some(1400), Some(Failure::BlackHole(1400)));
@@ -250,7 +250,7 @@ mod tests {
         assert!(!is_wrong(&tunnel(1450), &report(Some(1400), None)));
     }
 
-    /// Objective: JSON has a name for each result, and null where nothing is known.
+    /// Objective: JSON has a name for each result, and null for unknown values.
     #[test]
     fn for_scripts() {
         let all = [report(Some(1500), None), report(None, Some(Failure::NoRoute(None)))];

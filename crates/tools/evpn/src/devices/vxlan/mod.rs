@@ -1,4 +1,4 @@
-//! The kernel's VXLAN devices, as netlink's messages have them.
+//! The kernel's VXLAN devices in netlink messages.
 
 use std::net::IpAddr;
 
@@ -7,10 +7,10 @@ use netlink_packet_route::link::{InfoData, InfoKind, InfoVxlan};
 use super::Plan;
 use super::kind::Kind;
 
-/// What the kernel calls them.
+/// The kernel's kind of these devices.
 pub(super) const KIND: InfoKind = InfoKind::Vxlan;
 
-/// What makes the device of a VNI.
+/// The attributes to make the device of a VNI.
 pub(super) fn data(plan: &Plan) -> InfoData {
     let local = match plan.local {
         IpAddr::V4(ip) => InfoVxlan::Local(ip),
@@ -20,9 +20,12 @@ pub(super) fn data(plan: &Plan) -> InfoData {
     InfoData::Vxlan(vec![InfoVxlan::Id(plan.vni), local, port, InfoVxlan::Learning(false)])
 }
 
-/// What the kernel says of one.
+/// Parses the kernel's attributes of a device.
 pub(super) fn read(data: &[InfoVxlan]) -> Kind {
-    let (mut vni, mut local, mut udp_port, mut learns) = (0, None, 0, true);
+    let mut vni = 0;
+    let mut local = None;
+    let mut udp_port = 0;
+    let mut learns = true;
     for one in data {
         match one {
             InfoVxlan::Id(id) => vni = *id,

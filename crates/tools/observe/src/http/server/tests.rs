@@ -11,14 +11,14 @@ use crate::http::hosts::ServerNames;
 use crate::http::listener::Place;
 use crate::http::visitors::MAX_CONNECTIONS;
 
-/// A page that is longer than what sockets hold.
+/// A page longer than socket buffers hold.
 const LONG: usize = 8 << 20;
-/// Time limits that tests can wait for.
+/// Time limits short enough for tests.
 const SHORT: Limits = Limits { request: Duration::from_millis(300), answer: Duration::from_millis(300) };
 
 struct Pages(ServerNames);
 
-/// Parts of a body: their number, and whether there is an end after them.
+/// Parts of a body: their number, and whether the body ends after them.
 struct Counted(usize, bool);
 
 impl Parts for Counted {
@@ -34,7 +34,7 @@ impl Parts for Counted {
     }
 }
 
-/// Parts without an end, of that many bytes each; counts when it is dropped.
+/// An endless body with parts of that many bytes; counts its drops.
 struct Endless(usize);
 
 impl Parts for Endless {
@@ -50,7 +50,7 @@ impl Drop for Endless {
     }
 }
 
-/// How many [`Endless`] bodies have been dropped.
+/// Number of dropped [`Endless`] bodies.
 static DROPPED: AtomicUsize = AtomicUsize::new(0);
 
 impl Handler for Pages {
@@ -72,7 +72,7 @@ impl Handler for Pages {
     }
 }
 
-/// A server until it is dropped.
+/// A server that runs until dropped.
 struct Served {
     place: std::net::SocketAddr,
     stop: Option<UnixStream>,
@@ -117,7 +117,7 @@ fn answer(mut stream: TcpStream) -> String {
     text
 }
 
-/// Objective: a request is answered, HEAD without the body, and one in pieces as one in a whole.
+/// Objective: requests are answered, HEAD without the body, and a request in pieces as a whole one.
 #[test]
 fn answers() {
     let served = serve(Limits::default());
@@ -135,7 +135,7 @@ fn answers() {
     assert!(long.len() > LONG && long.ends_with("xxx"), "{}", long.len());
 }
 
-/// Objective: what is no request is refused with its status, which reaches the client even if it has sent much more.
+/// Objective: a malformed request is refused with its status, which reaches the client even if it has sent much more.
 #[test]
 fn refuses() {
     let served = serve(Limits::default());
@@ -150,11 +150,13 @@ fn refuses() {
     }
 }
 
-/// Objective: who sends half a request, or nothing, is told so and cut off in time, and holds up nobody.
+/// Objective: a client that sends half a request, or nothing, gets the status and is cut off in time, without delaying
+/// others.
 #[test]
 fn slow_requests() {
     let served = serve(SHORT);
-    let (idle, mut half) = (served.connect(), served.connect());
+    let idle = served.connect();
+    let mut half = served.connect();
     half.write_all(b"GET /half HTTP").expect("sent");
     let begun = Instant::now();
     assert!(served.ask(b"GET /quick HTTP/1.1\r\nHost: localhost\r\n\r\n").ends_with("/quick\n"));
@@ -163,8 +165,8 @@ fn slow_requests() {
     assert!(begun.elapsed() >= SHORT.request);
 }
 
-/// Objective: those who do not read their answers are cut off in time, and get less than all of it: else nobody would
-/// be served after as many as there may be.
+/// Objective: clients that do not read their answers are cut off in time, before the end of the answer; otherwise a
+/// full set of them would block all others.
 #[test]
 fn slow_readers() {
     let served = serve(SHORT);
@@ -183,8 +185,8 @@ fn slow_readers() {
     assert!(got.min().is_some_and(|least| least < LONG));
 }
 
-/// Objective: more connections than there may be wait for their turn, and all of them are served; those that end make
-/// room, also by a panic.
+/// Objective: connections beyond the limit wait for their turn, and all are served; ended ones make room, even after a
+/// panic.
 #[test]
 fn many_connections() {
     let served = serve(SHORT);
@@ -200,7 +202,7 @@ fn many_connections() {
     assert!(served.ask(b"GET /last HTTP/1.1\r\nHost: localhost\r\n\r\n").ends_with("/last\n"));
 }
 
-/// Objective: a body in parts comes as chunks with an end; one that fails has none; HEAD gets no part of it.
+/// Objective: a body in parts arrives as chunks with an end; a failing body has no end; HEAD gets no part.
 #[test]
 fn parts() {
     let served = serve(SHORT);
@@ -214,7 +216,7 @@ fn parts() {
     assert!(served.ask(b"HEAD /parts HTTP/1.1\r\nHost: localhost\r\n\r\n").ends_with("\r\n\r\n"));
 }
 
-/// Objective: who goes while there is nothing to send is noticed, and who does not read parts is cut off.
+/// Objective: a client that closes while nothing is sent is detected; a client that does not read parts is cut off.
 #[test]
 fn parts_end_with_their_reader() {
     let served = serve(SHORT);
@@ -239,8 +241,8 @@ fn parts_end_with_their_reader() {
     wait(2);
 }
 
-/// Objective: who asks for another server, for none or for two gets nothing but 421; this one's names and addresses are
-/// answered.
+/// Objective: a request for another host, for none or for two gets nothing but 421; this server's names and addresses
+/// are answered.
 #[test]
 fn other_servers() {
     let served = serve(Limits::default());
@@ -254,9 +256,8 @@ fn other_servers() {
     }
 }
 
-/// Objective: when all places are taken, those who say nothing, begin a request and do not end it, ask and do not read,
-/// or do not close make room for who has come later, long before their time is over; as long as there is room, they
-/// stay.
+/// Objective: when all places are taken, clients that send nothing, send half a request, do not read or do not close
+/// make room for later ones long before their time limits; while there is room, they stay.
 #[test]
 fn crowds_make_room() {
     const FOREVER: Duration = Duration::from_secs(3600);

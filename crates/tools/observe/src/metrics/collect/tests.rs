@@ -11,7 +11,7 @@ use crate::metrics::all;
 use crate::metrics::families::Family;
 use crate::metrics::format::Format;
 
-/// A daemon with all there can be.
+/// A daemon with every kind of subject.
 fn everything(name: &str) -> Arc<AllStats> {
     let rings = |n| vec![RingStats { frames: n, bytes: 60_u64.saturating_mul(n), batches: 1 }, RingStats::default()];
     let remote = VxlanRemote {
@@ -64,17 +64,19 @@ fn everything(name: &str) -> Arc<AllStats> {
     })
 }
 
-/// Samples of a text: name, labels, value.
+/// Samples parsed from a text: name, labels, value.
 fn samples(text: &str) -> Vec<(String, BTreeMap<String, String>, f64)> {
     text.lines().filter(|line| !line.starts_with('#')).map(sample).collect()
 }
 
 fn sample(line: &str) -> (String, BTreeMap<String, String>, f64) {
     let name: String = line.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
-    let (mut labels, mut rest) = (BTreeMap::new(), &line[name.len()..]);
+    let mut labels = BTreeMap::new();
+    let mut rest = &line[name.len()..];
     while let Some(text) = rest.strip_prefix(['{', ',']) {
         let (key, text) = text.split_once("=\"").expect("a label");
-        let (mut value, mut chars) = (String::new(), text.chars());
+        let mut value = String::new();
+        let mut chars = text.chars();
         loop {
             match chars.next().expect("a value ends") {
                 '"' => break,
@@ -92,14 +94,13 @@ fn sample(line: &str) -> (String, BTreeMap<String, String>, f64) {
     (name, labels, value.parse().unwrap_or_else(|_| panic!("a number: {line}")))
 }
 
-/// The name of the family that a sample is of, as that of its samples.
+/// The family of a sample, by the sample's name.
 fn family_of(name: &str) -> String {
     let has = |family: &&Family| family.samples().iter().any(|one| one == name);
     all().find(has).map_or_else(|| name.to_owned(), |family| family.sample())
 }
 
-/// Objective: each family of the table is encoded, in its place, with the labels that the table names, and nothing else
-/// is.
+/// Objective: exactly the families of the table are encoded, in its order and with its labels.
 #[test]
 fn as_in_the_table() {
     for format in [Format::OpenMetrics, Format::Prometheus] {
@@ -120,12 +121,12 @@ fn as_in_the_table() {
     }
 }
 
-/// Objective: no sample is there twice, in either format, and both have the same ones.
+/// Objective: no sample occurs twice, in either format, and both formats have the same samples.
 #[test]
 fn no_sample_twice() {
     let [open, own] = [Format::OpenMetrics, Format::Prometheus].map(|format| {
         let mut samples = samples(&format.encode(&everything("a")));
-        // Which sample of a histogram is first, and how a bound is written, is the format's.
+        // The order of a histogram's samples and the spelling of a bound depend on the format.
         for bound in samples.iter_mut().filter_map(|(_, labels, _)| labels.get_mut("le")) {
             *bound = bound.parse::<f64>().unwrap().to_string();
         }
@@ -140,7 +141,7 @@ fn no_sample_twice() {
     assert_eq!(keys.len(), all);
 }
 
-/// Objective: values are the daemon's, times in seconds, sums sums.
+/// Objective: values are the daemon's: times in seconds, sums as sums.
 #[test]
 fn values() {
     let text = Format::OpenMetrics.encode(&everything("vale0:a"));
@@ -170,7 +171,7 @@ fn values() {
 }
 
 proptest! {
-    /// Objective: whatever a port's name is, it is one label's value, and comes back as it was.
+    /// Objective: any port name is encoded as one label's value and decodes unchanged.
     #[test]
     fn odd_names(name in r#"([a-z"\\{}=,\n #]|\PC){0,20}"#) {
         let text = Format::Prometheus.encode(&everything(&name));

@@ -1,4 +1,4 @@
-//! What metrics say of one kind of port alone: each has a file here, and a row of [`KINDS`].
+//! Metrics of one kind of port only: each kind has a file here, and a row of [`KINDS`].
 
 mod vxlan;
 
@@ -13,9 +13,9 @@ use crate::metrics::samples::Samples;
 pub struct Kind {
     /// The families.
     pub families: &'static [&'static Family],
-    /// Encodes what ports of that kind have counted.
+    /// Encodes the counters of that kind's ports.
     pub encode: fn(&mut Samples<'_>, &[PortDetails]) -> Encoded,
 }
 
-/// Those kinds, in the order in which they are encoded.
+/// All such kinds, in the order of encoding.
 pub const KINDS: &[Kind] = &[vxlan::KIND];

@@ -1,4 +1,4 @@
-//! VXLAN ports: endpoints, and what passes between them.
+//! VXLAN ports: endpoints, and the traffic between them.
 
 use std::fmt::Result as Encoded;
 

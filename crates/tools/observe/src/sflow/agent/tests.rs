@@ -9,7 +9,8 @@ fn agent() -> (UdpSocket, Agent) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let sender = Sender::new(&[socket.local_addr().unwrap()], None, 0).unwrap();
-    let (run_dir, switches) = (PathBuf::new(), Vec::new());
+    let run_dir = PathBuf::new();
+    let switches = Vec::new();
     let options = Options {
         run_dir,
         switches,
@@ -30,8 +31,8 @@ fn frame(len: u32, steps: Vec<TraceStep>) -> TracedFrame {
     TracedFrame { port: "vale0:a".into(), len, head: "0102030405".into(), steps, ..TracedFrame::default() }
 }
 
-/// Objective: samples of a port are numbered, stand for all frames between them, and have as much of a frame as is
-/// asked for.
+/// Objective: a port's samples are numbered, represent all frames between them, and contain the requested length of a
+/// frame.
 #[test]
 fn frames() {
     let (socket, mut agent) = agent();
@@ -40,7 +41,8 @@ fn frames() {
     agent.frame(&frame(61, vec![TraceStep::Dropped("filter".into(), 1)]), 50);
     agent.sender.flush();
     let words = received(&socket);
-    let (a, b) = (agent.indices.of("vale0:a"), agent.indices.of("vale0:b"));
+    let a = agent.indices.of("vale0:a");
+    let b = agent.indices.of("vale0:b");
     assert_eq!(words[6], 2, "samples");
     assert_eq!(words[9..16], [1, a, 100, 100, 0, a, b]);
     assert_eq!(words[19..], {
@@ -49,7 +51,7 @@ fn frames() {
     });
 }
 
-/// Objective: a frame for several ports, one of which dropped it, went to the others.
+/// Objective: a frame for several ports, one of which dropped it, is reported as sent to the others.
 #[test]
 fn where_frames_went() {
     let (_socket, mut agent) = agent();
@@ -62,7 +64,7 @@ fn where_frames_went() {
     assert_eq!(agent.output(&[TraceStep::Link]), Output::Unknown);
 }
 
-/// Objective: counters of all ports are sent, numbered; what is known of a port that is gone is forgotten.
+/// Objective: counters of all ports are sent, numbered; the state of a removed port is forgotten.
 #[test]
 fn counters() {
     let (socket, mut agent) = agent();

@@ -4,7 +4,7 @@ fn words(bytes: &[u8]) -> Vec<u32> {
     bytes.chunks(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect()
 }
 
-/// Objective: a flow sample is what sFlow version 5 says, field by field, its head filled up to four bytes.
+/// Objective: a flow sample follows sFlow version 5 field by field, its head padded to four bytes.
 #[test]
 fn a_frame() {
     let sample = FlowSample {
@@ -40,7 +40,7 @@ fn a_frame() {
     assert_eq!(words(&sample.encode()), expected);
 }
 
-/// Objective: several destinations and drops are told apart from ports.
+/// Objective: several destinations and drops are encoded differently from ports.
 #[test]
 fn where_it_went() {
     assert_eq!(Output::Unknown.to_field(), 0);
@@ -50,7 +50,7 @@ fn where_it_went() {
     assert_eq!(Discard::of("runt"), Discard::Unknown);
 }
 
-/// Objective: counters are `if_counters`, 88 bytes, with the port's name behind them.
+/// Objective: counters are `if_counters`, 88 bytes, followed by the port's name.
 #[test]
 fn counters() {
     let input = Traffic { bytes: 1 << 33, frames: (1 << 32) + 1, drops: 2 };

@@ -1,6 +1,6 @@
 //! Expressions of pcap-filter(7): each primitive, byte expressions, arithmetic, and nestings of them.
 
-/// What libpcap compiles to programs that are taken.
+/// Expressions that libpcap compiles to accepted programs.
 pub const EXPRESSIONS: &[&str] = &[
     "ip",
     "ip6",
@@ -215,7 +215,7 @@ pub const EXPRESSIONS: &[&str] = &[
     "src net 10.0.0.0/24 and dst net 10.0.0.0/24 and not dst host 10.0.0.255",
 ];
 
-/// What libpcap compiles to programs with jumps back, which it runs itself and no kernel takes.
+/// Expressions that libpcap compiles to programs with jumps back, which it runs itself and no kernel accepts.
 pub const LOOPS: &[&str] = &[
     "ip protochain 6",
     "ip6 protochain 17",

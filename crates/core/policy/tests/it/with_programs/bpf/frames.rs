@@ -1,4 +1,4 @@
-//! Frames of many protocols, by themselves and behind tags and labels.
+//! Frames of many protocols, alone and behind tags and labels.
 
 use etherparse::{
     ArpHardwareId, ArpOperation, ArpPacket, EtherType, IpDscp, IpFragOffset, IpHeaders, IpNumber, Ipv4Extensions,
@@ -9,7 +9,7 @@ const V4: u16 = 0x0800;
 const V6: u16 = 0x86dd;
 const PAYLOAD: &[u8] = b"abcdefgh";
 
-/// What is behind a link layer: its EtherType, and its bytes.
+/// A packet without its link layer: its EtherType, and its bytes.
 type Packet = (u16, Vec<u8>);
 
 /// A few hundred frames.
@@ -73,7 +73,7 @@ fn raw(headers: IpHeaders, protocol: u8, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The first bytes of TCP, UDP and SCTP, and enough after them to be looked at.
+/// The first bytes of TCP, UDP and SCTP, and some more for programs to read.
 fn transport(src: u16, dst: u16, flags: u8) -> Vec<u8> {
     let ports = [src.to_be_bytes(), dst.to_be_bytes()].concat();
     [&ports[..], &[0x80, 0, 0, 1, 0, 0, 0, 0, 0x50, flags, 1, 0, 0, 0, 0, 0], b"GET / HTTP/1.1"].concat()
@@ -87,7 +87,8 @@ fn ipv4() -> Vec<Packet> {
     };
     let raw_v4 =
         |header, protocol, payload: &[u8]| raw(IpHeaders::Ipv4(header, Ipv4Extensions::default()), protocol, payload);
-    let (here, there) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+    let here = [10, 0, 0, 1];
+    let there = [10, 0, 0, 2];
     let plain = |protocol, payload: &[u8]| raw_v4(header(here, there, 0), protocol, payload);
     let mut fragment = header(here, there, 0);
     fragment.fragment_offset = IpFragOffset::try_new(100).unwrap();
@@ -116,7 +117,8 @@ fn ipv4() -> Vec<Packet> {
 
 fn ipv6() -> Vec<Packet> {
     let address = |last| [0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last];
-    let (here, there) = (address(1), address(2));
+    let here = address(1);
+    let there = address(2);
     let header = Ipv6Header { hop_limit: 64, source: here, destination: there, ..Default::default() };
     let with = |extensions| IpHeaders::Ipv6(header.clone(), extensions);
     let plain = |protocol, payload: &[u8]| raw(with(Ipv6Extensions::default()), protocol, payload);
@@ -144,10 +146,11 @@ fn ipv6() -> Vec<Packet> {
     packets.into_iter().map(|packet| (V6, packet)).collect()
 }
 
-/// Packets that are no IP.
+/// Packets of other protocols than IP.
 fn others() -> Vec<Packet> {
     let arp = |operation, src: [u8; 4], dst: [u8; 4]| {
-        let (request, reply) = ([2, 0, 0, 0, 0, 1], [0; 6]);
+        let request = [2, 0, 0, 0, 0, 1];
+        let reply = [0; 6];
         let kind = EtherType::IPV4;
         let packet = ArpPacket::new(ArpHardwareId::ETHERNET, kind, operation, &request, &src, &reply, &dst).unwrap();
         packet.to_bytes().to_vec()

@@ -1,4 +1,4 @@
-//! Linux's kernel as a judge of programs: it takes or refuses them as filters of a socket.
+//! Linux's kernel as a judge of programs: it accepts or refuses them as socket filters.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -7,15 +7,15 @@ use std::os::unix::net::UnixDatagram;
 
 use netvale_policy::bpf::Insn;
 
-/// Whether the kernel takes a program. It says `EINVAL` to one that it refuses, and `ENOMEM` once it has found nothing
-/// wrong but a socket has no room for it (`net.core.optmem_max`); any other error is ours.
+/// Whether the kernel accepts a program. It returns `EINVAL` for a refused one, and `ENOMEM` for a valid one for which
+/// a socket has no room (`net.core.optmem_max`); any other error is this test's.
 pub fn takes(insns: &[Insn]) -> io::Result<bool> {
     let socket = UnixDatagram::unbound()?;
     let mut filter: Vec<_> =
         insns.iter().map(|&Insn { code, jt, jf, k }| libc::sock_filter { code, jt, jf, k }).collect();
     let len = u16::try_from(filter.len()).map_err(io::Error::other)?;
     let program = libc::sock_fprog { len, filter: filter.as_mut_ptr() };
-    // SAFETY: the kernel copies a sock_fprog and the instructions behind it, which live over the call.
+    // SAFETY: the kernel copies a sock_fprog and the instructions behind it, which outlive the call.
     let status = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),

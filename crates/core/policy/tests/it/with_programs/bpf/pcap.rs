@@ -33,9 +33,9 @@ type Validate = unsafe extern "C" fn(*const BpfInsn, c_int) -> c_int;
 
 /// `DLT_EN10MB`: Ethernet.
 const ETHERNET: c_int = 1;
-/// What programs return for a frame that they want.
+/// The result of programs for a wanted frame.
 const SNAPLEN: c_int = 262_144;
-/// 255.255.255.0, for `ip broadcast`, which takes it in this order.
+/// 255.255.255.0, for `ip broadcast`, in libpcap's byte order.
 const NETMASK: u32 = 0xffff_ff00;
 
 /// libpcap's functions.
@@ -50,7 +50,7 @@ pub struct Pcap {
     validate: Validate,
 }
 
-/// A program that libpcap runs.
+/// A program run by libpcap.
 pub struct Judge {
     pcap: Pcap,
     insns: Vec<BpfInsn>,
@@ -63,13 +63,13 @@ fn load(name: &CStr) -> Option<*mut c_void> {
 }
 
 fn function(library: *mut c_void, name: &CStr) -> Result<*mut c_void, String> {
-    // SAFETY: a handle of dlopen's, which is never closed, and a C string.
+    // SAFETY: a handle from dlopen, which is never closed, and a C string.
     let found = unsafe { libc::dlsym(library, name.as_ptr()) };
     if found.is_null() { Err(format!("libpcap has no {}", name.to_string_lossy())) } else { Ok(found) }
 }
 
 impl Pcap {
-    /// Loads libpcap; the error says why it cannot be had.
+    /// Loads libpcap; the error gives the reason of a failure.
     pub fn load() -> Result<Pcap, String> {
         let library = load(c"libpcap.so.0.8").or_else(|| load(c"libpcap.so.1"));
         let library = library.ok_or("there is no libpcap.so.0.8 or libpcap.so.1 to load")?;
@@ -99,7 +99,7 @@ impl Pcap {
         // SAFETY: the handle is open, the text ends with a NUL, and the program is written by the call.
         let status = unsafe { (self.compile)(handle, &mut program, text.as_ptr(), optimise.into(), NETMASK) };
         let compiled = if status == 0 {
-            // SAFETY: a compiled program has as many instructions as it says.
+            // SAFETY: a compiled program has the number of instructions that it states.
             let insns = unsafe { std::slice::from_raw_parts(program.insns, program.len as usize) };
             Ok(insns.iter().map(|&BpfInsn { code, jt, jf, k }| Insn { code, jt, jf, k }).collect())
         } else {
@@ -115,21 +115,21 @@ impl Pcap {
         compiled
     }
 
-    /// The judge of a verified program, if libpcap takes the program as well.
+    /// The judge of a verified program, if libpcap accepts it as well.
     pub fn judge(&self, program: &Program) -> Option<Judge> {
         let insns: Vec<_> =
             program.insns().iter().map(|&Insn { code, jt, jf, k }| BpfInsn { code, jt, jf, k }).collect();
-        // SAFETY: as many instructions as said.
+        // SAFETY: the stated number of instructions.
         let valid = unsafe { (self.validate)(insns.as_ptr(), insns.len() as c_int) } != 0;
         valid.then_some(Judge { pcap: *self, insns })
     }
 }
 
 impl Judge {
-    /// What libpcap's interpreter says of a frame.
+    /// The result of libpcap's interpreter for a frame.
     pub fn run(&self, frame: &[u8]) -> u32 {
         let len = frame.len() as c_uint;
-        // SAFETY: libpcap has validated the program, and the frame has the length that is said.
+        // SAFETY: libpcap has validated the program, and the frame has the stated length.
         unsafe { (self.pcap.filter)(self.insns.as_ptr(), frame.as_ptr(), len, len) }
     }
 }
