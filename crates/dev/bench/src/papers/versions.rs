@@ -15,8 +15,7 @@ pub const FIGURE: &str = "4.3";
 /// The variants whose figures stand in a row.
 const VARIANTS: [&str; 2] = ["mac mergeable", "io mergeable"];
 /// The first line: Mpps of both variants, and whether other work on the machine disturbed a run.
-const HEAD: &str =
-    "version\tdate\tcommit\tmachine\tmac_median\tmac_min\tmac_max\tio_median\tio_min\tio_max\tdisturbed";
+const HEAD: &str = "version\tdate\tcommit\tmachine\tmac_median\tmac_min\tmac_max\tio_median\tio_min\tio_max\tdisturbed";
 
 /// The table, row by row as its file has them.
 #[derive(Debug, Default)]
@@ -43,7 +42,8 @@ impl VersionTable {
             | version | date | commit | mac mergeable | io mergeable | machine |\n|---|---|---|--:|--:|---|\n"
             .to_owned();
         for row in &self.rows {
-            let [version, date, commit, machine, mac, mac_min, mac_max, io, io_min, io_max, disturbed] = &row[..] else {
+            let [version, date, commit, machine, mac, mac_min, mac_max, io, io_min, io_max, disturbed] = &row[..]
+            else {
                 continue;
             };
             let mark = if disturbed == "yes" { "\\*" } else { "" };

@@ -30,8 +30,7 @@ const DASH: (u32, u32) = (7, 4);
 
 const OURS: u32 = 0x005ab5;
 /// Distinguishable for the colour-blind too (after Okabe and Ito), and dashed.
-const PEERS: [u32; 9] =
-    [0xd55e00, 0x009e73, 0xcc79a7, 0x787878, 0x56b4e9, 0xe69f00, 0x332288, 0x882255, 0x999933];
+const PEERS: [u32; 9] = [0xd55e00, 0x009e73, 0xcc79a7, 0x787878, 0x56b4e9, 0xe69f00, 0x332288, 0x882255, 0x999933];
 
 fn color(rgb: u32) -> RGBColor {
     let [_, red, green, blue] = rgb.to_be_bytes();

@@ -4,7 +4,6 @@ use super::{Figure, Run};
 use crate::papers::published::*;
 use crate::papers::table::{Column, Reading, Table, TableRow};
 
-
 /// The document's columns, of the variants for small datagrams, large ones, TCP, TCPw, and round trips.
 macro_rules! columns {
     ($small:literal, $large:literal, $tcp:literal, $wide:literal $(, $trips:literal)?) => {

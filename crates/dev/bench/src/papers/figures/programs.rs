@@ -127,7 +127,7 @@ pub const PARTS_OF_SENDING: Figure = Figure {
     missing: &[],
 };
 
-const RATE: &[Column] = &[Column { head: "kpps", variant: "send", bytes: 0, reading: Reading::Kpps }];
+const RATE: &[Column] = &[Column::of("kpps", "send", Reading::Kpps)];
 
 const FILTERED: &[TableRow] = &[TableRow::ours("netvale's example firewall", "netvale")];
 const BOTH: &[TableRow] = &[FILTERED[0], TableRow::ours("the stack without a filter before it", "linux-stack")];

@@ -45,12 +45,7 @@ pub const ROUND_TRIPS: Figure = Figure {
     here: EMULATED,
     see: "A round trip takes four wake-ups whatever the interface is; what an interface adds to them is what \
         differs, and copies matter only for long messages.",
-    runs: &[Run {
-        scenario: "pairs",
-        variants: &["tcp-rr-between", "udp-rr-between"],
-        peers: PAIR_PEERS,
-        setup: 40,
-    }],
+    runs: &[Run { scenario: "pairs", variants: &["tcp-rr-between", "udp-rr-between"], peers: PAIR_PEERS, setup: 40 }],
     tables: &[
         Table {
             title: "TCP, thousand a second",
@@ -101,13 +96,7 @@ pub const DATAGRAMS: Figure = Figure {
     here: EMULATED,
     see: "A message costs a system call and a way through the stack, so that the rate grows with its size.",
     runs: &[Run { scenario: "pairs", variants: &["udp-messages-between"], peers: PAIR_PEERS, setup: 40 }],
-    tables: &[Table {
-        title: "Mbit/s",
-        columns: UDP_MESSAGES,
-        rows: PAIRS,
-        base: Some("netvale-vhost"),
-        facts: &[],
-    }],
+    tables: &[Table { title: "Mbit/s", columns: UDP_MESSAGES, rows: PAIRS, base: Some("netvale-vhost"), facts: &[] }],
     missing: &[],
 };
 

@@ -63,14 +63,7 @@ pub const FORWARDED_UNTOUCHED: Figure = Figure {
         best.",
     runs: &[Run {
         scenario: "pvp",
-        variants: &[
-            "io mergeable",
-            "io non-mergeable",
-            "io in-order",
-            "io vector",
-            "io packed",
-            "io packed-vector",
-        ],
+        variants: &["io mergeable", "io non-mergeable", "io in-order", "io vector", "io packed", "io packed-vector"],
         peers: PVP_PEERS,
         setup: 6,
     }],

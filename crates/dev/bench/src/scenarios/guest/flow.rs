@@ -61,7 +61,8 @@ impl Traffic {
         let found = DIRECTIONS.iter().find_map(|(end, direction)| Some((variant.strip_suffix(*end)?, *direction)));
         let (what, direction) = found.unwrap_or((variant, Direction::Out));
         let task = task(what, direction == Direction::In)?;
-        let by_agent = !matches!(direction, Direction::Out | Direction::Up) || !matches!(task, "udp" | "netmap" | "pktgen");
+        let by_agent =
+            !matches!(direction, Direction::Out | Direction::Up) || !matches!(task, "udp" | "netmap" | "pktgen");
         Some(Traffic { task, direction, by_agent, has_two_cpus })
     }
 

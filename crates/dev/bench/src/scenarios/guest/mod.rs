@@ -187,7 +187,8 @@ impl HostEnd {
             Some(switch) if interface.is_by_netmap() => netmap_emulator(switch.daemon.dir())?,
             _ => Vec::new(),
         };
-        let spec = MachineSpec { cores, script: script(interface, number), devices, emulator, ..MachineSpec::default() };
+        let spec =
+            MachineSpec { cores, script: script(interface, number), devices, emulator, ..MachineSpec::default() };
         let machine = Machine::boot(image, hub, &spec)?;
         machine.child().expect("agent: ready", LIMIT)?;
         if self.switch.is_none() && self.tap != TAP {

@@ -70,14 +70,23 @@ fn boot(case: &Case, core: usize, socket: &str, namespace: &Netns) -> Result<Mac
     let [driver_place, pool_place] = PLACES;
     let testpmd = sys::find_program(program).ok_or_else(missing)?;
     let program = |from, to| GuestProgram { from, to };
-    let programs = vec![program(testpmd, "/bin/dpdk-testpmd"), program(driver, driver_place), program(pool, pool_place)];
+    let programs =
+        vec![program(testpmd, "/bin/dpdk-testpmd"), program(driver, driver_place), program(pool, pool_place)];
     let merged = if case.variant.ends_with("non-mergeable") { "off" } else { "on" };
     let chardev = format!("socket,id=c0,path={socket}");
     let device = format!("virtio-net-pci,netdev=n0,romfile=,mrg_rxbuf={merged}");
     let devices = ["-chardev", &chardev, "-netdev", "vhost-user,id=n0,chardev=c0", "-device", &device];
     let devices = devices.map(str::to_owned).to_vec();
     let modules = Some(MODULES);
-    let spec = MachineSpec { cores: vec![core], script: script(), devices, memory: MEMORY, modules, programs, ..MachineSpec::default() };
+    let spec = MachineSpec {
+        cores: vec![core],
+        script: script(),
+        devices,
+        memory: MEMORY,
+        modules,
+        programs,
+        ..MachineSpec::default()
+    };
     Machine::boot(&image, namespace, &spec)
 }
 
