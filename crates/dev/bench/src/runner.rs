@@ -17,8 +17,6 @@ use crate::record::{Against, Line, Record, Skipped};
 use crate::stats::Summary;
 use crate::{crowd, interrupt};
 
-/// The number of times that a disturbed run is repeated before it is kept and marked.
-const REPEATS: usize = 5;
 /// The percentiles that records keep of a distribution.
 const PERCENTILES: [f64; 12] = [1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0];
 
@@ -36,13 +34,13 @@ struct Entrant<'a> {
 
 impl Entrant<'_> {
     /// One run, repeated while it is disturbed; of several attempts the least disturbed one counts.
-    fn run(&mut self, window: Duration) -> Result<()> {
-        let mut best = self.attempt(window)?;
-        for _ in 0..REPEATS {
+    fn run(&mut self, plan: Plan) -> Result<()> {
+        let mut best = self.attempt(plan.window)?;
+        for _ in 0..plan.repeats {
             if !best.disturbance.spoils() {
                 break;
             }
-            let next = self.attempt(window)?;
+            let next = self.attempt(plan.window)?;
             if next.disturbance.score() < best.disturbance.score() {
                 best = next;
             }
@@ -192,7 +190,7 @@ impl Round<'_> {
             for mut entrant in ready {
                 let name = entrant.who.name;
                 self.progress.say(format!("{}: run {run} of {}, {name}", self.case, self.plan.runs));
-                match entrant.run(self.plan.window) {
+                match entrant.run(self.plan) {
                     Ok(()) => going.push(entrant),
                     Err(error) => lines.push(self.skipped(name, error)?),
                 }

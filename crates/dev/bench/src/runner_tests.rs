@@ -80,7 +80,7 @@ fn pretender(name: &'static str, diary: &Diary, values: &[f64]) -> Contender {
 }
 
 fn run(contenders: &[&Contender], alone: bool) -> Vec<Line> {
-    let plan = Plan { runs: 3, window: Duration::ZERO, warm_up: Duration::ZERO };
+    let plan = Plan { runs: 3, window: Duration::ZERO, warm_up: Duration::ZERO, repeats: 5 };
     run_case(&sample(None).case, contenders, alone, &[0], plan, &Progress::new(1)).expect("no interrupt")
 }
 
@@ -189,7 +189,7 @@ fn sessions_go_on() {
         },
     );
     let other = pretender("other", &Diary::default(), &[1.0]);
-    let plan = Plan { runs: 1, window: Duration::ZERO, warm_up: Duration::ZERO };
+    let plan = Plan { runs: 1, window: Duration::ZERO, warm_up: Duration::ZERO, repeats: 5 };
     let mut held = HeldSessions::default();
     let steps = [("touched", &turning, 1), ("touched", &turning, 1), ("untouched", &turning, 2)];
     let more = [("touched", &turning, 2), ("touched", &other, 2), ("touched", &turning, 3)];
