@@ -173,11 +173,12 @@ pub fn run(options: &Papers, out: &mut dyn Write) -> Result<bool> {
     Ok(broken.is_empty())
 }
 
-/// Measures all that is not there; once more what was disturbed.
+/// Measures all that is not there; once more what was disturbed, where disturbed runs are repeated.
 fn measure_all(all: &mut [FigureResults], peers: &[Contender], plan: Plan, out: &mut dyn Write) -> Result<()> {
     let cpus = pin::choose(&[], 2)?;
     let _guard = interrupt::Guard::install()?;
-    for about in ["to measure", "to measure again, as other work disturbed them"] {
+    let again = (plan.repeats > 0).then_some("to measure again, as other work disturbed them");
+    for about in std::iter::once("to measure").chain(again) {
         let mut todo = Vec::new();
         for (number, one) in all.iter().enumerate() {
             let left = steps(one.figure)?.into_iter().filter(|step| !one.kept.has(&step.case));
