@@ -22,6 +22,7 @@ use switch::Switch;
 
 use super::*;
 use crate::sys::machine::{Image, LIMIT, Machine, MachineSpec, netmap_qemu};
+use crate::sys::worker::READY;
 
 /// The host's end.
 const HOST: &str = "10.1.0.1";
@@ -110,7 +111,6 @@ stty -echo </dev/ttyS0
 for i in $(seq 100); do [ $(cat /sys/class/net/eth0/carrier) = 1 ] && break; sleep 0.1; done
 busybox arp -i eth0 -s {SINK} 02:00:00:00:00:09
 export NETVALE_BENCH_WORKER='{{"role":"guest-agent","core":0,"counters":"","arguments":null}}'
-echo agent: ready
 netvale-bench worker </dev/ttyS0
 "#
     )
@@ -190,7 +190,7 @@ impl HostEnd {
         let spec =
             MachineSpec { cores, script: script(interface, number), devices, emulator, ..MachineSpec::default() };
         let machine = Machine::boot(image, hub, &spec)?;
-        machine.child().expect("agent: ready", LIMIT)?;
+        machine.child().expect(READY, LIMIT)?;
         if self.switch.is_none() && self.tap != TAP {
             onto_bridge(hub, &self.tap(number))?;
         }
