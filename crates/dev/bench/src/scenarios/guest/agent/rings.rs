@@ -7,6 +7,8 @@ use crate::scenarios::guest::interface::mac;
 
 /// The kernel's table of stations.
 const STATIONS: &str = "/proc/net/arp";
+/// The longest wait for the host's answer.
+const ANSWERED: Duration = Duration::from_secs(2);
 
 /// Bytes of a virtio-net header.
 pub const HEADER: u32 = 12;
@@ -34,14 +36,38 @@ fn with_header(hdr_len: u32, frame: Vec<u8>) -> Vec<u8> {
 fn ethernet_address(table: &str, station: &str) -> Option<[u8; 6]> {
     let line = table.lines().find(|line| line.split_whitespace().next() == Some(station))?;
     let bytes = line.split_whitespace().nth(3)?.split(':').map(|byte| u8::from_str_radix(byte, 16).ok());
-    bytes.collect::<Option<Vec<_>>>()?.try_into().ok()
+    // One that has not answered yet has no address.
+    bytes.collect::<Option<Vec<_>>>()?.try_into().ok().filter(|address| *address != [0; 6])
 }
 
-/// Frames to a station that was talked to before: first line written.
+/// A guest's address is known; its stack would not answer while its interface is a program's.
+fn station(to: &str) -> Result<[u8; 6]> {
+    match to {
+        SINK => Ok(SINK_MAC),
+        HOST => host_address(),
+        _ => Ok(mac(PEER)),
+    }
+}
+
+/// The kernel asks the host for its address again after each program that had the interface.
+fn host_address() -> Result<[u8; 6]> {
+    let asking = socket((HOST, DISCARD))?;
+    let end = Instant::now() + ANSWERED;
+    loop {
+        // The kernel asks when it has something to send.
+        let _ = asking.send(&[]);
+        let table = std::fs::read_to_string(STATIONS).map_err(BenchError::io(format!("reading {STATIONS}")))?;
+        match ethernet_address(&table, HOST) {
+            Some(address) => return Ok(address),
+            None if Instant::now() < end => std::thread::sleep(PAUSE),
+            None => return Err(refused(&format!("{STATIONS} has no {HOST}"))),
+        }
+    }
+}
+
+/// Frames to a station: first line written.
 pub fn send(bytes: usize, hdr_len: u32, to: &str, window: Duration) -> Result<Done> {
-    let table = std::fs::read_to_string(STATIONS).map_err(BenchError::io(format!("reading {STATIONS}")))?;
-    let station = ethernet_address(&table, to).ok_or_else(|| refused(&format!("{STATIONS} has no {to}")))?;
-    let frame = with_header(hdr_len, raw_frame(station, mac(GUEST), bytes));
+    let frame = with_header(hdr_len, raw_frame(station(to)?, mac(GUEST), bytes));
     let mut port = open(hdr_len)?;
     during(window, || {
         if port.tx().iter().all(|ring| ring.space() == 0) {
@@ -80,12 +106,16 @@ pub fn take(hdr_len: u32, window: Duration) -> Result<Done> {
 mod tests {
     use super::*;
 
-    /// Objective: a station's address is found in the kernel's table, and no other one's.
+    /// Objective: a station's address is found in the kernel's table, and no other one's, nor that of one that does not
+    /// answer.
     #[test]
     fn addresses() {
         let table = "IP address       HW type     Flags       HW address            Mask     Device\n\
-                     10.1.0.1         0x1         0x2         02:00:00:00:00:0a     *        eth0\n";
+                     10.1.0.1         0x1         0x2         02:00:00:00:00:0a     *        eth0\n\
+                     10.1.0.3         0x1         0x0         00:00:00:00:00:00     *        eth0\n";
         assert_eq!(ethernet_address(table, "10.1.0.1"), Some([2, 0, 0, 0, 0, 10]));
-        assert_eq!(ethernet_address(table, "10.1.0.2"), None);
+        for unknown in ["10.1.0.2", "10.1.0.3"] {
+            assert_eq!(ethernet_address(table, unknown), None, "{unknown}");
+        }
     }
 }
