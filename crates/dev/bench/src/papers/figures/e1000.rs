@@ -261,8 +261,8 @@ pub const OUT_TWO: Figure = Figure {
     title: "An e1000 from a guest with two processors to the host",
     about: "As 2.1, where a second processor takes interrupts while the first one sends.",
     here: TWO_CPUS,
-    see: "BASE gains most by the second processor, as it no longer stops sending for each interrupt; exits a packet \
-        stay in their order.",
+    see: "BASE gains most by the second processor, as it no longer stops sending for each interrupt; the status block \
+        has by far the fewest exits a packet here, too.",
     runs: &[Run {
         scenario: "e1000",
         variants: &["udp-small-tap-2cpus", "udp-large-tap-2cpus", "tcp-2cpus", "tcp-wide-2cpus", "tcp-rr-2cpus"],

@@ -14,6 +14,10 @@ const ANSWERED: Duration = Duration::from_secs(2);
 pub const HEADER: u32 = 12;
 /// Frames a sync.
 const BATCH: u32 = 256;
+/// The longest wait for the first frame: its sender opens its rings meanwhile.
+const FIRST: Duration = Duration::from_secs(5);
+/// What programs send: frames of their own, and datagrams. Kernels send other things, too.
+const KINDS: [[u8; 2]; 2] = [[0x88, 0xb5], [8, 0]];
 /// The longest wait for frames or for room, after which the program looks whether its time is up.
 const PATIENCE: Duration = Duration::from_millis(20);
 
@@ -80,7 +84,24 @@ pub fn send(bytes: usize, hdr_len: u32, to: &str, window: Duration) -> Result<Do
     })
 }
 
-/// Frames that come: slots only.
+/// Waits for a program's frame.
+fn await_first(port: &mut Port, hdr_len: u32) -> Result<()> {
+    let end = Instant::now() + FIRST;
+    let mut frame = [0; 2048];
+    let kind = hdr_len as usize + 12;
+    while Instant::now() < end {
+        let ring = port.rx().first_mut().ok_or_else(|| refused(&"no ring"))?;
+        let _ = ring.sync();
+        match ring.recv(&mut frame) {
+            Some(_) if KINDS.iter().any(|known| frame[kind..kind + 2] == *known) => break,
+            Some(_) => {}
+            None => _ = port.wait(Interest::Rx, Some(PATIENCE)).map_err(|e| refused(&e))?,
+        }
+    }
+    Ok(())
+}
+
+/// Frames that come, from the first one on: slots only.
 pub fn take(hdr_len: u32, window: Duration) -> Result<Done> {
     let own = std::fs::read_to_string("/sys/class/net/eth0/address").map_err(BenchError::io("reading the address"))?;
     let own: Mac = own.trim().parse().map_err(|_| BenchError::unreadable("the kernel", "the address", &own))?;
@@ -90,6 +111,7 @@ pub fn take(hdr_len: u32, window: Duration) -> Result<Done> {
     port.tx().first_mut().ok_or_else(|| refused(&"no ring"))?.send(&hello);
     port.sync();
     println!("taking");
+    await_first(&mut port, hdr_len)?;
     during(window, || {
         let ring = port.rx().first_mut().ok_or_else(|| refused(&"no ring"))?;
         let _ = ring.sync();
