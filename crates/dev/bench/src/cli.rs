@@ -1,6 +1,6 @@
 //! The command line of `netvale-bench`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -127,12 +127,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
             cost::count(&path, batch)?;
             true
         }
-        Some(Command::Man { dir }) => {
-            let at = dir.display().to_string();
-            let written = std::fs::create_dir_all(&dir).and_then(|()| clap_mangen::generate_to(Cli::command(), dir));
-            written.map_err(|source| BenchError::Io { what: at, source })?;
-            true
-        }
+        Some(Command::Man { dir }) => man(&dir).map(|()| true)?,
         None if cli.list => {
             options::list(out)?;
             true
@@ -140,6 +135,11 @@ fn run(cli: Cli) -> Result<ExitCode> {
         None => options::run(&cli.options, out)?,
     };
     Ok(if worked { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn man(dir: &Path) -> Result<()> {
+    let written = std::fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(Cli::command(), dir));
+    written.map_err(BenchError::io(dir.display().to_string()))
 }
 
 /// Says what failed and what to do next.

@@ -1,4 +1,4 @@
-//! What was measured for a figure so far: a file of lines, each a case with its results, which survives an interruption.
+//! What was measured for a figure so far: a file of lines, each a case with its results. It survives an interruption.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;

@@ -201,8 +201,8 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::copy(from, to).map(drop).map_err(BenchError::io("copying into a guest"))
 }
 
-/// The root file system with the script, our drivers, the kernel's generator, this program and what else the machine has:
-/// the kernel takes archives one behind the other.
+/// The root file system with the script, our drivers, the kernel's generator, this program and what else the machine
+/// has: the kernel takes archives one behind the other.
 fn initrd(image: &Image, spec: &MachineSpec, dir: &Path) -> Result<PathBuf> {
     let own = dir.join("root");
     let more = own.join("more");

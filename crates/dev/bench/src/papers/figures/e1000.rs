@@ -64,7 +64,7 @@ pub const OUT: Figure = Figure {
         are the bound, so that only ratios to BASE compare, and what is counted a packet. itr 100 is 102 µs here, not \
         25, as an emulated processor takes that long for a few packets; one row has 25 µs. TCP has 64 KiB under way \
         at most, TCPw, whose writes are of 16 KiB, 1 MiB. TSO, which the paper has off, is as each driver has it.",
-    see: "What each variant saves is register accesses and interrupts, also where the guest's own stack hides it in the \
+    see: "What each variant saves is register accesses and interrupts, also where the guest's stack hides it in the \
         rate. Send Combining pays an interrupt, of three accesses, for the packets that came meanwhile: it saves \
         accesses only where a guest sends more than four in that time, as the paper's did, and the played ones of 2.4.",
     runs: &[Run {
@@ -179,7 +179,7 @@ pub const BETWEEN: Figure = Figure {
             "qemu-e1000-netmap",
             "qemu-virtio-netmap",
         ],
-        setup: 6,
+        setup: 4,
     }],
     tables: &[Table {
         title: "",
@@ -340,7 +340,7 @@ pub const PKT_GEN: Figure = Figure {
             "netmap-large-between-2cpus",
         ],
         peers: &[],
-        setup: 6,
+        setup: 2,
     }],
     tables: &[
         pkt_gen!(
@@ -402,7 +402,7 @@ pub const BRIDGED: Figure = Figure {
             "tcp-rr-bridged-2cpus",
         ],
         peers: &["netvale-base", "netvale-itr", "netvale-itr-sc", "netvale-csb", "qemu-e1000"],
-        setup: 6,
+        setup: 4,
     }],
     tables: &[Table {
         title: "",

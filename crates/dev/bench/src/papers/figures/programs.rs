@@ -83,7 +83,7 @@ pub const PARTS_OF_SENDING: Figure = Figure {
         scenario: "parts",
         variants: &["send"],
         peers: &["udp-sendto", "udp-sendmmsg", "af-packet", "netvale-vale", "netvale-pipe"],
-        setup: 15,
+        setup: 10,
     }],
     tables: &[
         Table {

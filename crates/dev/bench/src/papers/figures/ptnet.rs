@@ -45,7 +45,7 @@ pub const ROUND_TRIPS: Figure = Figure {
     here: EMULATED,
     see: "A round trip takes four wake-ups whatever the interface is; what an interface adds to them is what \
         differs, and copies matter only for long messages.",
-    runs: &[Run { scenario: "pairs", variants: &["tcp-rr-between", "udp-rr-between"], peers: PAIR_PEERS, setup: 40 }],
+    runs: &[Run { scenario: "pairs", variants: &["tcp-rr-between", "udp-rr-between"], peers: PAIR_PEERS, setup: 2 }],
     tables: &[
         Table {
             title: "TCP, thousand a second",
@@ -72,7 +72,7 @@ pub const STREAM: Figure = Figure {
     about: "TCP_STREAM. Printed: ptnet 20 Gbit/s, virtio-net with vhost-net 26.",
     here: EMULATED,
     see: "The paper lost here to vhost-net, which copies once less.",
-    runs: &[Run { scenario: "pairs", variants: &["tcp-between"], peers: PAIR_PEERS, setup: 40 }],
+    runs: &[Run { scenario: "pairs", variants: &["tcp-between"], peers: PAIR_PEERS, setup: 15 }],
     tables: &[Table {
         title: "",
         columns: &[Column::of("Mbit/s", "tcp-between", Reading::Mbits)],
@@ -95,7 +95,7 @@ pub const DATAGRAMS: Figure = Figure {
         all sizes.",
     here: EMULATED,
     see: "A message costs a system call and a way through the stack, so that the rate grows with its size.",
-    runs: &[Run { scenario: "pairs", variants: &["udp-messages-between"], peers: PAIR_PEERS, setup: 40 }],
+    runs: &[Run { scenario: "pairs", variants: &["udp-messages-between"], peers: PAIR_PEERS, setup: 3 }],
     tables: &[Table { title: "Mbit/s", columns: UDP_MESSAGES, rows: PAIRS, base: Some("netvale-vhost"), facts: &[] }],
     missing: &[],
 };
@@ -116,7 +116,7 @@ pub const PKTGEN: Figure = Figure {
         of the driver are the bound. One packet is sent over and over, so that making it is not measured.",
     see: "A driver notifies the host once a burst, so that the rate grows with the burst where notifications cost \
         something, and is flat where the host is awake all the time and needs none.",
-    runs: &[Run { scenario: "pktgen", variants: &["pktgen"], peers: PAIR_PEERS, setup: 15 }],
+    runs: &[Run { scenario: "pktgen", variants: &["pktgen"], peers: PAIR_PEERS, setup: 2 }],
     tables: &[Table {
         title: "Thousand frames a second",
         columns: &[
@@ -152,7 +152,7 @@ pub const PROGRAMS: Figure = Figure {
     see: "As in the paper, the header costs a small part of the rate.",
     runs: &[
         Run { scenario: "ptnet", variants: &["guests-header", "guests"], peers: &[], setup: 2 },
-        Run { scenario: "pairs", variants: &["netmap-header-between", "netmap-between"], peers: &[], setup: 40 },
+        Run { scenario: "pairs", variants: &["netmap-header-between", "netmap-between"], peers: &[], setup: 6 },
     ],
     tables: &[
         Table {

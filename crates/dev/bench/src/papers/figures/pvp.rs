@@ -165,7 +165,7 @@ pub const BOOTED: Figure = Figure {
         scenario: "pvp-booted",
         variants: &["mac mergeable", "mac non-mergeable"],
         peers: &["dpdk-pvp"],
-        setup: 25,
+        setup: 15,
     }],
     tables: &[Table {
         title: "",
