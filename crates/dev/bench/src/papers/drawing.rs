@@ -101,8 +101,13 @@ fn row_of(table: &Table, row: &TableRow, columns: &[PlotColumn<'_>], kept: &Kept
         marks.extend(published.map(|(value, base)| (one.at, value / base)));
     }
     let is_ours = row.contender == "netvale";
-    let name = row.name.split([',', ';', '(']).next().unwrap_or_default().trim().to_owned();
+    let name = legend(row.name).to_owned();
     (!points.is_empty() || !marks.is_empty()).then_some(Series { name, is_ours, points, marks })
+}
+
+/// What a row is called where there is little room.
+fn legend(name: &str) -> &str {
+    name.split([',', ';', '(']).next().unwrap_or_default().trim()
 }
 
 /// What figures are divided by: ours, and published ones.
@@ -140,6 +145,17 @@ mod tests {
 
     const PUBLISHED: PrintedRow = PrintedRow { name: "itr 0 BASE", values: &[Some(30.0), Some(30.0)] };
     const OTHER: PrintedRow = PrintedRow { name: "itr 100", values: &[Some(82.0), Some(82.0)] };
+
+    /// Objective: rows of a table can be told apart in its plot's legend.
+    #[test]
+    fn legends() {
+        for (figure, table) in ALL.iter().flat_map(|figure| figure.tables.iter().map(move |table| (figure, table))) {
+            let mut names: Vec<_> = table.rows.iter().map(|row| legend(row.name)).collect();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), table.rows.len(), "{} {}: {names:?}", figure.number, table.title);
+        }
+    }
 
     /// Objective: a table of ratios becomes bars with the published ratios as marks; a figure in a second unit is not
     /// drawn twice, and nothing is drawn where nothing was measured.

@@ -5,7 +5,7 @@
 //! user's cache, where it is looked for.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -170,6 +170,9 @@ impl Machine {
         while text.matches("(qemu)").count() <= commands.len() {
             interrupt::check()?;
             let n = monitor.read(&mut chunk).map_err(failed())?;
+            if n == 0 {
+                return Err(failed()(std::io::Error::from(ErrorKind::UnexpectedEof)));
+            }
             text.push_str(&String::from_utf8_lossy(chunk.get(..n).unwrap_or_default()));
         }
         Ok(())

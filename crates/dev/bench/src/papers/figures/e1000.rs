@@ -44,8 +44,8 @@ const BASE: Option<&str> = Some("netvale-base");
 const SHORT_ITR: TableRow = TableRow::ours("25 µs between interrupts", "netvale-itr-25us");
 const QEMU: TableRow = TableRow::ours("QEMU's own e1000, a TAP", "qemu-e1000");
 const VHOST: TableRow = TableRow::ours("virtio-net, a vhost-user port", "netvale-vhost");
-const NETMAP_E1000: TableRow = TableRow::ours("QEMU's own e1000, its netmap back end", "qemu-e1000-netmap");
-const NETMAP_VIRTIO: TableRow = TableRow::ours("QEMU's own virtio-net, its netmap back end", "qemu-virtio-netmap");
+const NETMAP_E1000: TableRow = TableRow::ours("QEMU's e1000 on its netmap back end", "qemu-e1000-netmap");
+const NETMAP_VIRTIO: TableRow = TableRow::ours("QEMU's virtio-net on netmap", "qemu-virtio-netmap");
 const BEST: TableRow = TableRow::ours("CSB with moderation", "netvale");
 
 /// What two processors are here.

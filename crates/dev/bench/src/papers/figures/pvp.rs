@@ -23,19 +23,19 @@ const MAC: &[Column] = &[
 
 /// The rows of both.
 const PVP: &[TableRow] = &[
-    TableRow::ours("DPDK's vhost, DPDK's driver", "dpdk-pvp"),
-    TableRow::ours("netvale's vhost, DPDK's driver", "netvale"),
-    TableRow::ours("netvale's vhost, netvale's driver", "netvale-both"),
+    TableRow::ours("DPDK's vhost with its driver", "dpdk-pvp"),
+    TableRow::ours("netvale's vhost with DPDK's driver", "netvale"),
+    TableRow::ours("netvale's vhost with its driver", "netvale-both"),
 ];
 
 const PVP_PEERS: &[&str] = &["dpdk-pvp", "netvale-both"];
 
 /// DPDK's releases, and netvale under the system's.
 const RELEASES: &[TableRow] = &[
-    TableRow::ours("DPDK's vhost and driver, Debian 12", "dpdk-pvp"),
-    TableRow::ours("the same, Debian 13 (trixie)", "dpdk-pvp-trixie"),
-    TableRow::ours("the same, Debian's development release (sid)", "dpdk-pvp-sid"),
-    TableRow::ours("netvale's vhost, DPDK's driver of Debian 12", "netvale"),
+    TableRow::ours("DPDK of Debian 12, vhost and driver", "dpdk-pvp"),
+    TableRow::ours("DPDK of Debian 13 (trixie), vhost and driver", "dpdk-pvp-trixie"),
+    TableRow::ours("DPDK of Debian sid, vhost and driver", "dpdk-pvp-sid"),
+    TableRow::ours("netvale's vhost, with DPDK's driver of Debian 12", "netvale"),
 ];
 
 /// Who stands between an interface and the guest.
