@@ -7,7 +7,7 @@ NETVALE := $(TARGET)/release/netvale
 BENCH   := $(TARGET)/release/netvale-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-bench deb rpm static image dist publish-check demo test test-system test-long check docs bench fuzz fuzz-asan fuzz-coverage soak fmt install clean
+.PHONY: help build build-bench deb rpm static image dist publish-check demo test test-system test-long check docs bench papers fuzz fuzz-asan fuzz-coverage soak fmt install clean
 
 help: ## list the targets
 	@echo "netvale: make TARGET"
@@ -72,6 +72,9 @@ bench: ## measure against the peers, then write the report
 	@$(MAKE) --no-print-directory build build-bench
 	@$(BENCH) pipe vale tap latency idle compat --against all --save $(TARGET)/bench.jsonl
 	@$(BENCH) report $(TARGET)/bench.jsonl --out $(TARGET)/bench-report
+
+papers: ## run the papers' experiments (root, 90 minutes; goes on where it was interrupted), and write docs/papers.md
+	@scripts/papers.sh
 
 fuzz: ## fuzz every target for FUZZ_SECONDS (default 60) each
 	@scripts/install-deps.sh test-long

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # guest-image.sh: makes what guests of the tests boot from, once, and prints the folder it is in: `vmlinux` (uncompressed: it boots in half
 # the time), `vmlinuz` (for boot loaders), `base.cpio.gz` (busybox, virtio modules, an /init that runs /script), and
-# in `more`, `netem` and `cards` modules that only some guests need.
+# in `more`, `netem`, `cards`, `pktgen` and `uio` modules that only some guests need.
 #
 # The kernel is Debian's own package, only unpacked, never installed. Needs the packages busybox-static, cpio, kmod, lz4, zstd, xz-utils.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 # Changes whenever what is made changes.
-recipe=9
+recipe=10
 meta=linux-image-amd64
 package=$(apt-cache depends "$meta" 2>/dev/null | sed -n 's/^ *Depends: \(linux-image-[0-9].*-amd64\)$/\1/p' | sed -n 1p)
 if [ -z "$package" ]; then
@@ -73,6 +73,8 @@ modules root/modules virtio_net virtio_pci e1000 af_packet
 modules more vfio-pci vfio_iommu_type1 tun 8021q bridge
 modules netem veth sch_netem
 modules cards e1000e igb
+modules pktgen pktgen
+modules uio uio_pci_generic
 
 cat >root/init <<'INIT'
 #!/bin/sh
@@ -92,7 +94,7 @@ chmod 755 root/init
 (cd root && find . | sort | cpio -o -H newc --quiet) | gzip -1 >base.cpio.gz
 
 mkdir -p "$image"
-mv vmlinux base.cpio.gz more netem cards "$image/"
+mv vmlinux base.cpio.gz more netem cards pktgen uio "$image/"
 cp "tree/boot/vmlinuz-$release" "$image/vmlinuz"
 touch "$image/done"
 echo "$image"

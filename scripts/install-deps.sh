@@ -114,7 +114,10 @@ packages_bench() {
     packages_demo
     cat <<'LIST'
 dpdk-dev|peer: testpmd with net_ring, memif and vhost
+debootstrap|unpacks newer DPDKs to measure beside (scripts/newer-dpdk.sh)
 openvswitch-switch-dpdk|peer: OVS-DPDK between vhost-user ports
+linux-perf|samples where a frame's time goes (perf)
+binutils|says where in the source that is (addr2line)
 LIST
 }
 

@@ -1,6 +1,6 @@
 //! The command line of `netvale-bench`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -10,6 +10,7 @@ use crate::cost;
 use crate::error::{BenchError, Result};
 use crate::measure::Measure;
 use crate::options::{self, Options};
+use crate::papers::{self, Papers};
 use crate::scenarios;
 use crate::sys::worker;
 
@@ -67,6 +68,11 @@ enum Command {
         json: bool,
     },
 
+    /// Run the papers' experiments, and write a page with their figures and ours.
+    ///
+    /// What was measured is kept, so that it may be interrupted.
+    Papers(Papers),
+
     /// Count the instructions that a frame costs on each path, and hold them against the budgets. Needs valgrind.
     ///
     /// Exit code 1 when a path costs over 2 % more than its budget.
@@ -115,17 +121,13 @@ fn run(cli: Cli) -> Result<ExitCode> {
             let builds = [Build::at(&old)?, Build::at(&new)?];
             ab::run(&builds, &measure, json, out)?.iter().all(|pair| pair.is_within(tolerance))
         }
+        Some(Command::Papers(options)) => papers::run(&options, out)?,
         Some(Command::Cost { paths, budgets, update }) => cost::run(&paths, &budgets, update, out)?,
         Some(Command::Count { path, batch }) => {
             cost::count(&path, batch)?;
             true
         }
-        Some(Command::Man { dir }) => {
-            let at = dir.display().to_string();
-            let written = std::fs::create_dir_all(&dir).and_then(|()| clap_mangen::generate_to(Cli::command(), dir));
-            written.map_err(|source| BenchError::Io { what: at, source })?;
-            true
-        }
+        Some(Command::Man { dir }) => man(&dir).map(|()| true)?,
         None if cli.list => {
             options::list(out)?;
             true
@@ -133,6 +135,11 @@ fn run(cli: Cli) -> Result<ExitCode> {
         None => options::run(&cli.options, out)?,
     };
     Ok(if worked { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn man(dir: &Path) -> Result<()> {
+    let written = std::fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(Cli::command(), dir));
+    written.map_err(BenchError::io(dir.display().to_string()))
 }
 
 /// Says what failed and what to do next.

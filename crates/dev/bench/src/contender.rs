@@ -77,6 +77,8 @@ pub(crate) use contenders;
 pub type Facts = Vec<(String, String)>;
 /// Measures for about so long.
 pub type Measurement = Box<dyn FnMut(Duration) -> Result<Sample>>;
+/// Turns a set-up to another case. Returns whether it can measure that one, too.
+type Turning = Box<dyn FnMut(&Case) -> bool>;
 
 /// A set-up that can be measured again and again. Dropping it takes down all that it started, also on failure.
 ///
@@ -86,6 +88,7 @@ pub struct Session {
     // Dropped in this order.
     measuring: Measurement,
     check: Option<Box<dyn Fn() -> Result<()>>>,
+    turning: Option<Turning>,
     parts: Parts,
     kept: Vec<Box<dyn Any>>,
     /// A description of how the cores are used.
@@ -105,7 +108,25 @@ impl Session {
     ) -> Self {
         let cores = cores.into();
         let measuring = Box::new(measuring);
-        Self { measuring, check: None, parts: Vec::new(), kept: Vec::new(), cores, touched, facts: Vec::new() }
+        let parts = Vec::new();
+        let kept = Vec::new();
+        Self { measuring, check: None, turning: None, parts, kept, cores, touched, facts: Vec::new() }
+    }
+
+    /// One that can measure other cases without being set up anew, which takes long: those that `turning` takes.
+    pub fn turning(mut self, turning: impl FnMut(&Case) -> bool + 'static) -> Self {
+        self.turning = Some(Box::new(turning));
+        self
+    }
+
+    /// Turns it to another case, while it is idle. Returns whether it can measure that one, too.
+    pub fn turn(&mut self, case: &Case) -> bool {
+        self.turning.as_mut().is_some_and(|turn| turn(case))
+    }
+
+    /// Whether there are other cases that it can measure.
+    pub fn can_turn(&self) -> bool {
+        self.turning.is_some()
     }
 
     /// Stopped between measurements, after the parts before it.

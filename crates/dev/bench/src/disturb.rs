@@ -149,13 +149,12 @@ fn process_ticks(pid: u32) -> u64 {
 /// their pid for good, so they are looked up once.
 fn ksoftirqd() -> impl Iterator<Item = u32> {
     static PIDS: std::sync::OnceLock<Vec<u32>> = std::sync::OnceLock::new();
-    PIDS.get_or_init(|| {
-        processes()
-            .filter(|pid| comm(&format!("/proc/{pid}")).is_some_and(|name| name.starts_with("ksoftirqd")))
-            .collect()
-    })
-    .iter()
-    .copied()
+    PIDS.get_or_init(|| processes_named("ksoftirqd")).iter().copied()
+}
+
+/// The processes, the kernel's threads included, whose name starts so.
+pub fn processes_named(prefix: &str) -> Vec<u32> {
+    processes().filter(|pid| comm(&format!("/proc/{pid}")).is_some_and(|name| name.starts_with(prefix))).collect()
 }
 
 fn processes() -> impl Iterator<Item = u32> {

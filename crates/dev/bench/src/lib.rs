@@ -11,6 +11,7 @@
 //! | `peers/` | those we are compared with, one file each |
 //! | `sys/` | child processes, namespaces, hugepages, pinned threads: all taken down on drop |
 //! | `report/` | Markdown and SVG |
+//! | `papers/` | the papers' experiments, and the page with their figures and ours |
 
 mod ab;
 mod case;
@@ -25,6 +26,7 @@ mod frames;
 mod interrupt;
 mod measure;
 mod options;
+mod papers;
 mod peers;
 mod pin;
 mod prelude;

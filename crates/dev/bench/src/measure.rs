@@ -6,6 +6,9 @@ use clap::Args;
 
 use crate::error::{BenchError, Result};
 
+/// The number of times that a disturbed run is repeated where figures are to be published.
+const REPEATS: usize = 5;
+
 /// The cases to measure, and the number of runs.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Measure {
@@ -55,10 +58,12 @@ pub struct Plan {
     pub window: Duration,
     /// Length of the warm-up run that does not count.
     pub warm_up: Duration,
+    /// The number of times that a disturbed run is repeated before it is kept and marked.
+    pub repeats: usize,
 }
 
 impl Measure {
-    /// The runs; `quick`: at most three of a quarter of a second, to see that all works.
+    /// The runs; `quick`: at most three of a quarter of a second, none of them repeated, to see that all works.
     pub fn plan(&self, quick: bool) -> Result<Plan> {
         if self.runs == 0 || !(self.seconds > 0.0 && self.seconds <= 3600.0) {
             return Err(BenchError::Usage("--runs must be at least 1 and --seconds above 0, at most 3600".into()));
@@ -66,9 +71,9 @@ impl Measure {
         let window = Duration::from_secs_f64(self.seconds);
         if quick {
             let quarter = Duration::from_millis(250);
-            return Ok(Plan { runs: self.runs.min(3), window: window.min(quarter), warm_up: quarter / 2 });
+            return Ok(Plan { runs: self.runs.min(3), window: window.min(quarter), warm_up: quarter / 2, repeats: 0 });
         }
-        Ok(Plan { runs: self.runs, window, warm_up: window.min(Duration::from_millis(500)) })
+        Ok(Plan { runs: self.runs, window, warm_up: window.min(Duration::from_millis(500)), repeats: REPEATS })
     }
 
     /// Whether a variant is asked for, where these are all. A text that is some variant's whole name stands for that

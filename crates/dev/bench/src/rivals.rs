@@ -2,11 +2,11 @@
 
 use crate::contender::Contender;
 use crate::peers::{af_packet, bridge, dpdk, eventfd, iperf, kernel_vxlan, ovs, ovs_vxlan, udp};
-use crate::scenarios::{compat, copy, e1000, fairness, guest, nic, ptnet, vhost};
+use crate::scenarios::{compat, copy, e1000, fairness, filter, generators, guest, nic, parts, ptnet, vhost};
 
 /// Every peer there is, best known first. A case takes those that [`Contender::fits`].
 pub fn all() -> Vec<Contender> {
-    let kinds: [fn() -> Vec<Contender>; 19] = [
+    let kinds: &[fn() -> Vec<Contender>] = &[
         copy::peers,
         dpdk::peers,
         ovs::peers,
@@ -20,14 +20,19 @@ pub fn all() -> Vec<Contender> {
         compat::peers,
         vhost::peers,
         nic::peers,
+        generators::peers,
+        parts::peers,
+        filter::peers,
         ptnet::peers,
         e1000::players,
         guest::peers,
+        guest::pairs::peers,
+        guest::pktgen::peers,
         fairness::peers,
         ptnet::virtio,
         e1000::booted,
     ];
-    kinds.into_iter().flat_map(|peers| peers()).collect()
+    kinds.iter().flat_map(|peers| peers()).collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Measures one case: warm-up of everybody, then run by run, ours and each peer in turn.
 //!
 //! Interleaving makes slow changes of the machine (clock, neighbours, memory) meet all contenders alike. Sessions exist
-//! at the same time but only one is awake.
+//! at the same time but only one is awake. Those that take long to set up may go on with the next case.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,8 +17,6 @@ use crate::record::{Against, Line, Record, Skipped};
 use crate::stats::Summary;
 use crate::{crowd, interrupt};
 
-/// The number of times that a disturbed run is repeated before it is kept and marked.
-const REPEATS: usize = 5;
 /// The percentiles that records keep of a distribution.
 const PERCENTILES: [f64; 12] = [1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0];
 
@@ -36,13 +34,13 @@ struct Entrant<'a> {
 
 impl Entrant<'_> {
     /// One run, repeated while it is disturbed; of several attempts the least disturbed one counts.
-    fn run(&mut self, window: Duration) -> Result<()> {
-        let mut best = self.attempt(window)?;
-        for _ in 0..REPEATS {
+    fn run(&mut self, plan: Plan) -> Result<()> {
+        let mut best = self.attempt(plan.window)?;
+        for _ in 0..plan.repeats {
             if !best.disturbance.spoils() {
                 break;
             }
-            let next = self.attempt(window)?;
+            let next = self.attempt(plan.window)?;
             if next.disturbance.score() < best.disturbance.score() {
                 best = next;
             }
@@ -97,13 +95,51 @@ pub fn run_case(
     plan: Plan,
     progress: &Progress,
 ) -> Result<Vec<Line>> {
+    run_next(case, contenders, &mut HeldSessions::default(), alone, cpus, plan, progress)
+}
+
+/// The same with the sessions that an earlier case left, as far as they can measure this one; what can go on is left
+/// for the next one.
+pub fn run_next(
+    case: &Case,
+    contenders: &[&Contender],
+    held: &mut HeldSessions,
+    alone: bool,
+    cpus: &[usize],
+    plan: Plan,
+    progress: &Progress,
+) -> Result<Vec<Line>> {
     let round = Round { case, cpus, plan, progress };
-    let (mut lines, ready) = round.set_up(contenders)?;
+    held.turn(case, contenders);
+    let (mut lines, ready) = round.set_up(contenders, held)?;
     let done = round.run_all(ready, &mut lines)?;
     // Without netvale's side the peers' figures are still worth having, but without a ratio.
     let first_left = contenders.first().map(|who| who.name) != done.first().map(|entrant| entrant.who.name);
     lines.extend(records(case, &done, alone || first_left)?.into_iter().map(|record| Line::Record(Box::new(record))));
+    held.keep(done);
     Ok(lines)
+}
+
+/// Sessions that are idle until the next case, each with its contender's name.
+#[derive(Default)]
+pub struct HeldSessions(Vec<(&'static str, Session)>);
+
+impl HeldSessions {
+    /// Turns to the case all that can measure it, and takes down the others.
+    fn turn(&mut self, case: &Case, contenders: &[&Contender]) {
+        let takes_part = |name: &str| contenders.iter().any(|who| who.name == name);
+        self.0.retain_mut(|(name, session)| takes_part(name) && session.turn(case));
+    }
+
+    fn take(&mut self, name: &str) -> Option<Session> {
+        let at = self.0.iter().position(|(known, _)| *known == name)?;
+        Some(self.0.swap_remove(at).1)
+    }
+
+    fn keep(&mut self, entrants: Vec<Entrant<'_>>) {
+        let left = entrants.into_iter().filter(|entrant| entrant.session.can_turn());
+        self.0.extend(left.map(|entrant| (entrant.who.name, entrant.session)));
+    }
 }
 
 /// The state that stays the same through one case.
@@ -115,17 +151,36 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    fn set_up<'a>(&self, contenders: &[&'a Contender]) -> Result<(Vec<Line>, Vec<Entrant<'a>>)> {
+    fn set_up<'a>(
+        &self,
+        contenders: &[&'a Contender],
+        held: &mut HeldSessions,
+    ) -> Result<(Vec<Line>, Vec<Entrant<'a>>)> {
         let mut lines = Vec::new();
         let mut ready = Vec::new();
         for &who in contenders {
             self.progress.say(format!("{}: setting up {}", self.case, who.name));
-            match enter(who, self.case, self.cpus, self.plan) {
+            match self.enter(who, held.take(who.name)) {
                 Ok(entrant) => ready.push(entrant),
                 Err(error) => lines.push(self.skipped(who.name, error)?),
             }
         }
         Ok((lines, ready))
+    }
+
+    /// With the session that it has from an earlier case, or a new one.
+    fn enter<'a>(&self, who: &'a Contender, held: Option<Session>) -> Result<Entrant<'a>> {
+        who.available(self.cpus)?;
+        let session = match held {
+            Some(session) => session,
+            None => crowd::beside(self.case, who.start(self.case, self.cpus)?)?,
+        };
+        let values = Vec::new();
+        let shares = Vec::new();
+        let mut entrant =
+            Entrant { who, session, values, latencies: None, shares, disturbed: false, facts: Vec::new() };
+        entrant.attempt(self.plan.warm_up)?;
+        Ok(entrant)
     }
 
     /// All runs, in turn; who fails drops out.
@@ -135,7 +190,7 @@ impl Round<'_> {
             for mut entrant in ready {
                 let name = entrant.who.name;
                 self.progress.say(format!("{}: run {run} of {}, {name}", self.case, self.plan.runs));
-                match entrant.run(self.plan.window) {
+                match entrant.run(self.plan) {
                     Ok(()) => going.push(entrant),
                     Err(error) => lines.push(self.skipped(name, error)?),
                 }
@@ -156,16 +211,6 @@ impl Round<'_> {
         self.progress.note(&format!("{}: {name} skipped: {reason}", self.case.scenario));
         Ok(Line::Skipped(Skipped { scenario: self.case.scenario.clone(), contender: name.to_owned(), skipped: reason }))
     }
-}
-
-fn enter<'a>(who: &'a Contender, case: &Case, cpus: &[usize], plan: Plan) -> Result<Entrant<'a>> {
-    who.available(cpus)?;
-    let session = crowd::beside(case, who.start(case, cpus)?)?;
-    let values = Vec::new();
-    let shares = Vec::new();
-    let mut entrant = Entrant { who, session, values, latencies: None, shares, disturbed: false, facts: Vec::new() };
-    entrant.attempt(plan.warm_up)?;
-    Ok(entrant)
 }
 
 fn records(case: &Case, ready: &[Entrant<'_>], alone: bool) -> Result<Vec<Record>> {

@@ -1,6 +1,6 @@
 //! The runner with contenders that only pretend.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use super::*;
@@ -80,7 +80,7 @@ fn pretender(name: &'static str, diary: &Diary, values: &[f64]) -> Contender {
 }
 
 fn run(contenders: &[&Contender], alone: bool) -> Vec<Line> {
-    let plan = Plan { runs: 3, window: Duration::ZERO, warm_up: Duration::ZERO };
+    let plan = Plan { runs: 3, window: Duration::ZERO, warm_up: Duration::ZERO, repeats: 5 };
     run_case(&sample(None).case, contenders, alone, &[0], plan, &Progress::new(1)).expect("no interrupt")
 }
 
@@ -169,4 +169,34 @@ fn failing_ours_leaves_peers_alone() {
         ("ours", "one", "two")
     );
     assert!(first.against.is_none() && second.against.is_none());
+}
+
+/// Objective: a session goes on with the next case that it can measure; otherwise, and where its contender takes no
+/// part, it is taken down.
+#[test]
+fn sessions_go_on() {
+    let starts = Rc::new(Cell::new(0));
+    let counted = Rc::clone(&starts);
+    let turning = Contender::new(
+        "ours",
+        "pretends",
+        &[ONE],
+        |_| true,
+        move |_, _| {
+            counted.set(counted.get() + 1);
+            let session = Session::new("none", false, |_| Ok(Sample::new(1.0, Disturbance::default())));
+            Ok(session.turning(|case| case.variant == "touched"))
+        },
+    );
+    let other = pretender("other", &Diary::default(), &[1.0]);
+    let plan = Plan { runs: 1, window: Duration::ZERO, warm_up: Duration::ZERO, repeats: 5 };
+    let mut held = HeldSessions::default();
+    let steps = [("touched", &turning, 1), ("touched", &turning, 1), ("untouched", &turning, 2)];
+    let more = [("touched", &turning, 2), ("touched", &other, 2), ("touched", &turning, 3)];
+    for (variant, who, expected) in steps.into_iter().chain(more) {
+        let case = Case { variant: variant.into(), ..sample(None).case };
+        let lines = run_next(&case, &[who], &mut held, false, &[0], plan, &Progress::new(1)).expect("no interrupt");
+        assert_eq!(only_record(&lines).summary.runs, 1);
+        assert_eq!(starts.get(), expected, "{variant}");
+    }
 }

@@ -3,10 +3,12 @@
 pub mod across;
 pub mod af_packet;
 pub mod bridge;
+pub mod datagrams;
 pub mod dpdk;
 pub mod eventfd;
 pub mod iperf;
 pub mod kernel_vxlan;
+pub mod newer_dpdk;
 pub mod open_vswitch;
 pub mod ovs;
 pub mod ovs_vxlan;

@@ -2,6 +2,7 @@
 
 use tempfile::TempDir;
 
+use crate::peers::newer_dpdk::NewerDpdk;
 use crate::prelude::*;
 use crate::sys::hugepages::Hugepages;
 use crate::sys::scratch;
@@ -26,6 +27,7 @@ pub struct Place {
     // Dropped in this order: the mount lies inside the folder.
     _pages: Hugepages,
     folder: TempDir,
+    newer: Option<NewerDpdk>,
 }
 
 impl Place {
@@ -33,7 +35,12 @@ impl Place {
     pub fn new(processes: u64, more: u64) -> Result<Self> {
         let folder = scratch("dpdk")?;
         let pages = Hugepages::reserve(processes * PAGES + more, &folder.path().join("huge"))?;
-        Ok(Self { _pages: pages, folder })
+        Ok(Self { _pages: pages, folder, newer: None })
+    }
+
+    /// For processes of a newer DPDK than the system's.
+    pub fn of(self, newer: NewerDpdk) -> Self {
+        Self { newer: Some(newer), ..self }
     }
 
     /// The folder for sockets and logs.
@@ -84,7 +91,9 @@ impl Arguments<'_> {
         let mut command = self.namespace.map_or_else(|| Command::new(stdbuf), |inside| inside.command(stdbuf));
         // DPDK keeps its sockets and locks below this folder instead of /var/run.
         command.env("RUNTIME_DIRECTORY", place.path());
-        command.args(["-oL", "dpdk-testpmd", "--lcores", &self.lcores(), "--no-pci", "--no-telemetry"]);
+        let program = place.newer.as_ref().map_or_else(|| vec!["dpdk-testpmd".into()], NewerDpdk::testpmd);
+        command.arg("-oL").args(program);
+        command.args(["-v", "--lcores", &self.lcores(), "--no-pci", "--no-telemetry"]);
         command.args(["-m", &MEMORY.to_string(), "--huge-dir", &place.file("huge"), "--file-prefix", self.name]);
         for vdev in self.vdevs {
             command.args(["--vdev", vdev]);
@@ -107,6 +116,7 @@ impl Arguments<'_> {
 pub struct Testpmd {
     child: Child,
     threads: Vec<(u32, u32)>,
+    release: Option<String>,
 }
 
 impl Testpmd {
@@ -114,14 +124,22 @@ impl Testpmd {
     pub fn start(arguments: &Arguments<'_>, place: &Place, commands: &[&str]) -> Result<Rc<Self>> {
         let log = place.path().join(format!("{}.log", arguments.name));
         let child = Child::spawn(arguments.command(place), &log)?;
-        child.expect(PROMPT, START_LIMIT).map_err(|error| match error {
+        let said = child.expect(PROMPT, START_LIMIT).map_err(|error| match error {
             BenchError::Silent { output, .. } => failed(&output, &log),
             other => other,
         })?;
         let threads = threads_named(child.pid(), &["lcore-worker", "rte-worker", "dpdk-worker"]);
-        let this = Self { child, threads };
+        // Newer releases say it where they report errors.
+        let errors = std::fs::read_to_string(&log).unwrap_or_default();
+        let release = parse_release(&said).or_else(|| parse_release(&errors)).map(str::to_owned);
+        let this = Self { child, threads, release };
         commands.iter().try_for_each(|line| this.command(line).map(drop))?;
         Ok(Rc::new(this))
+    }
+
+    /// DPDK's release, as the program says it.
+    pub fn release(&self) -> Option<&str> {
+        self.release.as_deref()
     }
 
     /// Gives a command and returns its answer.
@@ -156,6 +174,11 @@ impl Part for Testpmd {
 fn failed(output: &str, log: &Path) -> BenchError {
     let log = std::fs::read_to_string(log).unwrap_or_default();
     BenchError::failed("dpdk-testpmd", "it did not come to its prompt", &format!("{output}\n{log}"))
+}
+
+/// Reads what `-v` prints.
+fn parse_release(said: &str) -> Option<&str> {
+    said.split_once("RTE Version: 'DPDK ")?.1.split_once('\'').map(|(release, _)| release)
 }
 
 /// Reads the answer to `show port stats all`: frames received by each port, in the order shown.
@@ -205,6 +228,15 @@ mod tests {
         assert!(parse_counters("Bad arguments\ntestpmd> ").is_empty());
         let broken = "NIC statistics for port 0\nRX-packets: many\nRX-packets:";
         assert_eq!(parse_counters(broken), [0]);
+    }
+
+    /// Objective: the release is read from what a start prints, and other text has none.
+    #[test]
+    fn releases() {
+        let said = "EAL: Detected CPU lcores: 2\nEAL: RTE Version: 'DPDK 22.11.11'\nEAL: Selected IOVA mode 'VA'\n";
+        assert_eq!(parse_release(said), Some("22.11.11"));
+        assert_eq!(parse_release("EAL: RTE Version: 'DPDK 22"), None);
+        assert_eq!(parse_release("testpmd> "), None);
     }
 
     /// Objective: every core gets a forwarding thread and the main thread shares the first core.

@@ -2,8 +2,8 @@
 
 use std::mem::take;
 
-use super::marks::{Marks, decade_marks, steps};
-use super::plot::{Axis, Plot, Point, Series, file_name, grouped, series};
+use super::marks::Marks;
+use super::plot::{Plot, Point, file_name, grouped, series, y_axis};
 use crate::case::{Case, Unit};
 use crate::record::Record;
 
@@ -52,7 +52,7 @@ fn curve(dimension: &Dimension, rest: &Case, group: &[&Record]) -> Option<Plot> 
         let at = (place(x(record)), side.median);
         vec![Point { key: x(record).into(), at, range: Some((side.min, side.max)) }]
     });
-    let y = y_axis(&mut series, rest.unit);
+    let y = y_axis(&mut series, y_label(rest.unit));
     let marks: Vec<(f64, String)> = xs.iter().map(|&x| (place(x), x.to_string())).collect();
     let low = place(*xs.first()?);
     let high = place(*xs.last()?);
@@ -73,29 +73,8 @@ fn name(dimension: &Dimension, rest: &Case) -> String {
 }
 
 /// The position of a value on the axis: values of sweeps grow by factors. 0 gets a place half of 1.
-fn place(x: u32) -> f64 {
+pub fn place(x: u32) -> f64 {
     f64::from(x).max(0.5).log2()
-}
-
-/// From this ratio of the largest to the smallest figure on, figures lie so far apart that the lower ones could not be
-/// read.
-const FAR_APART: f64 = 30.0;
-
-/// Linear from 0, or logarithmic where figures lie far apart: their points are placed so, then.
-fn y_axis(all: &mut [Series], unit: Unit) -> Axis {
-    let ranges = || all.iter().flat_map(|series| series.points.iter().filter_map(|point| point.range));
-    let high = ranges().map(|range| range.1).fold(0.0, f64::max);
-    let low = ranges().map(|range| range.0).fold(f64::MAX, f64::min);
-    if low > 0.0 && high / low > FAR_APART {
-        for point in all.iter_mut().flat_map(|series| &mut series.points) {
-            point.at.1 = point.at.1.log10();
-            point.range = point.range.map(|(low, high)| (low.log10(), high.log10()));
-        }
-        let range = (low.log10() - 0.1)..(high.log10() + 0.1);
-        return (decade_marks(range), format!("{}, logarithmic", y_label(unit)));
-    }
-    let high = if high > 0.0 { high * 1.08 } else { 1.0 };
-    (Marks::new(0.0..high, steps(high, 10)), y_label(unit).to_owned())
 }
 
 fn y_label(unit: Unit) -> &'static str {

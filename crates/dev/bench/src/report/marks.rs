@@ -15,6 +15,11 @@ impl Marks {
     pub fn new(range: Range<f64>, marks: Vec<(f64, String)>) -> Self {
         Self { range, marks }
     }
+
+    /// Where the axis begins.
+    pub fn low(&self) -> f64 {
+        self.range.start
+    }
 }
 
 impl Ranged for Marks {

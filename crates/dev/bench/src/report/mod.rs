@@ -1,11 +1,11 @@
 //! `netvale-bench report`: result files become a Markdown page with tables and SVG plots.
 
 mod bars;
-mod curves;
+pub mod curves;
 mod distribution;
 mod markdown;
-mod marks;
-mod plot;
+pub mod marks;
+pub mod plot;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -5,24 +5,32 @@ use std::path::Path;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use super::marks::Marks;
+use super::marks::{Marks, decade_marks, steps};
 use crate::error::{BenchError, Result};
 use crate::record::{Record, Side};
 
 /// Width and height of a plot, pixels.
 const SIZE: (u32, u32) = (980, 520);
-/// Width of the legend's column, pixels.
-const LEGEND_WIDTH: u32 = 230;
+/// Width of the legend's column, pixels: room for its longest line, of letters about so wide.
+const LEGEND_WIDTHS: (u32, u32) = (230, 400);
+const LETTER_WIDTH: u32 = 8;
+/// Where a legend's text begins.
+const TEXT_LEFT: i32 = 36;
 /// The font of all text.
 const FONT: &str = "sans-serif";
 /// Part of a place's width that its bars fill.
 const FILL: f64 = 0.8;
+/// What the legend says of marks.
+const PUBLISHED: &str = "published";
+/// From this ratio of the largest to the smallest figure on, figures lie so far apart that the lower ones could not be
+/// read.
+const FAR_APART: f64 = 30.0;
 /// Length of dash and gap of peers' lines, pixels.
 const DASH: (u32, u32) = (7, 4);
 
 const OURS: u32 = 0x005ab5;
 /// Distinguishable for the colour-blind too (after Okabe and Ito), and dashed.
-const PEERS: [u32; 6] = [0xd55e00, 0x009e73, 0xcc79a7, 0x787878, 0x56b4e9, 0xe69f00];
+const PEERS: [u32; 9] = [0xd55e00, 0x009e73, 0xcc79a7, 0x787878, 0x56b4e9, 0xe69f00, 0x332288, 0x882255, 0x999933];
 
 fn color(rgb: u32) -> RGBColor {
     let [_, red, green, blue] = rgb.to_be_bytes();
@@ -49,8 +57,12 @@ pub struct Point {
 pub struct Series {
     /// The contender.
     pub name: String,
+    /// Whether it is netvale itself, rather than a peer.
+    pub is_ours: bool,
     /// The points, in order.
     pub points: Vec<Point>,
+    /// Published figures: the places of bars, or of points, and the figures.
+    pub marks: Vec<(f64, f64)>,
 }
 
 /// Range and marks of an axis, and what it says beside it, with the unit.
@@ -95,7 +107,8 @@ pub fn series(records: &[&Record], points: impl Fn(&Record, &Side<'_>) -> Vec<Po
         for point in points(record, &side) {
             let index = all.iter().position(|series| series.name == side.name).unwrap_or(all.len());
             if index == all.len() {
-                all.push(Series { name: side.name.to_owned(), points: Vec::new() });
+                let is_ours = side.name == "netvale";
+                all.push(Series { name: side.name.to_owned(), is_ours, points: Vec::new(), marks: Vec::new() });
             }
             if all[index].points.iter().all(|old| old.key != point.key) {
                 all[index].points.push(point);
@@ -132,27 +145,53 @@ impl Look {
     }
 }
 
-/// The looks of the contenders: ours in one strong solid line, peers, numbered apart, dashed in other colours.
-fn looks<'a>(names: impl Iterator<Item = &'a str>) -> Vec<Look> {
+/// The looks of the contenders, each ours or not: ours in one strong solid line, peers, numbered apart, dashed in other
+/// colours.
+fn looks(are_ours: impl Iterator<Item = bool>) -> Vec<Look> {
     let mut peers = PEERS.iter().cycle();
-    let mut look = |name: &str| match name {
-        "netvale" => Look { color: color(OURS), is_ours: true },
-        _ => Look { color: color(*peers.next().unwrap_or(&OURS)), is_ours: false },
+    let mut look = |is_ours: bool| match is_ours {
+        true => Look { color: color(OURS), is_ours },
+        false => Look { color: color(*peers.next().unwrap_or(&OURS)), is_ours },
     };
-    names.map(&mut look).collect()
+    are_ours.map(&mut look).collect()
+}
+
+/// A y axis: linear from 0, or logarithmic where figures lie far apart: their points are placed so, then.
+pub fn y_axis(all: &mut [Series], label: &str) -> Axis {
+    let ranges = || all.iter().flat_map(|series| series.points.iter().filter_map(|point| point.range));
+    let marks = || all.iter().flat_map(|series| series.marks.iter().map(|mark| mark.1));
+    let high = ranges().map(|range| range.1).chain(marks()).fold(0.0, f64::max);
+    let low = ranges().map(|range| range.0).chain(marks()).fold(f64::MAX, f64::min);
+    if low > 0.0 && high / low > FAR_APART {
+        for series in all {
+            for point in &mut series.points {
+                point.at.1 = point.at.1.log10();
+                point.range = point.range.map(|(low, high)| (low.log10(), high.log10()));
+            }
+            series.marks.iter_mut().for_each(|mark| mark.1 = mark.1.log10());
+        }
+        let range = (low.log10() - 0.1)..(high.log10() + 0.1);
+        return (decade_marks(range), format!("{label}, logarithmic"));
+    }
+    let high = if high > 0.0 { high * 1.08 } else { 1.0 };
+    (Marks::new(0.0..high, steps(high, 10)), label.to_owned())
 }
 
 /// Writes a plot to a file.
 pub fn draw(plot: Plot, path: &Path) -> Result<()> {
     let area = SVGBackend::new(path, SIZE).into_drawing_area();
-    let looks = looks(plot.series.iter().map(|series| series.name.as_str()));
+    let looks = looks(plot.series.iter().map(|series| series.is_ours));
     let drawn = area.fill(&WHITE).and_then(|()| {
-        let (left, right) = area.split_horizontally(SIZE.0 - LEGEND_WIDTH);
+        let (left, right) = area.split_horizontally(SIZE.0 - legend_width(&plot.series));
+        let floor = plot.y.0.low();
         let mut chart = chart(&left, &plot.title, plot.x, plot.y)?;
         let width = FILL / plot.series.len() as f64;
         for (index, (series, look)) in plot.series.iter().zip(&looks).enumerate() {
             match plot.has_bars {
-                true => bars(&mut chart, series, *look, width, (1.0 - FILL) / 2.0 + width * index as f64)?,
+                true => {
+                    let places = BarPlaces { width, left: (1.0 - FILL) / 2.0 + width * index as f64, floor };
+                    bars(&mut chart, series, *look, places)?;
+                }
                 false => line(&mut chart, series, *look)?,
             }
         }
@@ -187,6 +226,12 @@ fn range(x: f64, point: &Point, look: Look, width: u32) -> Option<RangeBar> {
     point.range.map(|(low, high)| ErrorBar::new_vertical(x, low, point.at.1, high, look.faint(), width))
 }
 
+/// Draws what is published, over all else.
+fn published(chart: &mut Chart<'_, '_>, marks: impl Iterator<Item = (f64, f64)>) -> Drawn {
+    let style = ShapeStyle { color: BLACK.to_rgba(), filled: false, stroke_width: 2 };
+    chart.draw_series(marks.map(|at| Cross::new(at, 5, style))).map(drop)
+}
+
 /// Draws a line with its points.
 fn line(chart: &mut Chart<'_, '_>, series: &Series, look: Look) -> Drawn {
     chart.draw_series(series.points.iter().filter_map(|point| range(point.at.0, point, look, 8)))?;
@@ -196,18 +241,33 @@ fn line(chart: &mut Chart<'_, '_>, series: &Series, look: Look) -> Drawn {
         true => chart.draw_series(LineSeries::new(points, look.line()))?,
         false => chart.draw_series(DashedLineSeries::new(points, DASH.0, DASH.1, look.line()))?,
     };
-    Ok(())
+    published(chart, series.marks.iter().copied())
 }
 
-/// Draws the bars of a contender, each so wide, and so far right of its place.
-fn bars(chart: &mut Chart<'_, '_>, series: &Series, look: Look, width: f64, left: f64) -> Drawn {
+/// Where a contender's bars stand: so wide, so far right of each place, and on that floor.
+#[derive(Clone, Copy)]
+struct BarPlaces {
+    width: f64,
+    left: f64,
+    floor: f64,
+}
+
+/// Draws the bars of a contender.
+fn bars(chart: &mut Chart<'_, '_>, series: &Series, look: Look, places: BarPlaces) -> Drawn {
+    let BarPlaces { width, left, floor } = places;
     for point in &series.points {
         let from = point.at.0 + left;
-        let bar = Rectangle::new([(from, 0.0), (from + width * 0.9, point.at.1)], look.line());
+        let bar = Rectangle::new([(from, floor), (from + width * 0.9, point.at.1)], look.line());
         chart.draw_series(std::iter::once(bar))?;
         chart.draw_series(range(from + width * 0.45, point, look, 5))?;
     }
-    Ok(())
+    published(chart, series.marks.iter().map(|mark| (mark.0 + left + width * 0.45, mark.1)))
+}
+
+/// Room for the longest name.
+fn legend_width(all: &[Series]) -> u32 {
+    let longest = all.iter().map(|series| series.name.chars().count() as u32).max().unwrap_or(0);
+    (TEXT_LEFT as u32 + LETTER_WIDTH * longest).clamp(LEGEND_WIDTHS.0, LEGEND_WIDTHS.1)
 }
 
 /// A piece of each contender's line (two dashes for a peer), and its name. Beside the chart it covers no point.
@@ -218,7 +278,13 @@ fn legend(area: &Area<'_>, all: &[Series], looks: &[Look]) -> Drawn {
         for &(from, to) in pieces {
             area.draw(&PathElement::new(vec![(from, y), (to, y)], look.line()))?;
         }
-        area.draw(&Text::new(series.name.clone(), (36, y - 8), (FONT, 16)))?;
+        area.draw(&Text::new(series.name.clone(), (TEXT_LEFT, y - 8), (FONT, 16)))?;
+    }
+    if all.iter().any(|series| !series.marks.is_empty()) {
+        let y = 70 + 26 * all.len() as i32;
+        let style = ShapeStyle { color: BLACK.to_rgba(), filled: false, stroke_width: 2 };
+        area.draw(&Cross::new((14, y), 5, style))?;
+        area.draw(&Text::new(PUBLISHED, (TEXT_LEFT, y - 8), (FONT, 16)))?;
     }
     Ok(())
 }
@@ -230,13 +296,13 @@ mod tests {
     /// Objective: no two contenders of a plot look alike, with or without ours among them; ours alone is solid.
     #[test]
     fn contenders_differ() {
-        for first in ["netvale", "a"] {
-            let looks = looks([first, "b", "c", "d"].into_iter());
+        for first in [true, false] {
+            let looks = looks([first, false, false, false].into_iter());
             let mut colors: Vec<_> = looks.iter().map(|look| look.line().color.to_rgba().rgb()).collect();
             colors.sort_unstable();
             colors.dedup();
             assert_eq!(colors.len(), 4);
-            assert_eq!(looks.first().is_some_and(|look| look.is_ours), first == "netvale");
+            assert_eq!(looks.first().is_some_and(|look| look.is_ours), first);
         }
     }
 }

@@ -7,11 +7,14 @@ pub mod crowded;
 pub mod e1000;
 pub mod embedded;
 pub mod fairness;
+pub mod filter;
+pub mod generators;
 pub mod guest;
 pub mod idle;
 pub mod latency;
 pub mod nic;
 pub mod own;
+pub mod parts;
 pub mod pipe;
 pub mod policies;
 pub mod programs;
@@ -26,7 +29,7 @@ pub mod vxlan;
 use crate::crowd;
 use crate::frames::{address, frame};
 use crate::measure::Measure;
-use crate::peers::packets;
+use crate::peers::{datagrams, packets};
 use crate::prelude::*;
 use crate::sys::worker::Role;
 use own::{Daemon, VALE, failed};
@@ -42,8 +45,13 @@ pub const ROLES: &[(&str, Role)] = &[
     (programs::NETMAP_SENDER, programs::netmap_sender),
     (programs::NETMAP_RECEIVER, programs::netmap_receiver),
     (programs::PCAP_RECEIVER, programs::pcap_receiver),
+    (programs::PCAP_FORWARDER, programs::pcap_forwarder),
     (packets::SENDER, packets::send),
     (packets::RECEIVER, packets::receive),
+    (datagrams::SENDER, datagrams::send),
+    (filter::FLOWS, filter::flows),
+    (parts::ON_VALE, parts::on_vale),
+    (parts::ON_PIPE, parts::on_pipe),
     (guest::agent::AGENT, guest::agent::agent_role),
     (guest::services::SERVICES, guest::services::services),
     (vhost::roles::DEVICE, vhost::roles::device),
@@ -176,10 +184,17 @@ pub static ALL: &[Scenario] = &[
     vhost::SCENARIO,
     vhost::PVP,
     vhost::GUESTS,
+    vhost::outside::SCENARIO,
+    vhost::booted::SCENARIO,
     nic::SCENARIO,
+    generators::SCENARIO,
+    parts::SCENARIO,
+    filter::SCENARIO,
     ptnet::SCENARIO,
     e1000::SCENARIO,
     guest::SCENARIO,
+    guest::pairs::SCENARIO,
+    guest::pktgen::SCENARIO,
     fairness::SCENARIO,
     crowded::SCENARIO,
 ];

@@ -7,11 +7,13 @@
 //!   bridge  AF_PACKET ─► p0 ══ p1 ─► contender ─► p2 ══ p3: counted
 //! ```
 
+mod forwarders;
 mod xdp;
 
 use netvale::{RxRing, TxRing};
 
 use super::*;
+use crate::peers::open_vswitch;
 use crate::peers::testpmd::{Arguments, Place, Testpmd};
 use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role};
 
@@ -30,6 +32,7 @@ pub const SCENARIO: Scenario = Scenario {
 /// Other programs that have the interface.
 pub fn peers() -> Vec<Contender> {
     let is_here = |case: &Case| SCENARIO.has(case);
+    let is_bridge = move |case: &Case| is_here(case) && case.variant == "bridge";
     contenders! {
         "af-xdp", "a loop over a bare AF_XDP socket, nothing else: the kernel's own limit";
         SCENARIO.needs, is_here, |case, cores| start("af-xdp", case, cores, bare);
@@ -41,6 +44,18 @@ pub fn peers() -> Vec<Contender> {
         "sendto", "AF_PACKET, one frame a call, past the queueing discipline";
         SCENARIO.needs, move |case| is_here(case) && case.variant == "tx",
         |case, cores| start("sendto", case, cores, |at| packet(at, 1));
+        "netvale-guest", "a guest with the interface passed through (ptnet, played); a worker on the second core";
+        SCENARIO.needs, move |case| is_here(case) && case.variant != "bridge",
+        |case, cores| start("netvale-guest", case, cores, passed);
+        "linux-bridge", "the kernel's bridge between the pairs; its work is done in the sender's thread";
+        SCENARIO.needs, is_bridge, |case, cores| start("linux-bridge", case, cores, forwarders::kernel);
+        "pcap", "a program that forwards by libpcap, with the system's, one packet at a time";
+        SCENARIO.needs, is_bridge, |case, cores| start("pcap", case, cores, forwarders::pcap);
+        "pcap-netvale", "the same program with netvale's libpcap, on the daemon's interfaces";
+        SCENARIO.needs, is_bridge, |case, cores| start("pcap-netvale", case, cores, forwarders::pcap_on_netvale);
+        "ovs-netdev", "Open vSwitch in user space on packet sockets, a learning switch";
+        &[INTERFACES, open_vswitch::NEEDS, TESTPMD, TWO], is_bridge,
+        |case, cores| start("ovs-netdev", case, cores, forwarders::open_vswitch);
     }
 }
 
@@ -84,6 +99,24 @@ fn netvale(site: &Site<'_>) -> Result<Program> {
     let case = site.case.clone();
     let bytes = frame(1, 0, site.case.frame_bytes);
     let round = move || Ok(netmap_round(&mut rings, &case, &bytes));
+    Ok(Program { round: Some(Box::new(round)), parts: vec![daemon], ..Program::default() })
+}
+
+/// The same program with the interface's rings in a guest: a worker moves frames between both. A receiver that finds
+/// none sleeps, as it shares the worker's core.
+fn passed(site: &Site<'_>) -> Result<Program> {
+    let daemon = Daemon::start(Some(site.namespace), site.cores.1, "")?;
+    let interface = if site.case.variant == "tx" { "netmap:p0" } else { "netmap:p1" };
+    let mut rings = [ptnet::passed(&daemon, interface, "guest")?];
+    let case = site.case.clone();
+    let bytes = frame(1, 0, site.case.frame_bytes);
+    let round = move || {
+        let came = netmap_round(&mut rings, &case, &bytes);
+        if came == 0 && case.variant == "rx" {
+            rings[0].wait(Interest::Rx, Some(Duration::from_millis(10))).map_err(|e| own::failed(&e))?;
+        }
+        Ok::<_, BenchError>(came)
+    };
     Ok(Program { round: Some(Box::new(round)), parts: vec![daemon], ..Program::default() })
 }
 

@@ -22,6 +22,8 @@ pub const NETMAP_SENDER: &str = "netmap-tx";
 pub const NETMAP_RECEIVER: &str = "netmap-rx";
 /// The role of a receiver for libpcap.
 pub const PCAP_RECEIVER: &str = "pcap-rx";
+/// The role of a forwarder for libpcap.
+pub const PCAP_FORWARDER: &str = "pcap-forward";
 
 /// How pkt-gen waits: a look for so long, then asleep for up to so long.
 const SPIN: Duration = Duration::from_micros(50);
@@ -155,5 +157,29 @@ pub fn pcap_receiver(context: &Context) -> Result<()> {
         capture.take(case.batch, &mut tally)?;
         publish(context.counter(FRAMES), tally.frames);
         publish(context.counter(WRONG), tally.wrong);
+    }
+}
+
+/// What a forwarder for libpcap is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PcapWay {
+    /// The interface that it takes from.
+    pub from: String,
+    /// The one that it sends on.
+    pub to: String,
+    /// Frames of a call at most.
+    pub batch: u32,
+}
+
+/// Forwards as programs for libpcap do: each frame that comes is sent by a call of its own.
+pub fn pcap_forwarder(context: &Context) -> Result<()> {
+    let PcapWay { from, to, batch } = context.arguments()?;
+    let mut from = Capture::open(&from)?;
+    let to = Capture::open(&to)?;
+    context.ready()?;
+    let mut done = 0;
+    loop {
+        done += from.forward(batch, &to)?;
+        publish(context.counter(FRAMES), done);
     }
 }

@@ -11,12 +11,12 @@ const BATCHES: &[u32] = &[1, 2, 4, 8, 16, 32, 64, 128, 256];
 pub const SCENARIO: Scenario = Scenario {
     name: "ptnet",
     about: "guests on ptnet ports of a switch (played by a process on their memory), with and without virtio-net \
-        header, by batch; vhost beside it; a pipe passed through",
+        header, by batch, by slots of a ring; vhost beside it; a pipe passed through",
     variants: variants![
         Variant::SHORT => "guests", "guests-header", "guests-untouched";
         Variant { unit: Unit::Gbps, frame_bytes: &[1500], ..Variant::SHORT } => "guests-large";
         Variant { batch: BATCHES, ..Variant::SHORT } => "batches";
-        Variant::SHORT => "pipe", "pipe-untouched"
+        Variant::SHORT => "slots-256", "slots-512", "slots-1024", "slots-2048", "pipe", "pipe-untouched"
     ],
     needs: &[TWO],
     start,
@@ -26,35 +26,49 @@ fn start(case: &Case, cores: Cores) -> Result<Session> {
     let hdr_len = if case.variant == "guests-header" { 12 } else { 0 };
     let is_pipe = case.variant.starts_with("pipe");
     let open = |daemon: &Daemon, name: &str| match name {
-        "from0" if is_pipe => {
-            let options = PortOptions { backend: Some("netmap:bench{1".into()), ..PortOptions::default() };
-            guest(daemon, "", "pipe", options)
-        }
+        "from0" if is_pipe => passed(daemon, "netmap:bench{1", "pipe"),
         _ if is_pipe => daemon.open("netmap:bench}1", SLOTS),
         _ => guest(
             daemon,
             VALE,
             name,
-            PortOptions { name: Some(name.into()), vnet_hdr: hdr_len, ..PortOptions::default() },
+            PortOptions { name: Some(name.into()), vnet_hdr: hdr_len, slots: slots(case), ..PortOptions::default() },
         ),
     };
     across(case, hdr_len, cores, open, |_, _| Ok(()))
 }
 
-/// A guest on a ptnet port of its own. Of a pipe that is passed through, it is the sender; a program is at the other
-/// end.
+/// What the names of variants begin with that are by slots of a ring.
+const BY_SLOTS: &str = "slots-";
+
+fn slots(case: &Case) -> u32 {
+    case.variant.strip_prefix(BY_SLOTS).and_then(|slots| slots.parse().ok()).unwrap_or(SLOTS)
+}
+
+/// A guest to which a pipe's end or an interface is passed through. Of the pipe it is the sender; a program is at the
+/// other end.
+pub fn passed(daemon: &Daemon, backend: &str, name: &str) -> Result<Port> {
+    let options = PortOptions { backend: Some(backend.into()), slots: SLOTS, ..PortOptions::default() };
+    guest(daemon, "", name, options)
+}
+
+/// A guest on a ptnet port of its own.
 fn guest(daemon: &Daemon, switch: &str, name: &str, options: PortOptions) -> Result<Port> {
     let socket = daemon.dir().join(format!("{name}.sock"));
     let hdr_len = options.vnet_hdr;
-    daemon.attach(switch, format!("ptnet:{}", socket.display()), PortOptions { slots: SLOTS, ..options })?;
+    daemon.attach(switch, format!("ptnet:{}", socket.display()), options)?;
     Port::as_guest(&socket, hdr_len).map_err(|e| failed(&e))
 }
 
 /// Local ports, which show what it costs to reach the others.
 pub fn peers() -> Vec<Contender> {
     contenders! {
-        "netvale-local", "local ports on a VALE switch, one worker"; SCENARIO.needs, has_peers,
-        |case, cores| across(case, 0, cores, |daemon, name| daemon.port(name), |_, _| Ok(()));
+        "netvale-local", "local ports on a VALE switch, one worker"; SCENARIO.needs,
+        |case| has_peers(case) || SCENARIO.has(case) && case.variant.starts_with(BY_SLOTS),
+        |case, cores| {
+            let open = |daemon: &Daemon, name: &str| daemon.open(&format!("{VALE}:{name}"), slots(case));
+            across(case, 0, cores, open, |_, _| Ok(()))
+        };
     }
 }
 

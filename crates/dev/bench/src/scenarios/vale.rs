@@ -1,5 +1,6 @@
 //! Frames across the switch: in the daemon, or embedded in the program that sends and receives.
 
+use netvale::TxRing;
 use netvale_control::types::{AllStats, PortDetails};
 
 use super::*;
@@ -78,8 +79,9 @@ pub fn across(
         announce(port, plan.behind(index), hdr_len)?;
     }
     daemon.wait_for_frames(u64::from(plan.receivers) * u64::from(plan.stations))?;
-    let tx = ends.senders.iter_mut().flat_map(|port| port.take_rings().0).collect();
+    let tx: Vec<TxRing> = ends.senders.iter_mut().flat_map(|port| port.take_rings().0).collect();
     let rx = ends.receivers.iter_mut().flat_map(|port| port.take_rings().1).collect();
+    let slots = tx.first().map_or(SLOTS, TxRing::num_slots);
     let mut stations = Stations::new(plan, case, hdr_len, Touch::of(case), tx, rx);
     let drops_before = daemon.drops()?;
     // What was flooded while addresses were unknown is none of the measurement's.
@@ -103,7 +105,7 @@ pub fn across(
     };
     let words = format!("all ports' applications in turns on {}, worker on {}", cores.0, cores.1);
     let session = Session::new(words, case.touches(), measuring).with(&daemon);
-    Ok(session.fact("slots", SLOTS).fact("bytes", Touch::of(case).words()))
+    Ok(session.fact("slots", slots).fact("bytes", Touch::of(case).words()))
 }
 
 /// Sends a frame from each station, so that the switch knows where they are.

@@ -5,7 +5,7 @@
 //! user's cache, where it is looked for.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,11 +16,26 @@ use crate::interrupt;
 use crate::sys::child::{Child, run};
 use crate::sys::netns::Netns;
 use crate::sys::part::Part;
+use crate::sys::trees;
 
 /// The longest wait for anything that a machine does.
 pub const LIMIT: Duration = Duration::from_secs(90);
 
+/// The guest kernel's packet generator: where it is in the image, and in guests.
+const PKTGEN: &str = "pktgen/10-pktgen.ko";
+const PKTGEN_INSIDE: &str = "lib/pktgen.ko";
+
 const MISSING: &str = "needs what guests boot from: scripts/test-system.sh guests makes it";
+const NO_NETMAP: &str = "needs a QEMU with its netmap back end: scripts/qemu-netmap.sh builds it";
+const OLDER: &str = "needs modules that what guests boot from lacks: scripts/test-system.sh guests makes it anew";
+/// The least memory of a machine, MiB.
+const MEMORY: u32 = 256;
+
+/// QEMU with its netmap back end, which Debian's has not.
+pub fn netmap_qemu() -> std::result::Result<PathBuf, Skip> {
+    let found = trees::newest("qemu-netmap-").map(|folder| folder.join("bin/qemu-system-x86_64"));
+    found.filter(|program| program.is_file()).ok_or(Skip::NotBuilt(NO_NETMAP))
+}
 
 /// The image that machines boot from.
 pub struct Image {
@@ -33,32 +48,58 @@ pub struct Image {
 impl Image {
     /// Finds the newest image.
     pub fn find() -> std::result::Result<Image, Skip> {
-        let home = || std::env::var_os("HOME").map_or_else(|| "/tmp".into(), PathBuf::from);
-        let cache = || std::env::var_os("XDG_CACHE_HOME").map_or_else(|| home().join(".cache"), PathBuf::from);
-        let root = std::env::var_os("NETVALE_GUESTS").map_or_else(|| cache().join("netvale/guests"), PathBuf::from);
-        let newest = |prefix: &str| {
-            let entries = fs::read_dir(&root).ok()?.flatten().map(|entry| entry.path());
-            let fits = |path: &PathBuf| {
-                path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
-                    && path.join("done").exists()
-            };
-            entries.filter(fits).max_by_key(|path| fs::metadata(path.join("done")).and_then(|m| m.modified()).ok())
+        let found = || {
+            let folder = trees::newest("linux-image-").filter(|folder| folder.join(PKTGEN).exists())?;
+            Some(Image { folder, newer: trees::newest("sid-")?, drivers: trees::newest("drivers-")? })
         };
-        let found =
-            || Some(Image { folder: newest("linux-image-")?, newer: newest("sid-")?, drivers: newest("drivers-")? });
         found().ok_or(Skip::NotBuilt(MISSING))
     }
 
-    /// QEMU by the newer system's own loader.
-    fn qemu(&self) -> Vec<PathBuf> {
-        let at = |path: &str| self.newer.join(path);
-        let mut words = vec![at("usr/lib64/ld-linux-x86-64.so.2"), "--library-path".into()];
-        words.extend([at("usr/lib/x86_64-linux-gnu"), at("usr/bin/qemu-system-x86_64")]);
+    /// The modules of one of its folders, which only some guests need.
+    pub fn modules(&self, folder: &str) -> std::result::Result<Vec<PathBuf>, Skip> {
+        let entries = fs::read_dir(self.folder.join(folder)).map_err(|_| Skip::NotBuilt(OLDER))?;
+        Ok(entries.flatten().map(|entry| entry.path()).collect())
+    }
+
+    /// QEMU: another one, by the words that start it, or by the newer system's own loader.
+    fn qemu(&self, other: &[PathBuf]) -> Vec<PathBuf> {
+        let mut words = other.to_vec();
+        if words.is_empty() {
+            words = trees::program(&self.newer, "usr/bin/qemu-system-x86_64");
+        }
         for data in ["usr/share/qemu", "usr/share/seabios"] {
-            words.extend(["-L".into(), at(data)]);
+            words.extend(["-L".into(), self.newer.join(data)]);
         }
         words
     }
+}
+
+/// What a machine is made of.
+#[derive(Debug, Default)]
+pub struct MachineSpec {
+    /// The CPUs that it may use; it has a processor for each.
+    pub cores: Vec<usize>,
+    /// What it runs.
+    pub script: String,
+    /// More of QEMU's arguments.
+    pub devices: Vec<String>,
+    /// The words that start QEMU, if it is not to be the image's.
+    pub emulator: Vec<PathBuf>,
+    /// Its memory, MiB, if it is more than the usual.
+    pub memory: u32,
+    /// A folder of the image's, whose modules go in as it boots.
+    pub modules: Option<&'static str>,
+    /// Programs and libraries besides our drivers and this program; what libraries they need come with them.
+    pub programs: Vec<GuestProgram>,
+}
+
+/// A file that a machine has.
+#[derive(Debug)]
+pub struct GuestProgram {
+    /// Where it is on the host.
+    pub from: PathBuf,
+    /// Where it is in the guest.
+    pub to: &'static str,
 }
 
 /// A machine that has booted and runs its script.
@@ -68,22 +109,24 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Boots one inside `namespace`, on `core`, that runs `script`, with our driver and this very program in it;
-    /// `devices` are more of QEMU's arguments.
-    pub fn boot(image: &Image, namespace: &Netns, core: usize, script: &str, devices: &[String]) -> Result<Machine> {
+    /// Boots one inside `namespace`, with our drivers and this very program in it.
+    pub fn boot(image: &Image, namespace: &Netns, spec: &MachineSpec) -> Result<Machine> {
         let dir = super::scratch("machine")?;
-        let initrd = initrd(image, script, dir.path())?;
+        let initrd = initrd(image, spec, dir.path())?;
+        let memory = spec.memory.max(MEMORY);
+        let cores: Vec<_> = spec.cores.iter().map(usize::to_string).collect();
         let mut command = namespace.command("taskset");
-        command.arg("-c").arg(core.to_string()).args(image.qemu());
+        command.arg("-c").arg(cores.join(",")).args(image.qemu(&spec.emulator));
         // Where there never can be a second processor, QEMU leaves a guest's memory barriers out, which its peers rely
         // on.
-        command.args(["-smp", "1,maxcpus=2"]);
-        command.args(["-accel", "tcg,thread=multi", "-m", "256", "-nographic", "-nodefaults", "-cpu", "max"]);
-        command.args(["-serial", "stdio", "-net", "none", "-object", "memory-backend-memfd,id=mem,size=256M,share=on"]);
+        command.arg("-smp").arg(format!("{},maxcpus=2", cores.len()));
+        command.args(["-accel", "tcg,thread=multi", "-nographic", "-nodefaults", "-cpu", "max"]);
+        command.args(["-serial", "stdio", "-net", "none", "-m", &memory.to_string(), "-object"]);
+        command.arg(format!("memory-backend-memfd,id=mem,size={memory}M,share=on"));
         command.args(["-M", "q35,memory-backend=mem", "-append", "console=ttyS0 quiet panic=-1 no_timer_check"]);
         command.arg("-kernel").arg(image.folder.join("vmlinux")).arg("-initrd").arg(initrd);
         command.arg("-monitor").arg(format!("unix:{},server=on,wait=off", dir.path().join("monitor").display()));
-        command.args(devices);
+        command.args(&spec.devices);
         let child = Child::spawn(command, &dir.path().join("log"))?;
         Ok(Machine { child, dir })
     }
@@ -127,6 +170,9 @@ impl Machine {
         while text.matches("(qemu)").count() <= commands.len() {
             interrupt::check()?;
             let n = monitor.read(&mut chunk).map_err(failed())?;
+            if n == 0 {
+                return Err(failed()(std::io::Error::from(ErrorKind::UnexpectedEof)));
+            }
             text.push_str(&String::from_utf8_lossy(chunk.get(..n).unwrap_or_default()));
         }
         Ok(())
@@ -148,28 +194,52 @@ impl Part for Machine {
     }
 }
 
-/// The root file system with `script`, our driver and this program in it: the kernel takes archives one behind the
-/// other.
-fn initrd(image: &Image, script: &str, dir: &Path) -> Result<PathBuf> {
+/// Makes a folder, and those that it is in.
+fn folder(path: &Path) -> Result<()> {
+    fs::create_dir_all(path).map_err(BenchError::io("making a root file system"))
+}
+
+/// Copies a file as it is.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::copy(from, to).map(drop).map_err(BenchError::io("copying into a guest"))
+}
+
+/// The root file system with the script, our drivers, the kernel's generator, this program and what else the machine
+/// has: the kernel takes archives one behind the other.
+fn initrd(image: &Image, spec: &MachineSpec, dir: &Path) -> Result<PathBuf> {
     let own = dir.join("root");
-    let folder = |path: &Path| fs::create_dir_all(path).map_err(BenchError::io("making a root file system"));
-    folder(&own.join("more"))?;
-    let copy = |from: &Path, to: &Path| fs::copy(from, to).map(drop).map_err(BenchError::io("copying into a guest"));
-    copy(&image.drivers.join("nvptnet.ko"), &own.join("more/99-nvptnet.ko"))?;
+    let more = own.join("more");
+    folder(&more)?;
+    copy(&image.drivers.join("nvptnet.ko"), &more.join("99-nvptnet.ko"))?;
+    let modules = spec.modules.map(|name| image.modules(name)).transpose()?;
+    for module in modules.into_iter().flatten() {
+        copy(&module, &more.join(module.file_name().unwrap_or_default()))?;
+    }
     folder(&own.join("lib"))?;
     copy(&image.drivers.join("nve1000.ko"), &own.join("lib/nve1000.ko"))?;
-    fs::write(own.join("script"), script).map_err(BenchError::io("writing a guest's script"))?;
+    copy(&image.folder.join(PKTGEN), &own.join(PKTGEN_INSIDE))?;
+    fs::write(own.join("script"), &spec.script).map_err(BenchError::io("writing a guest's script"))?;
     let program = fs::canonicalize("/proc/self/exe").map_err(BenchError::io("finding this program"))?;
-    let listed = run(Command::new("ldd").arg(&program))?;
-    let libraries = listed.split_whitespace().filter(|word| word.starts_with('/')).map(|path| (Path::new(path), path));
-    for (from, to) in libraries.chain([(program.as_path(), "/bin/netvale-bench")]) {
-        let to = own.join(to.trim_start_matches('/'));
-        folder(to.parent().unwrap_or(&own))?;
-        // Without what is for debuggers, which is most of it.
-        run(Command::new("strip").arg("-o").arg(to).arg(from))?;
-    }
+    install(&program, "/bin/netvale-bench", &own)?;
+    spec.programs.iter().try_for_each(|program| install(&program.from, program.to, &own))?;
     let line = "find . | cpio -o -H newc --quiet | gzip -1 | cat \"$0/base.cpio.gz\" - >../initrd";
     run(Command::new("sh").args(["-c", line]).arg(&image.folder).current_dir(&own))?;
     fs::remove_dir_all(&own).map_err(BenchError::io("cleaning up"))?;
     Ok(dir.join("initrd"))
+}
+
+/// Puts a program or a library at a place in a root file system, and the libraries that it needs at theirs.
+fn install(from: &Path, to: &str, root: &Path) -> Result<()> {
+    let listed = run(Command::new("ldd").arg(from))?;
+    let libraries = listed.split_whitespace().filter(|word| word.starts_with('/')).map(|path| (Path::new(path), path));
+    for (from, to) in libraries.chain([(from, to)]) {
+        let to = root.join(to.trim_start_matches('/'));
+        if to.exists() {
+            continue;
+        }
+        folder(to.parent().unwrap_or(root))?;
+        // Without what is for debuggers, which is most of it.
+        run(Command::new("strip").arg("-o").arg(to).arg(from))?;
+    }
+    Ok(())
 }

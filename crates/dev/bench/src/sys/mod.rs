@@ -9,10 +9,13 @@ pub mod netns;
 pub mod part;
 pub mod pcap_api;
 pub mod prepared;
+pub mod profile;
+pub mod quota;
 pub mod rawsock;
 pub mod shm;
 pub mod tapdev;
 pub mod threads;
+pub mod trees;
 pub mod worker;
 
 use std::env;

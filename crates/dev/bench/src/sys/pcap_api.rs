@@ -1,4 +1,4 @@
-//! A program that receives through libpcap, whichever libpcap the loader finds.
+//! A program that receives, or forwards, through libpcap, whichever libpcap the loader finds.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};
@@ -22,11 +22,13 @@ struct Header {
 type Callback = unsafe extern "C" fn(*mut u8, *const Header, *const u8);
 type OpenLive = unsafe extern "C" fn(*const c_char, c_int, c_int, c_int, *mut c_char) -> *mut c_void;
 type Dispatch = unsafe extern "C" fn(*mut c_void, c_int, Callback, *mut u8) -> c_int;
+type Inject = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> c_int;
 
 /// An interface, opened by `pcap_open_live`.
 pub struct Capture {
     handle: *mut c_void,
     dispatch: Dispatch,
+    inject: Inject,
 }
 
 fn function(library: *mut c_void, name: &CStr) -> Result<*mut c_void> {
@@ -52,17 +54,18 @@ impl Capture {
         let name = CString::new(interface).map_err(|_| BenchError::Usage("an interface's name with a NUL".into()))?;
         let mut why = [0 as c_char; ERRBUF_SIZE];
         // SAFETY: functions of these names have these types in every libpcap; the buffer has the size it wants.
-        let (handle, dispatch) = unsafe {
+        let (handle, dispatch, inject) = unsafe {
             let open = std::mem::transmute::<*mut c_void, OpenLive>(function(library, c"pcap_open_live")?);
             let dispatch = std::mem::transmute::<*mut c_void, Dispatch>(function(library, c"pcap_dispatch")?);
-            (open(name.as_ptr(), 65_535, 1, 10, why.as_mut_ptr()), dispatch)
+            let inject = std::mem::transmute::<*mut c_void, Inject>(function(library, c"pcap_inject")?);
+            (open(name.as_ptr(), 65_535, 1, 10, why.as_mut_ptr()), dispatch, inject)
         };
         if handle.is_null() {
             // SAFETY: libpcap ends its text with a NUL.
             let why = unsafe { CStr::from_ptr(why.as_ptr()) }.to_string_lossy();
             return Err(BenchError::Usage(format!("libpcap: {why}")));
         }
-        Ok(Capture { handle, dispatch })
+        Ok(Capture { handle, dispatch, inject })
     }
 
     /// Takes the frames that are there, at most `most`.
@@ -70,6 +73,32 @@ impl Capture {
         // SAFETY: the handle is open, and the tally lives over the call.
         let done = unsafe { (self.dispatch)(self.handle, most.cast_signed(), count, std::ptr::from_mut(tally).cast()) };
         if done < 0 { Err(BenchError::Usage(format!("pcap_dispatch fails with {done}"))) } else { Ok(()) }
+    }
+
+    /// Sends the frames that are there, at most `most`, by another handle. Returns how many there were.
+    pub fn forward(&mut self, most: u32, to: &Capture) -> Result<u64> {
+        let mut way = Way { handle: to.handle, inject: to.inject };
+        // SAFETY: the handle is open, and the way lives over the call.
+        let done = unsafe { (self.dispatch)(self.handle, most.cast_signed(), pass_on, (&raw mut way).cast()) };
+        u64::try_from(done).map_err(|_| BenchError::Usage(format!("pcap_dispatch fails with {done}")))
+    }
+}
+
+/// Where frames go.
+struct Way {
+    handle: *mut c_void,
+    inject: Inject,
+}
+
+/// libpcap's callback of a forwarder. A frame for which there is no room is lost, as it is with all such programs.
+///
+/// # Safety
+/// `user` is a [`Way`], whose handle is open; header and data are there for the call, the data for `caplen` bytes.
+unsafe extern "C" fn pass_on(user: *mut u8, header: *const Header, data: *const u8) {
+    // SAFETY: the caller's.
+    unsafe {
+        let way = &*user.cast::<Way>();
+        let _ = (way.inject)(way.handle, data.cast(), (*header).caplen as usize);
     }
 }
 

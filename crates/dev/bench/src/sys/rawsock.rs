@@ -3,7 +3,7 @@
 
 use std::io;
 use std::mem;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use netvale_harness::packet::{open, set_option};
@@ -56,15 +56,7 @@ impl PacketSocket {
 
     /// Sends `frame` `count` times in one call and returns how many the kernel took: 0 when its queue is full.
     pub fn send(&mut self, frame: &[u8], count: usize) -> Result<u64> {
-        let piece = libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() };
-        let mut pieces = [piece; MAX_BATCH];
-        let mut headers = headers(&mut pieces);
-        // SAFETY:
-        // - `headers` and the `pieces` they point to live in this frame of the stack until the call returns;
-        // - each piece points to `frame`, borrowed for the call; sendmmsg only reads it;
-        // - the count is at most the array's length.
-        let sent = unsafe { libc::sendmmsg(self.fd.as_raw_fd(), headers.as_mut_ptr(), count.min(MAX_BATCH) as u32, 0) };
-        moved(sent).map_err(BenchError::io("sending on a packet socket"))
+        send_batch(&self.fd, frame, count)
     }
 
     /// Sleeps until there is something to receive, at most for `limit`.
@@ -98,6 +90,21 @@ impl PacketSocket {
         };
         moved(came).map_err(BenchError::io("receiving on a packet socket"))
     }
+}
+
+/// Sends the same bytes `count` times in one call on a socket that knows where they go, and returns how many the kernel
+/// took: 0 when its queue is full.
+pub fn send_batch(socket: impl AsFd, bytes: &[u8], count: usize) -> Result<u64> {
+    let piece = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let mut pieces = [piece; MAX_BATCH];
+    let mut headers = headers(&mut pieces);
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY:
+    // - `headers` and the `pieces` they point to live in this frame of the stack until the call returns;
+    // - each piece points to `bytes`, borrowed for the call; sendmmsg only reads it;
+    // - the count is at most the array's length.
+    let sent = unsafe { libc::sendmmsg(fd, headers.as_mut_ptr(), count.min(MAX_BATCH) as u32, 0) };
+    moved(sent).map_err(BenchError::io("sending on a socket"))
 }
 
 fn headers(pieces: &mut [libc::iovec; MAX_BATCH]) -> [libc::mmsghdr; MAX_BATCH] {

@@ -26,8 +26,8 @@ pub const SUBCOMMAND: &str = "worker";
 const TASK: &str = "NETVALE_BENCH_WORKER";
 /// The longest that a worker may take to set up.
 const START_LIMIT: Duration = Duration::from_secs(10);
-/// The line that a worker prints once it works.
-const READY: &str = "netvale-bench worker ready\n";
+/// What a worker prints once it works, on a line of its own.
+pub const READY: &str = "netvale-bench worker ready";
 
 /// The task of a worker.
 #[derive(Debug, Serialize, Deserialize)]
@@ -60,7 +60,7 @@ impl Context {
     pub fn ready(&self) -> Result<()> {
         use std::io::Write;
         let mut out = std::io::stdout();
-        out.write_all(READY.as_bytes()).and_then(|()| out.flush()).map_err(BenchError::io("reporting to the bench"))
+        writeln!(out, "{READY}").and_then(|()| out.flush()).map_err(BenchError::io("reporting to the bench"))
     }
 }
 
@@ -132,7 +132,7 @@ impl Worker {
         let folder = super::scratch("worker")?;
         let child = Child::spawn(command, &folder.path().join("log"))?;
         let this = Self { child, counters, folder };
-        match this.child.expect(READY, START_LIMIT) {
+        match this.child.expect(&format!("{READY}\n"), START_LIMIT) {
             Ok(_) => Ok(this),
             Err(BenchError::Interrupted) => Err(BenchError::Interrupted),
             Err(error) => Err(this.last_words(role, &error)),

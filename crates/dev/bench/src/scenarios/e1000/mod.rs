@@ -2,15 +2,22 @@
 
 pub mod roles;
 
-use super::guest::interface::{Interface, QEMU_E1000, ROWS, VHOST};
+use super::guest::interface::{Interface, NETMAP_E1000, NETMAP_VIRTIO, QEMU_E1000, ROWS, SHORT_ITR, VHOST};
 use super::*;
+use crate::contender::Measurement;
+use roles::{CardPath, CardUser, Cards};
 
 const SHORT: Variant = Variant { batch: &[32], ..Variant::SHORT };
 const LARGE: Variant = Variant { unit: Unit::Gbps, frame_bytes: &[1502], ..Variant::TWO_PORTS };
 const STREAM: Variant = Variant { unit: Unit::Gbps, ..Variant::TWO_PORTS };
+/// Bytes are those of a write.
+const WRITES: Variant = Variant { frame_bytes: &[1460], ..STREAM };
+const TRIPS: Variant = Variant { unit: Unit::PerSecond, ..STREAM };
+const SHORT_LARGE: Variant = Variant { unit: Unit::Gbps, frame_bytes: &[1502], ..SHORT };
 
-/// The scenario: the paper's columns from a guest to the host, datagrams the other way and between guests; then guests
-/// that are played. Ours is the best configuration: status block, and moderation where there are interrupts.
+/// The scenario: the paper's columns from a guest to the host, the other way and between guests, with one processor and
+/// with two; then guests that are played. Ours is the best configuration: status block, and moderation where there are
+/// interrupts. What can be measured with the same machines stands together.
 pub const SCENARIO: Scenario = Scenario {
     name: "e1000",
     about: "the e1000 in a booted guest (QEMU, emulated), by the paper's rows BASE, ITR, ITR+SC, CSB, CSB+ITR; and \
@@ -20,19 +27,49 @@ pub const SCENARIO: Scenario = Scenario {
         LARGE => "udp-large";
         Variant::SMALL => "udp-small-tap";
         LARGE => "udp-large-tap";
-        STREAM => "tcp", "tcp-wide";
-        Variant { unit: Unit::PerSecond, ..STREAM } => "tcp-rr";
+        WRITES => "tcp";
+        STREAM => "tcp-wide";
+        TRIPS => "tcp-rr";
         Variant::SMALL => "udp-small-in";
         LARGE => "udp-large-in";
+        WRITES => "tcp-in";
+        STREAM => "tcp-wide-in";
+        Variant::SMALL => "udp-small-tap-2cpus";
+        LARGE => "udp-large-tap-2cpus";
+        WRITES => "tcp-2cpus";
+        STREAM => "tcp-wide-2cpus";
+        TRIPS => "tcp-rr-2cpus";
+        Variant::SMALL => "udp-small-in-2cpus";
+        LARGE => "udp-large-in-2cpus";
+        WRITES => "tcp-in-2cpus";
+        STREAM => "tcp-wide-in-2cpus";
+        Variant::SMALL => "netmap-small-tap-2cpus";
+        LARGE => "netmap-large-tap-2cpus";
+        Variant::SMALL => "netmap-small-2cpus";
+        LARGE => "netmap-large-2cpus";
+        Variant::SMALL => "netmap-small-in-2cpus";
+        LARGE => "netmap-large-in-2cpus";
         Variant::SMALL => "udp-small-between";
         LARGE => "udp-large-between";
-        SHORT => "played";
-        Variant { unit: Unit::Gbps, frame_bytes: &[1502], ..SHORT } => "played-large"
+        Variant::SMALL => "udp-small-bridged-2cpus";
+        LARGE => "udp-large-bridged-2cpus";
+        WRITES => "tcp-bridged-2cpus";
+        STREAM => "tcp-wide-bridged-2cpus";
+        TRIPS => "tcp-rr-bridged-2cpus";
+        Variant::SMALL => "udp-small-between-2cpus";
+        LARGE => "udp-large-between-2cpus";
+        WRITES => "tcp-between-2cpus";
+        STREAM => "tcp-wide-between-2cpus";
+        TRIPS => "tcp-rr-between-2cpus";
+        Variant::SMALL => "netmap-small-between-2cpus";
+        LARGE => "netmap-large-between-2cpus";
+        SHORT => "played", "played-sent", "played-out", "played-in";
+        SHORT_LARGE => "played-large", "played-large-sent", "played-large-out", "played-large-in"
     ],
     needs: &[TWO],
     start: |case, cores| {
         if is_played(case) {
-            return played(case, cores, true, 0);
+            return played("netvale", case, cores, true, 0);
         }
         crate::sys::need(guest::NEEDS, 2)?;
         guest::start(case, cores, BEST, "netvale")
@@ -48,39 +85,111 @@ fn is_played(case: &Case) -> bool {
 /// The other ways in which a driver that is played tells the card of packets: by TDT, each time, or when what was told
 /// before is sent.
 pub fn players() -> Vec<Contender> {
-    let is_here = |case: &Case| SCENARIO.has(case) && is_played(case);
+    let is_here = |case: &Case| SCENARIO.has(case) && matches!(&*case.variant, "played" | "played-large");
     contenders! {
         "netvale-base", "e1000 ports on a VALE switch; the driver writes TDT for each batch";
-        SCENARIO.needs, is_here, |case, cores| played(case, cores, false, 0);
+        SCENARIO.needs, is_here, |case, cores| played("netvale-base", case, cores, false, 0);
         "netvale-sc", "the same with Send Combining";
-        SCENARIO.needs, is_here, |case, cores| played(case, cores, false, COMBINE);
+        SCENARIO.needs, is_here, |case, cores| played("netvale-sc", case, cores, false, COMBINE);
     }
 }
 
-/// The other rows, QEMU's own card, and virtio-net, in booted guests.
+/// The other rows, QEMU's own card, by a TAP and by netmap, and virtio-net, in booted guests.
 pub fn booted() -> Vec<Contender> {
-    let one = |interface: Interface| {
-        let reaches = move |case: &Case| interface.is_ours() || !case.variant.ends_with("-between");
-        guest::peer(interface, move |case| SCENARIO.has(case) && !is_played(case) && reaches(case))
+    let others = [SHORT_ITR, QEMU_E1000, NETMAP_E1000, NETMAP_VIRTIO, VHOST];
+    let rows = ROWS.into_iter().filter(|row| *row != BEST);
+    rows.chain(others).map(|interface| guest::peer(interface, move |case| is_for(interface, case))).collect()
+}
+
+/// Whether guests with that interface are measured in the case.
+fn is_for(interface: Interface, case: &Case) -> bool {
+    let name = case.variant.strip_suffix("-2cpus").unwrap_or(&case.variant);
+    // Those of netvale's switch, and those with a TAP.
+    let is_reached = if name.ends_with("-between") {
+        interface.is_ours()
+    } else if name.ends_with("-bridged") {
+        interface.is_our_e1000() || !interface.is_ours()
+    } else {
+        true
     };
-    ROWS.into_iter().filter(|row| *row != BEST).chain([QEMU_E1000, VHOST]).map(one).collect()
+    SCENARIO.has(case) && !is_played(case) && !name.starts_with("netmap") && is_reached
 }
 
 /// Packets that may wait with Send Combining.
 const COMBINE: u32 = 256;
 
-fn played(case: &Case, cores: Cores, csb: bool, combine: u32) -> Result<Session> {
+/// Which way frames go where guests are played.
+fn card_path(case: &Case) -> CardPath {
+    match case.variant.rsplit('-').next() {
+        Some("out") => CardPath::ToHost,
+        Some("in") => CardPath::FromHost,
+        _ => CardPath::Between,
+    }
+}
+
+fn played(name: &'static str, case: &Case, cores: Cores, csb: bool, combine: u32) -> Result<Session> {
     let daemon = Daemon::start(None, cores.1, "")?;
-    let paths = ["e0", "e1"].map(|name| daemon.dir().join(name));
-    for path in &paths {
-        daemon.attach(VALE, format!("e1000:{}", path.display()), PortOptions::default())?;
+    for card in [CardUser::FROM, CardUser::TO] {
+        let options = PortOptions { name: Some(card.into()), ..PortOptions::default() };
+        daemon.attach(VALE, format!("e1000:{}", daemon.dir().join(card).display()), options)?;
     }
     let frame_bytes = case.frame_bytes;
     let burst = case.batch.clamp(1, netvale_port::BATCH as u32);
-    let cards = roles::Cards { paths, csb, combine, frame_bytes, burst };
+    let path = card_path(case);
+    let cards = Cards { dir: daemon.dir().into(), path, csb, combine, frame_bytes, burst };
     let guests = Worker::spawn(Wrapper::None, roles::GUESTS, Some(cores.0), &cards)?;
-    let words = format!("switch {}, both guests {}", cores.1, cores.0);
+    let words = format!("switch {}, both ends {}", cores.1, cores.0);
     let counts = guests.clone();
-    let set = ProcessSet { who: "the other end", is_strict: false, settle: SETTLE, parts: vec![guests, daemon] };
-    set.session(case, words, true, move || Ok(counts.tally()))
+    let parts: Parts = vec![guests, daemon.clone()];
+    let set = ProcessSet { who: "the other end", is_strict: false, settle: SETTLE, parts };
+    let is_sent = case.variant.ends_with("-sent");
+    let asked = daemon.clone();
+    let tally = move || match is_sent {
+        true => Ok((card_counts(&asked, CardUser::FROM)?[SENT], Instant::now())),
+        false => Ok(counts.tally()),
+    };
+    let card = if path == CardPath::FromHost { CardUser::TO } else { CardUser::FROM };
+    Ok(with_accesses(set.session(case, words, true, tally)?, name, daemon, card))
+}
+
+/// With register accesses a frame of a card's, as it counts them.
+fn with_accesses(session: Session, name: &'static str, daemon: Rc<Daemon>, card: &'static str) -> Session {
+    session.wrapped(move |mut inner: Measurement| {
+        move |window: Duration| {
+            let before = card_counts(&daemon, card)?;
+            let sample = inner(window)?;
+            let after = card_counts(&daemon, card)?;
+            let [accesses, sent, got]: [u64; 3] = std::array::from_fn(|i| after[i] - before[i]);
+            let each = accesses as f64 / (sent + got).max(1) as f64;
+            Ok(sample.fact(&format!("{name} exits_each"), format!("{each:.4}")))
+        }
+    })
+}
+
+/// The place of frames that were sent in [`card_counts`].
+const SENT: usize = 1;
+
+/// Accesses to a card's registers, frames that the switch got of it, and frames that it got.
+fn card_counts(daemon: &Daemon, card: &str) -> Result<[u64; 3]> {
+    let stats = daemon.stats()?;
+    let name = format!("{VALE}:{card}");
+    let port = stats.ports.iter().find(|port| port.name == name);
+    Ok(port.map_or([0; 3], |port| [port.kicks_received, port.sent().frames, port.got().frames]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: who has no port on netvale's switch is not measured between guests of it, who has no TAP not on the
+    /// bridge, and only ours in netmap mode.
+    #[test]
+    fn who_is_measured_where() {
+        let all = [("udp-small-tap", 9), ("tcp-between-2cpus", 8), ("tcp-bridged-2cpus", 6), ("netmap-small-2cpus", 0)];
+        for (variant, expected) in all {
+            let case = Case::new(SCENARIO.name, variant, Unit::PerSecond);
+            let count = booted().iter().filter(|who| who.fits(&case)).count();
+            assert_eq!(count, expected, "{variant}");
+        }
+    }
 }

@@ -11,11 +11,24 @@ use crate::scenarios::bursts::{Burst, Outlet};
 /// The role.
 pub const GUESTS: &str = "e1000-guests";
 
+/// Which way frames go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CardPath {
+    /// From one guest to the other.
+    Between,
+    /// From a guest to a port of the host's.
+    ToHost,
+    /// From a port of the host's to a guest.
+    FromHost,
+}
+
 /// What the process is told.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Cards {
-    /// Sockets of the sender's card, and the receiver's.
-    pub paths: [PathBuf; 2],
+    /// The daemon's folder, with the cards' sockets.
+    pub dir: PathBuf,
+    /// Which way frames go.
+    pub path: CardPath,
     /// With status blocks.
     pub csb: bool,
     /// Send Combining: packets that may wait.
@@ -26,31 +39,87 @@ pub struct Cards {
     pub burst: u32,
 }
 
-fn guest(path: &Path, options: CardDriverOptions) -> Result<SimulatedGuest> {
-    let failed = |why: &dyn std::fmt::Display| BenchError::Usage(format!("the card: {why}"));
-    let guest = SimulatedGuest::new(path, options).map_err(|e| failed(&e))?;
-    if guest.has_block != options.csb {
-        return Err(failed(&"it does not take the status block"));
+/// A guest at its card.
+pub struct CardUser(SimulatedGuest);
+
+impl CardUser {
+    /// The sender's card.
+    pub const FROM: &str = "e0";
+    /// The receiver's.
+    pub const TO: &str = "e1";
+
+    fn new(task: &Cards, name: &str) -> Result<CardUser> {
+        let options = CardDriverOptions { csb: task.csb, combine: task.combine, ..CardDriverOptions::default() };
+        let failed = |why: &dyn std::fmt::Display| BenchError::Usage(format!("the card: {why}"));
+        let guest = SimulatedGuest::new(&task.dir.join(name), options).map_err(|e| failed(&e))?;
+        if guest.has_block != options.csb {
+            return Err(failed(&"it does not take the status block"));
+        }
+        Ok(CardUser(guest))
     }
-    Ok(guest)
+
+    fn send(&self, burst: &mut Burst) {
+        burst.send(&self.0.egress);
+    }
 }
 
-/// Both guests, until the process is killed.
+/// Sends a burst.
+type Sends = Box<dyn FnMut()>;
+/// Takes what is there. Returns how many frames that was.
+type Takes = Box<dyn FnMut() -> u64>;
+
+fn sender(task: &Cards) -> Result<Sends> {
+    if task.path == CardPath::FromHost {
+        let mut port = own::open(&task.dir, "vale0:host", SLOTS)?;
+        let mut sender = Sender::new(1, (2, 1), task.frame_bytes, Touch::Line);
+        sender.fill(port.tx().first().ok_or_else(no_ring)?);
+        let burst = task.burst;
+        return Ok(Box::new(move || {
+            sender.send(&mut port.tx()[0], burst);
+        }));
+    }
+    let from = CardUser::new(task, CardUser::FROM)?;
+    let mut burst = Burst::new(2, 1, task.frame_bytes, task.burst as usize);
+    Ok(Box::new(move || from.send(&mut burst)))
+}
+
+/// The switch learns where it is.
+fn receiver(task: &Cards) -> Result<Takes> {
+    if task.path == CardPath::ToHost {
+        let mut port = own::open(&task.dir, "vale0:host", SLOTS)?;
+        let ring = port.tx().first_mut().ok_or_else(no_ring)?;
+        ring.send(&frame(1, 2, 60));
+        ring.sync();
+        let mut receiver = Receiver::new(Touch::Line);
+        return Ok(Box::new(move || u64::from(receiver.receive(&mut port.rx()[0], SLOTS))));
+    }
+    let to = CardUser::new(task, CardUser::TO)?;
+    to.send(&mut Burst::new(1, 2, 60, 1));
+    let SimulatedGuest { ingress, egress, remote, ram, fault, .. } = to.0;
+    let rest = (egress, remote, ram, fault);
+    let mut outlet = Outlet::new(Box::new(ingress));
+    Ok(Box::new(move || {
+        // The card uses it as long as there are frames to be taken.
+        let _alive = &rest;
+        outlet.take() as u64
+    }))
+}
+
+fn no_ring() -> BenchError {
+    BenchError::Usage("a port without a ring".into())
+}
+
+/// Both ends, until the process is killed.
 pub fn guests(context: &Context) -> Result<()> {
     let task: Cards = context.arguments()?;
-    let options = CardDriverOptions { csb: task.csb, combine: task.combine, ..CardDriverOptions::default() };
-    let from = guest(&task.paths[0], options)?;
-    let to = guest(&task.paths[1], options)?;
+    let mut send = sender(&task)?;
+    let mut take = receiver(&task)?;
     context.ready()?;
-    let mut burst = Burst::new(2, 1, task.frame_bytes, task.burst as usize);
-    let mut outlet = Outlet::new(Box::new(to.ingress));
     let mut total = 0u64;
     let frames = context.counter(FRAMES);
-    // The switch learns where the receiver is.
-    Burst::new(1, 2, 60, 1).send(&to.egress);
     loop {
-        burst.send(&from.egress);
-        total += outlet.take() as u64;
+        send();
+        total += take();
         frames.store(total, Ordering::Relaxed);
     }
 }

@@ -1,6 +1,9 @@
 //! The part that runs inside the machine: it sends, or asks and waits for answers, when it is told to by a line on the
 //! console.
 
+mod generator;
+mod rings;
+
 use std::io::{BufRead, ErrorKind, Read, Write};
 use std::net::{TcpStream, UdpSocket};
 
@@ -8,10 +11,10 @@ use super::*;
 
 /// The role of [`agent_role`].
 pub const AGENT: &str = "guest-agent";
-/// Frames a sync in netmap mode.
-const BATCH: u32 = 256;
 /// Calls between two looks at the clock.
 const ROUND: u32 = 16;
+/// The longest wait for what comes, between two looks at the clock.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The work that was done.
 struct Done {
@@ -19,34 +22,49 @@ struct Done {
     time: Duration,
 }
 
-/// Obeys lines until there are no more: `udp BYTES MILLISECONDS [ADDRESS]`, `trips …`, `netmap …`, `take …`, `tcp …`,
-/// `tcpw …`, `tcprr …`. Each is answered by `done COUNT NANOSECONDS INTERRUPTS`.
+/// Obeys lines until there are no more: a task, bytes, milliseconds, and what else the task needs. Each is answered by
+/// `done COUNT NANOSECONDS INTERRUPTS`. Others find the usual services meanwhile.
 pub fn agent_role(context: &Context) -> Result<()> {
+    services::in_threads("0.0.0.0")?;
     context.ready()?;
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(BenchError::io("reading the console"))?;
-        let mut words = line.split_whitespace();
-        let (Some(what), Some(bytes), Some(millis)) = (words.next(), words.next(), words.next()) else { continue };
-        let bytes = bytes.parse().unwrap_or(60);
-        let window = Duration::from_millis(millis.parse().unwrap_or(100));
-        let to = words.next().unwrap_or(SINK);
         let before = interrupts();
-        let done = match what {
-            "udp" => udp(to, bytes, window),
-            "take" => take(window),
-            "tcp" => stream(NARROW, window),
-            "tcpw" => stream(WIDE, window),
-            "tcprr" => stream_trips(window),
-            "trips" => trips(bytes, window),
-            "netmap" => netmap(bytes, window),
-            _ => continue,
-        };
-        match done {
-            Ok(done) => println!("done {} {} {}", done.count, done.time.as_nanos(), interrupts() - before),
-            Err(error) => println!("failed {error}"),
+        match obey(&line) {
+            Some(Ok(done)) => println!("done {} {} {}", done.count, done.time.as_nanos(), interrupts() - before),
+            Some(Err(error)) => println!("failed {error}"),
+            None => {}
         }
     }
     Ok(())
+}
+
+/// Does a line's task, if it has one: its name, bytes, milliseconds, and the address that it sends to, or the burst.
+fn obey(line: &str) -> Option<Result<Done>> {
+    let mut words = line.split_whitespace();
+    let what = words.next()?;
+    let bytes = words.next()?.parse().unwrap_or(60);
+    let window = Duration::from_millis(words.next()?.parse().unwrap_or(100));
+    let more = words.next();
+    let host = more.unwrap_or(HOST);
+    Some(match what {
+        "udp" => udp((more.unwrap_or(SINK), DISCARD), payload(bytes), window),
+        "messages" => udp((host, DRAIN), bytes, window),
+        "take" => take(window),
+        "tcp" => stream(host, bytes, NARROW, window),
+        "tcpw" => stream(host, bytes, WIDE, window),
+        "taketcp" => take_stream(bytes, NARROW, window),
+        "taketcpw" => take_stream(bytes, WIDE, window),
+        "tcprr" => stream_trips(host, bytes.max(1), window),
+        "trips" => trips(host, payload(bytes).max(1), window),
+        "rr" => trips(host, bytes.max(1), window),
+        "netmap" => rings::send(bytes, 0, more.unwrap_or(SINK), window),
+        "netmap-header" => rings::send(bytes, rings::HEADER, more.unwrap_or(SINK), window),
+        "takenetmap" => rings::take(0, window),
+        "takenetmap-header" => rings::take(rings::HEADER, window),
+        "pktgen" => generator::send(bytes, more.unwrap_or("1"), window),
+        _ => return None,
+    })
 }
 
 /// Interrupts of network devices so far.
@@ -60,14 +78,23 @@ fn interrupts() -> u64 {
 /// Ethernet, IPv4 and UDP headers.
 pub const HEADERS: usize = 42;
 
+/// Bytes of a frame that are a datagram's own.
+fn payload(frame_bytes: usize) -> usize {
+    frame_bytes.saturating_sub(HEADERS)
+}
+
 /// A sender's window of the streams.
 const NARROW: usize = 64 << 10;
 const WIDE: usize = 1 << 20;
-/// Bytes of a write.
+/// Bytes of a write, unless it is said.
 const CHUNK: usize = 16 << 10;
 
-fn connect(port: u16) -> Result<TcpStream> {
-    TcpStream::connect((HOST, port)).map_err(BenchError::io(format!("connecting to {HOST}")))
+fn piece(bytes: usize) -> usize {
+    if bytes == 0 { CHUNK } else { bytes }
+}
+
+fn connect(to: &str, port: u16) -> Result<TcpStream> {
+    TcpStream::connect((to, port)).map_err(BenchError::io(format!("connecting to {to}")))
 }
 
 fn socket(to: (&str, u16)) -> Result<UdpSocket> {
@@ -86,21 +113,39 @@ fn during(window: Duration, mut round: impl FnMut() -> Result<u64>) -> Result<Do
 }
 
 /// Bytes written to a connection.
-fn stream(buffer: usize, window: Duration) -> Result<Done> {
-    let mut stream = connect(DISCARD)?;
-    let chunk = vec![0; CHUNK];
-    let sized = rustix::net::sockopt::set_socket_send_buffer_size(&stream, buffer);
-    sized.map_err(|e| BenchError::io("setting a window")(std::io::Error::from(e)))?;
+fn stream(to: &str, bytes: usize, window_bytes: usize, window: Duration) -> Result<Done> {
+    let mut stream = connect(to, DISCARD)?;
+    let chunk = vec![0; piece(bytes)];
+    services::limit_window(&stream, window_bytes)?;
     during(window, || Ok(stream.write(&chunk).map_err(BenchError::io("writing"))? as u64))
 }
 
-/// A byte there and back.
-fn stream_trips(window: Duration) -> Result<Done> {
-    let mut stream = connect(ECHO)?;
+/// Bytes that come on a connection to the host, which writes so many at once.
+fn take_stream(bytes: usize, window_bytes: usize, window: Duration) -> Result<Done> {
+    let failed = || BenchError::io("taking a stream");
+    let mut stream = connect(HOST, SOURCE)?;
+    for word in [piece(bytes), window_bytes] {
+        stream.write_all(&(word as u32).to_be_bytes()).map_err(failed())?;
+    }
+    stream.set_read_timeout(Some(PAUSE)).map_err(failed())?;
+    let mut place = vec![0; 1 << 16];
+    during(window, || match stream.read(&mut place) {
+        Ok(0) => Err(BenchError::Usage("the host ended the stream".into())),
+        Ok(n) => Ok(n as u64),
+        Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(0),
+        Err(e) => Err(failed()(e)),
+    })
+}
+
+/// So many bytes there and back.
+fn stream_trips(to: &str, bytes: usize, window: Duration) -> Result<Done> {
+    let mut stream = connect(to, ECHO)?;
+    let message = vec![0; bytes];
+    let mut place = vec![0; bytes];
     stream.set_nodelay(true).map_err(BenchError::io("setting an option"))?;
     during(window, || {
-        stream.write_all(&[0]).map_err(BenchError::io("writing"))?;
-        stream.read_exact(&mut [0]).map_err(BenchError::io("reading"))?;
+        stream.write_all(&message).map_err(BenchError::io("writing"))?;
+        stream.read_exact(&mut place).map_err(BenchError::io("reading"))?;
         Ok(1)
     })
 }
@@ -109,15 +154,15 @@ fn stream_trips(window: Duration) -> Result<Done> {
 fn take(window: Duration) -> Result<Done> {
     let opening = || BenchError::io("opening a socket");
     let socket = UdpSocket::bind(("0.0.0.0", DISCARD)).map_err(opening())?;
-    socket.set_read_timeout(Some(Duration::from_millis(20))).map_err(opening())?;
+    socket.set_read_timeout(Some(PAUSE)).map_err(opening())?;
     println!("taking");
     let mut place = [0; 2048];
     during(window, || Ok((0..ROUND).map(|_| u64::from(socket.recv(&mut place).is_ok())).sum()))
 }
 
-fn udp(to: &str, bytes: usize, window: Duration) -> Result<Done> {
-    let socket = socket((to, DISCARD))?;
-    let payload = vec![0; bytes.saturating_sub(HEADERS)];
+fn udp(to: (&str, u16), bytes: usize, window: Duration) -> Result<Done> {
+    let socket = socket(to)?;
+    let payload = vec![0; bytes];
     let send = || match socket.send(&payload) {
         Ok(_) => Ok(1),
         // The interface's queue is full: nothing was sent.
@@ -127,9 +172,9 @@ fn udp(to: &str, bytes: usize, window: Duration) -> Result<Done> {
     during(window, || (0..ROUND).map(|_| send()).sum())
 }
 
-fn trips(bytes: usize, window: Duration) -> Result<Done> {
-    let socket = socket((HOST, ECHO))?;
-    let payload = vec![0; bytes.saturating_sub(HEADERS).max(1)];
+fn trips(to: &str, bytes: usize, window: Duration) -> Result<Done> {
+    let socket = socket((to, ECHO))?;
+    let payload = vec![0; bytes];
     let limit = socket.set_read_timeout(Some(Duration::from_secs(1)));
     limit.map_err(BenchError::io("setting a limit"))?;
     let mut place = vec![0; payload.len()];
@@ -141,21 +186,5 @@ fn trips(bytes: usize, window: Duration) -> Result<Done> {
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(0),
             Err(e) => Err(BenchError::io("receiving UDP")(e)),
         }
-    })
-}
-
-/// In netmap mode: frames to the sink, first line written.
-fn netmap(bytes: usize, window: Duration) -> Result<Done> {
-    let failed = |e: &dyn std::fmt::Display| BenchError::Usage(format!("opening netmap:eth0: {e}"));
-    let mut port = Port::open("netmap:eth0").map_err(|e| failed(&e))?;
-    let frame = super::sink_frame(bytes);
-    during(window, || {
-        if port.tx().iter().all(|ring| ring.space() == 0) {
-            port.wait(Interest::Tx, Some(Duration::from_millis(100))).map_err(|e| failed(&e))?;
-        }
-        let ring = port.tx().first_mut().ok_or_else(|| failed(&"no ring"))?;
-        let sent = (0..BATCH).take_while(|_| ring.send(&frame)).count() as u64;
-        ring.sync();
-        Ok(sent)
     })
 }

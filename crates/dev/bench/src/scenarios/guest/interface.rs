@@ -4,8 +4,13 @@ use netvale_control::types::Mac;
 
 use super::*;
 
-/// The machine's interface on the host, where there is no switch.
+/// The machine's interface on the host, where there is no bridge.
 pub const TAP: &str = "nvg0";
+
+/// A guest's TAP on the kernel's bridge.
+pub fn bridged_tap(number: u8) -> String {
+    format!("nvg{number}")
+}
 
 /// The device, and what is behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,8 +21,14 @@ enum Device {
     Vhost,
     /// The e1000 that QEMU emulates, with a TAP.
     QemuE1000,
+    /// The virtio-net that QEMU emulates, with a TAP.
+    QemuVirtio,
     /// An e1000 port.
     E1000,
+    /// The e1000 that QEMU emulates, on a port that QEMU opens by netmap's interface.
+    NetmapE1000,
+    /// The virtio-net that QEMU emulates, on such a port.
+    NetmapVirtio,
 }
 
 /// The guest's interface.
@@ -36,6 +47,8 @@ pub struct Interface {
 
 /// Interrupt moderation here: 102 µs between two interrupts.
 const ITR: u16 = 400;
+/// The paper's: 25 µs.
+const PAPERS_ITR: u16 = 98;
 
 const fn interface(name: &'static str, about: &'static str, device: Device) -> Interface {
     Interface { name, about, device, itr: 0, parameters: "" }
@@ -55,6 +68,25 @@ pub const VHOST: Interface =
 pub const QEMU_E1000: Interface =
     interface("qemu-e1000", "QEMU's own e1000 on a TAP, the kernel's driver, moderated", Device::QemuE1000);
 
+/// The kernel's virtio-net on QEMU's.
+pub const QEMU_VIRTIO: Interface =
+    interface("qemu-virtio", "QEMU's own virtio-net on TAPs, the kernel's bridge between them", Device::QemuVirtio);
+
+/// The kernel's e1000 on QEMU's, whose back end is netmap.
+pub const NETMAP_E1000: Interface =
+    interface("qemu-e1000-netmap", "QEMU's own e1000 by its netmap back end on the same switch", Device::NetmapE1000);
+
+/// The kernel's virtio-net on QEMU's, whose back end is netmap.
+pub const NETMAP_VIRTIO: Interface = interface(
+    "qemu-virtio-netmap",
+    "QEMU's own virtio-net by its netmap back end on the same switch",
+    Device::NetmapVirtio,
+);
+
+/// With the paper's own moderation.
+pub const SHORT_ITR: Interface =
+    row("netvale-itr-25us", "e1000 on a VALE switch, the kernel's driver, 25 µs between interrupts", PAPERS_ITR, "");
+
 /// The paper's rows, in its order: how an e1000 is driven.
 pub const ROWS: [Interface; 5] = [
     row("netvale-base", "e1000 on a VALE switch, the kernel's driver, no moderation (BASE)", 0, ""),
@@ -67,32 +99,60 @@ pub const ROWS: [Interface; 5] = [
 impl Interface {
     /// It is a port on a netvale switch.
     pub fn is_ours(self) -> bool {
-        self.device != Device::QemuE1000
+        !matches!(self.device, Device::QemuE1000 | Device::QemuVirtio)
     }
 
-    /// The kind of port, and what it is attached with; the guest's number is the last byte of its addresses.
-    pub fn port(self, number: u8) -> (&'static str, PortOptions) {
-        let name = Some(format!("guest{number}"));
+    /// It is an e1000 of netvale's.
+    pub fn is_our_e1000(self) -> bool {
+        self.device == Device::E1000
+    }
+
+    /// QEMU is its back end by netmap.
+    pub fn is_by_netmap(self) -> bool {
+        matches!(self.device, Device::NetmapE1000 | Device::NetmapVirtio)
+    }
+
+    /// What QEMU calls the registers that it emulates itself, whose accesses can be counted. A doorbell of QEMU's
+    /// virtio-net is none: it is taken before it gets there.
+    pub fn registers(self) -> Option<&'static str> {
+        matches!(self.device, Device::QemuE1000 | Device::NetmapE1000).then_some("e1000")
+    }
+
+    /// Whether its port counts its doorbells, or accesses to its registers.
+    pub fn has_doorbells(self) -> bool {
+        self.is_ours() && !self.is_by_netmap()
+    }
+
+    /// What is attached, and with which options, unless QEMU makes the port; the guest's number is the last byte of its
+    /// addresses.
+    pub fn port(self, socket: &str, number: u8) -> Option<(String, PortOptions)> {
+        let name = port_name(number);
         let mac = Some(Mac(mac(number)));
-        let options = PortOptions { name, mac, ..PortOptions::default() };
-        match self.device {
-            Device::Ptnet => ("ptnet", PortOptions { vnet_hdr: 12, ..options }),
-            Device::E1000 => ("e1000", PortOptions { itr: Some(self.itr), ..options }),
-            _ => ("vhost", options),
-        }
+        let options = PortOptions { name: Some(name.clone()), mac, ..PortOptions::default() };
+        Some(match self.device {
+            Device::Ptnet => (format!("ptnet:{socket}"), PortOptions { vnet_hdr: 12, ..options }),
+            Device::E1000 => (format!("e1000:{socket}"), PortOptions { itr: Some(self.itr), ..options }),
+            // This card takes no large segments.
+            Device::NetmapE1000 => (name, PortOptions { no_segments: true, ..PortOptions::default() }),
+            Device::Vhost => (format!("vhost:{socket}"), options),
+            Device::NetmapVirtio | Device::QemuE1000 | Device::QemuVirtio => return None,
+        })
     }
 
-    /// QEMU's arguments for it; a port's are those of its socket.
-    pub fn devices(self, socket: &str, number: u8) -> Vec<String> {
+    /// QEMU's arguments for it: with a port's socket, or the TAP.
+    pub fn devices(self, at: &str, number: u8) -> Vec<String> {
         let mac = Mac(mac(number)).to_string();
-        let tap = format!("tap,id=n0,ifname={TAP},script=no,downscript=no,vhost=off");
-        let chardev = format!("socket,id=c0,path={socket}");
-        let e1000 = format!("e1000,netdev=n0,mac={mac}");
+        let tap = format!("tap,id=n0,ifname={at},script=no,downscript=no,vhost=off");
+        let netmap = format!("netmap,id=n0,ifname={VALE}:{}", port_name(number));
+        let chardev = format!("socket,id=c0,path={at}");
+        let e1000 = format!("e1000,netdev=n0,mac={mac},romfile=");
         let virtio = format!("virtio-net-pci,netdev=n0,mac={mac},romfile=");
-        let vfio =
-            serde_json::json!({"driver": "vfio-user-pci", "socket": {"type": "unix", "path": socket}}).to_string();
+        let vfio = serde_json::json!({"driver": "vfio-user-pci", "socket": {"type": "unix", "path": at}}).to_string();
         let words = match self.device {
             Device::QemuE1000 => vec!["-netdev", &tap, "-device", &e1000],
+            Device::QemuVirtio => vec!["-netdev", &tap, "-device", &virtio],
+            Device::NetmapE1000 => vec!["-netdev", &netmap, "-device", &e1000],
+            Device::NetmapVirtio => vec!["-netdev", &netmap, "-device", &virtio],
             Device::Ptnet => vec!["-chardev", &chardev, "-device", "ivshmem-doorbell,chardev=c0,vectors=3"],
             Device::Vhost => {
                 vec!["-chardev", &chardev, "-device", &virtio, "-netdev", "vhost-user,id=n0,chardev=c0"]
@@ -109,6 +169,11 @@ impl Interface {
             parameters => format!("busybox rmmod e1000; insmod /lib/nve1000.ko {parameters}\n"),
         }
     }
+}
+
+/// The name of a guest's port.
+pub fn port_name(number: u8) -> String {
+    format!("guest{number}")
 }
 
 /// The Ethernet address of a guest.

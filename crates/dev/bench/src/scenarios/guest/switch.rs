@@ -1,13 +1,18 @@
 //! The switch that guests are on, and what else is there.
 
-use super::interface::{Interface, TAP, mac};
+use super::interface::{Interface, TAP, bridged_tap, mac, port_name};
 use super::*;
 
-/// A daemon with the guests' ports, the host's TAP, the sink, and a port to send from.
+/// The second guest's switch, where each has its own.
+const OTHER: &str = "vale1";
+
+/// A daemon with the guests' ports, the host's TAP, the sink, and a port to send from; or with a switch for each guest,
+/// whose TAP is on the kernel's bridge.
 pub struct Switch {
     /// The daemon.
     pub daemon: Rc<Daemon>,
-    _sink: Port,
+    /// None where there is a bridge.
+    sink: Option<Port>,
 }
 
 impl Switch {
@@ -17,28 +22,41 @@ impl Switch {
         daemon.attach(VALE, format!("tap:{TAP}"), PortOptions::default())?;
         host_end(hub, TAP)?;
         let mut sink = daemon.open("vale0:sink", 256)?;
-        let mut hello = super::sink_frame(60);
-        hello.copy_within(0..6, 6);
+        let hello = super::raw_frame(SINK_MAC, SINK_MAC, 60);
         if let Some(ring) = sink.tx().first_mut() {
             ring.send(&hello);
             ring.sync();
         }
         daemon.wait_for_frames(1)?;
-        Ok(Switch { daemon, _sink: sink })
+        Ok(Switch { daemon, sink: Some(sink) })
+    }
+
+    /// A switch for each guest.
+    pub fn start_bridged(hub: &Netns, core: usize) -> Result<Switch> {
+        let daemon = Daemon::start(Some(hub), core, "")?;
+        for number in [GUEST, PEER] {
+            let tap = bridged_tap(number);
+            daemon.attach(switch_of(number), format!("tap:{tap}"), PortOptions::default())?;
+            onto_bridge(hub, &tap)?;
+        }
+        Ok(Switch { daemon, sink: None })
     }
 
     /// A guest's port. Returns QEMU's arguments for it.
     pub fn attach(&self, interface: Interface, number: u8) -> Result<Vec<String>> {
         let socket = self.daemon.dir().join(format!("guest{number}.sock")).display().to_string();
-        let (kind, options) = interface.port(number);
-        self.daemon.attach(VALE, format!("{kind}:{socket}"), options)?;
+        let switch = if self.sink.is_some() { VALE } else { switch_of(number) };
+        if let Some((port, options)) = interface.port(&socket, number) {
+            self.daemon.attach(switch, port, options)?;
+        }
         Ok(interface.devices(&socket, number))
     }
 
     /// Frames that came from the first guest, or were sent to it, and doorbells or register accesses.
     pub fn counters(&self) -> Result<[u64; 3]> {
         let stats = self.daemon.stats()?;
-        let port = stats.ports.iter().find(|port| port.name == "vale0:guest2");
+        let name = format!("{VALE}:{}", port_name(GUEST));
+        let port = stats.ports.iter().find(|port| port.name == name);
         Ok(port.map_or([0; 3], |port| [port.sent().frames, port.got().frames, port.kicks_received]))
     }
 
@@ -54,6 +72,11 @@ impl Switch {
             waited.map(drop).map_err(|e| failed(&e))
         })
     }
+}
+
+/// A guest's switch, where each has its own.
+fn switch_of(number: u8) -> &'static str {
+    if number == GUEST { VALE } else { OTHER }
 }
 
 /// A datagram to the first guest's discard port, with all its headers.

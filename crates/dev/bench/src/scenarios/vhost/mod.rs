@@ -4,7 +4,10 @@
 //! host to a guest, which forwards them, and back. There is no NIC here: the physical side is a port in the host
 //! process that makes frames and counts what comes back, as DPDK's `net_null` does. Host and guest have one core each.
 
+pub mod booted;
+pub mod outside;
 mod paths;
+mod releases;
 pub mod roles;
 
 use paths::DriverPath;
@@ -46,7 +49,7 @@ pub const PVP: Scenario = Scenario {
             "mac mergeable", "mac non-mergeable", "mac in-order", "mac vector", "mac packed", "mac packed-vector"
     ],
     needs: &[testpmd::NEEDS],
-    start: |case, cores| pvp(case, cores, true, false),
+    start: |case, cores| pvp("netvale", case, cores, [true, false], Place::new(2, 0)?),
 };
 
 /// The scenario, by the drivers' path. Two guests on one switch: a process with two virtio ports, each a guest's, sends
@@ -69,18 +72,22 @@ pub const BOTH_GUESTS: &str = "a VALE switch with two vhost ports; our driver tw
 pub fn peers() -> Vec<Contender> {
     let is_pairing = |case: &Case| SCENARIO.has(case);
     let is_pvp = |case: &Case| PVP.has(case);
-    contenders! {
+    let mut all = contenders! {
         "dpdk-vhost", DPDK; SCENARIO.needs, is_pairing, |case, cores| pairing(case, cores, false, false);
         "netvale-driver", "our virtio driver, polled, on DPDK's vhost-user device (net_vhost)";
         SCENARIO.needs, is_pairing, |case, cores| pairing(case, cores, false, true);
         "netvale-both", "our driver on our device";
         SCENARIO.needs, is_pairing, |case, cores| pairing(case, cores, true, true);
         "dpdk-pvp", "testpmd with net_null and net_vhost; the guest is testpmd on virtio-user";
-        PVP.needs, is_pvp, |case, cores| pvp(case, cores, false, false);
+        PVP.needs, is_pvp, |case, cores| pvp("dpdk-pvp", case, cores, [false, false], Place::new(2, 0)?);
         "netvale-both", "our vhost-user device; the guest is our virtio driver";
-        PVP.needs, is_pvp, |case, cores| pvp(case, cores, true, true);
+        PVP.needs, is_pvp, |case, cores| pvp("netvale-both", case, cores, [true, true], Place::new(2, 0)?);
         "netvale-both", BOTH_GUESTS; GUESTS.needs, |case| GUESTS.has(case), |case, cores| guests(case, cores, true);
-    }
+    };
+    all.extend(releases::peers());
+    all.extend(outside::peers());
+    all.extend(booted::peers());
+    all
 }
 
 /// The direction of frames: what ours and DPDK's do at an end.
@@ -122,6 +129,24 @@ impl End {
             End::Ours(worker) => Ok(worker.tally()),
             End::Dpdk(testpmd, port) => testpmd.received(*port),
         }
+    }
+
+    /// DPDK's release, if it is DPDK's.
+    fn release(&self) -> Option<String> {
+        match self {
+            End::Ours(_) => None,
+            End::Dpdk(testpmd, _) => testpmd.release().map(str::to_owned),
+        }
+    }
+
+    /// A PVP test's host: a device, and a physical side that makes frames and counts what comes back.
+    fn host(case: &Case, is_ours: bool, socket: &str, core: usize, place: &Place) -> Result<End> {
+        if is_ours {
+            return End::ours(DEVICE, case, &[socket.to_owned()], Work::Generate, core);
+        }
+        let vdevs = [format!("net_null0,size={}", case.frame_bytes), format!("net_vhost0,iface={socket}")];
+        // The null port makes frames without end: what counts is what comes back on the other one.
+        Ok(End::Dpdk(End::device(case, &vdevs, "io", core, place)?, Some(1)))
     }
 
     /// A netvale process at this end of each socket.
@@ -190,25 +215,24 @@ pub fn pairing(case: &Case, cores: Cores, our_device: bool, our_driver: bool) ->
     Ok(settled(case, words, counted, other)?.keeping(place))
 }
 
-fn pvp(case: &Case, cores: Cores, our_host: bool, our_guest: bool) -> Result<Session> {
+/// A host and a guest that are netvale's or not.
+fn pvp(who: &str, case: &Case, cores: Cores, [our_host, our_guest]: [bool; 2], place: Place) -> Result<Session> {
     let is_mac = case.variant.starts_with("mac ");
-    let place = Place::new(2, 0)?;
     let socket = place.file("vhost.sock");
-    let sockets = std::slice::from_ref(&socket);
-    let host = if our_host {
-        End::ours(DEVICE, case, sockets, Work::Generate, cores.0)?
-    } else {
-        let vdevs = [format!("net_null0,size={}", case.frame_bytes), format!("net_vhost0,iface={socket}")];
-        // The null port makes frames without end: what counts is what comes back on the other one.
-        End::Dpdk(End::device(case, &vdevs, "io", cores.0, &place)?, Some(1))
-    };
+    let host = End::host(case, our_host, &socket, cores.0, &place)?;
     let guest = if our_guest {
-        End::ours(DRIVER, case, sockets, if is_mac { Work::MacEcho } else { Work::Echo }, cores.1)?
+        let work = if is_mac { Work::MacEcho } else { Work::Echo };
+        End::ours(DRIVER, case, &[socket], work, cores.1)?
     } else {
         End::driver(case, &socket, if is_mac { "mac" } else { "io" }, cores.1, &place)?
     };
     let words = format!("host {}, guest {}", cores.0, cores.1);
-    Ok(settled(case, words, host, guest.part())?.keeping(place))
+    let release = host.release().or_else(|| guest.release());
+    let session = settled(case, words, host, guest.part())?.keeping(place);
+    Ok(match release {
+        Some(release) => session.fact(&format!("{who} release"), release),
+        None => session,
+    })
 }
 
 /// Two drivers, ours or DPDK's, on our switch.

@@ -1,0 +1,168 @@
+//! The experiments: a row each, by the numbers of their documents.
+
+mod e1000;
+mod programs;
+mod ptnet;
+mod pvp;
+
+use super::published::*;
+use super::table::{Column, Reading, Table, TableRow};
+
+/// A document whose design netvale builds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Document {
+    /// What its figures' numbers begin with.
+    pub number: &'static str,
+    /// Its title, and where it appeared.
+    pub title: &'static str,
+    /// The machine of its figures.
+    pub machine: &'static str,
+}
+
+/// The documents.
+pub const DOCUMENTS: &[Document] = &[
+    Document {
+        number: "1",
+        title: "Revisiting Network I/O APIs: The Netmap Framework (Communications of the ACM, 2012)",
+        machine: "one 10 Gbit/s interface: 14.88 Mpps of 64-byte frames, 812 kpps of 1,518",
+    },
+    Document {
+        number: "2",
+        title: "Speeding Up Packet I/O in Virtual Machines (ANCS 2013)",
+        machine: "QEMU with KVM, its e1000 extended; FreeBSD guests; TSO off",
+    },
+    Document {
+        number: "3",
+        title: "ptnet: netmap passthrough",
+        machine: "Linux 4.4 on an i7-3770K at 3.5 GHz; guests with one processor; netperf, 10 s, 10 times",
+    },
+    Document {
+        number: "4",
+        title: "DPDK's vhost and virtio paths (2017)",
+        machine: "Xeon E5-2680 v2 at 2.8 GHz, DPDK 17.05, 64-byte frames",
+    },
+];
+
+/// Cases of a scenario, with peers beside them.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// The scenario.
+    pub scenario: &'static str,
+    /// Its variants.
+    pub variants: &'static [&'static str],
+    /// Who is measured beside netvale.
+    pub peers: &'static [&'static str],
+    /// Seconds that setting up one contender takes, shared out among the cases that the same set-up measures.
+    pub setup: u32,
+}
+
+/// An experiment.
+#[derive(Clone, Copy, Debug)]
+pub struct Figure {
+    /// The document's number, and its own.
+    pub number: &'static str,
+    /// What it is called here.
+    pub title: &'static str,
+    /// What was measured.
+    pub about: &'static str,
+    /// What is different here.
+    pub here: &'static str,
+    /// What to see.
+    pub see: &'static str,
+    /// How it is measured here.
+    pub runs: &'static [Run],
+    /// The figures, printed and ours.
+    pub tables: &'static [Table],
+    /// What cannot be had here, and why.
+    pub missing: &'static [&'static str],
+}
+
+impl Figure {
+    /// Its document.
+    pub fn document(&self) -> &'static Document {
+        let of = |document: &&Document| self.number.split('.').next() == Some(document.number);
+        DOCUMENTS.iter().find(of).unwrap_or(&DOCUMENTS[0])
+    }
+}
+
+/// What guests are here.
+const EMULATED: &str = "Guests are emulated in software, without hardware's virtualisation, and run Linux: their own \
+    network stack and the emulation of their processor are the bound, so that only ratios to BASE compare, and what \
+    is counted a packet.";
+
+const fn mpps(head: &'static str, variant: &'static str) -> Column {
+    Column::of(head, variant, Reading::Mpps)
+}
+
+/// A column for a size.
+const fn by(head: &'static str, variant: &'static str, bytes: u32, reading: Reading) -> Column {
+    Column { bytes, ..Column::of(head, variant, reading) }
+}
+
+/// All of them, in order.
+pub const ALL: &[Figure] = &[
+    programs::GENERATORS_BY_CLOCK,
+    programs::FORWARDED,
+    programs::PARTS_OF_SENDING,
+    programs::PACKET_FILTER,
+    e1000::OUT,
+    e1000::IN,
+    e1000::BETWEEN,
+    e1000::PLAYED,
+    e1000::OUT_TWO,
+    e1000::IN_TWO,
+    e1000::PKT_GEN,
+    e1000::BRIDGED,
+    ptnet::ROUND_TRIPS,
+    ptnet::STREAM,
+    ptnet::DATAGRAMS,
+    ptnet::PKTGEN,
+    ptnet::PROGRAMS,
+    ptnet::PASSED,
+    pvp::FORWARDED_UNTOUCHED,
+    pvp::FORWARDED_WRITTEN,
+    pvp::BY_RELEASE,
+    pvp::GENERATOR_OUTSIDE,
+    pvp::BOOTED,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Measure;
+    use crate::{rivals, scenarios};
+
+    /// Objective: each figure is of a document, has a number of its own, and names scenarios, variants and peers that
+    /// there are; each row and column of its table is measured by one of its runs.
+    #[test]
+    fn figures_name_what_there_is() {
+        let peers: Vec<_> = rivals::all().iter().map(|peer| peer.name).collect();
+        for figure in ALL {
+            let number = figure.number;
+            assert_eq!(ALL.iter().filter(|other| other.number == number).count(), 1, "{number}");
+            assert!(number.starts_with(figure.document().number), "{number}");
+            for run in figure.runs {
+                let scenario = scenarios::named(&[run.scenario.to_owned()]).expect("a scenario")[0];
+                let known: Vec<_> = scenario.cases(&Measure::default()).into_iter().map(|case| case.variant).collect();
+                assert!(run.variants.iter().all(|variant| known.iter().any(|one| one == variant)), "{number}");
+                assert!(run.peers.iter().all(|peer| peers.contains(peer)), "{number}");
+            }
+            let measured = |of: fn(&Run) -> &'static [&'static str], name: &str| {
+                figure.runs.iter().any(|run| of(run).contains(&name))
+            };
+            let columns = figure.tables.iter().flat_map(|table| table.columns);
+            for column in columns {
+                assert!(measured(|run| run.variants, column.variant), "{number}: {}", column.variant);
+            }
+            for (table, row) in figure.tables.iter().flat_map(|table| table.rows.iter().map(move |row| (table, row))) {
+                assert!(
+                    row.contender == "netvale" || measured(|run| run.peers, row.contender),
+                    "{number}: {}",
+                    row.name
+                );
+                let columns = table.columns.len();
+                assert!(row.printed.is_none_or(|printed| printed.values.len() >= columns), "{number}: {}", row.name);
+            }
+        }
+    }
+}

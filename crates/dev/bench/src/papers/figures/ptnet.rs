@@ -1,0 +1,237 @@
+//! The third document's experiments: two guests on ptnet ports, beside virtio-net.
+
+use super::*;
+
+const TCP_RR: &[Column] = &[
+    by("1 B", "tcp-rr-between", 1, Reading::Thousands),
+    by("64 B", "tcp-rr-between", 64, Reading::Thousands),
+    by("1 KiB", "tcp-rr-between", 1024, Reading::Thousands),
+    by("8 KiB", "tcp-rr-between", 8192, Reading::Thousands),
+    by("65,000 B", "tcp-rr-between", 65_000, Reading::Thousands),
+];
+
+const UDP_RR: &[Column] = &[
+    by("1 B", "udp-rr-between", 1, Reading::Thousands),
+    by("64 B", "udp-rr-between", 64, Reading::Thousands),
+    by("1 KiB", "udp-rr-between", 1024, Reading::Thousands),
+    by("8 KiB", "udp-rr-between", 8192, Reading::Thousands),
+    by("65,000 B", "udp-rr-between", 65_000, Reading::Thousands),
+];
+
+const UDP_MESSAGES: &[Column] = &[
+    by("64 B", "udp-messages-between", 64, Reading::Mbits),
+    by("512 B", "udp-messages-between", 512, Reading::Mbits),
+    by("1,472 B", "udp-messages-between", 1472, Reading::Mbits),
+    by("8 KiB", "udp-messages-between", 8192, Reading::Mbits),
+    by("24 KiB", "udp-messages-between", 24_576, Reading::Mbits),
+    by("65,000 B", "udp-messages-between", 65_000, Reading::Mbits),
+];
+
+/// Two guests by each interface.
+const PAIRS: &[TableRow] = &[
+    TableRow::ours("ptnet ports of a VALE switch", "netvale"),
+    TableRow::ours("virtio-net on vhost ports of the switch", "netvale-vhost"),
+    TableRow::ours("QEMU's virtio-net on TAPs, the kernel's bridge", "qemu-virtio"),
+];
+
+const PAIR_PEERS: &[&str] = &["netvale-vhost", "qemu-virtio"];
+
+/// Round trips.
+pub const ROUND_TRIPS: Figure = Figure {
+    number: "3.1",
+    title: "Round trips between two guests, by size",
+    about: "TCP_RR and UDP_RR against the size of a message. The text says: ptnet is better at small sizes, and \
+        equal at very large ones.",
+    here: EMULATED,
+    see: "A round trip takes four wake-ups whatever the interface is; what an interface adds to them is what \
+        differs, and copies matter only for long messages.",
+    runs: &[Run { scenario: "pairs", variants: &["tcp-rr-between", "udp-rr-between"], peers: PAIR_PEERS, setup: 2 }],
+    tables: &[
+        Table {
+            title: "TCP, thousand a second",
+            columns: TCP_RR,
+            rows: PAIRS,
+            base: Some("netvale-vhost"),
+            facts: &[],
+        },
+        Table {
+            title: "UDP, thousand a second",
+            columns: UDP_RR,
+            rows: PAIRS,
+            base: Some("netvale-vhost"),
+            facts: &[],
+        },
+    ],
+    missing: &["vhost-net, the paper's peer, is a part of the kernel's that needs hardware's virtualisation here."],
+};
+
+/// A stream.
+pub const STREAM: Figure = Figure {
+    number: "3.2",
+    title: "A TCP stream between two guests",
+    about: "TCP_STREAM. Printed: ptnet 20 Gbit/s, virtio-net with vhost-net 26.",
+    here: EMULATED,
+    see: "The paper lost here to vhost-net, which copies once less.",
+    runs: &[Run { scenario: "pairs", variants: &["tcp-between"], peers: PAIR_PEERS, setup: 15 }],
+    tables: &[Table {
+        title: "",
+        columns: &[Column::of("Mbit/s", "tcp-between", Reading::Mbits)],
+        rows: &[
+            TableRow::of(&PTNET_STREAM[0], "netvale"),
+            TableRow::of(&PTNET_STREAM[1], "qemu-virtio"),
+            TableRow::ours("virtio-net on vhost ports of the switch", "netvale-vhost"),
+        ],
+        base: Some("qemu-virtio"),
+        facts: &[],
+    }],
+    missing: &[],
+};
+
+/// Datagrams.
+pub const DATAGRAMS: Figure = Figure {
+    number: "3.3",
+    title: "Datagrams between two guests, by size",
+    about: "UDP_STREAM, as its sender counts it. The text says: it grows up to 20 or 30 KiB, and ptnet is ahead at \
+        all sizes.",
+    here: EMULATED,
+    see: "A message costs a system call and a way through the stack, so that the rate grows with its size.",
+    runs: &[Run { scenario: "pairs", variants: &["udp-messages-between"], peers: PAIR_PEERS, setup: 3 }],
+    tables: &[Table { title: "Mbit/s", columns: UDP_MESSAGES, rows: PAIRS, base: Some("netvale-vhost"), facts: &[] }],
+    missing: &[],
+};
+
+/// A column for a burst.
+const fn burst(head: &'static str, batch: u32) -> Column {
+    Column { batch, ..Column::of(head, "pktgen", Reading::Kpps) }
+}
+
+/// The generator of the guest's kernel.
+pub const PKTGEN: Figure = Figure {
+    number: "3.4",
+    title: "The kernel's generator in a guest, by burst",
+    about: "In-kernel pktgen, 60-byte frames as the host receives them, by the burst: how many frames the driver gets \
+        before the last one. The text says: virtio-net is flat; ptnet grows with the burst, is best near 50, and then \
+        falls.",
+    here: "Guests are emulated in software, without hardware's virtualisation: the instructions of the generator and \
+        of the driver are the bound. One packet is sent over and over, so that making it is not measured.",
+    see: "A driver notifies the host once a burst, so that the rate grows with the burst where notifications cost \
+        something, and is flat where the host is awake all the time and needs none.",
+    runs: &[Run { scenario: "pktgen", variants: &["pktgen"], peers: PAIR_PEERS, setup: 2 }],
+    tables: &[Table {
+        title: "Thousand frames a second",
+        columns: &[
+            burst("1", 1),
+            burst("2", 2),
+            burst("4", 4),
+            burst("8", 8),
+            burst("16", 16),
+            burst("32", 32),
+            burst("50", 50),
+            burst("64", 64),
+            burst("128", 128),
+        ],
+        rows: &[
+            TableRow::ours("a ptnet port of a VALE switch", "netvale"),
+            TableRow::ours("virtio-net on a vhost port of the switch", "netvale-vhost"),
+            TableRow::ours("QEMU's virtio-net on a TAP", "qemu-virtio"),
+        ],
+        base: None,
+        facts: &[],
+    }],
+    missing: &["vhost-net, the paper's peer, needs hardware's virtualisation here."],
+};
+
+/// Netmap programs in two guests.
+pub const PROGRAMS: Figure = Figure {
+    number: "3.5",
+    title: "pkt-gen between two guests",
+    about: "60-byte frames from one guest to another on ptnet ports of a switch, with and without virtio-net headers.",
+    here: "First a process plays both guests on the ports' memory; the receiver shares the sender's processor, the \
+        switch has the other. Then both guests are really booted, emulated in software: their programs take the rings \
+        from the interface by its driver, and the receiver counts.",
+    see: "As in the paper, the header costs a small part of the rate.",
+    runs: &[
+        Run { scenario: "ptnet", variants: &["guests-header", "guests"], peers: &[], setup: 2 },
+        Run { scenario: "pairs", variants: &["netmap-header-between", "netmap-between"], peers: &[], setup: 6 },
+    ],
+    tables: &[
+        Table {
+            title: "Guests that a process plays",
+            columns: &[mpps("with headers, Mpps", "guests-header"), mpps("without, Mpps", "guests")],
+            rows: &[TableRow::of(&PTNET_PKT_GEN, "netvale")],
+            base: None,
+            facts: &[],
+        },
+        Table {
+            title: "Booted guests",
+            columns: &[
+                Column::of("with headers, kpps", "netmap-header-between", Reading::Kpps),
+                Column::of("without, kpps", "netmap-between", Reading::Kpps),
+            ],
+            rows: &[TableRow::ours("netmap programs in two guests", "netvale")],
+            base: None,
+            facts: &[],
+        },
+    ],
+    missing: &[],
+};
+
+/// What passthrough costs beside the same thing on the host.
+pub const PASSED: Figure = Figure {
+    number: "3.6",
+    title: "Ring sizes, a pipe and an interface, in a guest and on the host",
+    about: "Frames from guest to guest by slots of a ring, into a pipe, and to and from an interface that are passed \
+        through. The text says: the same as on the host.",
+    here: "A process plays the guests; frames have 60 bytes. The interface is an end of a veth pair, opened by \
+        AF_XDP, which copies. On the host, the pipe's two processes have a processor each; where it is passed \
+        through, its worker has one, and both programs have the other.",
+    see: "Passthrough adds a worker: it exchanges slots of a pipe's two ends, and passes an interface's frames from \
+        and to the guest's own buffers. The size of rings is to matter in guests as it does on the host.",
+    runs: &[
+        Run {
+            scenario: "ptnet",
+            variants: &["slots-256", "slots-512", "slots-1024", "slots-2048", "pipe", "pipe-untouched"],
+            peers: &["netvale-local"],
+            setup: 2,
+        },
+        Run { scenario: "pipe", variants: &["touched", "untouched"], peers: &[], setup: 2 },
+        Run { scenario: "nic", variants: &["tx", "rx"], peers: &["netvale-guest"], setup: 3 },
+    ],
+    tables: &[
+        Table {
+            title: "By slots of a ring, Mpps",
+            columns: &[
+                mpps("256", "slots-256"),
+                mpps("512", "slots-512"),
+                mpps("1,024", "slots-1024"),
+                mpps("2,048", "slots-2048"),
+            ],
+            rows: &[
+                TableRow::ours("guests on ptnet ports", "netvale"),
+                TableRow::ours("programs on the host", "netvale-local"),
+            ],
+            base: Some("netvale-local"),
+            facts: &[],
+        },
+        Table {
+            title: "A pipe, Mpps",
+            columns: &[
+                mpps("passed through, first line touched", "pipe"),
+                mpps("on the host", "touched"),
+                mpps("passed through, slots only", "pipe-untouched"),
+                mpps("on the host", "untouched"),
+            ],
+            rows: &[TableRow::ours("from end to end", "netvale")],
+            base: None,
+            facts: &[],
+        },
+        Table {
+            title: "An interface, Mpps",
+            columns: &[mpps("sent", "tx"), mpps("received", "rx")],
+            rows: &[TableRow::ours("on the host", "netvale"), TableRow::ours("passed through", "netvale-guest")],
+            base: Some("netvale"),
+            facts: &[],
+        },
+    ],
+    missing: &[],
+};

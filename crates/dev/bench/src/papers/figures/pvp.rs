@@ -1,0 +1,181 @@
+//! The fourth document's experiments: a generator, a vhost port, a guest that forwards, and back.
+
+use super::{Column, Figure, Reading, Run, Table, TableRow, by, mpps};
+
+/// The paths of DPDK's driver, by what the guest does.
+const IO: &[Column] = &[
+    mpps("mergeable", "io mergeable"),
+    mpps("non-mergeable", "io non-mergeable"),
+    mpps("in-order", "io in-order"),
+    mpps("vector", "io vector"),
+    mpps("packed", "io packed"),
+    mpps("packed, vector", "io packed-vector"),
+];
+
+const MAC: &[Column] = &[
+    mpps("mergeable", "mac mergeable"),
+    mpps("non-mergeable", "mac non-mergeable"),
+    mpps("in-order", "mac in-order"),
+    mpps("vector", "mac vector"),
+    mpps("packed", "mac packed"),
+    mpps("packed, vector", "mac packed-vector"),
+];
+
+/// The rows of both.
+const PVP: &[TableRow] = &[
+    TableRow::ours("DPDK's vhost with its driver", "dpdk-pvp"),
+    TableRow::ours("netvale's vhost with DPDK's driver", "netvale"),
+    TableRow::ours("netvale's vhost with its driver", "netvale-both"),
+];
+
+const PVP_PEERS: &[&str] = &["dpdk-pvp", "netvale-both"];
+
+/// DPDK's releases, and netvale under the system's.
+const RELEASES: &[TableRow] = &[
+    TableRow::ours("DPDK of Debian 12, vhost and driver", "dpdk-pvp"),
+    TableRow::ours("DPDK of Debian 13 (trixie), vhost and driver", "dpdk-pvp-trixie"),
+    TableRow::ours("DPDK of Debian sid, vhost and driver", "dpdk-pvp-sid"),
+    TableRow::ours("netvale's vhost, with DPDK's driver of Debian 12", "netvale"),
+];
+
+/// Who stands between an interface and the guest.
+const OUTSIDE: &[TableRow] = &[
+    TableRow::ours("DPDK: net_af_xdp and net_vhost", "dpdk-pvp"),
+    TableRow::ours("DPDK: net_af_packet and net_vhost", "dpdk-pvp-packet"),
+    TableRow::ours("netvale's switch: the interface by AF_XDP, a vhost port", "netvale"),
+];
+
+/// The device of a booted guest, by how it is offered.
+const MRG_RXBUF: &[Column] = &[
+    by("mrg_rxbuf=on, kpps", "mac mergeable", 0, Reading::Kpps),
+    by("mrg_rxbuf=off, kpps", "mac non-mergeable", 0, Reading::Kpps),
+];
+
+/// Frames that the guest only forwards.
+pub const FORWARDED_UNTOUCHED: Figure = Figure {
+    number: "4.1",
+    title: "Forwarding in the guest, frames untouched (io), by the driver's path",
+    about: "64-byte frames from a generator through a vhost port to a guest that forwards them, and back, Mpps. \
+        The text says: the vector path is the best, by almost 15 % over the mergeable one.",
+    here: "The generator is in the host's process, as DPDK's net_null; the guest is a process with the driver. \
+        DPDK has in-order and packed queues since.",
+    see: "The order of the paths is the document's for DPDK's own device; for netvale's, in-order queues are the \
+        best.",
+    runs: &[Run {
+        scenario: "pvp",
+        variants: &["io mergeable", "io non-mergeable", "io in-order", "io vector", "io packed", "io packed-vector"],
+        peers: PVP_PEERS,
+        setup: 6,
+    }],
+    tables: &[Table { title: "", columns: IO, rows: PVP, base: None, facts: &[] }],
+    missing: &[],
+};
+
+/// Frames whose addresses the guest writes.
+pub const FORWARDED_WRITTEN: Figure = Figure {
+    number: "4.2",
+    title: "Forwarding in the guest with addresses written (mac), by the driver's path",
+    about: "The same with a guest that writes the Ethernet addresses, Mpps. The text says: the three paths are \
+        nearly the same.",
+    here: "As before.",
+    see: "Writing a line that the host has just written costs a transfer between two processors' caches, which is \
+        the same on all paths.",
+    runs: &[Run {
+        scenario: "pvp",
+        variants: &[
+            "mac mergeable",
+            "mac non-mergeable",
+            "mac in-order",
+            "mac vector",
+            "mac packed",
+            "mac packed-vector",
+        ],
+        peers: PVP_PEERS,
+        setup: 6,
+    }],
+    tables: &[Table { title: "", columns: MAC, rows: PVP, base: None, facts: &[] }],
+    missing: &[],
+};
+
+/// Releases of DPDK, and versions of netvale.
+pub const BY_RELEASE: Figure = Figure {
+    number: "4.3",
+    title: "The mergeable path by release",
+    about: "Forwarding in the guest with addresses written, the mergeable path, by release of DPDK. The text says: \
+        nearly 20 % up over the releases 16.07 to 17.05, with a dip in 16.11; no values are printed.",
+    here: "The releases are those of Debian 12 and of newer Debians, host and guest each; frames untouched (io) \
+        are beside. netvale's own versions have a table, to which each release appends a row.",
+    see: "The path is the same work in all releases: what differs between them is what was made cheaper in it.",
+    runs: &[Run {
+        scenario: "pvp",
+        variants: &["mac mergeable", "io mergeable"],
+        peers: &["dpdk-pvp", "dpdk-pvp-trixie", "dpdk-pvp-sid"],
+        setup: 6,
+    }],
+    tables: &[Table {
+        title: "",
+        columns: &[mpps("mac, Mpps", "mac mergeable"), mpps("io, Mpps", "io mergeable")],
+        rows: RELEASES,
+        base: Some("dpdk-pvp"),
+        facts: &[("release", "DPDK")],
+    }],
+    missing: &["Releases before Debian 12's, the document's among them."],
+};
+
+/// A generator on the far side of an interface.
+pub const GENERATOR_OUTSIDE: Figure = Figure {
+    number: "4.4",
+    title: "The generator outside",
+    about: "The same test with the generator where the document has it, a hardware one on a 10 Gbit/s port: beyond \
+        the host's network interface.",
+    here: "The interface is an end of a veth pair, so that the kernel's copies are in every figure. Two \
+        processors: the generator (DPDK's net_null and net_af_xdp on the pair's far end) and the guest (DPDK's \
+        driver, addresses written) are ports of one program on the first, a burst each in turn; the host has the \
+        second. netvale's host is a switch that learns addresses, DPDK's passes all from one port to the other.",
+    see: "A frame crosses the pair twice, at several times the cost of a vhost queue: the kernel is the bound, and \
+        the hosts differ by how they use its sockets.",
+    runs: &[Run {
+        scenario: "pvp-outside",
+        variants: &["mac mergeable", "mac in-order"],
+        peers: &["dpdk-pvp", "dpdk-pvp-packet"],
+        setup: 8,
+    }],
+    tables: &[Table {
+        title: "",
+        columns: &[mpps("mergeable, Mpps", "mac mergeable"), mpps("in-order, Mpps", "mac in-order")],
+        rows: OUTSIDE,
+        base: Some("dpdk-pvp"),
+        facts: &[],
+    }],
+    missing: &["A hardware generator, and a physical port."],
+};
+
+/// A booted guest.
+pub const BOOTED: Figure = Figure {
+    number: "4.5",
+    title: "testpmd inside a guest",
+    about: "DPDK's testpmd in a virtual machine, on its virtio-net: `mrg_rxbuf=on` and `off`. No values are \
+        printed.",
+    here: "The guest is really booted, but its processor is emulated in software, and is the bound: rates compare \
+        devices and options only. The device is uio_pci_generic's in the guest. The generator is in the host's \
+        process.",
+    see: "With `mrg_rxbuf=on` the driver reads how many buffers a frame has taken from its header, and looks for \
+        more; with `off` a frame is one buffer.",
+    runs: &[Run {
+        scenario: "pvp-booted",
+        variants: &["mac mergeable", "mac non-mergeable"],
+        peers: &["dpdk-pvp"],
+        setup: 15,
+    }],
+    tables: &[Table {
+        title: "",
+        columns: MRG_RXBUF,
+        rows: &[
+            TableRow::ours("DPDK's vhost, DPDK's driver in the guest", "dpdk-pvp"),
+            TableRow::ours("netvale's vhost, DPDK's driver in the guest", "netvale"),
+        ],
+        base: Some("dpdk-pvp"),
+        facts: &[],
+    }],
+    missing: &[],
+};

@@ -1,0 +1,214 @@
+//! What was measured for a figure so far: a file of lines, each a case with its results. It survives an interruption.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::case::Case;
+use crate::error::{BenchError, Result};
+use crate::record::{Line, Record, to_json};
+use crate::table::{as_record, as_skipped};
+
+/// The version of the files. One that reads otherwise gets another number.
+const VERSION: u32 = 1;
+
+/// The first line.
+#[derive(Serialize, Deserialize)]
+struct Head {
+    papers: u32,
+}
+
+/// A case, and what came of it.
+#[derive(Serialize, Deserialize)]
+struct Measured {
+    case: Case,
+    lines: Vec<Line>,
+}
+
+/// A figure's results.
+pub struct Kept {
+    path: PathBuf,
+    all: Vec<Measured>,
+}
+
+/// A contender's figure for a case.
+#[derive(Clone, Debug)]
+pub struct Value {
+    /// The case.
+    pub case: Case,
+    /// The middle run, the smallest and the largest.
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
+    /// Whether a run was disturbed by other work on the machine.
+    pub disturbed: bool,
+    /// What was counted beside.
+    pub facts: Vec<(String, String)>,
+}
+
+impl Kept {
+    /// The results of the figure of that number, or none yet; `again`: none in any case.
+    pub fn open(folder: &Path, number: &str, again: bool) -> Result<Kept> {
+        let path = folder.join(format!("{number}.jsonl"));
+        if again {
+            remove(&path)?;
+        }
+        let all = match fs::read_to_string(&path) {
+            Ok(text) => read(&text, &path)?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(BenchError::io(format!("reading {}", path.display()))(error)),
+        };
+        Ok(Kept { path, all })
+    }
+
+    /// Whether the case was measured, on a machine that did nothing else.
+    pub fn has(&self, case: &Case) -> bool {
+        self.all.iter().any(|measured| measured.case == *case && !measured.is_disturbed())
+    }
+
+    /// Adds what came of a case, in place of what came of it before.
+    pub fn add(&mut self, case: &Case, lines: Vec<Line>) -> Result<()> {
+        let measured = Measured { case: case.clone(), lines };
+        let failed = || BenchError::io(format!("writing {}", self.path.display()));
+        if let Some(folder) = self.path.parent() {
+            fs::create_dir_all(folder).map_err(failed())?;
+        }
+        let is_new = !self.path.exists();
+        let mut file: File = OpenOptions::new().create(true).append(true).open(&self.path).map_err(failed())?;
+        if is_new {
+            writeln!(file, "{}", to_json(&Head { papers: VERSION })?).map_err(failed())?;
+        }
+        writeln!(file, "{}", to_json(&measured)?).map_err(failed())?;
+        replace(&mut self.all, measured);
+        Ok(())
+    }
+
+    /// The figures of a contender in cases of that variant.
+    pub fn values<'a>(&'a self, variant: &'a str, contender: &'a str) -> impl Iterator<Item = Value> + 'a {
+        let records = self.all.iter().flat_map(|measured| measured.lines.iter().filter_map(as_record));
+        records.filter(move |record| record.case.variant == variant).filter_map(move |record| value(record, contender))
+    }
+
+    /// Why contenders did not run, each with its name.
+    pub fn skipped(&self) -> Vec<(String, String)> {
+        let lines = self.all.iter().flat_map(|measured| measured.lines.iter().filter_map(as_skipped));
+        let mut all: Vec<_> = lines.map(|one| (one.contender.clone(), one.skipped.clone())).collect();
+        all.sort();
+        all.dedup();
+        all
+    }
+}
+
+impl Measured {
+    fn is_disturbed(&self) -> bool {
+        let mut records = self.lines.iter().filter_map(as_record);
+        records.any(|record| record.disturbed || record.against.as_ref().is_some_and(|peer| peer.peer_disturbed))
+    }
+}
+
+/// The last result of a case stays.
+fn replace(all: &mut Vec<Measured>, measured: Measured) {
+    all.retain(|old| old.case != measured.case);
+    all.push(measured);
+}
+
+fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(BenchError::io(format!("removing {}", path.display()))(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// An interruption may have left a part of the last line, which is not counted.
+fn read(text: &str, path: &Path) -> Result<Vec<Measured>> {
+    let mut lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    let head: Option<Head> = lines.next().and_then(|line| serde_json::from_str(line).ok());
+    if head.is_none_or(|head| head.papers != VERSION) {
+        let what = "was written by another version of netvale-bench; --again measures anew";
+        return Err(BenchError::Usage(format!("{} {what}", path.display())));
+    }
+    let at = |number: usize| format!("{}:{number}", path.display());
+    let mut all = Vec::new();
+    for (number, line) in (2..).zip(lines) {
+        replace(&mut all, serde_json::from_str(line).map_err(|e| BenchError::BadLine(at(number), e))?);
+    }
+    Ok(all)
+}
+
+fn value(record: &Record, contender: &str) -> Option<Value> {
+    let is_ours = record.contender == contender;
+    let side = if is_ours { Some(record.own()) } else { record.peer() }.filter(|side| side.name == contender)?;
+    let disturbed = match &record.against {
+        Some(peer) if !is_ours => peer.peer_disturbed,
+        _ => record.disturbed,
+    };
+    let own = format!("{contender} ");
+    let facts = record.context.iter().filter_map(|(name, value)| Some((name.strip_prefix(&own)?, value)));
+    let facts = facts.map(|(name, value)| (name.to_owned(), value.clone())).collect();
+    Some(Value { case: record.case.clone(), median: side.median, min: side.min, max: side.max, disturbed, facts })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::tests::sample;
+
+    fn lines() -> Vec<Line> {
+        vec![Line::Record(Box::new(sample(Some("dpdk-memif"))))]
+    }
+
+    /// Objective: what was measured is there after the program has ended, whole lines of it, and both sides are found;
+    /// `--again` begins anew.
+    #[test]
+    fn results_are_kept() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let case = sample(None).case;
+        let mut kept = Kept::open(folder.path(), "9.1", false).expect("none yet");
+        assert!(!kept.has(&case));
+        kept.add(&case, lines()).expect("written");
+        let path = folder.path().join("9.1.jsonl");
+        let text = fs::read_to_string(&path).expect("there");
+        fs::write(&path, text + "{\"case\":").expect("written");
+        let kept = Kept::open(folder.path(), "9.1", false).expect("kept");
+        assert!(kept.has(&case));
+        let median = |who| kept.values("touched", who).next().map(|value| value.median);
+        assert_eq!([median("netvale"), median("dpdk-memif"), median("ovs")], [Some(100.0), Some(40.0), None]);
+        assert!(!Kept::open(folder.path(), "9.1", true).expect("anew").has(&case));
+    }
+
+    /// Objective: a case whose runs were disturbed is to be measured again, and its last result stands.
+    #[test]
+    fn disturbed_cases_are_measured_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut record = sample(None);
+        record.disturbed = true;
+        let case = record.case.clone();
+        let mut kept = Kept::open(folder.path(), "9.1", false).expect("none yet");
+        kept.add(&case, vec![Line::Record(Box::new(record.clone()))]).expect("written");
+        assert!(!kept.has(&case) && kept.values("touched", "netvale").all(|value| value.disturbed));
+        record.disturbed = false;
+        kept.add(&case, vec![Line::Record(Box::new(record))]).expect("written");
+        for kept in [kept, Kept::open(folder.path(), "9.1", false).expect("kept")] {
+            assert!(kept.has(&case));
+            assert_eq!(kept.values("touched", "netvale").count(), 1);
+        }
+    }
+
+    /// Objective: files of another version, and damaged ones, are refused by name, with what to do.
+    #[test]
+    fn other_files_are_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("9.1.jsonl");
+        for (text, word) in
+            [("{\"papers\":0}\n", "--again"), ("x\n", "--again"), ("{\"papers\":1}\n{}\n", "9.1.jsonl:2")]
+        {
+            fs::write(&path, text).expect("written");
+            let error = Kept::open(folder.path(), "9.1", false).err().expect("refused").to_string();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! `netvale-bench papers`: the experiments of the documents whose designs netvale builds, run here, beside the values
+//! that they print.
+//!
+//! ```text
+//!   figures ──► cases of scenarios, with peers ──► runner ──► kept: a file a figure ──► page
+//!   published: the printed values ─────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `figures` | the experiments, a row each |
+//! | `published` | the values that the documents print |
+//! | `shapes` | what holds wherever a figure is measured |
+//! | `table` | a figure's table: printed, and ours |
+//! | `drawing` | a table's plot |
+//! | `kept` | what was measured so far |
+//! | `page` | the page |
+//! | `versions` | netvale's own versions, a row a release |
+
+mod drawing;
+mod figures;
+mod kept;
+mod page;
+mod published;
+mod shapes;
+mod table;
+mod versions;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::case::Case;
+use crate::contender::Contender;
+use crate::error::{BenchError, Result};
+use crate::measure::{Measure, Plan};
+use crate::progress::Progress;
+use crate::runner::{HeldSessions, run_next};
+use crate::scenarios::{self, Scenario};
+use crate::sys::scratch;
+use crate::{interrupt, pin, rivals};
+
+use figures::{Figure, Run};
+use kept::Kept;
+use versions::VersionTable;
+
+/// The options of `netvale-bench papers`.
+#[derive(Args, Clone, Debug)]
+pub struct Papers {
+    /// Figures by number (2.1), or all of a document (2); all when none is given.
+    #[arg(value_name = "NUMBER")]
+    numbers: Vec<String>,
+
+    /// Measure anew what was measured before.
+    #[arg(long)]
+    again: bool,
+
+    /// Few short runs, to see that all works: nothing is kept, and no page is written.
+    #[arg(long)]
+    quick: bool,
+
+    /// List the figures, and how long each takes.
+    #[arg(long)]
+    list: bool,
+
+    /// Append what figure 4.3 measures to the table of netvale's versions, as this version's row.
+    #[arg(long, value_name = "VERSION", requires = "again", conflicts_with_all = ["quick", "list"])]
+    release: Option<String>,
+
+    /// The table of netvale's versions.
+    #[arg(long, value_name = "FILE", default_value = "docs/papers/pvp-by-version.tsv")]
+    versions: PathBuf,
+
+    /// Folder of what was measured so far.
+    #[arg(long, value_name = "DIR", default_value = "target/papers")]
+    results: PathBuf,
+
+    /// The page to write.
+    #[arg(long, value_name = "FILE", default_value = "docs/papers.md")]
+    page: PathBuf,
+}
+
+/// A figure, and what was measured of it.
+pub struct FigureResults {
+    /// The figure.
+    pub figure: &'static Figure,
+    /// Its results.
+    pub kept: Kept,
+}
+
+impl Papers {
+    /// Refuses a version's row where its figure is not measured.
+    fn check(&self, figures: &[&Figure]) -> Result<()> {
+        if self.release.is_some() && figures.iter().all(|figure| figure.number != versions::FIGURE) {
+            return Err(BenchError::Usage(format!("--release takes figure {}", versions::FIGURE)));
+        }
+        Ok(())
+    }
+
+    /// The table of versions, with the row that is to be appended.
+    fn versions(&self, all: &[FigureResults]) -> Result<VersionTable> {
+        for one in all.iter().filter(|one| one.figure.number == versions::FIGURE) {
+            if let Some(version) = &self.release {
+                versions::append(&self.versions, version, &page::machine(), &one.kept)?;
+            }
+        }
+        VersionTable::read(&self.versions)
+    }
+}
+
+/// A case to measure, and who takes part.
+struct Step {
+    scenario: &'static Scenario,
+    case: Case,
+    run: &'static Run,
+}
+
+impl Step {
+    fn peers<'a>(&'a self, all: &'a [Contender]) -> impl Iterator<Item = &'a Contender> {
+        all.iter().filter(move |peer| self.run.peers.contains(&peer.name) && peer.fits(&self.case))
+    }
+
+    /// About how long it takes.
+    fn time(&self, all: &[Contender], plan: Plan) -> Duration {
+        let contenders = 1 + self.peers(all).count() as u32;
+        // Some runs are repeated, and what they wait for at their ends takes as long again.
+        let runs = plan.window * 2 * plan.runs as u32;
+        contenders * (Duration::from_secs(self.run.setup.into()) + plan.warm_up + runs)
+    }
+}
+
+fn steps(figure: &Figure) -> Result<Vec<Step>> {
+    let mut steps = Vec::new();
+    for run in figure.runs {
+        for scenario in scenarios::named(&[run.scenario.to_owned()])? {
+            let cases = scenario.cases(&Measure::default()).into_iter();
+            let wanted = cases.filter(|case| run.variants.contains(&case.variant.as_str()));
+            steps.extend(wanted.map(|case| Step { scenario, case, run }));
+        }
+    }
+    Ok(steps)
+}
+
+/// Runs the figures, or those of them that are asked for, and writes the page. Returns whether their shapes hold.
+pub fn run(options: &Papers, out: &mut dyn Write) -> Result<bool> {
+    let figures = page::chosen(&options.numbers)?;
+    options.check(&figures)?;
+    let peers = rivals::all();
+    let measure = Measure { runs: 5, seconds: 1.0, ..Measure::default() };
+    let plan = measure.plan(options.quick)?;
+    if options.list {
+        return list(&figures, &peers, plan, out).map(|()| true);
+    }
+    let quick = options.quick.then(|| scratch("papers")).transpose()?;
+    let folder = quick.as_ref().map_or(&*options.results, |quick| quick.path());
+    let mut all = Vec::new();
+    for figure in figures {
+        all.push(FigureResults { figure, kept: Kept::open(folder, figure.number, options.again)? });
+    }
+    measure_all(&mut all, &peers, plan, out)?;
+    let text = page::render(&all, &page::machine(), &options.versions(&all)?);
+    if options.quick {
+        say(out, format_args!("{text}"))?;
+    } else {
+        page::write(&options.page, &text, &all)?;
+        say(out, format_args!("{}", options.page.display()))?;
+    }
+    let judged = all.iter().flat_map(|one| shapes::judged(one.figure.number, &one.kept));
+    let broken: Vec<_> = judged.filter(|(_, holds)| !holds).map(|(shape, _)| shape).collect();
+    broken.iter().try_for_each(|shape| say(out, format_args!("{}: does not hold: {}", shape.figure, shape.says)))?;
+    Ok(broken.is_empty())
+}
+
+/// Measures all that is not there; once more what was disturbed, where disturbed runs are repeated.
+fn measure_all(all: &mut [FigureResults], peers: &[Contender], plan: Plan, out: &mut dyn Write) -> Result<()> {
+    let cpus = pin::choose(&[], 2)?;
+    let _guard = interrupt::Guard::install()?;
+    let again = (plan.repeats > 0).then_some("to measure again, as other work disturbed them");
+    for about in std::iter::once("to measure").chain(again) {
+        let mut todo = Vec::new();
+        for (number, one) in all.iter().enumerate() {
+            let left = steps(one.figure)?.into_iter().filter(|step| !one.kept.has(&step.case));
+            todo.extend(left.map(|step| (number, step)));
+        }
+        if todo.is_empty() {
+            continue;
+        }
+        let time: Duration = todo.iter().map(|(_, step)| step.time(peers, plan)).sum();
+        say(out, format_args!("{} cases {about}, about {} minutes", todo.len(), time.as_secs().div_ceil(60)))?;
+        let contenders = todo.iter().map(|(_, step)| 1 + step.peers(peers).count());
+        let progress = Progress::new((contenders.sum::<usize>() * plan.runs) as u64);
+        // Those that can measure the next case, too, are set up once.
+        let mut held = HeldSessions::default();
+        for (number, step) in todo {
+            let ours = step.scenario.ours();
+            let contenders: Vec<&Contender> = std::iter::once(&ours).chain(step.peers(peers)).collect();
+            let lines = run_next(&step.case, &contenders, &mut held, false, &cpus, plan, &progress)?;
+            all[number].kept.add(&step.case, lines)?;
+        }
+    }
+    Ok(())
+}
+
+fn say(out: &mut dyn Write, line: std::fmt::Arguments<'_>) -> Result<()> {
+    writeln!(out, "{line}").map_err(BenchError::io("writing"))
+}
+
+fn list(figures: &[&Figure], peers: &[Contender], plan: Plan, out: &mut dyn Write) -> Result<()> {
+    for figure in figures {
+        let time: Duration = steps(figure)?.iter().map(|step| step.time(peers, plan)).sum();
+        say(out, format_args!("{:5} {:3} min  {}", figure.number, time.as_secs().div_ceil(60), figure.title))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! The page: each figure with what is printed, what was measured here, what is different, and what to see.
+
+use std::fs;
+use std::path::Path;
+
+use super::drawing::plot_of;
+use super::figures::{ALL, DOCUMENTS, Figure};
+use super::kept::Kept;
+use super::versions::{self, VersionTable};
+use super::{FigureResults, shapes};
+use crate::error::{BenchError, Result};
+use crate::report::plot::{Plot, draw};
+
+/// The folder of the plots, beside the page.
+const PLOTS: &str = "plots/papers";
+
+/// Its text.
+pub fn render(all: &[FigureResults], machine: &str, versions: &VersionTable) -> String {
+    let mut text = format!(
+        "# The papers' figures\n\nnetvale builds what four documents describe. Here are their experiments: the values \
+         that they print, and what `netvale-bench papers` measured on {machine}. Medians of runs that were taken in \
+         turn, `[min – max]` behind them, \\* where other work on the machine disturbed a run; × is the ratio to the \
+         first row's, in the paper and here. A dash: not printed, or not measured.\n"
+    );
+    for document in DOCUMENTS {
+        let mut figures = all.iter().filter(|one| one.figure.document() == document).peekable();
+        if figures.peek().is_none() {
+            continue;
+        }
+        text.push_str(&format!("\n## {}. {}\n\nThere: {}.\n", document.number, document.title, document.machine));
+        figures.for_each(|one| text.push_str(&section(one.figure, &one.kept, versions)));
+    }
+    text
+}
+
+fn section(figure: &Figure, kept: &Kept, versions: &VersionTable) -> String {
+    let Figure { number, title, about, here, see, .. } = figure;
+    let mut text = format!("\n### {number} {title}\n\n{about} {here}\n\n");
+    for (number, table) in figure.tables.iter().enumerate() {
+        if let Some(plot) = plot_of(figure, number, table, kept) {
+            text.push_str(&format!("![{}]({PLOTS}/{})\n\n", plot.title, plot.file_name));
+        }
+        text.push_str(&format!("{}\n", table.render(kept)));
+    }
+    if *number == versions::FIGURE {
+        text.push_str(&format!("{}\n", versions.render()));
+    }
+    text.push_str(&format!("{see}\n"));
+    for (shape, holds) in shapes::judged(number, kept) {
+        let word = if holds { "Holds here" } else { "**Does not hold here**" };
+        text.push_str(&format!("\n{word}: {}\n", shape.says));
+    }
+    let skipped = kept.skipped();
+    let missing = figure.missing.iter().map(|line| format!("- {line}\n"));
+    let skipped = skipped.iter().map(|(who, why)| format!("- {who}: {}\n", why.replace('\n', " ")));
+    let lines: String = missing.chain(skipped).collect();
+    if !lines.is_empty() {
+        text.push_str(&format!("\nNot here:\n\n{lines}"));
+    }
+    text
+}
+
+/// Writes it, with its plots.
+pub fn write(path: &Path, text: &str, all: &[FigureResults]) -> Result<()> {
+    let plots = path.parent().unwrap_or(Path::new(".")).join(PLOTS);
+    fs::create_dir_all(&plots).map_err(BenchError::io(format!("creating {}", plots.display())))?;
+    for plot in all.iter().flat_map(|one| plots_of(one.figure, &one.kept)) {
+        let file = plots.join(&plot.file_name);
+        draw(plot, &file)?;
+    }
+    fs::write(path, text).map_err(BenchError::io(format!("writing {}", path.display())))
+}
+
+fn plots_of(figure: &Figure, kept: &Kept) -> Vec<Plot> {
+    let tables = figure.tables.iter().enumerate();
+    tables.filter_map(|(number, table)| plot_of(figure, number, table, kept)).collect()
+}
+
+/// The machine, in words.
+pub fn machine() -> String {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let cpus = read("/proc/cpuinfo");
+    let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let model = model.map_or("a processor that does not say its name", |(_, model)| model);
+    let count = cpus.lines().filter(|line| line.starts_with("processor")).count();
+    let release = read("/proc/sys/kernel/osrelease");
+    format!("{} processors ({model}), Linux {}", count.max(1), release.trim())
+}
+
+/// The figures of these numbers, or of these documents; all, if there are none.
+pub fn chosen(numbers: &[String]) -> Result<Vec<&'static Figure>> {
+    let fits = |figure: &Figure, wanted: &String| figure.number == wanted || figure.document().number == wanted;
+    if let Some(unknown) = numbers.iter().find(|wanted| !ALL.iter().any(|figure| fits(figure, wanted))) {
+        let known: Vec<_> = ALL.iter().map(|figure| figure.number).collect();
+        return Err(BenchError::Unknown("figure", unknown.clone(), known.join(", ")));
+    }
+    let wanted = |figure: &&Figure| numbers.is_empty() || numbers.iter().any(|number| fits(figure, number));
+    Ok(ALL.iter().filter(wanted).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: figures are chosen by number or document, and an unknown one is refused with those that there are.
+    #[test]
+    fn choice() {
+        let numbers = |words: &[&str]| -> Vec<&str> {
+            let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
+            chosen(&words).expect("known").iter().map(|figure| figure.number).collect()
+        };
+        assert_eq!(numbers(&[]).len(), ALL.len());
+        assert_eq!(numbers(&["2.1"]), ["2.1"]);
+        assert!(numbers(&["2"]).iter().all(|number| number.starts_with("2.")));
+        assert!(chosen(&["9".into()]).expect_err("none").to_string().contains("2.1"));
+    }
+
+    /// Objective: the page has each figure with its title, and says what is not there.
+    #[test]
+    fn page() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let open = |figure: &'static Figure| FigureResults {
+            figure,
+            kept: Kept::open(folder.path(), figure.number, false).expect("none yet"),
+        };
+        let all: Vec<_> = ALL.iter().map(open).collect();
+        let text = render(&all, "a machine", &VersionTable::default());
+        for figure in ALL {
+            assert!(text.contains(&format!("### {} {}", figure.number, figure.title)));
+            assert!(figure.missing.iter().all(|line| text.contains(line)));
+        }
+    }
+}

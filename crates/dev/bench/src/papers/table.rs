@@ -1,0 +1,279 @@
+//! A figure's table: what is printed, and what was measured here, row by row.
+
+use super::kept::{Kept, Value};
+use super::published::PrintedRow;
+use crate::case::Unit;
+use crate::record::figure;
+
+/// How a column's unit is made of what was measured.
+#[derive(Clone, Copy, Debug)]
+pub enum Reading {
+    /// Millions of frames a second.
+    Mpps,
+    /// Thousands of frames a second.
+    Kpps,
+    /// 10⁶ bits of payload a second, of that many bytes a frame.
+    PayloadMbits(u32),
+    /// 10⁶ bits a second.
+    Mbits,
+    /// Thousands a second.
+    Thousands,
+}
+
+impl Reading {
+    /// What an axis says.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Reading::Mpps => "Mpps",
+            Reading::Kpps => "kpps",
+            Reading::PayloadMbits(_) | Reading::Mbits => "Mbit/s",
+            Reading::Thousands => "thousand a second",
+        }
+    }
+
+    /// A figure of that unit, of frames of that length, in the column's unit.
+    pub fn of(self, value: f64, unit: Unit, frame_bytes: u32) -> f64 {
+        let bits = f64::from(frame_bytes.max(1)) * 8.0;
+        let a_second = match unit {
+            Unit::Mpps => value * 1e6,
+            Unit::Gbps => value * 1e9 / bits,
+            _ => value,
+        };
+        match self {
+            Reading::Mpps => a_second / 1e6,
+            Reading::Kpps | Reading::Thousands => a_second / 1e3,
+            Reading::PayloadMbits(bytes) => a_second * f64::from(bytes) * 8.0 / 1e6,
+            Reading::Mbits if matches!(unit, Unit::Gbps) => value * 1e3,
+            Reading::Mbits => a_second * bits / 1e6,
+        }
+    }
+}
+
+/// A column.
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    /// Its head, with the unit.
+    pub head: &'static str,
+    /// The variant that it is measured by.
+    pub variant: &'static str,
+    /// Bytes of a frame or message; 0 where there is one case of the variant.
+    pub bytes: u32,
+    /// Frames a sync or burst; 0 where there is one case of the variant.
+    pub batch: u32,
+    /// How its unit is made.
+    pub reading: Reading,
+}
+
+impl Column {
+    /// A column of a variant that has one case.
+    pub const fn of(head: &'static str, variant: &'static str, reading: Reading) -> Column {
+        Column { head, variant, bytes: 0, batch: 0, reading }
+    }
+
+    /// Whether another column is of the same figure, in another unit.
+    pub fn is_of_same_case(&self, other: &Column) -> bool {
+        self.variant == other.variant && self.bytes == other.bytes && self.batch == other.batch
+    }
+
+    /// The contender's figure.
+    pub fn value(&self, kept: &Kept, contender: &str) -> Option<Value> {
+        let fits = |wanted: u32, found: u32| wanted == 0 || wanted == found;
+        let mut values = kept.values(self.variant, contender);
+        values.find(|value| fits(self.bytes, value.case.frame_bytes) && fits(self.batch, value.case.batch))
+    }
+}
+
+/// A row.
+#[derive(Clone, Copy, Debug)]
+pub struct TableRow {
+    /// Its name.
+    pub name: &'static str,
+    /// What is printed.
+    pub printed: Option<&'static PrintedRow>,
+    /// Who it is here.
+    pub contender: &'static str,
+}
+
+impl TableRow {
+    /// A row of the document's.
+    pub const fn of(printed: &'static PrintedRow, contender: &'static str) -> TableRow {
+        TableRow { name: printed.name, printed: Some(printed), contender }
+    }
+
+    /// A row that only stands here.
+    pub const fn ours(name: &'static str, contender: &'static str) -> TableRow {
+        TableRow { name, printed: None, contender }
+    }
+
+    /// The published value in a column.
+    pub fn published(&self, column: usize) -> Option<f64> {
+        self.printed?.values.get(column).copied().flatten()
+    }
+}
+
+/// The table.
+#[derive(Clone, Copy, Debug)]
+pub struct Table {
+    /// What it is of, if a figure has several.
+    pub title: &'static str,
+    /// Its columns.
+    pub columns: &'static [Column],
+    /// Its rows.
+    pub rows: &'static [TableRow],
+    /// The contender to whose row ratios are given.
+    pub base: Option<&'static str>,
+    /// What was counted beside, by its name there, and here.
+    pub facts: &'static [(&'static str, &'static str)],
+}
+
+/// A figure of ours, in its column's unit.
+#[derive(Clone, Copy, Debug)]
+pub struct MeasuredCell {
+    /// The middle run.
+    pub median: f64,
+    /// The smallest run.
+    pub min: f64,
+    /// The largest run.
+    pub max: f64,
+    /// Whether other work on the machine disturbed a run.
+    pub disturbed: bool,
+}
+
+impl Table {
+    /// A contender's figure in a column.
+    pub fn cell(&self, column: &Column, contender: &str, kept: &Kept) -> Option<MeasuredCell> {
+        let value = column.value(kept, contender)?;
+        let read = |of: f64| column.reading.of(of, value.case.unit, value.case.frame_bytes);
+        let [median, min, max] = [value.median, value.min, value.max].map(read);
+        Some(MeasuredCell { median, min, max, disturbed: value.disturbed })
+    }
+
+    /// The figure to which a column's ratios are given: ours, and the published one.
+    pub fn base_of(&self, index: usize, kept: &Kept) -> [Option<f64>; 2] {
+        let Some(base) = self.base else { return [None, None] };
+        let row = self.rows.iter().find(|row| row.contender == base);
+        let published = row.and_then(|row| row.published(index));
+        [self.cell(&self.columns[index], base, kept).map(|cell| cell.median), published]
+    }
+
+    /// As Markdown: of each row, what is printed, and what was measured.
+    pub fn render(&self, kept: &Kept) -> String {
+        let heads: String = self.columns.iter().map(|column| format!(" {} |", column.head)).collect();
+        let facts: String = self.facts.iter().map(|(_, head)| format!(" {head} |")).collect();
+        let rule = "--:|".repeat(self.columns.len() + self.facts.len());
+        let title = if self.title.is_empty() { String::new() } else { format!("{}:\n\n", self.title) };
+        let mut text = format!("{title}| | |{heads}{facts}\n|---|---|{rule}\n");
+        for row in self.rows {
+            if row.printed.is_some() {
+                text.push_str(&format!("| {} | paper |{}{}\n", row.name, self.printed(row, kept), self.blank()));
+            }
+            let name = if row.printed.is_some() { "" } else { row.name };
+            text.push_str(&format!("| {name} | here |{}{}\n", self.measured(row, kept), self.counted(row, kept)));
+        }
+        text
+    }
+
+    fn blank(&self) -> String {
+        " |".repeat(self.facts.len())
+    }
+
+    fn printed(&self, row: &TableRow, kept: &Kept) -> String {
+        let cell = |index: usize| {
+            let [_, base] = self.base_of(index, kept);
+            let value = row.published(index);
+            value.map_or_else(|| " – |".to_owned(), |value| format!(" {}{} |", plain(value), times(value, base)))
+        };
+        (0..self.columns.len()).map(cell).collect()
+    }
+
+    fn measured(&self, row: &TableRow, kept: &Kept) -> String {
+        let cell = |index: usize| {
+            let Some(cell) = self.cell(&self.columns[index], row.contender, kept) else { return " – |".to_owned() };
+            let [base, _] = self.base_of(index, kept);
+            let mark = if cell.disturbed { "\\*" } else { "" };
+            let range = format!("{} [{} – {}]", figure(cell.median), figure(cell.min), figure(cell.max));
+            format!(" {range}{mark}{} |", times(cell.median, base))
+        };
+        (0..self.columns.len()).map(cell).collect()
+    }
+
+    fn counted(&self, row: &TableRow, kept: &Kept) -> String {
+        let value = self.columns.first().and_then(|column| column.value(kept, row.contender));
+        let cell = |(name, _): &(&str, &str)| {
+            let facts = value.iter().flat_map(|value| &value.facts);
+            let found = facts.into_iter().find(|(known, _)| known == name);
+            found.map_or_else(|| " – |".to_owned(), |(_, value)| format!(" {value} |"))
+        };
+        self.facts.iter().map(cell).collect()
+    }
+}
+
+/// As it is printed: without digits that were not.
+fn plain(value: f64) -> String {
+    if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value}") }
+}
+
+fn times(value: f64, base: Option<f64>) -> String {
+    base.filter(|base| *base > 0.0).map_or_else(String::new, |base| format!(", {}×", figure(value / base)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Line;
+    use crate::record::tests::sample;
+
+    /// Objective: figures come out in the document's units.
+    #[test]
+    fn readings() {
+        assert_eq!(Reading::Kpps.of(30_000.0, Unit::PerSecond, 60), 30.0);
+        assert!((Reading::Kpps.of(1.0, Unit::Gbps, 1250) - 100.0).abs() < 1e-9);
+        assert!((Reading::PayloadMbits(1000).of(1.0, Unit::Gbps, 1250) - 800.0).abs() < 1e-9);
+        assert_eq!(Reading::Mbits.of(1.5, Unit::Gbps, 0), 1500.0);
+        assert_eq!(Reading::Thousands.of(17_000.0, Unit::PerSecond, 0), 17.0);
+    }
+
+    const PRINTED: PrintedRow = PrintedRow { name: "itr 0", values: &[Some(30.0)] };
+    const OTHER: PrintedRow = PrintedRow { name: "itr 100", values: &[Some(82.0)] };
+
+    /// Objective: each row of the document's has its values and ours, with their ratios to the same row; what was not
+    /// measured is a dash.
+    #[test]
+    fn rows() {
+        const COLUMNS: &[Column] = &[Column::of("kpps", "touched", Reading::Kpps)];
+        const ROWS: &[TableRow] =
+            &[TableRow::of(&PRINTED, "netvale"), TableRow::of(&OTHER, "dpdk-memif"), TableRow::ours("more", "ovs")];
+        let base = Some("netvale");
+        let table = Table { title: "", columns: COLUMNS, rows: ROWS, base, facts: &[("exits", "exits a packet")] };
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut kept = Kept::open(folder.path(), "9.1", false).expect("none yet");
+        let mut record = sample(Some("dpdk-memif"));
+        record.context.insert("netvale exits".into(), "0.5".into());
+        kept.add(&record.case.clone(), vec![Line::Record(Box::new(record))]).expect("written");
+        let expected = "\
+| | | kpps | exits a packet |
+|---|---|--:|--:|
+| itr 0 | paper | 30, 1.00× | |
+|  | here | 100000 [95000 – 104000], 1.00× | 0.5 |
+| itr 100 | paper | 82, 2.73× | |
+|  | here | 40000 [39000 – 41000], 0.400× | – |
+| more | here | – | – |
+";
+        assert_eq!(table.render(&kept), expected);
+    }
+
+    /// Objective: a column takes the case of its length and batch, or any.
+    #[test]
+    fn cases() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut kept = Kept::open(folder.path(), "9.1", false).expect("none yet");
+        let record = sample(None);
+        kept.add(&record.case, vec![Line::Record(Box::new(record.clone()))]).expect("written");
+        let any = Column::of("kpps", "touched", Reading::Kpps);
+        let case = record.case;
+        let exact = Column { bytes: case.frame_bytes, batch: case.batch, ..any };
+        let another = Column { batch: case.batch + 1, ..any };
+        let found = [any, exact, another].map(|column| column.value(&kept, "netvale").is_some());
+        assert_eq!(found, [true, true, false]);
+    }
+}

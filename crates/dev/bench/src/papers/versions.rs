@@ -1,0 +1,143 @@
+//! netvale's own versions in the PVP test: a table in the repository, to which each release appends what it measures.
+
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+use std::process::Command;
+
+use super::kept::Kept;
+use crate::error::{BenchError, Result};
+use crate::record::figure;
+use crate::sys::child::run;
+
+/// The figure that shows it, and measures what it holds.
+pub const FIGURE: &str = "4.3";
+/// The variants whose figures stand in a row.
+const VARIANTS: [&str; 2] = ["mac mergeable", "io mergeable"];
+/// The first line: Mpps of both variants, and whether other work on the machine disturbed a run.
+const HEAD: &str = "version\tdate\tcommit\tmachine\tmac_median\tmac_min\tmac_max\tio_median\tio_min\tio_max\tdisturbed";
+
+/// The table, row by row as its file has them.
+#[derive(Debug, Default)]
+pub struct VersionTable {
+    rows: Vec<Vec<String>>,
+}
+
+impl VersionTable {
+    /// Reads it; without a file there are no rows.
+    pub fn read(path: &Path) -> Result<VersionTable> {
+        match fs::read_to_string(path) {
+            Ok(text) => parse(&text, path),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(VersionTable::default()),
+            Err(error) => Err(BenchError::io(format!("reading {}", path.display()))(error)),
+        }
+    }
+
+    /// As Markdown.
+    pub fn render(&self) -> String {
+        if self.rows.is_empty() {
+            return "No version of netvale's was measured yet.\n".to_owned();
+        }
+        let mut text = "netvale's vhost under DPDK's driver, by version, Mpps:\n\n\
+            | version | date | commit | mac mergeable | io mergeable | machine |\n|---|---|---|--:|--:|---|\n"
+            .to_owned();
+        for row in &self.rows {
+            let [version, date, commit, machine, mac, mac_min, mac_max, io, io_min, io_max, disturbed] = &row[..]
+            else {
+                continue;
+            };
+            let mark = if disturbed == "yes" { "\\*" } else { "" };
+            text.push_str(&format!(
+                "| {version} | {date} | {commit} | {mac} [{mac_min} – {mac_max}]{mark} | {io} [{io_min} – \
+                 {io_max}]{mark} | {machine} |\n"
+            ));
+        }
+        text
+    }
+}
+
+/// Appends a row of what was measured on that machine; the date and the commit are today's, and the checkout's.
+pub fn append(path: &Path, version: &str, machine: &str, kept: &Kept) -> Result<()> {
+    VersionTable::read(path)?;
+    let date = run(Command::new("date").arg("+%F"))?;
+    let commit = run(Command::new("git").args(["rev-parse", "--short=12", "HEAD"]))?;
+    let row = row([version, date.trim(), commit.trim(), machine], kept)?;
+    let failed = || BenchError::io(format!("writing {}", path.display()));
+    let is_new = !path.exists();
+    let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(failed())?;
+    let head = if is_new { format!("{HEAD}\n") } else { String::new() };
+    writeln!(file, "{head}{row}").map_err(failed())
+}
+
+fn row(origin: [&str; 4], kept: &Kept) -> Result<String> {
+    let mut fields = origin.map(str::to_owned).to_vec();
+    let mut disturbed = "no";
+    for variant in VARIANTS {
+        let missing = || BenchError::Usage(format!("figure {FIGURE} has no result of \"{variant}\" for a row"));
+        let value = kept.values(variant, "netvale").next().ok_or_else(missing)?;
+        fields.extend([value.median, value.min, value.max].map(figure));
+        if value.disturbed {
+            disturbed = "yes";
+        }
+    }
+    fields.push(disturbed.to_owned());
+    Ok(fields.iter().map(|field| field.replace(['\t', '\n'], " ")).collect::<Vec<_>>().join("\t"))
+}
+
+fn parse(text: &str, path: &Path) -> Result<VersionTable> {
+    let mut lines = text.lines();
+    let rows: Vec<Vec<String>> = match lines.next() {
+        Some(HEAD) => lines.map(|line| line.split('\t').map(str::to_owned).collect()).collect(),
+        _ => return Err(BenchError::Usage(format!("{} does not begin with the line {HEAD:?}", path.display()))),
+    };
+    let columns = HEAD.split('\t').count();
+    match rows.iter().position(|row| row.len() != columns) {
+        Some(at) => Err(BenchError::Usage(format!("{}:{}: a row of other columns", path.display(), at + 2))),
+        None => Ok(VersionTable { rows }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Line;
+    use crate::record::tests::sample;
+
+    /// Objective: what was measured becomes a row, which is read back and shown with its spread and its mark.
+    #[test]
+    fn rows_are_appended() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut kept = Kept::open(folder.path(), FIGURE, false).expect("none yet");
+        assert!(row(["1.0", "2026-01-01", "abc", "a machine"], &kept).is_err());
+        for variant in VARIANTS {
+            let mut record = sample(None);
+            record.case.variant = variant.into();
+            record.disturbed = variant.starts_with("io");
+            kept.add(&record.case.clone(), vec![Line::Record(Box::new(record))]).expect("written");
+        }
+        let row = row(["1.0", "2026-01-01", "abc", "a\tmachine"], &kept).expect("measured");
+        assert_eq!(row, "1.0\t2026-01-01\tabc\ta machine\t100\t95.0\t104\t100\t95.0\t104\tyes");
+        let table = parse(&format!("{HEAD}\n{row}\n"), Path::new("table")).expect("own output");
+        assert!(table.render().contains("| 1.0 | 2026-01-01 | abc |"));
+        assert!(table.render().ends_with("\\* | a machine |\n"));
+    }
+
+    /// Objective: a table without rows says so, and one of other columns is refused with its place.
+    #[test]
+    fn other_tables() {
+        let path = Path::new("versions.tsv");
+        let none = parse(&format!("{HEAD}\n"), path).expect("no rows");
+        assert!(none.render().contains("No version"));
+        for (text, word) in [("", "begin"), ("version\n", "begin"), (&*format!("{HEAD}\n1.0\n"), "versions.tsv:2")] {
+            assert!(parse(text, path).expect_err("refused").to_string().contains(word));
+        }
+    }
+
+    /// Objective: the table in the repository can be read.
+    #[test]
+    fn the_repositorys() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/papers/pvp-by-version.tsv");
+        assert!(path.exists());
+        VersionTable::read(&path).expect("its columns");
+    }
+}

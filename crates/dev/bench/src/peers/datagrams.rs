@@ -1,0 +1,44 @@
+//! A sender on a UDP socket, a process of its own: a datagram a call, or many.
+
+use std::net::UdpSocket;
+
+use netvale_wire::build::UDP4_PAYLOAD;
+
+use crate::prelude::*;
+use crate::sys::rawsock::{MAX_BATCH, send_batch};
+
+/// The role of the sender.
+pub const SENDER: &str = "udp-tx";
+
+/// What it is told.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct UdpWay {
+    /// Where to, as `ADDRESS:PORT`.
+    pub to: String,
+    /// The length of the frames that the datagrams become.
+    pub frame_bytes: u32,
+    /// Whether a call sends many (sendmmsg), not one (sendto).
+    pub is_batched: bool,
+}
+
+/// Sends as fast as the kernel takes datagrams.
+pub fn send(context: &Context) -> Result<()> {
+    let UdpWay { to, frame_bytes, is_batched } = context.arguments()?;
+    let opened = UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
+        socket.connect(&to)?;
+        Ok(socket)
+    });
+    let socket = opened.map_err(BenchError::io(format!("opening a UDP socket to {to}")))?;
+    let payload = vec![0u8; (frame_bytes as usize).saturating_sub(UDP4_PAYLOAD)];
+    context.ready()?;
+    loop {
+        if is_batched {
+            send_batch(&socket, &payload, MAX_BATCH)?;
+        } else if let Err(error) = socket.send(&payload) {
+            // A full queue is no error.
+            if error.raw_os_error() != Some(libc::ENOBUFS) {
+                return Err(BenchError::io("sending UDP")(error));
+            }
+        }
+    }
+}

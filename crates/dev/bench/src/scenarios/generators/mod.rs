@@ -1,0 +1,264 @@
+//! Generators: what a program sends with a share of a CPU, and with several CPUs.
+//!
+//! ```text
+//!   cable    sender 0 ─► a0 ══ b0: counted     sender 1 ─► a1 ══ b1: counted     …
+//!   switch   sender 0 ─► vale0 ─► receiver     counted: what the switch took
+//!   pipe     sender 0 ─► receiver              counted: what the pipe took
+//! ```
+//!
+//! Each sender is a process on a CPU of its own. What is behind a cable's far end belongs to the kernel, which does it
+//! on the sender's CPU; nobody there wants the frames.
+
+mod pktgen;
+
+use super::programs::{PKT_GEN, Program, SENDER};
+use super::*;
+use crate::counted::counted;
+use crate::peers::datagrams::UdpWay;
+use crate::peers::packets::Wire;
+use crate::sys::quota::CpuQuota;
+
+/// One sender, short frames.
+pub const ONE_SENDER: Variant = Variant { ports: &[1], ..Variant::SHORT };
+
+/// The scenario: netvale's sender on the cable.
+pub const SCENARIO: Scenario = Scenario {
+    name: "generators",
+    about: "frames that programs send, by their share of a CPU and by their number: into cables, a switch, a pipe",
+    variants: variants![
+        ONE_SENDER => "10-percent", "25-percent", "50-percent", "75-percent", "100-percent";
+        Variant { ports: &[2], ..Variant::SHORT } => "2-senders";
+        Variant { ports: &[4], ..Variant::SHORT } => "4-senders"
+    ],
+    needs: &[NETWORKS, TWO],
+    start: |case, cores| start("netvale", case, cores, on_cables),
+};
+
+/// The same sender elsewhere, and others' on the cable. The latter are looked at part by part, too.
+pub fn peers() -> Vec<Contender> {
+    let is_here = |case: &Case| SCENARIO.has(case);
+    let is_either = |case: &Case| SCENARIO.has(case) || parts::SCENARIO.has(case);
+    contenders! {
+        "udp-sendto", "a UDP socket, a datagram a call";
+        SCENARIO.needs, is_either, |case, cores| start("udp-sendto", case, cores, |bench| by_udp(bench, false));
+        "udp-sendmmsg", "a UDP socket, 64 datagrams a call";
+        SCENARIO.needs, is_either, |case, cores| start("udp-sendmmsg", case, cores, |bench| by_udp(bench, true));
+        "af-packet", "AF_PACKET, 64 frames a call, past the queueing discipline";
+        SCENARIO.needs, is_either, |case, cores| start("af-packet", case, cores, by_packets);
+        "netvale-vale", "netvale's sender on a VALE switch; the switch and a receiver on another CPU";
+        SCENARIO.needs, is_here, |case, cores| start("netvale-vale", case, cores, on_switches);
+        "netvale-pipe", "netvale's sender on a pipe; a receiver on another CPU";
+        SCENARIO.needs, is_here, |case, cores| start("netvale-pipe", case, cores, on_pipes);
+        "pktgen", "the kernel's own generator, which no quota holds back";
+        &[NETWORKS, pktgen::MODULE, TWO], move |case| is_here(case) && share(case) == 100,
+        |case, cores| start("pktgen", case, cores, pktgen::begin);
+    }
+}
+
+/// The share of a CPU that each sender has, per cent.
+fn share(case: &Case) -> u32 {
+    case.variant.strip_suffix("-percent").and_then(|share| share.parse().ok()).unwrap_or(100)
+}
+
+/// The near end of a cable.
+fn near(index: usize) -> String {
+    format!("a{index}")
+}
+
+/// The far end, where frames are counted.
+fn far(index: usize) -> String {
+    format!("b{index}")
+}
+
+/// What contenders are started on.
+pub struct TestBench<'a> {
+    case: &'a Case,
+    namespace: Rc<Netns>,
+    /// The senders', then all others.
+    cpus: Vec<usize>,
+}
+
+impl TestBench<'_> {
+    fn senders(&self) -> usize {
+        self.case.ports.max(1) as usize
+    }
+
+    /// The CPU of a sender.
+    fn own(&self, index: usize) -> usize {
+        self.cpus[index]
+    }
+
+    /// That of whoever takes its frames: another one if there are enough.
+    fn other(&self, index: usize) -> usize {
+        self.cpus[(index + self.senders()) % self.cpus.len()]
+    }
+
+    fn network(&self) -> &Netns {
+        &self.namespace
+    }
+
+    fn cables(&self) -> Result<()> {
+        (0..self.senders()).try_for_each(|index| self.namespace.veth(&near(index), &far(index)))
+    }
+
+    fn each(&self, start: impl Fn(usize) -> Result<Rc<Worker>>) -> Result<Vec<Rc<Worker>>> {
+        (0..self.senders()).map(start).collect()
+    }
+
+    /// A program on a port of the daemon's.
+    fn program(&self, daemon: &Daemon, role: &str, cpu: usize, port: String) -> Result<Rc<Worker>> {
+        let dir = daemon.dir().into();
+        let program = Program { dir, port, case: self.case.clone(), touch: Touch::Line, sleeps: true };
+        let worker = Worker::spawn(Wrapper::None, role, Some(cpu), &program)?;
+        worker.freeze().map(|()| worker)
+    }
+
+    /// A sender on a socket.
+    fn on_socket(&self, role: &str, index: usize, told: &impl Serialize) -> Result<Rc<Worker>> {
+        let worker = Worker::spawn(Wrapper::Network(self.network()), role, Some(self.own(index)), told)?;
+        worker.freeze().map(|()| worker)
+    }
+}
+
+/// What a contender has started.
+pub struct Crew {
+    senders: Vec<Rc<Worker>>,
+    /// Whoever else works.
+    others: Parts,
+    /// Whether senders count their frames, where there is no cable.
+    counts_itself: bool,
+    /// Who is where, beside the senders.
+    words: String,
+}
+
+impl Crew {
+    fn on_cables(senders: Vec<Rc<Worker>>, others: Parts) -> Crew {
+        Crew { senders, others, counts_itself: false, words: "the same CPUs do the cables' far ends".into() }
+    }
+
+    fn session(self, who: &'static str, bench: &TestBench<'_>) -> Session {
+        let Crew { senders, others, counts_itself, words } = self;
+        let share = share(bench.case);
+        let own: Vec<u32> = senders.iter().map(|sender| sender.pid()).collect();
+        let parts: Parts = senders.iter().map(|sender| Rc::clone(sender) as Rc<dyn Part>).chain(others).collect();
+        let pids = Some(parts.iter().flat_map(|part| part.pids()).collect());
+        // Who has a share waits for its CPU, and so may one that does not have it alone.
+        let watched = own.iter().filter(|_| share == 100 && own.len() == 1).map(|&pid| (pid, pid)).collect();
+        let how = CountOptions { settle: SETTLE, pids, threads: watched, asks: false, who: Some(who) };
+        let cpus = &bench.cpus[..bench.senders()];
+        let cores = format!("a sender on each CPU of {cpus:?}, with {share} % of it; {words}");
+        let cables: Vec<String> = (0..bench.senders()).map(far).collect();
+        let counters = Rc::clone(&bench.namespace);
+        let count = move || {
+            let frames: Result<u64> = match counts_itself {
+                true => Ok(senders.iter().map(|sender| sender.count(FRAMES)).sum()),
+                false => cables.iter().map(|cable| counters.counter(cable, 1)).sum(),
+            };
+            Ok((frames?, Instant::now()))
+        };
+        Session::new(cores, true, counted(bench.case, how, count)).with_all(parts)
+    }
+}
+
+/// Starts a contender, and gives its senders their shares.
+pub fn start(
+    who: &'static str,
+    case: &Case,
+    cores: Cores,
+    begin: impl Fn(&TestBench<'_>) -> Result<Crew>,
+) -> Result<Session> {
+    let namespace = Rc::new(Netns::new()?);
+    namespace.silence_ipv6()?;
+    let bench = TestBench { case, namespace, cpus: cpus(case, cores)? };
+    let crew = begin(&bench)?;
+    let share = share(case);
+    let limited = crew.senders.iter().filter(|_| share < 100);
+    let quotas = limited.map(|sender| CpuQuota::of(sender.pid(), share)).collect::<Result<Vec<_>>>()?;
+    let first = crew.senders.first().map(|sender| sender.pid());
+    let session = crew.session(who, &bench).keeping(quotas).keeping(bench.namespace);
+    match first {
+        Some(pid) if parts::SCENARIO.has(case) => parts::by_parts(session, who, pid)?.idle(),
+        _ => session.idle(),
+    }
+}
+
+fn cpus(case: &Case, cores: Cores) -> Result<Vec<usize>> {
+    let first = [cores.0, cores.1];
+    let rest = pin::allowed()?.into_iter().filter(|cpu| !first.contains(cpu));
+    let all: Vec<usize> = first.into_iter().chain(rest).collect();
+    let needed = case.ports as usize;
+    let given = all.len();
+    if given < needed { Err(Skip::TooFewCpus { needed, given }.into()) } else { Ok(all) }
+}
+
+/// netvale's sender on the cables: the rings of their near ends, which are AF_XDP sockets.
+pub fn on_cables(bench: &TestBench<'_>) -> Result<Crew> {
+    bench.cables()?;
+    let daemon = Daemon::start(Some(bench.network()), bench.other(0), "")?;
+    let start = |index| bench.program(&daemon, SENDER, bench.own(index), format!("netmap:{}", near(index)));
+    Ok(Crew::on_cables(bench.each(start)?, vec![daemon]))
+}
+
+fn on_switches(bench: &TestBench<'_>) -> Result<Crew> {
+    through(bench, |index| [format!("vale{index}:from"), format!("vale{index}:to")])
+}
+
+fn on_pipes(bench: &TestBench<'_>) -> Result<Crew> {
+    through(bench, |index| [format!("netmap:bench{{{index}"), format!("netmap:bench}}{index}")])
+}
+
+/// From ports to ports of the daemon's.
+fn through(bench: &TestBench<'_>, ports: impl Fn(usize) -> [String; 2]) -> Result<Crew> {
+    let daemon = Daemon::start(None, bench.other(0), "")?;
+    let receive = |index| {
+        let [_, to] = ports(index);
+        bench.program(&daemon, PKT_GEN, bench.other(index), to)
+    };
+    let receivers = bench.each(receive)?;
+    let send = |index| {
+        let [from, _] = ports(index);
+        bench.program(&daemon, SENDER, bench.own(index), from)
+    };
+    let senders = bench.each(send)?;
+    let cpus: Vec<usize> = (0..bench.senders()).map(|index| bench.other(index)).collect();
+    let words = format!("receivers on {cpus:?}, the daemon's worker on {}", bench.other(0));
+    let receivers = receivers.into_iter().map(|receiver| receiver as Rc<dyn Part>);
+    let others = receivers.chain([daemon as Rc<dyn Part>]).collect();
+    Ok(Crew { senders, others, counts_itself: true, words })
+}
+
+/// UDP sockets. The frames' address is nobody's, as at the other senders', so that the far end soon drops them.
+fn by_udp(bench: &TestBench<'_>, is_batched: bool) -> Result<Crew> {
+    bench.cables()?;
+    let start = |index: usize| {
+        let name = near(index);
+        let to = format!("10.78.{index}.2");
+        bench.namespace.ip(&format!("addr add 10.78.{index}.1/24 dev {name}"))?;
+        bench.namespace.ip(&format!("neigh add {to} lladdr 02:00:00:00:00:01 dev {name} nud permanent"))?;
+        let way = UdpWay { to: format!("{to}:9"), frame_bytes: bench.case.frame_bytes, is_batched };
+        bench.on_socket(datagrams::SENDER, index, &way)
+    };
+    Ok(Crew::on_cables(bench.each(start)?, Parts::new()))
+}
+
+fn by_packets(bench: &TestBench<'_>) -> Result<Crew> {
+    bench.cables()?;
+    let start = |index| {
+        let wire = Wire { interface: near(index), case: bench.case.clone() };
+        bench.on_socket(packets::SENDER, index, &wire)
+    };
+    Ok(Crew::on_cables(bench.each(start)?, Parts::new()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: each case has a share of the CPU and a number of senders.
+    #[test]
+    fn shares() {
+        let cases = SCENARIO.cases(&Measure::default());
+        let all: Vec<_> = cases.iter().map(|case| (share(case), case.ports)).collect();
+        assert_eq!(all, [(10, 1), (25, 1), (50, 1), (75, 1), (100, 1), (100, 2), (100, 4)]);
+    }
+}

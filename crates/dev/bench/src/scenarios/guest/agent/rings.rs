@@ -1,0 +1,143 @@
+//! Netmap programs in the guest, on its interface's own rings: one that sends, one that receives.
+
+use netvale_control::types::Mac;
+
+use super::*;
+use crate::scenarios::guest::interface::mac;
+
+/// The kernel's table of stations.
+const STATIONS: &str = "/proc/net/arp";
+/// The longest wait for the host's answer.
+const ANSWERED: Duration = Duration::from_secs(2);
+
+/// Bytes of a virtio-net header.
+pub const HEADER: u32 = 12;
+/// Frames a sync.
+const BATCH: u32 = 256;
+/// The longest wait for the first frame: its sender opens its rings meanwhile.
+const FIRST: Duration = Duration::from_secs(5);
+/// What programs send: frames of their own, and datagrams. Kernels send other things, too.
+const KINDS: [[u8; 2]; 2] = [[0x88, 0xb5], [8, 0]];
+/// The longest wait for frames or for room, after which the program looks whether its time is up.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+fn refused(why: &dyn std::fmt::Display) -> BenchError {
+    BenchError::Usage(format!("netmap:eth0: {why}"))
+}
+
+/// The interface's rings, with that many bytes of header before each frame.
+fn open(hdr_len: u32) -> Result<Port> {
+    let options = Options { hdr_len, ..Options::default() };
+    Port::open_with("netmap:eth0", &options).map_err(|e| refused(&e))
+}
+
+/// A frame with an empty header.
+fn with_header(hdr_len: u32, frame: Vec<u8>) -> Vec<u8> {
+    [vec![0; hdr_len as usize], frame].concat()
+}
+
+/// The Ethernet address of a station that the kernel's table has.
+fn ethernet_address(table: &str, station: &str) -> Option<[u8; 6]> {
+    let line = table.lines().find(|line| line.split_whitespace().next() == Some(station))?;
+    let bytes = line.split_whitespace().nth(3)?.split(':').map(|byte| u8::from_str_radix(byte, 16).ok());
+    // One that has not answered yet has no address.
+    bytes.collect::<Option<Vec<_>>>()?.try_into().ok().filter(|address| *address != [0; 6])
+}
+
+/// A guest's address is known; its stack would not answer while its interface is a program's.
+fn station(to: &str) -> Result<[u8; 6]> {
+    match to {
+        SINK => Ok(SINK_MAC),
+        HOST => host_address(),
+        _ => Ok(mac(PEER)),
+    }
+}
+
+/// The kernel asks the host for its address again after each program that had the interface.
+fn host_address() -> Result<[u8; 6]> {
+    let asking = socket((HOST, DISCARD))?;
+    let end = Instant::now() + ANSWERED;
+    loop {
+        // The kernel asks when it has something to send.
+        let _ = asking.send(&[]);
+        let table = std::fs::read_to_string(STATIONS).map_err(BenchError::io(format!("reading {STATIONS}")))?;
+        match ethernet_address(&table, HOST) {
+            Some(address) => return Ok(address),
+            None if Instant::now() < end => std::thread::sleep(PAUSE),
+            None => return Err(refused(&format!("{STATIONS} has no {HOST}"))),
+        }
+    }
+}
+
+/// Frames to a station: first line written.
+pub fn send(bytes: usize, hdr_len: u32, to: &str, window: Duration) -> Result<Done> {
+    let frame = with_header(hdr_len, raw_frame(station(to)?, mac(GUEST), bytes));
+    let mut port = open(hdr_len)?;
+    during(window, || {
+        if port.tx().iter().all(|ring| ring.space() == 0) {
+            port.wait(Interest::Tx, Some(PATIENCE)).map_err(|e| refused(&e))?;
+        }
+        let ring = port.tx().first_mut().ok_or_else(|| refused(&"no ring"))?;
+        let sent = (0..BATCH).take_while(|_| ring.send(&frame)).count() as u64;
+        ring.sync();
+        Ok(sent)
+    })
+}
+
+/// Waits for a program's frame.
+fn await_first(port: &mut Port, hdr_len: u32) -> Result<()> {
+    let end = Instant::now() + FIRST;
+    let mut frame = [0; 2048];
+    let kind = hdr_len as usize + 12;
+    while Instant::now() < end {
+        let ring = port.rx().first_mut().ok_or_else(|| refused(&"no ring"))?;
+        let _ = ring.sync();
+        match ring.recv(&mut frame) {
+            Some(_) if KINDS.iter().any(|known| frame[kind..kind + 2] == *known) => break,
+            Some(_) => {}
+            None => _ = port.wait(Interest::Rx, Some(PATIENCE)).map_err(|e| refused(&e))?,
+        }
+    }
+    Ok(())
+}
+
+/// Frames that come, from the first one on: slots only.
+pub fn take(hdr_len: u32, window: Duration) -> Result<Done> {
+    let own = std::fs::read_to_string("/sys/class/net/eth0/address").map_err(BenchError::io("reading the address"))?;
+    let own: Mac = own.trim().parse().map_err(|_| BenchError::unreadable("the kernel", "the address", &own))?;
+    let mut port = open(hdr_len)?;
+    // The switch learns, or remembers, where this guest is.
+    let hello = with_header(hdr_len, raw_frame(SINK_MAC, own.0, 60));
+    port.tx().first_mut().ok_or_else(|| refused(&"no ring"))?.send(&hello);
+    port.sync();
+    println!("taking");
+    await_first(&mut port, hdr_len)?;
+    during(window, || {
+        let ring = port.rx().first_mut().ok_or_else(|| refused(&"no ring"))?;
+        let _ = ring.sync();
+        let came = ring.space();
+        ring.advance(came);
+        if came == 0 {
+            port.wait(Interest::Rx, Some(PATIENCE)).map_err(|e| refused(&e))?;
+        }
+        Ok(came.into())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: a station's address is found in the kernel's table, and no other one's, nor that of one that does not
+    /// answer.
+    #[test]
+    fn addresses() {
+        let table = "IP address       HW type     Flags       HW address            Mask     Device\n\
+                     10.1.0.1         0x1         0x2         02:00:00:00:00:0a     *        eth0\n\
+                     10.1.0.3         0x1         0x0         00:00:00:00:00:00     *        eth0\n";
+        assert_eq!(ethernet_address(table, "10.1.0.1"), Some([2, 0, 0, 0, 0, 10]));
+        for unknown in ["10.1.0.2", "10.1.0.3"] {
+            assert_eq!(ethernet_address(table, unknown), None, "{unknown}");
+        }
+    }
+}

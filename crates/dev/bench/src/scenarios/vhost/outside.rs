@@ -1,0 +1,116 @@
+//! The PVP test with the generator outside: at the far end of a wire, a veth pair, whose near end is the host's
+//! interface.
+//!
+//! ```text
+//!   generator ─► p0 ══ p1 ─► host ─► vhost port ─► guest ─► vhost port ─► host ─► p1 ══ p0: counted
+//! ```
+//!
+//! The host has the second core. Generator and guest are ports of one testpmd on the first, which serves them in turn,
+//! a burst each: two programs that poll there would each get long slices of time, and fill queues that nobody empties
+//! meanwhile.
+
+use super::*;
+
+/// Addresses of the guest, and of the interface that the generator sends from.
+const GUEST: &str = "02:00:00:00:0b:01";
+const GENERATOR: &str = "02:00:00:00:0b:02";
+
+/// DPDK's device on the host's interface. The kernel's busy polling only costs on a veth pair.
+const AF_XDP: &str = "net_af_xdp0,iface=p1,start_queue=0,queue_count=1,busy_budget=0";
+
+const NEEDS: Needs = &[testpmd::NEEDS, NETWORKS];
+
+/// The scenario, by the driver's path. Frames are addressed, so that a switch learns both sides.
+pub const SCENARIO: Scenario = Scenario {
+    name: "pvp-outside",
+    about: "a generator behind an interface (veth, AF_XDP), switch, vhost port, a guest that forwards (mac), and back",
+    variants: variants![SHORT => "mac mergeable", "mac in-order"],
+    needs: NEEDS,
+    start: |case, cores| start(case, cores, switch),
+};
+
+/// The same with DPDK between interface and guest.
+pub fn peers() -> Vec<Contender> {
+    let is_here = |case: &Case| SCENARIO.has(case);
+    contenders! {
+        "dpdk-pvp", "testpmd (io) between the interface by net_af_xdp and net_vhost"; NEEDS, is_here,
+        |case, cores| start(case, cores, |site| forwarder(site, AF_XDP));
+        "dpdk-pvp-packet", "testpmd (io) between the interface by net_af_packet and net_vhost"; NEEDS, is_here,
+        |case, cores| start(case, cores, |site| forwarder(site, "net_af_packet0,iface=p1"));
+    }
+}
+
+/// What a host stands between: the interface `p1`, and the guest's socket.
+struct HostSite<'a> {
+    case: &'a Case,
+    cores: Cores,
+    namespace: &'a Netns,
+    place: &'a Place,
+    socket: &'a str,
+}
+
+fn start(case: &Case, cores: Cores, host: impl FnOnce(&HostSite<'_>) -> Result<Rc<dyn Part>>) -> Result<Session> {
+    let place = Place::new(2, 0)?;
+    let namespace = Netns::new()?;
+    namespace.silence_ipv6()?;
+    namespace.veth("p0", "p1")?;
+    namespace.ip(&format!("link set p0 address {GENERATOR}"))?;
+    let socket = place.file("vhost.sock");
+    let site = HostSite { case, cores, namespace: &namespace, place: &place, socket: &socket };
+    let host = host(&site)?;
+    // Ports are numbered in their order: what comes back to the generator's interface is counted.
+    let stations = End::Dpdk(stations(&site)?, Some(1));
+    let words = format!("generator and guest in turn on {}, host {}", cores.0, cores.1);
+    Ok(settled(case, words, stations, host)?.keeping(place).keeping(namespace))
+}
+
+/// A switch with both ports.
+fn switch(site: &HostSite<'_>) -> Result<Rc<dyn Part>> {
+    let allowed = format!("allow_dirs = [{:?}]\n", site.place.path());
+    let daemon = Daemon::start(Some(site.namespace), site.cores.1, &allowed)?;
+    for port in ["netmap:p1".to_owned(), format!("vhost:{}", site.socket)] {
+        daemon.attach(VALE, port, PortOptions::default())?;
+    }
+    Ok(daemon)
+}
+
+/// testpmd with both ports.
+fn forwarder(site: &HostSite<'_>, interface: &str) -> Result<Rc<dyn Part>> {
+    let vdevs = [interface.to_owned(), format!("net_vhost0,iface={}", site.socket)];
+    let arguments = Arguments {
+        name: "host",
+        cores: &[site.cores.1],
+        vdevs: &vdevs,
+        forward: "io",
+        frame_bytes: site.case.frame_bytes,
+        burst: BURST as u32,
+        namespace: Some(site.namespace),
+        ..Arguments::default()
+    };
+    let process = Testpmd::start(&arguments, site.place, &["start"])?;
+    Ok(process)
+}
+
+/// Generator and guest: the first two ports forward to one another, so that what the null port makes goes out on the
+/// interface; the third is left over, and sends back what comes.
+fn stations(site: &HostSite<'_>) -> Result<Rc<Testpmd>> {
+    let (flags, eal) = DriverPath::of(site.case).dpdk();
+    let vdevs = [
+        format!("net_null0,size={}", site.case.frame_bytes),
+        "net_af_xdp0,iface=p0,start_queue=0,queue_count=1,busy_budget=0".to_owned(),
+        format!("net_virtio_user0,path={},mac={GUEST},{flags},queue_size=1024", site.socket),
+    ];
+    let arguments = Arguments {
+        name: "stations",
+        cores: &[site.cores.0],
+        vdevs: &vdevs,
+        single_file: true,
+        forward: "mac",
+        frame_bytes: site.case.frame_bytes,
+        burst: BURST as u32,
+        more: &[format!("--eth-peer=1,{GUEST}"), format!("--eth-peer=2,{GENERATOR}")],
+        eal,
+        namespace: Some(site.namespace),
+    };
+    Testpmd::start(&arguments, site.place, &["start"])
+}

@@ -1,0 +1,89 @@
+//! A share of one CPU for a process: a control group with a quota of CPU time, of version 1 or 2.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::error::{BenchError, Result, Skip};
+
+/// A process has its share in each period. The shorter, the more evenly it runs; the kernel takes quotas from 1 ms on.
+const PERIOD_US: u32 = 10_000;
+/// The longest wait until the kernel has noticed that a group's last process has ended.
+const PATIENCE: Duration = Duration::from_secs(1);
+const MISSING: &str = "needs control groups with a quota of CPU time (the controller `cpu`, of version 1 or 2)";
+
+/// The number of groups that this process has made: part of their names.
+static MADE: AtomicU32 = AtomicU32::new(0);
+
+/// A group with a quota. Dropped after its process has ended, it is removed.
+#[derive(Debug)]
+pub struct CpuQuota {
+    folder: PathBuf,
+}
+
+impl CpuQuota {
+    /// Gives a process, with all its threads, that share of one CPU, per cent.
+    pub fn of(pid: u32, percent: u32) -> Result<CpuQuota> {
+        let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+        let root = hierarchy(&mounts).ok_or(Skip::NotBuilt(MISSING))?;
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let folder = Path::new(root).join(format!("netvale-bench-{}-{number}", std::process::id()));
+        fs::create_dir(&folder).map_err(BenchError::io(format!("making the group {}", folder.display())))?;
+        let this = CpuQuota { folder };
+        let quota = PERIOD_US * percent / 100;
+        if this.folder.join("cpu.max").exists() {
+            this.write("cpu.max", format!("{quota} {PERIOD_US}"))?;
+        } else if this.folder.join("cpu.cfs_quota_us").exists() {
+            this.write("cpu.cfs_period_us", PERIOD_US.to_string())?;
+            this.write("cpu.cfs_quota_us", quota.to_string())?;
+        } else {
+            return Err(Skip::NotBuilt(MISSING).into());
+        }
+        this.write("cgroup.procs", pid.to_string())?;
+        Ok(this)
+    }
+
+    fn write(&self, file: &str, text: String) -> Result<()> {
+        let path = self.folder.join(file);
+        fs::write(&path, text).map_err(BenchError::io(format!("writing {}", path.display())))
+    }
+}
+
+impl Drop for CpuQuota {
+    fn drop(&mut self) {
+        let end = Instant::now() + PATIENCE;
+        while fs::remove_dir(&self.folder).is_err() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Where groups with quotas are made: version 1's, if that has the controller; version 2's otherwise, whose root says
+/// by what is in a new group whether they have it.
+fn hierarchy(mounts: &str) -> Option<&str> {
+    let of = |wanted: &str, option: &str| {
+        mounts.lines().find_map(|line| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let [_, place, kind, options, ..] = words[..] else { return None };
+            (kind == wanted && options.split(',').any(|one| one == option)).then_some(place)
+        })
+    };
+    of("cgroup", "cpu").or_else(|| of("cgroup2", "rw"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: the controller is found in either version, and only where it is.
+    #[test]
+    fn versions() {
+        let first = "cgroup /g/set cgroup rw,relatime,cpuset 0 0\ncgroup /g/cpu cgroup rw,cpu,cpuacct 0 0\n";
+        let second = "cgroup2 /g/unified cgroup2 rw,nosuid 0 0\n";
+        assert_eq!(hierarchy(&format!("{second}{first}")), Some("/g/cpu"));
+        assert_eq!(hierarchy(second), Some("/g/unified"));
+        assert_eq!(hierarchy("proc /proc proc rw 0 0\n"), None);
+        assert_eq!(hierarchy("cgroup2 /g cgroup2 ro 0 0\n"), None);
+    }
+}

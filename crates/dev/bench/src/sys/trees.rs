@@ -1,0 +1,23 @@
+//! Folders that scripts make once and keep: what guests boot from, and newer Debians beside the system.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The newest of them whose name begins so.
+pub fn newest(prefix: &str) -> Option<PathBuf> {
+    let home = || env::var_os("HOME").map_or_else(|| "/tmp".into(), PathBuf::from);
+    let cache = || env::var_os("XDG_CACHE_HOME").map_or_else(|| home().join(".cache"), PathBuf::from);
+    let root = env::var_os("NETVALE_GUESTS").map_or_else(|| cache().join("netvale/guests"), PathBuf::from);
+    let fits = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix)) && path.join("done").exists()
+    };
+    let made = |path: &PathBuf| fs::metadata(path.join("done")).and_then(|m| m.modified()).ok();
+    fs::read_dir(&root).ok()?.flatten().map(|entry| entry.path()).filter(fits).max_by_key(made)
+}
+
+/// The words that start a program of a newer Debian's tree, by the tree's own loader.
+pub fn program(tree: &Path, path: &str) -> Vec<PathBuf> {
+    let libraries = tree.join("usr/lib/x86_64-linux-gnu");
+    vec![tree.join("usr/lib64/ld-linux-x86-64.so.2"), "--library-path".into(), libraries, tree.join(path)]
+}
