@@ -73,7 +73,7 @@ bench: ## measure against the peers, then write the report
 	@$(BENCH) pipe vale tap latency idle compat --against all --save $(TARGET)/bench.jsonl
 	@$(BENCH) report $(TARGET)/bench.jsonl --out $(TARGET)/bench-report
 
-papers: ## run the papers' experiments (root, 90 minutes; goes on where it was interrupted), and write docs/papers.md
+papers: ## run the papers' experiments (root, hours; continues where it was interrupted), and write their page
 	@scripts/papers.sh
 
 fuzz: ## fuzz every target for FUZZ_SECONDS (default 60) each

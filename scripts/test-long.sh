@@ -86,12 +86,6 @@ stage_publish() {
     scripts/publish-check.sh
 }
 
-# All figures of the papers in short runs: those whose shape is sure have it.
-stage_papers() {
-    [ "$(id -u)" = 0 ] || skip "network namespaces and hugepages need root"
-    scripts/papers.sh --quick
-}
-
 # The crates of the packet path, on ARM.
 stage_arm() {
     scripts/arm.sh test
@@ -104,7 +98,7 @@ fi
 
 need_rust
 stages_begin
-[ $# -gt 0 ] || set -- dist oldest kind image publish arm miri judges papers fuzz soak
+[ $# -gt 0 ] || set -- dist oldest kind image publish arm miri judges fuzz soak
 for name in "$@"; do
     stage "$name" 3600 "$0" --inside "$name"
 done

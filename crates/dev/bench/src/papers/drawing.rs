@@ -1,6 +1,6 @@
 //! A table's plot: ours with the range of the runs, and what is published as marks.
 
-use super::figures::Figure;
+use super::figures::PaperFigure;
 use super::kept::Kept;
 use super::table::{Column, Table, TableRow};
 use crate::report::curves::place;
@@ -16,7 +16,7 @@ struct PlotColumn<'a> {
 }
 
 /// The plot of a figure's table of that number, if anything of it was measured.
-pub fn plot_of(figure: &Figure, number: usize, table: &Table, kept: &Kept) -> Option<Plot> {
+pub fn plot_of(figure: &PaperFigure, number: usize, table: &Table, kept: &Kept) -> Option<Plot> {
     let by = quantity(table);
     let columns = columns(table, by);
     let mut series: Vec<Series> = table.rows.iter().filter_map(|row| row_of(table, row, &columns, kept)).collect();

@@ -58,7 +58,7 @@ pub struct Run {
 
 /// An experiment.
 #[derive(Clone, Copy, Debug)]
-pub struct Figure {
+pub struct PaperFigure {
     /// The document's number, and its own.
     pub number: &'static str,
     /// What it is called here.
@@ -77,7 +77,7 @@ pub struct Figure {
     pub missing: &'static [&'static str],
 }
 
-impl Figure {
+impl PaperFigure {
     /// Its document.
     pub fn document(&self) -> &'static Document {
         let of = |document: &&Document| self.number.split('.').next() == Some(document.number);
@@ -100,7 +100,7 @@ const fn by(head: &'static str, variant: &'static str, bytes: u32, reading: Read
 }
 
 /// All of them, in order.
-pub const ALL: &[Figure] = &[
+pub const ALL: &[PaperFigure] = &[
     programs::GENERATORS_BY_CLOCK,
     programs::FORWARDED,
     programs::PARTS_OF_SENDING,

@@ -42,7 +42,7 @@ use crate::scenarios::{self, Scenario};
 use crate::sys::scratch;
 use crate::{interrupt, pin, rivals};
 
-use figures::{Figure, Run};
+use figures::{PaperFigure, Run};
 use kept::Kept;
 use versions::VersionTable;
 
@@ -78,21 +78,21 @@ pub struct Papers {
     results: PathBuf,
 
     /// The page to write.
-    #[arg(long, value_name = "FILE", default_value = "docs/papers.md")]
+    #[arg(long, value_name = "FILE", default_value_os_t = PathBuf::from("docs").join("papers.md"))]
     page: PathBuf,
 }
 
 /// A figure, and what was measured of it.
 pub struct FigureResults {
     /// The figure.
-    pub figure: &'static Figure,
+    pub figure: &'static PaperFigure,
     /// Its results.
     pub kept: Kept,
 }
 
 impl Papers {
     /// Refuses a version's row where its figure is not measured.
-    fn check(&self, figures: &[&Figure]) -> Result<()> {
+    fn check(&self, figures: &[&PaperFigure]) -> Result<()> {
         if self.release.is_some() && figures.iter().all(|figure| figure.number != versions::FIGURE) {
             return Err(BenchError::Usage(format!("--release takes figure {}", versions::FIGURE)));
         }
@@ -111,13 +111,13 @@ impl Papers {
 }
 
 /// A case to measure, and who takes part.
-struct Step {
+struct PlanStep {
     scenario: &'static Scenario,
     case: Case,
     run: &'static Run,
 }
 
-impl Step {
+impl PlanStep {
     fn peers<'a>(&'a self, all: &'a [Contender]) -> impl Iterator<Item = &'a Contender> {
         all.iter().filter(move |peer| self.run.peers.contains(&peer.name) && peer.fits(&self.case))
     }
@@ -131,13 +131,13 @@ impl Step {
     }
 }
 
-fn steps(figure: &Figure) -> Result<Vec<Step>> {
+fn steps(figure: &PaperFigure) -> Result<Vec<PlanStep>> {
     let mut steps = Vec::new();
     for run in figure.runs {
         for scenario in scenarios::named(&[run.scenario.to_owned()])? {
             let cases = scenario.cases(&Measure::default()).into_iter();
             let wanted = cases.filter(|case| run.variants.contains(&case.variant.as_str()));
-            steps.extend(wanted.map(|case| Step { scenario, case, run }));
+            steps.extend(wanted.map(|case| PlanStep { scenario, case, run }));
         }
     }
     Ok(steps)
@@ -207,7 +207,7 @@ fn say(out: &mut dyn Write, line: std::fmt::Arguments<'_>) -> Result<()> {
     writeln!(out, "{line}").map_err(BenchError::io("writing"))
 }
 
-fn list(figures: &[&Figure], peers: &[Contender], plan: Plan, out: &mut dyn Write) -> Result<()> {
+fn list(figures: &[&PaperFigure], peers: &[Contender], plan: Plan, out: &mut dyn Write) -> Result<()> {
     for figure in figures {
         let time: Duration = steps(figure)?.iter().map(|step| step.time(peers, plan)).sum();
         say(out, format_args!("{:5} {:3} min  {}", figure.number, time.as_secs().div_ceil(60), figure.title))?;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::drawing::plot_of;
-use super::figures::{ALL, DOCUMENTS, Figure};
+use super::figures::{ALL, DOCUMENTS, PaperFigure};
 use super::kept::Kept;
 use super::versions::{self, VersionTable};
 use super::{FigureResults, shapes};
@@ -33,8 +33,8 @@ pub fn render(all: &[FigureResults], machine: &str, versions: &VersionTable) -> 
     text
 }
 
-fn section(figure: &Figure, kept: &Kept, versions: &VersionTable) -> String {
-    let Figure { number, title, about, here, see, .. } = figure;
+fn section(figure: &PaperFigure, kept: &Kept, versions: &VersionTable) -> String {
+    let PaperFigure { number, title, about, here, see, .. } = figure;
     let mut text = format!("\n### {number} {title}\n\n{about} {here}\n\n");
     for (number, table) in figure.tables.iter().enumerate() {
         if let Some(plot) = plot_of(figure, number, table, kept) {
@@ -71,7 +71,7 @@ pub fn write(path: &Path, text: &str, all: &[FigureResults]) -> Result<()> {
     fs::write(path, text).map_err(BenchError::io(format!("writing {}", path.display())))
 }
 
-fn plots_of(figure: &Figure, kept: &Kept) -> Vec<Plot> {
+fn plots_of(figure: &PaperFigure, kept: &Kept) -> Vec<Plot> {
     let tables = figure.tables.iter().enumerate();
     tables.filter_map(|(number, table)| plot_of(figure, number, table, kept)).collect()
 }
@@ -88,13 +88,13 @@ pub fn machine() -> String {
 }
 
 /// The figures of these numbers, or of these documents; all, if there are none.
-pub fn chosen(numbers: &[String]) -> Result<Vec<&'static Figure>> {
-    let fits = |figure: &Figure, wanted: &String| figure.number == wanted || figure.document().number == wanted;
+pub fn chosen(numbers: &[String]) -> Result<Vec<&'static PaperFigure>> {
+    let fits = |figure: &PaperFigure, wanted: &String| figure.number == wanted || figure.document().number == wanted;
     if let Some(unknown) = numbers.iter().find(|wanted| !ALL.iter().any(|figure| fits(figure, wanted))) {
         let known: Vec<_> = ALL.iter().map(|figure| figure.number).collect();
         return Err(BenchError::Unknown("figure", unknown.clone(), known.join(", ")));
     }
-    let wanted = |figure: &&Figure| numbers.is_empty() || numbers.iter().any(|number| fits(figure, number));
+    let wanted = |figure: &&PaperFigure| numbers.is_empty() || numbers.iter().any(|number| fits(figure, number));
     Ok(ALL.iter().filter(wanted).collect())
 }
 
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn page() {
         let folder = tempfile::tempdir().expect("a folder");
-        let open = |figure: &'static Figure| FigureResults {
+        let open = |figure: &'static PaperFigure| FigureResults {
             figure,
             kept: Kept::open(folder.path(), figure.number, false).expect("none yet"),
         };

@@ -126,7 +126,7 @@ pub struct Table {
     pub facts: &'static [(&'static str, &'static str)],
 }
 
-/// A figure of ours, in its column's unit.
+/// A measured figure, in its column's unit.
 #[derive(Clone, Copy, Debug)]
 pub struct MeasuredCell {
     /// The middle run.

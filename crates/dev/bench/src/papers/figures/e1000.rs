@@ -1,6 +1,6 @@
 //! The second document's experiments: an e1000 in guests that are really booted, and played.
 
-use super::{Figure, Run};
+use super::{PaperFigure, Run};
 use crate::papers::published::*;
 use crate::papers::table::{Column, Reading, Table, TableRow};
 
@@ -54,7 +54,7 @@ const TWO_CPUS: &str = "Guests are emulated in software and run Linux. Each has 
     same two, so that a second processor gives a guest less than it gave the paper's. itr 100 is 102 µs here.";
 
 /// From a guest to the host, one processor.
-pub const OUT: Figure = Figure {
+pub const OUT: PaperFigure = PaperFigure {
     number: "2.1",
     title: "An e1000 from a guest to the host",
     about: "Datagrams of 8 and 1,460 bytes, TCP with writes of 1,460 bytes and of netperf's default, and round trips, \
@@ -108,7 +108,7 @@ pub const OUT: Figure = Figure {
 };
 
 /// From the host to a guest, one processor.
-pub const IN: Figure = Figure {
+pub const IN: PaperFigure = PaperFigure {
     number: "2.2",
     title: "An e1000 from the host to a guest",
     about: "Datagrams of 8 and 1,460 bytes as fast as the host sends them, counted in the guest; TCP that the host \
@@ -154,7 +154,7 @@ pub const IN: Figure = Figure {
 };
 
 /// Two guests on a switch of netvale's.
-pub const BETWEEN: Figure = Figure {
+pub const BETWEEN: PaperFigure = PaperFigure {
     number: "2.3",
     title: "Two guests with an e1000 each, on a VALE switch, two processors each",
     about: "The same columns from one guest to the other.",
@@ -207,7 +207,7 @@ pub const BETWEEN: Figure = Figure {
 };
 
 /// Guests that are played.
-pub const PLAYED: Figure = Figure {
+pub const PLAYED: PaperFigure = PaperFigure {
     number: "2.4",
     title: "The same driver without a guest around it",
     about: "pkt-gen in guests, 60 bytes and 1,500, between two guests on a VALE switch, and between a guest and the \
@@ -256,7 +256,7 @@ pub const PLAYED: Figure = Figure {
 };
 
 /// From a guest to the host, two processors.
-pub const OUT_TWO: Figure = Figure {
+pub const OUT_TWO: PaperFigure = PaperFigure {
     number: "2.5",
     title: "An e1000 from a guest with two processors to the host",
     about: "As 2.1, where a second processor takes interrupts while the first one sends.",
@@ -287,7 +287,7 @@ pub const OUT_TWO: Figure = Figure {
 };
 
 /// From the host to a guest, two processors.
-pub const IN_TWO: Figure = Figure {
+pub const IN_TWO: PaperFigure = PaperFigure {
     number: "2.6",
     title: "An e1000 from the host to a guest with two processors",
     about: "As 2.2, where one processor takes what comes from the card while the other one runs the program.",
@@ -317,7 +317,7 @@ pub const IN_TWO: Figure = Figure {
 };
 
 /// In netmap mode, in guests that are booted.
-pub const PKT_GEN: Figure = Figure {
+pub const PKT_GEN: PaperFigure = PaperFigure {
     number: "2.7",
     title: "pkt-gen in a booted guest with two processors",
     about: "A program that sends or takes frames in netmap mode in the guest: to and from the host by a TAP, to and \
@@ -383,7 +383,7 @@ pub const PKT_GEN: Figure = Figure {
 };
 
 /// Two guests by TAPs.
-pub const BRIDGED: Figure = Figure {
+pub const BRIDGED: PaperFigure = PaperFigure {
     number: "2.8",
     title: "Two guests with an e1000 each, by TAPs on the kernel's bridge, two processors each",
     about: "The same columns from one guest to the other, each with a TAP of its own.",

@@ -1,10 +1,10 @@
 //! What single programs send, where its time goes, and what a filter lets pass.
 
-use super::{Column, Figure, Reading, Run, Table, TableRow, mpps};
+use super::{Column, PaperFigure, Reading, Run, Table, TableRow, mpps};
 use crate::papers::published::{FORWARDING, GENERATORS};
 
 /// Generators.
-pub const GENERATORS_BY_CLOCK: Figure = Figure {
+pub const GENERATORS_BY_CLOCK: PaperFigure = PaperFigure {
     number: "1.1",
     title: "Generators by clock and by cores",
     about: "64-byte frames that a program sends, by the clock of its processor: a socket program (netsend), the \
@@ -65,7 +65,7 @@ pub const GENERATORS_BY_CLOCK: Figure = Figure {
 };
 
 /// Where the time goes.
-pub const PARTS_OF_SENDING: Figure = Figure {
+pub const PARTS_OF_SENDING: PaperFigure = PaperFigure {
     number: "1.3",
     title: "Where a packet's time goes",
     about: "What a packet costs that a program sends by a socket. Printed: the system call 50 %, the allocation of \
@@ -141,14 +141,14 @@ const fn filter(title: &'static str, columns: &'static [Column], rows: &'static 
 }
 
 /// The filter.
-pub const PACKET_FILTER: Figure = Figure {
+pub const PACKET_FILTER: PaperFigure = PaperFigure {
     number: "1.4",
     title: "A packet filter between NIC rings and host rings",
     about: "A program that has an interface's rings and its host rings, and passes on what no rule drops, by swapping \
         buffers. No values are printed.",
     here: "The interface is one end of a veth cable. A TAP stands for the host rings: a frame that passes is written \
         to it, or read from it, by a system call of the daemon's, on the CPU that the filter has, too. To the stack go \
-        two flows at once, as fast as packet sockets send them; from the stack, the datagrams of a UDP socket.",
+        two flows together, as fast as packet sockets send them; from the stack, the datagrams of a UDP socket.",
     see: "Dropping is cheap: it is done in the rings. What passes costs a system call and a way through a TAP a frame, \
         which is the bound.",
     runs: &[Run {
@@ -167,7 +167,7 @@ pub const PACKET_FILTER: Figure = Figure {
 };
 
 /// Forwarding.
-pub const FORWARDED: Figure = Figure {
+pub const FORWARDED: PaperFigure = PaperFigure {
     number: "1.2",
     title: "Forwarding between two interfaces",
     about: "60-byte frames from one interface to another: the kernel's bridge, netmap's, the same over libpcap, \

@@ -37,7 +37,7 @@ const PAIRS: &[TableRow] = &[
 const PAIR_PEERS: &[&str] = &["netvale-vhost", "qemu-virtio"];
 
 /// Round trips.
-pub const ROUND_TRIPS: Figure = Figure {
+pub const ROUND_TRIPS: PaperFigure = PaperFigure {
     number: "3.1",
     title: "Round trips between two guests, by size",
     about: "TCP_RR and UDP_RR against the size of a message. The text says: ptnet is better at small sizes, and \
@@ -66,7 +66,7 @@ pub const ROUND_TRIPS: Figure = Figure {
 };
 
 /// A stream.
-pub const STREAM: Figure = Figure {
+pub const STREAM: PaperFigure = PaperFigure {
     number: "3.2",
     title: "A TCP stream between two guests",
     about: "TCP_STREAM. Printed: ptnet 20 Gbit/s, virtio-net with vhost-net 26.",
@@ -88,7 +88,7 @@ pub const STREAM: Figure = Figure {
 };
 
 /// Datagrams.
-pub const DATAGRAMS: Figure = Figure {
+pub const DATAGRAMS: PaperFigure = PaperFigure {
     number: "3.3",
     title: "Datagrams between two guests, by size",
     about: "UDP_STREAM, as its sender counts it. The text says: it grows up to 20 or 30 KiB, and ptnet is ahead at \
@@ -106,7 +106,7 @@ const fn burst(head: &'static str, batch: u32) -> Column {
 }
 
 /// The generator of the guest's kernel.
-pub const PKTGEN: Figure = Figure {
+pub const PKTGEN: PaperFigure = PaperFigure {
     number: "3.4",
     title: "The kernel's generator in a guest, by burst",
     about: "In-kernel pktgen, 60-byte frames as the host receives them, by the burst: how many frames the driver gets \
@@ -142,7 +142,7 @@ pub const PKTGEN: Figure = Figure {
 };
 
 /// Netmap programs in two guests.
-pub const PROGRAMS: Figure = Figure {
+pub const PROGRAMS: PaperFigure = PaperFigure {
     number: "3.5",
     title: "pkt-gen between two guests",
     about: "60-byte frames from one guest to another on ptnet ports of a switch, with and without virtio-net headers.",
@@ -177,7 +177,7 @@ pub const PROGRAMS: Figure = Figure {
 };
 
 /// What passthrough costs beside the same thing on the host.
-pub const PASSED: Figure = Figure {
+pub const PASSED: PaperFigure = PaperFigure {
     number: "3.6",
     title: "Ring sizes, a pipe and an interface, in a guest and on the host",
     about: "Frames from guest to guest by slots of a ring, into a pipe, and to and from an interface that are passed \

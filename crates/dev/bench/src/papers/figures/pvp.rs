@@ -1,6 +1,6 @@
 //! The fourth document's experiments: a generator, a vhost port, a guest that forwards, and back.
 
-use super::{Column, Figure, Reading, Run, Table, TableRow, by, mpps};
+use super::{Column, PaperFigure, Reading, Run, Table, TableRow, by, mpps};
 
 /// The paths of DPDK's driver, by what the guest does.
 const IO: &[Column] = &[
@@ -52,7 +52,7 @@ const MRG_RXBUF: &[Column] = &[
 ];
 
 /// Frames that the guest only forwards.
-pub const FORWARDED_UNTOUCHED: Figure = Figure {
+pub const FORWARDED_UNTOUCHED: PaperFigure = PaperFigure {
     number: "4.1",
     title: "Forwarding in the guest, frames untouched (io), by the driver's path",
     about: "64-byte frames from a generator through a vhost port to a guest that forwards them, and back, Mpps. \
@@ -72,7 +72,7 @@ pub const FORWARDED_UNTOUCHED: Figure = Figure {
 };
 
 /// Frames whose addresses the guest writes.
-pub const FORWARDED_WRITTEN: Figure = Figure {
+pub const FORWARDED_WRITTEN: PaperFigure = PaperFigure {
     number: "4.2",
     title: "Forwarding in the guest with addresses written (mac), by the driver's path",
     about: "The same with a guest that writes the Ethernet addresses, Mpps. The text says: the three paths are \
@@ -98,7 +98,7 @@ pub const FORWARDED_WRITTEN: Figure = Figure {
 };
 
 /// Releases of DPDK, and versions of netvale.
-pub const BY_RELEASE: Figure = Figure {
+pub const BY_RELEASE: PaperFigure = PaperFigure {
     number: "4.3",
     title: "The mergeable path by release",
     about: "Forwarding in the guest with addresses written, the mergeable path, by release of DPDK. The text says: \
@@ -123,7 +123,7 @@ pub const BY_RELEASE: Figure = Figure {
 };
 
 /// A generator on the far side of an interface.
-pub const GENERATOR_OUTSIDE: Figure = Figure {
+pub const GENERATOR_OUTSIDE: PaperFigure = PaperFigure {
     number: "4.4",
     title: "The generator outside",
     about: "The same test with the generator where the document has it, a hardware one on a 10 Gbit/s port: beyond \
@@ -151,7 +151,7 @@ pub const GENERATOR_OUTSIDE: Figure = Figure {
 };
 
 /// A booted guest.
-pub const BOOTED: Figure = Figure {
+pub const BOOTED: PaperFigure = PaperFigure {
     number: "4.5",
     title: "testpmd inside a guest",
     about: "DPDK's testpmd in a virtual machine, on its virtio-net: `mrg_rxbuf=on` and `off`. No values are \

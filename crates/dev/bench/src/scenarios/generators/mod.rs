@@ -88,7 +88,7 @@ impl TestBench<'_> {
         self.cpus[index]
     }
 
-    /// That of whoever takes its frames: another one if there are enough.
+    /// The CPU of its receiver: another one if there are enough.
     fn other(&self, index: usize) -> usize {
         self.cpus[(index + self.senders()) % self.cpus.len()]
     }
@@ -123,7 +123,7 @@ impl TestBench<'_> {
 /// What a contender has started.
 pub struct Crew {
     senders: Vec<Rc<Worker>>,
-    /// Whoever else works.
+    /// The other process that works.
     others: Parts,
     /// Whether senders count their frames, where there is no cable.
     counts_itself: bool,

@@ -48,8 +48,8 @@ fn obey(line: &str) -> Option<Result<Done>> {
     let more = words.next();
     let host = more.unwrap_or(HOST);
     Some(match what {
-        "udp" => udp((more.unwrap_or(SINK), DISCARD), payload(bytes), window),
-        "messages" => udp((host, DRAIN), bytes, window),
+        "udp" => udp(more.unwrap_or(SINK), DISCARD, payload(bytes), window),
+        "messages" => udp(host, DRAIN, bytes, window),
         "take" => take(window),
         "tcp" => stream(host, bytes, NARROW, window),
         "tcpw" => stream(host, bytes, WIDE, window),
@@ -120,7 +120,7 @@ fn stream(to: &str, bytes: usize, window_bytes: usize, window: Duration) -> Resu
     during(window, || Ok(stream.write(&chunk).map_err(BenchError::io("writing"))? as u64))
 }
 
-/// Bytes that come on a connection to the host, which writes so many at once.
+/// Receives on a connection to the host, which writes that many bytes per call.
 fn take_stream(bytes: usize, window_bytes: usize, window: Duration) -> Result<Done> {
     let failed = || BenchError::io("taking a stream");
     let mut stream = connect(HOST, SOURCE)?;
@@ -137,7 +137,7 @@ fn take_stream(bytes: usize, window_bytes: usize, window: Duration) -> Result<Do
     })
 }
 
-/// So many bytes there and back.
+/// Sends that many bytes there and back.
 fn stream_trips(to: &str, bytes: usize, window: Duration) -> Result<Done> {
     let mut stream = connect(to, ECHO)?;
     let message = vec![0; bytes];
@@ -160,8 +160,8 @@ fn take(window: Duration) -> Result<Done> {
     during(window, || Ok((0..ROUND).map(|_| u64::from(socket.recv(&mut place).is_ok())).sum()))
 }
 
-fn udp(to: (&str, u16), bytes: usize, window: Duration) -> Result<Done> {
-    let socket = socket(to)?;
+fn udp(to: &str, port: u16, bytes: usize, window: Duration) -> Result<Done> {
+    let socket = socket((to, port))?;
     let payload = vec![0; bytes];
     let send = || match socket.send(&payload) {
         Ok(_) => Ok(1),

@@ -147,7 +147,7 @@ pub fn start(case: &Case, cores: Cores, interface: Interface, name: &'static str
 
 /// What guests are connected to.
 struct HostEnd {
-    /// The switch of ours, if there is one.
+    /// netvale's switch, if there is one.
     switch: Option<Switch>,
     /// The first guest's TAP, if there is none.
     tap: String,
@@ -155,7 +155,7 @@ struct HostEnd {
 
 impl HostEnd {
     fn start(hub: &Netns, interface: Interface, arrangement: Arrangement, core: usize) -> Result<HostEnd> {
-        // Where there is no switch of ours, two guests have only the kernel's bridge.
+        // Without netvale's switch, two guests have only the kernel's bridge.
         let is_bridged = arrangement.is_bridged || arrangement.is_pair && !interface.is_ours();
         if is_bridged {
             hub.ip(&format!("link add {BRIDGE} type bridge mcast_snooping 0"))?;

@@ -18,7 +18,8 @@ const SAME: u32 = 100_000;
 /// The longest that the thread may take to begin.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
-/// Frames to the sink, so many of them announced to the driver at a time, as the kernel counts and times them.
+/// Sends frames to the sink, in bursts of a given number that the driver learns of together; the kernel counts and
+/// times them.
 pub fn send(bytes: usize, burst: &str, window: Duration) -> Result<Done> {
     prepare(bytes, burst)?;
     // The call returns when all has been stopped.
