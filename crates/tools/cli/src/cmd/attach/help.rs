@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use clap::Command;
+use clap::{Arg, Command};
 use netvale_control::options::OPTIONS;
 use netvale_control::options::kind::SpecKind;
 use netvale_portspec::AttachSpec;
@@ -37,20 +37,22 @@ fn asked_kind(words: &[OsString]) -> Option<&'static SpecKind> {
 }
 
 fn of_kind(attach: Command, kind: &'static SpecKind) -> Command {
-    let attach = OPTIONS.iter().fold(attach, |attach, option| {
-        let is_taken = option.is_for(kind);
-        attach.mut_arg(option.key, |arg| arg.help(options::effect(option)).hide(!is_taken))
-    });
-    let attach = if kind.takes("backend") { attach } else { without_backend(attach) };
+    let attach = if kind.takes("backend") { attach } else { attach.override_usage(SWITCH_AND_PORT) };
     let ports: String = kind.help.iter().map(|(port, what)| super::port_line(port, what)).collect();
-    attach.after_long_help(format!("Ports:\n{ports}\nAll kinds of ports and their options: netvale attach --help\n"))
+    attach
+        .mut_args(|arg| arg_of_kind(arg, kind))
+        .after_long_help(format!("Ports:\n{ports}\nAll kinds of ports and their options: netvale attach --help\n"))
 }
 
 /// The usage of a port that is always on a switch.
-fn without_backend(attach: Command) -> Command {
-    attach
-        .override_usage("netvale attach [OPTIONS] <SWITCH> <PORT>")
-        .mut_arg("first", |switch| switch.help("The switch, e.g. vale0"))
+const SWITCH_AND_PORT: &str = "netvale attach [OPTIONS] <SWITCH> <PORT>";
+
+fn arg_of_kind(arg: Arg, kind: &SpecKind) -> Arg {
+    match OPTIONS.iter().find(|option| option.key == arg.get_id().as_str()) {
+        Some(option) => arg.help(options::effect(option)).hide(!option.is_for(kind)),
+        None if arg.get_id() == "first" && !kind.takes("backend") => arg.help("The switch, e.g. vale0"),
+        None => arg,
+    }
 }
 
 #[cfg(test)]
