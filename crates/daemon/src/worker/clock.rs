@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use netvale_mem::calls::own_time;
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use super::WorkerTimeStats;
 use crate::stalls::{WatchedThread, nanoseconds};
@@ -29,6 +30,13 @@ pub(super) struct WorkerClock {
     awake: Duration,
     /// The thread's CPU time at the last read.
     used: Duration,
+    /// The last tick of the kernel's clock that was seen.
+    tick: Timespec,
+}
+
+/// The time of the kernel's last tick, which costs no system call and no look at the processor's counter.
+fn tick() -> Timespec {
+    clock_gettime(ClockId::MonotonicCoarse)
 }
 
 /// Adds to a counter with a single writer.
@@ -51,7 +59,14 @@ impl WorkerClock {
     pub(super) fn new(watched: Arc<WatchedThread>) -> WorkerClock {
         let since = Instant::now();
         let zero = Duration::ZERO;
-        WorkerClock { watched, since, is_busy: false, looks: 0, idle_for: zero, awake: zero, used: zero }
+        WorkerClock { watched, since, is_busy: false, looks: 0, idle_for: zero, awake: zero, used: zero, tick: tick() }
+    }
+
+    /// Whether the kernel's clock has ticked since this was last asked: a few milliseconds have passed.
+    #[inline]
+    pub(super) fn has_ticked(&mut self) -> bool {
+        let before = std::mem::replace(&mut self.tick, tick());
+        before != self.tick
     }
 
     fn turn(&mut self, into: &AtomicU64) -> Duration {
@@ -155,7 +170,7 @@ mod tests {
     /// Objective: at any moment, while a worker sleeps and wakes all the time, the time asleep does not decrease and
     /// does not exceed the elapsed time.
     #[test]
-    fn never_falls() {
+    fn the_time_asleep_never_decreases() {
         let stats = Arc::new(WorkerTimeStats::default());
         let begun = Instant::now();
         let sleeper = {

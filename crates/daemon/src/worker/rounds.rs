@@ -84,7 +84,8 @@ pub(super) fn noting<T>(panicked: &mut Option<usize>, at: usize, part: impl FnOn
 
 /// epoll data of the worker's own bell.
 pub(super) const BELL: u64 = u64::MAX;
-/// Number of rounds between two descriptor checks while there is work.
+/// Number of rounds between two descriptor checks while there is work. Rounds of slow batches take
+/// milliseconds: they are checked at each tick of the kernel's clock, too.
 const LOOK_EVERY: u32 = 16;
 /// One of this many rounds is timed: a prime number, so periodic patterns are sampled as a whole.
 const TIMED: u32 = 61;
@@ -162,7 +163,7 @@ impl WorkerLoop {
                 self.spin.paid();
                 self.clock.busy(&self.shared.stats);
                 self.naps = 0;
-                if self.needs_epoll && round_no.is_multiple_of(LOOK_EVERY) {
+                if self.needs_epoll && (round_no.is_multiple_of(LOOK_EVERY) || self.clock.has_ticked()) {
                     self.look(Some(Duration::ZERO));
                 }
                 continue;
@@ -321,5 +322,76 @@ impl WorkerLoop {
             let _ = epoll::delete(&self.epoll, fd);
         }
         entry
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netvale_mem::fault::Fault;
+    use netvale_mem::notify::Doorbell;
+    use netvale_port::domain::TimeDomain;
+    use netvale_port::{PassResult, Task};
+
+    use super::*;
+    use crate::worker::Worker;
+
+    /// Always has a frame, and takes its time for it.
+    struct SlowTask(Arc<AtomicU64>);
+
+    impl Task<ForwardMemory> for SlowTask {
+        fn pass(&mut self, _work: &mut ForwardMemory) -> PassResult {
+            std::thread::sleep(Duration::from_millis(8));
+            self.0.fetch_add(1, Ordering::Relaxed);
+            PassResult::Frames(1)
+        }
+    }
+
+    /// Has a frame when its descriptor is readable, and tells when it was asked.
+    struct DescriptorTask {
+        bell: Arc<Doorbell>,
+        slow_passes: Arc<AtomicU64>,
+        served: mpsc::Sender<u64>,
+    }
+
+    impl Task<ForwardMemory> for DescriptorTask {
+        fn pass(&mut self, _work: &mut ForwardMemory) -> PassResult {
+            if !self.bell.drain() {
+                return PassResult::Idle;
+            }
+            self.served.send(self.slow_passes.load(Ordering::Relaxed)).unwrap();
+            PassResult::Frames(1)
+        }
+
+        fn wake_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+            Some(self.bell.as_fd())
+        }
+
+        fn is_cheap(&self) -> bool {
+            false
+        }
+    }
+
+    /// Objective: a descriptor that becomes readable is served after a few rounds, however slow the batches of other
+    /// tasks make these.
+    #[test]
+    fn descriptors_do_not_wait_for_many_slow_rounds() {
+        let passes = Arc::<AtomicU64>::default();
+        let bell = Arc::new(Doorbell::new().unwrap());
+        let polling = Polling::Spin(Duration::ZERO);
+        let worker = Worker::start(0, None, polling, Fault::new().unwrap(), TimeDomain::TRUSTED).unwrap();
+        let (served, serves) = mpsc::channel();
+        let slow_passes = Arc::clone(&passes);
+        worker.add(1, Box::new(SlowTask(Arc::clone(&passes))));
+        worker.add(2, Box::new(DescriptorTask { bell: Arc::clone(&bell), slow_passes, served }));
+        for number in 1..=5 {
+            // At another place between two checks each time.
+            while passes.load(Ordering::Relaxed) < 7 * number {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let before = passes.load(Ordering::Relaxed);
+            bell.ring();
+            let after = serves.recv_timeout(Duration::from_secs(20)).unwrap();
+            assert!(after <= before + 4, "{} rounds", after - before);
+        }
     }
 }

@@ -163,9 +163,9 @@ fn requests_do_not_wait_for_a_hole() {
         return netvale_harness::skip("being several users needs root");
     }
     let _one = ONE.lock();
-    for (touching, answer) in
-        [(show as Touching, "there is no port vale0:m"), (open_and_close, "holds up who touches it")]
-    {
+    // The rings of ports just closed wait for the hole, too, and may all be in use before one is touched again.
+    let of_opening: &[&str] = &["holds up who touches it", "has no rings left"];
+    for (touching, expected) in [(show as Touching, &["there is no port vale0:m"][..]), (open_and_close, of_opening)] {
         let mut answers = BTreeSet::new();
         let d = daemon();
         let _idle: Vec<_> = (0..20).map(|number| opened(&d, MALLORY, &format!("vale0:n{number}"), 0)).collect();
@@ -177,7 +177,8 @@ fn requests_do_not_wait_for_a_hole() {
             drop(opened(&d, ALICE, "vale0:c", 0));
         });
         took.is_in_time("request");
-        assert!(answers.iter().any(|one| one.contains(answer)), "{answers:?}");
+        let is_expected = |one: &String| expected.iter().any(|text| one.contains(text));
+        assert!(answers.iter().any(is_expected), "{answers:?}");
         let evicted = d.call("port.evicted", json!({}))["result"].to_string();
         assert!(evicted.contains("vale0:n1") && evicted.contains("memory of that user's"), "{evicted}");
         drop(mallorys);
