@@ -104,7 +104,7 @@ impl RxEnd {
     /// to `forward` first. Returns whether any were read.
     ///
     /// # Errors
-    /// [`BadHead`]: the ring stops until its head is valid.
+    /// [`BadRxHead`]: the ring stops until its head is valid.
     pub fn released(&mut self, forward: Option<&Outlet>) -> Result<bool, BadRxHead> {
         let head = self.side.csb.head();
         let n = self.side.ring.num_slots();

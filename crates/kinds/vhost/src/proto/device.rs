@@ -165,7 +165,7 @@ impl VhostDevice {
     /// Executes a message. Returns the answer, if any.
     ///
     /// # Errors
-    /// [`Refused`]: the connection must end.
+    /// [`FrontEndViolation`]: the connection must end.
     pub fn handle(&mut self, mut m: VhostMessage) -> Result<Option<VhostMessage>, FrontEndViolation> {
         if m.is_reply() {
             return Err(FrontEndViolation::Unasked(m.request));
