@@ -147,7 +147,7 @@ const ROWS: &[(&str, Ask)] = &[
             && q.may_call("switch.groups", json!({"switch": "vale0"}))
     }),
     ("`port.attach` to the owner's switch", |q| q.may_attach("vale0", "null:")),
-    ("`port.attach` to a shared switch, or one of one's own", |q| {
+    ("`port.attach` to a shared switch, or to the caller's own switch", |q| {
         q.may_attach("vale9", "null:") && q.may_attach(&format!("vale{}", q.uid), "echo:")
     }),
     ("`port.attach` of a file or socket outside `allow_dirs`", |q| {
@@ -170,8 +170,8 @@ const ROWS: &[(&str, Ask)] = &[
         assert!(may.iter().all(|one| *one == may[0]), "{may:?}");
         may[0]
     }),
-    ("hands over a TAP that the caller made, for the owner's switch", |q| q.may_hand_over("vale0")),
-    ("the same for a shared switch, or one of one's own", |q| {
+    ("passes a TAP that the caller created, for the owner's switch", |q| q.may_hand_over("vale0")),
+    ("the same for a shared switch, or for the caller's own switch", |q| {
         q.may_hand_over("vale9") && q.may_hand_over(&format!("vale{}", q.uid))
     }),
     ("`port.detach` of the owner's port", |q| {
@@ -211,7 +211,7 @@ const ROWS: &[(&str, Ask)] = &[
         assert!(told.iter().all(|one| *one == told[0]), "{told:?}");
         told[0]
     }),
-    ("is told of the owner's ports: `subscribe`", |q| {
+    ("receives events of the owner's ports: `subscribe`", |q| {
         call(&q.world.d, OWNER, "port.detach", json!({"switch": "vale0", "port": "a"}));
         let dir = q.world.d.dir();
         let mut client = as_user(q.uid, || Client::connect(dir).unwrap());
@@ -244,9 +244,9 @@ const ROWS: &[(&str, Ask)] = &[
         let fresh = world();
         call(&fresh.d, q.uid, "shutdown", json!({}))["error"]["data"]["errno"] != libc::EACCES
     }),
-    ("taking the daemon's place (`netvale upgrade`)", |q| q.may_succeed()),
+    ("takes the daemon's place (`netvale upgrade`)", |q| q.may_succeed()),
     ("opens a new port on the owner's switch", |q| q.may_open("vale0:new")),
-    ("opens a new port on a shared switch, or on one of one's own", |q| {
+    ("opens a new port on a shared switch, or on the caller's own switch", |q| {
         q.may_open("vale9:new") && q.may_open(&format!("vale{}:new", q.uid))
     }),
     ("opens the owner's port, or an end of the owner's pipe", |q| {
@@ -257,13 +257,13 @@ const ROWS: &[(&str, Ask)] = &[
         assert!(may.iter().all(|one| *one == may[0]), "{may:?}");
         may[0]
     }),
-    ("the same, naming its memory (`@ID`)", |q| {
+    ("the same, with the owner's memory specified (`@ID`)", |q| {
         q.may_open(&format!("{}@{}", q.world.pipe.name().replace('{', "}"), q.world.pipe.info().mem_id))
     }),
-    ("opens a port of one's own in the owner's memory (`@ID`)", |q| {
+    ("opens a port of the caller's in the owner's memory (`@ID`)", |q| {
         q.may_open(&format!("vale{}:in@{}", q.uid, q.world.port.info().mem_id))
     }),
-    ("the same, naming other memory (`@ID`), or as a zero-copy monitor (`/z`)", |q| {
+    ("the same, with other memory specified (`@ID`), or as a zero-copy monitor (`/z`)", |q| {
         let own = open(&q.world.d, q.uid, &format!("vale{}:own", q.uid)).unwrap();
         let other = own.info().mem_id;
         // For the owner, the name of the memory is irrelevant: the port stays in place.
