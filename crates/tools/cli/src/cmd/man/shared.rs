@@ -1,10 +1,10 @@
-//! Sections common to all pages of commands.
+//! Sections that all manual pages of commands have.
 
 use super::roff::section;
 
 const ENVIRONMENT: &str = "
-  NETVALE_RUN_DIR   folder of the daemon's sockets
-  XDG_RUNTIME_DIR   where an ordinary user's own daemon has them, in the folder netvale
+  NETVALE_RUN_DIR   the folder of the daemon's sockets
+  XDG_RUNTIME_DIR   an ordinary user's daemon has its sockets in the folder netvale below it
 ";
 
 const FILES: &str = "
@@ -14,12 +14,12 @@ const FILES: &str = "
   /usr/share/doc/netvale/reference/        the reference
 ";
 
-/// Sections at the end of a command's page.
+/// Returns the last sections of a command's page.
 pub fn sections(name: &str) -> String {
     section("ENVIRONMENT", ENVIRONMENT) + &files() + &section("SEE ALSO", see_also(name))
 }
 
-/// Files of the system.
+/// Returns the section FILES.
 pub fn files() -> String {
     section("FILES", FILES)
 }

@@ -1,4 +1,4 @@
-//! Pages of topics rather than commands: netvale.toml(5) and netvale(7).
+//! Manual pages of topics: netvale.toml(5) and netvale(7).
 
 use std::fmt::Write as _;
 
@@ -32,7 +32,7 @@ pub fn configuration() -> String {
             text += &entry(setting.name, &setting.shape.to_string(), setting.doc(), &setting.default());
         }
     }
-    text += ".SH \"[[port]]\"\nA port that is there from the start, as by netvale\\-attach(1).\n";
+    text += ".SH \"[[port]]\"\nA port that the daemon attaches when it starts, as netvale\\-attach(1) does.\n";
     text += &entry("switch", "a text", "The switch, such as vale0.", "");
     text += &entry("port", "a text", "What to attach, such as tap:nv0.", "");
     for option in OPTIONS {
@@ -44,16 +44,16 @@ pub fn configuration() -> String {
 }
 
 const DESCRIPTION: &str = "\
-The file is in TOML. All of it is optional; options of netvale-up(1) override it. An unknown key is an error,
-with its line. 'systemctl reload netvale', a SIGHUP, or netvale-apply(1) have a running daemon become what the
-file says, as a whole or not at all. 'netvale up --schema' prints a JSON Schema of it.
+The file is in TOML. Every key is optional; options of netvale-up(1) override the file. An unknown key is an
+error, and the message gives its line. 'systemctl reload netvale', SIGHUP and netvale-apply(1) apply the file to
+a running daemon, as a whole or not at all. 'netvale up --schema' prints the file's JSON Schema.
 ";
 
 const TABLES: [(&str, &str); 4] = [
-    ("", "Before the first table."),
-    ("[sockets]", "Who may connect, to sockets that the daemon makes itself."),
-    ("[switch]", "What all switches have in common."),
-    ("[quota]", "What each user may have who is neither root nor the daemon's own."),
+    ("", "These keys are before the first table."),
+    ("[sockets]", "Owner, group and mode of the sockets that the daemon creates itself."),
+    ("[switch]", "Settings of all switches."),
+    ("[quota]", "Limits of each user except root and the daemon's own user."),
 ];
 
 const EXAMPLE: &str = r#"
@@ -80,33 +80,33 @@ pub fn overview() -> String {
 }
 
 const OVERVIEW: &str = "\
-One daemon, netvale-up(1), holds switches. Programs, containers, virtual machines, network interfaces and other
-hosts are ports on them. A frame is copied once, straight into its receiver's buffers.
+The daemon, netvale-up(1), has virtual switches. Programs, containers, virtual machines, network interfaces and
+other hosts are connected to their ports. A frame is copied once, straight into the receiver's buffers.
 
-A switch learns which addresses are behind which port, as a bridge does. A port is a set of rings of slots in
-shared memory, as netmap's; programs for netmap and libpcap run on them unmodified, by netvale-run(1).
+A switch learns the port of each address, as a bridge does. A program's port consists of rings in shared memory,
+with netmap's layout; netvale-run(1) runs unmodified programs for netmap and libpcap on ports.
 
-The daemon of the packages runs as the user netvale, and serves root and the members of the group netvale. Any
-user can have a daemon of their own. Commands find the user's own first.
+The packaged daemon runs as the user netvale, and serves root and the members of the group netvale. Any user can
+run a daemon of their own, which that user's commands then use.
 ";
 
 const NAMES: &str = "
   vale0               a switch
   vale0:web           a port on it; programs open it by this name
   vale0:web-1         one of its rings
-  vale0:web/rt        a copy of what it receives (r) and sends (t)
+  vale0:web/rt        a monitor: copies of frames that it receives (r) and sends (t)
   vale0:web{1, }1     the two ends of a pipe
   netmap:eth0         a network interface
-  netmap:eth0^        its host rings: the system's own network stack
+  netmap:eth0^        its host rings, which lead to the host's network stack
 
-netvale-attach(1) lists the kinds of ports by what stands before the colon, such as netmap: and vhost:.
+netvale-attach(1) lists the kinds of ports by the prefix before the colon, such as netmap: and vhost:.
 ";
 
 const EXAMPLES: &str = "
-  netvale attach vale0 tap:nv0             the host is on the switch
+  netvale attach vale0 tap:nv0             connect the host to the switch
   netvale attach vale0 vhost:/run/netvale/vm1.sock
   qemu-system-x86_64 ... $(netvale vm vale0:vm1)
-  netvale list                             what there is
-  netvale trace vale0 --drops              why frames are dropped
+  netvale list                             list switches and ports
+  netvale trace vale0 --drops              print why frames are dropped
   netvale run -- tcpdump -ni vale0:vm1/rt
 ";
