@@ -71,7 +71,7 @@ fn other_files_are_refused_by_name() {
     let read_only = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&memory));
     refused(&d, &File::open(read_only).unwrap(), 0, LEN, "not open for reading and writing");
     let folder = rustix::fs::open(c"/dev/shm", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).unwrap();
-    refused(&d, &folder, 0, LEN, "file cannot carry its region");
+    refused(&d, &folder, 0, LEN, "file cannot hold its region");
     rustix::fs::fcntl_add_seals(&memory, SealFlags::WRITE).unwrap();
     refused(&d, &memory, 0, LEN, "bytes of shared memory");
     // Impossible sizes are not the file's fault.

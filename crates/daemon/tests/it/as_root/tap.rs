@@ -170,7 +170,7 @@ fn mtu_while_frames_pass() {
     assert_eq!(mtu(), 2000);
     assert_eq!((set("vale0:nvt0", json!({"mtu": null})), mtu()), (String::new(), 1500));
     assert!(!exported().contains("mtu"), "{}", exported());
-    assert!(set("vale0:a", json!({"mtu": 9000})).contains("cannot be set"));
+    assert!(set("vale0:a", json!({"mtu": 9000})).contains("cannot change"));
     let path = d.path("v.sock");
     let port = format!("vhost:{}", path.display());
     d.call("port.attach", json!({"switch": "vale0", "port": port, "options": {"name": "v"}}));
