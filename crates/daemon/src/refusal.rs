@@ -155,15 +155,15 @@ mod tests {
     #[test]
     fn advice_is_told_from_names_and_kernel_messages() {
         for (what, then, hint) in [
-            ("switch vale0 has a port a already", ": ", Some("choose another name, or detach it first")),
+            ("switch vale0 already has a port a", ": ", Some("choose another name, or detach that port first")),
             (
                 "tap:nv0: only root and the daemon's own user may attach it",
                 "; ",
-                Some("'netvale up --allow-tap' lets others"),
+                Some("'netvale up --allow-tap' admits others"),
             ),
             ("vale0:a: a persistent port has an interface's name", "", None),
             ("host rings of eth0: Permission denied (os error 13)", "", None),
-            ("ring 9 asked for", "", None),
+            ("no ring 9", "", None),
         ] {
             let text = format!("{what}{then}{}", hint.unwrap_or_default());
             assert_eq!(Refusal::new(Errno::INVAL, text.clone()).parts(), (what, hint), "{text}");

@@ -186,7 +186,7 @@ fn is_free(pipe: &PipeRecord, name: &str, end: usize, shares: bool) -> Result<()
     if !pipe.held_by[end & 1].admits(shares) {
         return refuse(
             Errno::BUSY,
-            format!("this end of pipe {name} is open already: open the other end, or another pipe"),
+            format!("this end of pipe {name} is already open; open the other end, or another pipe"),
         );
     }
     Ok(())

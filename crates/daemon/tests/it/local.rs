@@ -97,7 +97,7 @@ fn bad_names_are_refused_with_helpful_advice() {
     };
     let o = d.options();
     let (errno, text) = refused("vale0:a", &o);
-    assert_eq!((errno, text.contains("vale0:a is open already")), (libc::EBUSY, true), "{text}");
+    assert_eq!((errno, text.contains("vale0:a is already open")), (libc::EBUSY, true), "{text}");
     assert_eq!(refused("netmap:nosuch0", &o).0, libc::ENXIO);
     assert_eq!(refused("vale0:b@77", &o).0, libc::EINVAL);
     assert_eq!(refused("vale0:nobody/r", &o).0, libc::EINVAL);

@@ -52,7 +52,7 @@ impl WantedRings {
             RingsSpec::AllNic => (0..TX_RINGS, 0..n),
             RingsSpec::OneNic(i) if u32::from(i.get()) < n => (0..TX_RINGS, u32::from(i.get())..u32::from(i.get()) + 1),
             RingsSpec::OneNic(i) => {
-                return refuse(Errno::INVAL, format!("ring {} asked for; {} has {n}, from 0", i.get(), parent.name));
+                return refuse(Errno::INVAL, format!("no ring {}: {} has {n}, numbered from 0", i.get(), parent.name));
             }
             _ if parent.host == 0 => return refuse(Errno::INVAL, format!("{} has no host rings", parent.name)),
             RingsSpec::OneHost(i) if u32::from(i.get()) < parent.host => {
@@ -60,7 +60,7 @@ impl WantedRings {
                 (TX_RINGS + i..TX_RINGS + i + 1, n + i..n + i + 1)
             }
             RingsSpec::OneHost(i) => {
-                return refuse(Errno::INVAL, format!("host ring {} asked for; there are {}", i.get(), parent.host));
+                return refuse(Errno::INVAL, format!("no host ring {}: there are {}", i.get(), parent.host));
             }
             RingsSpec::AllHost => (TX_RINGS..TX_RINGS + parent.host, n..n + parent.host),
             RingsSpec::NicAndHost => (0..TX_RINGS + parent.host, 0..n + parent.host),

@@ -27,7 +27,7 @@ pub(crate) fn wanted(rings: Rings, (queues, host): RingNumbers, other: RingNumbe
     let one = |i: u32, own: u32, other: u32, what: &str| match i {
         i if i < own => Ok(i),
         i if i < other => Ok(0),
-        i => refuse(Errno::INVAL, format!("{what}ring {i} asked for; the interface has {own}, numbered from 0")),
+        i => refuse(Errno::INVAL, format!("no {what}ring {i}: the interface has {own}, numbered from 0")),
     };
     match rings {
         Rings::AllNic => Ok(0..queues),

@@ -108,7 +108,7 @@ fn contradictory_requests_are_refused_by_name() {
     refused(params("tap:x", PortOptions { slots: 9, ..rings(0) }), &queues[..1], "slots applies to");
     refused(AttachParams { switch: "tap".into(), ..params("tap:x", rings(0)) }, &queues[..1], "bad switch");
     hand_over(&d, params("tap:x", rings(0)), &queues[..1]).unwrap();
-    refused(params("tap:x", rings(0)), &queues[1..], "has a port x already");
+    refused(params("tap:x", rings(0)), &queues[1..], "already has a port x");
     // The daemon itself enters no namespace.
     let asked =
         d.call("port.attach", json!({"switch": "vale0", "port": "tap:y", "options": {"netns": "/run/netns/x"}}));

@@ -74,7 +74,7 @@ fn wrong_sockets_are_named_in_the_log() {
     common::stdout(&run(dir.path(), "stop"));
     let said = common::stderr(&daemon.output());
     for name in ["attach", "control"] {
-        let refused = |line: &&str| line.contains("is not used") && line.contains(&format!("name=\"{name}\""));
+        let refused = |line: &&str| line.contains("ignored a socket") && line.contains(&format!("name=\"{name}\""));
         assert_eq!(said.lines().filter(refused).count(), 1, "{said}");
         assert!(!dir.path().join(format!("{name}.sock")).exists());
     }
