@@ -192,7 +192,7 @@ fn succeed(mut daemon: Daemon, predecessor: Predecessor, signals: Signals) -> Re
     let process = match done {
         Ok(process) => process,
         Err(why) => {
-            // The ports still belong to the predecessor, and the workers stay parked: drop nothing.
+            // The ports still belong to the predecessor, and the workers stay parked, so nothing is dropped.
             std::mem::forget(daemon);
             return Err(StartError::Succession(why));
         }

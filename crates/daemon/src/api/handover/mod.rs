@@ -21,7 +21,7 @@ pub mod give;
 pub mod kept;
 pub mod take;
 
-/// Sent by a successor that is ready.
+/// Message of a successor that is ready.
 const READY: &[u8] = b"ready";
-/// The predecessor's answer.
+/// Answer of the predecessor.
 const GO: &[u8] = b"go";
