@@ -312,21 +312,24 @@ fn configure(caller: Caller) -> Result<(), Refusal> {
     if is_trusted(caller) {
         return Ok(());
     }
-    refuse(Errno::ACCESS, "only root and the daemon's own user may apply and export configurations")
+    refuse(
+        Errno::ACCESS,
+        "only root and the daemon's own user may apply and export configurations; run this as one of them",
+    )
 }
 
 fn shutdown(caller: Caller) -> Result<(), Refusal> {
     if is_trusted(caller) {
         return Ok(());
     }
-    refuse(Errno::ACCESS, "only root and the daemon's own user may end the daemon")
+    refuse(Errno::ACCESS, "only root and the daemon's own user may end the daemon; run this as one of them")
 }
 
 fn hand_over(caller: Caller) -> Result<(), Refusal> {
     if is_trusted(caller) {
         return Ok(());
     }
-    refuse(Errno::ACCESS, "only root and the daemon's own user may replace the daemon")
+    refuse(Errno::ACCESS, "only root and the daemon's own user may replace the daemon; run this as one of them")
 }
 
 /// Checks that the caller may have ports on a switch: ports of different users meet on shared switches only.
@@ -340,16 +343,16 @@ pub fn may_join(d: &Daemon, switch: &str, caller: Caller) -> Result<(), Refusal>
             refuse(
                 Errno::ACCESS,
                 format!(
-                    "switch {switch} belongs to the configuration; use another, or add it to 'shared' in [switch] of the \
-                     configuration"
+                    "switch {switch} belongs to the configuration; use another, or add it to 'shared' in the \
+                     configuration's [switch]"
                 ),
             )
         }
         Some(owner) if !controls(caller, owner) && !is_shared() => refuse(
             Errno::ACCESS,
             format!(
-                "switch {switch} belongs to another user; use another, or add it to 'shared' in [switch] of the \
-                 configuration"
+                "switch {switch} belongs to another user; use another, or add it to 'shared' in the configuration's \
+                 [switch]"
             ),
         ),
         _ => Ok(()),

@@ -53,7 +53,7 @@ fn refused(d: &Daemon, file: &impl AsFd, offset: u64, len: u64, why: &str) {
 #[test]
 fn other_files_are_refused_by_name() {
     let d = Daemon::start("");
-    let not_there = "it does not lie in memory";
+    let not_there = "it is not in memory";
     refused(&d, &File::open(d.dir()).unwrap(), 0, LEN, "memory");
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     refused(&d, &reader, 0, LEN, not_there);

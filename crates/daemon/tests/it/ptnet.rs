@@ -121,7 +121,7 @@ fn impossible_sizes_and_sockets_are_refused() {
     assert!(refused(&port, json!({"slots": 1})).contains("slots"));
     assert!(refused(&port, json!({"slots": 1 << 20})).contains("slots"));
     assert!(refused(&port, json!({"buf_size": 100})).contains("buffer size 100"));
-    assert!(refused(&port, json!({"vnet_hdr": 10})).contains("12 bytes"));
+    assert!(refused(&port, json!({"vnet_hdr": 10})).contains("expected 12"));
     std::fs::write(&path, "a file").unwrap();
     assert!(refused(&port, json!({})).contains("is not a socket"));
 }

@@ -141,7 +141,7 @@ fn from_end_to_end() {
     let d = Daemon::start("");
     let path = lab(&d, json!({}));
     assert_eq!(show(&d, "vale0:lab")["kind"], "stream");
-    assert!(notes(&d, "vale0:lab").contains("waits for a peer; there were 0"));
+    assert!(notes(&d, "vale0:lab").contains("waits for a peer; connections: 0"));
     let mut a = d.open("vale0:a").unwrap();
     for tag in 1..4 {
         let mut peer = StreamCaller::new(&path);
@@ -150,7 +150,7 @@ fn from_end_to_end() {
         assert!(notes(&d, "vale0:lab").contains(&who), "{}", notes(&d, "vale0:lab"));
         passes(&mut peer, &mut a, tag);
         drop(peer);
-        until("it is gone", || notes(&d, "vale0:lab").contains(&format!("waits for a peer; there were {tag}")));
+        until("it is gone", || notes(&d, "vale0:lab").contains(&format!("waits for a peer; connections: {tag}")));
         let table = || d.call("switch.table", json!({"switch": "vale0"}))["result"].to_string();
         until("its address is forgotten", || !table().contains("02:00:00:00:00:09"));
         send(&mut a, &frame(255, 1, 0));

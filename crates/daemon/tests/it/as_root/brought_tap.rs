@@ -103,7 +103,7 @@ fn contradictory_requests_are_refused_by_name() {
     };
     let rings = |rings| PortOptions { rings, ..PortOptions::default() };
     refused(params("tap:x", rings(2)), &queues, "nvb1 and nvb2 are different interfaces");
-    refused(params("tap:x", rings(2)), &queues[..1], "rings is 2, and 1 queues came");
+    refused(params("tap:x", rings(2)), &queues[..1], "expected 2 queues (rings), and got 1");
     refused(params("null:x", rings(0)), &queues[..1], "only a TAP can be handed over");
     refused(params("tap:x", PortOptions { slots: 9, ..rings(0) }), &queues[..1], "slots applies to");
     refused(AttachParams { switch: "tap".into(), ..params("tap:x", rings(0)) }, &queues[..1], "bad switch");
@@ -112,7 +112,7 @@ fn contradictory_requests_are_refused_by_name() {
     // The daemon itself enters no namespace.
     let asked =
         d.call("port.attach", json!({"switch": "vale0", "port": "tap:y", "options": {"netns": "/run/netns/x"}}));
-    assert!(asked["error"]["message"].as_str().unwrap().contains("enters no network namespace"), "{asked}");
+    assert!(asked["error"]["message"].as_str().unwrap().contains("does not enter network namespaces"), "{asked}");
 }
 
 /// Objective: a TAP created by its client carries frames both ways after the client has closed it, with one queue and

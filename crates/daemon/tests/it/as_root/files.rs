@@ -414,7 +414,7 @@ fn a_capture_never_changes_the_files_of_others() {
             }
             let before = std::fs::read(path).unwrap();
             let text = w.refused(uid, &format!("pcap:out={}", path.display()), json!({}));
-            assert!(text.contains("may not\"") && text.contains("choose a file of your own"), "{text}");
+            assert!(text.contains("has no permission\"") && text.contains("choose a file of your own"), "{text}");
             assert_eq!(std::fs::read(path).unwrap(), before);
         }
         let own = w.mine("own.pcap");

@@ -427,6 +427,6 @@ fn goes_on_beside_a_hole(is_talked_to: bool) -> bool {
     until("the guest's port is gone", || !d.ports().contains(&"vale0:guest".to_owned()));
     // Ports evicted by the successor.
     let evicted = d.call("port.evicted", json!({}))["result"].to_string();
-    assert!(is_talked_to || evicted.contains("vale0:guest") && evicted.contains("is held up"), "{evicted}");
+    assert!(is_talked_to || evicted.contains("vale0:guest") && evicted.contains("is blocked"), "{evicted}");
     true
 }
