@@ -98,8 +98,8 @@ pub fn domain_of_region(d: &Daemon, region: &Arc<Region>) -> TimeDomain {
     entry.map_or(TimeDomain::TRUSTED, |(entry, _)| domain_of(Caller { uid: entry.uid, ..Caller::daemon() }))
 }
 
-/// Starts a worker for an owner's port in that domain, if needed. Root's ports use as many workers of another domain as
-/// there are trusted ones.
+/// Starts a worker of the domain for a port of `owner`, if needed. For ports of a trusted owner, a domain may have as
+/// many workers as the trusted one; for others, one.
 ///
 /// # Errors
 /// [`Refusal`] if no thread can be started.

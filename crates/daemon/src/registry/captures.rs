@@ -124,7 +124,7 @@ impl Captures {
         kept
     }
 
-    /// Returns the items of users' finished captures.
+    /// Returns the items of users' captures, without the files that ports have open.
     pub fn kept(&self) -> Vec<UserCaptures> {
         let of_port = |kept: &&CaptureRecord| {
             let is_it = |one: &Arc<CaptureStatus>| Arc::ptr_eq(one, &kept.status);

@@ -128,7 +128,7 @@ impl Exchanges {
         due.map(|(full, _)| full.clone()).collect()
     }
 
-    /// Returns the longest time until an exchange has work, even without an event.
+    /// Returns the time until an exchange has work even without an event.
     pub fn wait(&self, now: Instant) -> Duration {
         let known = self.all.values().filter_map(|(_, known)| known.as_ref());
         known.map(|known| known.exchange.wait(now)).min().unwrap_or(Duration::MAX)

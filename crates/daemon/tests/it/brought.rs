@@ -148,7 +148,7 @@ mod as_root {
         let (_conn, theirs) = std::thread::scope(|scope| {
             let somebody = scope.spawn(|| {
                 let uid = rustix::fs::Uid::from_raw(4711);
-                // Only for this thread.
+                // The user changes only for this thread.
                 rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
                 asked(&d, "vale0:theirs", &file, 0, LEN / 2).unwrap()
             });
@@ -190,7 +190,7 @@ mod as_root {
         send(&mut a, &frame(255, 1, 1));
         assert_eq!(receive(&mut b), frame(255, 1, 1));
         drop(file);
-        // Separate from the daemon's folder, which is removed.
+        // The folder is separate from the daemon's, which is removed.
         assert!(std::process::Command::new("umount").arg("-l").arg(&folder).status().unwrap().success());
     }
 }

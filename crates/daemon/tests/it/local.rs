@@ -37,7 +37,7 @@ fn frames_cross_between_two_processes() {
     assert_eq!((rings[0]["frames"].as_u64(), rings[1]["frames"].as_u64()), (Some(50), Some(50)));
 }
 
-/// A TCP segment to be cut into pieces of 1,000 bytes, after its header.
+/// Returns a TCP segment, after its header, that is to be cut into pieces of 1,000 bytes.
 fn large_segment() -> Vec<u8> {
     let payload: Vec<u8> = (0..3500u32).map(|i| i as u8).collect();
     let header = VnetHdr {

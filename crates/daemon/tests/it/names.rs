@@ -77,7 +77,7 @@ fn whole_names_win() {
     assert!(refusal(d.open("netmap:p}x-1")).contains("netmap:p{x-1 is already open"));
 }
 
-/// Objective: a netmap program states itself which ring it wants.
+/// Objective: a netmap program's request states which ring it opens.
 #[test]
 fn netmap_means_rings() {
     let d = Daemon::start("");

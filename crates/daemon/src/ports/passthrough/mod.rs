@@ -96,7 +96,8 @@ impl PortBackend for PassthroughPort {
         if self.pipe.is_some() { self.device.ask_to_pause() } else { Vec::new() }
     }
 
-    /// Saves nothing: a pipe's memory is shared with its other end, and does not outlive this process.
+    /// Saves the device. With a pipe, saves nothing: the pipe's memory is shared with its other end, and does not
+    /// outlive this process.
     fn save(&self) -> std::io::Result<Option<State>> {
         if self.pipe.is_some() { Ok(None) } else { self.device.save() }
     }

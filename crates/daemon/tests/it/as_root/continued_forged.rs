@@ -1,4 +1,4 @@
-//! Items of a predecessor are checked like those of a stranger.
+//! A predecessor's items are checked like those of a stranger.
 
 use crate::common;
 
@@ -60,7 +60,7 @@ fn only_queues_of_that_tap_are_accepted() {
     assert_eq!(Tap::restore("nvt1", false, again(&one)).unwrap().name(), "nvt1");
 }
 
-/// Serialises a state for a socket.
+/// Serialises a state as for a socket.
 fn written(state: &impl serde::Serialize) -> (serde_json::Value, Vec<OwnedFd>) {
     let (said, fds) = State::of(state).unwrap().into_parts();
     (said, Fd::take_all(fds).unwrap())
@@ -119,7 +119,7 @@ fn an_interface_refuses_substitutes_by_name() {
     assert_eq!(a.interface().program(), program);
 }
 
-/// Queues of an interface `nic` restored as `heir`.
+/// Checks queues of an interface `nic` that is restored as `heir`.
 fn queues(nic: &Arc<Nic>, heir: &Arc<Nic>) {
     let memory = Arc::new(sealed_memfd("netvale-test", 1 << 20, PageKind::Ordinary).unwrap().1);
     let buffers = BufferLayout { first: 0, stride: 2112, count: 400 };

@@ -118,7 +118,7 @@ fn while_all_queues_are_open() {
     host.reaches(&mut far);
 }
 
-/// Objective: the same without a daemon.
+/// Objective: a program that opens an interface without a daemon keeps the stack's frames off the wire, too.
 #[test]
 fn hosts_are_kept_off_the_wire_without_a_daemon() {
     if !inside() {

@@ -292,7 +292,7 @@ fn nonsense_in_host_rings() {
     slots(&mut host, 1, None, 60, netvale_abi::slot::NS_INDIRECT);
     slots(&mut host, 200, None, 60, netvale_abi::slot::NS_MOREFRAG);
     until("endless", || dropped("endless-frame") >= 1);
-    // The rest is an incomplete frame; then impossible heads.
+    // The rest is an incomplete frame. Then follow impossible values of head.
     falls_asleep(&d);
     // The host tx ring follows that of the one queue.
     let at = |base: u64| base + 64 * u64::from(host.info().csb_first + 1);
@@ -371,7 +371,7 @@ fn a_link_that_flaps_costs_only_frames() {
             a.tx()[0].sync();
         }
         ip(&format!("link set {end} up"));
-        // Frames sent into the void, or still in flight.
+        // Earlier frames may have been lost, or may still be in flight.
         until("a clean wire", || {
             let mut place = [0; 2048];
             a.tx()[0].sync();
@@ -416,7 +416,7 @@ fn removed_queues_cost_frames_of_no_other() {
     assert_eq!(receive(&mut first), frame(1, 2, 7));
 }
 
-/// A process in another namespace; ended on drop.
+/// A process in another namespace, which ends on drop.
 struct There(std::process::Child);
 
 impl Drop for There {
@@ -499,7 +499,8 @@ fn link(name: &str) -> serde_json::Value {
     serde_json::from_slice::<serde_json::Value>(&out.stdout).unwrap()[0].take()
 }
 
-/// Objective: the same for a tunnel over the veth. Its other VTEPs get all frames for them.
+/// Objective: filtering sockets behind a tunnel over the veth take only a part of the worker's time, too. The other
+/// VTEPs get all frames for them.
 #[test]
 fn filtering_sockets_behind_a_tunnel() {
     if !inside() {
@@ -519,7 +520,7 @@ fn filtering_sockets_behind_a_tunnel() {
     let shown = show(&d, "vale0:vx");
     let rings = shown["rings"].as_array().unwrap();
     let sent = rings.iter().map(|ring| ring["frames"].as_u64().unwrap()).max().unwrap();
-    // Many datagrams count as one packet there: each has a header and a frame.
+    // Many datagrams count as one packet there, and each has a header and a frame.
     let came = link("nvd")["stats64"]["rx"]["bytes"].as_u64().unwrap() / (8 + frame(0, 0, 0).len() as u64);
     println!("{came} datagrams came at the other VTEP, of {sent} to both");
     assert!(came * 3 > sent, "{came} datagrams came at the other VTEP, of {sent} to both");
