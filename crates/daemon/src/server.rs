@@ -322,8 +322,10 @@ impl DaemonServer {
         let room = if permission::is_trusted(caller) { MAX_CLIENTS } else { MAX_CLIENTS - RESERVED };
         if self.clients.len() >= room {
             let kept = MAX_CLIENTS - room;
-            let text =
-                format!("{} connections are open, the limit; {kept} more are reserved for root", self.clients.len());
+            let text = format!(
+                "the limit of {} connections is reached; {kept} more are reserved for root",
+                self.clients.len()
+            );
             return refuse(Errno::NOSPC, text);
         }
         if !permission::is_trusted(caller) && closing::pending(caller.uid) > MOST_CLOSING {

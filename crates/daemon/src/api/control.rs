@@ -120,7 +120,7 @@ fn no_switch(name: &str) -> RpcError {
 }
 
 fn is_switch(name: &str) -> RpcError {
-    let hint = format!("name a port of it; 'netvale list {name}' shows them");
+    let hint = format!("name one of its ports; 'netvale list {name}' shows them");
     RpcError::new(ErrorCode::InvalidParams, format!("{name} is a switch; expected a port"), hint)
 }
 

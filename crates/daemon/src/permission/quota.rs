@@ -64,7 +64,7 @@ pub fn may_trace(d: &Daemon, caller: Caller) -> Result<(), Refusal> {
         return refuse(Errno::NOSPC, format!("the limit of traces is reached ({all} connections have one); end one"));
     }
     if theirs >= of_user {
-        return refuse(Errno::NOSPC, format!("user {} has {theirs} traces, the limit; end one", caller.uid));
+        return refuse(Errno::NOSPC, format!("user {} has reached the limit of {theirs} traces; end one", caller.uid));
     }
     Ok(())
 }

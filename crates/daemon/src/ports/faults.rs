@@ -17,7 +17,7 @@ const BROKEN: &str =
     "internal error: a worker panicked in a task of this port; please report it, with the daemon's log";
 
 /// Reason of eviction of a port whose user's worker is blocked.
-const HELD_UP: &str = "the user's worker is blocked, by memory or a descriptor of that user";
+const HELD_UP: &str = "the user's worker is blocked by that user's memory or descriptor";
 
 /// Evicts each reported program. Its port is removed, even a persistent one, because the program keeps the port's
 /// doorbells.

@@ -54,7 +54,7 @@ fn is_plain(parsed: &PortName, name: &str) -> bool {
 pub fn make(d: &mut Daemon, name: &str, request: &AttachRequest, caller: Caller) -> Result<(PortShape, u32), Refusal> {
     match PortName::parse(name) {
         Ok(parsed) if parsed.pipe().is_none() && is_plain(&parsed, name) => {}
-        _ => return refuse(Errno::INVAL, format!("invalid name {name}: expected an interface's")),
+        _ => return refuse(Errno::INVAL, format!("invalid name {name}: expected an interface name")),
     }
     if name.len() >= IFNAMSIZ || name.contains(':') {
         return refuse(

@@ -66,7 +66,8 @@ pub fn join(d: &mut Daemon, uid: u32, policies: &Policies) -> Result<Option<Arc<
 }
 
 fn share(d: &mut Daemon, uid: u32, wanted: &RateGroup) -> Result<Arc<GroupShare>, Refusal> {
-    let full = || Refusal::new(Errno::NOSPC, format!("rate_group: {} has {MEMBERS} ports, the limit", wanted.name));
+    let full =
+        || Refusal::new(Errno::NOSPC, format!("rate_group: {} has reached the limit of {MEMBERS} ports", wanted.name));
     d.groups.get_or_make(uid, wanted).join().map(Arc::new).ok_or_else(full)
 }
 

@@ -71,7 +71,7 @@ impl NewEvent {
     /// Adds a field from the list of [`EventName::details`].
     #[must_use]
     pub fn with(mut self, detail: &str, value: impl Serialize) -> NewEvent {
-        debug_assert!(self.name.details().contains(&detail), "{detail} is no field of {:?}", self.name);
+        debug_assert!(self.name.details().contains(&detail), "{detail} is not a field of {:?}", self.name);
         // Serialising numbers, names and maps cannot fail.
         self.details.insert(detail.to_owned(), serde_json::to_value(value).unwrap_or_default());
         self

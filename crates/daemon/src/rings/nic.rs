@@ -250,5 +250,5 @@ fn lost(queue: u32, socket: &XdpSocket) -> Option<String> {
     let s = socket.statistics()?;
     let lost = [(s.rx_dropped, "too long"), (s.rx_fill_ring_empty_descs.unwrap_or(0), "times without an empty buffer")];
     let words: Vec<String> = lost.iter().filter(|(n, _)| *n > 0).map(|(n, why)| format!("{n} {why}")).collect();
-    (!words.is_empty()).then(|| format!("queue {queue}, received: {}", words.join(", ")))
+    (!words.is_empty()).then(|| format!("queue {queue}, frames not received: {}", words.join(", ")))
 }

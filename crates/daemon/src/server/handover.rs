@@ -93,7 +93,7 @@ impl DaemonServer {
         let touched = kept::touched(&mut self.daemon);
         let Some(mut store) = self.daemon.store.take() else { return };
         if let Err(e) = self.save(&mut store, &touched) {
-            tracing::error!("a restart may lose ports: {e}");
+            tracing::error!("cannot save changes: {e}; a restart may lose ports");
             // Retried at the next event.
             self.daemon.changes.everything = true;
         }

@@ -1,4 +1,4 @@
-//! The daemon's own refusals of invalid options, whoever sends them.
+//! The daemon's own refusals of invalid options, from any sender.
 
 use crate::common;
 

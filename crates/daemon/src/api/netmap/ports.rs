@@ -115,7 +115,7 @@ pub(super) fn vale_detach(d: &mut Daemon, at: &SwitchPort, body: &mut NetmapBody
     let name = at.full();
     let record = find(d, &name)?;
     if record.behind.wrapped_queues().is_some() && record.polled {
-        return refuse(Errno::BUSY, format!("{name} is polled; disable that first"));
+        return refuse(Errno::BUSY, format!("{name} is being polled; disable polling first"));
     }
     let index = record.id.unwrap_or_default();
     // A port that a program created remains while the program has it open; as in netmap, the request changes nothing.

@@ -90,7 +90,7 @@ pub fn parent(d: &Daemon, spec: &PortSpec, caller: Caller) -> Result<Parent, Ref
 }
 
 fn parent_port(d: &Daemon, full: &str) -> Result<Parent, Refusal> {
-    let idle = || format!("there is no port {full} in use that could be watched: 'netvale list' shows the ports");
+    let idle = || format!("cannot monitor {full}: no such port is in use; 'netvale list' shows the ports");
     let record = d.ports.get(full).ok_or_else(|| Refusal::new(Errno::INVAL, idle()))?;
     let watched = MonitoredPort::Port(full.to_owned());
     let hdr_len = record.hdr_len();

@@ -71,7 +71,7 @@ pub struct InwardPassage {
 }
 
 impl InwardPassage {
-    /// Whether the guest holds so many buffers that the kernel may run out of them.
+    /// Whether the guest holds more than half of the buffers, so that the kernel may run out of them.
     fn lacks_buffers(&self) -> bool {
         let end = self.through.end();
         let n = self.through.end().side().ring.num_slots();
