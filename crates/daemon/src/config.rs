@@ -109,7 +109,8 @@ settings! {
         /// Number of worker threads, which forward frames.
         workers: usize = "one for each CPU in cpus, else one for every four CPUs, 1 to 8",
             OptionShape::Number(1, 64), Restart,
-            /// Worker threads; each owns the ingress of some of the ports [default: one for every four CPUs, 1 to 8].
+            /// Number of worker threads, each of which owns the ingresses of some ports [default: one for every four
+            /// CPUs, 1 to 8].
             flag "workers N";
 
         /// CPUs to which the workers are pinned, in turn.

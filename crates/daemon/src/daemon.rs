@@ -78,7 +78,7 @@ pub struct Daemon {
     pub watches: Watches,
     /// Mirrors: copies for monitors of frames that bypass the daemon.
     pub(crate) mirrors: Mirrors,
-    /// Progress of the main thread, which serves all requests.
+    /// Stall detection of the main thread, which serves all requests.
     pub watched: Arc<WatchedThread>,
     /// Number of refused requests of each user.
     pub refusals: Refusals,

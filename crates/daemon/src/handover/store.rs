@@ -290,7 +290,8 @@ mod tests {
         from
     }
 
-    /// Objective: unchanged items keep their names, vanished ones are forgotten, and a failed save forgets nothing.
+    /// Objective: unchanged items keep their names, items of vanished objects are removed, and a failed save removes
+    /// nothing.
     #[test]
     fn unchanged_items_keep_their_names() {
         let mut store = Store::default();
@@ -314,8 +315,8 @@ mod tests {
     }
 
     /// Objective: the store yields whole items, the last one of each key, at every reading. Fragments, garbage and
-    /// foreign descriptors do no harm; unreadable items are forgotten immediately, and all names of the daemon at the
-    /// next save.
+    /// foreign descriptors do no harm; unreadable items are removed immediately, and all names of the earlier daemon at
+    /// the next save.
     #[test]
     fn the_store_yields_the_last_item_of_each_key() {
         let text = |owner| serde_json::to_vec(&switch("vale0", owner)).unwrap();
@@ -348,8 +349,8 @@ mod tests {
         }
     }
 
-    /// Objective: a port whose item lost a descriptor or has an invalid state is reduced to its attach parameters and
-    /// can be attached anew; its name is forgotten immediately.
+    /// Objective: a port whose item has lost a descriptor or has an invalid state is reduced to its attach parameters
+    /// and can be attached anew; its item is removed immediately.
     #[test]
     fn ports_that_cannot_be_continued() {
         let port = json!({"port": {

@@ -238,7 +238,7 @@ mod tests {
     use crate::config::ConfigFile;
 
     /// Objective: if a pipe's first end cannot be opened, because the requested region has no `netmap_if` that is large
-    /// enough, neither the pipe with its name nor its memory stays.
+    /// enough, neither the pipe nor its memory remains.
     #[test]
     fn what_was_made_for_nothing() {
         let mut d = Daemon::new(ConfigFile::default().into_config()).unwrap();

@@ -44,7 +44,7 @@ pub struct Evictions {
     leaving: Vec<u64>,
     past: VecDeque<(Instant, EvictionInfo)>,
     count: u64,
-    /// Records of users whose ports are evicted together.
+    /// Records of untrusted users, whose ports are evicted together.
     conduct: HashMap<u32, Conduct>,
     /// Users whose own workers are blocked.
     held_up: BTreeSet<u32>,

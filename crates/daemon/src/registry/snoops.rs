@@ -147,7 +147,7 @@ impl SnoopingSwitch {
         self.ports.ports.iter().any(|port| (port.id, port.since) == (heard.port, heard.since))
     }
 
-    /// Adopts the current set of ports. Returns whether it changed.
+    /// Updates the set of ports. Returns whether it has changed.
     fn settle(&mut self, now: u64) -> bool {
         let ports = self.switch.groups_of();
         if ports == self.ports {
@@ -208,8 +208,8 @@ mod tests {
         Forwarder::new(Arc::clone(switch), from, 0, Box::new(from_ring)).pass(&mut work);
     }
 
-    /// Objective: a message of a removed port is not attributed to the next port of its number, even if that one came
-    /// before a look; the new port's own messages count.
+    /// Objective: a message from a removed port is not attributed to the next port with its number, even if that port
+    /// existed before the message was processed; the new port's own messages count.
     #[test]
     fn numbers_are_used_again() {
         let mut snoops = Snoops::new().unwrap();

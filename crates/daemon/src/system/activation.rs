@@ -1,4 +1,5 @@
-//! Sockets bound by the service manager (sd_listen_fds(3)): the first client starts the daemon.
+//! Socket activation: listening sockets that the service manager has bound (sd_listen_fds(3)), so that the first client
+//! starts the daemon.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -122,8 +123,8 @@ mod tests {
         assert_eq!(rustix::net::accept(&sockets.control).unwrap_err(), rustix::io::Errno::AGAIN);
     }
 
-    /// Objective: a descriptor of another type than its name requires is closed, with the reason, and the daemon binds
-    /// its own.
+    /// Objective: a descriptor of a type other than its name requires is closed, and the reason logged, and the daemon
+    /// binds its own.
     #[test]
     fn others_are_refused() {
         let dir = tempfile::tempdir().unwrap();

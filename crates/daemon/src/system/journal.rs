@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(fields, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
     }
 
-    /// Objective: text chosen by a peer stays one value, truncated if too long; a path is no port.
+    /// Objective: text chosen by a peer stays one value, truncated if too long; a path does not count as a port.
     #[test]
     fn text_chosen_by_a_peer_stays_one_value() {
         let why = format!("a\nPRIORITY=0{}", "x".repeat(2 * LONGEST));

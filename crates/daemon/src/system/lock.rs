@@ -60,7 +60,7 @@ fn locked(path: &Path) -> Result<Option<OwnedFd>, SocketError> {
         Err(Errno::WOULDBLOCK) => return Ok(None),
         Err(e) => return Err(failed("cannot lock", path)(e.into())),
     }
-    // Earlier versions created it with access for everybody.
+    // Earlier versions created the file with access for everybody.
     rustix::fs::fchmod(&fd, OWNERS_ONLY).map_err(|e| failed("cannot set the mode of", path)(e.into()))?;
     let own = rustix::fs::fstat(&fd).map_err(|e| failed("cannot inspect", path)(e.into()))?;
     // The file may have been replaced meanwhile.

@@ -41,7 +41,7 @@ impl Watchdog {
 mod tests {
     use super::*;
 
-    /// Objective: it asks twice per period, and not in between.
+    /// Objective: the watchdog checks the workers twice per period, and not in between.
     #[test]
     fn the_watchdog_asks_twice_a_period() {
         let mut watchdog = Watchdog::new(Duration::from_secs(2));

@@ -59,7 +59,7 @@ impl WorkerLoop {
     }
 
     fn sleep(&mut self) {
-        // A command sent before this point rang the bell, which epoll reports immediately.
+        // A command sent before this point rang the doorbell, which epoll reports immediately.
         if !self.arm() {
             let nap = self.nap();
             self.clock.before_sleep(&self.shared.stats);

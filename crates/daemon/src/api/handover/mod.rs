@@ -1,5 +1,5 @@
 //! The hand-over to a successor ([`give`]), the take-over from a predecessor ([`take`]), and the restoration of state
-//! kept by the service manager ([`kept`]). [`continuing`] turns items into ports and connections.
+//! that the service manager keeps ([`kept`]). [`continuing`] turns items into ports and connections.
 //!
 //! ```text
 //! successor                       predecessor

@@ -148,7 +148,7 @@ impl PortBackend for StackPort {
     }
 }
 
-/// The name of the host stack's port that belongs to the interface port `name`.
+/// Returns the name of the host stack's port that belongs to the interface port `name`.
 fn host_port(name: &str) -> String {
     format!("{name}^")
 }
