@@ -75,8 +75,8 @@ fn is_sound(l: &Layout) -> bool {
     disjoint && parts[4].1 <= u128::from(l.total) && l.total <= MAX_REGION && l.total.is_multiple_of(PAGE)
 }
 
-/// Objective: each combination of boundary sizes, in all kinds of regions, is refused or laid out without overlap
-/// inside the region; an overflow would end this test.
+/// Objective: for each combination of boundary sizes, each kind of region is refused, or laid out without overlaps
+/// within its size; an overflow would end this test.
 #[test]
 #[cfg_attr(miri, ignore = "too many for Miri")]
 fn boundary_sizes_never_overflow() {
@@ -104,8 +104,8 @@ fn boundary_sizes_never_overflow() {
     assert!(laid > 1000 && refused > laid, "{laid} laid out, {refused} refused");
 }
 
-/// Objective: no number of rings, slots, pipes and extra buffers overflows; offsets of objects that do not exist lie
-/// behind the region, or in no mapping.
+/// Objective: no number of rings, slots, pipes and extra buffers causes an overflow; offsets of objects that do not
+/// exist are behind their pools.
 #[test]
 #[cfg_attr(miri, ignore = "too many for Miri")]
 fn no_overflow_for_ports() {

@@ -12,7 +12,7 @@ fn region() -> Arc<Region> {
     Region::private(RegionSizes::for_port(3, 8, 128, 1, 6)).unwrap()
 }
 
-/// Objective: a port's objects come from the pools, and all return on drop.
+/// Objective: a port's objects come from the pools, and all go back when the port is dropped.
 #[test]
 fn ports_come_and_go() {
     let r = region();
@@ -85,5 +85,5 @@ fn renewed_rings_get_no_buffer_of_another() {
     assert_eq!(all.len(), 20 + 16, "each buffer once");
     assert!(all.iter().all(|&buf| (2..ours.tx[0].ring.num_bufs()).contains(&buf)));
     assert_eq!((ours.tx[0].csb.head(), ours.tx[0].csb.hwtail(), ours.rx[0].csb.hwtail()), (0, 7, 0));
-    assert_eq!(named(&other)[8], swapped, "the other one's are as they were");
+    assert_eq!(named(&other)[8], swapped, "the other port's buffers stay unchanged");
 }

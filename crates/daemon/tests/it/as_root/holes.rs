@@ -164,7 +164,7 @@ fn requests_do_not_wait_for_a_hole() {
     }
     let _one = ONE.lock();
     // The rings of ports just closed wait for the hole, too, and may all be in use before one is touched again.
-    let of_opening: &[&str] = &["holds up who touches it", "has no rings left"];
+    let of_opening: &[&str] = &["threads that touch this user's memory stall", "has too few rings"];
     for (touching, expected) in [(show as Touching, &["there is no port vale0:m"][..]), (open_and_close, of_opening)] {
         let mut answers = BTreeSet::new();
         let d = daemon();
