@@ -41,7 +41,7 @@ fn checks_need_their_addresses() {
         assert_eq!(made(checks, addresses), Ok(checks.parse().unwrap()));
     }
     let sentence = BadGuard::NoAddress("arp").to_string();
-    assert!(sentence.starts_with("the check `arp` has nothing to compare with"), "{sentence}");
+    assert!(sentence.starts_with("the check `arp` lacks the port's addresses"), "{sentence}");
 }
 
 /// Objective: violations have the names of counters, each unique.
