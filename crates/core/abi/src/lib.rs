@@ -95,9 +95,9 @@ pub use slot::NetmapSlot;
 
 /// The API version that this crate describes; a host writes it to `ni_version` and, on output, to `nr_version`.
 pub const NETMAP_API: u32 = 14;
-/// Oldest API version a host accepts in `nr_version`.
+/// Oldest API version that a host accepts in `nr_version`.
 pub const NETMAP_MIN_API: u32 = 14;
-/// Newest API version a host accepts in the `nr_version` of an `NIOCCTRL` request.
+/// Newest API version that a host accepts in the `nr_version` of an `NIOCCTRL` request.
 pub const NETMAP_MAX_API: u32 = 15;
 /// Alignment of a ring's header and of its `sem` area, in bytes (netmap.h: `NM_CACHE_ALIGN`).
 pub const NM_CACHE_ALIGN: usize = 128;

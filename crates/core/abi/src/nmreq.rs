@@ -1,7 +1,7 @@
 //! Requests of `NIOCCTRL` and their options.
 //!
 //! A request is a [`NmreqHeader`] that names the port and points at a body, one struct per request type, and at a
-//! linked list of options. Pointers are the application's, as `u64`. Request and options together may take
+//! linked list of options. Pointers are addresses in the application, as `u64`. A request and its options take at most
 //! [`NETMAP_REQ_MAXSIZE`] bytes.
 
 use crate::layout::assert_layout;
@@ -150,7 +150,7 @@ pub const NR_MONITOR_TX: u64 = 0x100;
 pub const NR_MONITOR_RX: u64 = 0x200;
 /// `nr_flags`: the monitor shares buffers instead of copying.
 pub const NR_ZCOPY_MON: u64 = 0x400;
-/// `nr_flags`: no one else may bind these rings.
+/// `nr_flags`: no other descriptor may bind these rings.
 pub const NR_EXCLUSIVE: u64 = 0x800;
 /// `nr_flags`: bind rx rings only.
 pub const NR_RX_RINGS_ONLY: u64 = 0x2000;

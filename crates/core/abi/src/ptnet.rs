@@ -40,13 +40,13 @@ pub struct PtnetHeader {
     /// Number of interrupt vectors and of doorbells: first one for each tx ring, then one for each rx ring, then one
     /// for everything else.
     pub vectors: u32,
-    /// Rings the guest sends on.
+    /// Number of rings on which the guest sends.
     pub tx_rings: u32,
-    /// Rings the guest receives on.
+    /// Number of rings on which the guest receives.
     pub rx_rings: u32,
-    /// Slots of each tx ring.
+    /// Number of slots of each tx ring.
     pub tx_slots: u32,
-    /// Slots of each rx ring.
+    /// Number of slots of each rx ring.
     pub rx_slots: u32,
     /// Size of a buffer, bytes.
     pub buf_size: u32,
@@ -76,7 +76,7 @@ pub struct PtnetHeader {
     pub total: [u32; 2],
     /// Zero.
     pub pad: [u32; 34],
-    /// Host: `STATUS_` bits.
+    /// Host: status bits, `STATUS_*`.
     pub status: u32,
     /// Host: number of the last executed command.
     pub answered: u32,
@@ -143,13 +143,13 @@ pub mod published {
         pub const MAC_HIGH: u64 = 12;
         /// Offset of the `netmap_if`.
         pub const NIFP: u64 = 24;
-        /// Rings the guest sends on.
+        /// Number of rings on which the guest sends.
         pub const TX_RINGS: u64 = 28;
-        /// Rings the guest receives on.
+        /// Number of rings on which the guest receives.
         pub const RX_RINGS: u64 = 32;
-        /// Slots of each tx ring.
+        /// Number of slots of each tx ring.
         pub const TX_SLOTS: u64 = 36;
-        /// Slots of each rx ring.
+        /// Number of slots of each rx ring.
         pub const RX_SLOTS: u64 = 40;
         /// Length of the virtio-net header, bytes.
         pub const HEADER_LEN: u64 = 44;

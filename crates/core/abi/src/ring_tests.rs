@@ -1,5 +1,5 @@
-//! Ring arithmetic and rules, checked against walking the ring one slot at a time, for every ring of up to
-//! sixteen slots and every position in it.
+//! Ring arithmetic and rules, compared with a walk of one slot at a time, for every ring of up to sixteen slots and
+//! every position in it.
 
 use super::*;
 

@@ -14,8 +14,8 @@ pub struct NetmapSlot {
     /// Length of the frame's part in the buffer, bytes, at most `nr_buf_size`. Written by the application on tx, by the
     /// host on rx.
     pub len: u16,
-    /// `NS_*` flags. On VALE ports the bits of [`NS_PORT_MASK`] hold, on tx, the index of the port to send to
-    /// (overriding the forwarding table; 0: look it up), and on rx the fragment count ([`ns_rfrags`]).
+    /// `NS_*` flags. On a VALE port, the bits of [`NS_PORT_MASK`] hold on tx the index of the destination port, which
+    /// overrides the forwarding table (0: use the table), and on rx the fragment count ([`ns_rfrags`]).
     pub flags: u16,
     /// With [`NS_INDIRECT`], the application's address of the frame. Where offsets are in use
     /// (`NETMAP_REQ_OPT_OFFSETS`), the bits of the ring's `offset_mask` hold the frame's offset in its buffer, bytes.
@@ -39,8 +39,8 @@ pub const NS_MOREFRAG: u16 = 0x0020;
 /// On a monitor's rx ring: the frame was seen on a tx ring.
 pub const NS_TXMON: u16 = 0x0040;
 /// netvale's own flag, only with [`NS_INDIRECT`]: the bytes at `ptr` could not be read. The library that copies
-/// indirect slots sets it before it publishes the slot, and clears it when the slot is published again with a readable
-/// `ptr`.
+/// indirect slots sets the flag before it publishes such a slot, and clears it when it publishes the slot again with a
+/// readable `ptr`.
 pub const NS_UNREADABLE: u16 = 0x0080;
 /// Bit position in `flags` of the destination port (tx) or fragment count (rx).
 pub const NS_PORT_SHIFT: u16 = 8;

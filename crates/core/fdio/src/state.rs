@@ -328,8 +328,8 @@ mod tests {
         assert_eq!((inodes(&port), port.name.as_str()), (before, "a"));
     }
 
-    /// Objective: a state with a descriptor missing, left over, named twice or outside the list is refused whole, and
-    /// so is another structure's.
+    /// Objective: a state with a descriptor that is missing, left over, named twice or outside the list is refused as a
+    /// whole, and so is another structure's state.
     #[test]
     fn forged_states_are_refused() {
         let port = Port { name: "a".to_owned(), bells: vec![[some(), some()]], socket: None };
@@ -350,7 +350,8 @@ mod tests {
         read(&json!({"name": "a"}), 0).unwrap_err();
     }
 
-    /// Objective: a shared descriptor is copied only when sent, and descriptors can only be serialised in states.
+    /// Objective: a shared descriptor is copied only when it is taken, and descriptors can be serialised only in
+    /// states.
     #[test]
     fn a_shared_descriptor_is_copied_only_when_sent() {
         let fd = Arc::new(pipe().unwrap().0);

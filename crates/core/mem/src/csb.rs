@@ -56,8 +56,8 @@ impl Csb {
     fn word(&self, half: NonNull<u8>, offset: usize) -> &AtomicU32 {
         #[cfg(fuzzing)]
         crate::probe::read();
-        // SAFETY: `new` checked that 64 aligned bytes lie at `half`; offsets below are 4-aligned fields of those 64
-        // bytes; the mapping lives as long as self; the word is only ever accessed atomically by us.
+        // SAFETY: `new` checked that there are 64 aligned bytes at `half`; offsets below are 4-aligned fields of those
+        // 64 bytes; the mapping lives as long as self; this process accesses the word only atomically.
         unsafe { AtomicU32::from_ptr(half.as_ptr().add(offset).cast()) }
     }
 

@@ -60,7 +60,7 @@ pub enum LayoutError {
     #[error("the {0} pool is empty, or its objects are too small or not whole cache lines")]
     Pool(&'static str),
     /// The caller's memory is too small, or is not whole pages.
-    #[error("the region needs {needed} of {room} bytes, which must be whole pages: request fewer or smaller buffers")]
+    #[error("the region needs {needed} bytes in whole pages, {room} are available; request fewer or smaller buffers")]
     Room {
         /// Bytes needed.
         needed: u64,

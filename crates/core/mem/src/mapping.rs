@@ -249,7 +249,7 @@ impl Mapping {
         self.len
     }
 
-    /// Whether the mapping is empty (never).
+    /// Whether the mapping is empty: always false.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -80,7 +80,7 @@ impl Mirror {
         for _ in 0..count {
             let slot = of.ring.slot_word(from);
             let more = slot.flags & NS_MOREFRAG;
-            // On rings with offsets, a slot's `ptr` gives the frame's offset.
+            // On rings with offsets, a slot's `ptr` holds the frame's offset.
             let begin = if mask == 0 { 0 } else { (of.ring.ptr(from) & mask).min(size.into()) as u32 };
             from = of.ring.next(from);
             if self.lost || at == tail {

@@ -70,9 +70,9 @@ pub enum RegionError {
 /// Number and size of a port's rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortShape {
-    /// Number of rings the application sends on.
+    /// Number of rings on which the application sends.
     pub tx_rings: u32,
-    /// Number of rings the application receives on.
+    /// Number of rings on which the application receives.
     pub rx_rings: u32,
     /// Number of slots in each tx ring.
     pub tx_slots: u32,
@@ -326,7 +326,7 @@ impl Region {
     /// Allocates the rings, CSB entries and buffers of a port.
     ///
     /// # Errors
-    /// [`RegionError::Exhausted`] or [`RegionError::Slots`]; nothing is allocated then.
+    /// [`RegionError::Exhausted`] or [`RegionError::Slots`], without any allocation.
     pub fn port(self: &Arc<Self>, shape: PortShape) -> Result<PortMem, RegionError> {
         self.port_in_part(shape, 0, 0, &RingRanges::all(shape))
     }

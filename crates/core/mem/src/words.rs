@@ -64,7 +64,7 @@ impl Words {
 mod tests {
     use super::*;
 
-    /// Objective: words are in the right places, and nothing outside is touched.
+    /// Objective: words are read and written at the right addresses, and none outside the run.
     #[test]
     fn words_are_read_from_the_right_places() {
         let map = Arc::new(Mapping::private(4096).unwrap());

@@ -35,7 +35,7 @@ pub use text::BpfTextError;
 
 use decode::Op;
 
-/// Maximum number of instructions: `BPF_MAXINSNS` of Linux's kernel.
+/// Maximum number of instructions: `BPF_MAXINSNS` of the Linux kernel.
 pub const MAX_INSNS: usize = 4096;
 /// Number of cells of a program's scratch memory: `BPF_MEMWORDS`.
 const CELLS: usize = 16;

@@ -112,11 +112,11 @@ pub enum BadGuard {
     NoAddress(&'static str),
 }
 
-/// The checks on a port's frames, ready to run.
+/// A guard: the checks of a port's frames, with the port's addresses.
 #[derive(Clone, Debug)]
 pub struct Guard {
     checks: Checks,
-    /// Whether a check other than `mac` is on.
+    /// Whether a check other than `mac` is enabled.
     deep: bool,
     allowed: AddressSet,
 }

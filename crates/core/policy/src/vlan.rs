@@ -368,7 +368,7 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: any set reads back as written.
+        /// Objective: any set reads back as it prints.
         #[test]
         fn any_set_reads_back_as_written(vlans in proptest::collection::vec(1u16..=4094, 0..80)) {
             let mut set = VlanSet::default();

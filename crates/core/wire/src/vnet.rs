@@ -175,7 +175,7 @@ pub enum BadVnet {
     #[error("the frame ends within its headers")]
     HeadersCut,
     /// The headers have more than [`crate::offload::MAX_HEADERS`] bytes.
-    #[error("the frame's headers take more than 256 bytes")]
+    #[error("the frame's headers are longer than 256 bytes")]
     HeadersLong,
     /// A fragment cannot be segmented.
     #[error("segmentation of a fragment is not possible")]

@@ -65,7 +65,7 @@ assert_layout!(NmreqOptCsb, size 40, { nro_opt: 0, csb_atok: 24, csb_ktoa: 32 })
 pub struct NmreqOptOffsets {
     /// Common header.
     pub nro_opt: NmreqOption,
-    /// Largest offset the application will use, bytes.
+    /// Largest offset that the application will use, bytes.
     pub nro_max_offset: u64,
     /// Offset written to all slots at registration, bytes.
     pub nro_initial_offset: u64,

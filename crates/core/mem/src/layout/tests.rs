@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 proptest! {
     #![proptest_config(crate::test_config())]
-    /// Objective: no two objects overlap and all lie inside the region, whatever the sizes.
+    /// Objective: no two objects overlap and all are inside the region, whatever the sizes.
     #[test]
     fn objects_are_disjoint(rings in 1u32..40, slots in 2u32..3000, buf in 1u32..40, pipes in 0u32..9) {
         let l = Layout::new(RegionSizes::for_port(rings, slots, buf * 64, pipes, 7)).unwrap();
@@ -38,7 +38,7 @@ proptest! {
     }
 }
 
-/// Objective: sizes that the ABI cannot express are refused by name.
+/// Objective: sizes that the ABI cannot express are refused, with the name of the pool.
 #[test]
 fn bad_sizes_are_refused() {
     let ok = RegionSizes::for_port(2, 8, 2112, 0, 0);

@@ -61,7 +61,7 @@ fn a_loan_stays() {
     assert_eq!(lent.take(), Ok(Some(3)));
 }
 
-/// Objective: a worker waits only briefly for the control thread, and reports that a content may be present.
+/// Objective: a worker waits only briefly for the control thread, and its error is `Busy`: a content may be present.
 #[test]
 fn the_control_thread_stays() {
     let lent = Lent::<u32>::with(1);

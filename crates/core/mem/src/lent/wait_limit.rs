@@ -10,7 +10,7 @@ use std::time::Duration;
 const SPINS: u32 = 64;
 #[cfg(not(loom))]
 const YIELDS: u32 = 128;
-/// How long a control thread sleeps at a time.
+/// Time for which a control thread sleeps between polls.
 #[cfg(not(loom))]
 const NAP: Duration = Duration::from_micros(50);
 
@@ -46,7 +46,7 @@ impl WaitLimit {
         match self.looks {
             ..SPINS => std::hint::spin_loop(),
             YIELDS.. if self.sleeps => std::thread::sleep(NAP),
-            // The thread inside may need this very CPU.
+            // The thread inside may need this CPU.
             _ => std::thread::yield_now(),
         }
         Instant::now() < self.until

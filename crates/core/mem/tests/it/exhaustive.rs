@@ -1,4 +1,4 @@
-//! Leases of small rings by exhaustion: every sequence of producer and receiver steps, with every `head` that a
+//! Exhaustive test of leases of small rings: every sequence of producer and receiver steps, with every `head` that a
 //! receiver can write.
 #![cfg(all(not(loom), not(miri)))]
 

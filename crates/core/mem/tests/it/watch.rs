@@ -13,7 +13,7 @@ use netvale_mem::watch::losses;
 use rustix::fs::FallocateFlags;
 
 const PAGE: usize = 4096;
-/// More than the first blocks of the list hold.
+/// Number of mappings: more than the first blocks of the list hold.
 const MANY: usize = 3000;
 /// Mappings whose files are truncated: at the ends of blocks, and in the middle.
 const CUT: [usize; 6] = [0, 255, 256, 1023, 1024, MANY - 1];
@@ -115,7 +115,7 @@ fn a_part_within_pages_has_the_files_bytes() {
     assert!(Mapping::of_peer(fd.as_fd(), u64::MAX, 5).is_err());
 }
 
-/// Bytes of a huge page, and the number of free ones.
+/// Size of a huge page, bytes.
 const HUGE: u64 = 2 << 20;
 fn free_huge_pages() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap();

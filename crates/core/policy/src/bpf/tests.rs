@@ -199,7 +199,7 @@ fn text_goes_both_ways() {
     }
 }
 
-/// Objective: an error in a text is named.
+/// Objective: each error in a text has its own reason.
 #[test]
 fn wrong_text_is_named() {
     let no_number = |word: &str| BpfTextError::NoNumber { word: word.into() };

@@ -52,7 +52,7 @@ fn violations_have_names() {
     assert_eq!(Violation::RogueRa.to_string(), "rogue-ra");
 }
 
-/// Objective: `mac` checks only the source, and needs only a header.
+/// Objective: `mac` checks only the Ethernet source, and needs only the Ethernet header.
 #[test]
 fn mac_is_the_source() {
     let guard = guard("mac");

@@ -347,7 +347,7 @@ fn questions_do_not_pile_up() {
     assert_eq!(sent, 1);
 }
 
-/// Objective: a member that has gone is not queried, whether by fast leave or with its port.
+/// Objective: a member that has left by fast leave, or whose port was removed, is not queried.
 #[test]
 fn who_is_gone_is_not_asked() {
     let believed = |snoop: &mut Snoop| {

@@ -40,7 +40,7 @@ pub fn snapped(frame: &[u8], code: [u8; 3]) -> Vec<u8> {
     [&frame[..12], &len.to_be_bytes(), &[0xaa, 0xaa, 3], &code, &frame[12..]].concat()
 }
 
-/// An ARP packet of the sender's addresses.
+/// Returns an ARP packet with the given sender addresses.
 pub fn arp(operation: u8, mac: [u8; 6], ip: &str) -> Vec<u8> {
     let fixed = [0, 1, 8, 0, 6, 4, 0, operation];
     [&fixed[..], &mac, &v4(ip).octets(), &[0; 6], &[10, 0, 0, 1]].concat()

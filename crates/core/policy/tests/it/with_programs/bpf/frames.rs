@@ -35,26 +35,26 @@ fn ethernet((kind, bytes): Packet) -> Vec<u8> {
     [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1], &kind.to_be_bytes()[..], &bytes].concat()
 }
 
-/// A VLAN tag.
+/// Puts a VLAN tag in front of a packet.
 fn tag(tpid: u16, tci: u16, (kind, bytes): Packet) -> Packet {
     (tpid, [&tci.to_be_bytes()[..], &kind.to_be_bytes(), &bytes].concat())
 }
 
-/// Returns MPLS labels, the last of which has the bottom-of-stack bit.
+/// Puts MPLS labels in front of a packet. The last one has the bottom-of-stack bit.
 fn label(labels: &[u32], (_, bytes): Packet) -> Packet {
     let entry = |(at, label): (usize, &u32)| (label << 12 | u32::from(at + 1 == labels.len()) << 8 | 64).to_be_bytes();
     let stack: Vec<u8> = labels.iter().enumerate().flat_map(entry).collect();
     (0x8847, [stack, bytes].concat())
 }
 
-/// A PPPoE session's frame.
+/// Puts a packet into a frame of a PPPoE session.
 fn pppoe_session((kind, bytes): Packet) -> Packet {
     let protocol: u16 = if kind == V6 { 0x57 } else { 0x21 };
     let len = bytes.len() as u16 + 2;
     (0x8864, [&[0x11, 0, 0, 17], &len.to_be_bytes()[..], &protocol.to_be_bytes(), &bytes].concat())
 }
 
-/// A frame in a Geneve tunnel, with eight bytes of options.
+/// Puts a packet into a Geneve tunnel, with eight bytes of options.
 fn tunnelled(packet: Packet) -> Vec<u8> {
     let geneve = [&[2, 0, 0x65, 0x58, 0, 0, 77, 0][..], &[0; 8], &ethernet(packet)].concat();
     ethernet((V4, built(PacketBuilder::ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64).udp(1000, 6081), &geneve)))
@@ -66,7 +66,7 @@ fn built(step: PacketBuilderStep<etherparse::UdpHeader>, payload: &[u8]) -> Vec<
     bytes
 }
 
-/// Returns IP packets of many protocols with the given headers.
+/// Returns an IP packet of `protocol` with the given headers.
 fn raw(headers: IpHeaders, protocol: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     PacketBuilder::ip(headers).write(&mut bytes, IpNumber(protocol), payload).unwrap();
