@@ -24,7 +24,8 @@
 //! of all of these, and hosts drop frames of groups that they have not joined. For example, frames to 239.0.0.5 are
 //! flooded, as they have the MAC address of 224.0.0.5.
 //!
-//! A join for some sources only (IGMPv3, MLDv2) counts as a join of the group for all sources.
+//! A join for some sources only (IGMPv3, MLDv2) counts as a join of the group for all sources. Counters count the
+//! messages that arrive; an expiry reports what changed because time has passed.
 //!
 //! The numbers of a port's memberships and of a switch's groups are limited. A port that exceeds a limit gets the
 //! frames of all groups until its last refused join has expired; other ports are not affected.

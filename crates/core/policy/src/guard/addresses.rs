@@ -1,4 +1,5 @@
-//! The addresses that a port may use, as an administrator writes them.
+//! The addresses that a port may use, as an administrator writes them. A prefix stands for all addresses that begin
+//! with it.
 
 use std::fmt;
 use std::net::IpAddr;

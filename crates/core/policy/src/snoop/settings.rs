@@ -1,4 +1,5 @@
-//! Multicast settings of a switch and of its ports.
+//! Multicast settings of a switch (such as the version of its queries, intervals and limits) and of its ports (such as
+//! a router behind one).
 
 use std::fmt;
 use std::str::FromStr;
