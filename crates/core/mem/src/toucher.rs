@@ -137,7 +137,7 @@ impl Toucher {
     /// Runs an action in the thread without waiting for it.
     pub fn give(&self, what: impl FnOnce() + Send + 'static) {
         self.state.given.fetch_add(1, Ordering::Relaxed);
-        // The receiver exists as long as this value.
+        // The thread holds the receiver, and ends only after this value is dropped.
         let _ = self.touches.send(Box::new(what));
     }
 

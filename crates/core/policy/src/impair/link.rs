@@ -47,7 +47,7 @@ impl LinkModel {
         (time, self.free)
     }
 
-    /// Returns the number of bytes that a frame of `len` bytes takes on the link.
+    /// Returns the number of bytes that a frame of `len` bytes occupies on the link.
     #[inline]
     fn bytes(&self, len: u32) -> u64 {
         let bytes = u64::from(len).saturating_add_signed(i64::from(self.overhead));
