@@ -12,7 +12,7 @@ use netvale_mem::host::HostTx;
 use netvale_mem::lent::LIMIT;
 use netvale_port::ring_in::RingIngress;
 use netvale_port::{Batch, DropReason, Egress, Ingress, RingCounters, Task};
-use netvale_switch::holding::{FOR_A_BATCH, FOR_A_WAKE_UP};
+use netvale_switch::holding::{FOR_A_BATCH, FOR_A_WAKE_UP, WITHOUT_PROGRESS};
 use netvale_switch::{ForwardMemory, Forwarder, PassResult, Switch, SwitchSettings};
 
 /// A ring that its control thread waits for.
@@ -119,6 +119,35 @@ fn a_slow_receiver_loses_its_right() {
     a.forward(&mut work);
     assert!(!a.forwarder.is_held());
     assert_eq!(stalled() - before, 7);
+}
+
+/// Objective: a sender that finds no room because another sender takes it keeps waiting: a receiver that takes frames of
+/// anybody is not stalled.
+#[test]
+fn a_receiver_that_takes_others_frames_is_not_stalled() {
+    let switch = Switch::new("vale-test");
+    let mut a = attach(&switch, "a", Make { slots: 64, ..Make::default() });
+    let mut other = attach(&switch, "other", Make { slots: 64, ..Make::default() });
+    let mut b = attach(&switch, "b", Make { slots: 4, lossless: true, ..Make::default() });
+    let mut work = ForwardMemory::default();
+    b.send(&frame(255, 2, 0, 60));
+    b.forward(&mut work);
+    (0..8).for_each(|i| assert!(a.send(&frame(2, 1, i, 60))));
+    a.forward(&mut work);
+    assert!(a.forwarder.is_held());
+    let began = Instant::now();
+    while began.elapsed() < WITHOUT_PROGRESS * 3 / 2 {
+        std::thread::sleep(WITHOUT_PROGRESS / 50);
+        b.rx.sync();
+        b.rx.advance(1);
+        b.rx.sync();
+        assert!(other.send(&frame(2, 3, 0, 60)));
+        other.forward(&mut work);
+        assert!(!other.forwarder.is_held(), "the other sender finds the room");
+        a.forwarder.pass(&mut work);
+        assert!(a.forwarder.is_held());
+    }
+    assert_eq!(b.received.counters().drops(DropReason::Stalled), 0);
 }
 
 /// Objective: a lossless port holds back its owner's senders; others' frames are dropped when it is full, unless the

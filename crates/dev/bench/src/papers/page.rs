@@ -121,6 +121,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let open = |figure: &'static PaperFigure| FigureResults {
             figure,
+            is_chosen: true,
             kept: Kept::open(folder.path(), figure.number, false).expect("none yet"),
         };
         let all: Vec<_> = ALL.iter().map(open).collect();
