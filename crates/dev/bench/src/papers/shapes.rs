@@ -34,43 +34,43 @@ enum Order {
 pub const ALL: &[FigureShape] = &[
     FigureShape {
         figure: "1.2",
-        says: "A program on netmap's rings forwards more than the kernel's bridge.",
+        says: "a program on netmap's rings forwards more than the kernel's bridge",
         variant: "bridge",
         contenders: &["linux-bridge", "netvale"],
         order: Order::RateRises,
     },
     FigureShape {
         figure: "2.1",
-        says: "A packet takes fewer exits with the status block than in BASE.",
+        says: "a packet takes fewer exits with the status block than in BASE",
         variant: "udp-small-tap",
         contenders: &["netvale-base", "netvale-csb"],
         order: Order::ExitsFall,
     },
     FigureShape {
         figure: "2.3",
-        says: "Between guests, too, a packet takes fewer exits with the status block than in BASE.",
+        says: "a packet between guests takes fewer exits with the status block than in BASE",
         variant: "udp-small-between-2cpus",
         contenders: &["netvale-base", "netvale-csb"],
         order: Order::ExitsFall,
     },
     FigureShape {
         figure: "2.4",
-        says: "A packet takes fewer register accesses with Send Combining than in BASE, and fewer still with the \
-            status block.",
+        says: "a packet takes fewer register accesses with Send Combining than in BASE, and fewer still with the \
+            status block",
         variant: "played",
         contenders: &["netvale-base", "netvale-sc", "netvale"],
         order: Order::ExitsFall,
     },
     FigureShape {
         figure: "2.4",
-        says: "Without a guest's stack around the driver, the status block is faster than BASE.",
+        says: "without a guest's stack, the status block is faster than BASE",
         variant: "played",
         contenders: &["netvale-base", "netvale"],
         order: Order::RateRises,
     },
     FigureShape {
         figure: "3.4",
-        says: "ptnet's rate grows with the burst.",
+        says: "ptnet's rate grows with the burst",
         variant: "pktgen",
         contenders: &["netvale"],
         order: Order::RateRisesWithBatch(1, 50),
