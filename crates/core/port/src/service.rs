@@ -52,7 +52,7 @@ fn ends_later(thread: Receiver<()>) {
 }
 
 /// The error reported after a panic in the service's thread.
-const BROKEN: &str = "internal error: detach the port and attach it again; please report the error with the daemon's log";
+const BROKEN: &str = "internal error: detach and attach the port again; please report this with the daemon's log";
 
 /// The protocol between a service and its peers.
 pub trait Protocol: Send + 'static {
