@@ -85,9 +85,7 @@ pub enum NicError {
     #[error("buffers of {0} bytes are too small for AF_XDP: choose 2048 bytes or more, e.g. 2112")]
     Buffers(u32),
     /// The interface's frames do not fit into the buffers.
-    #[error(
-        "{name} has an MTU of {mtu}, but buffers hold frames of at most {longest} bytes: lower it, or choose larger buffers"
-    )]
+    #[error("{name} has an MTU of {mtu}, but buffers hold at most {longest} bytes: lower it, or choose larger buffers")]
     Mtu {
         /// Name of the interface.
         name: String,
