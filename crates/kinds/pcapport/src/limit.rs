@@ -91,7 +91,7 @@ impl fmt::Display for ReachedLimit {
         match self {
             ReachedLimit::Limit(bytes) => write!(f, "ended at its limit of {} MiB", bytes >> 20),
             ReachedLimit::Quota(portions) => {
-                write!(f, "ended, because its user's captures have reached their quota of {} MiB", (portions * PORTION) >> 20)
+                write!(f, "ended: its user's captures have used their quota of {} MiB", (portions * PORTION) >> 20)
             }
         }
     }

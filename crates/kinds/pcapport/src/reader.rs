@@ -62,7 +62,9 @@ pub enum ReadError {
         name: String,
     },
     /// The file ends inside a record. All frames before it were read.
-    #[error("the capture is truncated in the record at byte {at}, after {frames} whole frames: copy or record it again")]
+    #[error(
+        "the capture is truncated in the record at byte {at}, after {frames} whole frames: copy or record it again"
+    )]
     Truncated {
         /// Offset of the incomplete record.
         at: u64,

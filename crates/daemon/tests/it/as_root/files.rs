@@ -499,7 +499,7 @@ fn a_capture_at_its_limit_ends_with_whole_frames() {
     let more = w.mine("more.pcap");
     let port = format!("pcap:out={}", more.display());
     w.attached(USER, &port, json!({}));
-    fill(&w, "ended, because its user's captures have reached their quota of 3 MiB");
+    fill(&w, "ended: its user's captures have used their quota of 3 MiB");
     w.detach(USER);
     let size = std::fs::metadata(&more).unwrap().len();
     assert!(size <= 2 * MIB && size > 2 * MIB - 200 && frames(&more) > 1000, "{size}");
