@@ -1,4 +1,4 @@
-//! A switch and its port table. The table is immutable and replaced as a whole by each change, so that workers read it
+//! A switch, its settings and its port table. The table is immutable and replaced as a whole by each change, so that workers read it
 //! without a lock.
 
 use std::collections::hash_map::RandomState;
