@@ -1,5 +1,5 @@
-//! A switch, its settings and its port table. The table is immutable and replaced as a whole by each change, so that workers read it
-//! without a lock.
+//! A switch, its settings and its port table. The table is immutable and replaced as a whole by each change, so that
+//! workers read it without a lock.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
