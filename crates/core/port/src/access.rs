@@ -117,8 +117,8 @@ fn chmod(file: &Path, mode: u32) -> Result<(), Errno> {
     rustix::fs::chmodat(CWD, file, Mode::from_raw_mode(mode), AtFlags::empty())
 }
 
-/// Whether the user may access a file. The daemon does not know the user's groups, so a group's permission counts only
-/// if everyone has it.
+/// Whether the user may access a file. The user's groups are unknown, so a group's permission counts only if everyone
+/// has it.
 pub(crate) fn permits(file: &Path, stat: &Stat, user: u32, bits: u32) -> bool {
     let mut space = [0; LONGEST];
     let listed = match rustix::fs::getxattr(file, ATTRIBUTE, &mut space[..]) {

@@ -50,8 +50,8 @@ struct BatchFrame {
 
 /// Frames on their way from an ingress to any number of egresses.
 ///
-/// The frames' bytes stay in the ingress's memory until the ingress releases the batch after delivery. Code that holds
-/// a batch may read them: only a [`Source`](crate::Source) hands out an ingress's batch.
+/// The frames' bytes stay in the ingress's memory until the ingress releases the batch after delivery. Code that has a
+/// reference to a batch may read them, because only a [`Source`](crate::Source) lends an ingress's batch.
 #[derive(Debug)]
 pub struct Batch {
     frames: Vec<BatchFrame>,
@@ -394,7 +394,7 @@ impl FrameRef<'_> {
             at -= skipped;
             let len = piece.len - skipped as u32;
             if len > 0 {
-                // Within the piece, as `skipped` is at most its length.
+                // The pointer stays in the piece, because `skipped` is at most the piece's length.
                 each(Frag { ptr: piece.ptr.wrapping_add(skipped), len });
             }
         }
@@ -489,7 +489,7 @@ impl FrameRef<'_> {
 #[inline]
 pub fn prefetch(ptr: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch never faults, whatever the address.
+    // SAFETY: a prefetch of any address does not fault.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(ptr.cast())
     };

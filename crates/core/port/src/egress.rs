@@ -13,7 +13,7 @@ use crate::soft::Scratch;
 /// A queue the switch delivers to, from any worker at any time.
 pub trait Egress: Send + Sync {
     /// Copies the frames of `batch` whose indices are in `picks`, in that order, to the receiver, and kicks the
-    /// receiver if it asked for a kick. Returns the number of finished picks: frames delivered, or dropped and counted
+    /// receiver if it requested a kick. Returns the number of finished picks: frames delivered, or dropped and counted
     /// here for a reason other than lack of room. The remaining picks found no room; the caller drops or holds them.
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize;
 
@@ -49,8 +49,8 @@ pub trait Room: Send + Sync {
     /// A value that changes when the receiver makes room.
     fn progress(&self) -> u32;
 
-    /// Asks the receiver to announce room. Returns the descriptor that becomes readable when there is room. Check for
-    /// room once more before sleeping.
+    /// Requests an announcement of room from the receiver. Returns the descriptor that becomes readable when there is room. Check
+    /// for room once more before sleeping.
     fn ask(&self) -> Option<BorrowedFd<'_>>;
 
     /// Withdraws the request. Returns the same descriptor.

@@ -61,7 +61,7 @@ impl UserPath {
             return None;
         }
         let holds = |folder: &&Path| path.parent().is_some_and(|parent| parent.starts_with(folder));
-        // The longest match: it may be a file system of its own.
+        // Use the longest match, because a nested folder may be another file system.
         let folder = folders.into_iter().filter(holds).max_by_key(|folder| folder.components().count())?;
         Some(UserPath { path: path.to_owned(), within: Some(PathBounds { folder: folder.to_owned(), user }) })
     }
@@ -114,7 +114,7 @@ impl UserPath {
 fn beneath(folder: &OwnedFd, path: impl AsRef<Path>, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     let path = path.as_ref();
     let open = || openat2(folder, path, flags | OFlags::CLOEXEC, mode, BENEATH);
-    // After a rename during the look-up, the kernel cannot tell whether the path left the folder, and returns EAGAIN.
+    // After a rename during the look-up, the kernel cannot decide whether the path left the folder, and returns EAGAIN.
     let mut opened = open();
     for _ in 1..ATTEMPTS {
         if opened.as_ref().err() != Some(&Errno::AGAIN) {
@@ -216,8 +216,8 @@ impl FoundFile {
         way(&self.fd)
     }
 
-    /// Whether the user may access the file with these bits (4: read, 2: write). The daemon does not know the user's
-    /// groups, so a group's permission counts only if all groups and everyone have it.
+    /// Whether the user may access the file with these bits (4: read, 2: write). The user's groups are unknown, so a
+    /// group's permission counts only if all groups and everyone have it.
     pub fn permits(&self, user: u32, bits: u32) -> bool {
         permits(&self.way(), &self.stat, user, bits)
     }

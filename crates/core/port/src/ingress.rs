@@ -29,8 +29,8 @@ pub trait Ingress: Send {
         false
     }
 
-    /// Asks for a wake-up when frames arrive. Returns true if frames are already available; the caller must then not
-    /// sleep.
+    /// Requests a wake-up for when frames arrive. Returns true if frames are already available; the caller must then
+    /// not sleep.
     fn arm(&mut self) -> bool;
 
     /// Turns wake-ups off while the worker polls.
@@ -42,7 +42,7 @@ pub trait Ingress: Send {
     /// Clears a pending wake-up after `wake_fd` became readable.
     fn woken(&mut self) {}
 
-    /// The longest time the worker may sleep without a wake-up from this ingress; `None`: no limit.
+    /// Maximum time for which the worker may sleep without a wake-up from this ingress; `None`: no limit.
     fn nap(&self) -> Option<Duration> {
         None
     }

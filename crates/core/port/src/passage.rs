@@ -15,7 +15,7 @@ pub trait Passage: Send {
     /// Moves the available frames, as far as there is room. Returns their number.
     fn pass(&mut self, counters: &RingCounters) -> usize;
 
-    /// Asks for a wake-up. Returns true if there is work already.
+    /// Requests a wake-up. Returns true if there is work already.
     fn arm(&mut self) -> bool;
 
     /// Turns wake-ups off while the worker polls.
@@ -48,7 +48,7 @@ impl Passage for Relay {
         for (n, why) in lost.into_iter().filter(|(n, _)| *n > 0) {
             counters.dropped(why, n);
         }
-        // A pass that moved only unusable slots is work, too.
+        // A pass that moved only unusable slots also counts as work.
         if done.any() { done.frames.max(1) as usize } else { 0 }
     }
 
@@ -91,8 +91,8 @@ impl<P: Passage> Seat<P> {
     }
 }
 
-/// The task of a worker that runs the passage in a seat. Before sleeping, it asks the side that must act next for a
-/// kick.
+/// The task of a worker that runs the passage in a seat. Before sleeping, it requests a kick from the side that must
+/// act next.
 pub struct SeatTask<P>(pub Arc<Seat<P>>);
 
 impl<W, P: Passage + 'static> Task<W> for SeatTask<P> {

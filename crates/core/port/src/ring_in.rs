@@ -71,7 +71,7 @@ pub trait Intake: Send {
     /// `head` moves.
     fn wait_beyond(&mut self, _head: u32) {}
 
-    /// Asks for a wake-up. Returns true if there are new slots already.
+    /// Requests a wake-up. Returns true if there are new slots already.
     fn arm(&self) -> bool;
 
     /// Turns wake-ups off.

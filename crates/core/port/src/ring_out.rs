@@ -408,7 +408,7 @@ impl<'a> SlotWriter<'a> {
         let header = crate::soft::header_bytes(&frame.offload());
         self.put(hdr_len, &header, frame.len(), |at, ring, buf, to, n| {
             if let Some(place) = ring.within(buf, to, n) {
-                // SAFETY: `within` checked that n bytes of a buffer of our live mapping lie there.
+                // SAFETY: `within` checked that the n bytes are inside a buffer of our live mapping.
                 unsafe { frame.copy_out_raw(at, place.as_ptr(), n) };
             }
         });

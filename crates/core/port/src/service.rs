@@ -117,8 +117,8 @@ impl<D: Default> ServiceState<D> {
 }
 
 impl<D> ServiceState<D> {
-    /// Returns the same state with `connected` replaced, because the saved state and the peer's record may be of
-    /// different age.
+    /// Returns the same state with `connected` replaced, because the saved state and the peer's record may differ in
+    /// age.
     #[must_use]
     pub fn with(self, connected: bool) -> Self {
         ServiceState { connected, ..self }

@@ -193,7 +193,7 @@ impl Stage {
     pub(crate) fn head_of(&self, variant: u16) -> &[u8] {
         let Some(frame) = self.variants.get(variant.into()) else { return &[] };
         let (at, len) = frame.piece(0).raw();
-        // SAFETY: the first piece of each variant lies in memory of this value, and is not written before the variants
+        // SAFETY: the first piece of each variant is in memory of this value, and is not written before the variants
         // are cleared.
         unsafe { std::slice::from_raw_parts(at, len) }
     }

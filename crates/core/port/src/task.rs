@@ -11,7 +11,7 @@ pub trait Task<W>: Any + Send {
     /// Does the available work, at most one batch.
     fn pass(&mut self, work: &mut W) -> PassResult;
 
-    /// Asks for a wake-up. Returns true if there is work already; the worker must then not sleep.
+    /// Requests a wake-up. Returns true if there is work already; the worker must then not sleep.
     fn arm(&mut self) -> bool {
         false
     }
@@ -33,8 +33,9 @@ pub trait Task<W>: Any + Send {
         true
     }
 
-    /// Asks the receiver of held frames to announce room. Returns the descriptor that becomes readable when there is
-    /// room, if the receiver can announce it. The worker must call [`Task::pass`] once more before it sleeps.
+    /// Requests an announcement of room from the receiver of held frames. Returns the descriptor that becomes readable
+    /// when there is room, if the receiver can announce it. The worker must call [`Task::pass`] once more before it
+    /// sleeps.
     fn ask_for_room(&mut self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -53,7 +54,7 @@ pub trait Task<W>: Any + Send {
     /// their slots, and brings the ring's state up to date.
     fn settle(&mut self) {}
 
-    /// The longest time that the worker may sleep without a wake-up for this task.
+    /// Maximum time for which the worker may sleep without a wake-up for this task; `None`: no limit.
     fn nap(&self) -> Option<Duration> {
         None
     }

@@ -253,7 +253,7 @@ impl Interface {
         // SAFETY: the ioctl above succeeded, so the kernel has filled in this member.
         let address = unsafe { asked.ifr_ifru.ifru_hwaddr };
         let ethernet = address.sa_family == libc::ARPHRD_ETHER;
-        // C's char is signed on some processors and unsigned on others; its byte is the same.
+        // C's char may be signed or unsigned; the byte is the same.
         let mac = std::array::from_fn(|i| if ethernet { address.sa_data[i].to_ne_bytes()[0] } else { 0 });
         Ok(Interface { name: name.to_owned(), index, mtu, queues: queues(&fd, name), up, mac })
     }

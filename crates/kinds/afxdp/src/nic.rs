@@ -91,7 +91,7 @@ pub enum NicError {
         name: String,
         /// The interface's MTU in bytes.
         mtu: u32,
-        /// Longest frame that fits, in bytes.
+        /// Maximum length of a frame in bytes.
         longest: u32,
     },
     /// A step failed.

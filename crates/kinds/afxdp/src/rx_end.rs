@@ -156,7 +156,7 @@ impl RxEnd {
         }
     }
 
-    /// Publishes the filled slots, and kicks the program if it asked for a kick.
+    /// Publishes the filled slots, and kicks the program if it requested a kick.
     #[inline]
     pub fn publish(&self) {
         self.side.csb.publish_tail(self.head, self.hwtail);

@@ -274,7 +274,7 @@ impl ThroughTx {
         self.wake.as_fd()
     }
 
-    /// Asks for wake-ups. Until [`ThroughTx::disarm`], the kernel sends a wake-up for each sent frame, which costs more
+    /// Requests wake-ups. Until [`ThroughTx::disarm`], the kernel sends a wake-up for each sent frame, which costs more
     /// than the frame itself.
     pub fn arm(&self) {
         let flags = epoll::EventFlags::OUT | epoll::EventFlags::ET;

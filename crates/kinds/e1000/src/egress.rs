@@ -157,7 +157,7 @@ fn put_one(
     let Some([address, _]) = finder.descriptor(at) else { return };
     let Some(to) = finder.at(address, total as u64) else { return };
     let got = read(0, to, len).min(total);
-    // SAFETY: `total` bytes lie at `to`, of which `got` are written.
+    // SAFETY: there are `total` bytes at `to`, of which `got` are written.
     unsafe { to.add(got).write_bytes(0, total - got) };
     let status = total as u64 | (DD | IXSM | EOP) << STATUS;
     finder.received(at, status);

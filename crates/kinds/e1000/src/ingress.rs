@@ -211,7 +211,7 @@ fn push_plain(finder: &mut Finder<'_>, core: &mut Core, batch: &mut Batch) -> Op
     }
     let Some(at) = finder.at(address, len.into()) else { return Some(Err(DropReason::BadBuffer)) };
     let mut to = [0; 6];
-    // SAFETY: `len` bytes lie there, in a window that stays mapped until the ingress drops it after `release`.
+    // SAFETY: there are `len` bytes at `at`, in a window that stays mapped until the ingress drops it after `release`.
     unsafe {
         copy_bytes(at, to.as_mut_ptr(), to.len());
         batch.push(at, len);

@@ -39,7 +39,7 @@ impl CardMemory {
     }
 }
 
-/// Finds places in a guest's memory. It is fast because most places are in the same window as the previous one.
+/// Finds places in a guest's memory. Optimised for places in the same window as the previous one.
 pub struct Finder<'a> {
     dma: &'a Dma,
     /// The window of the last place: its guest address, length, and start in this process.

@@ -91,12 +91,12 @@ impl Paravirt {
         wanted(self.rx.appl_need_kick())
     }
 
-    /// Asks for a kick with the next packet.
+    /// Requests a kick with the next packet.
     pub fn arm(&self) {
         arm(self.tx.kern_need_kick());
     }
 
-    /// Stops asking for kicks.
+    /// Withdraws the request for kicks.
     pub fn disarm(&self) {
         disarm(self.tx.kern_need_kick());
     }

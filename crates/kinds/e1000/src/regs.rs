@@ -36,9 +36,9 @@ pub const CTRL_EXT_EE_RST: u32 = 1 << 13;
 pub const MDIC: u32 = 0x0020;
 /// Flow control: low half of the address (§13.4.9–13.4.11).
 pub const FCAL: u32 = 0x0028;
-/// See [`FCAL`].
+/// Flow control: high half of the address.
 pub const FCAH: u32 = 0x002c;
-/// See [`FCAL`].
+/// Flow control: Ethertype.
 pub const FCT: u32 = 0x0030;
 /// Ethertype of VLAN tags (§13.4.12).
 pub const VET: u32 = 0x0038;
@@ -106,16 +106,15 @@ pub const TCTL_PSP: u32 = 1 << 3;
 /// Packet buffer allocation (§13.4.49).
 pub const PBA: u32 = 0x1000;
 
-/// First register of the receive ring, which has address low and high, length in bytes, head, and tail
-/// (§13.4.25–13.4.29).
+/// Low half of the receive ring's address; first register of the ring (§13.4.25).
 pub const RDBAL: u32 = 0x2800;
-/// See [`RDBAL`].
+/// High half of the receive ring's address (§13.4.26).
 pub const RDBAH: u32 = 0x2804;
-/// See [`RDBAL`].
+/// Length of the receive ring in bytes (§13.4.27).
 pub const RDLEN: u32 = 0x2808;
-/// See [`RDBAL`].
+/// Receive head (§13.4.28).
 pub const RDH: u32 = 0x2810;
-/// See [`RDBAL`].
+/// Receive tail (§13.4.29).
 pub const RDT: u32 = 0x2818;
 /// Receive delay timer, in units of 1.024 µs (§13.4.30).
 pub const RDTR: u32 = 0x2820;
@@ -132,15 +131,15 @@ pub const CSBAL: u32 = 0x2830;
 /// High half of the status block's address, to be written first.
 pub const CSBAH: u32 = 0x2834;
 
-/// First register of the transmit ring, which has the same registers as the receive ring (§13.4.36–13.4.40).
+/// Low half of the transmit ring's address; first register of the ring (§13.4.36).
 pub const TDBAL: u32 = 0x3800;
-/// See [`TDBAL`].
+/// High half of the transmit ring's address (§13.4.37).
 pub const TDBAH: u32 = 0x3804;
-/// See [`TDBAL`].
+/// Length of the transmit ring in bytes (§13.4.38).
 pub const TDLEN: u32 = 0x3808;
-/// See [`TDBAL`].
+/// Transmit head (§13.4.39).
 pub const TDH: u32 = 0x3810;
-/// See [`TDBAL`].
+/// Transmit tail (§13.4.40).
 pub const TDT: u32 = 0x3818;
 /// Transmit delay timer, in units of 1.024 µs (§13.4.41).
 pub const TIDV: u32 = 0x3820;

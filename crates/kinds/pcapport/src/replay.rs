@@ -302,7 +302,7 @@ impl Ingress for PcapIngress {
                 self.alarm.set(entry.time - elapsed);
                 break;
             }
-            // SAFETY: `data` lies in the buffer of `current`'s chunk.
+            // SAFETY: `data` is in the buffer of `current`'s chunk.
             // - It stays allocated and in place: a Vec's buffer does not move with it, a chunk never grows, and self
             //   keeps the chunk until `release`.
             // - It is not written meanwhile: the feeder gets the chunk back only in `release`.

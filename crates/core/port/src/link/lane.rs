@@ -262,7 +262,7 @@ impl LaneReader {
     pub(super) fn frame(&self, lane: &LinkLane, position: u64) -> FramePlace {
         // SAFETY: as in `take`.
         let record = unsafe { lane.record(position) };
-        // SAFETY: the frame lies behind its record, in the same allocation.
+        // SAFETY: the frame follows its record in the same allocation.
         let at = unsafe { lane.at(position).add(HEADER as usize) }.cast_const();
         let none = FramePlace { at, len: 0, offload: Offload::None, no_learn: false };
         let placed = |LaneRecord { len, offload, no_learn, .. }: LaneRecord| FramePlace { at, len, offload, no_learn };

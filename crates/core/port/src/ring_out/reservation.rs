@@ -100,7 +100,7 @@ impl<'b> Reservation<'b> {
         }
     }
 
-    /// Kicks the receiver if it asked for a kick, and lets other threads publish. A full fence must follow.
+    /// Kicks the receiver if it requested a kick, and lets other threads publish. A full fence must follow.
     #[inline]
     pub fn kick_and_stop(&mut self) {
         if let ReservationStep::Published = self.step {

@@ -170,7 +170,7 @@ impl HeldFrames {
         self.hold(to, (ring, egress), &picks, if to.port.lossless { WaitReason::Lossless } else { WaitReason::Waking });
     }
 
-    /// Asks the first destination to announce room. The worker tries the others again after a while.
+    /// Requests an announcement of room from the first destination. The worker tries the others again after a while.
     pub(super) fn ask_for_room(&mut self) -> Option<BorrowedFd<'_>> {
         self.asked = Some(Arc::clone(&self.waiting.first()?.egress));
         self.asked.as_ref()?.room()?.ask()

@@ -134,13 +134,13 @@ fn waiting_frames_are_timed_until_they_are_taken() {
     assert!(waited >= 3 * wait.as_nanos() as u64, "{waited}");
 }
 
-/// Passes until no frame waits.
+/// Forwards until no frame waits.
 fn finish(port: &mut TestPort) {
     let begun = Instant::now();
     let mut work = ForwardMemory::default();
     while port.forwarder.is_held() {
         port.forwarder.pass(&mut work);
-        assert!(begun.elapsed() < Duration::from_secs(10), "it waits");
+        assert!(begun.elapsed() < Duration::from_secs(10), "frames still wait");
     }
 }
 
@@ -154,7 +154,7 @@ fn a_flooded_frame_counts_once() {
     for (port, host) in [(&mut b, 2), (&mut c, 3)] {
         switch.learn(0, u64::from_le_bytes([2, 0, 0, 0, 0, host, 0, 0]), port.id);
     }
-    // Both rings are full.
+    // Fill both rings.
     for host in [2, 2, 2, 3, 3, 3] {
         assert!(a.send(&frame(host, 1, 0, 60)));
         a.forward(&mut ForwardMemory::default());
@@ -166,7 +166,7 @@ fn a_flooded_frame_counts_once() {
     a.tx.sync();
     assert!(
         matches!(a.forwarder.pass(&mut ForwardMemory::default()), PassResult::Held),
-        "four wait: two of them are one"
+        "four copies wait, two of them of one frame"
     );
     assert_eq!(timed(&a), before);
     b.take();
@@ -177,7 +177,7 @@ fn a_flooded_frame_counts_once() {
     assert_eq!((b.take().len(), c.take().len()), (2, 2));
 }
 
-/// Objective: frames that began to wait after timing was disabled do not count with an earlier batch's time.
+/// Objective: frames that begin to wait after timing was disabled are not counted with an earlier batch's time.
 #[test]
 fn frames_after_the_end_of_timing_do_not_count() {
     let _alone = sampling(1);

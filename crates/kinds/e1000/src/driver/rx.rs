@@ -115,7 +115,7 @@ impl CardRxRing {
         }
     }
 
-    /// Asks for an interrupt with the next frame. Returns true if there is a frame already.
+    /// Requests an interrupt with the next frame. Returns true if there is a frame already.
     pub fn arm(&mut self) -> bool {
         match &self.csb {
             Some(csb) => arm(csb.appl_need_kick()),

@@ -25,7 +25,7 @@ const GAPS: u32 = 10 | 8 << 10 | 6 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum CardStartError {
     /// The card does not clear the reset bit.
-    #[error("the card did not finish its reset in time")]
+    #[error("the card did not finish its reset within 2 s")]
     Reset,
     /// The number of slots is invalid.
     #[error("invalid number of descriptors {0}: expected a power of two from 8 to 4096")]

@@ -88,7 +88,7 @@ impl E1000Port {
         state: E1000State,
     ) -> Result<(E1000Port, E1000Queues, PausedService), BadState> {
         if state.version != VERSION {
-            return Err(BadState::new(format!("version {} of a card's state, not {VERSION}", state.version)));
+            return Err(BadState::new(format!("version {} of a card's state: expected {VERSION}", state.version)));
         }
         let E1000State { listener, core, crossings, service, guest, .. } = state;
         let (shared, guest, told) = match core {
