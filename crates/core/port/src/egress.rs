@@ -49,8 +49,8 @@ pub trait Room: Send + Sync {
     /// A value that changes when the receiver makes room.
     fn progress(&self) -> u32;
 
-    /// Requests an announcement of room from the receiver. Returns the descriptor that becomes readable when there is room. Check
-    /// for room once more before sleeping.
+    /// Requests an announcement of room from the receiver. Returns the descriptor that becomes readable when there is
+    /// room. Check for room once more before sleeping.
     fn ask(&self) -> Option<BorrowedFd<'_>>;
 
     /// Withdraws the request. Returns the same descriptor.
