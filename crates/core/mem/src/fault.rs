@@ -27,7 +27,7 @@ const LOOKS: u32 = 64;
 const MOST_STRETCHED: u32 = 7;
 
 /// The reason for a peer whose memory is gone.
-pub const LOST: &str = "memory of this peer is gone: its file was truncated, or its pages are not available";
+pub const LOST: &str = "memory of this peer is gone: its file was cut short, or its pages are not available";
 
 /// The fault of one peer, if any. Clones share it.
 #[derive(Clone, Debug)]

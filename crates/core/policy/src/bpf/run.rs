@@ -36,7 +36,9 @@ struct FrameStart<'a> {
 impl ProgramFrame for FrameStart<'_> {
     #[inline(always)]
     fn load<const N: usize>(self, at: u32) -> Result<[u8; N], RunOutcome> {
-        let bytes = self.head.get(at as usize..).and_then(<[u8]>::first_chunk::<N>);
+        let start = at as usize;
+        // One comparison: the compiler knows that the end does not overflow.
+        let bytes = self.head.get(start..start.saturating_add(N)).and_then(<[u8]>::first_chunk::<N>);
         bytes.copied().ok_or_else(|| self.missing(u64::from(at) + N as u64))
     }
 

@@ -122,7 +122,7 @@ impl SwitchQueue {
     ) -> Result<(SwitchQueue, NicIngress), Refusal> {
         let NicQueueState { number, memory, socket, multi_buffer, free, taken, pieces } = state;
         if entries > *netvale_mem::layout::RING_SLOTS_RANGE.end() {
-            return Err(BadState::new("rings have no such number of entries").into());
+            return Err(BadState::new("invalid number of ring entries").into());
         }
         let name = &nic.interface().name;
         let buffers = buffers(entries);
