@@ -1,8 +1,8 @@
 //! Bytes on the wire: headers, checksums, the virtio-net header and segmentation.
 //!
-//! Everything here is a function of its arguments, without I/O, clock, allocation and `unsafe`. The crate is `no_std`
-//! and uses no allocator, so the compiler enforces this. All input may be hostile: a parser returns a result or an
-//! error, and never panics.
+//! Everything here is a function of its arguments: no I/O, no clock, no allocation, no `unsafe`. The crate is `no_std`
+//! without an allocator and forbids unsafe code, so the compiler enforces this. All input may be hostile: a parser
+//! returns a result or an error, and never panics.
 //!
 //! | module | content |
 //! |---|---|
