@@ -236,7 +236,7 @@ fn links_on_the_way() {
     open_to(&way, USER, 0o777);
     symlink(&w.elsewhere, &link).unwrap();
     let text = w.refused(USER, &format!("vhost:{}/s", link.display()), json!({}));
-    assert!(text.contains("a link or another file system lies on its way"), "{text}");
+    assert!(text.contains("the path contains a link or another file system"), "{text}");
     let dots = format!("{}/../../{}/s", way.display(), w.elsewhere.file_name().unwrap().display());
     for path in [dots, "/proc/self/cwd/s".to_owned(), format!("{}x/s", w.allowed.path().display())] {
         assert!(w.refused(USER, &format!("pcap:out={path}"), json!({})).contains("allow-dirs"), "{path}");
@@ -499,7 +499,7 @@ fn a_capture_at_its_limit_ends_with_whole_frames() {
     let more = w.mine("more.pcap");
     let port = format!("pcap:out={}", more.display());
     w.attached(USER, &port, json!({}));
-    fill(&w, "ended, because its user's captures have 3 MiB, their quota");
+    fill(&w, "ended: its user's captures have used their quota of 3 MiB");
     w.detach(USER);
     let size = std::fs::metadata(&more).unwrap().len();
     assert!(size <= 2 * MIB && size > 2 * MIB - 200 && frames(&more) > 1000, "{size}");

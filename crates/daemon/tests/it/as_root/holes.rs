@@ -163,26 +163,33 @@ fn requests_do_not_wait_for_a_hole() {
         return netvale_harness::skip("being several users needs root");
     }
     let _one = ONE.lock();
-    // The rings of ports just closed wait for the hole, too, and may all be in use before one is touched again.
-    let of_opening: &[&str] = &["holds up who touches it", "has no rings left"];
-    for (touching, expected) in [(show as Touching, &["there is no port vale0:m"][..]), (open_and_close, of_opening)] {
-        let mut answers = BTreeSet::new();
+    for (touching, answer) in [
+        (show as Touching, "there is no port vale0:m"),
+        (open_and_close, "threads that touch this user's memory stall"),
+    ] {
         let d = daemon();
         let _idle: Vec<_> = (0..20).map(|number| opened(&d, MALLORY, &format!("vale0:n{number}"), 0)).collect();
         let mallorys = opened(&d, MALLORY, "vale0:m", BUFFERS);
         let shown = d.call("port.show", json!({ "port": "vale0:m" }));
         let region = shown["result"]["region"]["id"].as_u64().unwrap();
-        let took = beside_a_hole(|| {
-            answers.insert(touching(&d, region));
-            drop(opened(&d, ALICE, "vale0:c", 0));
-        });
-        took.is_in_time("request");
-        let is_expected = |one: &String| expected.iter().any(|text| one.contains(text));
-        assert!(answers.iter().any(is_expected), "{answers:?}");
-        until("Mallory's ports are evicted for their memory", || {
+        let mut answers = BTreeSet::new();
+        let evicted = || {
             let evicted = d.call("port.evicted", json!({}))["result"].to_string();
-            evicted.contains("vale0:n1") && evicted.contains("memory of that user's")
-        });
+            evicted.contains("vale0:n1") && evicted.contains("that user's memory")
+        };
+        // Mallory's own worker may meet a hole first; then nobody else waits, and no port is lost.
+        for _attempt in 0..10 {
+            let took = beside_a_hole(|| {
+                answers.insert(touching(&d, region));
+                drop(opened(&d, ALICE, "vale0:c", 0));
+            });
+            took.is_in_time("request");
+            if evicted() {
+                break;
+            }
+        }
+        assert!(answers.iter().any(|one| one.contains(answer)), "{answers:?}");
+        until("Mallory's ports are evicted for their memory", evicted);
         drop(mallorys);
         // After the hole, everything works again; the user waits as after a blocking doorbell.
         until("Mallory's ports are gone", || d.ports().iter().all(|port| !port.starts_with("vale0:")));
