@@ -82,7 +82,7 @@ pub struct Daemon {
     pub watched: Arc<WatchedThread>,
     /// Number of refused requests of each user.
     pub refusals: Refusals,
-    /// Programs that lost their port because of a fault.
+    /// Programs that lost their port.
     pub(crate) evictions: Evictions,
     /// Subscribers to events.
     pub events: Subscriptions,

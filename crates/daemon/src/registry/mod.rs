@@ -13,7 +13,7 @@
 //! | `mirrors` | rings for copies of frames that bypass the daemon |
 //! | [`watches`] | the targets of monitors |
 //! | [`traces`] | traces of frames, by connection |
-//! | `evictions` | programs that lost their port because of a fault |
+//! | `evictions` | programs that lost their port |
 //! | [`events`], [`looks`] | subscriptions to events; last polled state, whose changes become events |
 //! | [`changes`] | pending changes to the state that the service manager keeps |
 //! | `refusals` | refused requests of each user |

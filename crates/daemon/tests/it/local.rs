@@ -249,7 +249,7 @@ fn malformed_attach_messages_stop_no_daemon() {
     assert!(d.open("vale0:a").is_ok());
 }
 
-/// Objective: a receiver that never reads and a sender that never stops do not separate others.
+/// Objective: a receiver that never reads and a sender that never stops do not keep other ports from exchanging frames.
 #[test]
 fn a_port_that_stops_reading() {
     let d = Daemon::start("");
