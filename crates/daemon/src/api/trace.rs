@@ -111,7 +111,7 @@ pub fn read(d: &Daemon, caller: Caller) -> Result<TraceRead, RpcError> {
     // This precedes the records, so that the records of a removed port are complete.
     let ports = session.switch.as_ref().map_or(0, |switch| switch.traced(&session.trace));
     let records: Vec<_> = std::iter::from_fn(|| session.trace.next()).take(AT_ONCE).collect();
-    // All records are read up to the same time, so that later ones never appear earlier.
+    // The times of all records are computed from the same `at`, so that later ones never appear earlier.
     let at = now();
     let frames = records.iter().map(|record| RecordNames { session, record }.frame(at)).collect();
     Ok(TraceRead { ports, lost: session.trace.lost(), frames })
