@@ -67,17 +67,17 @@ fn whole_names_win() {
     assert_eq!((d.ports(), ring.info().tx_bound.clone()), (vec!["vale0:web".to_owned()], 1..2));
     let _quoted = d.open("vale0:'web-1'").unwrap();
     assert_eq!(d.ports(), ["vale0:web", "vale0:web-1"]);
-    assert!(refusal(d.open("vale0:web-1")).contains("vale0:web-1 is open already"));
-    assert!(refusal(d.open("vale0:'web'-1")).contains("vale0:web is open already"));
+    assert!(refusal(d.open("vale0:web-1")).contains("vale0:web-1 is already open"));
+    assert!(refusal(d.open("vale0:'web'-1")).contains("vale0:web is already open"));
     let _other = d.open("vale0:'web'-0").unwrap();
     let _monitor = d.open("vale0:web-1/r").unwrap();
     assert!(d.ports().iter().any(|name| name.starts_with("vale0:web-1/monitor-")), "{:?}", d.ports());
     let _master = d.open("netmap:p{'x-1'").unwrap();
     let _slave = d.open("netmap:p}'x-1'").unwrap();
-    assert!(refusal(d.open("netmap:p}x-1")).contains("netmap:p{x-1 is open already"));
+    assert!(refusal(d.open("netmap:p}x-1")).contains("netmap:p{x-1 is already open"));
 }
 
-/// Objective: a netmap program states itself which ring it wants.
+/// Objective: a netmap program's request states which ring it opens.
 #[test]
 fn netmap_means_rings() {
     let d = Daemon::start("");

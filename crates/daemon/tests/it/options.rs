@@ -1,4 +1,4 @@
-//! The daemon's own refusals of invalid options, for any sender.
+//! The daemon's own refusals of invalid options, from any sender.
 
 use crate::common;
 
@@ -39,7 +39,7 @@ fn unfit_options_are_refused() {
         let port = port_of(kind);
         for option in OPTIONS {
             let fits = option.is_for(kind);
-            // It would be created.
+            // This TAP would be created.
             if fits && *kind == kind::Tap::KIND {
                 continue;
             }

@@ -29,7 +29,7 @@ impl BoundSocket {
     /// Goes on with another process's.
     pub(super) fn restore(site: &ListenAddress, socket: OwnedFd) -> Result<BoundSocket, OpenError> {
         if !is_unix(&socket, SocketType::DGRAM) {
-            return Err(OpenError::step(site.path(), "continue its socket")(Errno::NOTSOCK));
+            return Err(OpenError::step(site.path(), "restore its socket")(Errno::NOTSOCK));
         }
         let file = Some(SocketFile::restore(site)?);
         Ok(BoundSocket { site: site.clone(), socket: Arc::new(socket), file })

@@ -165,7 +165,7 @@ impl ListeningSource {
                 (listener.into_fd(), Some(file))
             }
             OwnAddress::Inet(at) if sockopt::socket_acceptconn(&socket) != Ok(true) => {
-                return Err(OpenError::step(at.to_string(), "continue its socket")(Errno::NOTSOCK));
+                return Err(OpenError::step(at.to_string(), "restore its socket")(Errno::NOTSOCK));
             }
             OwnAddress::Inet(_) => (socket, None),
         };

@@ -75,7 +75,7 @@ impl DatagramPair {
                 PairEnds::Unix(Box::new(BoundSocket::restore(site, socket)?), other.clone())
             }
             PairAddresses::Inet(local, _) if sockopt::socket_type(&socket) != Ok(SocketType::DGRAM) => {
-                return Err(OpenError::step(local.to_string(), "continue its socket")(Errno::NOTSOCK));
+                return Err(OpenError::step(local.to_string(), "restore its socket")(Errno::NOTSOCK));
             }
             PairAddresses::Inet(_, remote) => PairEnds::Inet(Arc::new(socket), *remote),
         };

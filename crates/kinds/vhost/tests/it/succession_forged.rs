@@ -97,7 +97,7 @@ fn a_forged_state_is_refused_with_the_wrong_part() {
             more[1] = u64::MAX.into();
             regions.push(more);
         }),
-        ("continue its socket", &|_, fds| fds[0] = eventfd()),
+        ("restore its socket", &|_, fds| fds[0] = eventfd()),
         ("no UNIX stream socket", &|_, fds| fds[1] = eventfd()),
         ("not in memory", &|_, fds| fds[2] = eventfd()),
         ("no eventfd", &|_, fds| fds[3] = file()),

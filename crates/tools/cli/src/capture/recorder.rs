@@ -296,6 +296,6 @@ fn cannot_write(files: &OutputFiles, error: &io::Error) -> CliError {
     if error.kind() == io::ErrorKind::BrokenPipe {
         return CliError::output(error);
     }
-    let what = format!("cannot write {}: {error}; what follows is not captured", files.current().display());
+    let what = format!("cannot write {}: {error}; later frames are not captured", files.current().display());
     CliError::failed(what, "make room, or name another file with -w")
 }
