@@ -1,10 +1,10 @@
-//! Sections that all manual pages of commands have.
+//! Sections common to all pages of commands.
 
 use super::roff::section;
 
 const ENVIRONMENT: &str = "
-  NETVALE_RUN_DIR   the folder of the daemon's sockets
-  XDG_RUNTIME_DIR   an ordinary user's daemon has its sockets in the folder netvale below it
+  NETVALE_RUN_DIR   folder of the daemon's sockets
+  XDG_RUNTIME_DIR   parent folder of an ordinary user's netvale folder, with the sockets of their own daemon
 ";
 
 const FILES: &str = "
@@ -14,12 +14,12 @@ const FILES: &str = "
   /usr/share/doc/netvale/reference/        the reference
 ";
 
-/// Returns the last sections of a command's page.
+/// Returns the sections at the end of a command's page.
 pub fn sections(name: &str) -> String {
     section("ENVIRONMENT", ENVIRONMENT) + &files() + &section("SEE ALSO", see_also(name))
 }
 
-/// Returns the section FILES.
+/// Lists the files of the system.
 pub fn files() -> String {
     section("FILES", FILES)
 }

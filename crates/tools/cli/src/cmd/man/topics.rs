@@ -1,4 +1,4 @@
-//! Manual pages of topics: netvale.toml(5) and netvale(7).
+//! Pages of topics rather than commands: netvale.toml(5) and netvale(7).
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ fn title(name: &str, number: u8, about: &str) -> String {
     format!(".TH {} {number} \"\" \"netvale {version}\"\n{name_section}", name.to_uppercase())
 }
 
-/// A key or an option: its name and meaning.
+/// Formats a key or an option: its name, type, meaning and default.
 fn entry(name: &str, shape: &str, doc: &str, default: &str) -> String {
     let default = if default.is_empty() { String::new() } else { format!(" Default: {default}.") };
     let name = escaped(name);
@@ -22,7 +22,7 @@ fn entry(name: &str, shape: &str, doc: &str, default: &str) -> String {
     format!(".TP\n\\fB{name}\\fR ({})\n{text}\n", escaped(shape))
 }
 
-/// The configuration file, from the tables of settings and options.
+/// Returns the page of the configuration file, made from the tables of settings and options.
 pub fn configuration() -> String {
     let mut text = title("netvale.toml", 5, "configuration of the netvale daemon");
     text += &section("DESCRIPTION", DESCRIPTION);
@@ -32,9 +32,9 @@ pub fn configuration() -> String {
             text += &entry(setting.name, &setting.shape.to_string(), setting.doc(), &setting.default());
         }
     }
-    text += ".SH \"[[port]]\"\nA port that the daemon attaches when it starts, as netvale\\-attach(1) does.\n";
+    text += ".SH \"[[port]]\"\nA port that the daemon attaches at its start, as netvale\\-attach(1) does.\n";
     text += &entry("switch", "a text", "The switch, such as vale0.", "");
-    text += &entry("port", "a text", "What to attach, such as tap:nv0.", "");
+    text += &entry("port", "a text", "The port to attach, such as tap:nv0.", "");
     for option in OPTIONS {
         text += &entry(option.key, &option.shape.to_string(), option.doc(), option.default);
     }
@@ -44,16 +44,16 @@ pub fn configuration() -> String {
 }
 
 const DESCRIPTION: &str = "\
-The file is in TOML. Every key is optional; options of netvale-up(1) override the file. An unknown key is an
-error, and the message gives its line. 'systemctl reload netvale', SIGHUP and netvale-apply(1) apply the file to
-a running daemon, as a whole or not at all. 'netvale up --schema' prints the file's JSON Schema.
+The file is in TOML. All keys are optional; options of netvale-up(1) override them. An unknown key is an error
+that names its line. 'systemctl reload netvale', a SIGHUP, or netvale-apply(1) make a running daemon match the
+file, completely or not at all. 'netvale up --schema' prints a JSON Schema of the file.
 ";
 
 const TABLES: [(&str, &str); 4] = [
-    ("", "These keys are before the first table."),
-    ("[sockets]", "Owner, group and mode of the sockets that the daemon creates itself."),
+    ("", "Before the first table."),
+    ("[sockets]", "Who may connect to the sockets that the daemon makes itself."),
     ("[switch]", "Settings of all switches."),
-    ("[quota]", "Limits of each user except root and the daemon's own user."),
+    ("[quota]", "Limits for each user, except root and the daemon's own user."),
 ];
 
 const EXAMPLE: &str = r#"
@@ -69,7 +69,7 @@ const EXAMPLE: &str = r#"
   mtu = 9000
 "#;
 
-/// Overview of netvale and its terms.
+/// Returns the page with an overview of netvale and its terms.
 pub fn overview() -> String {
     let mut text = title("netvale", 7, "virtual switches and packet I/O of netmap, in user space");
     text += &section("DESCRIPTION", OVERVIEW);
@@ -80,33 +80,33 @@ pub fn overview() -> String {
 }
 
 const OVERVIEW: &str = "\
-The daemon, netvale-up(1), has virtual switches. Programs, containers, virtual machines, network interfaces and
-other hosts are connected to their ports. A frame is copied once, straight into the receiver's buffers.
+One daemon, netvale-up(1), has switches. Programs, containers, virtual machines, network interfaces and other
+hosts are ports on them. A frame is copied once, straight into its receiver's buffers.
 
-A switch learns the port of each address, as a bridge does. A program's port consists of rings in shared memory,
-with netmap's layout; netvale-run(1) runs unmodified programs for netmap and libpcap on ports.
+A switch learns which addresses are behind which port, as a bridge does. A port is a set of rings of slots in
+shared memory, as in netmap; netvale-run(1) runs unmodified netmap and libpcap programs on them.
 
-The packaged daemon runs as the user netvale, and serves root and the members of the group netvale. Any user can
-run a daemon of their own, which that user's commands then use.
+The daemon of the packages runs as the user netvale, and serves root and the members of the group netvale. Any
+user can have a daemon of their own. Commands use the user's own daemon if there is one.
 ";
 
 const NAMES: &str = "
   vale0               a switch
   vale0:web           a port on it; programs open it by this name
   vale0:web-1         one of its rings
-  vale0:web/rt        a monitor: copies of frames that it receives (r) and sends (t)
+  vale0:web/rt        a copy of what it receives (r) and sends (t)
   vale0:web{1, }1     the two ends of a pipe
   netmap:eth0         a network interface
-  netmap:eth0^        its host rings, which lead to the host's network stack
+  netmap:eth0^        its host rings: the system's own network stack
 
-netvale-attach(1) lists the kinds of ports by the prefix before the colon, such as netmap: and vhost:.
+netvale-attach(1) lists the kinds of ports by the prefix of their names, such as netmap: and vhost:.
 ";
 
 const EXAMPLES: &str = "
-  netvale attach vale0 tap:nv0             connect the host to the switch
+  netvale attach vale0 tap:nv0             connects the host to the switch
   netvale attach vale0 vhost:/run/netvale/vm1.sock
   qemu-system-x86_64 ... $(netvale vm vale0:vm1)
-  netvale list                             list switches and ports
-  netvale trace vale0 --drops              print why frames are dropped
+  netvale list                             lists switches and ports
+  netvale trace vale0 --drops              why frames are dropped
   netvale run -- tcpdump -ni vale0:vm1/rt
 ";
