@@ -111,7 +111,7 @@ fn shown_done_and_written_down() {
     let dry = stdout(&apply(&d, &file, &["--diff"]));
     assert_eq!(
         dry,
-        lines.to_owned() + "1 attached, 1 attached again, 1 changed; 0 ports not touched; nothing was done\n"
+        lines.to_owned() + "1 attached, 1 attached again, 1 changed; 0 ports not touched; nothing was changed\n"
     );
     assert_eq!(d.ports(), ["vale0:web"]);
     assert_eq!(
