@@ -115,8 +115,8 @@ dumps() {
     ok "interfaces with their filter and statistics"
     lines
     refuses "an expression that is none" 2 'syntax error' dump vale0:mine/t -w "$work/x" -f 'foo bar'
-    refuses "several ports in pcap" 2 'pcap has no place' dump vale0:mine/t vale0:root/r -w "$work/x.pcap"
-    refuses "a ring that never turns" 2 'does not say when' dump vale0:mine/t -w "$work/x.pcapng" -b files:3
+    refuses "several ports in pcap" 2 'takes only one port' dump vale0:mine/t vale0:root/r -w "$work/x.pcap"
+    refuses "a ring that never turns" 2 'sets no limit' dump vale0:mine/t -w "$work/x.pcapng" -b files:3
     refuses "a ring on standard output" 2 'several files' dump vale0:mine/t -w - -b packets:3
     refuses "a condition that is none" 2 'duration:SECONDS' dump vale0:mine/t -w "$work/x" -a size:3
 }
@@ -127,7 +127,7 @@ lines() {
     nv dump vale0:mine vale0:root -f 'udp dst port 53' -c 20 >"$work/lines" 2>"$work/lines.err"
     [ "$(grep -Ec "$line" "$work/lines")" = 20 ] && [ "$(wc -l <"$work/lines")" = 20 ] ||
         fail "lines of text" "$(cat "$work/lines" "$work/lines.err")"
-    grep -q 'vale0:mine/rt is captured' "$work/lines.err" && grep -q '^20 frames' "$work/lines.err" ||
+    grep -q 'capturing vale0:mine/rt' "$work/lines.err" && grep -q '^20 frames' "$work/lines.err" ||
         fail "what is captured, and how many" "$(cat "$work/lines.err")"
     nv attach vale0 null:sink >/dev/null
     nv dump vale0:sink -c 5 >"$work/lines" 2>"$work/lines.err"

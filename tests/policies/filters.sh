@@ -352,8 +352,8 @@ refused() {
         fail "programs are verified" "$(cat "$work/asked")"
     ok "programs over the control socket: $(cat "$work/asked")"
     refuses "what is no expression is refused" 2 "can't parse" filter vale0:p in drop 'udp prot 53'
-    refuses "a rule that there is not" 2 "no rule" filter vale0:p in delete 1
-    refuses "a place that there is not" 2 "no rule" filter vale0:p in drop arp --before 3
+    refuses "a rule that there is not" 2 "invalid rule" filter vale0:p in delete 1
+    refuses "a place that there is not" 2 "invalid rule" filter vale0:p in drop arp --before 3
     refuses "a port that there is not" 4 "vale0:nobody" filter vale0:nobody in drop arp
     arrive p "$work/sent.pcap" "after all that, all frames arrive"
 }

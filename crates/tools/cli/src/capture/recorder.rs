@@ -299,5 +299,5 @@ fn cannot_write(files: &OutputFiles, error: &io::Error) -> CliError {
         return CliError::output(error);
     }
     let what = format!("cannot write {}: {error}; later frames are not captured", files.current().display());
-    CliError::failed(what, "free disk space, or name another file with -w")
+    CliError::failed(what, "make room on the disk, or name another file with -w")
 }

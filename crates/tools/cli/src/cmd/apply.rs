@@ -94,10 +94,9 @@ pub fn run(args: &ApplyArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
 /// Returns the given file, or that of the system's daemon.
 fn file<'a>(args: &'a ApplyArgs, ctx: &CliContext) -> Result<&'a Path, CliError> {
     let own = (ctx.dir() == Path::new(SYSTEM_RUN_DIR)).then_some(Path::new(SYSTEM_FILE));
-    args.file
-        .as_deref()
-        .or(own)
-        .ok_or_else(|| CliError::usage("no file given, and this is not the system's daemon", "netvale apply FILE.toml"))
+    args.file.as_deref().or(own).ok_or_else(|| {
+        CliError::usage("no file is given, and this is not the system's daemon", "netvale apply FILE.toml")
+    })
 }
 
 /// Reads the file once. Returns its name for messages, and its text.
