@@ -165,7 +165,7 @@ upgrade_command() {
     often
     in_traffic "netvale upgrade" 0 netvale upgrade
     is_new "$before" || fail "netvale upgrade has not replaced the daemon: $(cat /tmp/during)"
-    grep "process $(pid_of) goes on in place of process $before" /tmp/during >/dev/null || fail "netvale upgrade says: $(cat /tmp/during)"
+    grep "process $(pid_of) continues in place of process $before" /tmp/during >/dev/null || fail "netvale upgrade says: $(cat /tmp/during)"
     before=$(pid_of)
     cp /usr/bin/netvale /usr/local/bin/another
     refused "netvale.service starts /usr/bin/netvale, not /usr/local/bin/another" netvale upgrade --exec /usr/local/bin/another

@@ -42,7 +42,7 @@ for option in "--allow-dir /" --config=/tmp/x.toml "--socket-mode 0666" "--allow
     lies "$name" up $option
     upgrade_of "$name"
     [ ! -e "$work/words" ] || fail "a successor is not started with $option" "$(words)"
-    grep -q "is another user's word" "$work/said" || fail "why $option is not believed" "$(cat "$work/said")"
+    grep -q "is set by another user's process" "$work/said" || fail "why $option is not believed" "$(cat "$work/said")"
 done
 ok "what a process of another user says gives its successor nothing"
 

@@ -18,7 +18,7 @@ samples() {
     background in_space watch "$NETVALE" --run-dir "$run_dir" sflow --target "$COLLECTOR" --target "$COLLECTOR:6344" --sampling 10 --polling 1 "$@" \
         >"$work/sflow.log" 2>&1
     agent=$!
-    wait_for "the agent runs" 10 grep -q "samples are sent as agent $COLLECTOR" "$work/sflow.log"
+    wait_for "the agent runs" 10 grep -q "sending samples as agent $COLLECTOR" "$work/sflow.log"
 }
 
 # What arrives at the second target, as tshark reads it.
@@ -166,7 +166,7 @@ strangers() {
     chmod 666 "$run_dir/control.sock"
     background in_space watch "${as_user[@]}" "$NETVALE" --run-dir "$run_dir" sflow --target "$COLLECTOR:6344" \
         --sampling 1 --polling 1 --sub-agent 7 >"$work/theirs.log" 2>&1
-    wait_for "a stranger's agent runs" 10 grep -q "samples are sent" "$work/theirs.log"
+    wait_for "a stranger's agent runs" 10 grep -q "sending samples" "$work/theirs.log"
     in_space s4 ping -q -c 20 -i 0.1 -W 1 10.1.0.5 >/dev/null
     end_of "$!" || true
     # What is written after them was sent after them.

@@ -109,7 +109,7 @@ refuses "no filter" 2 'syntax error' trace vale0:s1 'icmp and and'
 # What comes later: a switch, a port on one, a port that comes back; without a frame that is missed.
 trace switch vale4
 trace port vale4:late
-grep -q 'nothing yet' "$work/switch.err" || fail "a switch that is not there" "$(cat "$work/switch.err")"
+grep -q 'does not exist yet' "$work/switch.err" || fail "a switch that is not there" "$(cat "$work/switch.err")"
 trace whole vale0
 nv detach vale0 s1 >/dev/null
 wait_for "the port goes" 20 grep -q 'vale0:s1 is gone' "$work/all.err"

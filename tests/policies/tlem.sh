@@ -69,7 +69,7 @@ answered=$(in_space s1 ping -q -c 400 -i 0.004 -W 1 10.1.0.2 | sed -n 's/.* \([0
 jq -en "($answered - 280 | fabs) <= 28" >/dev/null || fail "of 400 answers 30 % are lost" "$answered came"
 ok "of 400 answers 30 % are lost: $answered came"
 parted
-grep -q "^vale1:right -> vale0:left: [0-9]* frames lost as asked for" "$work/tlem" ||
+grep -q "^vale1:right -> vale0:left: [0-9]* frames lost as configured" "$work/tlem" ||
     fail "tlem counts what it lost" "$(cat "$work/tlem")"
 ok "tlem counts what it lost"
 

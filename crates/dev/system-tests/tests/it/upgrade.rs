@@ -272,6 +272,6 @@ fn a_program_that_is_none() {
     let d = Up::start(&[]);
     let pid = d.pid();
     let output = d.command(["upgrade", "--exec", "/bin/false"]).output().expect("it runs");
-    assert!(!output.status.success() && stderr(&output).contains("the running one goes on"), "{}", stderr(&output));
+    assert!(!output.status.success() && stderr(&output).contains("the running one continues"), "{}", stderr(&output));
     assert_eq!(d.pid(), pid);
 }

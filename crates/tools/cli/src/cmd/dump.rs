@@ -108,10 +108,7 @@ fn plan(args: &DumpArgs) -> Result<CapturePlan, CliError> {
         args.autostop.iter().copied().chain(seconds).chain(args.count.map(CaptureCondition::Packets)).collect();
     let format = format(args);
     if args.file.is_some() && args.ports.len() > 1 && format == netvale_pcapport::PcapFormat::Pcap {
-        return Err(CliError::usage(
-            "a pcap file takes only one port",
-            "add --format pcapng, or name a file *.pcapng",
-        ));
+        return Err(CliError::usage("a pcap file takes only one port", "add --format pcapng, or name a file *.pcapng"));
     }
     Ok(CapturePlan {
         format,
@@ -131,10 +128,7 @@ fn files(args: &DumpArgs, file: &Path) -> Result<OutputFiles, CliError> {
     }
     let wrong = |what: &str, next: &str| Err(CliError::usage(what.to_owned(), next.to_owned()));
     if (next.duration, next.bytes, next.packets) == (None, None, None) {
-        return wrong(
-            "-b files: alone sets no limit for a file",
-            "add -b filesize:1000, duration:60 or packets:1000",
-        );
+        return wrong("-b files: alone sets no limit for a file", "add -b filesize:1000, duration:60 or packets:1000");
     }
     let files = OutputFiles::ring(file, next.files);
     match files.is_stdout() || file.file_name().is_none() {

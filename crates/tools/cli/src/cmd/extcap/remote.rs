@@ -75,10 +75,7 @@ impl SshOptions {
     /// The host or the port is missing in both.
     pub fn with(&self, place: &RemotePlace) -> Result<RemoteCapture, CliError> {
         let missing = |what: &str| {
-            CliError::usage(
-                format!("no {what} given"),
-                "give --remote-host and --remote-interface, or ssh://HOST/PORT",
-            )
+            CliError::usage(format!("no {what} given"), "give --remote-host and --remote-interface, or ssh://HOST/PORT")
         };
         let either = |first: &Option<String>, second: &Option<String>| {
             first.clone().or_else(|| second.clone()).filter(|text| !text.is_empty())
