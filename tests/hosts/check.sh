@@ -155,7 +155,7 @@ done
 refuses_in k "another network namespace is named" 1 'another network namespace' "$NETVALE" --run-dir "$work/a/run" \
     vtep check vale0:four
 refuses_in a "IPv6 from IPv4" 2 'vtep list' "$NETVALE" --run-dir "$work/a/run" vtep check vale0:four fd99::3
-refuses_in a "a tunnel without endpoints" 1 'knows no other endpoint' "$NETVALE" --run-dir "$work/a/run" vtep check \
+refuses_in a "a tunnel without endpoints" 1 'has no endpoint' "$NETVALE" --run-dir "$work/a/run" vtep check \
     vale0:six
 refuses_in a "a port that is none" 4 'no port' "$NETVALE" --run-dir "$work/a/run" vtep check vale0:none
 finish

@@ -52,7 +52,7 @@ mod tests {
     fn a_taken_name_is_reported_as_such() {
         let of = |source| failed(NetnsError::Move { place: "/run/netns/web".into(), name: "eth0".into(), source });
         let taken = of(Errno::EXIST);
-        assert!(taken.to_string().contains("an interface of that name is there already"), "{taken}");
+        assert!(taken.to_string().contains("an interface of that name already exists there"), "{taken}");
         assert!(taken.next().contains("choose another name"), "{}", taken.next());
         assert!(of(Errno::PERM).next().contains("name a path"));
     }
