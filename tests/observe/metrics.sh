@@ -277,7 +277,7 @@ comes_and_goes() {
     wait_for "Prometheus sees that it is gone" 10 true_of 'up{job="netvale"} == 0'
     start_daemon --rt-priority 10
     wait_for "Prometheus sees that it is back" 10 true_of 'up{job="netvale"} == 1'
-    [ "$(grep -c "no figures" "$work/metrics.log")" = 1 ] || fail "that is said once" "$(cat "$work/metrics.log")"
+    [ "$(grep -c "no counters" "$work/metrics.log")" = 1 ] || fail "that is said once" "$(cat "$work/metrics.log")"
     ok "a daemon that goes and comes"
     kill -STOP "$daemon"
     wait_for "nor if it does not answer" 20 unavailable

@@ -91,7 +91,7 @@ def look(browser, name):
     check(f"{name}: who sends nothing is not timed", "How long frames take" not in browser.run("document.getElementById('details').textContent"))
     press(browser, '.ports tr[data-port="vale0:tx"]')
     timed = browser.until(f"{name}: frames that are timed", "document.querySelectorAll('.histogram .share').length > 0 && document.getElementById('details').textContent")
-    check(f"{name}: and what they take", "99 % within" in timed and "frames timed lately" in timed, timed)
+    check(f"{name}: and what they take", "99 % within" in timed and "frames timed recently" in timed, timed)
     shares = browser.run("[...document.querySelectorAll('.histogram .share')].map((bar) => parseFloat(bar.style.width)).reduce((a, b) => a + b)")
     check(f"{name}: parts are parts of all", 99 < shares < 101, shares)
     picture(browser, f"{name}-latency")

@@ -61,7 +61,7 @@ strangers() {
         ! grep -qi '^access-control' "$work/head" || fail "$file is for no other page" "$(cat "$work/head")"
     done
     ok "each answer has its policy, and none is for other pages"
-    refuses "a token that everybody can read" 1 'everybody on this host can read' web --token-file "$work/open" \
+    refuses "a token that everybody can read" 1 'other users of this host can read' web --token-file "$work/open" \
         --listen tcp:127.0.0.1:1
     ! grep -q "$token" "$work/web.log" || fail "the token is in no log" "$(cat "$work/web.log")"
 }
