@@ -150,7 +150,7 @@ fn every_kind_is_tried() {
 #[test]
 fn taps_and_interfaces_work_with_the_units_capabilities() {
     if !rustix::process::geteuid().is_root() {
-        netvale_harness::skip("only root becomes another user");
+        netvale_harness::skip("only root can become another user");
         return;
     }
     if !inside(&["--net"]).unwrap_or_else(|why| panic!("{why}")) {

@@ -21,7 +21,7 @@ const OTHER: u32 = 70_301;
 fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
-        netvale_harness::skip("only root becomes another user");
+        netvale_harness::skip("only root can become another user");
     }
     is_root
 }
