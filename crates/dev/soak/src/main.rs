@@ -8,8 +8,8 @@
 //! | [`pairs`], [`ends`], [`frames`] | the exchange of frames, and its counts |
 //! | [`roles`] | attackers, each in a process of its own |
 //! | [`acts`], [`users`] | actions on the daemon itself, and by users over its own sockets |
-//! | [`machine`], [`shares`], [`waits`] | bystanders' losses through attacks, less the machine's part |
 //! | [`machine`], [`shares`], [`waits`] | what attacks cost bystanders, without the machine's part |
+//! | [`health`] | descriptors, threads, memory, files |
 //! | [`soak`], [`bystanders`] | the sequence of a run |
 //! | [`stalls`] | the daemons' threads while a bystander waits |
 //! | [`report`] | the findings |
