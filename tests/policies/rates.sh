@@ -265,7 +265,7 @@ words() {
     for policy in rate_in rate_out pps_in pps_out burst_in queue_out; do
         refuses "$policy 0 is refused" 2 "$policy" port set vale0:s1 "$policy" 0
     done
-    refuses "a rate that is none is refused" 2 "rate_in is .fast.*|rate above 0 such as" port set vale0:s1 rate_in fast
+    refuses "a rate that is none is refused" 2 "invalid rate_in .fast.*|rate above 0 such as" port set vale0:s1 rate_in fast
     refuses "so are more than 64 bits" 2 "rate_in" port set vale0:s1 rate_in 100000000000gbit
     refuses "and a negative rate" 2 "rate_in" port set vale0:s1 rate_in -- -5mbit
     set_policies s1 rate_in 1000000000gbit burst_in 1gb
