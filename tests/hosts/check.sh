@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# `netvale vtep check`: what it says of other hosts' endpoints, each host a network namespace, over IPv4 and IPv6.
+# `netvale vtep check`: what it reports about the endpoints of other hosts. Each host is a network namespace; over IPv4
+# and IPv6.
 #
-# Host a asks. On its network are k with the kernel's VXLAN device, b with netvale (as an ordinary user), n where
-# nothing listens, q that answers no echo requests, s behind a switch that silently drops long packets, and a router,
-# which has a way to host h for short packets and says so, and refuses others.
+# The command runs on host a. Also on its network: k with the kernel's VXLAN device, b with netvale (as an ordinary
+# user), n where nothing listens, q that answers no echo requests, s behind a switch that silently drops long packets,
+# and a router with a route to host h that takes only short packets (it reports this) and rejects everything else.
 # measures: no
 # shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "$0")/lib.sh"
-# kernel SPACE V4 V6: VXLAN devices of the kernel's there.
+# kernel SPACE V4 V6: creates VXLAN devices of the kernel in that namespace.
 kernel() {
     in_space "$1" ip link add vx4 type vxlan id 100 local "$2" dstport 4789 || skip "this kernel has no VXLAN devices"
     in_space "$1" ip link add vx6 type vxlan id 100 local "$3" dstport 4789
@@ -15,7 +16,8 @@ kernel() {
     in_space "$1" ip link set vx6 up
 }
 
-# behind NAME NUMBER: a host behind the router, 10.9.NUMBER.2 and fd09:NUMBER::2, to which packets of 1400 bytes pass.
+# behind NAME NUMBER: a host behind the router, with the addresses 10.9.NUMBER.2 and fd09:NUMBER::2. Packets of up to
+# 1400 bytes reach it.
 behind() {
     space "$1"
     veth "$1" u0 router "d$2" 1400
@@ -28,7 +30,7 @@ behind() {
     kernel "$1" "10.9.$2.2" "fd09:$2::2"
 }
 
-# asks CODE ARGUMENT…: `netvale vtep check` at host a ends with that code. Its output is in $work/said.
+# asks CODE ARGUMENT…: runs `netvale vtep check` on host a, which must exit with CODE. Its output is in $work/said.
 asks() {
     local wanted=$1 got=0
     shift
@@ -36,13 +38,13 @@ asks() {
     [ "$got" = "$wanted" ] || fail "vtep check $*: exit code $got, wanted $wanted" "$(cat "$work/said" "$work/errors")"
 }
 
-# says WHAT EXPRESSION
+# says WHAT EXPRESSION: the output must satisfy the jq expression.
 says() {
     jq -e "$2" "$work/said" >/dev/null || fail "$1" "not true: $2" "$(cat "$work/said")"
     ok "$1"
 }
 
-# finds WHAT CODE TUNNEL VTEP EXPRESSION: of the one VTEP's object.
+# finds WHAT CODE TUNNEL VTEP EXPRESSION: the same, for the object of the one VTEP that is checked.
 finds() {
     asks "$2" "vale0:$3" "$4" --json
     says "$1" ".vteps | length == 1 and (.[0] | .vtep == \"$4\" and ($5))"
@@ -59,7 +61,7 @@ host_six q 5
 host_six s 7 1400
 host_six router 9
 in_space router sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1
-# It is asked more often than hosts are that are told one error a second.
+# The test provokes more ICMP errors than the default limit of one a second lets through.
 in_space router sysctl -qw net.ipv4.icmp_ratelimit=0 net.ipv6.icmp.ratelimit=0
 behind h 8
 kernel k 10.99.0.3 fd99::3
@@ -106,7 +108,7 @@ four_and_six() {
     finds "$what" "$code" four "10.9.$host" "$expression"
     finds "$what, over IPv6" "$code" six "fd09:${host%.*}::${host#*.}" "$expression"
 }
-# Addresses of the network itself are fd99::N.
+# in_net WHAT CODE NUMBER EXPRESSION: for a host on a's own network, over IPv4 and IPv6 (fd99::NUMBER).
 in_net() {
     finds "$1" "$2" four "10.99.0.$3" "$4"
     finds "$1, over IPv6" "$2" six "fd99::$3" "$4"

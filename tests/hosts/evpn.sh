@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# FRR is the control plane of netvale's VXLAN ports: two hosts with netvale, `netvale evpn` and FRR, one with the
-# kernel's bridge and FRR alone. All endpoints reach each other; flood lists and addresses are as BGP says; an address
-# moves between hosts under TCP; bgpd, zebra, the daemon and the agent are killed and come back; what goes is withdrawn.
+# FRR is the control plane of netvale's VXLAN ports: two hosts with netvale, `netvale evpn` and FRR, one with only the
+# kernel's bridge and FRR. All endpoints reach each other; flood lists and addresses match BGP; an address moves between
+# hosts during a TCP connection; bgpd, zebra, the daemon and the agent are killed and restarted; what disappears is
+# withdrawn.
 # measures: yes
 # shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -16,7 +17,7 @@ network
 host a 1
 host b 2
 host c 3
-# Their kernels keep neighbours of IPv6, too.
+# The kernels keep IPv6 neighbours, too.
 for name in a b c; do six $name; done
 for name in ea eb ec m; do space "$name"; done
 
@@ -47,7 +48,7 @@ frr a 1 2 3
 frr b 2 1 3
 frr c 3 1 2
 
-# The one that moves: a bridge behind one of two hosts.
+# The station that moves: a bridge behind one of two hosts.
 m() {
     ip -n m "$@"
 }
@@ -102,7 +103,7 @@ knows_router() {
 }
 wait_for "zebra of b knows that it is one" 10 knows_router b nvb$VNI
 wait_for "c, too" 10 knows_router c br0
-# It cannot answer itself.
+# ea cannot answer itself now.
 ip -n ea link set dev ea down
 ip -n eb neigh flush dev eb
 ping_from eb fd07::1 >"$work/ping" && fail "ea is down" "$(cat "$work/ping")"
@@ -123,14 +124,14 @@ ok "sticky addresses are announced as such"
 
 # --- an address that moves
 
-# sequence HOST: how often bgpd says that the address has moved.
+# sequence HOST: the number of moves that bgpd counts for the address.
 sequence() {
     vty "$1" zebra "show evpn mac vni $VNI mac $M_MAC" |
         sed -n 's/.*Local Seq: \([0-9]*\) Remote Seq: \([0-9]*\).*/\1 \2/p' | tr ' ' '\n' | sort -n | tail -n 1
 }
 
-# moves TO FROM: behind the other host. The link to the one before stays up: where it goes down, the address is withdrawn
-# before it is announced elsewhere, and nothing has moved.
+# moves TO FROM: moves the station behind the other host. The link to the old host stays up: if it went down, the
+# address would be withdrawn before the new host announces it, and FRR would see no move.
 moves() {
     m link set dev "$2" nomaster
     m link set dev "$1" master m0 up
@@ -196,7 +197,7 @@ steady ea 192.168.7.2 "the agent of b is killed" agent_restarts
 expect "pings lost" "$lost" -eq 0
 has a "$B_MAC" 2 || fail "nothing was withdrawn"
 
-# The daemon: its TAPs end with it and are made again.
+# The daemon is killed: its TAPs disappear with it and are created again.
 background bridge -n b monitor fdb >"$work/monitor"
 monitor=$!
 killed "${daemons[a]}"

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Tunnels: two hosts and a third one, joined by VXLAN, with static remotes; the judges are the kernel's VXLAN device
-# with a bridge, tcpdump, ping, iperf3, and raw datagrams.
+# Tunnels: two hosts and a third one, joined by VXLAN with static remotes. The judges are the kernel's VXLAN device with
+# a bridge, tcpdump, ping, iperf3, and raw datagrams.
 #
 # Each host is a network namespace with addresses on a common network of veths; a station is a namespace behind a host's
-# switch or bridge. Host a and host b have netvale (b as an ordinary user), host k the kernel's. They reach each other
-# both ways, over IPv4 and IPv6; long frames are told of or sent in fragments; several VNIs share a UDP port; datagrams
-# that are none, of unknown VNIs and from unknown hosts are dropped by name; the network between hosts goes and comes;
-# two ways make no loop; an upgrade loses no connection.
+# switch or bridge. Hosts a and b have netvale (b as an ordinary user), host k the kernel's device. All reach each other
+# in both directions, over IPv4 and IPv6; frames that are too long cause an ICMP error or are fragmented; several VNIs
+# share a UDP port; invalid datagrams and those of unknown VNIs or from unknown hosts are dropped with their reason; the
+# network between the hosts goes down and up; two tunnels in parallel make no loop; an upgrade loses no connection.
 # measures: yes
 # shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "$0")/lib.sh"
 need tcpdump iperf3 ping
 
-# behind HOST NAME ADDRESS: a station at the host's switch.
+# behind HOST NAME ADDRESS: creates a station at the host's switch.
 behind() {
     space "$2"
     endpoint "$1" "$2" "$2"
@@ -24,7 +24,7 @@ tunnel() {
     at "$1" show "vale0:$2" --json
 }
 
-# of HOST PORT REASON: frames dropped there for it.
+# of HOST PORT REASON: the number of frames that the port dropped for the reason.
 of() {
     tunnel "$1" "$2" | jq "[.rings[].drops[\"$3\"] // 0] | add"
 }
@@ -41,7 +41,7 @@ host_six a 1
 host_six b 2
 host_six k 3
 host_daemon a
-# An ordinary user's daemon: it may do nothing in the host's namespace but use its network.
+# An ordinary user's daemon: all it may do in the host's namespace is use its network.
 host_daemon b "${as_user[@]}"
 in_space k ip link add bri type bridge
 in_space k ip link set bri up
@@ -52,7 +52,7 @@ for far in 10.99.0.1 10.99.0.2; do in_space k bridge fdb append 00:00:00:00:00:0
 at a attach vale0 vxlan:100,local=10.99.0.1,remote=10.99.0.2 >/dev/null
 "${as_user[@]}" "$NETVALE" --run-dir "$work/b/run" attach vale0 vxlan:100,local=10.99.0.2,remote=10.99.0.1 >/dev/null
 behind a sa 192.168.7.1
-# The ordinary user cannot take a TAP in another namespace: root, who may open the socket, brings one.
+# The ordinary user cannot open a TAP in another namespace: root, who may use the daemon's socket, passes one in.
 behind b sb 192.168.7.2
 space sk
 veth k sk sk sk
@@ -79,7 +79,7 @@ tunnel a vxlan100 | jq -e '.vxlan.mtu == 1450 and ([.vxlan.remotes[] | select(.i
     fail "each VTEP has its counters" "$(tunnel a vxlan100)"
 ok "the table, and counters by VTEP"
 
-# What the kernel says of the packets: each is one of VXLAN, with a right checksum.
+# What tcpdump reports about the packets: each is VXLAN with a correct checksum.
 background in_space k tcpdump -lnvi u0 -c 20 udp dst port 4789 and src host 10.99.0.1 >"$work/dump" 2>"$work/dump.err"
 wait_for "tcpdump listens" 10 grep -q listening "$work/dump.err"
 in_space sa ping -c 20 -i 0.02 192.168.7.3 >/dev/null
@@ -88,7 +88,7 @@ wait_for "tcpdump has seen them" 10 grep -q "20 packets captured" "$work/dump.er
     fail "tcpdump takes them for VXLAN" "$(cat "$work/dump")"
 ok "tcpdump decodes them"
 
-# TCP, both ways, with each kind of far end: at least a part of what any machine can do.
+# TCP in both directions, with each kind of far end, at a rate that any machine reaches.
 tcp() {
     local from=$1 to=$2 far=$3
     background in_space "$from" iperf3 -s -1 --forceflush >"$work/iperf" 2>&1
@@ -102,7 +102,7 @@ tcp sk sa 192.168.7.3
 tcp sa sk 192.168.7.1
 ok "TCP between netvale's ends, and to and from the kernel's"
 
-# Long packets: their sender is told, and sends shorter ones.
+# Packets that are too long: their sender gets an ICMP error and sends shorter ones.
 in_space sa ip link set sa mtu 1500
 in_space sb ip link set sb mtu 1500
 ! in_space sa ping -c 1 -W 1 -M "do" -s 1472 192.168.7.2 >"$work/ping" 2>&1 ||
@@ -110,7 +110,7 @@ in_space sb ip link set sb mtu 1500
 wait_for "its sender is told" 5 dropped a vxlan100 too-long 1
 in_space sa ip route get 192.168.7.2 | grep -q "mtu 1450" ||
     fail "the sender has learned the MTU" "$(in_space sa ip route get 192.168.7.2)"
-# The answer is as long, and its sender is told in turn.
+# The echo reply is as long, and its sender gets an error in turn.
 wait_for "it sends fragments then" 10 in_space sa ping -c 1 -W 1 -s 1472 192.168.7.2
 tcp sb sa 192.168.7.2
 ok "senders of packets that do not fit are told, and reach the other end"
@@ -125,7 +125,7 @@ ok "with fragments, and without checksums, packets of 1500 bytes pass"
 for n in 1 2; do ip -n wire link set "w$n" mtu 9000; done
 for host in a b; do ip -n $host link set u0 mtu 9000; done
 
-# Over IPv6, on a network with jumbo frames; and another VNI on the same address and port.
+# Over IPv6, on a network with jumbo frames; and another VNI at the same address and port.
 at a attach vale6 vxlan:6,local=fd99::1,remote=fd99::2 >/dev/null
 at b attach vale6 vxlan:6,local=fd99::2,remote=fd99::1 >/dev/null
 at a attach vale6 vxlan:7,local=10.99.0.1,remote=10.99.0.2 --isolated on >/dev/null
@@ -144,7 +144,7 @@ in_space k ip link add vx type vxlan id 100 local 10.99.0.3 dstport 4789
 in_space k ip link set vx up
 ok "what cannot be is refused by name"
 
-# Datagrams that are none of VXLAN, of unknown VNIs, short and empty ones.
+# Datagrams that are not VXLAN, of unknown VNIs, short and empty ones.
 in_space k ip link del vx
 in_space k /usr/bin/python3 - <<'PYTHON'
 import socket
@@ -158,7 +158,7 @@ datagrams += [bytes.fromhex("0800000000999900") + frame, header + frame]
 for datagram in datagrams * 10:
     out.sendto(datagram, ("10.99.0.1", 4789))
 PYTHON
-# Counted where they were read: at any tunnel of the UDP port.
+# The frames are counted at the tunnel that read them: any tunnel of the UDP port.
 both() {
     local other
     other=$(at a show vale6:vxlan7 --json | jq "[.rings[].drops[\"$1\"] // 0] | add")
@@ -169,7 +169,7 @@ wait_for "so are those without a frame" 5 both runt 20
 wait_for "so are those of an unknown VNI" 5 both unknown-vni 10
 ok "datagrams that are wrong are dropped by name"
 
-# The network between hosts goes, and comes again.
+# The network between the hosts goes down and comes back.
 in_space a ip link set u0 down
 goes_nowhere() {
     reaches sa 192.168.7.2 || true
@@ -182,11 +182,11 @@ wait_for "the other host is reached again" 20 reaches sa 192.168.7.2
 wait_for "over IPv6, too" 20 in_space ja ping -c 1 -W 1 192.168.8.2
 ok "a network that goes and comes again leaves nothing to be done"
 
-# A second way between the same switches is no loop if both are isolated.
+# A second tunnel between the same switches makes no loop if both are isolated.
 for on in a b; do at $on port set vale0:vxlan100 isolated on >/dev/null; done
 at a attach vale0 vxlan:200,local=10.99.0.1,remote=10.99.0.2 --isolated on >/dev/null
 at b attach vale0 vxlan:200,local=10.99.0.2,remote=10.99.0.1 --isolated on >/dev/null
-# Frames that have come out of all tunnels.
+# The number of frames that have come out of all tunnels.
 came() {
     local on port sum=0
     for on in a b; do
@@ -209,7 +209,7 @@ for on in a b; do
 done
 ok "two ways between the same switches are no loop where both are isolated"
 
-# An upgrade: a connection goes on, and what was learned is known.
+# An upgrade: a connection survives, and learned addresses are kept.
 before=$(at a vtep list vale0:vxlan100 --json | jq .addresses)
 background in_space sb iperf3 -s -1 --forceflush >"$work/iperf" 2>&1
 wait_for "iperf3 listens" 10 grep -q listening "$work/iperf"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Root's `netvale upgrade` beside a daemon of another user: what the process says of its own options gives its successor
-# neither another user, nor less of a sandbox, nor more of anything; what it wrote down as root is believed, unless
-# somebody else has put a file of theirs there.
+# Root's `netvale upgrade` with a daemon of another user: the options that the process reports about itself give its
+# successor neither another user, nor a weaker sandbox, nor any other privilege. Options that it wrote down as root are
+# used, unless somebody else has replaced the file.
 # measures: no
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -15,7 +15,8 @@ SCRIPT
 chmod 755 "$work/recorder"
 chmod 755 "$work"
 
-# lies NAME WORD…: a process of another user that is not confined, but says such words; upgrade_of NAME: root's command.
+# lies NAME WORD…: starts an unconfined process of another user that reports such options; upgrade_of NAME: root's
+# command.
 lies() {
     local folder=$work/$1
     shift
@@ -59,7 +60,7 @@ expect "its sandbox" "$(awk '/^Seccomp:/ { print $2 }' "/proc/$daemon/status")" 
 must nv attach vale0 "vhost:$work/allowed/socket"
 upgrade_of real/run
 expect "what root wrote down" "$(words)" = "--run-dir $run_dir up --workers 2 --allow-dir $work/allowed --user 65534 --take-over "
-# The folder is the other user's, who can put another file there.
+# The folder belongs to the other user, who can replace the file.
 "${as_user[@]}" rm -f "$run_dir/options"
 "${as_user[@]}" sh -c "printf 'netvale\\0up\\0--no-sandbox\\0' >$run_dir/options"
 upgrade_of real/run
