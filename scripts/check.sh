@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# check.sh: everything that judges the tree without running its tests.
+# check.sh: all checks of the tree that run no tests.
 set -uo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root" || exit 1
@@ -16,7 +16,7 @@ stage_deny() {
     "$deny" --log-level error check licenses bans sources
 }
 
-# The advisory database comes from the network; a copy from an earlier run is better than nothing.
+# The advisory database is downloaded; without a network, a copy from an earlier run is used.
 stage_advisories() {
     [ -n "$deny" ] || skip "cargo-deny is not installed (scripts/install-deps.sh check)"
     if timeout 60 "$deny" fetch db >/dev/null 2>&1; then
@@ -29,7 +29,7 @@ stage_advisories() {
     fi
 }
 
-# Instructions a frame: the release build is what is counted.
+# Instructions per frame are counted in the release build.
 stage_cost() {
     have valgrind || skip "valgrind is not installed (scripts/install-deps.sh check)"
     cargo build --quiet --release --package netvale-bench || return 1

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# fuzz-asan.sh [SECONDS]: every fuzz target under AddressSanitizer, where there is a compiler that has it.
+# fuzz-asan.sh [SECONDS]: runs every fuzz target under AddressSanitizer, if a compiler with it is installed.
 set -uo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root" || exit 1
@@ -13,5 +13,5 @@ inside() {
 seconds=${1:-60}
 (inside "$seconds")
 status=$?
-# A machine that lacks something is no failure.
+# A missing tool is no failure.
 [ "$status" = "$SKIPPED" ] || exit "$status"

@@ -1,6 +1,7 @@
 #!/bin/bash
-# packages-inside.sh: the part of packages-test.sh that runs in a Debian booted by systemd (booted.sh), as a service. Debian packages of two
-# versions are in /test, and the source tree with what was built of it in /src and /built. Ends with 0 if all is as it should be.
+# packages-inside.sh: the part of packages-test.sh that runs in a Debian booted by systemd (booted.sh), as a service.
+# Debian packages of two versions are in /test, the source tree and its build results in /src and /built. Exits with 0
+# if all tests pass.
 set -euo pipefail
 . /test/kinds.sh
 
@@ -28,7 +29,7 @@ expect() {
     [ "$found" = "$expected" ] || fail "$what: '$found', not '$expected'"
 }
 
-# refused TEXT COMMAND…: the command fails, and says so.
+# refused TEXT COMMAND…: the command must fail with that message.
 refused() {
     local text=$1
     shift
@@ -39,25 +40,25 @@ refused() {
 pid_of() { systemctl show -p MainPID --value netvale.service; }
 is_new() { [ "$(pid_of)" != "$1" ] && [ "$(pid_of)" != 0 ] && systemctl is-active -q netvale.service; }
 
-# What is started often within seconds is not started again (StartLimitBurst=); the tests do that.
+# systemd does not restart a service that was started too often within seconds (StartLimitBurst=), as these tests do.
 often() { systemctl reset-failed netvale.service 2>/dev/null || true; }
 
-# frames PORT in|out: how many frames have entered the switch there, or left it.
+# frames PORT in|out: the number of frames that have entered or left the switch there.
 frames() {
     "${as[@]}" netvale show "$1" --json | { grep -o "\"dir\":\"$2\"[^{]*\"frames\":[0-9]*" || true; } | awk -F: '{ n += $NF } END { print n + 0 }'
 }
 
-# Whose commands these are: root's.
+# The prefix of commands: they run as root.
 as=(env)
 
-# All files but those that programs write for themselves, or timers at midnight.
+# All files except those that programs write for themselves, or timers at midnight.
 files() {
     find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /var/log -o -path /var/cache \
         -o -path /var/backups -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/tmp -o -path /booted -o -path /test -o -path /src -o -path /built \
         -o -path /root -o -path /home -o -path /srv \) -prune -o -print | sort
 }
 
-# Frames from one port to another.
+# Sends frames from one port to another.
 traffic() {
     local receiver
     netvale pkt-gen -i vale0:rx -f rx -n 1000 >/tmp/rx 2>&1 &
@@ -67,16 +68,16 @@ traffic() {
     wait "$receiver" || fail "the receiver: $(cat /tmp/rx)"
 }
 
-# in_traffic WHAT REPEATED COMMAND…: the command, while numbered frames pass from one program to another, and pings from a TAP to one in another
-# namespace. None is lost, and as many as REPEATED arrive twice.
+# in_traffic WHAT REPEATED COMMAND…: runs the command while numbered frames pass from one program to another, and pings
+# from a TAP to one in another namespace. None may be lost, and at most REPEATED may arrive twice.
 in_traffic() {
     local what=$1 repeated=$2 sender receiver pings sent received lost
     shift 2
-    # A receiver that is late for want of a processor loses nothing either.
+    # Lossless, so that a receiver without processor time loses nothing either.
     netvale attach vale2 flow_to --lossless >/dev/null
     netvale pkt-gen -i vale2:flow_to -f rxseq >/tmp/flow_to 2>&1 &
     receiver=$!
-    # The port is there without it, and takes no frames then.
+    # The port exists before its program opens it, and accepts no frames until then.
     until_ok "a receiver" is_open vale2:flow_to
     netvale pkt-gen -i vale2:flow_from -f txseq -R 5000 >/tmp/flow_from 2>&1 &
     sender=$!
@@ -98,14 +99,14 @@ in_traffic() {
     received=$(sed -n 's/^Received \([0-9]*\) packets.*/\1/p' /tmp/flow_to)
     lost=$((sent - received))
     [ "$lost" -le 0 ] && [ "$lost" -ge "-$repeated" ] || fail "$what: $received of $sent frames: $(cat /tmp/flow_to)"
-    # The last ping may have been under way.
+    # The last ping may still have been under way.
     lost=$(sed -n 's/^\([0-9]*\) packets transmitted, \([0-9]*\) received.*/\1 \2/p' /tmp/flow_ping | awk '{ print $1 - $2 }')
     [ "${lost:-9}" -le 1 ] || fail "$what: $(tail -n 3 /tmp/flow_ping)"
     say "$what: $received of $sent frames, $(sed -n 's/ packets transmitted, \([0-9]*\) received.*/ pings, \1 answers/p' /tmp/flow_ping)," \
         "the longest took $(sed -n 's|^rtt [^=]*= [^/]*/[^/]*/\([0-9.]*\)/.*|\1|p' /tmp/flow_ping) ms"
 }
 
-# Whether a program has the port open.
+# Whether a program has opened the port.
 is_open() { netvale show "$1" --json | grep '"state":"open"' >/dev/null; }
 
 # Whether frames of the flow arrive.
@@ -145,7 +146,7 @@ upgrade_packages() {
     local before
     two_taps
     before=$(pid_of)
-    # dpkg leaves what was changed.
+    # dpkg keeps changed configuration files.
     echo 'workers = 2' >>/etc/netvale.toml
     in_traffic "dpkg installs another version" 0 dpkg_upgrade
     is_new "$before" || fail "the daemon was not restarted"
@@ -176,7 +177,8 @@ upgrade_command() {
     is_new "$before" || fail "the daemon was not restarted"
 }
 
-# The process that clients see is the daemon's, though systemd made the sockets: also the first client, who came before the daemon.
+# Clients find the daemon's process, although systemd created the sockets; even the first client, which connects before
+# the daemon starts.
 process() {
     local after
     for after in true "systemctl stop netvale.service"; do
@@ -216,7 +218,7 @@ kill_it() {
 
 killed() {
     netvale attach vale0 ptnet:/run/netvale/guest >/dev/null
-    # A batch of each ring.
+    # At most a batch of each ring.
     in_traffic "kill -9" 1024 kill_it
     traffic
 }
@@ -229,7 +231,7 @@ watchdog() {
     often
     systemctl restart netvale.service
     before=$(pid_of)
-    # A daemon that goes on stays.
+    # A daemon that keeps running is not restarted.
     sleep 5
     expect "the process" "$before" "$(pid_of)"
     often
@@ -283,7 +285,7 @@ cni() {
     say "the CNI plugin gives a container an interface"
 }
 
-# Companions of the daemon, as their pages say: they run under their units, and do what they are for.
+# The daemon's companions, as their pages describe them: they run under their units and do their work.
 companions() {
     local unit log
     mkdir -p /etc/systemd/system/netvale-sflow.service.d
@@ -315,7 +317,7 @@ logs() {
 }
 
 purge() {
-    # As observe.md says.
+    # As described in observe.md.
     systemctl enable --now netvale-metrics.socket >/dev/null 2>&1
     systemctl --global enable netvale.socket >/dev/null 2>&1
     deluser --quiet joe netvale
@@ -334,9 +336,9 @@ purge() {
     say "purged: nothing is left but the user"
 }
 
-# make install, without Rust and without DESTDIR: what service.md says then works.
+# make install, without Rust and without DESTDIR: then the instructions of service.md work.
 from_source() {
-    # The shell knows the one that is gone.
+    # The shell has cached the path of the removed one.
     hash -r
     /src/scripts/install.sh "" /usr/local /built >/tmp/install 2>&1 || fail "install.sh: $(cat /tmp/install)"
     ldconfig -p | grep '/usr/local/lib/libnetmap.so.0' >/dev/null || fail "the loader does not know the library"

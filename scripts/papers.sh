@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# papers.sh [ARGUMENT…]: runs the papers' experiments (netvale-bench papers), with all that they are compared with: Debian's packages,
-# newer releases of DPDK and QEMU beside the system's, a QEMU with its netmap back end, guests. What cannot be had is left out, and the
-# page says so.
+# papers.sh [ARGUMENT…]: runs the papers' experiments (netvale-bench papers) with everything that they compare: Debian's
+# packages, newer releases of DPDK and QEMU beside the system's, a QEMU with its netmap back end, guests. What is not
+# available is left out, and the page says so.
 set -uo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root" || exit 1

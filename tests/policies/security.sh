@@ -257,7 +257,7 @@ some_blocked() {
     blocked l1 || blocked l2
 }
 
-# Whether a port is blocked. If not, $free_at is the time before this query: a block has lasted no longer than since then.
+# Whether a port is blocked. If not, $free_at is the time before this query: a block has lasted at most since then.
 is_seen() {
     local now=$SECONDS
     some_blocked || { free_at=$now && return 1; }
