@@ -124,17 +124,17 @@ end_as() {
     [ -z "$out" ] || cp -a "$1/booted/out/." "$out/"
     case $result/$status in
     timeout/*)
-        echo "booted.sh: the script was over its limit of $2 s" >&2
+        echo "booted.sh: the script exceeded its time limit of $2 s" >&2
         exit 124
         ;;
     */[0-9]*) exit "$status" ;;
     none/*)
         tail -n 40 "$3" >&2
-        echo "booted.sh: systemd has not run the script" >&2
+        echo "booted.sh: systemd did not run the script" >&2
         exit 125
         ;;
     *)
-        echo "booted.sh: the script ended by SIG$status" >&2
+        echo "booted.sh: the script was ended by SIG$status" >&2
         exit 125
         ;;
     esac
@@ -155,7 +155,7 @@ while [ $# -gt 0 ]; do
     --nspawn) options+=("$2") ;;
     --console) console=$2 ;;
     --out) out=$2 ;;
-    -*) echo "booted.sh: there is no option $1 (see the head of the script)" >&2 && exit 2 ;;
+    -*) echo "booted.sh: unknown option $1 (see the first lines of the script)" >&2 && exit 2 ;;
     *) break ;;
     esac
     shift 2
@@ -163,10 +163,10 @@ done
 [ $# -ge 2 ] || { echo "usage: booted.sh [OPTION…] TREE SCRIPT [ARGUMENT…]" >&2; exit 2; }
 tree=$1 script=$2
 shift 2
-[ "$(id -u)" = 0 ] || { echo "booted.sh: booting a container takes root" >&2; exit 125; }
+[ "$(id -u)" = 0 ] || { echo "booted.sh: booting a container requires root" >&2; exit 125; }
 have systemd-nspawn || { echo "booted.sh: systemd-nspawn is not installed (scripts/install-deps.sh test-system)" >&2; exit 125; }
-[ -e "$tree/usr/lib/systemd/systemd" ] || { echo "booted.sh: there is no systemd in $tree" >&2; exit 125; }
-[ -r "$script" ] || { echo "booted.sh: there is no script $script" >&2; exit 125; }
+[ -e "$tree/usr/lib/systemd/systemd" ] || { echo "booted.sh: no systemd in $tree" >&2; exit 125; }
+[ -r "$script" ] || { echo "booted.sh: cannot read the script $script" >&2; exit 125; }
 
 name=netvale-booted-$$
 work=$(mktemp -d)

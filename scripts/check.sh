@@ -22,10 +22,10 @@ stage_advisories() {
     if timeout 60 "$deny" fetch db >/dev/null 2>&1; then
         "$deny" --log-level error check advisories
     elif compgen -G "${CARGO_HOME:-$HOME/.cargo}/advisory-dbs/*/" >/dev/null; then
-        echo "the advisory database is out of reach; using the copy from an earlier run"
+        echo "cannot download the advisory database; using the copy from an earlier run"
         "$deny" --log-level error --offline check advisories
     else
-        skip "the advisory database is out of reach (offline?)"
+        skip "cannot download the advisory database (offline?)"
     fi
 }
 

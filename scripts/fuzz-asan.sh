@@ -6,7 +6,7 @@ cd "$root" || exit 1
 
 inside() {
     have c++ || skip "no C++ compiler for libFuzzer (install g++)"
-    rustc +nightly -vV >/dev/null 2>&1 || skip "no nightly compiler, which AddressSanitizer takes (rustup toolchain install nightly)"
+    rustc +nightly -vV >/dev/null 2>&1 || skip "no nightly compiler, which AddressSanitizer requires (rustup toolchain install nightly)"
     FUZZ_ASAN=1 scripts/fuzz.sh all "$1"
 }
 

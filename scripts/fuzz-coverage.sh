@@ -37,7 +37,7 @@ summary() {
         sort
 }
 
-find_tools || skip "llvm-cov is not there (rustup component add llvm-tools)"
+find_tools || skip "llvm-cov is not installed (rustup component add llvm-tools)"
 need_rust
 fuzz_targets "${1:-all}"
 fuzz_build coverage || exit 1

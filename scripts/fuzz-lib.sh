@@ -9,7 +9,7 @@ fuzz_targets() {
         if [ "$1" = all ] || [ "$1" = "$name" ]; then targets+=("$name"); fi
     done
     if [ ${#targets[@]} = 0 ]; then
-        echo "no fuzz target is called $1; there are: $(cd "$root/fuzz/src/bin" && echo *.rs | sed 's/\.rs\b//g')" >&2
+        echo "unknown fuzz target $1; targets: $(cd "$root/fuzz/src/bin" && echo *.rs | sed 's/\.rs\b//g')" >&2
         exit 2
     fi
 }

@@ -25,7 +25,7 @@ if [ -f "$what" ]; then
 fi
 case $what in
 '' | *[!0-9]*)
-    echo "fuzz.sh: $what is neither a number of seconds nor a file" >&2
+    echo "fuzz.sh: $what: expected a number of seconds or a file" >&2
     exit 2
     ;;
 esac

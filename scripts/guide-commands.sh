@@ -55,7 +55,7 @@ list() {
 check_pages() {
     local page name found='' listed broken=0
     for page in "$@"; do
-        [ -r "$page" ] || fail "there is no page $page"
+        [ -r "$page" ] || fail "cannot read the page $page"
         listed=$(list "$page") || { grep -v '^[a-z]*|' <<<"$listed" >&2; broken=1; }
         found+=$(cut -d'|' -f1 <<<"$listed")$'\n'
     done
@@ -205,7 +205,7 @@ fi
 all=0
 [ $# -gt 0 ] || { all=1 && set -- README.md docs/guide/*.md; }
 check_pages "$@"
-[ "$(id -u)" = 0 ] || skip "booting a container takes root; the pages keep to the rules"
+[ "$(id -u)" = 0 ] || skip "booting a container requires root; the pages follow the rules"
 have systemd-nspawn && have debootstrap || skip "systemd-container and debootstrap are not installed (scripts/install-deps.sh test)"
 
 finish() {
@@ -219,7 +219,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 mount -t tmpfs -o mode=755 tmpfs "$work"
 sessions "$@" >"$work/sessions-todo"
-[ -s "$work/sessions-todo" ] || fail "nobody reads these pages there (READERS, RELEASES)"
+[ -s "$work/sessions-todo" ] || fail "no session for these pages with the given READERS and RELEASES"
 make_debs
 make_checkout "$work/checkout"
 for release in $(cut -d'|' -f2 "$work/sessions-todo" | sort -u); do make_machines "$release"; done

@@ -29,7 +29,7 @@ console() {
             expected+=$text$'\n'
         fi
     done <"$1"
-    [ -n "$command" ] || { echo "there is no command in this block" && return 1; }
+    [ -n "$command" ] || { echo "no command in this block" && return 1; }
     shown "$command" "$expected" "$2" "$3"
 }
 
@@ -56,10 +56,10 @@ said() {
     local until=$((SECONDS + $3))
     while ! grep -qF -- "$2" "$folder/log.$1"; do
         if ! kill -0 "${running[$1]}" 2>/dev/null && ! grep -qF -- "$2" "$folder/log.$1"; then
-            echo "the program of line $1 ended, and never said: $2"
+            echo "the program of line $1 ended without printing: $2"
             return 1
         fi
-        [ "$SECONDS" -lt "$until" ] || { echo "the program of line $1 never said: $2" && return 1; }
+        [ "$SECONDS" -lt "$until" ] || { echo "the program of line $1 did not print: $2" && return 1; }
         sleep 0.05
     done
 }
@@ -85,7 +85,7 @@ terminal() {
 # typed LINE NAME: types the block at the terminal of that name, where a shell of a guest reads it.
 typed() {
     local mark=guide-$1
-    [ -n "${keyboards[$2]:-}" ] || { echo "no terminal is called $2" && return 1; }
+    [ -n "${keyboards[$2]:-}" ] || { echo "unknown terminal $2" && return 1; }
     # The terminal also echoes the input, so the mark is assembled only by the guest's shell.
     { echo '(set -e'; cat "$folder/$1"; echo "); echo guide''-$1: \$?."; } >&"${keyboards[$2]}"
     said "${at[$2]}" "$mark: " "$guest_limit" && grep -qF "$mark: 0." "$folder/log.${at[$2]}"

@@ -161,7 +161,7 @@ wait_for_other_apt() {
     local lock until=$((SECONDS + apt_patience)) said=
     for lock in /var/lib/dpkg/lock-frontend /var/lib/apt/lists/lock /var/cache/apt/archives/lock; do
         while is_locked "$lock" && [ "$SECONDS" -lt "$until" ]; do
-            [ -n "$said" ] || echo "another apt is at work ($lock): waiting for it, up to $((apt_patience / 60)) minutes"
+            [ -n "$said" ] || echo "another apt is running ($lock): waiting for up to $((apt_patience / 60)) minutes"
             said=1
             sleep 1
         done
@@ -188,7 +188,7 @@ apt_install() {
     done
     for package in "$@"; do
         apt install -y --no-install-recommends "$package" >/dev/null ||
-            echo "not installed: $package (what needs it will say so)"
+            echo "not installed: $package (what needs it is skipped)"
     done
 }
 
@@ -246,7 +246,7 @@ install_packages() {
     [ -n "$missing" ] || return 0
     mapfile -t names < <(cut -d'|' -f1 <<<"$missing")
     if ! find_root; then
-        echo "missing packages; as root, run: apt-get install --no-install-recommends ${names[*]}"
+        echo "packages are missing; as root, run: apt-get install --no-install-recommends ${names[*]}"
         return
     fi
     echo "installing Debian packages for \`make $1\`:"
@@ -269,7 +269,7 @@ install_miri() {
         echo "Miri: skipped: no rustup to install a nightly toolchain"
         return
     fi
-    echo "installing a nightly Rust toolchain with Miri: runs the pure crates' tests on an interpreter that finds undefined behaviour"
+    echo "installing a nightly Rust toolchain with Miri: runs the pure crates' tests in an interpreter that detects undefined behaviour"
     timeout 300 rustup toolchain install nightly --profile minimal --component miri --component rust-src \
         >/dev/null 2>&1 || echo "Miri: skipped: rustup could not install nightly with miri (offline?)"
 }
@@ -288,7 +288,7 @@ cargo_deny_version=0.20.2
 
 install_cargo_deny() {
     [ -x "$tools_dir/bin/cargo-deny" ] && return
-    echo "building cargo-deny $cargo_deny_version into $tools_dir (minutes, once): checks licences, advisories and sources of dependencies"
+    echo "building cargo-deny $cargo_deny_version into $tools_dir (once; takes minutes): checks licences, advisories and sources of dependencies"
     env -u CARGO_TARGET_DIR timeout 1200 \
         cargo install cargo-deny --version "$cargo_deny_version" --locked --quiet --root "$tools_dir" ||
         echo "cargo-deny: skipped: it could not be built (offline?)"
@@ -302,7 +302,7 @@ install_tool() {
         cargo install "$1" --version "$2" --locked --quiet --root "$tools_dir" --target-dir "$built" "${@:3}" || status=$?
     case $status in
     0) rm -rf "$built" ;;
-    124) echo "$1: skipped: 20 minutes were not enough; the next attempt goes on from there" ;;
+    124) echo "$1: skipped: not built within 20 minutes; the next attempt continues from there" ;;
     *) echo "$1: skipped: it could not be built (offline?)" ;;
     esac
 }
@@ -312,7 +312,7 @@ cargo_nextest_version=0.9.151
 # The tool only starts programs and waits for them: a fast build matters more than fast code.
 install_nextest() {
     [ ! -x "$tools_dir/bin/cargo-nextest" ] && ! cargo nextest --version >/dev/null 2>&1 || return 0
-    echo "building cargo-nextest $cargo_nextest_version into $tools_dir (minutes, once): runs the tests"
+    echo "building cargo-nextest $cargo_nextest_version into $tools_dir (once; takes minutes): runs the tests"
     local -x CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
     install_tool cargo-nextest "$cargo_nextest_version" --no-default-features
 }
@@ -324,7 +324,7 @@ cargo_generate_rpm_version=0.21.1
 install_packager() {
     local version=${1//-/_}_version
     [ ! -x "$tools_dir/bin/$1" ] || return 0
-    echo "building $1 ${!version} into $tools_dir (minutes, once): makes packages"
+    echo "building $1 ${!version} into $tools_dir (once; takes minutes): builds packages"
     install_tool "$1" "${!version}"
 }
 
@@ -342,9 +342,9 @@ install_musl() {
     local target
     target=$(uname -m)-unknown-linux-musl
     [ ! -d "$(rustc --print target-libdir --target "$target" 2>/dev/null)" ] && have rustup || return 0
-    echo "installing Rust's target $target: programs that run without any library"
+    echo "installing Rust's target $target: statically linked programs"
     timeout 300 rustup target add "$target" >/dev/null 2>&1 ||
-        echo "rustup could not add it (offline?): a container image then has the libraries that the program needs"
+        echo "rustup could not add it (offline?): a container image will contain the libraries that the program needs"
 }
 
 # The workspace is type-checked for ARM, too.
@@ -360,7 +360,7 @@ mdbook_version=0.5.4
 
 install_mdbook() {
     [ -x "$tools_dir/bin/mdbook" ] && return
-    echo "building mdBook $mdbook_version into $tools_dir (minutes, once): makes a book of the pages"
+    echo "building mdBook $mdbook_version into $tools_dir (once; takes minutes): builds the book of the pages"
     env -u CARGO_TARGET_DIR timeout 1200 cargo install mdbook --version "$mdbook_version" --locked --quiet \
         --no-default-features --features search --root "$tools_dir" ||
         echo "mdBook: skipped: it could not be built (offline?)"

@@ -86,7 +86,7 @@ if [ -n "$system" ]; then
     done
     ln -sfn "$system" "$to/lib/netvale/pcap/libpcap-system.so"
 else
-    echo "there is no libpcap here: \`netvale run\` serves netmap programs only; install libpcap and run this again" >&2
+    echo "no libpcap found: \`netvale run\` will work for netmap programs only; to support others, install libpcap and run this again" >&2
 fi
 # Wireshark finds the ports through this, if it has the same prefix.
 install -d "$to/lib/wireshark/extcap"
@@ -97,6 +97,6 @@ install -m 755 "$built/netvale-cni" "$to/lib/netvale/"
 echo "for containers: ln -s $prefix/lib/netvale/netvale-cni /opt/cni/bin/ (podman on Debian: /usr/lib/cni/)"
 # Updates the loader's list of libraries, if the files are installed on this machine.
 if [ -z "$1" ] && ! PATH=$PATH:/sbin:/usr/sbin ldconfig; then
-    echo "ldconfig failed: programs linked to libnetmap find it once it has run, or with LD_LIBRARY_PATH=$to/lib" >&2
+    echo "ldconfig failed: programs linked to libnetmap need a successful ldconfig, or LD_LIBRARY_PATH=$to/lib" >&2
 fi
 echo "installed netvale below $to"

@@ -111,7 +111,7 @@ stage() {
     0) outcome=passed ;;
     "$SKIPPED") outcome=skipped ;;
     # 124: timeout ended the command; 137: it had to kill it.
-    124 | 137) outcome=failed && echo "== $name: over its limit of $limit s" ;;
+    124 | 137) outcome=failed && echo "== $name: exceeded its time limit of $limit s" ;;
     *) outcome=failed && echo "== $name: status $status" ;;
     esac
     echo "== $name: $outcome in $((SECONDS - start)) s"
@@ -150,7 +150,7 @@ stages_summary() {
     [ ! -s "$NETVALE_SKIPPED" ] || cat "$NETVALE_SKIPPED"
     sed -n 's/^\(.*\) [0-9]* failed$/failed stage: \1/p' "$stages_file"
     if [ -n "${STRICT:-}" ] && { [ "$skipped" != 0 ] || [ -s "$NETVALE_SKIPPED" ]; }; then
-        echo "nothing may be skipped here (STRICT is set)"
+        echo "STRICT is set: a skipped test is a failure"
         failed=$((failed + 1))
     fi
     [ -z "${RECORD:-}" ] || [ "$failed" != 0 ] || record_times "$1" "$total"
@@ -186,7 +186,7 @@ need_cargo() {
     # In a folder without a workspace, whose manifest an old cargo could not read.
     found=$(cd / && cargo --version | sed 's/^cargo \([0-9.]*\).*/\1/')
     [ "$(printf '%s\n' "$oldest" "$found" | sort -V | sed -n 1p)" = "$oldest" ] || {
-        echo "cargo $found is too old ($(command -v cargo)): netvale takes Rust $oldest or newer, for example from https://rustup.rs" >&2
+        echo "cargo $found is too old ($(command -v cargo)): netvale requires Rust $oldest or newer, for example from https://rustup.rs" >&2
         exit 1
     }
 }

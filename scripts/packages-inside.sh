@@ -19,7 +19,7 @@ until_ok() {
     local what=$1 end=$((SECONDS + 60))
     shift
     while ! "$@" >/dev/null 2>&1; do
-        [ "$SECONDS" -lt "$end" ] || fail "never: $what"
+        [ "$SECONDS" -lt "$end" ] || fail "timed out: $what"
         sleep 0.05
     done
 }
@@ -34,7 +34,7 @@ refused() {
     local text=$1
     shift
     ! "$@" >/tmp/refused 2>&1 || fail "not refused: $*"
-    grep -F -- "$text" /tmp/refused >/dev/null || fail "$*: it does not say '$text': $(cat /tmp/refused)"
+    grep -F -- "$text" /tmp/refused >/dev/null || fail "$*: no '$text' in: $(cat /tmp/refused)"
 }
 
 pid_of() { systemctl show -p MainPID --value netvale.service; }
@@ -85,7 +85,7 @@ in_traffic() {
     pings=$!
     until_ok "frames" flows
     "$@" >/tmp/during 2>&1 || fail "$what: $(cat /tmp/during)"
-    kill -0 "$sender" "$receiver" "$pings" || fail "$what has ended a program: $(cat /tmp/flow_from /tmp/flow_to /tmp/flow_ping)"
+    kill -0 "$sender" "$receiver" "$pings" || fail "$what ended a program: $(cat /tmp/flow_from /tmp/flow_to /tmp/flow_ping)"
     until_ok "frames afterwards" flows
     kill -INT "$pings"
     wait "$pings" || true
@@ -131,7 +131,7 @@ two_taps() {
 }
 
 install_older() {
-    ! command -v cc gcc rustc || fail "there is a compiler"
+    ! command -v cc gcc rustc || fail "a compiler is installed"
     apt-get install -y --no-install-recommends /test/older/*.deb >/tmp/apt 2>&1 || fail "$(cat /tmp/apt)"
     id netvale >/dev/null || fail "no user"
     expect "the units" "enabled enabled enabled" "$(systemctl is-enabled netvale.service netvale.socket netvale-attach.socket | xargs)"
@@ -156,7 +156,7 @@ upgrade_packages() {
     netvale-bench --list >/dev/null
     [ -s /usr/share/man/man1/netvale-up.1.gz ] || [ -d /usr/share/man ] || fail "no manual pages"
     /usr/lib/*/wireshark/extcap/netvale-extcap --extcap-interfaces | grep '{value=netvale-ssh}' >/dev/null || fail "no program for Wireshark"
-    ldconfig -p | grep 'libnetmap.so.0 ' >/dev/null || fail "the loader does not know libnetmap.so.0"
+    ldconfig -p | grep 'libnetmap.so.0 ' >/dev/null || fail "the loader does not find libnetmap.so.0"
     traffic
 }
 
@@ -165,8 +165,8 @@ upgrade_command() {
     before=$(pid_of)
     often
     in_traffic "netvale upgrade" 0 netvale upgrade
-    is_new "$before" || fail "netvale upgrade has not replaced the daemon: $(cat /tmp/during)"
-    grep "process $(pid_of) continues in place of process $before" /tmp/during >/dev/null || fail "netvale upgrade says: $(cat /tmp/during)"
+    is_new "$before" || fail "netvale upgrade did not replace the daemon: $(cat /tmp/during)"
+    grep "process $(pid_of) continues in place of process $before" /tmp/during >/dev/null || fail "netvale upgrade printed: $(cat /tmp/during)"
     before=$(pid_of)
     cp /usr/bin/netvale /usr/local/bin/another
     refused "netvale.service starts /usr/bin/netvale, not /usr/local/bin/another" netvale upgrade --exec /usr/local/bin/another
@@ -185,7 +185,7 @@ process() {
         often
         $after 2>/dev/null
         netvale doctor --seconds 0.1 --json >/tmp/doctor
-        grep -E "\"pid\":$(pid_of)[,}]" /tmp/doctor >/dev/null || fail "doctor looks at another process than $(pid_of): $(cut -c1-300 /tmp/doctor)"
+        grep -E "\"pid\":$(pid_of)[,}]" /tmp/doctor >/dev/null || fail "doctor examines another process than $(pid_of): $(cut -c1-300 /tmp/doctor)"
     done
     say "the daemon's process is found behind systemd's sockets"
 }
@@ -202,7 +202,7 @@ activation() {
     often
     netvale stop
     until_ok "the end" sh -c '[ "$(systemctl is-active netvale.service)" = inactive ]'
-    [ -S /run/netvale/attach.sock ] || fail "the daemon has removed a socket of systemd's"
+    [ -S /run/netvale/attach.sock ] || fail "the daemon removed a socket of systemd's"
     netvale pkt-gen -i vale0:tx -f tx -n 1 >/dev/null 2>&1 || fail "the first program"
     expect "the daemon" active "$(systemctl is-active netvale.service)"
     say "the first client of either socket starts the daemon"
@@ -242,7 +242,7 @@ watchdog() {
     systemctl daemon-reload
     often
     systemctl restart netvale.service
-    say "a daemon that hangs is started again by the watchdog"
+    say "the watchdog restarts a daemon that hangs"
 }
 
 journal() {
@@ -251,7 +251,7 @@ journal() {
     until_ok "PORT=" sh -c 'journalctl -q --no-pager PORT=vale1:named | grep detached >/dev/null'
     until_ok "SWITCH=" sh -c 'journalctl -q --no-pager SWITCH=vale1 | grep attached >/dev/null'
     expect "other switches" "" "$(journalctl -q --no-pager -o cat SWITCH=vale1 | grep vale0 || true)"
-    say "journalctl finds what is about a port, and about a switch"
+    say "journalctl finds the entries of a port, and of a switch"
 }
 
 user_units() {
@@ -267,10 +267,10 @@ user_units() {
     before=$("${as[@]}" systemctl --user show -p MainPID --value netvale.service)
     "${as[@]}" netvale upgrade >/tmp/upgrade 2>&1 || fail "the user's upgrade: $(cat /tmp/upgrade)"
     [ "$("${as[@]}" systemctl --user show -p MainPID --value netvale.service)" != "$before" ] || fail "the user's daemon was not replaced"
-    "${as[@]}" netvale show vale0:vxlan9 >/dev/null || fail "the user's tunnel does not go on"
+    "${as[@]}" netvale show vale0:vxlan9 >/dev/null || fail "the user's tunnel did not survive the upgrade"
     systemctl stop user@4711.service
     userdel --remove someone 2>/dev/null
-    say "a user's own daemon is started by the user's first client, and upgraded by the user"
+    say "a user's first client starts the user's own daemon, and the user can upgrade it"
 }
 
 # A container's interface by the CNI plugin, where podman looks for it.
@@ -333,7 +333,7 @@ purge() {
     expect "files left" "" "$left"
     [ ! -e /run/netvale ] || fail "purge left /run/netvale"
     expect "files missing" "" "$(comm -23 /tmp/before /tmp/after)"
-    say "purged: nothing is left but the user"
+    say "purged: only the user account is left"
 }
 
 # make install, without Rust and without DESTDIR: then the instructions of service.md work.
@@ -341,7 +341,7 @@ from_source() {
     # The shell has cached the path of the removed one.
     hash -r
     /src/scripts/install.sh "" /usr/local /built >/tmp/install 2>&1 || fail "install.sh: $(cat /tmp/install)"
-    ldconfig -p | grep '/usr/local/lib/libnetmap.so.0' >/dev/null || fail "the loader does not know the library"
+    ldconfig -p | grep '/usr/local/lib/libnetmap.so.0' >/dev/null || fail "the loader does not find the library"
     systemd-sysusers /usr/local/lib/sysusers.d/netvale.conf
     systemd-tmpfiles --create /usr/local/lib/tmpfiles.d/netvale.conf
     systemctl daemon-reload

@@ -88,7 +88,7 @@ device_takes() {
     local statistic=/sys/class/net/$1/statistics/rx_packets before end=$((SECONDS + 30))
     before=$(cat "$statistic")
     while send || true; [ "$(cat "$statistic")" -le "$before" ]; do
-        [ "$SECONDS" -lt "$end" ] || fail "the kernel gets nothing on $1"
+        [ "$SECONDS" -lt "$end" ] || fail "the kernel receives nothing on $1"
     done
 }
 
@@ -264,5 +264,5 @@ unit_is_named() {
     systemctl daemon-reload
     often
     systemctl restart netvale.service
-    say "refusals name the line of the unit that is their reason"
+    say "refusals name the line of the unit that causes them"
 }

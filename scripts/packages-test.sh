@@ -40,7 +40,7 @@ supervise() {
 
 export PROFILE=${PROFILE:-test}
 if [ -z "${NETVALE_WORK:-}" ]; then
-    [ "$(id -u)" = 0 ] || skip "installing packages needs root"
+    [ "$(id -u)" = 0 ] || skip "installing packages requires root"
     supervise "$(mktemp -d)" "$@"
 fi
 work=$NETVALE_WORK
@@ -94,7 +94,7 @@ test_development() {
     dpkg-deb -x "$work"/debs/libnetmap0_*.deb "$dir"
     printf '#include <libnetmap.h>\n#include <netvale.h>\nint main(void) { return nmport_open("netmap:nothing") != 0; }\n' >"$work/program.c"
     cc -o "$work/program" "$work/program.c" -I"$dir/usr/include" -L"$dir/usr/lib/$tuple" -lnetmap
-    readelf -d "$work/program" | grep 'NEEDED.*\[libnetmap\.so\.0\]' >/dev/null || fail "the program needs another library than libnetmap.so.0"
+    readelf -d "$work/program" | grep 'NEEDED.*\[libnetmap\.so\.0\]' >/dev/null || fail "the program is not linked to libnetmap.so.0"
     grep -qx "libdir=\${prefix}/lib/$tuple" "$dir/usr/lib/$tuple/pkgconfig/libnetmap.pc" || fail "libnetmap.pc names another folder"
     LD_LIBRARY_PATH=$dir/usr/lib/$tuple "$work/program" 2>/dev/null || fail "the program opened a port that does not exist"
     # The static library in the program, with the libraries that pkg-config lists.
@@ -190,13 +190,13 @@ PROGRAM
     for package in netvale libnetmap0 libnetmap-dev; do dpkg-deb -x "$work"/debs/${package}_*.deb "$dir/packed"; done
     # Only a package contains changelogs and a copyright file.
     lacks=$(comm -13 <(names_in "$dir/1") <(names_in "$dir/packed") | grep -vx -e changelog -e changelog.Debian -e copyright || true)
-    [ -z "$lacks" ] || fail "make install lacks what the packages have: $lacks"
+    [ -z "$lacks" ] || fail "make install lacks files of the packages: $lacks"
     lacks=$(comm -23 <(names_in "$dir/1") <(names_in "$dir/packed"))
-    [ -z "$lacks" ] || fail "the packages lack what make install has: $lacks"
+    [ -z "$lacks" ] || fail "the packages lack files of make install: $lacks"
     # In the scripts, the reader of a pipe must read to its end.
     ! grep -nE '\| *(head\b|grep (-[A-Za-z]+ )*-[A-Za-z]*[qm])|\|.*\bexit *\}' scripts/install*.sh scripts/package*.sh scripts/booted.sh scripts/lib.sh \
-        dist/rpm/* dist/debian/*/* || fail "these end before what writes into their pipe has: it is killed (SIGPIPE)"
-    say install "twenty times the same, with all that is in the packages"
+        dist/rpm/* dist/debian/*/* || fail "these end before the writer of their pipe, which SIGPIPE then kills"
+    say install "twenty identical runs, with everything that the packages contain"
 }
 
 # When interrupted at any moment, booted.sh leaves nothing behind.
@@ -219,7 +219,7 @@ test_interrupted() {
             done
         done
     done
-    say interrupted "nothing is left of a container"
+    say interrupted "containers leave nothing behind"
 }
 
 # left_of PID: prints what is left of that booted.sh.
@@ -246,19 +246,19 @@ test_full_disk() {
     status() { in_root dpkg-query -W -f='${db:Status-Status} ${Version}' netvale 2>/dev/null || true; }
 
     leave 5000
-    ! install 0.1 || fail "there was room for all"
-    grep -q 'No space left' "$work/full.log" || { cat "$work/full.log" >&2; fail "another reason than the disk"; }
-    [ ! -e "$new/usr/bin/netvale" ] || fail "a program was left by an installation that failed"
+    ! install 0.1 || fail "the installation did not fill the disk"
+    grep -q 'No space left' "$work/full.log" || { cat "$work/full.log" >&2; fail "the installation failed for a reason other than the disk"; }
+    [ ! -e "$new/usr/bin/netvale" ] || fail "a failed installation left the program"
     case $(status) in 'installed '* | *half*) fail "dpkg thinks: $(status)" ;; esac
     space
     cp "$work"/older-debs/*.deb "$new/tmp/"
-    install 0.0.9 || { cat "$work/full.log" >&2; fail "no second attempt"; }
+    install 0.0.9 || { cat "$work/full.log" >&2; fail "the second attempt failed"; }
     leave 5000
-    ! install 0.1 || fail "there was room for an upgrade"
-    in_root netvale --version >/dev/null || fail "an upgrade that failed left no program"
-    [ -z "$(find "$new/usr" -name '*.dpkg-new')" ] || fail "halves of files were left"
+    ! install 0.1 || fail "the upgrade did not fill the disk"
+    in_root netvale --version >/dev/null || fail "after a failed upgrade, the program does not run"
+    [ -z "$(find "$new/usr" -name '*.dpkg-new')" ] || fail "incomplete files were left"
     space
-    install 0.1 || { cat "$work/full.log" >&2; fail "the upgrade does not go on"; }
+    install 0.1 || { cat "$work/full.log" >&2; fail "the second attempt at the upgrade failed"; }
     [ -z "$(in_root dpkg --audit)" ] || fail "$(in_root dpkg --audit)"
     case $(status) in 'installed 0.1'*) ;; *) fail "dpkg thinks: $(status)" ;; esac
     say disk "full in the middle of an installation and of an upgrade"
@@ -281,8 +281,8 @@ test_toolchain() {
     printf '#!/bin/sh\necho "cargo 1.63.0"\n' >"$fake/cargo"
     chmod +x "$fake/cargo"
     said=$(outside "$fake:/usr/bin:/bin" deb) && fail "make deb with an old cargo"
-    [[ $said == "cargo 1.63.0 is too old"*"takes Rust 1."* ]] || fail "make deb with an old cargo: $said"
-    say toolchain "what is missing is said first"
+    [[ $said == "cargo 1.63.0 is too old"*"requires Rust 1."* ]] || fail "make deb with an old cargo: $said"
+    say toolchain "missing tools are reported first"
 }
 
 # test_rpm: checks the contents of the packages, and an installation in a tree of its own.
@@ -298,8 +298,8 @@ test_rpm() {
         usr/lib/systemd/system/netvale.socket usr/lib/sysusers.d/netvale.conf etc/netvale.toml; do
         [ -e "$dir/$file" ] || fail "the rpms lack $file"
     done
-    [ "$(rpm -qp --configfiles "$work"/rpms/netvale-[0-9]*.rpm)" = /etc/netvale.toml ] || fail "the configuration is no configuration file"
-    ! rpm -qp --requires "$work"/rpms/*.rpm | grep libpcap-system >/dev/null || fail "the rpm requires what it makes itself"
+    [ "$(rpm -qp --configfiles "$work"/rpms/netvale-[0-9]*.rpm)" = /etc/netvale.toml ] || fail "the rpm does not mark /etc/netvale.toml as a configuration file"
+    ! rpm -qp --requires "$work"/rpms/*.rpm | grep libpcap-system >/dev/null || fail "the rpm requires a file that it creates itself"
     "$dir/usr/bin/netvale" --version >/dev/null
     say rpm "$(find "$work/rpms" -name '*.rpm' | wc -l) packages are complete"
 }

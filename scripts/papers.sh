@@ -13,7 +13,7 @@ cargo build --release --package netvale --example firewall || exit
 for made in guest-image.sh guest-driver.sh newer-debian.sh newer-dpdk.sh qemu-netmap.sh; do
     log=$(mktemp)
     "scripts/$made" >"$log" 2>&1 || {
-        echo "scripts/$made failed: what needs it is left out"
+        echo "scripts/$made failed: experiments that need it are left out"
         tail -5 "$log"
     }
     rm -f "$log"

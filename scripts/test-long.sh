@@ -33,7 +33,7 @@ stage_oldest() {
 
 # As make test-system does, but with the static program.
 stage_image() {
-    [ "$(id -u)" = 0 ] || skip "becoming other users needs root"
+    [ "$(id -u)" = 0 ] || skip "switching users requires root"
     PROFILE=test scripts/packages-test.sh image
 }
 
@@ -44,7 +44,7 @@ stage_kind() {
     files=$(grep -c '^diff --git' $patch)
     crates=$(sed -n 's#^diff --git a/\(crates/[^ ]*\)/\(src\|tests\)/.*#\1#p' $patch | sort -u | wc -l)
     if [ "$files" -gt 8 ] || [ "$crates" -gt 3 ]; then
-        echo "a kind of port takes $files files of $crates crates"
+        echo "a kind of port needs $files files in $crates crates"
         return 1
     fi
     work=$(mktemp -d)

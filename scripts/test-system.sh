@@ -57,7 +57,7 @@ limited() {
     local name limit
     for name in "$@"; do
         declare -F "stage_$name" >/dev/null || {
-            echo "test-system.sh: no stage is called $name" >&2
+            echo "test-system.sh: unknown stage $name" >&2
             exit 2
         }
         case $name in

@@ -65,7 +65,7 @@ stages_begin
 [ $# -gt 0 ] || set -- "${all_stages[@]}"
 for name in "$@"; do
     declare -F "stage_$name" >/dev/null || {
-        echo "test.sh: no stage is called $name; there are: ${all_stages[*]}" >&2
+        echo "test.sh: unknown stage $name; stages: ${all_stages[*]}" >&2
         exit 2
     }
     stage "$name" "$(limit_of "$name")" "$0" --inside "$name"

@@ -165,7 +165,7 @@ wait_for() {
     shift 2
     until "$@" >"$work/waited" 2>&1; do
         passed=$((SECONDS - begin))
-        [ "$passed" -lt "$limit" ] || fail "$what: not within the time" "$(tail -n 20 "$work/waited")"
+        [ "$passed" -lt "$limit" ] || fail "$what: timed out" "$(tail -n 20 "$work/waited")"
         # The longer it takes, the rarer the attempts, as each takes processor time, too.
         sleep "$((passed < 3 ? 50 : passed < 10 ? 200 : 500))e-3"
     done
@@ -271,7 +271,7 @@ upgrade() {
     said=$(${1:+in_space "$1"} "$NETVALE" --run-dir "$folder/run" upgrade 2>&1) ||
         fail "netvale upgrade" "$said" "$(tail -n 5 "$folder/daemon.log")"
     daemon=$(echo "$said" | sed -n 's/^process \([0-9]*\) goes on.*/\1/p')
-    [ -n "$daemon" ] || fail "netvale upgrade says who goes on" "$said"
+    [ -n "$daemon" ] || fail "netvale upgrade prints the new process" "$said"
 }
 
 # attach PORT SPACE [OPTION…]: attaches a TAP in a namespace, named after the port, as port PORT to switch vale0, or
@@ -376,7 +376,7 @@ ends_with() {
     shift 3
     "$@" >"$work/refused" 2>&1 || got=$?
     [ "$got" = "$code" ] || fail "$what" "exit code $got, wanted $code: $*" "$(cat "$work/refused")"
-    grep -qE -- "$text" "$work/refused" || fail "$what" "it does not say '$text':" "$(cat "$work/refused")"
+    grep -qE -- "$text" "$work/refused" || fail "$what" "no match for '$text' in:" "$(cat "$work/refused")"
     ok "$what"
 }
 

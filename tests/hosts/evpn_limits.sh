@@ -53,7 +53,7 @@ speaker() {
     exec 8<>"$work/commands"
     background in_space g python3 "$here/bgp.py" 10.99.0.1 10.99.0.9 "$1" "$2" <"$work/commands" >"$work/said" 2>&1
     speaker=$!
-    wait_for "the speaker has said all" 120 said loaded 1
+    wait_for "the speaker has announced everything" 120 said loaded 1
 }
 
 # said WORD TIMES: whether the speaker has printed the word that often.
@@ -63,7 +63,7 @@ said() {
 
 no_speaker() {
     killed "$speaker"
-    wait_for "all that it said is withdrawn" 200 large_port s '.vxlan.addresses == 1 and (.vxlan.remotes | length) == 1'
+    wait_for "all its announcements are withdrawn" 200 large_port s '.vxlan.addresses == 1 and (.vxlan.remotes | length) == 1'
 }
 
 # The number of times the agent has logged that the limits are exceeded.
@@ -89,8 +89,8 @@ large_port() {
 too_many_vteps() {
     speaker "$VTEPS" "$VTEPS"
     wait_for "the daemon has as many VTEPs as it can" 200 large_port s ".vxlan.remotes | length == $MOST_VTEPS"
-    wait_for "what is beyond is told" 60 has_told 0
-    wait_for "what is beyond is shown" 20 evpn s '.beyond > 0'
+    wait_for "the agent logs what exceeds the limit" 60 has_told 0
+    wait_for "--show counts what exceeds the limit" 20 evpn s '.beyond > 0'
 }
 steady es 192.168.7.3 "$VTEPS VTEPs" too_many_vteps
 expect "pings lost" "$lost" -eq 0
@@ -103,16 +103,16 @@ bounded "with too many VTEPs"
 half=$((VTEPS / 2))
 room_for_all() {
     echo "leave 0 $half" >&8
-    wait_for "the speaker has said so" 30 said left 1
+    wait_for "the speaker has withdrawn them" 30 said left 1
     # c is a VTEP, too, with one address.
     wait_for "there is room for all others" 120 large_port s \
         "(.vxlan.remotes | length) == $((VTEPS - half + 1)) and .vxlan.addresses == $((VTEPS - half + 1))"
-    wait_for "nothing is beyond" 20 evpn s '.beyond == 0'
+    wait_for "nothing exceeds the limit any more" 20 evpn s '.beyond == 0'
 }
-steady es 192.168.7.3 "half of them leave" room_for_all
+steady es 192.168.7.3 "half of them are withdrawn" room_for_all
 expect "pings lost" "$lost" -eq 0
 no_speaker
-ok "VTEPs beyond the limit are refused and told, and have room later"
+ok "VTEPs beyond the limit are refused and logged, and accepted once there is room"
 
 # --- more addresses
 
@@ -121,7 +121,7 @@ too_many_addresses() {
     before=$(times_told)
     speaker "$MANY" "$ADDRESSES"
     wait_for "the daemon has as many addresses as it can" 200 large_port s ".vxlan.addresses == $MOST_ADDRESSES"
-    wait_for "what is beyond is told" 60 has_told "$before"
+    wait_for "the agent logs what exceeds the limit" 60 has_told "$before"
 }
 steady es 192.168.7.3 "$ADDRESSES addresses" too_many_addresses
 expect "pings lost" "$lost" -eq 0
@@ -130,14 +130,14 @@ bounded "with too many addresses"
 # seconds to list the rest.
 room_for_rest() {
     echo "leave 0 $((MANY * 9 / 10))" >&8
-    wait_for "the speaker has said so" 60 said left 1
-    wait_for "the rest has room" 200 large_port s ".vxlan.addresses == $((ADDRESSES / 10 + 1))"
+    wait_for "the speaker has withdrawn them" 60 said left 1
+    wait_for "the rest is accepted" 200 large_port s ".vxlan.addresses == $((ADDRESSES / 10 + 1))"
 }
 steady es 192.168.7.3 "nine tenths are withdrawn" room_for_rest
 expect "pings lost" "$lost" -eq 0
 no_speaker
 bounded "afterwards"
-ok "addresses beyond the limit are refused and told, and have room later"
+ok "addresses beyond the limit are refused and logged, and accepted once there is room"
 
 # --- lies
 
@@ -148,8 +148,8 @@ say() {
     words=$((words + 1)) marks=$((marks + 1))
     echo "$*" >&8
     echo "say ${MARK%99}$(printf '%02x' $((100 + marks))) $LIAR 0" >&8
-    wait_for "it has said $*" 30 said said $((2 * words))
-    wait_for "and s has heard it" 30 hears "${MARK%99}$(printf '%02x' $((100 + marks)))"
+    wait_for "the speaker has announced $*" 30 said said $((2 * words))
+    wait_for "s has received it" 30 hears "${MARK%99}$(printf '%02x' $((100 + marks)))"
 }
 
 hears() {
@@ -193,8 +193,8 @@ expect "pings lost" "$lost" -eq 0
 port s '[.vxlan.remotes[].vtep] | contains(["10.99.0.1"]) | not' || fail "this host is no VTEP of its own"
 floods_to_c || fail "s still floods to c"
 [ "$(refusals)" = "$refused" ] ||
-    fail "the daemon has refused none of that" "$(grep -i refuse "$work/s/agent.log" | tail -n 3)"
-ok "lies about addresses change nothing"
+    fail "the daemon has refused none of these" "$(grep -i refuse "$work/s/agent.log" | tail -n 3)"
+ok "false announcements of addresses change nothing"
 
 # --- an address that FRR freezes (RFC 7432 section 15.1)
 

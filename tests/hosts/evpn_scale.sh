@@ -149,7 +149,7 @@ restarted() {
     killed "${agents[s]}"
     begin=$(now)
     agent s --hold 20
-    wait_for "the agent has told all" 30 grep -q "sending everything again.*entries=$((all + VTEPS + 1))" "$work/s/agent.log"
+    wait_for "the agent has passed on everything" 30 grep -q "sending everything again.*entries=$((all + VTEPS + 1))" "$work/s/agent.log"
     figure "seconds until a restarted agent has read all" "$(since "$begin")"
 }
 steady es 192.168.7.3 "a restart of the agent" restarted

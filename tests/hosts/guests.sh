@@ -143,7 +143,7 @@ move() {
     wait_for "host $3 announces the guest" 20 announces "$3" "$M_MAC"
     wait_for "host c follows" 10 kernel_has c "$M_MAC" "$4"
     killed "${guests[m$1]}"
-    wait_for "the stream goes on" 60 has_sent_since "$(sent)"
+    wait_for "the stream continues" 60 has_sent_since "$(sent)"
 }
 
 background in_space ec python3 "$here/stream.py" 192.168.7.21 "$work" >"$work/streamed" 2>&1
@@ -158,5 +158,5 @@ touch "$work/stop"
 wait "$stream" || fail "the stream ends" "$(cat "$work/streamed")"
 echo >"$work/m2.typed"
 says m2 "the sum is $(cat "$work/streamed")" 60
-ok "what was sent to it over TCP arrives, $(sent) blocks"
+ok "the guest receives all data over TCP, $(sent) blocks"
 finish

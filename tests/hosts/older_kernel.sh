@@ -53,5 +53,5 @@ says old "^while it is open: tx-vlan-offload: $is_older" 30
 says old "^tagged frames pass" 30
 says old "^afterwards: tx-vlan-offload: on" 30
 says old "guest: exit 0" 30
-ok "an older kernel: VLAN tags come as they were sent"
+ok "an older kernel: VLAN tags arrive unchanged"
 finish

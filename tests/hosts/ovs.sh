@@ -54,21 +54,21 @@ endpoint a ea ea --mac 02:00:00:00:00:0a
 ip -n ea link set dev ea mtu 1450
 address ea ea 192.168.7.1
 
-wait_for "a station of ours reaches one of Open vSwitch's" 30 ping_from ea 192.168.7.2
-wait_for "and the other way" 10 ping_from eo 192.168.7.1
-wait_for "with frames as long as fit" 10 in_space ea ping -c 1 -W 1 -M "do" -s 1422 192.168.7.2
+wait_for "a station behind netvale reaches one behind Open vSwitch" 30 ping_from ea 192.168.7.2
+wait_for "and in the other direction" 10 ping_from eo 192.168.7.1
+wait_for "with frames of the maximum length" 10 in_space ea ping -c 1 -W 1 -M "do" -s 1422 192.168.7.2
 ok "stations behind netvale and behind Open vSwitch reach each other"
 ovs ovs-appctl -t "$work/o/switch.ctl" tnl/neigh/show >"$work/o/neighbours"
-grep -q 10.99.0.1 "$work/o/neighbours" || fail "its tunnel is its own, not the kernel's" "$(cat "$work/o/neighbours")"
+grep -q 10.99.0.1 "$work/o/neighbours" || fail "the tunnel is Open vSwitch's, not the kernel's" "$(cat "$work/o/neighbours")"
 
 iperf_server eo
 for way in "" -R; do
     # shellcheck disable=SC2086 # no word, or one
     iperf_client ea 192.168.7.2 -n 20M $way
     jq -e '.end.sum_received.bytes >= 15e6' "$work/iperf.json" >/dev/null ||
-        fail "what was sent over TCP $way arrives" "$(jq .end "$work/iperf.json")"
+        fail "everything sent over TCP $way arrives" "$(jq .end "$work/iperf.json")"
 done
-ok "20 MB over TCP, both ways"
+ok "20 MB over TCP in both directions"
 port a '[.vxlan.remotes[] | select(.vtep == "10.99.0.2") | .in_frames, .out_frames] | min > 100' ||
-    fail "both ways are counted" "$(at a show "vale0:vx$VNI" --json)"
+    fail "both directions are counted" "$(at a show "vale0:vx$VNI" --json)"
 finish

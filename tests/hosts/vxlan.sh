@@ -62,19 +62,19 @@ address sk sk 192.168.7.3
 
 wait_for "two hosts of netvale reach each other" 10 reaches sa 192.168.7.2
 ok "stations of two hosts reach each other, one of them an ordinary user's"
-! reaches sa 192.168.7.3 >/dev/null || fail "a host that is not named is reached"
+! reaches sa 192.168.7.3 >/dev/null || fail "a host that is not a remote is not reached"
 in_space sk ping -c 3 -i 0.2 -W 1 192.168.7.1 >/dev/null 2>&1 || true
-wait_for "frames of a host that is not named are dropped" 5 dropped a vxlan100 unknown-vtep 1
-ok "frames from a host that is not named are dropped by name"
+wait_for "frames from a host that is not a remote are dropped" 5 dropped a vxlan100 unknown-vtep 1
+ok "frames from a host that is not a remote are dropped with their reason"
 at a vtep add vale0:vxlan100 10.99.0.3
 at b vtep add vale0:vxlan100 10.99.0.3
 wait_for "the kernel's end is reached" 10 reaches sa 192.168.7.3
 wait_for "it reaches" 10 reaches sk 192.168.7.2
-ok "the kernel's VXLAN device at the other end, both ways"
+ok "the kernel's VXLAN device at the other end, in both directions"
 at a table vale0 --json >"$work/table"
 mac=$(in_space sk cat /sys/class/net/sk/address)
 jq -e --arg mac "$mac" '.entries[] | select(.mac == $mac) | .vtep == "10.99.0.3"' "$work/table" >/dev/null ||
-    fail "the table says which VTEP an address is behind" "$(cat "$work/table")"
+    fail "the table shows the VTEP of an address" "$(cat "$work/table")"
 tunnel a vxlan100 | jq -e '.vxlan.mtu == 1450 and ([.vxlan.remotes[] | select(.in_frames > 0 and .out_frames > 0)] | length) == 2' >/dev/null ||
     fail "each VTEP has its counters" "$(tunnel a vxlan100)"
 ok "the table, and counters by VTEP"
@@ -85,7 +85,7 @@ wait_for "tcpdump listens" 10 grep -q listening "$work/dump.err"
 in_space sa ping -c 20 -i 0.02 192.168.7.3 >/dev/null
 wait_for "tcpdump has seen them" 10 grep -q "20 packets captured" "$work/dump.err"
 [ "$(grep -c 'VXLAN, flags \[I\] (0x08), vni 100' "$work/dump")" = 20 ] ||
-    fail "tcpdump takes them for VXLAN" "$(cat "$work/dump")"
+    fail "tcpdump decodes them as VXLAN" "$(cat "$work/dump")"
 ok "tcpdump decodes them"
 
 # TCP in both directions, with each kind of far end, at a rate that any machine reaches.
@@ -107,13 +107,13 @@ in_space sa ip link set sa mtu 1500
 in_space sb ip link set sb mtu 1500
 ! in_space sa ping -c 1 -W 1 -M "do" -s 1472 192.168.7.2 >"$work/ping" 2>&1 ||
     fail "a packet of 1500 bytes passes" "$(cat "$work/ping")"
-wait_for "its sender is told" 5 dropped a vxlan100 too-long 1
+wait_for "its sender gets an error" 5 dropped a vxlan100 too-long 1
 in_space sa ip route get 192.168.7.2 | grep -q "mtu 1450" ||
     fail "the sender has learned the MTU" "$(in_space sa ip route get 192.168.7.2)"
 # The echo reply is as long, and its sender gets an error in turn.
 wait_for "it sends fragments then" 10 in_space sa ping -c 1 -W 1 -s 1472 192.168.7.2
 tcp sb sa 192.168.7.2
-ok "senders of packets that do not fit are told, and reach the other end"
+ok "senders of too long packets get an error, and reach the other end"
 at a detach vale0 vxlan100 >/dev/null
 at b detach vale0 vxlan100 >/dev/null
 at a attach vale0 vxlan:100,local=10.99.0.1,remote=10.99.0.2,remote=10.99.0.3 --fragment --no-udp-checksum >/dev/null
@@ -136,13 +136,13 @@ switch=vale6 mtu=8930 behind b jb 192.168.8.2
 wait_for "they reach each other over IPv6, with jumbo frames" 10 in_space ja ping -c 1 -W 1 -M "do" -s 8900 192.168.8.2
 ok "over IPv6, with jumbo frames, and several VNIs on one UDP port"
 ! at a attach vale7 vxlan:100,local=10.99.0.1 2>"$work/refused" || fail "a VNI twice"
-grep -q "VNI 100 is another port's" "$work/refused" || fail "it is refused by name" "$(cat "$work/refused")"
+grep -q "VNI 100 is another port's" "$work/refused" || fail "the refusal names the reason" "$(cat "$work/refused")"
 ! at a attach vale7 vxlan:9,local=10.99.0.77 2>"$work/refused" || fail "an address of another host"
-grep -q "10.99.0.77 is no address of this host" "$work/refused" || fail "it is refused by name" "$(cat "$work/refused")"
+grep -q "10.99.0.77 is no address of this host" "$work/refused" || fail "the refusal names the reason" "$(cat "$work/refused")"
 in_space k ip link del vx
 in_space k ip link add vx type vxlan id 100 local 10.99.0.3 dstport 4789
 in_space k ip link set vx up
-ok "what cannot be is refused by name"
+ok "impossible tunnels are refused with the reason"
 
 # Datagrams that are not VXLAN, of unknown VNIs, short and empty ones.
 in_space k ip link del vx
@@ -167,7 +167,7 @@ both() {
 wait_for "datagrams without a header are dropped" 5 both bad-vxlan 40
 wait_for "so are those without a frame" 5 both runt 20
 wait_for "so are those of an unknown VNI" 5 both unknown-vni 10
-ok "datagrams that are wrong are dropped by name"
+ok "invalid datagrams are dropped with their reason"
 
 # The network between the hosts goes down and comes back.
 in_space a ip link set u0 down
@@ -175,12 +175,12 @@ goes_nowhere() {
     reaches sa 192.168.7.2 || true
     dropped a vxlan100 unreachable 1
 }
-wait_for "what cannot be sent is dropped by name" 10 goes_nowhere
+wait_for "frames that cannot be sent are dropped with their reason" 10 goes_nowhere
 in_space a ip link set u0 up
 in_space a ip addr add fd99::1/64 dev u0 nodad
 wait_for "the other host is reached again" 20 reaches sa 192.168.7.2
 wait_for "over IPv6, too" 20 in_space ja ping -c 1 -W 1 192.168.8.2
-ok "a network that goes and comes again leaves nothing to be done"
+ok "after a network failure, tunnels recover by themselves"
 
 # A second tunnel between the same switches makes no loop if both are isolated.
 for on in a b; do at $on port set vale0:vxlan100 isolated on >/dev/null; done
@@ -215,12 +215,12 @@ background in_space sb iperf3 -s -1 --forceflush >"$work/iperf" 2>&1
 wait_for "iperf3 listens" 10 grep -q listening "$work/iperf"
 background in_space sa iperf3 -c 192.168.7.2 -t 4 -b 50M --json >"$work/tcp" 2>&1
 client=$!
-wait_for "the connection is there" 10 eval '[ "$(in_space sb ss -tnH state established | wc -l)" -ge 2 ]'
+wait_for "the connection is established" 10 eval '[ "$(in_space sb ss -tnH state established | wc -l)" -ge 2 ]'
 upgrade a
 wait "$client" || fail "TCP across an upgrade" "$(cat "$work/tcp")"
 jq -e '.end.sum_received.bits_per_second > 40e6' "$work/tcp" >/dev/null ||
     fail "TCP across an upgrade" "$(tail -n 30 "$work/tcp")"
 after=$(at a vtep list vale0:vxlan100 --json | jq .addresses)
-[ "$after" -ge "$before" ] || fail "what was learned is known after the upgrade" "$before before, $after after"
-ok "an upgrade keeps connections, and what was learned"
+[ "$after" -ge "$before" ] || fail "learned addresses are kept across the upgrade" "$before before, $after after"
+ok "an upgrade keeps connections and learned addresses"
 finish

@@ -13,6 +13,6 @@ background nv run -- "$tree/bin/daq_judge" "$tree/lib" na:nb >"$work/said" 2>&1
 engine=$!
 wait_for "the module starts" 60 grep -q started "$work/said"
 drops_long "libdaq between two interfaces" a 10.1.0.2
-gone "$engine" && fail "it goes on" "$(cat "$work/said")"
+gone "$engine" && fail "it still runs" "$(cat "$work/said")"
 end_of "$engine" INT || true
 finish

@@ -40,8 +40,8 @@ YAML
 # drops NAME FROM TO: what a rule drops must also be logged.
 drops() {
     drops_long "Suricata, $1" "$2" "$3"
-    grep -q "\[Drop\].*long ping" "$work/$1/fast.log" || fail "drops are told ($1)" "$(tail "$work/$1/fast.log")"
-    gone "$engine" && fail "Suricata goes on ($1)" "$(tail "$work/$1/said")"
+    grep -q "\[Drop\].*long ping" "$work/$1/fast.log" || fail "drops are logged ($1)" "$(tail "$work/$1/fast.log")"
+    gone "$engine" && fail "Suricata still runs ($1)" "$(tail "$work/$1/said")"
     end_of "$engine" INT || true
 }
 

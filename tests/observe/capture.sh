@@ -114,11 +114,11 @@ dumps() {
         fail "totals" "$(cat "$work/two.json")"
     ok "interfaces with their filter and statistics"
     lines
-    refuses "an expression that is none" 2 'syntax error' dump vale0:mine/t -w "$work/x" -f 'foo bar'
+    refuses "an invalid expression" 2 'syntax error' dump vale0:mine/t -w "$work/x" -f 'foo bar'
     refuses "several ports in pcap" 2 'takes only one port' dump vale0:mine/t vale0:root/r -w "$work/x.pcap"
     refuses "a ring that never turns" 2 'sets no limit' dump vale0:mine/t -w "$work/x.pcapng" -b files:3
     refuses "a ring on standard output" 2 'several files' dump vale0:mine/t -w - -b packets:3
-    refuses "a condition that is none" 2 'duration:SECONDS' dump vale0:mine/t -w "$work/x" -a size:3
+    refuses "an invalid condition" 2 'duration:SECONDS' dump vale0:mine/t -w "$work/x" -a size:3
 }
 
 # Ports that other programs have, given by name only; and a port that no program can open. Printed as text.
@@ -128,7 +128,7 @@ lines() {
     [ "$(grep -Ec "$line" "$work/lines")" = 20 ] && [ "$(wc -l <"$work/lines")" = 20 ] ||
         fail "lines of text" "$(cat "$work/lines" "$work/lines.err")"
     grep -q 'capturing vale0:mine/rt' "$work/lines.err" && grep -q '^20 frames' "$work/lines.err" ||
-        fail "what is captured, and how many" "$(cat "$work/lines.err")"
+        fail "ports and number of frames" "$(cat "$work/lines.err")"
     nv attach vale0 null:sink >/dev/null
     nv dump vale0:sink -c 5 >"$work/lines" 2>"$work/lines.err"
     [ "$(grep -c ' vale0:sink In ' "$work/lines")" = 5 ] || fail "a device" "$(cat "$work/lines" "$work/lines.err")"
@@ -141,10 +141,10 @@ no_reader() {
     local signal dump
     mkfifo "$work/nobody"
     for signal in INT TERM; do
-        wait_for "no monitor is there" 20 bash -c "! '$NETVALE' --run-dir '$run_dir' list | grep -q 'vale0:mine/monitor'"
+        wait_for "there is no monitor" 20 bash -c "! '$NETVALE' --run-dir '$run_dir' list | grep -q 'vale0:mine/monitor'"
         background nv dump vale0:mine/t -w "$work/nobody" 2>"$work/nobody.err"
         dump=$!
-        wait_for "its monitor is there" 20 bash -c "'$NETVALE' --run-dir '$run_dir' list | grep -q 'vale0:mine/monitor'"
+        wait_for "its monitor is attached" 20 bash -c "'$NETVALE' --run-dir '$run_dir' list | grep -q 'vale0:mine/monitor'"
         kill "-$signal" "$dump"
         ended "a capture that nobody reads ends, SIG$signal" "$dump" 0
     done
@@ -226,10 +226,10 @@ stands_still() {
     [ "${lost:-0}" -gt 0 ] || fail "it says how many copies were lost" "$(cat "$work/still.log")"
     all "all that was written is whole" "$work/still.pcapng" frame.interface_name vale1:src
     [ "$(dropped "$work/still.pcapng")" = "$lost" ] ||
-        fail "the statistics say so, too" "$(dropped "$work/still.pcapng"), not $lost"
+        fail "the statistics have the same number" "$(dropped "$work/still.pcapng"), not $lost"
     kill "$program"
     wait "$program" 2>/dev/null || true
-    ok "$lost copies were lost, as the statistics say"
+    ok "$lost copies were lost, which the statistics report"
     wait_for "all frames reach the other port" 10 no_frame_lost
     ok "and no frame of the port's"
 }
@@ -264,7 +264,7 @@ interfaces() {
     local text
     nv extcap --install "$work/bin" >/dev/null
     wait_for "tshark lists the user's port" 20 lists netvale-vale0:mine
-    ! lists netvale-vale0:root || fail "and nobody else's" "$(cat "$work/interfaces")"
+    ! lists netvale-vale0:root || fail "and no other user's" "$(cat "$work/interfaces")"
     lists netvale-ssh || fail "and other hosts'" "$(cat "$work/interfaces")"
     ok "tshark lists the user's ports, and no other"
     user timeout 100 tshark -i netvale-vale0:mine -f 'udp dst port 53' -c 20 -w "$work/home/t.pcapng" >"$work/t.err" \
@@ -272,13 +272,13 @@ interfaces() {
         fail "tshark captures" "$(cat "$work/t.err")"
     all "tshark captures, with its filter" "$work/home/t.pcapng" udp.dstport 53
     text=$(user timeout 100 tshark -i netvale-vale0:mine -f 'foo bar' -c 1 2>&1) && fail "a wrong filter" "$text"
-    grep -q 'syntax error' <<<"$text" || fail "it says what is wrong with the filter" "$text"
-    text=$(user timeout 100 tshark -i netvale-vale0:gone -c 1 2>&1) && fail "a port that is not there" "$text"
-    ok "a wrong filter, a port that is not there"
+    grep -q 'syntax error' <<<"$text" || fail "the message names the error in the filter" "$text"
+    text=$(user timeout 100 tshark -i netvale-vale0:gone -c 1 2>&1) && fail "a port that does not exist" "$text"
+    ok "an invalid filter, a port that does not exist"
     [ -n "$(user "$extcap" --extcap-interface netvale-vale0:mine --extcap-capture-filter 'foo bar')" ] ||
         fail "a filter is checked"
     [ -z "$(user "$extcap" --extcap-interface netvale-vale0:mine --extcap-capture-filter 'tcp port 80')" ] ||
-        fail "a right one, too"
+        fail "a valid filter"
     user "$extcap" --capture --extcap-interface netvale-vale0:root --fifo "$work/home/x" >"$work/x.log" 2>&1 &&
         fail "another user's port"
     grep -qi 'belongs to' "$work/x.log" || fail "it says why" "$(cat "$work/x.log")"
@@ -359,7 +359,7 @@ SSH
         >"$work/x.log" 2>&1 &&
         fail "no such host"
     grep -q 'ssh: no such host' "$work/x.log" && grep -q 'ssh to wrong.example' "$work/x.log" ||
-        fail "what ssh says" "$(cat "$work/x.log")"
+        fail "ssh's message is shown" "$(cat "$work/x.log")"
     ok "a host that ssh does not reach"
 }
 
@@ -392,7 +392,7 @@ mirrors() {
     ends_with "ERSPAN takes a capability" 1 CAP_NET_RAW user "$NETVALE" mirror vale0:mine --to erspan:5,remote=127.0.0.1
     must user "$NETVALE" mirror vale0:mine --to udp:127.0.0.1:9 -c 3
     ok "an ordinary user mirrors the own port, but not by ERSPAN"
-    refuses "a target that is none" 2 'udp:HOST:PORT' mirror vale0:mine --to gre:1
+    refuses "an invalid target" 2 'udp:HOST:PORT' mirror vale0:mine --to gre:1
     refuses "another kind of name" 2 'no copy' mirror "vale0:'mine'-0" --to udp:127.0.0.1:9
 }
 
@@ -415,7 +415,7 @@ own_datagrams() {
     ended "a mirror through the mirrored port" "$mirror" 0
     jq -e '.frames == 5 and .own == 5' "$work/own.json" >/dev/null ||
         fail "5 pings, and 5 datagrams of its own" "$(cat "$work/own.json")"
-    wait_for "the kernel's VXLAN has them" 10 has_echoes 5
+    wait_for "the kernel's VXLAN device receives them" 10 has_echoes 5
     end_of "$capture" INT || true
     ok "the kernel's VXLAN has the frames"
 }

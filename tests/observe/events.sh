@@ -12,7 +12,7 @@ monitor() {
     shift
     background nv monitor "$@" >"$work/$name" 2>"$work/$name.err"
     monitors[$name]=$!
-    wait_for "monitor $name is told" 20 grep -q 'events from now on' "$work/$name.err"
+    wait_for "monitor $name prints it" 20 grep -q 'events from now on' "$work/$name.err"
 }
 declare -A monitors=()
 
@@ -64,7 +64,7 @@ nv detach vale0 a >/dev/null
 tells port 'port\.detached vale0:a why="asked for"'
 [ "$(grep -vc ' vale0:a' "$work/port" || true)" = 0 ] || fail "one port's events" "$(cat "$work/port")"
 grep -Evq ' (guest\.|port\.policies)' "$work/groups" && fail "a group and a name" "$(cat "$work/groups")"
-ok "only what was asked for"
+ok "only the requested events"
 
 # In JSON, the numbers have no gap; the text has the same events.
 wait_for "both have as many" 20 bash -c "[ \$(wc -l <'$work/json') = \$(wc -l <'$work/all') ]"
@@ -88,17 +88,17 @@ refuses "an unknown name" 4 'there is no event "tunel"' monitor --events tunel
 
 # A reader that closes the pipe is no failure, and neither is Ctrl-C.
 background bash -c "'$NETVALE' --run-dir '$run_dir' monitor 2>'$work/pipe.err' | head -n 1 >'$work/pipe'; echo \"\${PIPESTATUS[0]}\" >'$work/pipe.status'"
-wait_for "one more is told" 20 grep -q 'events from now on' "$work/pipe.err"
+wait_for "one more event is printed" 20 grep -q 'events from now on' "$work/pipe.err"
 make_events() {
     nv attach vale2 x >/dev/null && nv detach vale2 x >/dev/null && [ -s "$work/pipe.status" ]
 }
 wait_for "its end" 20 make_events
 [ "$(cat "$work/pipe.status")" = 0 ] && [ "$(wc -l <"$work/pipe.err")" = 1 ] ||
-    fail "a reader that is gone" "$(cat "$work/pipe.status" "$work/pipe.err")"
+    fail "a closed pipe is no failure" "$(cat "$work/pipe.status" "$work/pipe.err")"
 kill -INT "${monitors[groups]}"
 wait_for "Ctrl-C" 20 gone "${monitors[groups]}"
 [ "$(wc -l <"$work/groups.err")" = 1 ] || fail "Ctrl-C is quiet" "$(cat "$work/groups.err")"
-ok "a reader that is gone, and Ctrl-C"
+ok "a closed pipe, and Ctrl-C"
 
 nv stop >/dev/null
 tells all 'daemon\.ending why="asked for"'

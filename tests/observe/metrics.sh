@@ -69,19 +69,19 @@ text() {
     ok "OpenMetrics, as the content type says"
     scrape -D "$work/head" -H 'Accept: text/plain;version=0.0.4' >"$work/plain"
     grep -qi '^content-type: text/plain; version=0.0.4; charset=utf-8' "$work/head" ||
-        fail "the format that is asked for" "$(cat "$work/head")"
+        fail "the requested format" "$(cat "$work/head")"
     promtool check metrics <"$work/plain" >"$work/checked" 2>&1 ||
         fail "promtool check metrics" "$(cat "$work/checked")"
     [ ! -s "$work/checked" ] || fail "promtool check metrics is silent" "$(cat "$work/checked")"
     nv metrics >"$work/printed"
     promtool check metrics <"$work/printed" >"$work/checked" 2>&1 ||
         fail "promtool check metrics" "$(cat "$work/checked")"
-    ok "promtool check metrics has nothing to say, of what is served and what is printed"
+    ok "promtool check metrics accepts what is served and what is printed"
     cmp <(grep '^# TYPE' "$work/plain") <(grep '^# TYPE' "$work/printed") || fail "both have the same families"
     local path
-    [ "$(http_status watch "http://$METRICS/")" = 200 ] || fail "/ says where the figures are"
+    [ "$(http_status watch "http://$METRICS/")" = 200 ] || fail "/ links to the metrics"
     for path in /metrics/ /metrics/x /metricsx //metrics; do
-        [ "$(http_status watch "http://$METRICS$path")" = 404 ] || fail "$path is not there"
+        [ "$(http_status watch "http://$METRICS$path")" = 404 ] || fail "$path does not exist"
     done
     for method in POST PUT DELETE OPTIONS; do
         [ "$(http_status watch -X "$method" "http://$METRICS/metrics")" = 405 ] || fail "$method is refused"
@@ -110,11 +110,11 @@ time.sleep(600)
 PYTHON
     wait_for "a crowd of 60 connections" 20 grep -q "all are there" "$work/crowd"
     before=$(date +%s%N)
-    scrape --max-time 40 >"$work/through" || fail "a scrape gets through a crowd"
+    scrape --max-time 40 >"$work/through" || fail "a scrape succeeds beside the other connections"
     took=$((($(date +%s%N) - before) / 1000000))
     # Clients used to keep their places for two seconds.
-    expect "milliseconds until a scrape gets through 60 connections that say nothing" "$took" -lt 1900
-    ok "a scrape gets through 60 connections that say nothing, in $took ms"
+    expect "milliseconds until a scrape succeeds beside 60 silent connections" "$took" -lt 1900
+    ok "a scrape succeeds beside 60 silent connections, in $took ms"
     kill "$!" 2>/dev/null || true
     expect "threads of the server afterwards" "$(threads)" -le 33
 }
@@ -149,12 +149,12 @@ rates() {
         bytes=$(value 'rate(netvale_port_bytes_total{port="vale0:s1",direction="in"}[10s])' "$end")
         # 1042 bytes: with Ethernet, IP and UDP headers.
         if is_near "$got" "$wanted" 0.02 && is_near "$bytes" "$(jq -n "$wanted * 1042")" 0.02; then
-            ok "rate() is what iperf3 sent: $got frames of $wanted a second, $bytes bytes"
+            ok "rate() matches iperf3: $got frames of $wanted a second, $bytes bytes"
             return
         fi
         seen+=" $got and $bytes of $wanted;"
     done
-    fail "rate() is what iperf3 sent but for 2 %, the best of $attempt attempts" "frames and bytes of frames:$seen"
+    fail "rate() matches iperf3 within 2 %, the best of $attempt attempts" "frames and bytes of frames:$seen"
 }
 
 # frames_of PORT DIRECTION: whether Prometheus has the same count as `show`. There is no traffic meanwhile.
@@ -166,7 +166,7 @@ counters() {
     wait_for "frames from s1 are those of 'netvale show'" 15 frames_of s1 in
     wait_for "frames to s2 are those of 'netvale show'" 15 frames_of s2 out
     ok "counters are those of 'netvale show'"
-    wait_for "all time of workers is said" 10 true_of \
+    wait_for "the workers' times add up" 10 true_of \
         'abs(sum without (mode) (rate(netvale_worker_seconds_total[8s])) - 1) < 0.05'
     ok "a worker's busy, polled and slept time are all its time"
     wait_for "batches are counted" 5 true_of 'netvale_port_batches_total{port="vale0:s1",direction="in"} > 100'
@@ -181,7 +181,7 @@ counters() {
     wait_for "a link" 10 true_of 'netvale_port_link_frames{port="vale0:s2",direction="out"}'
     nv attach vale0 vxlan:100,local=127.0.0.1,remote=127.0.0.9 >/dev/null
     in_space s1 ping -c 2 -i 0.2 -W 0.2 10.1.0.77 >/dev/null 2>&1 || true
-    wait_for "what goes to another host" 10 true_of \
+    wait_for "frames to another host" 10 true_of \
         'netvale_tunnel_frames_total{port="vale0:vxlan100",vtep="127.0.0.9",direction="out"} > 0'
     ok "links and tunnels"
     detach vxlan100
@@ -193,11 +193,11 @@ latencies() {
     echo 'latency_sampling = 20' >"$work/timed.toml"
     in_space s1 ping -q -f -c 100 10.1.0.2 >/dev/null || fail "pings"
     scrape >"$work/timed" || fail "a scrape"
-    ! grep -q 'latency_seconds_count{' "$work/timed" || fail "nothing is timed unless it is asked for"
+    ! grep -q 'latency_seconds_count{' "$work/timed" || fail "nothing is timed unless timing is enabled"
     nv export >"$work/now.toml"
     (cat "$work/timed.toml" "$work/now.toml") >"$work/new.toml"
     must nv apply "$work/new.toml"
-    grep -q 'latency_sampling: 0 → 20' "$work/must" || fail "it says what changes" "$(cat "$work/must")"
+    grep -q 'latency_sampling: 0 → 20' "$work/must" || fail "the change is printed" "$(cat "$work/must")"
     before=$(moved s1 in frames)
     in_space s1 ping -q -f -c 4000 10.1.0.2 >/dev/null || fail "pings"
     after=$(moved s1 in frames)
@@ -208,15 +208,15 @@ latencies() {
     [ ! -s "$work/checked" ] || fail "promtool check metrics is silent" "$(cat "$work/checked")"
     expect "frames that were timed, of $((after - before))" "$(sed -n 's/^netvale_port_latency_seconds_count{port="vale0:s1".* //p' "$work/timed")" \
         -lt $(((after - before) / 8))
-    wait_for "half of them take more than nothing, and less than 10 ms" 10 true_of \
+    wait_for "the median is above zero and below 10 ms" 10 true_of \
         '0 < histogram_quantile(0.5, sum by (le) (netvale_port_latency_seconds_bucket{port="vale0:s1"})) < 0.01'
     true_of 'netvale_port_latency_seconds_bucket{port="vale0:s1",le="+Inf"} == ignoring(le) netvale_port_latency_seconds_count{port="vale0:s1"}' ||
-        fail "the last part has them all" "$(cat "$work/asked")"
+        fail "the last bucket counts all frames" "$(cat "$work/asked")"
     must nv apply "$work/now.toml"
     before=$(timed s1)
     in_space s1 ping -q -f -c 200 10.1.0.2 >/dev/null || fail "pings"
     after=$(timed s1)
-    [ "$before" -gt 0 ] && [ "$before" = "$after" ] || fail "none is timed any more" "$before before, $after after"
+    [ "$before" -gt 0 ] && [ "$before" = "$after" ] || fail "no frame is timed any more" "$before before, $after after"
     ok "how long frames take: $after were timed"
 }
 
@@ -242,7 +242,7 @@ dashboard() {
         [ "$(cat "$work/samples")" = "[]" ] || said=$((said + 1))
     done < <(jq -r '.panels[].targets[]?.expr' "$root/dist/grafana/netvale.json")
     expect "queries of the dashboard" "$count" -ge 20
-    expect "those that have something to say" "$said" -ge 20
+    expect "queries with a result" "$said" -ge 20
     promtool check rules "$root/dist/prometheus/netvale.rules.yml" >"$work/rules" 2>&1 ||
         fail "promtool check rules" "$(cat "$work/rules")"
     promtool test rules "$here/rules.test.yml" >"$work/rules" 2>&1 || fail "promtool test rules" "$(cat "$work/rules")"
@@ -260,7 +260,7 @@ strangers() {
     grep -q '^netvale_worker_seconds_total{' "$work/theirs" || fail "they have the workers" "$(cat "$work/theirs")"
     chmod 600 "$run_dir/control.sock"
     ! "${as_user[@]}" "$NETVALE" --run-dir "$run_dir" metrics >/dev/null 2>&1 ||
-        fail "who may not connect gets no figures"
+        fail "a user who may not connect gets no figures"
     ok "figures are of the ports that their reader may see"
 }
 
@@ -276,13 +276,13 @@ comes_and_goes() {
     wait_for "Prometheus sees that it is gone" 10 true_of 'up{job="netvale"} == 0'
     start_daemon --rt-priority 10
     wait_for "Prometheus sees that it is back" 10 true_of 'up{job="netvale"} == 1'
-    [ "$(grep -c "no counters" "$work/metrics.log")" = 1 ] || fail "that is said once" "$(cat "$work/metrics.log")"
-    ok "a daemon that goes and comes"
+    [ "$(grep -c "no counters" "$work/metrics.log")" = 1 ] || fail "the loss of the daemon is logged once" "$(cat "$work/metrics.log")"
+    ok "a daemon that stops and starts again"
     kill -STOP "$daemon"
     wait_for "nor if it does not answer" 20 unavailable
     kill -CONT "$daemon"
     wait_for "once it answers, it has" 10 scrape
-    ok "a daemon that hangs holds up nobody for ever"
+    ok "a daemon that hangs blocks no client for ever"
 }
 
 # Sockets: a UNIX socket with its mode, and sockets that a service manager passes.
@@ -292,7 +292,7 @@ sockets() {
     wait_for "metrics at a UNIX socket" 10 curl -sS --fail --unix-socket "$work/m.sock" http://localhost/metrics
     [ "$(stat -c %a "$work/m.sock")" = 640 ] || fail "its mode" "$(stat -c %a "$work/m.sock")"
     end_of "$!" || true
-    [ ! -e "$work/m.sock" ] || fail "its file goes with it"
+    [ ! -e "$work/m.sock" ] || fail "its file is removed at the end"
     ok "a UNIX socket"
     command -v systemd-socket-activate >/dev/null || return 0
     background in_space watch systemd-socket-activate -l 127.0.0.1:9848 -l "$work/s.sock" --fdname=metrics:metrics \

@@ -77,12 +77,12 @@ flows() {
         >"$work/nfdump" 2>"$work/nfdump.err" ||
         fail "nfdump reads what sfcapd wrote" "$(cat "$work/nfdump.err")"
     read -r got bytes < <(awk '{packets += $1; bytes += $2} END {print packets + 0, bytes + 0}' "$work/nfdump")
-    is_near "$got" "$sent" 0.03 || fail "nfdump has the packets that iperf3 sent but for 3 %" "$got of $sent"
+    is_near "$got" "$sent" 0.03 || fail "nfdump counts the packets that iperf3 sent within 3 %" "$got of $sent"
     is_near "$bytes" "$((sent * 1042))" 0.05 || is_near "$bytes" "$((sent * 1046))" 0.05 ||
         fail "and their bytes" "$bytes of $((sent * 1042))"
     ok "nfdump has $got packets of $sent that iperf3 sent"
     [ "$(awk '{print $3, $4}' "$work/nfdump" | sort -u | wc -l)" = 1 ] ||
-        fail "they came from one port, and went to one" "$(sort -u "$work/nfdump" | head)"
+        fail "all have the same input and output port" "$(sort -u "$work/nfdump" | head)"
     ok "all from one port to another"
 }
 
@@ -91,8 +91,8 @@ discards() {
     nv filter vale0:s1 in drop udp port 7 >/dev/null
     first=$(datagrams)
     samples --port-sampling vale0:s2=7
-    wait_for "a sample says that a rule dropped it" 20 drop_is_sampled
-    ok "drops are told, with their reason"
+    wait_for "a sample of a frame that a rule dropped" 20 drop_is_sampled
+    ok "drops are sampled with their reason"
     wait_for "samples at a port's own rate" 20 has_own_rate
     ok "a port may have a rate of its own"
 }
@@ -136,7 +136,7 @@ later() {
     station 5
     wait_for "counters of another daemon's ports" 20 more_than "$((before + 1))"
     wait_for "another daemon's frames" 20 sampled_from 4 10.1.0.5
-    ok "a daemon that goes and comes"
+    ok "a daemon that stops and starts again"
     kill -0 "$agent" || fail "the agent runs on"
 }
 
@@ -156,7 +156,7 @@ collectors() {
     end_of "$agent" || true
     end_of "$collector" || true
     nfdump -q -R "$work/flows" -N -o 'fmt:%pkt' 'src ip 10.1.0.6 and dst ip 10.1.0.5' | grep -q . ||
-        fail "a collector that comes later gets samples"
+        fail "a collector that starts later gets samples"
     ok "collectors that go and come"
 }
 
@@ -172,9 +172,9 @@ strangers() {
     # Samples written after this line were sent after it.
     before=$(datagrams)
     samples
-    wait_for "samples of one who may see the ports" 20 more_than "$before"
+    wait_for "samples from a user who may see the ports" 20 more_than "$before"
     end_of "$agent" || true
-    expect "datagrams of a user who may see no port" \
+    expect "datagrams from a user who may see no port" \
         "$(read_samples "sflow_245.sub_agent_id == 7" frame.number | wc -l)" -eq 0
     expect "those of others" "$(read_samples "sflow_245.sub_agent_id == 0" frame.number | wc -l)" -gt "$before"
 }

@@ -51,7 +51,7 @@ for command in list "list --json" "show vale0:n" "top --batch -n 1" metrics expo
     { nv $command 2>"$work/err" || true; } | true
     does_not_panic "netvale $command to a pipe that nobody reads"
 done
-ok "output to a full disk, and to pipes that nobody reads"
+ok "output to a full disk, and to pipes without a reader"
 
 # A daemon continues without its log if the disk is full or the log's reader is gone.
 by=(sh -c 'exec "$@" 2>/dev/full' sh)
@@ -65,7 +65,7 @@ must nv attach vale0 null:n
 must nv detach vale0:n
 must nv list
 here
-ok "a log to a full disk, and to a pipe that nobody reads"
+ok "a log to a full disk, and to a pipe without a reader"
 
 # --- locales and terminals
 
@@ -105,7 +105,7 @@ attach_many() {
     return 1
 }
 attach_many || fail "100 ports do not fit into 64 descriptors"
-grep -Eqi "descriptor|open files" "$work/said" || fail "the daemon says what is missing" "$(cat "$work/said")"
+grep -Eqi "descriptor|open files" "$work/said" || fail "the daemon reports the missing descriptors" "$(cat "$work/said")"
 must nv list
 must nv detach vale0:r1
 must nv attach vale0 r1
@@ -157,7 +157,7 @@ ok "a lock of a daemon that cannot end"
 
 # --- the daemon's user
 
-ends_with "a user who is not there" 1 "no user called nosuch" "$NETVALE" --run-dir "$work/other" up --user nosuch
+ends_with "a user that does not exist" 1 "no user called nosuch" "$NETVALE" --run-dir "$work/other" up --user nosuch
 printf 'user = "nosuch"\n' >"$work/other.toml"
 ends_with "the same in a file" 1 "no user called nosuch" "$NETVALE" --run-dir "$work/other" up --config "$work/other.toml"
 elsewhere number --user 54321

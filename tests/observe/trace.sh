@@ -89,7 +89,7 @@ wait_for "text and JSON have as many lines" 20 as_many
 jq -es 'length > 2 and all(.[]; .time_ns > 0 and .port == "vale0:s1" and (.steps | length > 0))' "$work/json" \
     >/dev/null ||
     fail "as JSON" "$(cat "$work/json")"
-grep -Ev 'ICMP .* > 10\.1\.0\.2:' "$work/filtered" && fail "only what fits"
+grep -Ev 'ICMP .* > 10\.1\.0\.2:' "$work/filtered" && fail "only frames that match"
 [ $((4 * $(wc -l <"$work/sampled"))) -le $(($(wc -l <"$work/all") + 4)) ] ||
     fail "one of four" "$(wc -l "$work/sampled" "$work/all")"
 ok "JSON, a filter, one of four"
@@ -110,10 +110,10 @@ refuses "no filter" 2 'syntax error' trace vale0:s1 'icmp and and'
 # What is added during the trace: a switch, a port on a switch, a port that comes back. No frame is missed.
 trace switch vale4
 trace port vale4:late
-grep -q 'does not exist yet' "$work/switch.err" || fail "a switch that is not there" "$(cat "$work/switch.err")"
+grep -q 'does not exist yet' "$work/switch.err" || fail "a switch that does not exist" "$(cat "$work/switch.err")"
 trace whole vale0
 nv detach vale0 s1 >/dev/null
-wait_for "the port goes" 20 grep -q 'vale0:s1 is gone' "$work/all.err"
+wait_for "the port is removed" 20 grep -q 'vale0:s1 is gone' "$work/all.err"
 : >"$work/all"
 must nv pkt-gen -i vale4:late -f tx -n 1
 must nv pkt-gen -i vale4:later -f tx -n 1
@@ -127,5 +127,5 @@ tells whole 'vale0:s1/0 60 bytes'
 for name in switch port all whole; do
     end_of "${traces[$name]}" INT || fail "trace $name ends" "$(cat "$work/$name.err")"
 done
-ok "traces wait for what comes, and end when asked"
+ok "traces include what is added later, and end on request"
 finish

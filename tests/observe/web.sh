@@ -42,7 +42,7 @@ refused() {
 
 strangers() {
     local with=(-H "Authorization: Bearer $token") file
-    [ "$(http_status watch "${with[@]}" "$PAGE/api/stats")" = 200 ] || fail "who has the token gets figures"
+    [ "$(http_status watch "${with[@]}" "$PAGE/api/stats")" = 200 ] || fail "a client with the token gets figures"
     refused "a request without the token" 401
     refused "one with a wrong token" 401 -H "Authorization: Bearer ${token%?}x"
     refused "one with the token where it is logged" 401 -G -d "token=$token"
@@ -60,7 +60,7 @@ strangers() {
             fail "$file has a policy" "$(cat "$work/head")"
         ! grep -qi '^access-control' "$work/head" || fail "$file is for no other page" "$(cat "$work/head")"
     done
-    ok "each answer has its policy, and none is for other pages"
+    ok "each answer has its content policy, and no other page may read one"
     refuses "a token that everybody can read" 1 'other users of this host can read' web --token-file "$work/open" \
         --listen tcp:127.0.0.1:1
     ! grep -q "$token" "$work/web.log" || fail "the token is in no log" "$(cat "$work/web.log")"
@@ -88,12 +88,12 @@ captures() {
         fail "a capture"
     expect "frames of a capture that ends with so many" "$(frames_in "$work/some.pcapng")" -eq 500
     api 'capture?port=vale0%3Arx&way=sent&seconds=1&frames=500&snaplen=0' --fail -o "$work/none.pcapng" ||
-        fail "a capture of nothing"
+        fail "a capture without ports"
     expect "frames of one that ends with its time" "$(frames_in "$work/none.pcapng")" -eq 0
     [ "$(api 'capture?port=netmap%3Alo&way=both&seconds=1&frames=1&snaplen=0' -o /dev/null -w '%{http_code}')" = 404 \
         ] ||
-        fail "an interface that is no port is not captured"
-    ok "an interface that is no port is not captured"
+        fail "an interface that is not a port is not captured"
+    ok "an interface that is not a port is not captured"
 }
 
 # Clients that occupy connections and send nothing, or start captures and do not read them.
@@ -121,9 +121,9 @@ PYTHON
     grep -q "one more: b'HTTP/1.1 429'" "$work/crowd" || fail "a fifth capture is refused" "$(cat "$work/crowd")"
     api stats --max-time 60 >"$work/through" || fail "figures get through a crowd"
     expect "threads of the server" "$(sed -n 's/^Threads:\t//p' "/proc/$server/status")" -le 33
-    wait_for "who does not read a capture is cut off" 40 no_monitors
+    wait_for "a client that does not read its capture is disconnected" 40 no_monitors
     kill -- "-$them"
-    ok "clients that say nothing or do not read are cut off"
+    ok "clients that send nothing or do not read are disconnected"
 }
 
 no_monitors() {

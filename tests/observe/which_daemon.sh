@@ -73,7 +73,7 @@ finds "a member finds the system's" vale9 member
 background joe "$NETVALE" up >"$work/own.log" 2>&1
 wait_for "the user's daemon" 20 grep -q 'ready in' "$work/own.log"
 must joe "$NETVALE" attach vale5 null:
-finds "a member who has a daemon finds that first" vale5 member
+finds "a member of the group with a daemon of their own finds that first" vale5 member
 must member NETVALE_RUN_DIR=/run/netvale "$NETVALE" pkt-gen -i vale9:named -f tx -n 1
 ok "unless the system's is named"
 joe "$NETVALE" stop >/dev/null

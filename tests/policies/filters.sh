@@ -179,7 +179,7 @@ order() {
     picked third 'ip6 and not udp port 53'
     local name n=0
     for name in first second third; do
-        expect "rule $((n + 1)) counts what it decides" "$(decided $n)" -eq \
+        expect "rule $((n + 1)) counts the frames that it decides" "$(decided $n)" -eq \
             "$(tcpdump -r "$work/$name.pcap" 2>/dev/null | wc -l)"
         n=$((n + 1))
     done
@@ -188,7 +188,7 @@ order() {
     local before
     before=$(decided 1)
     rule in delete 1
-    expect "who counted before goes on when another rule is deleted" "$(decided 0)" -eq "$before"
+    expect "a counter continues when another rule is deleted" "$(decided 0)" -eq "$before"
     picked wanted 'not (ip or ip6)'
     arrive p "$work/wanted.pcap" "the deleted rule does nothing"
     ok "a deleted rule does nothing"
@@ -209,7 +209,7 @@ both_directions() {
     arrive p "$work/wanted.pcap" "a rule for what p sends"
     picked wanted 'not tcp'
     arrive q "$work/wanted.pcap" "a rule for what p gets"
-    expect "the rule for what p gets counts" "$(nv filter vale0:p --json | jq '.[] | select(.dir == "out") | .frames')" -eq \
+    expect "the rule for frames to p counts" "$(nv filter vale0:p --json | jq '.[] | select(.dir == "out") | .frames')" -eq \
         "$(tcpdump -r "$work/sent.pcap" tcp 2>/dev/null | wc -l)"
     # Frames to p have to pass p's rules and the sender's.
     nv filter vale0:q in drop ip6 >/dev/null
@@ -230,9 +230,9 @@ attached_with_rules() {
     picked wanted 'not ip'
     arrive q "$work/wanted.pcap" "--filter-out"
     ok "rules given to netvale attach"
-    refuses "netvale attach refuses what is no expression" 2 nonsense \
+    refuses "netvale attach refuses an invalid expression" 2 nonsense \
         attach vale0 tap:x --name x --netns /run/netns/wire --filter-in 'drop nonsense word'
-    refuses "no port is there then" 4 vale0:x show vale0:x
+    refuses "the port does not exist then" 4 vale0:x show vale0:x
     rule in delete all
     rule out delete all
 }
@@ -351,7 +351,7 @@ refused() {
     /usr/bin/python3 "$work/ask.py" "$run_dir/control.sock" >"$work/asked" ||
         fail "programs are verified" "$(cat "$work/asked")"
     ok "programs over the control socket: $(cat "$work/asked")"
-    refuses "what is no expression is refused" 2 "can't parse" filter vale0:p in drop 'udp prot 53'
+    refuses "an invalid expression is refused" 2 "can't parse" filter vale0:p in drop 'udp prot 53'
     refuses "a rule that there is not" 2 "invalid rule" filter vale0:p in delete 1
     refuses "a place that there is not" 2 "invalid rule" filter vale0:p in drop arp --before 3
     refuses "a port that there is not" 4 "vale0:nobody" filter vale0:nobody in drop arp

@@ -25,13 +25,13 @@ learned() {
 
 arp() {
     poison
-    wait_for "without a guard, a lie by ARP is believed" 10 learned
-    ok "without a guard, a lie by ARP is believed"
+    wait_for "without a guard, a forged ARP announcement is accepted" 10 learned
+    ok "without a guard, a forged ARP announcement is accepted"
     set_policies s1 guard arp
     poison
     check "with it, it is dropped" s1 '[.rings[].drops["spoofed-arp"] // 0] | add >= 2'
-    [ "$(neighbour)" = none ] || fail "and nobody believes it" "station 2 has $(neighbour) for 10.1.0.77"
-    ok "and nobody believes it"
+    [ "$(neighbour)" = none ] || fail "and no station accepts it" "station 2 has $(neighbour) for 10.1.0.77"
+    ok "and no station accepts it"
     reaches 1 2 "it may speak for itself"
 }
 
@@ -72,14 +72,14 @@ dhcp() {
     set_policies s1 guard default
     given=$(lease 10)
     case $given in
-    10.1.0.15? | 10.1.0.160) ok "without a guard, a client takes what a stranger's dnsmasq gives ($given)" ;;
-    *) fail "without a guard, a client takes what a stranger's dnsmasq gives" "it got '$given'" \
+    10.1.0.15? | 10.1.0.160) ok "without a guard, a client accepts an attacker's lease ($given)" ;;
+    *) fail "without a guard, a client accepts an attacker's lease" "it got '$given'" \
         "$(cat "$work/udhcpc" "$work/dnsmasq.s1")" ;;
     esac
     set_policies s1 guard dhcp
     given=$(lease 3)
-    [ -z "$given" ] || fail "with it, it gets nothing" "it got '$given'"
-    ok "with it, it gets nothing"
+    [ -z "$given" ] || fail "with the guard, it gets no lease" "it got '$given'"
+    ok "with the guard, it gets no lease"
     check "the answers are dropped" s1 '[.rings[].drops["rogue-dhcp"] // 0] | add >= 1'
     serve s3 200
     given=$(lease 10)

@@ -80,12 +80,12 @@ late() {
         ok "$what: $with ms (shortest, median), $without without it (there and back, ping says $(cat "$work/rtt"))"
         return
     done
-    fail "$what: $wanted ms more than without, but for $SLACK" "attempts:$seen"
+    fail "$what: $wanted ms more than without, within $SLACK" "attempts:$seen"
 }
 
 # ends CLIENT: ends a client that is still running.
 ends() {
-    kill "$1" 2>/dev/null || fail "iperf3 went on to the end" "$(cat "$work/other")"
+    kill "$1" 2>/dev/null || fail "iperf3 still runs at the end" "$(cat "$work/other")"
     wait "$1" || true
 }
 
@@ -134,8 +134,8 @@ nobody_waits() {
         ! jq -en "$others < 1" >/dev/null || break
     done
     jq -en "$others < 1" >/dev/null ||
-        fail "a port behind 200 ms holds nobody up" "a ping to another port takes $others ms"
-    ok "a port behind 200 ms holds nobody up: a ping to another takes $others ms"
+        fail "a port behind 200 ms delays no other port" "a ping to another port takes $others ms"
+    ok "a port behind 200 ms delays no other port: a ping to another takes $others ms"
     ends "$flood"
     link s2 out off
 }
@@ -241,7 +241,7 @@ numbered() {
         /usr/bin/python3 "$work/numbered.py" came "$work/got.pcap" "$count" >"$work/came" || fail "the capture is read"
         [ "$(jq .frames "$work/came")" != "$came" ] || return 0
     done
-    fail "tcpdump gets what comes to the interface" "$came came, $(cat "$work/came")"
+    fail "tcpdump captures all frames at the interface" "$came came, $(cat "$work/came")"
 }
 
 # The frames that reached station 2's interface.
@@ -402,8 +402,8 @@ bounded() {
 }
 
 words() {
-    refuses "a word that is none" 2 "delya" link vale0:s1 delya 7ms
-    refuses "a delay that is none" 2 "delay" link vale0:s1 delay soon
+    refuses "an unknown word" 2 "delya" link vale0:s1 delya 7ms
+    refuses "an invalid delay" 2 "delay" link vale0:s1 delay soon
     refuses "more than all" 2 "loss" link vale0:s1 loss 101%
     refuses "netem's slot" 2 "slot" link vale0:s1 slot 1ms 2ms
     refuses "a port that there is not" 4 "vale0:nobody" link vale0:nobody delay 1ms

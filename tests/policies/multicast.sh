@@ -130,7 +130,7 @@ judge_has_querier() {
 
 groups() {
     goes "nobody joined, but 5 is a router's" 1 239.9.9.9 "5"
-    goes "what no one need join" 1 224.0.0.251 "2 3 4 5"
+    goes "a group that needs no members" 1 224.0.0.251 "2 3 4 5"
     both_join 2 239.1.1.1
     in_space s3 sysctl -qw net.ipv4.conf.s3.force_igmp_version=2
     in_space l3 sysctl -qw net.ipv4.conf.l3.force_igmp_version=2
@@ -162,14 +162,14 @@ routers() {
     wait_for "the querier at 4 is known" 10 domain ipv4 \
         '.querier == "10.1.0.4" and (.queries | not) and any(.routers[]; . == "vale0:s4")'
     # The Linux bridge waits until hosts had time to answer the new querier, although they have answered the old one.
-    wait_for "the Linux bridge goes on" 20 judge_has_querier
+    wait_for "the Linux bridge forwards again" 20 judge_has_querier
     goes "a querier is at 4" 1 239.9.9.9 "4 5"
     before=$(drops s3 rogue-query)
     set_policies s3 mcast_router 0
     in_space s3 "$here/mcast.py" query s3 10.1.0.3
-    wait_for "a query of a port that is no router's is dropped" 10 has_dropped s3 rogue-query $((before + 1))
+    wait_for "a query from a port that is not a router's is dropped" 10 has_dropped s3 rogue-query $((before + 1))
     domain ipv4 '.querier == "10.1.0.4"' >/dev/null || fail "the querier is still 10.1.0.4" "$(nv table vale0 --groups)"
-    ok "a query of a port with mcast_router 0 is dropped, and changes nothing"
+    ok "a query from a port with mcast_router 0 is dropped, and changes nothing"
 }
 
 # A station that joins more groups than it may gets all of them; others keep theirs.
@@ -231,7 +231,7 @@ for n in 1 2 3 4 5; do station "$n"; done
 for n in s1 s2 s3 s4 s5 l1 l2 l3 l4 l5; do
     in_space "$n" sysctl -qw "net.ipv6.conf.all.disable_ipv6=0" "net.ipv6.conf.$n.disable_ipv6=0"
 done
-refuses "a router that is none" 2 "mcast_router" port set vale0:s1 mcast_router 3
+refuses "an invalid mcast_router" 2 "mcast_router" port set vale0:s1 mcast_router 3
 settling
 groups
 routers

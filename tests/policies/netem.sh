@@ -96,7 +96,7 @@ for round in $(seq 2 $ROUNDS); do
 done
 echo enough >"$work/judge.typed"
 ok "segments lost in $round rounds: $(drops a link-loss)"
-near "TCP under $WORDS: what netvale's link carries, in kbit/s, beside netem's $(got kernel)" "$(got netvale)" \
+near "TCP under $WORDS: the rate of netvale's link in kbit/s, compared with netem's $(got kernel)" "$(got netvale)" \
     "$(got kernel)" 0.15
 expect "segments that the link lost" "$(drops a link-loss)" -gt 200
 finish

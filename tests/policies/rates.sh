@@ -66,7 +66,7 @@ fastest() {
         free=$(tcp 3)
         seen+=" $got of $free"
         if jq -en "$free <= 12 * $GBIT" >/dev/null; then
-            ok "rate_in 10gbit is not exceeded ($got bit/s, $free without: the machine is too slow for more to be said)"
+            ok "rate_in 10gbit is not exceeded ($got bit/s, $free without: the machine is too slow for a stricter test)"
             return
         fi
     done
@@ -119,7 +119,7 @@ best() {
 frames() {
     set_policies s1 pps_in 2000
     best "pps_in 2000, beside 39,000 datagrams a second" 2000 0.03 flooded 1 2 -b 20M -l 64
-    nothing_dropped "who sends waits"
+    nothing_dropped "the sender waits"
     set_policies s1 pps_in default
 }
 
@@ -148,7 +148,7 @@ getting() {
         ! is_near "$longest" 40 0.25 || break
     done
     near "a ping waits no longer than the queue is, in milliseconds" "$longest" 40 0.25
-    expect "what finds no room is dropped" "$(drops s2 no-room)" -gt 1000
+    expect "frames beyond the queue are dropped" "$(drops s2 no-room)" -gt 1000
     is s2 '.rings[].drops | keys - ["no-room"] == []' ||
         fail "for no other reason" "$(shown s2 | jq -c '.rings[].drops')"
 }
@@ -265,7 +265,7 @@ words() {
     for policy in rate_in rate_out pps_in pps_out burst_in queue_out; do
         refuses "$policy 0 is refused" 2 "$policy" port set vale0:s1 "$policy" 0
     done
-    refuses "a rate that is none is refused" 2 "invalid rate_in .fast.*|rate above 0 such as" port set vale0:s1 rate_in fast
+    refuses "an invalid rate is refused" 2 "invalid rate_in .fast.*|rate above 0 such as" port set vale0:s1 rate_in fast
     refuses "so are more than 64 bits" 2 "rate_in" port set vale0:s1 rate_in 100000000000gbit
     refuses "and a negative rate" 2 "rate_in" port set vale0:s1 rate_in -- -5mbit
     set_policies s1 rate_in 1000000000gbit burst_in 1gb

@@ -189,7 +189,7 @@ storm_mcast storm_mcast 0
 pps_in pps_in 0
 rate_group rate_group tenant
 LIST
-    ok "$count policies that contradict others or are none are refused, as a whole, and named"
+    ok "$count requests with contradictory or invalid policies are refused as a whole, with the policy's name"
     set_policies s3 access default isolated default
 }
 
@@ -217,10 +217,10 @@ for n in range(10): socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x"
     counted=$(shown s1 | jq '.rings[0].drops.filter')
     steady "three upgrades, with 30 ms of delay" upgraded
     [ "$(policies s1)$(policies s2)$(policies s3)" = "$before" ] ||
-        fail "policies are what they were" "$before" "$(policies s1)$(policies s2)$(policies s3)"
-    ok "all policies are what they were"
+        fail "all policies are unchanged" "$before" "$(policies s1)$(policies s2)$(policies s3)"
+    ok "all policies are unchanged"
     check "rules' counters go on" s1 '.rules[1].frames == 10'
-    expect "counters of drops, too" "$(shown s1 | jq '.rings[0].drops.filter')" -eq "$counted"
+    expect "drop counters are kept, too" "$(shown s1 | jq '.rings[0].drops.filter')" -eq "$counted"
     in_space s1 /usr/bin/python3 -c 'import socket
 socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("10.1.0.2", 9))'
     wait_for "the filter still drops" 5 is s1 '.rules[1].frames == 11'
@@ -250,8 +250,8 @@ configurations() {
     before=$(policies s1)$(policies s2)$(policies s3)
     nv export >"$work/export.toml"
     applied "$work/export.toml"
-    grep -q 'nothing to change' "$work/applied" || fail "what was exported is what is there" "$(cat "$work/applied")"
-    ok "what was exported is what is there"
+    grep -q 'nothing to change' "$work/applied" || fail "the export matches the present policies" "$(cat "$work/applied")"
+    ok "the export matches the present policies"
 
     ports "$work/plain.toml"
     nv apply --diff "$work/plain.toml" >"$work/applied" 2>&1 || fail "netvale apply --diff" "$(cat "$work/applied")"
@@ -267,7 +267,7 @@ configurations() {
     grep -q '^~ .*s3.*in place' "$work/applied" || fail "it says that s3 has changed in place" "$(cat "$work/applied")"
     [ "$(policies s1)$(policies s2)$(policies s3)" = "$before" ] ||
         fail "policies are those that were exported" "$before" "$(policies s1)$(policies s2)$(policies s3)"
-    ok "export and apply: all policies are what they were"
+    ok "export and apply: all policies are unchanged"
 
     # The client compiles the expressions of a file; the port that the pings come from changes, too.
     ports "$work/other.toml" "$(printf '%s\n' 'filter_in = ["drop udp port 9", "pass arp"]' 'rate_in = "900mbit"' 'link_in = "delay 2ms"' \
@@ -281,7 +281,7 @@ configurations() {
     check "of the other port, too" s3 '.policies == { isolated: true }'
 
     ports "$work/bad.toml" 'rate_in = "0"'
-    refuses "a policy that is none is refused" 1 "rate_in" apply "$work/bad.toml"
+    refuses "an invalid policy is refused" 1 "rate_in" apply "$work/bad.toml"
     check "and nothing changes" s1 '.policies.rate_in == "900mbit"'
     applied "$work/plain.toml"
 }

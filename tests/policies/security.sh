@@ -33,7 +33,7 @@ dropped() {
 
 addresses_of_ports() {
     fresh --addresses 02:00:00:00:00:0a
-    passes "a static address is at its port before it says anything, and nobody else's" <<'LIST'
+    passes "a static address is at its port before it sends anything, and at no other" <<'LIST'
 q 0a 0b : p=none
 q all 0a :
 q 0b 0a :
@@ -82,8 +82,8 @@ p 3b 3a : r=none
 LIST
     [ "$(nv table vale0 --json | jq -c '[.entries[] | .port]')" = '["r"]' ] ||
         [ "$(nv table vale0 --json | jq '[.entries[] | select(.port | test("p$"))] | length')" = 0 ] ||
-        fail "the table has nobody behind p" "$(nv table vale0 --json)"
-    ok "the table has nobody behind p"
+        fail "the table has no address behind p" "$(nv table vale0 --json)"
+    ok "the table has no address behind p"
 
     fresh --locked on --addresses 02:00:00:00:00:6a
     passes "from a locked port, only addresses that are known there" <<'LIST'
@@ -180,8 +180,8 @@ storms() {
     # Each class has its own limit.
     fresh --storm-bcast 1
     attack wire p mcast 200
-    wait_for "a limit for one class is none for another" 10 has_got q 200
-    ok "a limit for one class is none for another"
+    wait_for "a limit for one class does not affect another" 10 has_got q 200
+    ok "a limit for one class does not affect another"
     detach p q r
 }
 

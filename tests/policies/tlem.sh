@@ -70,8 +70,8 @@ jq -en "($answered - 280 | fabs) <= 28" >/dev/null || fail "of 400 answers 30 % 
 ok "of 400 answers 30 % are lost: $answered came"
 parted
 grep -q "^vale1:right -> vale0:left: [0-9]* frames lost as configured" "$work/tlem" ||
-    fail "tlem counts what it lost" "$(cat "$work/tlem")"
-ok "tlem counts what it lost"
+    fail "tlem counts the lost frames" "$(cat "$work/tlem")"
+ok "tlem counts the lost frames"
 
 joined -B 20m
 iperf_server s2
@@ -83,5 +83,5 @@ done
 near "20 Mbit/s" "$(said .end.sum_received.bits_per_second)" 19128000 0.06
 parted
 refuses "one port" 2 "two ports" tlem -i vale0:a -D 1ms
-refuses "a delay that is none" 2 "D" tlem -i vale0:a -i vale1:b -D soon
+refuses "an invalid delay" 2 "D" tlem -i vale0:a -i vale1:b -D soon
 finish

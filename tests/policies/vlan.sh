@@ -239,7 +239,7 @@ q 04 02 q20 : x=none
 x 02 04 q20 : q=8100001481000014
 LIST
     check "a frame without a tag that a trunk drops is counted there" q '[.rings[].drops.vlan // 0] | add == 1'
-    check "one of a VLAN that is not the port's, too" x '[.rings[].drops.vlan // 0] | add == 1'
+    check "a frame of a VLAN that is not the port's, too" x '[.rings[].drops.vlan // 0] | add == 1'
     check "all others are not" p '[.rings[].drops.vlan // 0] | add == 0'
 }
 
@@ -293,7 +293,7 @@ talk() {
     large in "$bytes" "$frames"
     echo >"$work/talker.typed"
     says talker 'guest: exit 0' 30
-    check "the port at the other end is what it was" here '.policies == {"access": 10} and .state == "open"'
+    check "the port at the other end is unchanged" here '.policies == {"access": 10} and .state == "open"'
 }
 
 # arrived DIRECTION FILE SUM: our file must be the guest's.
@@ -301,9 +301,9 @@ arrived() {
     local sum
     sum=$(md5sum <"$2")
     [ "${sum%% *}" = "$3" ] ||
-        fail "4 MiB $1 eth0.10 arrive as they were sent" \
+        fail "4 MiB $1 eth0.10 arrive unchanged" \
         "$(stat -c '%s bytes' "$2") with the sum $sum; the guest's is $3"
-    ok "4 MiB $1 eth0.10 arrive as they were sent"
+    ok "4 MiB $1 eth0.10 arrive unchanged"
 }
 
 # The checksum that the guest printed.
