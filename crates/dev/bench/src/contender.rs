@@ -66,7 +66,7 @@ impl Contender {
     }
 }
 
-/// Makes contenders from rows: name and description; its needs, the cases that it fits, and the function that starts
+/// Creates contenders from rows: name and description; its needs, the cases that it fits, and the function that starts
 /// it.
 macro_rules! contenders {
     ($($name:expr, $about:expr; $needs:expr, $fits:expr, $start:expr;)+) => {

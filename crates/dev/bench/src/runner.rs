@@ -184,7 +184,7 @@ impl Round<'_> {
         Ok(entrant)
     }
 
-    /// Makes all runs, in turn; a contender that fails is dropped.
+    /// Performs all runs, in turn; a contender that fails is dropped.
     fn run_all<'a>(&self, mut ready: Vec<Entrant<'a>>, lines: &mut Vec<Line>) -> Result<Vec<Entrant<'a>>> {
         for run in 1..=self.plan.runs {
             let mut going = Vec::new();

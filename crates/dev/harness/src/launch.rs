@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 type CommandLine = Box<dyn Fn(&Path) -> Vec<OsString> + Send + Sync>;
 type CommandChange = Box<dyn Fn(&Path, &mut Command) + Send + Sync>;
 
-/// Makes the command that starts a daemon in a run directory, once for each process.
+/// Creates the command that starts a daemon in a run directory, once for each process.
 pub struct Launch {
     words: CommandLine,
     changes: Vec<CommandChange>,

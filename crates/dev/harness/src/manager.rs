@@ -71,7 +71,7 @@ impl Manager {
         Err(failed()(std::io::ErrorKind::TimedOut.into()))
     }
 
-    /// Returns its own folder.
+    /// Returns the manager's own folder.
     #[must_use]
     pub fn dir(&self) -> &Path {
         self.dir.path()

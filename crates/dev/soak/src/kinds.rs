@@ -94,7 +94,7 @@ fn pipe(w: &World) -> Result<SoakPair, String> {
     Ok(two([w.end(0, "netmap:soak{1", 13, 14)?, w.end(0, "netmap:soak}1", 14, 13)?], &[]))
 }
 
-/// Two UDP sockets of this host.
+/// Opens two UDP sockets of this host.
 fn sockets(_: &World) -> Result<SoakPair, String> {
     let bound = || UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0));
     let joined = || -> std::io::Result<[UdpSocket; 2]> {
@@ -124,7 +124,7 @@ fn persistent(w: &World) -> Result<SoakPair, String> {
     Ok(two([w.end(0, "vale2:v0", 15, 16)?, w.end(0, "vale2:v1", 16, 15)?], &[(0, "vale2:v0"), (0, "vale2:v1")]))
 }
 
-/// A program on the switch, and a socket of the stack behind the TAP.
+/// Opens a program on the switch, and a socket of the stack behind the TAP.
 fn tap(w: &World) -> Result<SoakPair, String> {
     const NAME: &str = "nvsoakt";
     w.first().attach("vale3", &format!("tap:{NAME}"), json!({}))?;
@@ -153,7 +153,7 @@ fn socket() -> std::io::Result<Box<dyn PairEnd>> {
     Ok(Box::new(SocketEnd(socket)))
 }
 
-/// One end of a veth pair on a switch; a program opens the other end.
+/// Opens one end of a veth pair on a switch; a program opens the other end.
 fn interface(w: &World) -> Result<SoakPair, String> {
     // After a daemon was killed, the kernel takes a moment to release its queues.
     let mut outcome = Ok(());
@@ -202,7 +202,7 @@ fn echo(w: &World) -> Result<SoakPair, String> {
     Ok(SoakPair { ends: vec![end], flows: vec![PairFlow::between("round", 0, 0)], ports })
 }
 
-/// A replayed file, and a program that receives its frames.
+/// Opens a replayed file, and a program that receives its frames.
 fn replay(w: &World) -> Result<SoakPair, String> {
     let end = w.end(0, "vale9:a", 27, 28)?;
     let file = w.file(replayed::NAME);
@@ -229,7 +229,7 @@ pub fn bring(
     raw::attach_in(line.as_fd(), &request, file.as_fd(), place).map(|attached| (line, attached))
 }
 
-/// Makes a file for [`bring`].
+/// Creates a file for [`bring`].
 pub fn memory() -> rustix::io::Result<OwnedFd> {
     let file = rustix::fs::memfd_create("soak", MemfdFlags::CLOEXEC)?;
     rustix::fs::ftruncate(&file, BROUGHT)?;
@@ -246,7 +246,7 @@ fn extmem(w: &World) -> Result<SoakPair, String> {
     Ok(two([end("vale10:a", (29, 30))?, end("vale10:b", (30, 29))?], &[(0, "vale10:a"), (0, "vale10:b")]))
 }
 
-/// Two switches with a tunnel between them.
+/// Opens two switches with a tunnel between them.
 fn tunnel(w: &World) -> Result<SoakPair, String> {
     let [here, there] = VTEPS;
     for (switch, local, remote) in [("vale11", here, there), ("vale12", there, here)] {

@@ -159,7 +159,7 @@ impl Drop for ExchangeEnds<'_> {
     }
 }
 
-/// A user plants links in their own folder, where the daemon makes sockets and captures for that user.
+/// Plants links in a user's own folder, where the daemon creates sockets and captures for that user.
 pub fn links(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     if w.attacker.is_none() {
         return Ok(());

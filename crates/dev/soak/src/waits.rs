@@ -58,7 +58,7 @@ impl LongWaits {
 }
 
 impl LongWait {
-    /// Returns its start.
+    /// Returns the start of the wait.
     pub fn since(&self) -> Instant {
         self.until.checked_sub(self.whole).unwrap_or(self.until)
     }

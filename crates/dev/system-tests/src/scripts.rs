@@ -60,7 +60,7 @@ pub fn are_all(of: &str, names: [&[&str]; 2]) {
     }
 }
 
-/// Makes a test for each script of a folder, and a test that none is missing. Tests of scripts that measure are in a
+/// Creates a test for each script of a folder, and a test that none is missing. Tests of scripts that measure are in a
 /// module `measuring`, whose tests have the machine for themselves.
 #[macro_export]
 macro_rules! scripts {

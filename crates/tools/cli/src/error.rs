@@ -73,7 +73,7 @@ impl CliError {
         )
     }
 
-    /// The kind of failure.
+    /// Returns the kind of failure.
     pub fn kind(&self) -> FailureKind {
         self.kind
     }
@@ -83,7 +83,7 @@ impl CliError {
         &self.next
     }
 
-    /// The exit code, as in [`EXIT_CODES`].
+    /// Returns the exit code, as in [`EXIT_CODES`].
     pub fn code(&self) -> u8 {
         match self.kind {
             FailureKind::OutputClosed => 0,

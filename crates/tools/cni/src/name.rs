@@ -18,7 +18,7 @@ pub fn of_port(network: &str, container: &str, ifname: &str) -> String {
     format!("{}{:016x}", of_network(network), sum(&[network, container, ifname]))
 }
 
-/// A hash that never changes: ports outlive a run of the plugin, and its release.
+/// Returns a hash that never changes: ports outlive a run of the plugin, and its release.
 fn sum(parts: &[&str]) -> u64 {
     let mut hasher = SipHasher24::new();
     for part in parts {

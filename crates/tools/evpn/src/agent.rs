@@ -332,7 +332,7 @@ impl EvpnAgent {
         }
     }
 
-    /// Makes missing mirrors, and removes the mirrors of ports that have ended.
+    /// Creates missing mirrors, and removes the mirrors of ports that have ended.
     fn match_ports(&mut self, ports: Vec<EvpnPort>) -> Result<(), AgentError> {
         let mut wanted = BTreeMap::new();
         for port in ports.into_iter().take(MAX_INSTANCES) {
@@ -360,7 +360,7 @@ impl EvpnAgent {
         Ok(())
     }
 
-    /// Makes or continues a port's mirror. Returns whether the kernel's tables must be read for it.
+    /// Creates or continues a port's mirror. Returns whether the kernel's tables must be read for it.
     fn match_port(&mut self, port: EvpnPort, is_touched: bool) -> bool {
         let vni = port.vni;
         if let Some(instance) = self.instances.get_mut(&vni).filter(|one| one.port.is_like(&port) && !is_touched) {

@@ -97,7 +97,7 @@ pub fn names(vni: u32) -> [String; 4] {
     ["nvb", "nvx", "nvl", "nvp"].map(|prefix| format!("{prefix}{vni}"))
 }
 
-/// Makes the mirror, or continues an existing one that matches the plan. Returns the devices, and whether they were
+/// Creates the mirror, or continues an existing one that matches the plan. Returns the devices, and whether they were
 /// made.
 ///
 /// # Errors
@@ -214,7 +214,7 @@ fn made(netlink: &mut NetlinkSocket, plan: &MirrorPlan, names: &[String; 4]) -> 
     Ok(MirrorDevices { bridge: bridge_index, tunnel: tunnel_index, locals: locals_index })
 }
 
-/// Makes a substitute for a dummy device: one end of a veth pair whose other end stays unused.
+/// Creates a substitute for a dummy device: one end of a veth pair whose other end stays unused.
 fn pair(netlink: &mut NetlinkSocket, name: &str, peer: &str) -> Result<u32, DeviceError> {
     let mut other = LinkMessage::default();
     other.attributes.push(LinkAttribute::IfName(peer.to_owned()));

@@ -155,7 +155,7 @@ impl DaemonSession {
         Ok(DaemonSession { stream, lines: LineSplitter::new(MAX_LINE), last_id: 0, changed: BTreeMap::new() })
     }
 
-    /// Requests the ports with EVPN, by name.
+    /// Requests the list of ports with EVPN, sorted by name.
     ///
     /// # Errors
     /// [`SessionError`]

@@ -147,7 +147,7 @@ impl Namespace {
     }
 }
 
-/// Makes a TAP and moves it into the namespace, under the name in the options. Needs the privilege to configure
+/// Creates a TAP and moves it into the namespace, under the name in the options. Needs the privilege to configure
 /// networks in both namespaces.
 ///
 /// # Errors

@@ -53,7 +53,7 @@ fn only(queues: Queues) -> Result<End> {
     both.ok_or_else(|| BenchError::Usage("a port without queues".into()))
 }
 
-/// A vhost-user device and its driver. `inward`: frames go to the device.
+/// Builds a vhost-user device and its driver. `inward`: frames go to the device.
 pub fn vhost(batch: u32, packed: bool, inward: bool) -> Result<Track> {
     let dir = crate::sys::scratch("cost")?;
     let path = dir.path().join("vhost");
@@ -75,7 +75,7 @@ pub fn vhost(batch: u32, packed: bool, inward: bool) -> Result<Track> {
     Ok(across(batch, from, to, (device, driver, dir)))
 }
 
-/// An e1000 with a status block, and its driver. `inward`: frames go to the card.
+/// Builds an e1000 with a status block, and its driver. `inward`: frames go to the card.
 pub fn e1000(batch: u32, inward: bool) -> Result<Track> {
     let dir = crate::sys::scratch("cost")?;
     let path = dir.path().join("e1000");

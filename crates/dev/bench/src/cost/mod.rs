@@ -99,7 +99,7 @@ fn find(name: &str) -> Result<&'static NamedPath> {
     found.ok_or_else(|| BenchError::Unknown("scenario", name.to_owned(), known()))
 }
 
-/// The only function whose instructions, including those of its callees, are counted.
+/// Runs the track. This is the only function whose instructions, including those of its callees, are counted.
 #[inline(never)]
 fn measured(track: &mut Track, frames: u64) -> u64 {
     let mut done = 0;

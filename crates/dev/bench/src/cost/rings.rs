@@ -30,7 +30,7 @@ fn case(batch: u32, receivers: u32) -> Case {
     Case { frame_bytes: 60, batch, ports: 1 + receivers, ..Case::new("cost", "1-n", Unit::Mpps) }
 }
 
-/// A pipe within this program.
+/// Builds a pipe within this program.
 pub fn pipe(batch: u32) -> Result<Track> {
     let (mut a, mut b) = Client::pipe_pair(SLOTS, 0).map_err(|e| failed(&e))?;
     let tx = a.take_rings().0;
@@ -43,8 +43,8 @@ pub fn pipe(batch: u32) -> Result<Track> {
     }))
 }
 
-/// From one port to others in turn, through a switch that runs in the sending and receiving thread; frames have
-/// virtio-net headers of that length.
+/// Builds a track from one port to others in turn, through a switch that runs in the sending and receiving thread;
+/// frames have virtio-net headers of that length.
 fn switched(
     batch: u32,
     receivers: u32,
@@ -71,17 +71,17 @@ fn learned(switch: &Arc<Switch>, plan: Plan) -> Result<()> {
     Ok(())
 }
 
-/// From one port to `receivers` in turn, with virtio-net headers of that length.
+/// Builds a track from one port to `receivers` in turn, with virtio-net headers of that length.
 pub fn vale(batch: u32, receivers: u32, hdr_len: u32) -> Result<Track> {
     switched(batch, receivers, hdr_len, learned).map(track)
 }
 
-/// From one port to another, with policies.
+/// Builds a track from one port to another, with policies.
 pub fn vale_with(batch: u32, kind: Kind) -> Result<Track> {
     switched(batch, 1, 0, |switch, _| kind.set(switch)).map(track)
 }
 
-/// From one port to another, while one frame in that many is traced. The trace is not read meanwhile.
+/// Builds a track from one port to another on which one frame in `one_of` is traced. The trace is not read meanwhile.
 pub fn vale_traced(batch: u32, one_of: u32) -> Result<Track> {
     let traced = |switch: &Arc<Switch>, plan| {
         learned(switch, plan)?;
@@ -100,7 +100,7 @@ impl Drop for Timing {
     }
 }
 
-/// From one port to another, while one batch in that many is timed.
+/// Builds a track from one port to another on which one batch in `one_of` is timed.
 pub fn vale_timed(batch: u32, one_of: u32) -> Result<Track> {
     set_sampling(one_of);
     let timing = Timing;
@@ -111,7 +111,7 @@ pub fn vale_timed(batch: u32, one_of: u32) -> Result<Track> {
     }))
 }
 
-/// A switch between two netmap programs: each moves the indices in the rings' headers, then syncs.
+/// Builds a switch between two netmap programs: each moves the indices in the rings' headers, then syncs.
 pub fn netmap_api(batch: u32) -> Result<Track> {
     let case = case(batch, 1);
     let switch = Switch::new("vale0");
@@ -162,7 +162,7 @@ fn guest() -> Result<Guest> {
     Ok(Guest { tx: app(&mem.tx, Dir::Tx)?, rx: app(&mem.rx, Dir::Rx)?, egress, ingress })
 }
 
-/// From a guest's rings through a switch to the rings of other guests in turn.
+/// Builds a track from a guest's rings through a switch to the rings of other guests in turn.
 pub fn ptnet(batch: u32, receivers: u32) -> Result<Track> {
     let case = case(batch, receivers);
     let switch = Switch::new("vale0");

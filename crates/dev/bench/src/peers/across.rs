@@ -4,7 +4,7 @@ use crate::peers::iperf::Iperf;
 use crate::peers::underlay;
 use crate::prelude::*;
 
-/// One TCP stream between stations of two hosts, which are stopped between measurements.
+/// Starts one TCP stream between stations of two hosts, which are stopped between measurements.
 pub fn stream(hosts: Parts, stations: [Netns; 2], cores: Cores) -> Result<Session> {
     let pids = hosts.iter().flat_map(|host| host.pids()).collect();
     let iperf = Iperf::start(stations, &underlay::station(1), cores, pids)?;

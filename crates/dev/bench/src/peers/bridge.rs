@@ -10,7 +10,7 @@ use crate::prelude::*;
 use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role, batch};
 use crate::sys::tapdev::TapDevice;
 
-/// The peers, by the kind of their ports.
+/// Returns the peers, by the kind of their ports.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "linux-bridge-veth", "Linux bridge between two veth pairs, AF_PACKET at their far ends; both directions";
@@ -51,7 +51,7 @@ enum End {
     Tap { device: TapDevice, room: Vec<u8> },
 }
 
-/// Makes a veth pair from the bridge to an application.
+/// Creates a veth pair from the bridge to an application.
 fn veth_pair(namespace: &Netns, own: usize) -> Result<()> {
     namespace.silence_ipv6()?;
     namespace.ip(&format!("link add p{own} type veth peer name b{own}"))?;

@@ -13,8 +13,8 @@ const MEMIF_BURST: u32 = 64;
 const IO_BURST: u32 = 512;
 const MACSWAP_BURST: u32 = 64;
 
-/// The peers of pipes: within one process, with frames touched or with pointers only; and between two processes, with
-/// or without a copy.
+/// Returns the peers of pipes: within one process, with frames touched or with pointers only; and between two
+/// processes, with or without a copy.
 pub fn peers() -> Vec<Contender> {
     let is_pipe = |case: &Case| case.scenario == "pipe" && case.touches();
     let is_between = move |case: &Case| is_pipe(case) || case.is_crowded("pipe");

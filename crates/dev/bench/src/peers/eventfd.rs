@@ -8,7 +8,8 @@ use rustix::io::{Errno, read, write};
 use crate::peers::pingpong::{self, Game, Side};
 use crate::prelude::*;
 
-/// The peers: on two cores, an inter-processor interrupt wakes the thread; on one core, a context switch suffices.
+/// Returns the peers: on two cores, an inter-processor interrupt wakes the thread; on one core, a context switch
+/// suffices.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "eventfd", "bare eventfd between two sleeping threads on two cores; one way";

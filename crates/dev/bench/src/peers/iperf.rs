@@ -15,7 +15,7 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 /// What a server prints when it waits for a client.
 const READY: &str = "Server listening";
 
-/// The peer.
+/// Returns the peer.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "linux-bridge-veth-tcp", "iperf3 TCP between two namespaces over the Linux bridge with veth; one stream";
@@ -32,7 +32,7 @@ fn bridged(cores: Cores) -> Result<Session> {
     Ok(tcp.session(words).keeping(hub))
 }
 
-/// Makes a namespace with a veth pair to `hub`'s bridge and the address 10.77.0.`host`.
+/// Creates a namespace with a veth pair to `hub`'s bridge and the address 10.77.0.`host`.
 fn attached(hub: &Netns, host: u8) -> Result<Netns> {
     let namespace = Netns::new()?;
     hub.ip(&format!("link add v{host} type veth peer name eth0 netns {}", namespace.path()))?;

@@ -10,7 +10,7 @@ use crate::peers::underlay::{self, Underlay, VNI, vtep};
 use crate::prelude::*;
 use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role, batch};
 
-/// The peer.
+/// Returns the peer.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "kernel-vxlan",
@@ -33,7 +33,7 @@ fn start(case: &Case, cores: Cores) -> Result<Session> {
     Ok(session?.keeping(underlay))
 }
 
-/// Makes a bridge with a VXLAN device to the other host.
+/// Creates a bridge with a VXLAN device to the other host.
 fn bridge(underlay: &Underlay, host: usize) -> Result<()> {
     let namespace = &underlay.hosts[host];
     let local = vtep(host);
@@ -44,7 +44,7 @@ fn bridge(underlay: &Underlay, host: usize) -> Result<()> {
     namespace.ip("link set br0 up")
 }
 
-/// Makes a namespace with a veth pair into the bridge.
+/// Creates a namespace with a veth pair into the bridge.
 fn attached(underlay: &Underlay, host: usize) -> Result<Netns> {
     let namespace = Netns::new()?;
     let hub = &underlay.hosts[host];
@@ -74,7 +74,7 @@ fn one_way(case: &Case, cores: Cores, underlay: &Underlay) -> Result<Session> {
     one_way.session(case, cores, true, false)
 }
 
-/// Makes a veth pair from the bridge to an application.
+/// Creates a veth pair from the bridge to an application.
 fn veth_pair(host: &Netns) -> Result<()> {
     host.ip("link add p0 type veth peer name b0")?;
     host.ip("link set b0 master br0 up")?;

@@ -16,7 +16,7 @@ const ADDRESSES: [&str; 2] = ["02:00:00:00:0a:01", "02:00:00:00:0a:02"];
 /// The best burst of the ports' application. 32, 64 and 256 differ by 3 %; the switch itself works in bursts of 32.
 const BEST_BURST: u32 = 64;
 
-/// The peers, by the kind of virtqueue between switch and testpmd. For guests, each kind is a case of its own.
+/// Returns the peers, by the kind of virtqueue between switch and testpmd. For guests, each kind is a case of its own.
 pub fn peers() -> Vec<Contender> {
     let is_guests = |case: &Case, in_order| case.scenario == "guests" && in_order == (case.variant == "in-order");
     contenders! {

@@ -24,7 +24,7 @@ const SETTINGS: [&str; 2] = ["other_config:smc-enable=true", "other_config:pmd-m
 /// The contender's name in errors.
 const WHO: &str = "OVS's VXLAN port";
 
-/// The peer.
+/// Returns the peer.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "ovs-dpdk-vxlan",
@@ -69,7 +69,7 @@ fn af_xdp(index: usize, interface: &str) -> String {
     format!("type=dpdk options:dpdk-devargs={device}")
 }
 
-/// Adds its host's underlay interface to a switch, and a bridge with a tunnel.
+/// Adds the host's underlay interface to a switch, and a bridge with a tunnel.
 fn join(switch: &Switch, underlay: &Underlay, host: usize) -> Result<()> {
     let local = vtep(host);
     let remote = vtep(1 - host);
@@ -89,8 +89,8 @@ fn join(switch: &Switch, underlay: &Underlay, host: usize) -> Result<()> {
     switch.ask(&format!("tnl/neigh/set phy {remote} {}", bridge_address(1 - host))).map(drop)
 }
 
-/// Makes a namespace with a veth pair to a host's switch. OVS neither fills in checksums nor segments for a tunnel, so
-/// the namespace does.
+/// Creates a namespace with a veth pair to a host's switch. OVS neither fills in checksums nor segments for a tunnel,
+/// so the namespace does.
 fn attached(hub: &Netns, switch: &Switch, host: usize) -> Result<Netns> {
     let namespace = Netns::new()?;
     hub.ip(&format!("link add v0 type veth peer name eth0 netns {}", namespace.path()))?;

@@ -32,7 +32,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Makes a place for `processes` processes, with `more` hugepages for other programs.
+    /// Creates a place for `processes` processes, with `more` hugepages for other programs.
     pub fn new(processes: u64, more: u64) -> Result<Self> {
         let folder = scratch("dpdk")?;
         let pages = Hugepages::reserve(processes * PAGES + more, &folder.path().join("huge"))?;

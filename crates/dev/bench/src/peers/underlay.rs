@@ -29,7 +29,7 @@ pub struct Underlay {
 }
 
 impl Underlay {
-    /// Makes both hosts; each does the kernel's work on one of the cores.
+    /// Creates both hosts; each does the kernel's work on one of the cores.
     pub fn new(case: &Case, cores: Cores) -> Result<Self> {
         let hosts = [Netns::new()?, Netns::new()?];
         let [near, far] = &hosts;

@@ -121,7 +121,7 @@ pub fn series(records: &[&Record], points: impl Fn(&Record, &Side<'_>) -> Vec<Po
     all
 }
 
-/// Makes a file name from the texts that describe a plot.
+/// Creates a file name from the texts that describe a plot.
 pub fn file_name(parts: &[&str]) -> String {
     let clean = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
     let joined: String = parts.join("-").chars().map(clean).collect();

@@ -19,8 +19,8 @@ pub const SCENARIO: Scenario = Scenario {
     },
 };
 
-/// The peers: our own programs on the same ports (pkt-gen across the switch, the loops of the scenario `pipe` over a
-/// pipe), and the same libpcap program with the system's libpcap.
+/// Returns the peers: our own programs on the same ports (pkt-gen across the switch, the loops of the scenario `pipe`
+/// over a pipe), and the same libpcap program with the system's libpcap.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "netvale-native", "the same ports with our own API: the receiver (and sender) of `netvale pkt-gen`";
@@ -73,7 +73,7 @@ fn on_veth(case: &Case, cores: Cores) -> Result<Session> {
     session(case, cores, [sender, receiver], &[]).keeping(namespace).idle()
 }
 
-/// The sender and the switch share a core; only the receiver must not have to wait.
+/// Starts a session. The sender and the switch share a core; only the receiver must not have to wait.
 fn session(case: &Case, cores: Cores, [sender, receiver]: [Rc<Worker>; 2], more: &[u32]) -> Session {
     let pid = receiver.pid();
     let pids = Some([&[pid, sender.pid()], more].concat());

@@ -25,7 +25,7 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| start(case, cores, SPREAD),
 };
 
-/// Copying at a stride of 2 KiB.
+/// Returns the peer: copying at a stride of 2 KiB.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "stride-2048", "one core copying frames at netmap's stride of 2,048 bytes";

@@ -38,7 +38,7 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| start("netvale", case, cores, true),
 };
 
-/// The stack without a program before it.
+/// Returns the stack without a program before it.
 pub fn peers() -> Vec<Contender> {
     let fits = |case: &Case| SCENARIO.has(case) && ["all-pass", "from-stack"].contains(&case.variant.as_str());
     contenders! {

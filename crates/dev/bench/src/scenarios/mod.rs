@@ -74,7 +74,7 @@ pub struct Scenario {
     pub start: fn(&Case, Cores) -> Result<Session>,
 }
 
-/// Makes variants from names, each with the values before the names:
+/// Creates variants from names, each with the values before the names:
 /// `variants![SHORT => "tx", "rx"; LARGE => "tx-large"]`.
 macro_rules! variants {
     ($($like:expr => $($name:expr),+);+) => {

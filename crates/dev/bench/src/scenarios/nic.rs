@@ -29,7 +29,7 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| start("netvale", case, cores, netvale),
 };
 
-/// Other programs that use the interface.
+/// Returns other programs that use the interface.
 pub fn peers() -> Vec<Contender> {
     let is_here = |case: &Case| SCENARIO.has(case);
     let is_bridge = move |case: &Case| is_here(case) && case.variant == "bridge";
@@ -102,8 +102,8 @@ fn netvale(site: &Site<'_>) -> Result<Program> {
     Ok(Program { round: Some(Box::new(round)), parts: vec![daemon], ..Program::default() })
 }
 
-/// The same program with the interface's rings in a guest: a worker moves frames between both. A receiver that finds no
-/// frames sleeps, because it shares the worker's core.
+/// Starts the same program with the interface's rings in a guest: a worker moves frames between both. A receiver that
+/// finds no frames sleeps, because it shares the worker's core.
 fn passed(site: &Site<'_>) -> Result<Program> {
     let daemon = Daemon::start(Some(site.namespace), site.cores.1, "")?;
     let interface = if site.case.variant == "tx" { "netmap:p0" } else { "netmap:p1" };

@@ -39,12 +39,12 @@ impl Daemon {
         Ok(Rc::new(Daemon { worker: Worker::spawn(how, DAEMON, Some(cpu), &task)?, dir }))
     }
 
-    /// Returns its process id.
+    /// Returns the daemon's process id.
     pub fn pid(&self) -> u32 {
         self.worker.pid()
     }
 
-    /// Returns its run directory.
+    /// Returns the daemon's run directory.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -70,7 +70,7 @@ impl Daemon {
         Client::connect(self.dir()).map_err(|error| failed(&error))
     }
 
-    /// Returns its counters.
+    /// Returns the daemon's counters.
     pub fn stats(&self) -> Result<AllStats> {
         self.control()?.all_stats().map_err(|error| failed(&error))
     }

@@ -45,8 +45,8 @@ fn slots(case: &Case) -> u32 {
     case.variant.strip_prefix(BY_SLOTS).and_then(|slots| slots.parse().ok()).unwrap_or(SLOTS)
 }
 
-/// Attaches a guest to which a pipe's end or an interface is passed through. Of a pipe, it is the sender; a program has
-/// the other end.
+/// Attaches a guest to which a pipe's end or an interface is passed through. On a pipe, the guest is the sender and a
+/// program has the other end.
 pub fn passed(daemon: &Daemon, backend: &str, name: &str) -> Result<Port> {
     let options = PortOptions { backend: Some(backend.into()), slots: SLOTS, ..PortOptions::default() };
     guest(daemon, "", name, options)
@@ -60,7 +60,7 @@ fn guest(daemon: &Daemon, switch: &str, name: &str, options: PortOptions) -> Res
     Port::as_guest(&socket, hdr_len).map_err(|e| failed(&e))
 }
 
-/// Local ports, to show what ptnet ports cost beyond them.
+/// Returns local ports, to show what ptnet ports cost beyond them.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "netvale-local", "local ports on a VALE switch, one worker"; SCENARIO.needs,

@@ -22,7 +22,7 @@ fn start(cores: Cores) -> Result<Session> {
     Ok(iperf.session(words).keeping(daemon).keeping(hub))
 }
 
-/// Makes a namespace with a TAP of `daemon`, which runs in `hub`, and the address 10.77.0.`host`.
+/// Creates a namespace with a TAP of `daemon`, which runs in `hub`, and the address 10.77.0.`host`.
 fn attached(daemon: &Daemon, hub: &Netns, host: u8) -> Result<Netns> {
     let namespace = Netns::new()?;
     let tap = format!("nv{host}");

@@ -105,7 +105,7 @@ pub struct Sender {
     first: u16,
     count: u16,
     turn: u16,
-    /// Whether the next station follows after a batch rather than after a frame.
+    /// Whether the station changes after a batch rather than after each frame.
     bursts: bool,
     /// Frames sent so far.
     pub sent: u64,
@@ -151,7 +151,7 @@ impl Sender {
         self.turn = if self.turn + 1 == self.count { 0 } else { self.turn + 1 };
     }
 
-    /// Fills every buffer of the ring, so that only slots must be written later.
+    /// Fills every buffer of the ring, so that later only the slots have to be written.
     pub fn fill(&mut self, ring: &impl Ring) {
         for k in 0..ring.space() {
             self.address_next();

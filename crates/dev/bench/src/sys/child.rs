@@ -72,7 +72,7 @@ impl Child {
         Ok(Self { program, stdin: process.stdin.take(), process, output })
     }
 
-    /// Returns its process id.
+    /// Returns the child's process id.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }

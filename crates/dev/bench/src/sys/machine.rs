@@ -192,7 +192,7 @@ impl Part for Machine {
     }
 }
 
-/// Makes a folder and its parents.
+/// Creates a folder and its parents.
 fn folder(path: &Path) -> Result<()> {
     fs::create_dir_all(path).map_err(BenchError::io("making a root file system"))
 }
@@ -202,7 +202,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::copy(from, to).map(drop).map_err(BenchError::io("copying into a guest"))
 }
 
-/// Makes the root file system with the script, netvale's drivers, the kernel's generator, this program and the
+/// Creates the root file system with the script, netvale's drivers, the kernel's generator, this program and the
 /// machine's other files. The kernel accepts several archives in a row.
 fn initrd(image: &Image, spec: &MachineSpec, dir: &Path) -> Result<PathBuf> {
     let own = dir.join("root");

@@ -23,7 +23,7 @@ use std::path::PathBuf;
 
 use crate::error::{BenchError, Result, Skip};
 
-/// Makes a temporary folder for sockets, databases and logs, which is removed on drop.
+/// Creates a temporary folder for sockets, databases and logs, which is removed on drop.
 pub fn scratch(purpose: &str) -> Result<tempfile::TempDir> {
     netvale_harness::daemon::scratch(purpose).map_err(|why| BenchError::io("creating a temporary folder")(why.source))
 }

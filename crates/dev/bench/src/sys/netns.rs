@@ -63,7 +63,7 @@ impl Netns {
         })
     }
 
-    /// Makes a veth pair, and brings both ends up.
+    /// Creates a veth pair, and brings both ends up.
     pub fn veth(&self, a: &str, b: &str) -> Result<()> {
         self.ip(&format!("link add {a} type veth peer name {b}"))?;
         self.ip(&format!("link set {a} up"))?;

@@ -10,7 +10,7 @@ pub trait Part {
     /// Returns the processes that are stopped and continued.
     fn children(&self) -> Vec<&Child>;
 
-    /// Returns its pinned threads, as `(pid, tid)`.
+    /// Returns the part's pinned threads, as `(pid, tid)`.
     fn threads(&self) -> Vec<(u32, u32)> {
         Vec::new()
     }

@@ -117,7 +117,8 @@ fn headers(pieces: &mut [libc::iovec; MAX_BATCH]) -> [libc::mmsghdr; MAX_BATCH] 
     headers
 }
 
-/// A full or empty queue is not an error: no frame moved, and the caller tries again.
+/// Returns the number of frames moved. A full or empty queue is not an error: the number is 0, and the caller tries
+/// again.
 fn moved(result: i32) -> io::Result<u64> {
     let error = io::Error::last_os_error();
     match u64::try_from(result) {

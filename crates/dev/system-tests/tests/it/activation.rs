@@ -91,7 +91,7 @@ fn the_watchdog_is_told_twice_a_period() {
     told_at(format!("@{name}").as_ref(), &UnixDatagram::bind_addr(&address).unwrap());
 }
 
-/// A service manager that listens at `place` gets all notifications, even from a daemon in its sandbox.
+/// Checks that a service manager listening at `place` gets all notifications, even from a sandboxed daemon.
 fn told_at(place: &OsStr, manager: &UnixDatagram) {
     let dir = tempfile::tempdir().unwrap();
     manager.set_read_timeout(Some(LIMIT)).unwrap();

@@ -24,7 +24,7 @@ fn attach(up: &Up, line: &str) {
     common::stdout(&up.run(&format!("attach vale0 {line}")));
 }
 
-/// Two vhost ports. Returns their sockets.
+/// Attaches two vhost ports. Returns their sockets.
 fn two_ports(up: &Up) -> (PathBuf, PathBuf) {
     let sockets = ["one.sock", "two.sock"].map(|name| up.path(name));
     sockets.iter().for_each(|socket| attach(up, &format!("vhost:{}", socket.display())));

@@ -17,7 +17,7 @@ use up::Up;
 /// Options for the namespaces of a test: files, network, processes.
 const APART: [&str; 6] = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
-/// Makes the files: an empty /run and /var, a configuration in which root runs everything, and the user that libvirt
+/// Creates the files: an empty /run and /var, a configuration in which root runs everything, and the user that libvirt
 /// requires, which Debian's package of libvirt's services would make.
 const FILES: &str = r#"
 mount -t tmpfs tmpfs /run; mount -t tmpfs tmpfs /var; mount -t tmpfs tmpfs /etc/libvirt

@@ -4,7 +4,7 @@ use crate::common::libs;
 
 use std::process::Command;
 
-/// Makes a veth pair between this namespace, where it is `va` with 10.5.0.1, and another, where it is `vb` with
+/// Creates a veth pair between this namespace, where it is `va` with 10.5.0.1, and another, where it is `vb` with
 /// 10.5.0.2. A veth leaves checksums to the receiver, which a real interface does not; that offload is disabled. The
 /// daemon runs here. Everything is removed when the shell ends.
 const BEGIN: &str = r#"

@@ -61,7 +61,7 @@ fn connect(up: &Up) -> OwnedFd {
     socket
 }
 
-/// Makes two cables, each of a device and a driver on two switches. Numbered frames cross one from device to driver,
+/// Creates two cables, each of a device and a driver on two switches. Numbered frames cross one from device to driver,
 /// the other from driver to device, while the daemon is replaced ten times, and three more attempts fail.
 fn cables(options: &str) {
     let _one = ONE.lock();

@@ -26,7 +26,7 @@ fn is_root() -> bool {
     is_root
 }
 
-/// Makes a capture to replay: one broadcast frame.
+/// Creates a capture to replay: one broadcast frame.
 fn capture(up: &Up) -> String {
     let file = up.path("in.pcap");
     let user = Some(USER);

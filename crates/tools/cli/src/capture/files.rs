@@ -64,8 +64,8 @@ impl OutputFiles {
         self.ring.as_ref().map_or(1, |ring| ring.made)
     }
 
-    /// Makes the next file, after removing the oldest one if the limit is reached. If the path is a FIFO, waits for its
-    /// reader until `stop` becomes readable.
+    /// Creates the next file, after removing the oldest one if the limit is reached. If the path is a FIFO, waits for
+    /// its reader until `stop` becomes readable.
     ///
     /// # Errors
     /// The file cannot be made, or the oldest cannot be removed; `BrokenPipe` if no reader opened the FIFO.

@@ -59,7 +59,7 @@ impl Sink {
         }
     }
 
-    /// Makes a new file.
+    /// Creates a new file.
     ///
     /// # Errors
     /// The file exists already, or cannot be made.

@@ -113,7 +113,7 @@ fn watch(args: &DoctorArgs, ctx: &CliContext) -> (CpuUse, Result<WatchedDaemon, 
     (spent, daemon.and_then(end))
 }
 
-/// All checks, in the order of printing.
+/// Returns all checks, in the order of printing.
 fn checks(spent: &CpuUse, watched: Option<&WatchedDaemon>) -> Vec<CheckRow> {
     let pid = watched.and_then(|watched| watched.pid);
     let loads = watched.map(WatchedDaemon::loads).unwrap_or_default();
@@ -143,7 +143,7 @@ fn checks(spent: &CpuUse, watched: Option<&WatchedDaemon>) -> Vec<CheckRow> {
     rows
 }
 
-/// The checks of settings for the CPUs.
+/// Returns the checks of settings for the CPUs.
 fn settings(cpus: &Cpus, loads: &[WorkerLoad]) -> impl Iterator<Item = CheckRow> {
     let rows = [power::governor(&cpus.allowed), power::idle_states(&cpus.allowed), clock::look()];
     rows.into_iter().chain(isolation::look(cpus.online, loads))

@@ -281,7 +281,7 @@ fn unfit(args: &PktGenArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The error if the daemon has ended or the port was detached.
+/// Returns the error if the daemon has ended or the port was detached.
 fn gone() -> CliError {
     CliError::failed("the daemon closed the port", "see its log; `netvale list` shows whether it runs")
 }

@@ -77,7 +77,7 @@ pub fn run(args: &UpArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns a CPU that is not in the kernel's list, which includes offline CPUs.
+/// Returns the first of the CPUs that does not exist: it is not in the kernel's list, which includes offline CPUs.
 fn missing(cpus: &[u64], list: &Path) -> Option<u64> {
     cpus.iter().copied().find(|cpu| list.is_dir() && !list.join(format!("cpu{cpu}")).exists())
 }

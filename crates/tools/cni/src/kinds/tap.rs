@@ -17,7 +17,7 @@ use crate::result::{ContainerAddresses, ContainerInterface};
 /// Time limit for the kernel to remove an interface.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Makes the TAP, moves it to the container and attaches it as the port `port`. If a step fails, the earlier ones are
+/// Creates the TAP, moves it to the container and attaches it as the port `port`. If a step fails, the earlier ones are
 /// undone.
 ///
 /// # Errors

@@ -91,7 +91,7 @@ fn describe(
     })
 }
 
-/// Makes a port's folder. It belongs to the daemon's user, so that the daemon can make a socket in it.
+/// Creates a port's folder. It belongs to the daemon's user, so that the daemon can make a socket in it.
 fn make(config: &CniConfig, port: &str) -> std::io::Result<OpenFolder> {
     let daemon = fs::metadata(config.daemon_dir())?;
     let uid = Uid::from_raw(daemon.uid());

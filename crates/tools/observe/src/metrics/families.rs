@@ -24,7 +24,7 @@ pub enum FamilyType {
 }
 
 impl FamilyType {
-    /// Returns its name in both formats and in the documentation.
+    /// Returns the unit's name in both formats and in the documentation.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -81,7 +81,7 @@ impl MetricFamily {
     }
 }
 
-/// Makes families from rows, and a list of them in the order of encoding.
+/// Creates families from rows, and a list of them in the order of encoding.
 macro_rules! families {
     (
         $(#[doc = $doc:literal])+ $all:ident:

@@ -19,7 +19,7 @@ pub enum TextFormat {
 }
 
 impl TextFormat {
-    /// Returns its media type.
+    /// Returns the format's media type.
     #[must_use]
     pub const fn content_type(self) -> &'static str {
         match self {

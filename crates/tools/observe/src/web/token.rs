@@ -51,7 +51,7 @@ pub enum TokenError {
 }
 
 impl Token {
-    /// Makes a new token, which cannot be guessed.
+    /// Creates a new token, which cannot be guessed.
     ///
     /// # Errors
     /// The system returned no random bytes.

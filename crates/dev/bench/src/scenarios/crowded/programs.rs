@@ -31,7 +31,7 @@ impl Up {
         Err(BenchError::failed("netvale up", status, &std::fs::read_to_string(log).unwrap_or_default()))
     }
 
-    /// Returns its run directory.
+    /// Returns the daemon's run directory.
     pub fn dir(&self) -> PathBuf {
         self.folder.path().join("run")
     }

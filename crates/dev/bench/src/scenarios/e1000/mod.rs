@@ -82,8 +82,8 @@ fn is_played(case: &Case) -> bool {
     case.variant.starts_with("played")
 }
 
-/// The other ways in which a simulated driver notifies the card of packets: by a write to TDT for each batch, or only
-/// once earlier packets have been sent.
+/// Returns the other ways in which a simulated driver notifies the card of packets: by a write to TDT for each batch,
+/// or only once earlier packets have been sent.
 pub fn players() -> Vec<Contender> {
     let is_here = |case: &Case| SCENARIO.has(case) && matches!(&*case.variant, "played" | "played-large");
     contenders! {
@@ -94,7 +94,7 @@ pub fn players() -> Vec<Contender> {
     }
 }
 
-/// The paper's other rows, QEMU's own card on a TAP and by netmap, and virtio-net, in booted guests.
+/// Returns the paper's other rows, QEMU's own card on a TAP and by netmap, and virtio-net, in booted guests.
 pub fn booted() -> Vec<Contender> {
     let others = [SHORT_ITR, QEMU_E1000, NETMAP_E1000, NETMAP_VIRTIO, VHOST];
     let rows = ROWS.into_iter().filter(|row| *row != BEST);

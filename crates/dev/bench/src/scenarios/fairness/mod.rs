@@ -47,7 +47,7 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| start(case, cores, true),
 };
 
-/// The same beside the well-behaved program.
+/// Returns the peers: the same beside the well-behaved program.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "well-behaved", "two local ports beside somebody of the same kind who behaves well";

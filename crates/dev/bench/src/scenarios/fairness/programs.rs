@@ -87,13 +87,13 @@ pub fn from_many(daemon: &Daemon) -> Result<Company> {
     })
 }
 
-/// Another user's program that sends to that address.
+/// Starts another user's program that sends to that address.
 pub fn stranger_to(daemon: &Daemon, to: [u8; 6]) -> Result<Company> {
     floods(open(daemon.dir(), false)?, to, None, |_, _| ())
 }
 
-/// A port to which the bystander sends as well. It reads a frame at that interval; without an interval, all frames that
-/// have arrived.
+/// Starts a port to which the bystander sends as well. It reads a frame at that interval; without an interval, all
+/// frames that have arrived.
 pub fn receives(daemon: &Daemon, lossless: bool, every: Option<Duration>) -> Result<Company> {
     let mut port = open(daemon.dir(), lossless)?;
     let mut last = Instant::now();

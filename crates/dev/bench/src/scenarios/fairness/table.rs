@@ -22,19 +22,19 @@ pub struct Row {
 /// Interval at which a slow receiver reads a frame; it never counts as stalled.
 const SLOW: Duration = Duration::from_millis(400);
 
-/// A receiver that reads all frames as they arrive.
+/// Starts a receiver that reads all frames as they arrive.
 fn reads(daemon: &Daemon) -> Result<Company> {
     receives(daemon, false, None)
 }
 
-/// No program.
+/// Starts no program.
 fn nobody(_: &Daemon) -> Result<Company> {
     Ok(Box::new(|| Ok(())))
 }
 
 const BESIDES: Variant = Variant { frame_bytes: &[60], batch: &[256], ports: &[3], ..Variant::TWO_PORTS };
 
-/// Makes the table from rows of a name, an attacker, a well-behaved program, and whether the bystander sends to it.
+/// Creates the table from rows of a name, an attacker, a well-behaved program, and whether the bystander sends to it.
 /// Each row has two variants.
 macro_rules! rows {
     ($($name:literal, $attacker:expr, $well_behaved:expr, $is_talked_to:literal;)+) => {

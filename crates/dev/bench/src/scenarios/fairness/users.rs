@@ -86,7 +86,7 @@ fn is_closed(port: &Port) -> bool {
     poll(&mut one, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
-/// Is woken for each frame that arrives, with that many watches on its doorbell.
+/// Starts a program that is woken for each frame, with `watches` watches on its doorbell.
 pub fn is_woken(daemon: &Daemon, watches: usize) -> Result<Company> {
     let mut again = ReopenedPort::of(daemon);
     let mut looked = Instant::now();

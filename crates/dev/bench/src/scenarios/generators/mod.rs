@@ -34,8 +34,8 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| start("netvale", case, cores, on_cables),
 };
 
-/// The same sender on other ports, and other senders on the cable. For the latter, the scenario `parts` shows where
-/// their time goes.
+/// Returns the peers: the same sender on other ports, and other senders on the cable. For the latter, the scenario
+/// `parts` shows where their time goes.
 pub fn peers() -> Vec<Contender> {
     let is_here = |case: &Case| SCENARIO.has(case);
     let is_either = |case: &Case| SCENARIO.has(case) || parts::SCENARIO.has(case);
@@ -192,7 +192,7 @@ fn cpus(case: &Case, cores: Cores) -> Result<Vec<usize>> {
     if given < needed { Err(Skip::TooFewCpus { needed, given }.into()) } else { Ok(all) }
 }
 
-/// netvale's sender on the cables: it uses the rings of their near ends, which are AF_XDP sockets.
+/// Starts netvale's sender on the cables: it uses the rings of their near ends, which are AF_XDP sockets.
 pub fn on_cables(bench: &TestBench<'_>) -> Result<Crew> {
     bench.cables()?;
     let daemon = Daemon::start(Some(bench.network()), bench.other(0), "")?;
@@ -228,7 +228,8 @@ fn through(bench: &TestBench<'_>, ports: impl Fn(usize) -> [String; 2]) -> Resul
     Ok(Crew { senders, others, counts_itself: true, words })
 }
 
-/// UDP sockets. As with the other senders, no host has the frames' address, so that the far end drops them early.
+/// Starts a sender by UDP sockets. As with the other senders, no host has the frames' address, so that the far end
+/// drops them early.
 fn by_udp(bench: &TestBench<'_>, is_batched: bool) -> Result<Crew> {
     bench.cables()?;
     let start = |index: usize| {

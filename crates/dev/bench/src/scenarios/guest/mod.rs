@@ -73,12 +73,12 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| start(case, cores, PTNET, "netvale"),
 };
 
-/// The same with other interfaces.
+/// Returns the same with other interfaces.
 pub fn peers() -> Vec<Contender> {
     [VHOST, QEMU_E1000].map(|interface| peer(interface, |case| SCENARIO.has(case))).into()
 }
 
-/// A guest with that interface in these cases.
+/// Returns a guest with that interface in these cases.
 pub fn peer(interface: Interface, fits: impl Fn(&Case) -> bool + 'static) -> Contender {
     let start = move |case: &Case, cores| start(case, cores, interface, interface.name);
     let needs = if interface.is_by_netmap() { NETMAP_NEEDS } else { NEEDS };
@@ -101,7 +101,7 @@ fn onto_bridge(hub: &Netns, tap: &str) -> Result<()> {
     hub.ip(&format!("link set {tap} master {BRIDGE} up"))
 }
 
-/// The agent's task is in the environment, as for all worker processes of the bench.
+/// Returns the guest's script. The agent finds its task in the environment, as all worker processes of the bench do.
 fn script(interface: Interface, number: u8) -> String {
     let preparation = interface.preparation();
     format!(

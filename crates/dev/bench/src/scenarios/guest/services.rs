@@ -11,7 +11,7 @@ use super::*;
 /// The role of [`services`].
 pub const SERVICES: &str = "guest-services";
 
-/// Echo and discard, each over UDP and TCP, and a source of streams.
+/// Runs echo and discard, each over UDP and TCP, and a source of streams.
 pub fn services(context: &Context) -> Result<()> {
     let echo = open(HOST, DISCARD)?;
     context.ready()?;
@@ -19,8 +19,8 @@ pub fn services(context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// The same services in threads. Datagrams to discard have a port of their own, because those to the usual port are
-/// counted.
+/// Runs the same services in threads. Datagrams to discard have a port of their own, because those to the usual port
+/// are counted.
 pub fn in_threads(address: &'static str) -> Result<()> {
     let echo = open(address, DRAIN)?;
     std::thread::spawn(move || answer(&echo));

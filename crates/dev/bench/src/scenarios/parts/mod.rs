@@ -33,7 +33,7 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| generators::start("netvale", case, cores, generators::on_cables),
 };
 
-/// netvale's paths without the kernel. Other senders are in `generators`.
+/// Returns netvale's paths without the kernel. Other senders are in `generators`.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "netvale-vale", "sender, VALE switch and receiver in one thread";

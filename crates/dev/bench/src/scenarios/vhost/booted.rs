@@ -31,7 +31,7 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| start(case, cores, true),
 };
 
-/// The same with DPDK's vhost device.
+/// Returns the peers: the same with DPDK's vhost device.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "dpdk-pvp", "testpmd with net_null and net_vhost; testpmd in the booted guest"; NEEDS,

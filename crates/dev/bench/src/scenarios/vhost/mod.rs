@@ -68,7 +68,7 @@ pub const DPDK: &str = "DPDK's vhost-user device (net_vhost) under its virtio-us
 /// The guests with netvale's driver.
 pub const BOTH_GUESTS: &str = "a VALE switch with two vhost ports; our driver twice";
 
-/// The other pairings.
+/// Returns the other pairings.
 pub fn peers() -> Vec<Contender> {
     let is_pairing = |case: &Case| SCENARIO.has(case);
     let is_pvp = |case: &Case| PVP.has(case);
@@ -192,7 +192,7 @@ fn settled(case: &Case, words: String, counted: End, other: Rc<dyn Part>) -> Res
     set.session(case, words, true, move || counted.received())
 }
 
-/// A device and a driver, each netvale's or DPDK's.
+/// Starts a device and a driver, each netvale's or DPDK's.
 pub fn pairing(case: &Case, cores: Cores, our_device: bool, our_driver: bool) -> Result<Session> {
     let direction = Direction::of(case);
     let place = Place::new(2, 0)?;
@@ -215,7 +215,7 @@ pub fn pairing(case: &Case, cores: Cores, our_device: bool, our_driver: bool) ->
     Ok(settled(case, words, counted, other)?.keeping(place))
 }
 
-/// A host and a guest, each netvale's or DPDK's.
+/// Starts a host and a guest, each netvale's or DPDK's.
 fn pvp(who: &str, case: &Case, cores: Cores, [our_host, our_guest]: [bool; 2], place: Place) -> Result<Session> {
     let is_mac = case.variant.starts_with("mac ");
     let socket = place.file("vhost.sock");
@@ -235,7 +235,7 @@ fn pvp(who: &str, case: &Case, cores: Cores, [our_host, our_guest]: [bool; 2], p
     })
 }
 
-/// Two drivers, netvale's or DPDK's, on netvale's switch.
+/// Starts two drivers, netvale's or DPDK's, on netvale's switch.
 pub fn guests(case: &Case, cores: Cores, our_drivers: bool) -> Result<Session> {
     let place = Place::new(1, 0)?;
     let daemon = Daemon::start(None, cores.1, &format!("allow_dirs = [{:?}]\n", place.path()))?;

@@ -169,7 +169,8 @@ impl Bench<'_> {
         });
     }
 
-    /// Two stations behind a switch: frames received by one are sent back through it to the other. Never returns.
+    /// Sends the frames that one of two stations behind a switch receives back through the switch to the other. Never
+    /// returns.
     fn between(&mut self, one: &mut Port, two: &mut Port) {
         loop {
             if self.total == 0 {

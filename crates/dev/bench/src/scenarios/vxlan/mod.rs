@@ -51,7 +51,7 @@ fn start(case: &Case, cores: Cores) -> Result<Session> {
     Ok(session.keeping(underlay))
 }
 
-/// Makes a namespace with a TAP of a host's daemon.
+/// Creates a namespace with a TAP of a host's daemon.
 fn attached(daemon: &Daemon, hub: &Netns, host: usize) -> Result<Netns> {
     let namespace = Netns::new()?;
     daemon.attach(VALE, "tap:nv0".into(), PortOptions { gro: true, ..PortOptions::default() })?;

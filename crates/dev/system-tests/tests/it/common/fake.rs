@@ -47,7 +47,7 @@ impl FakeDaemon {
         Self { dir, requests, stop, thread: Some(thread) }
     }
 
-    /// Returns its run directory.
+    /// Returns the daemon's run directory.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }

@@ -385,7 +385,7 @@ fn take_program(program: &Path, place: &str, root: &Path) {
     }
 }
 
-/// Makes the root file system with `script`. The kernel accepts several archives in a row.
+/// Creates the root file system with `script`. The kernel accepts several archives in a row.
 fn initrd(image: &Path, script: &str, dir: &Path) -> PathBuf {
     std::fs::write(dir.join("script"), script).expect("written");
     let line = "find script own more bin lib lib64 usr 2>/dev/null | cpio -o -H newc --quiet | gzip -1 | \

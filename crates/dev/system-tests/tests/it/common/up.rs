@@ -26,7 +26,7 @@ impl Guarded {
         self.0.output(Some(LIMIT * 2)).expect("it ends")
     }
 
-    /// Sends it a signal.
+    /// Sends the daemon a signal.
     pub fn signal(&self, signal: Signal) {
         let id = Pid::from_raw(self.0.id().cast_signed()).expect("a process");
         kill_process(id, signal).expect("it runs");

@@ -60,12 +60,12 @@ impl DemoDaemon {
         Ok(DemoDaemon { program: me, daemon: daemon.map_err(harness)? })
     }
 
-    /// The daemon's run directory.
+    /// Returns the daemon's run directory.
     pub fn dir(&self) -> &Path {
         self.daemon.dir()
     }
 
-    /// A netvale command that talks to the daemon.
+    /// Returns a netvale command that talks to the daemon.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.arg("--run-dir").arg(self.dir()).args(args);

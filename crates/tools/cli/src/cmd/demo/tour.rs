@@ -42,7 +42,7 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Two hosts' TCP/IP stacks on one switch.
+/// Shows two hosts' TCP/IP stacks on one switch.
 fn tcp(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Vec<Figure>, CliError> {
     guide.station("Two network namespaces on it by TAP: ping and TCP")?;
     let hosts = [NamespaceHost::new().map_err(harness)?, NamespaceHost::new().map_err(harness)?];
@@ -87,7 +87,7 @@ fn wait_for_line(lines: Option<impl std::io::BufRead>, word: &str) -> Result<(),
     found.find(|l| l.contains(word)).map(|_| ()).ok_or_else(|| failed("start iperf3's server", &"it did not listen"))
 }
 
-/// pkt-gen across the switch.
+/// Shows pkt-gen across the switch.
 fn packets(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Figure, CliError> {
     guide.station("pkt-gen across the switch, 60-byte frames, one copy each")?;
     // Lossless: a receiver that is briefly slower delays the sender and no frame is lost.
@@ -97,14 +97,14 @@ fn packets(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Figure
     Ok(Figure { what: "60-byte frames across the switch", value: units::pps(rate), json: json!(rate) })
 }
 
-/// pkt-gen over a pipe.
+/// Shows pkt-gen over a pipe.
 fn pipe(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Figure, CliError> {
     guide.station("pkt-gen over a pipe between two processes, zero-copy")?;
     let rate = pkt_gen(guide, daemon, "netmap:demo{1", "netmap:demo}1", args)?;
     Ok(Figure { what: "60-byte frames over a pipe", value: units::pps(rate), json: json!(rate) })
 }
 
-/// pkt-gen between network interfaces.
+/// Shows pkt-gen between network interfaces.
 fn nic(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Option<Figure>, CliError> {
     guide.station("pkt-gen on network interfaces, through AF_XDP: here the two ends of a veth pair")?;
     // A process in a user namespace of its own may not load XDP programs.

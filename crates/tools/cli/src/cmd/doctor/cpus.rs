@@ -24,12 +24,12 @@ pub struct Cpus {
 }
 
 impl Cpus {
-    /// The CPUs of this process.
+    /// Returns the CPUs of this process.
     pub fn of_this_process() -> Option<Cpus> {
         Self::of(None)
     }
 
-    /// The CPUs of another process.
+    /// Returns the CPUs of another process.
     pub fn of_process(pid: u32) -> Option<Cpus> {
         Self::of(Some(Pid::from_raw(pid.cast_signed())?))
     }

@@ -70,7 +70,7 @@ impl Dice {
         Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// The next number (xorshift64*).
+    /// Returns the next number (xorshift64*).
     pub fn roll(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -177,7 +177,7 @@ impl FrameSource {
         self.recording.iter().map(Vec::len).max().unwrap_or(self.sizes.1)
     }
 
-    /// Makes the next frame.
+    /// Prepares the next frame.
     pub fn next(&mut self) {
         if !self.recording.is_empty() || !self.has_one_form() {
             self.made += 1;

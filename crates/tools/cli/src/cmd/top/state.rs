@@ -34,7 +34,7 @@ pub struct TopState {
 }
 
 impl TopState {
-    /// The state before the first reading.
+    /// Returns the state before the first reading.
     #[must_use]
     pub fn new(sort: SortColumn) -> Self {
         Self {
@@ -121,7 +121,7 @@ impl TopState {
         self.scroll = self.scroll.saturating_add_signed(by).min(last);
     }
 
-    /// Returns the sum of all ports.
+    /// Returns the rates of all ports together.
     #[must_use]
     pub fn total(&self) -> PortRates {
         // Without ports, `sum` would be -0.

@@ -16,7 +16,7 @@ pub const HEADS: [(&str, Align); 7] = [
     ("KICKS/PKT", Align::Right),
 ];
 
-/// A port's cells under [`HEADS`].
+/// Returns a port's cells under [`HEADS`].
 #[must_use]
 pub fn row(port: &PortRates) -> [String; 7] {
     let kicks = port.kicks_per_packet.map_or_else(|| "-".to_owned(), |kicks| format!("{kicks:.4}"));

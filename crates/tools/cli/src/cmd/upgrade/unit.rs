@@ -82,7 +82,7 @@ impl SystemdUnit {
         Err(CliError::failed(what, format!("see `journalctl {journal} {}`", self.name)))
     }
 
-    /// The unit's name.
+    /// Returns the unit's name.
     pub fn name(&self) -> &str {
         &self.name
     }
