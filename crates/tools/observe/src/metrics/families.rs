@@ -73,7 +73,7 @@ impl MetricFamily {
         format!("{PREFIX}_{}{unit}{suffix}", self.name)
     }
 
-    /// Returns the names of all its samples.
+    /// Returns the names of all samples of the family.
     #[must_use]
     pub fn samples(&self) -> Vec<String> {
         let suffixes: &[&str] = if self.of == FamilyType::Histogram { &["_bucket", "_sum", "_count"] } else { &[""] };

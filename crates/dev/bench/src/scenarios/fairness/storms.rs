@@ -30,7 +30,7 @@ pub fn rings(daemon: &Daemon) -> Result<Company> {
     }))
 }
 
-/// Starts an action that is repeated at the interval [`EVERY`].
+/// Repeats an action at the interval [`EVERY`].
 fn often(mut act: impl FnMut() -> Result<()> + Send + 'static) -> Result<Company> {
     let mut last = Instant::now();
     Ok(Box::new(move || {
