@@ -220,8 +220,8 @@ fn libpcap_tells_of_a_full_port_and_its_room() {
     check_clean(&up);
 }
 
-/// Objective: a sender whose daemon was killed gets an error from libpcap, packet sockets and poll; a program that reads
-/// a port's packet socket, on which no frames arrive, gets one note about it.
+/// Objective: a sender whose daemon was killed gets an error from libpcap, packet sockets and poll; a program that
+/// reads a port's packet socket, on which no frames arrive, gets one note about it.
 #[test]
 fn a_sender_left_alone_is_told_so() {
     for source in ["crates/programs/pcap/tests/c/pcap_alone.c", "crates/programs/capi/tests/c/packet_alone.c"] {

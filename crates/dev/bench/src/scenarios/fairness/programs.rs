@@ -92,8 +92,8 @@ pub fn stranger_to(daemon: &Daemon, to: [u8; 6]) -> Result<Company> {
     floods(open(daemon.dir(), false)?, to, None, |_, _| ())
 }
 
-/// Starts a program with a port to which the bystander also sends. It reads a frame at that interval; without an interval, all
-/// frames that have arrived.
+/// Starts a program with a port to which the bystander also sends. It reads a frame at that interval; without an
+/// interval, all frames that have arrived.
 pub fn receives(daemon: &Daemon, lossless: bool, every: Option<Duration>) -> Result<Company> {
     let mut port = open(daemon.dir(), lossless)?;
     let mut last = Instant::now();

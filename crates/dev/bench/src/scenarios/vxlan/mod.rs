@@ -60,8 +60,8 @@ fn attached(daemon: &Daemon, hub: &Netns, host: usize) -> Result<Netns> {
     Ok(namespace)
 }
 
-/// Sends frames across the tunnel in one direction, from a sender at one host's switch to a receiver at the other's. Both
-/// sleep when there is no work, which leaves their core to the host's daemon. Switches and tunnels learn where the
+/// Sends frames across the tunnel in one direction, from a sender at one host's switch to a receiver at the other's.
+/// Both sleep when there is no work, which leaves their core to the host's daemon. Switches and tunnels learn where the
 /// receiver is.
 fn one_way(case: &Case, cores: Cores, [near, far]: [Rc<Daemon>; 2]) -> Result<Session> {
     let touch = Touch::of(case);
