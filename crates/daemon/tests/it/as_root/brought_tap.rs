@@ -79,7 +79,7 @@ fn other_descriptors_are_refused_by_name() {
     let open = |flags| rustix::fs::open("/dev/net/tun", flags, Mode::empty()).unwrap();
     refused(&d, open(OFlags::PATH), "not open for reading and writing");
     refused(&d, open(OFlags::RDWR), "it is blocking");
-    refused(&d, open(OFlags::RDWR | OFlags::NONBLOCK), "there is no interface behind it");
+    refused(&d, open(OFlags::RDWR | OFlags::NONBLOCK), "the TUN device has no interface");
     refused(&d, tun("tap vnet_hdr", OFlags::RDWR | OFlags::NONBLOCK), "nvp0 is persistent");
     let mut a = d.open("vale0:a").unwrap();
     let mut b = d.open("vale0:b").unwrap();

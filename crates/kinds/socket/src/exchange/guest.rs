@@ -89,7 +89,7 @@ impl GuestSocket {
     /// Connects to the sender of the next datagram.
     fn connect(&mut self, sender: &GuestSender) -> Result<(), String> {
         let folder = self.folder();
-        let path = sender.path.as_deref().ok_or("the peer has no address: expected a socket that is bound to a path")?;
+        let path = sender.path.as_deref().ok_or("the peer has no address: expected a socket bound to a path")?;
         let shown = path.display();
         let place = place_of_peer(path, sender.user, folder).ok_or_else(|| {
             format!("user {} may not use {shown}: expected a path in {}", sender.user, folder.display())
