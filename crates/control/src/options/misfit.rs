@@ -41,7 +41,7 @@ impl Misfit {
         let key = name(self.key);
         match &self.why {
             MisfitReason::Text(error) => {
-                (format!("invalid {key}: {error:#}"), "'netvale attach --help' shows how to write it".into())
+                (format!("bad {key}: {error:#}"), "'netvale attach --help' shows how to write it".into())
             }
             MisfitReason::Kind { takers, port } => {
                 (format!("{key} applies to {takers} only; {port} is not one of them"), format!("omit {key}"))

@@ -238,7 +238,7 @@ mod tests {
             |index: u32, hdr_len: u32| json!({"running": {"index": index, "extra_bufs": 0, "hdr_len": hdr_len}});
         let forgeries = [
             ("/version", json!(2), "version 2"),
-            ("/serving/ivshmem/guest/instance/rings", running(0, 12), "a header"),
+            ("/serving/ivshmem/guest/instance/rings", running(0, 12), "a virtio-net header"),
             ("/serving/ivshmem/guest/instance/rings", running(u32::MAX, 0), "netmap_if"),
             ("/serving/ivshmem/guest/instance/rings", json!("walking"), "unknown variant"),
             ("/serving/ivshmem/guest/bells/1", said["serving"]["ivshmem"]["guest"]["bells"][0].clone(), "named twice"),
