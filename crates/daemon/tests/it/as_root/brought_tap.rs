@@ -70,12 +70,12 @@ fn other_descriptors_are_refused_by_name() {
     }
     let d = Daemon::start("");
     refused(&d, File::open("/dev/null").unwrap(), "open for reading and writing");
-    refused(&d, File::options().read(true).write(true).open("/dev/null").unwrap(), "expected an open /dev/net/tun");
+    refused(&d, File::options().read(true).write(true).open("/dev/null").unwrap(), "an open /dev/net/tun");
     refused(&d, File::open(d.dir()).unwrap(), "open for reading and writing");
-    refused(&d, std::os::unix::net::UnixStream::pair().unwrap().0, "expected an open /dev/net/tun");
+    refused(&d, std::os::unix::net::UnixStream::pair().unwrap().0, "an open /dev/net/tun");
     let memory = rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-    refused(&d, memory, "expected an open /dev/net/tun");
-    refused(&d, rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap(), "expected an open /dev/net/tun");
+    refused(&d, memory, "an open /dev/net/tun");
+    refused(&d, rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap(), "an open /dev/net/tun");
     let open = |flags| rustix::fs::open("/dev/net/tun", flags, Mode::empty()).unwrap();
     refused(&d, open(OFlags::PATH), "open for reading and writing");
     refused(&d, open(OFlags::RDWR), "the descriptor is blocking");
