@@ -1,4 +1,4 @@
-//! OVS-DPDK as the back end of our driver: two of our ports on its switch.
+//! OVS-DPDK as the back end of netvale's driver: two netvale ports on its switch.
 
 use crate::common;
 
