@@ -46,14 +46,14 @@ fn a_bad_message_ends_the_connection_by_its_rule() {
         ("overlap", |r| r.memory(&[whole(), whole()], vec![file(), file()])),
         // The file's file system may never supply a page.
         ("not in memory", |r| r.memory(&[whole()], vec![on_a_disk()])),
-        ("after the end of its file", |r| r.memory(&[RegionSpec { size: 2 * SIZE, ..whole() }], vec![file()])),
+        ("the end of its file", |r| r.memory(&[RegionSpec { size: 2 * SIZE, ..whole() }], vec![file()])),
         ("out of range", |r| r.say(request::SET_LOG_BASE, [0xff; 16].to_vec(), vec![file()])),
-        ("after the end of its file", |r| {
+        ("the end of its file", |r| {
             r.say(request::SET_LOG_BASE, [2 * SIZE, 0].iter().flat_map(|w| w.to_le_bytes()).collect(), vec![file()]);
         }),
         ("wrong size", |r| r.say(request::SEND_RARP, vec![0; 6], Vec::new())),
         ("out of range", |r| r.say(request::GET_INFLIGHT_FD, [0xff; 24].to_vec(), Vec::new())),
-        ("after the end of its file", |r| {
+        ("the end of its file", |r| {
             let words = [2 * SIZE, 0, 2 | 8 << 16];
             r.say(request::SET_INFLIGHT_FD, words.iter().flat_map(|w| w.to_le_bytes()).collect(), vec![file()]);
         }),

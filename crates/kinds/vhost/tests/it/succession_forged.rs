@@ -101,7 +101,7 @@ fn a_forged_state_is_refused_with_the_wrong_part() {
         ("not a UNIX stream socket", &|_, fds| fds[1] = eventfd()),
         ("not in memory", &|_, fds| fds[2] = eventfd()),
         ("no eventfd", &|_, fds| fds[3] = file()),
-        ("after the end of its file", &|s, _| s["peer"]["device"]["regions"][0][0]["size"] = u64::from(u32::MAX).into()),
+        ("the end of its file", &|s, _| s["peer"]["device"]["regions"][0][0]["size"] = u64::from(u32::MAX).into()),
         ("wraps around", &|s, _| s["peer"]["device"]["regions"][0][0]["guest"] = u64::MAX.into()),
         ("features", &|s, _| s["peer"]["device"]["features"] = u64::MAX.into()),
         ("features", &|s, _| s["peer"]["device"]["protocol"] = u64::MAX.into()),
