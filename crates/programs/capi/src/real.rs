@@ -42,7 +42,7 @@ macro_rules! real {
         $(#[$doc])*
         ///
         /// # Safety
-        /// As for the C library's function.
+        /// The conditions of the C library's function.
         #[inline]
         pub unsafe fn $name($($arg: $ty),*) -> $ret {
             static REAL: NextFunction = NextFunction::new($symbol);

@@ -129,7 +129,7 @@ pub unsafe fn move_bytes(from: *const u8, to: *mut u8, len: usize) -> Result<(),
 /// # Safety
 /// As for the system call.
 unsafe fn call(number: i64, fd: c_int, addr: *const c_void, n: usize) -> Result<(), Errno> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     let got = unsafe { libc::syscall(number, fd, addr, n) };
     if got == n as i64 { Ok(()) } else { Err(Errno::FAULT) }
 }

@@ -43,7 +43,7 @@ macro_rules! on_handle {
         $(#[$doc])*
         ///
         /// # Safety
-        /// As libpcap's manual says.
+        /// The conditions in libpcap's manual.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name($p: *mut crate::sys::Pcap $(, $arg: $ty)*) $(-> $ret)? {
             if let Some($h) = crate::handle::ours($p) {
@@ -57,7 +57,7 @@ macro_rules! on_handle {
                     unsafe extern "C" fn(*mut crate::sys::Pcap $(, $ty)*) $(-> $ret)?,
                 >(REAL.get())
             };
-            // SAFETY: the caller's.
+            // SAFETY: the caller's contract.
             unsafe { f($p $(, $arg)*) }
         }
     )* };
@@ -75,6 +75,6 @@ fn is_port(name: &str) -> bool {
 /// `p` is null or a C string.
 #[allow(unsafe_code)]
 unsafe fn text<'a>(p: *const libc::c_char) -> Option<&'a str> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     if p.is_null() { None } else { unsafe { std::ffi::CStr::from_ptr(p) }.to_str().ok() }
 }

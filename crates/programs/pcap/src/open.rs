@@ -15,13 +15,13 @@ use crate::{is_port, on_handle, text};
 /// A handle for an interface, to be set up and activated.
 ///
 /// # Safety
-/// As libpcap's manual says.
+/// The conditions in libpcap's manual.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pcap_create(name: *const c_char, errbuf: *mut c_char) -> *mut Pcap {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     match unsafe { text(name) }.filter(|n| is_port(n)) {
         Some(name) => Box::into_raw(Handle::new(name)).cast(),
-        // SAFETY: the caller's.
+        // SAFETY: the caller's contract.
         None => unsafe { sys::create(name, errbuf) },
     }
 }
@@ -29,7 +29,7 @@ pub unsafe extern "C" fn pcap_create(name: *const c_char, errbuf: *mut c_char) -
 /// Creates a handle, sets it up and activates it.
 ///
 /// # Safety
-/// As libpcap's manual says.
+/// The conditions in libpcap's manual.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pcap_open_live(
     name: *const c_char,
@@ -38,9 +38,9 @@ pub unsafe extern "C" fn pcap_open_live(
     ms: c_int,
     errbuf: *mut c_char,
 ) -> *mut Pcap {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     let Some(port) = (unsafe { text(name) }).filter(|n| is_port(n)) else {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's contract.
         return unsafe { sys::open_live(name, snaplen, promisc, ms, errbuf) };
     };
     let handle = Handle::new(port);
@@ -68,10 +68,10 @@ on_handle! {
 /// All interfaces: the system's, then the daemon's ports.
 ///
 /// # Safety
-/// As libpcap's manual says.
+/// The conditions in libpcap's manual.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pcap_findalldevs(list: *mut *mut PcapInterface, errbuf: *mut c_char) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     let found = unsafe { sys::findalldevs(list, errbuf) };
     if found == 0 {
         // SAFETY: the list is valid, its links are the system's nodes and ours.
@@ -135,7 +135,7 @@ unsafe fn node(name: &str, description: &str) -> *mut PcapInterface {
 /// Network and mask of an interface: a port has neither, which callers accept.
 ///
 /// # Safety
-/// As libpcap's manual says.
+/// The conditions in libpcap's manual.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pcap_lookupnet(
     name: *const c_char,
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn pcap_lookupnet(
     mask: *mut u32,
     errbuf: *mut c_char,
 ) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         match text(name).filter(|n| is_port(n)) {
             None => sys::lookupnet(name, net, mask, errbuf),

@@ -64,7 +64,7 @@ unsafe fn outgoing<'a>(of: *mut c_void) -> &'a OutgoingRing {
 /// # Safety
 /// As for [`outgoing`].
 unsafe extern "C" fn room(of: *mut c_void) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe { outgoing(of) }.has_room().into()
 }
 
@@ -73,7 +73,7 @@ unsafe extern "C" fn room(of: *mut c_void) -> c_int {
 /// # Safety
 /// As for [`outgoing`].
 unsafe extern "C" fn news(of: *mut c_void) -> u64 {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe { outgoing(of) }.news()
 }
 
@@ -82,7 +82,7 @@ unsafe extern "C" fn news(of: *mut c_void) -> u64 {
 /// # Safety
 /// As for [`outgoing`]; two numbers fit at `fds`.
 unsafe extern "C" fn sleep(of: *mut c_void, fds: *mut c_int) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     let wakes = unsafe { outgoing(of) }.go_to_sleep();
     let mut count = 0;
     for fd in wakes.iter().flat_map(|w| w.fds()) {
@@ -98,7 +98,7 @@ unsafe extern "C" fn sleep(of: *mut c_void, fds: *mut c_int) -> c_int {
 /// # Safety
 /// As for [`outgoing`].
 unsafe extern "C" fn awake(of: *mut c_void) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe { outgoing(of) }.wake_up();
 }
 

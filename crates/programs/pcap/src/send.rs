@@ -37,7 +37,7 @@ unsafe fn inject(h: &Handle, frame: *const u8, len: usize) -> c_int {
     if frame.is_null() {
         return refused(h, Errno::FAULT);
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     let bytes = unsafe { std::slice::from_raw_parts(frame, len) };
     let mut sent = a.sender.send(bytes, Duration::ZERO);
     if matches!(sent, Err(SendError::NoRoom)) && !h.nonblock.get() && !a.is_nonblocking() {
@@ -62,13 +62,13 @@ unsafe fn inject(h: &Handle, frame: *const u8, len: usize) -> c_int {
 on_handle! {
     /// Sends a frame; returns its length.
     fn pcap_inject(p, h, frame: *const c_void, len: size_t) -> c_int = c"pcap_inject" {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's contract.
         unsafe { inject(h, frame.cast(), len) }
     }
     /// Sends a frame; returns 0.
     fn pcap_sendpacket(p, h, frame: *const u8, len: c_int) -> c_int = c"pcap_sendpacket" {
         let Ok(len) = usize::try_from(len) else { return refused(h, Errno::INVAL) };
-        // SAFETY: the caller's.
+        // SAFETY: the caller's contract.
         if unsafe { inject(h, frame, len) } < 0 { sys::ERROR } else { 0 }
     }
 }

@@ -136,7 +136,7 @@ macro_rules! real {
         /// The system's function of that name.
         ///
         /// # Safety
-        /// As libpcap's manual says.
+        /// The conditions in libpcap's manual.
         #[inline]
         pub unsafe fn $name($($arg: $ty),*) $(-> $ret)? {
             static REAL: LibpcapFunction = LibpcapFunction::new($symbol);

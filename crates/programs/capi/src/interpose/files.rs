@@ -21,7 +21,7 @@ use crate::{epoll, errno, legacy, lifecycle, real, request, table};
 /// # Safety
 /// `path` is null or a C string.
 pub(super) unsafe fn is_device(path: *const c_char) -> bool {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     !path.is_null() && unsafe { CStr::from_ptr(path) }.to_bytes() == crate::open::DEVICE
 }
 
@@ -34,10 +34,10 @@ macro_rules! open_functions {
         /// open(2).
         ///
         /// # Safety
-        /// As for the C library's.
+        /// The conditions of the C library's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-            // SAFETY: the program's.
+            // SAFETY: the program's arguments, by the C function's contract.
             unsafe { if is_device(path) { open_device(flags) } else { real::open(path, flags, mode) } }
         }
     )* };
@@ -49,10 +49,10 @@ macro_rules! openat_functions {
         /// openat(2).
         ///
         /// # Safety
-        /// As for the C library's.
+        /// The conditions of the C library's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-            // SAFETY: the program's.
+            // SAFETY: the program's arguments, by the C function's contract.
             unsafe { if is_device(path) { open_device(flags) } else { real::openat(dir, path, flags, mode) } }
         }
     )* };
@@ -64,7 +64,7 @@ macro_rules! fortified_open_functions {
         /// open(2) as glibc's fortified headers call it.
         ///
         /// # Safety
-        /// As for the C library's.
+        /// The conditions of the C library's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name(path: *const c_char, flags: c_int) -> c_int {
             // SAFETY: the program's; without O_CREAT, which these functions exclude, there is no mode.
@@ -79,7 +79,7 @@ macro_rules! fortified_openat_functions {
         /// openat(2) as glibc's fortified headers call it.
         ///
         /// # Safety
-        /// As for the C library's.
+        /// The conditions of the C library's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
             // SAFETY: the program's; without O_CREAT, which these functions exclude, there is no mode.
@@ -92,33 +92,33 @@ fortified_openat_functions!(__openat_2, __openat64_2);
 /// close(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     lifecycle::remove(fd);
     epoll::closed(fd);
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     unsafe { real::close(fd) }
 }
 
 /// close_range(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     const CLOEXEC: c_int = 4;
     if flags & CLOEXEC == 0 {
         lifecycle::remove_range(first, last);
     }
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     unsafe { real::close_range(first, last, flags) }
 }
 
 /// closefrom(3).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn closefrom(first: c_int) {
     lifecycle::remove_range(first.max(0).cast_unsigned(), c_uint::MAX);
@@ -129,30 +129,30 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
 /// dup(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     duplicated(fd, unsafe { real::dup(fd) })
 }
 
 /// dup2(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     duplicated(from, unsafe { real::dup2(from, to) })
 }
 
 /// dup3(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     duplicated(from, unsafe { real::dup3(from, to, flags) })
 }
 
@@ -168,10 +168,10 @@ macro_rules! fcntl_functions {
         /// fcntl(2).
         ///
         /// # Safety
-        /// As for the C library's.
+        /// The conditions of the C library's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name(fd: c_int, command: c_int, arg: c_ulong) -> c_int {
-            // SAFETY: the program's.
+            // SAFETY: the program's arguments, by the C function's contract.
             let result = unsafe { real::fcntl(fd, command, arg) };
             if matches!(command, F_DUPFD | F_DUPFD_CLOEXEC) { duplicated(fd, result) } else { result }
         }
@@ -182,7 +182,7 @@ fcntl_functions!(fcntl, fcntl64);
 /// ioctl(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn ioctl(fd: c_int, command: c_ulong, arg: *mut c_void) -> c_int {
     // Programs pass the number as int, unsigned int or unsigned long.
@@ -196,16 +196,16 @@ pub unsafe extern "C" fn ioctl(fd: c_int, command: c_ulong, arg: *mut c_void) ->
         NIOCCTRL | NIOCREGIF | NIOCGINFO | NIOCCONFIG => {}
         _ if table::holds(fd) && !is_any_files(number) => return errno::fail(Errno::OPNOTSUPP),
         _ if ifreq::is_question(number) => {
-            // SAFETY: the program's.
+            // SAFETY: the program's arguments, by the C function's contract.
             return ifreq::answer(number, arg as u64)
                 .map_or_else(|| unsafe { real::ioctl(fd, command, arg) }, errno::done);
         }
-        // SAFETY: the program's.
+        // SAFETY: the program's arguments, by the C function's contract.
         _ => return unsafe { real::ioctl(fd, command, arg) },
     }
     match table::get(fd).or_else(|| lifecycle::adopt(fd)) {
         Some(descriptor) => errno::done(netmap_ioctl(fd, &descriptor, number, arg as u64)),
-        // SAFETY: the program's.
+        // SAFETY: the program's arguments, by the C function's contract.
         None => unsafe { real::ioctl(fd, command, arg) },
     }
 }
@@ -246,7 +246,7 @@ macro_rules! mmap_functions {
         /// mmap(2).
         ///
         /// # Safety
-        /// As for the C library's.
+        /// The conditions of the C library's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name(
             at: *mut c_void,
@@ -258,7 +258,7 @@ macro_rules! mmap_functions {
         ) -> *mut c_void {
             let known = if fd >= 0 { table::get(fd) } else { None };
             if known.is_none() {
-                // SAFETY: the program's.
+                // SAFETY: the program's arguments, by the C function's contract.
                 let mapped = unsafe { real::mmap(at, len, prot, flags, fd, offset) };
                 // A socket cannot be mapped: this may be a netmap descriptor from another process.
                 if mapped != MAP_FAILED || fd < 0 || errno::get() != libc::ENODEV {
@@ -286,10 +286,10 @@ macro_rules! fstat_functions {
         /// fstat(2): a netmap descriptor is a character device.
         ///
         /// # Safety
-        /// As for the C library's.
+        /// The conditions of the C library's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name(fd: c_int, into: *mut stat) -> c_int {
-            // SAFETY: the program's.
+            // SAFETY: the program's arguments, by the C function's contract.
             let result = unsafe { real::fstat(fd, into) };
             if result == 0 && table::with(fd, |_| ()).is_some() {
                 // SAFETY: the C library just filled it.

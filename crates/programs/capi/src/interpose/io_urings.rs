@@ -19,7 +19,7 @@ fn is_allowed() -> bool {
 /// syscall(2); only io_uring_setup(2) is treated specially.
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn syscall(
     number: c_long,
@@ -43,13 +43,13 @@ macro_rules! refused {
         $(#[$doc])*
         ///
         /// # Safety
-        /// As for liburing's.
+        /// The conditions of liburing's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
             if !is_allowed() {
                 return -ENOSYS;
             }
-            // SAFETY: the program's.
+            // SAFETY: the program's arguments, by the C function's contract.
             unsafe { real::$name($($arg),*) }
         }
     )* };

@@ -70,7 +70,7 @@ pub unsafe extern "C" fn netvale_watch_output(fd: c_int, output: *const NetvaleO
     if fd < 0 {
         return errno::fail(Errno::BADF);
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     let output = unsafe { output.as_ref() };
     if output.is_some() {
         table::claim();

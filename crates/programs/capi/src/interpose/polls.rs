@@ -18,12 +18,12 @@ use crate::{epoll, errno, output, real, table};
 /// poll(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     match unsafe { netmap_among(fds, count) } {
-        // SAFETY: the program's.
+        // SAFETY: the program's arguments, by the C function's contract.
         None => unsafe { real::poll(fds, count, timeout) },
         Some(fds) => poll_with(fds, millis(timeout), std::ptr::null()),
     }
@@ -32,18 +32,18 @@ pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -
 /// poll(2) as glibc's fortified headers call it.
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, len: size_t) -> c_int {
     check_len(count, len);
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     unsafe { poll(fds, count, timeout) }
 }
 
 /// ppoll(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn ppoll(
     fds: *mut pollfd,
@@ -51,9 +51,9 @@ pub unsafe extern "C" fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     let Some(fds) = (unsafe { netmap_among(fds, count) }) else {
-        // SAFETY: the program's.
+        // SAFETY: the program's arguments, by the C function's contract.
         return unsafe { real::ppoll(fds, count, timeout, mask) };
     };
     // SAFETY: the program's: null or a time.
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn ppoll(
 /// ppoll(2) as glibc's fortified headers call it.
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn __ppoll_chk(
     fds: *mut pollfd,
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn __ppoll_chk(
     len: size_t,
 ) -> c_int {
     check_len(count, len);
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     unsafe { ppoll(fds, count, timeout, mask) }
 }
 
@@ -122,7 +122,7 @@ pub(super) fn millis(timeout: c_int) -> Option<Duration> {
 /// # Safety
 /// `at` is null or points at a time.
 pub(super) unsafe fn time(at: *const timespec) -> Result<Option<Duration>, Errno> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     let Some(t) = (unsafe { at.as_ref() }) else { return Ok(None) };
     match (u64::try_from(t.tv_sec), u32::try_from(t.tv_nsec)) {
         (Ok(s), Ok(n)) if n < 1_000_000_000 => Ok(Some(Duration::new(s, n))),
@@ -197,7 +197,7 @@ fn poll_with(fds: &mut [pollfd], limit: Option<Duration>, mask: *const sigset_t)
 /// select(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn select(
     n: c_int,
@@ -206,9 +206,9 @@ pub unsafe extern "C" fn select(
     except: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     let Some(sets) = (unsafe { SelectSets::with_netmap(n, [read, write, except]) }) else {
-        // SAFETY: the program's.
+        // SAFETY: the program's arguments, by the C function's contract.
         return unsafe { real::select(n, read, write, except, timeout) };
     };
     // SAFETY: the program's: null or a time.
@@ -233,7 +233,7 @@ pub unsafe extern "C" fn select(
 /// pselect(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pselect(
     n: c_int,
@@ -243,9 +243,9 @@ pub unsafe extern "C" fn pselect(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     let Some(sets) = (unsafe { SelectSets::with_netmap(n, [read, write, except]) }) else {
-        // SAFETY: the program's.
+        // SAFETY: the program's arguments, by the C function's contract.
         return unsafe { real::pselect(n, read, write, except, timeout, mask) };
     };
     // SAFETY: the program's: null or a time.

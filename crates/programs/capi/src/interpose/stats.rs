@@ -12,7 +12,7 @@ use crate::real;
 /// # Safety
 /// `path` is null or a C string.
 unsafe fn answering(path: *const c_char) -> *const c_char {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     if unsafe { is_device(path) } { c"/dev/null".as_ptr() } else { path }
 }
 
@@ -21,10 +21,10 @@ macro_rules! by_path {
         $(#[$doc])*
         ///
         /// # Safety
-        /// As for the C library's.
+        /// The conditions of the C library's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name($($first: $type,)? path: *const c_char $(, $arg: $ty)*) -> $ret {
-            // SAFETY: the program's.
+            // SAFETY: the program's arguments, by the C function's contract.
             unsafe { real::$name($($first,)? answering(path) $(, $arg)*) }
         }
     )* };

@@ -21,14 +21,14 @@ macro_rules! refused {
         $(#[$doc])*
         ///
         /// # Safety
-        /// As for the C library's.
+        /// The conditions of the C library's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name(fd: c_int, $($arg: $ty),*) -> $ret {
             if table::holds(fd) {
                 return errno::fail(Errno::$errno) as $ret;
             }
             $first(fd);
-            // SAFETY: the program's.
+            // SAFETY: the program's arguments, by the C function's contract.
             unsafe { real::$real(fd, $($arg),*) }
         }
     )* };

@@ -98,7 +98,7 @@ pub extern "C" fn nmctx_set_threadsafe() {}
 /// `ctx` is a valid context.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmctx_malloc(ctx: *mut NmCtx, size: size_t) -> *mut c_void {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe { (*ctx).malloc.map_or(std::ptr::null_mut(), |malloc| malloc(ctx, size)) }
 }
 
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn nmctx_malloc(ctx: *mut NmCtx, size: size_t) -> *mut c_v
 /// `ctx` is a valid context, `p` came from it.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmctx_free(ctx: *mut NmCtx, p: *mut c_void) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         if let Some(free) = (*ctx).free {
             free(ctx, p);
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn nmctx_free(ctx: *mut NmCtx, p: *mut c_void) {
 /// `ctx` is a valid context.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmctx_lock(ctx: *mut NmCtx) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         if let Some(lock) = (*ctx).lock {
             lock(ctx, 1);
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn nmctx_lock(ctx: *mut NmCtx) {
 /// `ctx` is a valid context.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmctx_unlock(ctx: *mut NmCtx) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         if let Some(lock) = (*ctx).lock {
             lock(ctx, 0);
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn nmctx_unlock(ctx: *mut NmCtx) {
 pub unsafe fn report_error(ctx: *mut NmCtx, text: &str) {
     let errno = crate::errno::get();
     crate::told::note(text);
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     let (verbose, error) = unsafe { ((*ctx).verbose, (*ctx).error) };
     if let (true, Some(error), Ok(text)) = (verbose != 0, error, CString::new(text)) {
         // SAFETY: a valid context and a C string.
@@ -165,7 +165,7 @@ pub unsafe fn report_error(ctx: *mut NmCtx, text: &str) {
 /// # Safety
 /// `ctx` is a valid context.
 pub unsafe fn fail(ctx: *mut NmCtx, errno: Errno, text: &str) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe { report_error(ctx, text) };
     crate::errno::fail(errno)
 }

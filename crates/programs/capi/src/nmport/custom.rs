@@ -49,7 +49,7 @@ pub struct ParseCtx {
 /// Passes each option of `options` (`@name=value`, `@name:key=value,…`) to the parser of its name.
 ///
 /// # Safety
-/// As libnetmap.h says.
+/// The conditions in libnetmap.h.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmreq_options_decode(
     options: *const c_char,
@@ -57,17 +57,17 @@ pub unsafe extern "C" fn nmreq_options_decode(
     token: *mut c_void,
     ctx: *mut NmCtx,
 ) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     let Some(all) = (unsafe { text(options) }) else {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's contract.
         return unsafe { fail(ctx, Errno::INVAL, "options that are not text") };
     };
     for option in all.split('@').filter(|o| !o.is_empty()) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's contract.
         match unsafe { one(option, parsers, token, ctx) } {
             Ok(0) => {}
             Ok(failed) => return failed,
-            // SAFETY: the caller's.
+            // SAFETY: the caller's contract.
             Err((errno, why)) => return unsafe { fail(ctx, errno, &format!("option '{option}': {why}")) },
         }
     }
@@ -85,7 +85,7 @@ fn wrong(why: impl Into<String>) -> OptionError {
 unsafe fn one(option: &str, parsers: *mut Parser, token: *mut c_void, ctx: *mut NmCtx) -> Result<c_int, OptionError> {
     let end = option.find([':', '=']).unwrap_or(option.len());
     let (name, rest) = option.split_at(end);
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     let parser = unsafe { find(parsers, name) }.ok_or_else(|| (Errno::OPNOTSUPP, "not known".to_owned()))?;
     if parser.flags & OPTION_DISABLED != 0 {
         return Err((Errno::OPNOTSUPP, "disabled".to_owned()));
@@ -131,7 +131,7 @@ unsafe fn one(option: &str, parsers: *mut Parser, token: *mut c_void, ctx: *mut 
 /// # Safety
 /// The list's parsers are valid.
 unsafe fn find<'a>(mut parser: *mut Parser, name: &str) -> Option<&'a Parser> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         while !parser.is_null() {
             if text((*parser).prefix) == Some(name) {

@@ -18,7 +18,7 @@ use super::structs::PortDesc;
 /// Uses `size` bytes at `base` for a port's region; [`nmport_extmem_getinfo`] gives access to the numbers.
 ///
 /// # Safety
-/// As libnetmap.h says.
+/// The conditions in libnetmap.h.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_extmem(d: *mut PortDesc, base: *mut c_void, size: size_t) -> c_int {
     // SAFETY: the caller's; the option is written whole before it is linked in.
@@ -68,10 +68,10 @@ fn defaults(size: u64) -> NmreqPoolsInfo {
 /// Uses a file's memory for a port's region.
 ///
 /// # Safety
-/// As libnetmap.h says.
+/// The conditions in libnetmap.h.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_extmem_from_file(d: *mut PortDesc, name: *const c_char) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         let ctx = (*d).ctx;
         let Some(path) = text(name) else { return fail(ctx, Errno::INVAL, "extmem: a file name that is not text") };
@@ -107,7 +107,7 @@ fn map_file(path: &Path) -> std::io::Result<(*mut c_void, size_t)> {
 /// `d` is a port.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_extmem_getinfo(d: *mut PortDesc) -> *mut NmreqPoolsInfo {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         let extmem = (*d).extmem;
         if extmem.is_null() { std::ptr::null_mut() } else { &raw mut (*extmem).nro_info }
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn nmport_extmem_getinfo(d: *mut PortDesc) -> *mut NmreqPo
 /// `d` is a port that is not registered.
 pub unsafe fn from_spec(d: *mut PortDesc, extmem: &Extmem) -> c_int {
     let Ok(name) = std::ffi::CString::new(extmem.file.as_str()) else { return crate::errno::fail(Errno::INVAL) };
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         if nmport_extmem_from_file(d, name.as_ptr()) < 0 {
             return -1;

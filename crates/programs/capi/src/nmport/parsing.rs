@@ -53,10 +53,10 @@ pub unsafe extern "C" fn nmport_enable_option(name: *const c_char) -> c_int {
 /// Fills a port's request from a specification.
 ///
 /// # Safety
-/// As libnetmap.h says.
+/// The conditions in libnetmap.h.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_parse(d: *mut PortDesc, spec: *const c_char) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         let ctx = (*d).ctx;
         let Some(all) = text(spec) else { return fail(ctx, Errno::INVAL, "a port name that is not text") };
@@ -127,7 +127,7 @@ unsafe fn fill(d: *mut PortDesc, spec: &PortSpec) -> c_int {
 /// `d` is a port that is not registered.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_undo_parse(d: *mut PortDesc) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         memory::undo(d);
         let offsets = (*d).private.offsets;

@@ -44,7 +44,7 @@ unsafe fn new_with(ctx: *mut NmCtx) -> *mut PortDesc {
 /// `d` is null or a port, which is not used after.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_delete(d: *mut PortDesc) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         if !d.is_null() {
             nmctx_free((*d).ctx, d.cast());
@@ -55,10 +55,10 @@ pub unsafe extern "C" fn nmport_delete(d: *mut PortDesc) {
 /// Opens `/dev/netmap` and registers the port.
 ///
 /// # Safety
-/// As libnetmap.h says.
+/// The conditions in libnetmap.h.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_register(d: *mut PortDesc) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         let ctx = (*d).ctx;
         let name = String::from_utf8_lossy(netvale_abi::name::get(&(*d).hdr.nr_name)).into_owned();
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn nmport_register(d: *mut PortDesc) -> c_int {
 /// # Safety
 /// `d` is a port; the options of its request are valid.
 unsafe fn report_options(d: *mut PortDesc) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         let mut option = (*d).hdr.nr_options as *const NmreqOption;
         while !option.is_null() {
@@ -111,7 +111,7 @@ unsafe fn report_options(d: *mut PortDesc) {
 /// `d` is a port.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_undo_register(d: *mut PortDesc) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         if (*d).fd >= 0 {
             libc::close((*d).fd);
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn nmport_undo_register(d: *mut PortDesc) {
 /// `spec` is a C string.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_prepare(spec: *const c_char) -> *mut PortDesc {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         let d = nmport_new();
         if !d.is_null() && nmport_parse(d, spec) < 0 {
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn nmport_prepare(spec: *const c_char) -> *mut PortDesc {
 /// `d` is a port, which is not used after.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_undo_prepare(d: *mut PortDesc) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         nmport_undo_parse(d);
         nmport_delete(d);
@@ -156,7 +156,7 @@ pub unsafe extern "C" fn nmport_undo_prepare(d: *mut PortDesc) {
 /// As theirs.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_open_desc(d: *mut PortDesc) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         if nmport_register(d) < 0 {
             return -1;
@@ -177,7 +177,7 @@ pub unsafe extern "C" fn nmport_open_desc(d: *mut PortDesc) -> c_int {
 /// `d` is a port.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_undo_open_desc(d: *mut PortDesc) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         nmport_undo_mmap(d);
         nmport_undo_register(d);
@@ -190,7 +190,7 @@ pub unsafe extern "C" fn nmport_undo_open_desc(d: *mut PortDesc) {
 /// `spec` is a C string.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_open(spec: *const c_char) -> *mut PortDesc {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         let d = nmport_prepare(spec);
         if !d.is_null() && nmport_open_desc(d) < 0 {
@@ -209,7 +209,7 @@ pub unsafe extern "C" fn nmport_open(spec: *const c_char) -> *mut PortDesc {
 /// `d` is null or a port, which is not used after.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_close(d: *mut PortDesc) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         if !d.is_null() {
             nmport_undo_open_desc(d);
@@ -225,7 +225,7 @@ pub unsafe extern "C" fn nmport_close(d: *mut PortDesc) {
 /// `d` is a port.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_clone(d: *mut PortDesc) -> *mut PortDesc {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         if !(*d).extmem.is_null() && (*d).register_done == 0 {
             fail((*d).ctx, Errno::INVAL, "a port with extmem can be cloned only once it is registered");

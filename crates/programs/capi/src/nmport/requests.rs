@@ -22,7 +22,7 @@ use super::structs::NmCtx;
 /// # Safety
 /// `p` is a C string.
 pub unsafe fn text<'a>(p: *const c_char) -> Option<&'a str> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     if p.is_null() { None } else { unsafe { CStr::from_ptr(p) }.to_str().ok() }
 }
 
@@ -44,21 +44,21 @@ pub unsafe extern "C" fn nmreq_header_init(header: *mut NmreqHeader, reqtype: u1
         nr_body: body as u64,
         ..NmreqHeader::default()
     };
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe { header.write(new) };
 }
 
 /// Parses a port's name off the front of a specification.
 ///
 /// # Safety
-/// As libnetmap.h says.
+/// The conditions in libnetmap.h.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmreq_header_decode(
     spec: *mut *const c_char,
     header: *mut NmreqHeader,
     ctx: *mut NmCtx,
 ) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         let Some(all) = text(*spec) else { return fail(ctx, Errno::INVAL, "a port name that is not text") };
         if !is_prefixed(all) {
@@ -83,14 +83,14 @@ pub fn is_prefixed(spec: &str) -> bool {
 /// Parses rings, region and flags off the front of the text behind a name.
 ///
 /// # Safety
-/// As libnetmap.h says.
+/// The conditions in libnetmap.h.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmreq_register_decode(
     mode: *mut *const c_char,
     reg: *mut NmreqRegister,
     ctx: *mut NmCtx,
 ) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         let Some(all) = text(*mode) else { return fail(ctx, Errno::INVAL, "a mode that is not text") };
         let part = &all[..mode_len(all)];
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn nmreq_register_decode(
 /// The number of a port's region; the name is parsed off the front of the text.
 ///
 /// # Safety
-/// As libnetmap.h says.
+/// The conditions in libnetmap.h.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmreq_get_mem_id(name: *mut *const c_char, ctx: *mut NmCtx) -> i32 {
     let mut info = NmreqPortInfoGet::default();
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn nmreq_get_mem_id(name: *mut *const c_char, ctx: *mut Nm
 /// Both are valid; the option stays so as long as the request has it.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmreq_push_option(header: *mut NmreqHeader, option: *mut NmreqOption) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         (*option).nro_next = (*header).nr_options;
         (*header).nr_options = option as u64;
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn nmreq_push_option(header: *mut NmreqHeader, option: *mu
 /// The list's options are valid.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmreq_remove_option(header: *mut NmreqHeader, option: *mut NmreqOption) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         let mut link = &raw mut (*header).nr_options;
         while *link != 0 {
@@ -187,7 +187,7 @@ pub unsafe extern "C" fn nmreq_remove_option(header: *mut NmreqHeader, option: *
 /// The list's options are valid.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmreq_find_option(header: *mut NmreqHeader, kind: u32) -> *mut NmreqOption {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         let mut option = (*header).nr_options as *mut NmreqOption;
         while !option.is_null() && (*option).nro_reqtype != kind {
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn nmreq_find_option(header: *mut NmreqHeader, kind: u32) 
 /// The list's options came from the current context.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmreq_free_options(header: *mut NmreqHeader) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         let mut option = (*header).nr_options as *mut NmreqOption;
         (*header).nr_options = 0;

@@ -13,7 +13,7 @@ use super::structs::PortDesc;
 /// Maps the port's region and finds its rings.
 ///
 /// # Safety
-/// As libnetmap.h says.
+/// The conditions in libnetmap.h.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_mmap(d: *mut PortDesc) -> c_int {
     // SAFETY: the caller's; the region holds the netmap_if at the offset the registration gave.
@@ -52,7 +52,7 @@ unsafe fn ring_ofs(nifp: *const NetmapIf, i: u32) -> isize {
 /// # Safety
 /// The `netmap_if` has them.
 unsafe fn bound(nifp: *const NetmapIf, from: u32, count: u32) -> (u16, u16) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     let is_bound = |i: &u32| unsafe { ring_ofs(nifp, from + i) } != 0;
     match (0..count).find(is_bound) {
         Some(first) => (first as u16, (first..count).take_while(is_bound).last().unwrap_or(first) as u16),
@@ -66,7 +66,7 @@ unsafe fn bound(nifp: *const NetmapIf, from: u32, count: u32) -> (u16, u16) {
 /// `d` is a port.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_undo_mmap(d: *mut PortDesc) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         if (*d).mmap_done != 0 {
             regions::release(d);
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn nmport_inject(d: *mut PortDesc, buf: *const c_void, siz
 /// # Safety
 /// As [`nmport_inject`].
 unsafe fn put(ring: *mut NetmapRing, buf: *const u8, size: usize) -> bool {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         let slots = (*ring).num_slots;
         let buf_size = (*ring).nr_buf_size as usize;
