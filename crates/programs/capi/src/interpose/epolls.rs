@@ -42,7 +42,7 @@ fn made(set: c_int) -> c_int {
 /// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn epoll_ctl(set: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
-    // SAFETY: the program's: null or an event.
+    // SAFETY: the program passed null or an event.
     let asked = unsafe { event.as_ref() }.copied();
     if let Some(port) = table::get(fd) {
         return errno::done(epoll::control(set, op, fd, port, asked));
@@ -55,10 +55,10 @@ pub unsafe extern "C" fn epoll_ctl(set: c_int, op: c_int, fd: c_int, event: *mut
         }
         return done;
     };
-    // Room to send is the library's to report, all else the kernel's.
+    // The library reports room to send; the kernel reports everything else.
     let about_room = u32::from(ROOM.cast_unsigned());
     let mut rest = asked.map(|e| epoll_event { events: e.events & !about_room, ..e });
-    // SAFETY: null or our own.
+    // SAFETY: null or a local value.
     let done = unsafe { real::epoll_ctl(set, op, fd, rest.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut)) };
     if done == 0 {
         let events = asked.filter(|_| op != libc::EPOLL_CTL_DEL).map_or(0, |e| e.events);
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn epoll_pwait2(
         // SAFETY: the program's arguments, by the C function's contract.
         return unsafe { real::epoll_pwait2(set, events, most, timeout, mask) };
     }
-    // SAFETY: the program's: null or a time.
+    // SAFETY: the program passed null or a time.
     match unsafe { time(timeout) } {
         // SAFETY: the program's arguments, by the C function's contract.
         Ok(limit) => unsafe { wait(set, events, most, limit, mask) },

@@ -1,4 +1,4 @@
-//! `nmport_*`: from a name to rings.
+//! `nmport_*`: opens a port by name.
 #![allow(unsafe_code)]
 
 use libc::{c_char, c_int};
@@ -12,7 +12,7 @@ use super::requests::{nmreq_header_init, nmreq_option_name, text};
 use super::rings::{nmport_mmap, nmport_undo_mmap};
 use super::structs::{NmCtx, PortDesc};
 
-/// An empty port.
+/// Creates an empty port.
 // SAFETY: libnetmap's own name and type.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn nmport_new() -> *mut PortDesc {
@@ -23,7 +23,7 @@ pub extern "C" fn nmport_new() -> *mut PortDesc {
 /// # Safety
 /// `ctx` is a valid context.
 unsafe fn new_with(ctx: *mut NmCtx) -> *mut PortDesc {
-    // SAFETY: the caller's; zeros are a valid value of all fields; the request points at the port's own body.
+    // SAFETY: the caller's contract; zeros are a valid value of all fields; the request points to the port's own body.
     unsafe {
         let d = nmctx_malloc(ctx, size_of::<PortDesc>()).cast::<PortDesc>();
         if d.is_null() {
@@ -41,7 +41,7 @@ unsafe fn new_with(ctx: *mut NmCtx) -> *mut PortDesc {
 /// Frees a port.
 ///
 /// # Safety
-/// `d` is null or a port, which is not used after.
+/// `d` is null or a port, which is not used afterwards.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_delete(d: *mut PortDesc) {
     // SAFETY: the caller's contract.
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn nmport_register(d: *mut PortDesc) -> c_int {
         }
         (*d).fd = libc::open(c"/dev/netmap".as_ptr(), libc::O_RDWR);
         if (*d).fd < 0 {
-            report_error(ctx, "/dev/netmap cannot be opened: is a netvale daemon running?");
+            report_error(ctx, "cannot open /dev/netmap: is a netvale daemon running?");
             return -1;
         }
         let before = (*d).reg;
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn nmport_undo_register(d: *mut PortDesc) {
     }
 }
 
-/// [`nmport_new`], then [`nmport_parse`].
+/// Calls [`nmport_new`], then [`nmport_parse`].
 ///
 /// # Safety
 /// `spec` is a C string.
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn nmport_prepare(spec: *const c_char) -> *mut PortDesc {
 /// Undoes [`nmport_prepare`].
 ///
 /// # Safety
-/// `d` is a port, which is not used after.
+/// `d` is a port, which is not used afterwards.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_undo_prepare(d: *mut PortDesc) {
     // SAFETY: the caller's contract.
@@ -150,10 +150,10 @@ pub unsafe extern "C" fn nmport_undo_prepare(d: *mut PortDesc) {
     }
 }
 
-/// [`nmport_register`], then [`nmport_mmap`].
+/// Calls [`nmport_register`], then [`nmport_mmap`].
 ///
 /// # Safety
-/// As theirs.
+/// The conditions of both.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_open_desc(d: *mut PortDesc) -> c_int {
     // SAFETY: the caller's contract.
@@ -206,7 +206,7 @@ pub unsafe extern "C" fn nmport_open(spec: *const c_char) -> *mut PortDesc {
 /// Closes a port.
 ///
 /// # Safety
-/// `d` is null or a port, which is not used after.
+/// `d` is null or a port, which is not used afterwards.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_close(d: *mut PortDesc) {
     // SAFETY: the caller's contract.
@@ -228,7 +228,7 @@ pub unsafe extern "C" fn nmport_clone(d: *mut PortDesc) -> *mut PortDesc {
     // SAFETY: the caller's contract.
     unsafe {
         if !(*d).extmem.is_null() && (*d).register_done == 0 {
-            fail((*d).ctx, Errno::INVAL, "a port with extmem can be cloned only once it is registered");
+            fail((*d).ctx, Errno::INVAL, "a port with extmem must be registered before it is cloned");
             return std::ptr::null_mut();
         }
         let copy = new_with((*d).ctx);

@@ -263,7 +263,7 @@ custom_options(void)
 	multi.next = &flag;
 	CHECK(nmreq_options_decode("@multi=5@flag@multi:two=x,one=y@multi:one=1,two", &multi, seen, nmctx_get()) == 0, "%s", last);
 	CHECK(strcmp(seen, "[5|-][-|-][y|x][1|]") == 0, "'%s'", seen);
-	CHECK(nmreq_options_decode("@other=1", &multi, seen, nmctx_get()) < 0, "not known");
+	CHECK(nmreq_options_decode("@other=1", &multi, seen, nmctx_get()) < 0, "unknown option");
 	CHECK(nmreq_options_decode("@multi:one", &multi, seen, nmctx_get()) < 0, "needs a value");
 	CHECK(nmreq_options_decode("@multi:one=1,one=2", &multi, seen, nmctx_get()) < 0, "twice");
 	flag.flags |= NMREQ_OPTF_DISABLED;
