@@ -1,8 +1,8 @@
 //! libpcap on netvale ports.
 //!
-//! Put before the system's libpcap (`netvale run` does it), this library opens `vale0:x`, pipes, monitors and
-//! `netmap:…` as interfaces, for programs unaware of netvale. All other names, and all functions it does not define,
-//! are the system's.
+//! Loaded before the system's libpcap (as `netvale run` does), this library opens `vale0:x`, pipes, monitors and
+//! `netmap:…` as interfaces, for unmodified programs. All other names, and all functions that it does not define, are
+//! the system's.
 //!
 //! ```text
 //!   program ──pcap_*──► this library: a netvale name or handle? ──no──► libpcap-system.so,
@@ -15,11 +15,11 @@
 //! | `sys` | libpcap's types, the system's functions |
 //! | `handle` | netvale's `pcap_t` |
 //! | `read` | loop, dispatch, next |
-//! | `filter` | direction of frames |
+//! | `filter` | directions of frames |
 //! | `output` | room to send, for poll |
 //! | `open`, `setup`, `send`, `ask` | the other functions, by purpose |
-//! | `again` | a port that the program opens again while it holds it open |
-// Under test nothing is exported, hence nothing is used.
+//! | `again` | a port that the program opens again while it has it open |
+// Tests export nothing, so much of the code is unused.
 #![cfg_attr(test, allow(dead_code))]
 
 mod again;
@@ -33,8 +33,8 @@ mod send;
 mod setup;
 mod sys;
 
-/// Defines functions of libpcap that take a handle first: the given block runs for a netvale handle, the system's
-/// function of the same name for any other.
+/// Defines functions of libpcap with a handle as first argument. The block runs for a netvale handle; any other handle
+/// is passed to the system's function of the same name.
 macro_rules! on_handle {
     ($(
         $(#[$doc:meta])*
@@ -64,12 +64,12 @@ macro_rules! on_handle {
 }
 use on_handle;
 
-/// Whether a name is a netvale port's and not an interface's.
+/// Returns whether a name is that of a netvale port, not of an interface.
 fn is_port(name: &str) -> bool {
     netvale::interface(name).is_some()
 }
 
-/// A C string as text.
+/// Returns a C string as text; `None` if it is null or not UTF-8.
 ///
 /// # Safety
 /// `p` is null or a C string.
