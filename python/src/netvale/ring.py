@@ -48,7 +48,7 @@ class Slot:
     @len.setter
     def len(self, value: int) -> None:
         if not 0 <= value <= min(self._ring.buf_size, 0xFFFF):
-            raise ValueError(f"expected a length of 0 to {min(self._ring.buf_size, 0xFFFF)} bytes")
+            raise ValueError(f"expected a length of at most {self._ring.buf_size} bytes")
         self._ring._slots[self._at] = self._word() & ~(0xFFFF << 32) | value << 32
 
     @property
