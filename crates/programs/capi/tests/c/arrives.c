@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-/* Sends all that a ring takes, with one sync. Then it does nothing any more. */
+/* Sends as many frames as a ring takes, with one sync, and then does nothing. */
 static void
 sender(const char *name, int tell, int ends)
 {

@@ -177,7 +177,7 @@ extmem(const char *sw)
 	CHECK(nmport_enable_option("extmem") == 0 && nmport_enable_option("nonsense") < 0, "enable");
 }
 
-/* Frames at an offset: nmport_inject puts them there. The option takes a program that knows of it. */
+/* Frames at an offset: nmport_inject puts them there. The option needs a program that enables it. */
 static void
 offsets(const char *sw)
 {
@@ -270,7 +270,7 @@ custom_options(void)
 	CHECK(nmreq_options_decode("@flag", &multi, seen, nmctx_get()) < 0 && errno == EOPNOTSUPP, "disabled");
 }
 
-/* Names as people have them, and the name that a switch has for programs which take only `vale...`. */
+/* Ordinary names, and the name of a switch for programs that only accept `vale...`. */
 static void
 people(void)
 {
