@@ -90,7 +90,7 @@ pub struct TableParams {
 pub struct TableEntry {
     /// Ethernet address.
     pub mac: Mac,
-    /// Its VLAN, on a switch with VLANs.
+    /// VLAN of the address, on a switch with VLANs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
     /// Full name of the port it was learned on, e.g. `vale0:a`.
@@ -134,7 +134,7 @@ pub struct GroupsInfo {
 pub struct GroupEntry {
     /// The group.
     pub group: IpAddr,
-    /// Its VLAN, on a switch with VLANs.
+    /// VLAN of the group, on a switch with VLANs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
     /// Full name of the port.

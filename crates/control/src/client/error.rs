@@ -57,7 +57,7 @@ pub enum ClientError {
     Protocol {
         /// The socket.
         socket: PathBuf,
-        /// What is wrong with the answer.
+        /// The fault of the answer.
         detail: String,
     },
     /// The daemon refused the request.

@@ -36,11 +36,11 @@ pub struct VxlanRemote {
     pub vtep: IpAddr,
     /// Whether the tunnel sends flooded frames to the endpoint.
     pub flood: bool,
-    /// Frames sent to it.
+    /// Number of frames sent to the endpoint.
     pub out_frames: u64,
     /// Bytes of these frames.
     pub out_bytes: u64,
-    /// Frames received from it.
+    /// Number of frames received from the endpoint.
     pub in_frames: u64,
     /// Bytes of these frames.
     pub in_bytes: u64,
@@ -165,7 +165,7 @@ pub struct LocalAddress {
     /// IP addresses announced with this Ethernet address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ips: Vec<IpAddr>,
-    /// Those of the IP addresses that were announced as a router's.
+    /// The IP addresses that were announced as a router's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routers: Vec<IpAddr>,
     /// Whether the address is permanent on its port.

@@ -15,7 +15,7 @@ const MOST: usize = 32;
 pub struct RateGroup {
     /// Name of the group.
     pub name: String,
-    /// Rate in bits a second.
+    /// Rate in bits per second.
     pub rate: Rate,
     /// Burst in bytes.
     pub burst: Size,

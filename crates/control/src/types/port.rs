@@ -80,7 +80,7 @@ pub struct PortInfo {
     pub vnet_hdr: u32,
     /// Whether the port holds senders back when full.
     pub lossless: bool,
-    /// Frames dropped, by reason, over all its rings.
+    /// Dropped frames of all the port's rings, by reason.
     #[serde(default, skip_serializing_if = "Drops::is_empty")]
     pub drops: Drops,
     /// The port's policies, as given.

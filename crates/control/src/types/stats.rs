@@ -229,7 +229,7 @@ pub struct PolicyStats {
     /// Frames in flight on the link for sent frames, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_link: Option<u64>,
-    /// Frames in flight on the link for its received frames, if any.
+    /// Frames in flight on the link for received frames, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub out_link: Option<u64>,
 }

@@ -11,7 +11,7 @@ pub(crate) fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-')
 }
 
-/// What a trailing `-` and ring number belong to.
+/// The owner of a trailing `-` and ring number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RingSuffix {
     /// The name, as no ring can follow.

@@ -27,7 +27,7 @@ const PRIVATE: usize = 2 * (MAX_FRAME + 32 * 1024);
 struct Parcel {
     /// Index of its pick in the batch.
     pick: usize,
-    /// Its length in bytes with its prefix and header, and without.
+    /// Length of the frame in bytes, with its prefix and header and without.
     bytes: usize,
     frame: usize,
 }

@@ -1,4 +1,4 @@
-//! Reports about a peer, from workers to the main thread.
+//! News of a peer: what a worker reports about it to the main thread.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};

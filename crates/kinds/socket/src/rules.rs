@@ -1,5 +1,5 @@
-//! The format and length limits of a port's frames. A peer's frames are checked; offloads that its kernel left to a
-//! network card are recorded in the batch.
+//! The format and length limits of a port's frames. The front of a stream is a whole frame or a part. A peer's
+//! frames are checked; offloads that its kernel left to a network card are recorded in the batch.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -113,7 +113,7 @@ impl FrameRules {
     /// The reason for dropping the frame.
     ///
     /// # Safety
-    /// As [`Batch::push`], for all bytes.
+    /// The conditions of [`Batch::push`], for all bytes.
     unsafe fn push(&self, bytes: &[u8], batch: &mut Batch) -> Result<usize, DropReason> {
         let (header, frame) = bytes.split_at_checked(self.header).ok_or(DropReason::Runt)?;
         if frame.len() < ethernet::HEADER_LEN {
@@ -136,7 +136,7 @@ impl FrameRules {
     /// Adds a frame without a header, whose checksum or segmentation the sender's kernel may have left pending.
     ///
     /// # Safety
-    /// As [`FrameRules::push`].
+    /// The conditions of [`FrameRules::push`].
     unsafe fn push_bare(&self, frame: &[u8], batch: &mut Batch) -> Result<usize, DropReason> {
         let limit = self.limit(frame);
         let left = left_to_do(frame, limit, 0);
@@ -178,7 +178,7 @@ impl PeerIntake<'_> {
     /// Adds a frame with its header, or counts the reason for dropping it. The batch must have room.
     ///
     /// # Safety
-    /// As [`Batch::push`].
+    /// The conditions of [`Batch::push`].
     pub unsafe fn add(&mut self, bytes: &[u8]) {
         // SAFETY: the caller's contract.
         match unsafe { self.rules.push(bytes, self.batch) } {

@@ -1,5 +1,5 @@
-//! System calls on sockets that rustix lacks: receives many messages, sends many frames without copying, peeks at a
-//! stream, and discards bytes of it.
+//! System calls on sockets that rustix lacks: they receive many messages into buffers, send many frames as parcels
+//! without copying, and peek at a stream. A skipper discards bytes of a stream.
 #![allow(unsafe_code)]
 
 use std::ffi::OsString;

@@ -21,7 +21,7 @@ const VERSION: u32 = 3;
 /// Request types: a new port, whose number is in the higher bits unless it is 0; a private port.
 const NEW_PORT: u32 = 0;
 const NEW_PORT_0: u32 = 1;
-/// Largest number of a port.
+/// Largest port number.
 const MOST_PORT: u16 = u16::MAX;
 /// Offset of the address in a request, in bytes.
 const ADDRESS: usize = 12;

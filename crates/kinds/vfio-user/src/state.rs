@@ -66,7 +66,7 @@ impl<D: Device> DeviceSession<D> {
         }
         if let Some((answer, done)) = &self.unsent {
             state.unsent = answer.bytes.get(*done..).unwrap_or_default().to_vec();
-            // They were sent with the first byte.
+            // The descriptors were sent with the first byte.
             state.unsent_fds = Fd::copies_of(answer.fds.iter().filter(|_| *done == 0))?;
         }
         Ok(state)

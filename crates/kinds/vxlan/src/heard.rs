@@ -124,8 +124,8 @@ struct ClaimCount {
     port: usize,
 }
 
-/// Returns the place of a new claim: a free one, or the longest silent claim of whoever has the most, if that is more
-/// than `from` would have.
+/// Returns the place of a new claim: a free one, or the longest silent claim of the origin with the most, if that is
+/// more than `from` would have.
 fn place_in(line: &[HeardClaim], from: Origin, now: u32) -> Option<usize> {
     if let Some(free) = line.iter().position(|claim| !claim.is_alive(now)) {
         return Some(free);

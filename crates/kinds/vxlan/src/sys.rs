@@ -1,4 +1,5 @@
-//! System calls on UDP sockets that rustix lacks: they send or receive many messages, each of several datagrams.
+//! System calls on UDP sockets that rustix lacks: they send or receive many messages, each of several datagrams. An
+//! outbox holds the messages to send.
 #![allow(unsafe_code)]
 
 use std::io;

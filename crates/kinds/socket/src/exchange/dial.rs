@@ -1,4 +1,4 @@
-//! A source that connects to a listening peer, and connects again when the peer is gone.
+//! A source that connects to a listening peer, its target, and connects again when the target is gone.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! The owner of each buffer: free, the driver's with a frame, or the device's. Kept in private memory.
+//! The buffers by number: each is free, the driver's with a frame, or the device's. Kept in private memory.
 
 use serde::{Deserialize, Serialize};
 

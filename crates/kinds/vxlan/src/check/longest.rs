@@ -1,4 +1,4 @@
-//! The longest packet that passes, found by probing.
+//! The longest packet that passes, found by probing: each probed size has a response.
 
 use std::io;
 

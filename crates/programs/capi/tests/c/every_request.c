@@ -1,4 +1,5 @@
-/* Every control request to every kind of port. Other programs test the effect of each request. Usage: every_request SWITCH CLOSED OPENED ATTACHED (interfaces; the last one is put on the switch) */
+/* Every control request to every kind of port. Other programs test the effect of each request.
+ * Usage: every_request SWITCH CLOSED OPENED ATTACHED (interfaces; the last one is put on the switch) */
 #include "common.h"
 
 /* The requests. */
