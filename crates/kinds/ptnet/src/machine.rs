@@ -1,5 +1,5 @@
-//! A virtual machine's memory, which two devices share: the memory device shows it, the ptnet device has its rings in
-//! it.
+//! A virtual machine's memory, which two devices share: the memory device exposes it, and the ptnet device's rings are
+//! in it.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -86,7 +86,7 @@ mod tests {
         backlog
     }
 
-    /// Objective: messages leave in order, in parts or whole; the state for a successor has what is left of them.
+    /// Objective: messages leave in order, in parts or whole; the state for a successor contains the unsent rest.
     #[test]
     fn in_order() {
         let mut backlog = with(&[b"abc", b"", b"de"]);

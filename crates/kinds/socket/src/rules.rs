@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(added(&rules, &[0; 60_000]), Ok(Offload::None));
     }
 
-    /// Objective: with a header, frames have any length; a frame whose header does not fit it is dropped.
+    /// Objective: with a virtio-net header, frames may have any length; a frame that contradicts its header is dropped.
     #[test]
     fn frames_behind_headers() {
         let rules = FrameRules::new(12, 1500);

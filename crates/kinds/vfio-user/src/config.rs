@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(word(&c, second) & 0xffff, 0x05);
     }
 
-    /// Objective: read-only bits stay, bytes outside read as all ones, and a reset undoes all writes.
+    /// Objective: read-only bits keep their value, bytes outside read as all ones, and a reset undoes all writes.
     #[test]
     fn what_a_guest_writes() {
         let mut c = space();

@@ -1,6 +1,6 @@
 //! The reply to the sender of a packet that does not fit: ICMP "fragmentation needed" (RFC 1191), ICMPv6 "packet too
-//! big" (RFC 4443 §3.2), on behalf of the packet's destination. Also the queue of all replies that a tunnel sends back to
-//! its switch.
+//! big" (RFC 4443 §3.2), on behalf of the packet's destination. Also the queue of all replies that a tunnel sends back
+//! to its switch.
 
 use std::net::IpAddr;
 

@@ -1,5 +1,5 @@
 //! State common to the queues of one VNI, and its changes while the queues run: a [`TunnelChange`] adds and removes
-//! given VTEPs, addresses and neighbours.
+//! VTEPs, addresses and neighbours that are given (configured, not learned).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -390,7 +390,7 @@ impl Tunnel {
         }
     }
 
-    /// Returns the state for a successor: given entries and learned addresses.
+    /// Returns the state for a successor: the given entries, and the learned addresses.
     #[must_use]
     pub fn state(&self) -> (TunnelChange, Vec<(u64, IpAddr)>) {
         let given = self.given();

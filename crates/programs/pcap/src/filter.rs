@@ -16,7 +16,8 @@ const LOADS: [u16; 3] = [0x20, 0x28, 0x30];
 /// `BPF_LD | BPF_IMM`.
 const LOAD_CONSTANT: u16 = 0;
 
-/// Returns the directions of a port's frames: a program receives, a monitor has the directions that it watches.
+/// Returns the directions of the frames that a program reads from a port: the watched ones for a monitor, otherwise
+/// [`Directions::Rx`].
 pub fn ways(name: &str) -> Directions {
     let monitor = netvale::interface(name).and_then(|spec| spec.flags.monitor);
     monitor.map_or(Directions::Rx, |monitor| monitor.directions)

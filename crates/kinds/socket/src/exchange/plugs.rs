@@ -39,7 +39,7 @@ struct WaitingPlug {
     request: Option<PlugRequest>,
 }
 
-/// A plug with a line.
+/// A plug that is connected to a line.
 struct Plug {
     control: Arc<OwnedFd>,
     token: u64,

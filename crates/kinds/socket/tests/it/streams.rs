@@ -89,8 +89,8 @@ fn lengths() {
     }
 }
 
-/// Objective: the longest frame that fits a header arrives, although it is longer than many sockets' buffers; without a
-/// header it is too long.
+/// Objective: the longest frame that fits a header arrives, although it exceeds many sockets' buffers; on a port
+/// without headers it is too long.
 #[test]
 fn longest() {
     let (_folder, mut rig, mut peer) = connected();

@@ -227,7 +227,7 @@ impl VhostMessage {
         }
     }
 
-    /// Returns the payload as a queue's index and a number.
+    /// Returns the payload as a queue's index and a value.
     ///
     /// # Errors
     /// [`FrontEndViolation::Size`] for any other payload.

@@ -232,7 +232,7 @@ impl DriverQueue {
         each!(self, q => q.reclaim())
     }
 
-    /// Requests notifications from the device. Returns whether it has returned buffers meanwhile.
+    /// Requests notifications from the device. Returns whether the device has returned buffers meanwhile.
     pub fn arm(&mut self) -> bool {
         each!(self, q => q.arm())
     }

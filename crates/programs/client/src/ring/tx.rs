@@ -21,7 +21,7 @@ pub(crate) enum TxKind {
     Switch(AppRing),
     /// Nothing takes the frames: the ring is a monitor's.
     Monitor(AppRing),
-    /// This process moves the frames at each sync, straight into the rx ring of the pipe's other end.
+    /// This process moves the frames at each sync, directly into the rx ring of the pipe's other end.
     Pipe(PipeTx),
     /// The kernel takes the frames: each sync passes the filled slots to it.
     Nic(Box<NicTx>),
