@@ -1,5 +1,5 @@
 /*
- * What a sync has handed over arrives, whether the sender then sleeps without another call, or ends: a whole ring's worth of it.
+ * Frames of a sync, up to a full ring, arrive whether the sender then sleeps without another call, or ends.
  * Usage: arrives FROM TO
  */
 #include "common.h"

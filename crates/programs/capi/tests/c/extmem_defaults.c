@@ -122,7 +122,7 @@ twice(void)
 	works(mem, one, &a, two, &b);
 	close(one);
 	close(two);
-	/* The region ends with the ports; the memory can be used for another. */
+	/* The region ends with its last port; the memory can then be used for another region. */
 	e = option(mem, SIZE);
 	one = reg(ports[2], &b, &e);
 	CHECK(one >= 0 && NETMAP_IF(mem, b.nr_offset)->ni_version == NETMAP_API, "and again");

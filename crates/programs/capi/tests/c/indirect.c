@@ -244,7 +244,7 @@ wild_pointers(void)
 				"the slot is as it was");
 		sync_tx(&from);
 	}
-	/* Once more round the ring, with nothing but the pointers changed. */
+	/* The same ring again: only the pointers have changed. */
 	for (i = 0; i < tx->num_slots; i++) {
 		struct netmap_slot *s = &tx->slot[tx->head];
 

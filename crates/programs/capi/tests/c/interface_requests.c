@@ -77,7 +77,7 @@ facts(uint16_t host_tx, uint16_t host_rx)
 	CHECK(legacy.nr_memsize == (uint32_t)p.nr_memsize, "its memory");
 }
 
-/* Requests about switches, for an interface that is on none. */
+/* Requests about switches, for an interface that is not on a switch. */
 static void
 not_on_a_switch(void)
 {
